@@ -1,0 +1,88 @@
+// How the next token is chosen. Names and defaults follow vLLM's SamplingParams where it has the field, llama.cpp's
+// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags, Python and the docs are made.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+struct SamplingParams {
+  int n = 1;                        // sequences per prompt, >= 1
+  int max_tokens = 16;              // >= 0; 0 only with prompt_logprobs
+  int min_tokens = 0;               // no end-of-sequence before this many tokens
+  float temperature = 1.0f;         // >= 0; below 1e-5 means greedy
+  int top_k = 0;                    // 0 or -1 = all
+  float top_p = 1.0f;               // (0, 1]
+  float min_p = 0.0f;               // [0, 1]
+  float typical_p = 1.0f;           // (0, 1]; Meister et al. 2022
+  float repetition_penalty = 1.0f;  // > 0; Keskar et al. 2019, over prompt and output
+  float presence_penalty = 0.0f;    // [-2, 2], over output
+  float frequency_penalty = 0.0f;   // [-2, 2], over output
+  float dry_multiplier = 0.0f;      // 0 = off; "don't repeat yourself" penalty of repeated suffixes
+  float dry_base = 1.75f;
+  int dry_allowed_length = 2;
+  int dry_penalty_last_n = -1;      // -1 = whole context
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  float xtc_probability = 0.0f;     // 0 = off; exclude top choices
+  float xtc_threshold = 0.1f;
+  int mirostat = 0;                 // 0 off, 1, 2; Basu et al. 2021
+  float mirostat_tau = 5.0f;
+  float mirostat_eta = 0.1f;
+  std::optional<uint64_t> seed;     // the same seed gives the same tokens whatever else runs
+  std::vector<std::string> stop;    // at most 16 strings
+  std::vector<TokenId> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, clamped to [-100, 100]
+  std::vector<TokenId> allowed_token_ids;             // empty = all
+  std::vector<TokenId> banned_token_ids;
+  std::vector<std::string> bad_words;                 // token sequences that must never be completed
+  std::optional<int> logprobs;                        // alternatives per output token; -1 = vocabulary
+  std::optional<int> prompt_logprobs;                 // alternatives per prompt token
+
+  // Calls v(name, field, help) for every field, in this order. Self is SamplingParams or const SamplingParams.
+  template <class Self, class V>
+  static void visit(Self& p, V&& v) {
+    v("n", p.n, "sequences to generate per prompt");
+    v("max_tokens", p.max_tokens, "most tokens to generate");
+    v("min_tokens", p.min_tokens, "fewest tokens before the end-of-sequence token is allowed");
+    v("temperature", p.temperature, "flattens (> 1) or sharpens (< 1) the distribution; 0 is greedy");
+    v("top_k", p.top_k, "keep the k most likely tokens; 0 keeps all");
+    v("top_p", p.top_p, "keep the smallest set of tokens whose probability reaches p");
+    v("min_p", p.min_p, "drop tokens less likely than this fraction of the most likely one");
+    v("typical_p", p.typical_p, "keep locally typical tokens up to this mass");
+    v("repetition_penalty", p.repetition_penalty, "divides (multiplies) positive (negative) logits of seen tokens");
+    v("presence_penalty", p.presence_penalty, "subtracted once from the logit of every generated token");
+    v("frequency_penalty", p.frequency_penalty, "subtracted per occurrence from the logit of generated tokens");
+    v("dry_multiplier", p.dry_multiplier, "strength of the DRY penalty on repeated sequences; 0 is off");
+    v("dry_base", p.dry_base, "growth of the DRY penalty per repeated token");
+    v("dry_allowed_length", p.dry_allowed_length, "repeats up to this length are free");
+    v("dry_penalty_last_n", p.dry_penalty_last_n, "context scanned for repeats; -1 is all of it");
+    v("dry_sequence_breakers", p.dry_sequence_breakers, "strings that end a repeated sequence");
+    v("xtc_probability", p.xtc_probability, "chance of excluding the top choices at a step");
+    v("xtc_threshold", p.xtc_threshold, "probability above which a token counts as a top choice");
+    v("mirostat", p.mirostat, "0 off, 1 or 2: keep surprise at mirostat_tau");
+    v("mirostat_tau", p.mirostat_tau, "target surprise in bits");
+    v("mirostat_eta", p.mirostat_eta, "learning rate of mirostat");
+    v("seed", p.seed, "random seed; the same seed gives the same tokens");
+    v("stop", p.stop, "strings that end the text");
+    v("stop_token_ids", p.stop_token_ids, "token ids that end the text");
+    v("ignore_eos", p.ignore_eos, "go on after the end-of-sequence token");
+    v("include_stop_str_in_output", p.include_stop_str_in_output, "keep the stop string in the text");
+    v("skip_special_tokens", p.skip_special_tokens, "leave special tokens out of the text");
+    v("logit_bias", p.logit_bias, "token id to bias added to its logit");
+    v("allowed_token_ids", p.allowed_token_ids, "only these tokens may be generated");
+    v("banned_token_ids", p.banned_token_ids, "these tokens are never generated");
+    v("bad_words", p.bad_words, "words that are never generated");
+    v("logprobs", p.logprobs, "return this many most likely alternatives per token; -1 is the vocabulary");
+    v("prompt_logprobs", p.prompt_logprobs, "the same for the tokens of the prompt");
+  }
+};
+
+}  // namespace penstock

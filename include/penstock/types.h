@@ -1,0 +1,28 @@
+// Identifiers and small enums shared by every layer and by users of the library.
+#pragma once
+#include <cstdint>
+
+namespace penstock {
+
+using TokenId = int32_t;  // index into the vocabulary, >= 0
+inline constexpr TokenId kNoToken = -1;
+
+enum class SeqId : uint64_t {};      // one running sequence inside an engine
+enum class RequestId : uint64_t {};  // one submitted request (n sequences)
+enum class BlockId : uint32_t {};    // one block of the KV cache
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
+
+// "stop", "length", "abort", "error"; "" for kNone.
+constexpr const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAbort: return "abort";
+    case FinishReason::kError: return "error";
+    case FinishReason::kNone: break;
+  }
+  return "";
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+#include "base/arena.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+constexpr size_t kAlignment = 64;
+constexpr size_t kMinChunk = size_t{1} << 20;
+
+std::byte* aligned_chunk(size_t size) {
+  void* data = std::aligned_alloc(kAlignment, size);
+  PENSTOCK_CHECK(data != nullptr);
+  return static_cast<std::byte*>(data);
+}
+}  // namespace
+
+Arena::~Arena() {
+  for (const Chunk& chunk : chunks_) std::free(chunk.data);
+}
+
+void* Arena::allocate(size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (chunks_.empty() || used_ + bytes > chunks_.back().size) {
+    const size_t size = std::max({bytes, kMinChunk, capacity()});
+    chunks_.push_back({aligned_chunk(size), size});
+    used_ = 0;
+  }
+  void* result = chunks_.back().data + used_;
+  used_ += bytes;
+  return result;
+}
+
+void Arena::reset() {
+  if (chunks_.size() > 1) {
+    const size_t total = capacity();
+    for (const Chunk& chunk : chunks_) std::free(chunk.data);
+    chunks_.assign(1, {aligned_chunk(total), total});
+  }
+  used_ = 0;
+}
+
+size_t Arena::capacity() const {
+  size_t total = 0;
+  for (const Chunk& chunk : chunks_) total += chunk.size;
+  return total;
+}
+
+}  // namespace penstock

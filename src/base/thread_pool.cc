@@ -1,0 +1,108 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// CPUs that the cgroup quota grants (v2 or v1), or 0 when there is no limit.
+int cgroup_cpus() {
+  double quota = -1, period = 0;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
+    std::string word;
+    v2 >> word >> period;
+    if (!word.empty() && word != "max") quota = std::atof(word.c_str());
+  } else {
+    std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    if (v1_quota && v1_period) {
+      v1_quota >> quota;
+      v1_period >> period;
+    }
+  }
+  if (quota <= 0 || period <= 0) return 0;
+  return quota < period ? 1 : static_cast<int>(quota / period + 0.5);
+}
+
+constexpr int kSpins = 20000;  // about 0.5 ms of pauses: longer than any gap inside a step
+
+}  // namespace
+
+int available_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (const int quota = cgroup_cpus(); quota > 0 && quota < n) n = quota;
+  return n > 0 ? n : 1;
+}
+
+struct ThreadPool::Shared {
+  alignas(64) std::atomic<uint32_t> epoch{0};
+  alignas(64) std::atomic<int> n_pending{0};
+  Fn fn = nullptr;
+  void* ctx = nullptr;
+  bool stop = false;
+  std::vector<std::thread> threads;
+};
+
+ThreadPool::ThreadPool(int n_threads)
+    : shared_(std::make_unique<Shared>()), n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
+  for (int worker = 1; worker < n_threads_; ++worker) {
+    shared_->threads.emplace_back([this, worker] { worker_loop(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  shared_->stop = true;
+  shared_->epoch.fetch_add(1, std::memory_order_release);
+  shared_->epoch.notify_all();
+  for (std::thread& thread : shared_->threads) thread.join();
+}
+
+void ThreadPool::run_impl(Fn fn, void* ctx) {
+  if (n_threads_ == 1) return fn(ctx, 0, 1);
+  shared_->fn = fn;
+  shared_->ctx = ctx;
+  shared_->n_pending.store(n_threads_ - 1, std::memory_order_relaxed);
+  shared_->epoch.fetch_add(1, std::memory_order_release);
+  shared_->epoch.notify_all();
+  fn(ctx, 0, n_threads_);
+  // A worker that lost its CPU needs it back: give way after a while instead of spinning against it.
+  for (int spins = 0; shared_->n_pending.load(std::memory_order_acquire) != 0; ++spins) {
+    if (spins < kSpins) {
+      spin_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+void ThreadPool::worker_loop(int worker) {
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spins = 0; spins < kSpins && shared_->epoch.load(std::memory_order_acquire) == seen; ++spins) {
+      spin_pause();
+    }
+    shared_->epoch.wait(seen, std::memory_order_acquire);
+    ++seen;  // run_impl waits for every worker, so no epoch is ever skipped
+    if (shared_->stop) return;
+    shared_->fn(shared_->ctx, worker, n_threads_);
+    shared_->n_pending.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace penstock

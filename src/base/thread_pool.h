@@ -1,0 +1,67 @@
+// A fixed set of workers that run the same function in lock step. The caller is worker 0.
+//
+// Workers spin briefly after a region and then park, so that regions inside a step start in under a microsecond and an
+// idle engine uses no CPU. One region at a time; run() is called by one thread only (the engine thread).
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace penstock {
+
+// Threads that the affinity mask and the cgroup CPU quota allow, at least 1. Never the host's count.
+int available_cpus();
+
+class ThreadPool {
+ public:
+  // n_threads <= 0 means available_cpus().
+  explicit ThreadPool(int n_threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return n_threads_; }
+
+  // Calls fn(worker, n_workers) once on every worker and returns when all are done. fn must not throw or allocate.
+  template <class F>
+  void run(F&& fn) {
+    run_impl(
+        [](void* ctx, int worker, int n_workers) {
+          (*static_cast<std::remove_reference_t<F>*>(ctx))(worker, n_workers);
+        },
+        const_cast<void*>(static_cast<const void*>(&fn)));
+  }
+
+  // Splits [0, n_items) into one contiguous range per worker (multiples of `grain`): fn(begin, end, worker).
+  template <class F>
+  void for_ranges(int64_t n_items, int64_t grain, F&& fn) {
+    if (n_items <= grain || n_threads_ == 1) {
+      if (n_items > 0) fn(int64_t{0}, n_items, 0);
+      return;
+    }
+    run([&](int worker, int n_workers) {
+      const auto [begin, end] = range_of(n_items, grain, worker, n_workers);
+      if (begin < end) fn(begin, end, worker);
+    });
+  }
+
+  // The range of worker `worker` of `n_workers` in for_ranges.
+  static std::pair<int64_t, int64_t> range_of(int64_t n_items, int64_t grain, int worker, int n_workers) {
+    const int64_t n_grains = (n_items + grain - 1) / grain;
+    const int64_t begin = n_grains * worker / n_workers * grain;
+    const int64_t end = n_grains * (worker + 1) / n_workers * grain;
+    return {begin, end < n_items ? end : n_items};
+  }
+
+ private:
+  using Fn = void (*)(void* ctx, int worker, int n_workers);
+  void run_impl(Fn fn, void* ctx);
+  void worker_loop(int worker);
+
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+  int n_threads_;
+};
+
+}  // namespace penstock
