@@ -1,0 +1,65 @@
+// A model on disk, whatever its file format: configuration, tensors as they lie in the file, and side files.
+//
+// Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc knows both. All spans
+// point into memory maps owned by the source and live as long as it does. Immutable after open: any thread may read.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "quant/quant_type.h"
+
+namespace penstock {
+
+enum class Naming : uint8_t { kGguf, kHuggingFace };
+
+struct TensorInfo {
+  std::string name;
+  QuantType type = QuantType::kF32;
+  std::vector<int64_t> shape;        // outermost first: a weight is [rows, cols], experts [n_experts, rows, cols]
+  std::span<const std::byte> bytes;  // exactly the encoded elements
+
+  int64_t n_elements() const {
+    int64_t n = 1;
+    for (const int64_t dim : shape) n *= dim;
+    return n;
+  }
+};
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  virtual Naming naming() const = 0;
+  virtual const std::filesystem::path& path() const = 0;
+
+  // GGUF: every metadata pair as one flat object ("llama.block_count": 16; long arrays included as arrays).
+  // Hugging Face: config.json.
+  virtual const nlohmann::json& config() const = 0;
+  // generation_config.json, or an empty object.
+  virtual const nlohmann::json& generation_config() const = 0;
+
+  // In file order; names are unique.
+  virtual std::span<const TensorInfo> tensors() const = 0;
+  // nullptr when there is none.
+  const TensorInfo* find(std::string_view name) const;
+
+  // The content of a file beside the weights ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+  // "chat_template.jinja"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
+  virtual std::optional<std::string> side_file(std::string_view name) const = 0;
+
+  // Tells the system that this tensor's pages will not be read again soon.
+  virtual void drop(const TensorInfo& tensor) const = 0;
+};
+
+// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory, found by content, not by name.
+Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path);
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+// One step's work: a flat, ragged list of tokens. Prefill, decode, chunks and drafts look the same.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+// Where the tokens of one cache group live. Slot = block * block_size + offset in the block.
+struct KvView {
+  std::span<const int32_t> slots;          // [n_tokens] where each new token's K and V go
+  std::span<const BlockId> block_tables;   // all sequences' tables, one after the other
+  std::span<const int32_t> table_offsets;  // [n_seqs + 1] into block_tables
+  // Position held by entry 0 of each sequence's table: 0 unless a sliding window has dropped leading blocks.
+  std::span<const int32_t> first_positions;  // [n_seqs], or empty for all 0
+};
+
+struct Batch {
+  std::span<const TokenId> tokens;       // [n_tokens]
+  std::span<const int32_t> positions;    // [n_tokens] for rope; index in the sequence unless a draft tree branches
+  std::span<const int32_t> seq_offsets;  // [n_seqs + 1] into tokens
+  std::span<const int32_t> seq_lens;     // [n_seqs] tokens in the cache after this step
+  std::span<const KvView> kv;            // [n_groups]
+  // [n_tokens] or empty. Bit j: the token sees new token j of its own sequence (and all older tokens). 0: causal order.
+  std::span<const uint64_t> tree_masks;
+  std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
+
+  int n_tokens() const { return static_cast<int>(tokens.size()); }
+  int n_seqs() const { return static_cast<int>(seq_lens.size()); }
+};
+
+}  // namespace penstock

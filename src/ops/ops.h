@@ -1,0 +1,120 @@
+// The only place that knows a device: whole-batch operations on rank-2 tensors.
+//
+// A backend owns its weights, caches and the step's memory. All calls of a step come from one thread, in order;
+// begin_step() invalidates every tensor of the step before. Shapes are preconditions (checked in debug builds): a model
+// validates its files before the first call. Activations are F32; a backend may round them inside an op.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "cache/cache_spec.h"
+#include "ops/batch.h"
+#include "ops/tensor.h"
+#include "quant/quant_type.h"
+
+namespace penstock {
+
+// A weight matrix in the backend's own layout. Built by Ops::pack, used only with the backend that made it.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual int rows() const = 0;          // output features
+  virtual int cols() const = 0;          // input features
+  virtual int64_t packed_bytes() const = 0;
+};
+
+// K and V of all layers. Knows shapes, not who owns which block.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+  virtual const CacheSpec& spec() const = 0;
+  virtual int n_blocks(int group) const = 0;
+};
+
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
+
+struct NormParams {
+  const float* weight = nullptr;  // [cols], null = ones
+  const float* bias = nullptr;    // [cols], null = zeros; only with layer norm
+  float eps = 1e-5f;
+  bool layer_norm = false;        // subtract the mean (layer norm); otherwise RMS norm
+};
+
+struct LinearTarget {
+  const Weight* weight;  // [out, in]
+  const float* bias;     // [out] or null
+  Tensor out;            // [n_tokens, out]
+};
+
+// Angles are precomputed per dimension pair; cos and sin are multiplied by `scale` (YaRN, longrope).
+struct RopeParams {
+  std::span<const float> inv_freq;  // [rotary_dim / 2]
+  float scale = 1.0f;
+  bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
+};
+
+struct AttentionParams {
+  int layer = 0;
+  int n_heads = 0;       // query heads; K and V heads are in the cache spec
+  float scale = 1.0f;    // multiplies q.k
+  float softcap = 0.0f;  // 0 = off; cap * tanh(score / cap)
+};
+
+struct MoeParams {
+  std::span<const std::unique_ptr<Weight>> gate, up, down;  // one per expert
+  int top_k = 2;
+  bool normalize = true;  // rescale the chosen probabilities to sum 1 (softmax over all experts comes first)
+  Activation activation = Activation::kSilu;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual const char* name() const = 0;  // "cpu/avx512"
+
+  // --- Loading -------------------------------------------------------------------------------------------------
+  // Copies the matrix into the backend's layout (or keeps a view of it where that layout is as fast).
+  virtual Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) = 0;
+  // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
+  virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) = 0;
+
+  // --- A step --------------------------------------------------------------------------------------------------
+  virtual void begin_step() = 0;
+  virtual Tensor new_tensor(int rows, int cols) = 0;  // F32, uninitialized, valid until the next begin_step
+
+  // out[t] = table[ids[t]] * scale; add: out[t] += table[ids[t]] * scale.
+  virtual void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) = 0;
+  virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x
+  // x += delta * delta_scale; out = norm(x).
+  virtual void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) = 0;
+  virtual void add(Tensor x, Tensor delta, float delta_scale) = 0;  // x += delta * delta_scale
+  virtual void scale(Tensor x, float factor, float softcap) = 0;    // x *= factor; then cap * tanh(x / cap) if cap > 0
+  // targets[i].out = x weight_i^T + bias_i; the targets share x, so it is quantized once.
+  virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
+  virtual void activate(Tensor x, Activation activation) = 0;                           // x = f(x)
+  virtual void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) = 0;  // out = f(gate) * up
+  // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
+  virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
+  // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
+  virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope, KvCache& cache,
+                              int layer) = 0;
+  // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
+  virtual void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
+                      Tensor out) = 0;
+  virtual void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) = 0;
+  // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
+  virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
+};
+
+struct OpsConfig {
+  int n_threads = 0;             // 0 = as many as the process may use
+  bool batch_invariant = false;  // one kernel family and summation order whatever the batch
+};
+
+// A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.
+Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& config);
+
+}  // namespace penstock
