@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
+
+Also: CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, heavy JSON headers not in headers.
+Exit code 1 and one line per violation.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DESIGN = ROOT / "docs" / "design.md"
+ISA_FOLDERS = {"scalar", "avx2", "avx512", "amx", "neon"}
+
+
+def allowed_layers():
+    """{folder: set of folders it may include}, read from the table in the design."""
+    text = DESIGN.read_text()
+    table = re.search(r"Dependency rule.*?```\n(.*?)```", text, re.S).group(1)
+    rows = re.findall(r"(\w+): ((?:\w+ ?)+|-)(?=\s|$)", table)
+    return {name: set(deps.split()) - {"-"} for name, deps in rows}
+
+
+def violations():
+    allowed = allowed_layers()
+    for path in sorted((ROOT / "src").rglob("*")):
+        if path.suffix not in {".h", ".cc", ".inl", ".cu", ".cuh"}:
+            continue
+        parts = path.relative_to(ROOT / "src").parts
+        layer = parts[0]
+        if layer not in allowed:
+            yield f"src/{layer}: no row in the dependency table of {DESIGN.relative_to(ROOT)}"
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            where = f"{path.relative_to(ROOT)}:{number}"
+            own = re.match(r'\s*#\s*include\s+"([^"/]+)/', line)
+            if own and own.group(1) in allowed and own.group(1) != layer and own.group(1) not in allowed[layer]:
+                yield f"{where}: {layer} may not include {own.group(1)} (allowed: {' '.join(sorted(allowed[layer])) or '-'})"
+            system = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
+            if not system:
+                continue
+            header = system.group(1)
+            if re.match(r"(cuda|cublas|nccl|cub/|cute/)", header) and parts[:2] != ("ops", "cuda"):
+                yield f"{where}: CUDA header outside ops/cuda"
+            if re.search(r"(immintrin|arm_neon|x86intrin)", header) and not (layer == "kernels" and set(parts) & ISA_FOLDERS):
+                yield f"{where}: intrinsics outside kernels/<isa>"
+
+
+def main():
+    found = list(violations())
+    print("\n".join(found) if found else "layers: ok")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
