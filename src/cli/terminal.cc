@@ -40,8 +40,8 @@ std::string format_bytes(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return fmt::format(unit == 0 || bytes >= 100 ? "{:.0f} {}" : bytes >= 10 ? "{:.1f} {}" : "{:.2f} {}", bytes,
-                     units[unit]);
+  const int decimals = unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", bytes, decimals, units[unit]);
 }
 
 ProgressBar::ProgressBar(std::string label) : label_(std::move(label)) {}
