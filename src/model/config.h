@@ -1,0 +1,108 @@
+// What a decoder looks like, whatever file it came from: sizes and about a dozen behaviour switches.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/cache_spec.h"
+#include "formats/weight_source.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
+
+struct RopeConfig {
+  int rotary_dim = 0;  // leading dimensions of a head that are rotated; even
+  float theta = 10000.0f;
+  RopeScaling scaling = RopeScaling::kNone;
+  float factor = 1.0f;                                    // context is this many times the original one
+  int original_max_seq_len = 0;                           // llama3, yarn, longrope
+  float low_freq_factor = 1.0f, high_freq_factor = 4.0f;  // llama3
+  float beta_fast = 32.0f, beta_slow = 1.0f;              // yarn
+  bool truncate = true;                            // yarn: correction range rounded to whole dimensions
+  float attention_factor = 0.0f;                   // multiplies cos and sin; 0 = by the scaling's own rule
+  float mscale = 0.0f, mscale_all_dim = 0.0f;      // yarn: both set = their own attention factor
+  std::vector<float> short_factors, long_factors;  // longrope: [rotary_dim / 2]; GGUF has them as tensors
+};
+
+enum class NormPlacement : uint8_t {
+  kPre,   // x += f(norm(x))
+  kPost,  // x += norm(f(x))
+  kBoth,  // x += norm(f(norm(x)))
+};
+
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,  // every head's head_dim values
+  kRow,   // all heads of a token together
+};
+
+struct LayerConfig {
+  int window = 0;  // tokens visible to a query including itself; 0 = all
+  int rope = 0;    // index into ModelConfig::ropes, or -1 for none
+  bool moe = false;
+};
+
+struct ModelConfig {
+  std::string arch;  // its row in archs.cc: "llama", "gemma3", ...
+  std::string name;  // what the file calls itself, or ""
+  int n_layers = 0;
+  int n_heads = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int model_dim = 0;
+  int ffn_dim = 0;      // of dense layers
+  int vocab_size = 0;   // rows of the embedding table
+  int max_seq_len = 0;  // positions the model was made for
+
+  int n_experts = 0;  // 0 = no layer is a mixture
+  int n_active_experts = 0;
+  int expert_ffn_dim = 0;
+  bool normalize_experts = true;  // the chosen experts' weights sum to 1
+
+  std::vector<LayerConfig> layers;  // [n_layers]
+  std::vector<RopeConfig> ropes;    // empty with learned positions
+
+  // --- Behaviour
+  // -----------------------------------------------------------------------------------------------
+  float norm_eps = 1e-5f;
+  bool layer_norm = false;   // subtract the mean and add a bias; otherwise RMS norm
+  float norm_offset = 0.0f;  // added to stored norm weights (gemma's 1 + w)
+  NormPlacement norms = NormPlacement::kPre;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool sub_norms = false;         // BitNet: norms before the output and down projections
+  bool int8_activations = false;  // BitNet: every linear rounds its input to 8 bits per token
+  bool ternary_weights = false;   // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load
+  Activation activation = Activation::kSilu;
+  bool rope_interleaved = false;
+  bool learned_positions = false;
+  bool tied_embeddings = false;
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;
+  float attention_scale = 0.0f;  // multiplies q.k; always set after reading
+  float logit_scale = 1.0f;
+  float attention_softcap = 0.0f, final_softcap = 0.0f;  // 0 = off
+
+  int q_dim() const { return n_heads * head_dim; }
+  int kv_dim() const { return n_kv_heads * head_dim; }
+  CacheSpec cache_spec(KvDType dtype, int block_size) const;
+  int64_t n_parameters() const;         // all weights; a tied table counts once
+  int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup
+};
+
+// Reads and checks the configuration of any known architecture; touches no weights.
+Result<ModelConfig> read_config(const WeightSource& source);
+
+// Well-known shapes for `plan` and `bench --shape`, without a file: shapes.cc is THE list.
+struct NamedShape {
+  std::string_view name;    // "llama-3.1-8b"
+  std::string_view config;  // its config.json, without what does not matter for speed
+};
+std::span<const NamedShape> named_shapes();
+Result<ModelConfig> config_from_shape(std::string_view name);
+
+}  // namespace penstock

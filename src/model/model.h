@@ -1,0 +1,62 @@
+// A decoder: its configuration, its weights in one backend's layout, and a forward over a ragged batch.
+//
+// Immutable after load. forward() belongs to the thread that owns the backend and the cache.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "cache/cache_spec.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "ops/batch.h"
+#include "ops/ops.h"
+#include "ops/tensor.h"
+
+namespace penstock {
+
+struct ModelWeights;  // weights.h
+
+// Tensors of the step: valid until the backend's next begin_step().
+struct ForwardResult {
+  Tensor logits;  // F32 [n_output_rows, vocab_size]; empty when not wanted
+  Tensor hidden;  // F32 [n_output_rows, model_dim], after the final norm
+};
+
+struct ForwardOptions {
+  int n_layers = 0;    // early exit after so many layers; 0 = all
+  bool logits = true;  // false: hidden states only
+};
+
+class Model {
+ public:
+  using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+  // Packs every weight for `ops`, which must outlive the model; `source` may go afterwards unless a backend
+  // keeps views (keep it as long as the model). max_seq_len: longest sequence that will be run, 0 = the
+  // model's own limit; it only chooses between longrope's short and long factors.
+  static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
+                                             const Progress& progress = {}, int max_seq_len = 0);
+  ~Model();
+
+  const ModelConfig& config() const { return config_; }
+  CacheSpec cache_spec(KvDType dtype, int block_size) const { return config_.cache_spec(dtype, block_size); }
+  int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
+  // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
+  int64_t active_weight_bytes() const { return active_weight_bytes_; }
+
+  // Stores K and V of every token of the batch and returns the wanted rows. The caller has called
+  // ops.begin_step(). REQUIRES: token ids < vocab_size; positions < max_seq_len with learned positions.
+  ForwardResult forward(const Batch& batch, KvCache& cache, Ops& ops,
+                        const ForwardOptions& options = {}) const;
+
+ private:
+  Model();
+  ModelConfig config_;
+  std::unique_ptr<ModelWeights> weights_;
+  int64_t weight_bytes_ = 0;
+  int64_t active_weight_bytes_ = 0;
+};
+
+}  // namespace penstock
