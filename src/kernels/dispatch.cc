@@ -1,0 +1,66 @@
+// THE list of instruction sets, slowest first. A new one is a row here, a folder and its flags in
+// flags.cmake.
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu_features.h"
+#include "kernels/kernel_table.h"
+
+namespace penstock {
+namespace {
+
+struct Row {
+  KernelTable table;  // null where this instruction set has no kernels of its own
+  bool runs_here;
+};
+
+std::vector<KernelTable> make_tables() {
+  [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
+  const Row rows[] = {
+    {{"scalar", nullptr, nullptr, nullptr}, true},
+#if defined(__x86_64__)
+    {{"avx2", nullptr, nullptr, nullptr}, cpu.avx2},
+    {{"avx512", nullptr, nullptr, nullptr}, cpu.avx512},
+    {{"amx", nullptr, nullptr, nullptr}, cpu.amx},
+#endif
+  };
+  std::vector<KernelTable> tables;
+  for (const Row& row : rows) {
+    if (!row.runs_here) continue;
+    KernelTable table = row.table;
+    if (!tables.empty()) {
+      const KernelTable& lower = tables.back();
+      if (table.gemm == nullptr) table.gemm = lower.gemm;
+      if (table.vector == nullptr) table.vector = lower.vector;
+      if (table.attention == nullptr) table.attention = lower.attention;
+    }
+    tables.push_back(table);
+  }
+  return tables;
+}
+
+}  // namespace
+
+std::span<const KernelTable> available_kernels() {
+  static const std::vector<KernelTable> tables = make_tables();
+  return tables;
+}
+
+Result<const KernelTable*> select_kernels(std::string_view name) {
+  const std::span<const KernelTable> tables = available_kernels();
+  if (name.empty()) {
+    if (const char* forced = std::getenv("PENSTOCK_ISA"); forced != nullptr) name = forced;
+  }
+  if (name.empty() || name == "auto") return &tables.back();
+  std::string names;
+  for (const KernelTable& table : tables) {
+    if (name == table.name) return &table;
+    names += names.empty() ? table.name : std::string(", ") + table.name;
+  }
+  return errorf(ErrorCode::kInvalidArgument, "instruction set '{}' is not available here: expected one of {}",
+                name, names);
+}
+
+}  // namespace penstock

@@ -1,0 +1,29 @@
+// The kernels of one instruction set. Chosen once at start-up; everything above calls through the table.
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace penstock {
+
+struct GemmKernels;
+struct VectorKernels;
+struct AttentionKernels;
+
+struct KernelTable {
+  const char* name;  // "avx512"
+  const GemmKernels* gemm;
+  const VectorKernels* vector;
+  const AttentionKernels* attention;
+};
+
+// The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an
+// instruction set does not have is that of the next lower one.
+std::span<const KernelTable> available_kernels();
+
+// name "": the value of PENSTOCK_ISA if set, else the best table here. Error: kInvalidArgument, with the
+// available names.
+Result<const KernelTable*> select_kernels(std::string_view name = {});
+
+}  // namespace penstock

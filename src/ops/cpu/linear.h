@@ -1,0 +1,31 @@
+// Matrix products of the CPU backend. Called by CpuOps from one thread; they use the whole pool.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "base/arena.h"
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+struct LinearContext {
+  ThreadPool& pool;
+  Arena& arena;  // the step's memory
+  const KernelTable& kernels;
+  bool batch_invariant = false;
+};
+
+// targets[i].out = x weight_i^T + bias_i.
+void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
+
+// out[t] = (add ? out[t] : 0) + table[ids[t]] * scale.
+void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,
+               Tensor out, bool add);
+
+// See Ops::moe.
+void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
+             Tensor out);
+
+}  // namespace penstock

@@ -1,0 +1,111 @@
+// Mixture of experts: each chosen expert runs once, over all the tokens that chose it.
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "ops/cpu/linear.h"
+
+namespace penstock {
+namespace {
+
+float activate_one(float x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1.0f + std::exp(-x));
+    case Activation::kGelu:
+      return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
+    case Activation::kGeluTanh:
+      return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
+    case Activation::kRelu:
+      return std::max(x, 0.0f);
+    case Activation::kRelu2:
+      return x > 0.0f ? x * x : 0.0f;
+  }
+  return x;
+}
+
+struct Choice {
+  int expert;
+  float weight;
+};
+
+// The top_k experts of one token, best first (ties: the lower index), with their weights.
+void choose(const float* logits, int n_experts, const MoeParams& params, Choice* out) {
+  const float highest = *std::max_element(logits, logits + n_experts);
+  float total = 0;
+  for (int e = 0; e < n_experts; ++e) total += std::exp(logits[e] - highest);
+  float chosen_total = 0;
+  for (int k = 0; k < params.top_k; ++k) {
+    int best = -1;
+    for (int e = 0; e < n_experts; ++e) {
+      const bool taken = std::any_of(out, out + k, [&](const Choice& c) { return c.expert == e; });
+      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    out[k] = {best, std::exp(logits[best] - highest) / total};
+    chosen_total += out[k].weight;
+  }
+  if (!params.normalize) return;
+  for (int k = 0; k < params.top_k; ++k) out[k].weight /= chosen_total;
+}
+
+Tensor arena_tensor(Arena& arena, int rows, int cols) {
+  return {arena.allocate_array<float>(static_cast<size_t>(rows) * cols), DType::kF32, rows, cols, cols};
+}
+
+// down(f(gate(x)) * up(x)) of one expert for rows of x.
+void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
+                    Tensor hidden, Tensor up, Tensor out) {
+  const LinearTarget targets[] = {{params.gate[expert].get(), nullptr, hidden},
+                                  {params.up[expert].get(), nullptr, up}};
+  cpu_linear(context, x, targets);
+  context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* h = hidden.f32(static_cast<int>(t));
+      const float* u = up.f32(static_cast<int>(t));
+      for (int i = 0; i < hidden.cols; ++i) h[i] = activate_one(h[i], params.activation) * u[i];
+    }
+  });
+  const LinearTarget down[] = {{params.down[expert].get(), nullptr, out}};
+  cpu_linear(context, hidden, down);
+}
+
+}  // namespace
+
+void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
+             Tensor out) {
+  const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = params.top_k;
+  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.gate.size()) == n_experts);
+  Arena& arena = context.arena;
+  Choice* choices = arena.allocate_array<Choice>(static_cast<size_t>(n_tokens) * top_k);
+  int* counts = arena.allocate_array<int>(n_experts);
+  std::fill(counts, counts + n_experts, 0);
+  for (int t = 0; t < n_tokens; ++t) {
+    choose(router_logits.f32(t), n_experts, params, choices + static_cast<ptrdiff_t>(t) * top_k);
+    for (int k = 0; k < top_k; ++k) ++counts[choices[t * top_k + k].expert];
+    std::fill_n(out.f32(t), out.cols, 0.0f);
+  }
+  const int most = *std::max_element(counts, counts + n_experts);
+  const int hidden_dim = params.gate[0]->rows();
+  const Tensor rows = arena_tensor(arena, most, x.cols), hidden = arena_tensor(arena, most, hidden_dim);
+  const Tensor up = arena_tensor(arena, most, hidden_dim), result = arena_tensor(arena, most, out.cols);
+  for (int e = 0; e < n_experts; ++e) {
+    if (counts[e] == 0) continue;
+    const auto for_each_token = [&](auto&& f) {
+      for (int t = 0, row = 0; t < n_tokens; ++t) {
+        for (int k = 0; k < top_k; ++k) {
+          if (choices[t * top_k + k].expert == e) f(t, row++, choices[t * top_k + k].weight);
+        }
+      }
+    };
+    for_each_token([&](int t, int row, float) { std::copy_n(x.f32(t), x.cols, rows.f32(row)); });
+    expert_forward(context, rows.row_range(0, counts[e]), params, e, hidden.row_range(0, counts[e]),
+                   up.row_range(0, counts[e]), result.row_range(0, counts[e]));
+    for_each_token([&](int t, int row, float weight) {
+      const float* from = result.f32(row);
+      float* to = out.f32(t);
+      for (int i = 0; i < out.cols; ++i) to[i] += weight * from[i];
+    });
+  }
+}
+
+}  // namespace penstock
