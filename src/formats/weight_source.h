@@ -1,7 +1,8 @@
 // A model on disk, whatever its file format: configuration, tensors as they lie in the file, and side files.
 //
-// Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc knows both. All spans
-// point into memory maps owned by the source and live as long as it does. Immutable after open: any thread may read.
+// Tensors and config keep the names of their format (GGUF's or Hugging Face's); model/weights.cc knows both.
+// All spans point into memory maps owned by the source and live as long as it does. Immutable after open: any
+// thread may read.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,8 +24,8 @@ enum class Naming : uint8_t { kGguf, kHuggingFace };
 struct TensorInfo {
   std::string name;
   QuantType type = QuantType::kF32;
-  std::vector<int64_t> shape;        // outermost first: a weight is [rows, cols], experts [n_experts, rows, cols]
-  std::span<const std::byte> bytes;  // exactly the encoded elements
+  std::vector<int64_t> shape;  // outermost first: a weight is [rows, cols], experts [n_experts, rows, cols]
+  std::span<const std::byte> bytes;  // exactly the encoded elements; safetensors may leave them unaligned
 
   int64_t n_elements() const {
     int64_t n = 1;
@@ -41,7 +42,8 @@ class WeightSource {
   virtual const std::filesystem::path& path() const = 0;
 
   // GGUF: every metadata pair as one flat object ("llama.block_count": 16; long arrays included as arrays).
-  // Hugging Face: config.json.
+  // Values are as the file has them: strings may hold bytes that are not UTF-8 (dump with
+  // error_handler_t::replace). Hugging Face: config.json.
   virtual const nlohmann::json& config() const = 0;
   // generation_config.json, or an empty object.
   virtual const nlohmann::json& generation_config() const = 0;
@@ -49,7 +51,7 @@ class WeightSource {
   // In file order; names are unique.
   virtual std::span<const TensorInfo> tensors() const = 0;
   // nullptr when there is none.
-  const TensorInfo* find(std::string_view name) const;
+  virtual const TensorInfo* find(std::string_view name) const;
 
   // The content of a file beside the weights ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
   // "chat_template.jinja"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
@@ -59,7 +61,8 @@ class WeightSource {
   virtual void drop(const TensorInfo& tensor) const = 0;
 };
 
-// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory, found by content, not by name.
+// Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory, found by content, not
+// by name. A single .safetensors file opens as its directory with only that file's tensors.
 Result<std::unique_ptr<WeightSource>> open_weights(const std::filesystem::path& path);
 
 }  // namespace penstock

@@ -1,0 +1,55 @@
+// THE list of weight file formats.
+#include "formats/gguf.h"
+#include "formats/hf_directory.h"
+#include "formats/safetensors.h"
+
+namespace penstock {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Format {
+  std::string_view name;
+  bool directory;                               // a directory, else a file
+  bool (*matches)(std::span<const std::byte>);  // a file's content; null for directories
+  Result<std::unique_ptr<WeightSource>> (*open)(const fs::path&);
+};
+
+Result<std::unique_ptr<WeightSource>> open_directory(const fs::path& path) { return open_hf_directory(path); }
+
+Result<std::unique_ptr<WeightSource>> open_safetensors_file(const fs::path& path) {
+  const fs::path directory = path.parent_path();
+  return open_hf_directory(directory.empty() ? "." : directory, path.filename().string());
+}
+
+constexpr Format kFormats[] = {
+    {"a GGUF file", false, is_gguf, open_gguf},
+    {"a safetensors file", false, is_safetensors, open_safetensors_file},
+    {"a Hugging Face directory", true, nullptr, open_directory},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
+  std::error_code error;
+  const bool directory = fs::is_directory(path, error);
+  MappedFile file;
+  if (!directory) {
+    ASSIGN_OR_RETURN(file, MappedFile::open(path));
+  }
+  std::string expected;
+  for (const Format& format : kFormats) {
+    if (format.directory == directory && (directory || format.matches(file.bytes())))
+      return format.open(path);
+    expected += (expected.empty() ? "" : ", ") + std::string(format.name);
+  }
+  std::string got;
+  for (const std::byte byte : file.bytes().first(std::min<size_t>(8, file.bytes().size()))) {
+    got += fmt::format(" {:02x}", static_cast<unsigned>(byte));
+  }
+  return errorf(ErrorCode::kCorruptFile, "{}: expected one of {}; got {} bytes that start with{}",
+                path.string(), expected, file.bytes().size(), got.empty() ? " nothing" : got);
+}
+
+}  // namespace penstock

@@ -1,0 +1,38 @@
+// GGUF versions 2 and 3, one file or shards NAME-00001-of-000NN.gguf.
+#pragma once
+#include "formats/mapped_source.h"
+
+namespace penstock {
+
+// Value types of metadata, as numbered in the file.
+enum class GgufValueType : uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64,
+};
+inline constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
+inline constexpr uint32_t kGgufDefaultAlignment = 32;
+
+bool is_gguf(std::span<const std::byte> bytes);
+
+// Opens the file and, when it is the first of a sharded model, its other shards.
+Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& path);
+
+// One file's content: metadata and tensors that point into `bytes`. `where` names the file in messages.
+struct GgufFile {
+  nlohmann::json metadata;
+  std::vector<TensorInfo> tensors;
+};
+Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, const std::string& where);
+
+}  // namespace penstock

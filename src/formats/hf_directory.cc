@@ -1,0 +1,145 @@
+#include "formats/hf_directory.h"
+
+#include <map>
+#include <set>
+
+#include "formats/safetensors.h"
+
+namespace penstock {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxJsonBytes = size_t{256} << 20;
+constexpr int kMaxJsonDepth = 64;
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+// The JSON object in the file. Errors: unreadable, not JSON, not an object, nested too deep.
+Result<json> read_json_object(const fs::path& path) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonBytes));
+  bool too_deep = false;
+  const auto check_depth = [&](int depth, json::parse_event_t, json&) {
+    too_deep |= depth > kMaxJsonDepth;
+    return !too_deep;
+  };
+  json value;
+  try {
+    value = json::parse(text, check_depth);
+  } catch (const json::exception& error) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}", path.string(), error.what());
+  }
+  if (too_deep)
+    return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", path.string(), kMaxJsonDepth);
+  if (!value.is_object()) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected a JSON object, got {}", path.string(),
+                  value.type_name());
+  }
+  return value;
+}
+
+bool file_exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Which tensors to take from which file; an empty set takes all.
+using FileTensors = std::map<std::string, std::set<std::string>>;
+
+Result<FileTensors> read_index(const fs::path& path) {
+  ASSIGN_OR_RETURN(const json index, read_json_object(path));
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object() || map->empty()) {
+    return errorf(ErrorCode::kCorruptFile,
+                  "{}: weight_map: expected an object of tensor and file names, got {}", path.string(),
+                  map == index.end() ? "nothing"
+                  : map->empty()     ? "no entry"
+                                     : map->type_name());
+  }
+  FileTensors files;
+  for (const auto& [tensor, file] : map->items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos ||
+        name == ".." || name == ".") {
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: weight_map: tensor {}: expected the name of a file beside it, got {}", path.string(),
+                    quote_name(tensor), file.is_string() ? quote_name(name) : file.type_name());
+    }
+    files[name].insert(tensor);
+  }
+  return files;
+}
+
+Result<FileTensors> find_weight_files(const fs::path& directory) {
+  if (file_exists(directory / kIndexName)) return read_index(directory / kIndexName);
+  for (const char* name : {"model.safetensors", "consolidated.safetensors"}) {
+    if (file_exists(directory / name)) return FileTensors{{name, {}}};
+  }
+  FileTensors files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".safetensors") files[entry.path().filename().string()] = {};
+  }
+  if (files.size() == 1) return files;
+  if (file_exists(directory / "pytorch_model.bin") ||
+      file_exists(directory / "pytorch_model.bin.index.json")) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: has pytorch_model.bin, expected safetensors: save it as safetensors",
+                  directory.string());
+  }
+  return errorf(ErrorCode::kNotFound, "{}: expected model.safetensors or {}, got {} safetensors files",
+                directory.string(), kIndexName, files.size());
+}
+
+Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted, MappedSource& source,
+                       std::vector<TensorInfo>& tensors) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  ASSIGN_OR_RETURN(std::vector<TensorInfo> found, parse_safetensors(file.bytes(), path.string()));
+  size_t n_found = 0;
+  for (TensorInfo& tensor : found) {
+    if (!wanted.empty() && wanted.count(tensor.name) == 0) continue;
+    ++n_found;
+    tensors.push_back(std::move(tensor));
+  }
+  if (n_found < wanted.size()) {
+    std::set<std::string> missing = wanted;
+    for (const TensorInfo& tensor : tensors) missing.erase(tensor.name);
+    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {} by {}, got none of that name",
+                  path.string(), quote_name(missing.empty() ? std::string() : *missing.begin()), kIndexName);
+  }
+  source.add_file(std::move(file));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& directory,
+                                                        const std::string& only_file) {
+  auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, directory);
+  source->set_side_directory(directory);
+  if (!file_exists(directory / "config.json")) {
+    return errorf(ErrorCode::kNotFound, "{}: expected config.json in a Hugging Face checkpoint, got none",
+                  directory.string());
+  }
+  ASSIGN_OR_RETURN(json config, read_json_object(directory / "config.json"));
+  source->set_config(std::move(config));
+  if (file_exists(directory / "generation_config.json")) {
+    ASSIGN_OR_RETURN(json generation, read_json_object(directory / "generation_config.json"));
+    source->set_generation_config(std::move(generation));
+  }
+  FileTensors files;
+  if (only_file.empty()) {
+    ASSIGN_OR_RETURN(files, find_weight_files(directory));
+  } else {
+    files[only_file] = {};
+  }
+  std::vector<TensorInfo> tensors;
+  for (const auto& [name, wanted] : files) {
+    RETURN_IF_ERROR(add_weight_file(directory / name, wanted, *source, tensors));
+  }
+  RETURN_IF_ERROR(source->set_tensors(std::move(tensors)));
+  return source;
+}
+
+}  // namespace penstock

@@ -1,0 +1,123 @@
+#include "formats/mapped_source.h"
+
+#include <fstream>
+
+namespace penstock {
+
+namespace {
+constexpr size_t kMaxSideFileBytes = size_t{1} << 30;
+}
+
+const TensorInfo* WeightSource::find(std::string_view name) const {
+  for (const TensorInfo& tensor : tensors()) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const TensorInfo* MappedSource::find(std::string_view name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? nullptr : &tensors_[it->second];
+}
+
+std::optional<std::string> MappedSource::side_file(std::string_view name) const {
+  if (side_directory_.empty() || name.find('/') != std::string_view::npos) return std::nullopt;
+  const std::filesystem::path file = side_directory_ / name;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;
+  auto content = read_file(file, kMaxSideFileBytes);
+  if (!content) return std::nullopt;
+  return std::move(*content);
+}
+
+void MappedSource::drop(const TensorInfo& tensor) const {
+  for (const MappedFile& file : files_) {
+    const std::span<const std::byte> all = file.bytes();
+    if (tensor.bytes.data() >= all.data() && tensor.bytes.data() < all.data() + all.size()) {
+      file.drop(tensor.bytes);
+      return;
+    }
+  }
+}
+
+Status MappedSource::set_tensors(std::vector<TensorInfo> tensors) {
+  tensors_ = std::move(tensors);
+  index_.reserve(tensors_.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!index_.emplace(tensors_[i].name, i).second) {
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {} appears twice, expected unique names",
+                    path_.string(), quote_name(tensors_[i].name));
+    }
+  }
+  return {};
+}
+
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  if (file.bytes().size() > max_bytes) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} bytes, got {}", path.string(), max_bytes,
+                  file.bytes().size());
+  }
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xc2 ? 0
+                          : lead < 0xe0 ? 2
+                          : lead < 0xf0 ? 3
+                          : lead < 0xf5 ? 4
+                                        : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (size_t j = 1; j < length; ++j) {
+      if ((static_cast<unsigned char>(text[i + j]) & 0xc0) != 0x80) return false;
+    }
+    const unsigned char second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+std::string quote_name(std::string_view name) {
+  std::string text = "\"";
+  for (const char c : name.substr(0, 80)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) {
+      text += fmt::format("\\x{:02x}", byte);
+    } else {
+      text += c;
+    }
+  }
+  text += name.size() > 80 ? "...\"" : "\"";
+  return text;
+}
+
+Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape, std::string_view where) {
+  constexpr int64_t kMaxElements = int64_t{1} << 48;
+  const QuantTypeInfo& info = quant_info(type);
+  int64_t n = 1;
+  bool too_large = false;
+  for (const int64_t dim : shape) {
+    if (dim < 0) return errorf(ErrorCode::kCorruptFile, "{}: dimension {}, expected at least 0", where, dim);
+    too_large |= dim > kMaxElements || (dim > 0 && n > kMaxElements / dim);
+    n = too_large ? n : n * dim;
+  }
+  if (too_large) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected at most 2^48 elements, got shape [{}]", where,
+                  fmt::join(shape, ", "));
+  }
+  const int64_t cols = shape.empty() ? 1 : shape.back();
+  if (cols % info.block_size != 0) {
+    return errorf(ErrorCode::kCorruptFile, "{}: rows of {} elements, expected a multiple of {} for {}", where,
+                  cols, info.block_size, info.name);
+  }
+  return quant_bytes(type, n);
+}
+
+}  // namespace penstock

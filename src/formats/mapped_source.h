@@ -1,0 +1,57 @@
+// What all file formats share: the maps, the tensors with their index, the config.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/mapped_file.h"
+#include "formats/weight_source.h"
+
+namespace penstock {
+
+class MappedSource : public WeightSource {
+ public:
+  MappedSource(Naming naming, std::filesystem::path path) : naming_(naming), path_(std::move(path)) {}
+
+  Naming naming() const override { return naming_; }
+  const std::filesystem::path& path() const override { return path_; }
+  const nlohmann::json& config() const override { return config_; }
+  const nlohmann::json& generation_config() const override { return generation_config_; }
+  std::span<const TensorInfo> tensors() const override { return tensors_; }
+  const TensorInfo* find(std::string_view name) const override;
+  std::optional<std::string> side_file(std::string_view name) const override;
+  void drop(const TensorInfo& tensor) const override;
+
+  // Building, before anyone else sees the source. Tensors must point into one of the files.
+  void set_config(nlohmann::json config) { config_ = std::move(config); }
+  void set_generation_config(nlohmann::json config) { generation_config_ = std::move(config); }
+  void set_side_directory(std::filesystem::path directory) { side_directory_ = std::move(directory); }
+  void add_file(MappedFile file) { files_.push_back(std::move(file)); }
+  // Errors: kCorruptFile for a name that another tensor has.
+  Status set_tensors(std::vector<TensorInfo> tensors);
+
+ private:
+  Naming naming_;
+  std::filesystem::path path_;
+  std::filesystem::path side_directory_;  // empty: no side files
+  nlohmann::json config_ = nlohmann::json::object();
+  nlohmann::json generation_config_ = nlohmann::json::object();
+  std::vector<MappedFile> files_;
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+};
+
+// The whole file, or an error; larger than max_bytes is kCorruptFile.
+Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes);
+
+// True for well-formed UTF-8 (no surrogates, no overlong forms).
+bool is_utf8(std::string_view text);
+
+// A name for messages: quoted, at most 80 bytes, unprintable bytes as \xNN.
+std::string quote_name(std::string_view name);
+
+// Bytes of a tensor, or an error that names `where`: dimensions at least 0, no overflow, rows of whole
+// blocks.
+Result<size_t> tensor_bytes(QuantType type, std::span<const int64_t> shape, std::string_view where);
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+// What an encoding's struct looks like, and the decoding shared by all encodings made of small integer codes.
+//
+// Every encoding is a struct with
+//   kType, kName, kGgmlId (or -1), kBlockSize (elements), struct Block (exactly as in files, little-endian),
+//   decode(const Block&, float out[kBlockSize]) and, where we can write it,
+//   encode(const float in[kBlockSize], const float* importance, Block&)   (importance: kBlockSize weights or
+//   null).
+//
+// Encodings made of integer codes also derive from LinearCode or CodebookCode and have
+//   codes(const Block&, uint8_t codes[kBlockSize], float scales[kGroups], float offsets[kGroups]):
+//   value[i] = scales[i / kGroupSize] * level(codes[i]) + offsets[i / kGroupSize]
+// with codes of kBits bits (TQ1_0 and TQ2_0: 0, 1, 2) and offsets untouched unless kHasOffset. Those whose
+// group scales are themselves small integers (kHasSuperScales) also have
+//   super_scales(const Block&, float& scale, float& min, int8_t sub_scales[kGroups], int8_t
+//   sub_mins[kGroups]): scales[g] = scale * sub_scales[g], offsets[g] = -(min * sub_mins[g]); min and
+//   sub_mins untouched unless kHasOffset.
+// Packers need nothing else to lay the weights out anew.
+#pragma once
+#include <array>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/half.h"
+#include "quant/quant_type.h"
+
+namespace penstock::quant {
+
+static_assert(std::endian::native == std::endian::little, "blocks are mapped, not converted");
+
+// Codes count up from the lowest level: level = code - bias.
+template <int Bits, int Bias, int Group, bool Offset>
+struct LinearCode {
+  static constexpr int kBits = Bits;
+  static constexpr int kBias = Bias;
+  static constexpr int kGroupSize = Group;
+  static constexpr bool kHasOffset = Offset;
+  static constexpr bool kIsCodebook = false;
+  static constexpr bool kHasSuperScales = false;
+  static constexpr int level(int code) { return code - Bias; }
+};
+
+// Codes are indices of a table of 16 levels.
+template <const std::array<int8_t, 16>& Table, int Group>
+struct CodebookCode {
+  static constexpr int kBits = 4;
+  static constexpr int kGroupSize = Group;
+  static constexpr bool kHasOffset = false;
+  static constexpr bool kIsCodebook = true;
+  static constexpr bool kHasSuperScales = false;
+  static constexpr const std::array<int8_t, 16>& kCodebook = Table;
+  static constexpr int level(int code) { return Table[static_cast<size_t>(code)]; }
+};
+
+template <class Q>
+concept IntegerCoded = requires(const typename Q::Block& block, uint8_t* codes, float* floats) {
+  { Q::level(0) } -> std::same_as<int>;
+  Q::codes(block, codes, floats, floats);
+};
+template <class Q>
+concept Encodable = requires(const float* in, typename Q::Block& block) {
+  Q::encode(in, in, block);
+};
+
+template <class Q>
+inline constexpr int kGroups = Q::kBlockSize / Q::kGroupSize;
+
+template <IntegerCoded Q>
+void decode_codes(const typename Q::Block& block, float* out) {
+  uint8_t codes[Q::kBlockSize];
+  float scales[kGroups<Q>];
+  float offsets[kGroups<Q>] = {};
+  Q::codes(block, codes, scales, offsets);
+  for (int i = 0; i < Q::kBlockSize; ++i) {
+    const int group = i / Q::kGroupSize;
+    out[i] = scales[group] * static_cast<float>(Q::level(codes[i]));
+    if constexpr (Q::kHasOffset) out[i] += offsets[group];
+  }
+}
+
+// The group scales and offsets of a block with integer sub-scales.
+template <class Q>
+void expand_super_scales(const typename Q::Block& block, float* scales, float* offsets) {
+  float scale = 0;
+  float min = 0;
+  int8_t sub_scales[kGroups<Q>];
+  int8_t sub_mins[kGroups<Q>] = {};
+  Q::super_scales(block, scale, min, sub_scales, sub_mins);
+  for (int group = 0; group < kGroups<Q>; ++group) {
+    scales[group] = scale * static_cast<float>(sub_scales[group]);
+    if constexpr (Q::kHasOffset) offsets[group] = -(min * static_cast<float>(sub_mins[group]));
+  }
+}
+
+// 16 bytes hold 32 codes: element j in the low half of byte j, element j + 16 in its high half.
+inline void unpack_nibbles_32(const uint8_t* in, uint8_t* codes) {
+  for (int j = 0; j < 16; ++j) {
+    codes[j] = in[j] & 0x0f;
+    codes[j + 16] = in[j] >> 4;
+  }
+}
+
+}  // namespace penstock::quant

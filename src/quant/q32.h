@@ -1,0 +1,105 @@
+// Blocks of 32 elements with one scale (and, for *_1, an offset): Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+#pragma once
+#include <cstring>
+
+#include "quant/block.h"
+
+namespace penstock::quant {
+
+// The fifth bit of 32 codes: bit j of a little-endian 32-bit word belongs to element j.
+inline void add_fifth_bits(const uint8_t* high, uint8_t* codes) {
+  for (int j = 0; j < 32; ++j) codes[j] |= static_cast<uint8_t>(((high[j / 8] >> (j % 8)) & 1) << 4);
+}
+
+struct Q4_0 : LinearCode<4, 8, 32, false> {
+  static constexpr QuantType kType = QuantType::kQ4_0;
+  static constexpr std::string_view kName = "q4_0";
+  static constexpr int kGgmlId = 2;
+  static constexpr int kBlockSize = 32;
+  struct Block {
+    Half scale;
+    uint8_t nibbles[16];
+  };
+  static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
+    scales[0] = to_float(block.scale);
+    unpack_nibbles_32(block.nibbles, codes);
+  }
+  static void decode(const Block& block, float* out) { decode_codes<Q4_0>(block, out); }
+};
+
+struct Q4_1 : LinearCode<4, 0, 32, true> {
+  static constexpr QuantType kType = QuantType::kQ4_1;
+  static constexpr std::string_view kName = "q4_1";
+  static constexpr int kGgmlId = 3;
+  static constexpr int kBlockSize = 32;
+  struct Block {
+    Half scale;
+    Half offset;
+    uint8_t nibbles[16];
+  };
+  static void codes(const Block& block, uint8_t* codes, float* scales, float* offsets) {
+    scales[0] = to_float(block.scale);
+    offsets[0] = to_float(block.offset);
+    unpack_nibbles_32(block.nibbles, codes);
+  }
+  static void decode(const Block& block, float* out) { decode_codes<Q4_1>(block, out); }
+};
+
+struct Q5_0 : LinearCode<5, 16, 32, false> {
+  static constexpr QuantType kType = QuantType::kQ5_0;
+  static constexpr std::string_view kName = "q5_0";
+  static constexpr int kGgmlId = 6;
+  static constexpr int kBlockSize = 32;
+  struct Block {
+    Half scale;
+    uint8_t high[4];
+    uint8_t nibbles[16];
+  };
+  static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
+    scales[0] = to_float(block.scale);
+    unpack_nibbles_32(block.nibbles, codes);
+    add_fifth_bits(block.high, codes);
+  }
+  static void decode(const Block& block, float* out) { decode_codes<Q5_0>(block, out); }
+};
+
+struct Q5_1 : LinearCode<5, 0, 32, true> {
+  static constexpr QuantType kType = QuantType::kQ5_1;
+  static constexpr std::string_view kName = "q5_1";
+  static constexpr int kGgmlId = 7;
+  static constexpr int kBlockSize = 32;
+  struct Block {
+    Half scale;
+    Half offset;
+    uint8_t high[4];
+    uint8_t nibbles[16];
+  };
+  static void codes(const Block& block, uint8_t* codes, float* scales, float* offsets) {
+    scales[0] = to_float(block.scale);
+    offsets[0] = to_float(block.offset);
+    unpack_nibbles_32(block.nibbles, codes);
+    add_fifth_bits(block.high, codes);
+  }
+  static void decode(const Block& block, float* out) { decode_codes<Q5_1>(block, out); }
+};
+
+struct Q8_0 : LinearCode<8, 128, 32, false> {
+  static constexpr QuantType kType = QuantType::kQ8_0;
+  static constexpr std::string_view kName = "q8_0";
+  static constexpr int kGgmlId = 8;
+  static constexpr int kBlockSize = 32;
+  struct Block {
+    Half scale;
+    int8_t values[32];
+  };
+  static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
+    scales[0] = to_float(block.scale);
+    for (int j = 0; j < 32; ++j) codes[j] = static_cast<uint8_t>(block.values[j] + 128);
+  }
+  static void decode(const Block& block, float* out) { decode_codes<Q8_0>(block, out); }
+};
+
+static_assert(sizeof(Q4_0::Block) == 18 && sizeof(Q4_1::Block) == 20 && sizeof(Q5_0::Block) == 22 &&
+              sizeof(Q5_1::Block) == 24 && sizeof(Q8_0::Block) == 34);
+
+}  // namespace penstock::quant
