@@ -1,0 +1,141 @@
+// The asynchronous engine: token ids in, token events out. Text lives one level up (penstock/llm.h).
+//
+// Threads: submit(), cancel(), metrics() and info() may be called from any thread. Everything else happens on
+// the engine thread: either the one that start() makes, or the caller of step() when start() was not called.
+// Sinks are called on the engine thread and must not block.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/engine_config.h"
+#include "penstock/metrics.h"
+#include "penstock/result.h"
+#include "penstock/sampling_params.h"
+#include "penstock/types.h"
+
+namespace penstock {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
+
+// One prompt and how to go on from it. The engine never sees text: whoever owns the tokenizer fills the token
+// forms of the strings in `sampling` (Session in the frontend does) and applies `sampling.stop`.
+struct Request {
+  std::vector<TokenId> prompt;  // >= 1 ids in [0, vocab_size), with BOS where the model wants one
+  SamplingParams sampling;  // stop, bad_words, dry_sequence_breakers and the text switches are not read here
+  std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
+  std::vector<TokenId> dry_breakers;            // tokens that end a repeat for DRY
+  std::vector<TokenId> eos_token_ids;           // empty = the model's
+  Priority priority = Priority::kNormal;
+  std::string cache_salt;         // requests share cached blocks only when their salts are equal
+  bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)
+  std::optional<Clock::time_point> deadline;  // then the request ends with kAbort, kDeadlineExceeded
+};
+
+struct TokenLogprob {
+  TokenId token = kNoToken;
+  float logprob = 0;  // natural log of the model's own probability, before temperature, penalties and filters
+  int rank = 0;       // 1 = most likely
+};
+
+// Times are seconds. Filled on the last event of each sequence.
+struct RequestStats {
+  int prompt_tokens = 0;
+  int cached_tokens = 0;      // of the prompt, found in the prefix cache
+  int completion_tokens = 0;  // of this sequence
+  int preemptions = 0;
+  double queued_seconds = 0;   // submit to first scheduled
+  double prefill_seconds = 0;  // first scheduled to first token
+  double decode_seconds = 0;   // first token to last token
+  double max_inter_token_seconds = 0;
+};
+
+// A step's news of one sequence. A sequence's events come in order; the last has finish != kNone and may have
+// no token.
+struct TokenEvent {
+  int index = 0;             // which of the n sequences, [0, n)
+  TokenId token = kNoToken;  // kNoToken: an end without a token
+  float logprob = 0;         // with sampling.logprobs: of `token`, as in TokenLogprob
+  int rank = 0;              // with sampling.logprobs
+  std::span<const TokenLogprob>
+      alternatives;  // with sampling.logprobs > 0: most likely first; valid during the call
+  FinishReason finish = FinishReason::kNone;
+  TokenId stop_token = kNoToken;        // the stop token id that ended it; kNoToken for EOS and other ends
+  const RequestStats* stats = nullptr;  // on the last event; valid during the call
+  const Error* error = nullptr;  // with kError, and with kAbort when there is a reason; valid during the call
+};
+
+// Receives the news of one request, on the engine thread; must not block or call back into step(). It may
+// call cancel() and submit().
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // All news of one step, at most once per step. After the last event of the last sequence the sink is
+  // released.
+  virtual void on_tokens(RequestId request, std::span<const TokenEvent> events) = 0;
+  // With sampling.prompt_logprobs: the tokens at positions first, first + 1, … (position 0 has none and is
+  // not sent). rows[i] holds the prompt's own token first, then the alternatives, most likely first. Valid
+  // during the call.
+  virtual void on_prompt_logprobs(RequestId request, int first,
+                                  std::span<const std::span<const TokenLogprob>> rows) {
+    (void)request, (void)first, (void)rows;
+  }
+};
+
+// What was opened. Bytes and tokens.
+struct EngineInfo {
+  std::string architecture;  // "llama", …
+  std::string backend;       // "cpu/avx512"
+  int vocab_size = 0;
+  int max_model_len = 0;  // prompt and completion together
+  int block_size = 0;     // tokens
+  int n_blocks = 0;       // of the KV cache, in the group that keeps all tokens
+  int64_t kv_bytes = 0;
+  int64_t weight_bytes = 0;
+  int n_threads = 0;
+  std::vector<TokenId> eos_token_ids;
+};
+
+class Engine {
+ public:
+  // Loads the model and reserves the cache. Errors: kNotFound, kCorruptFile, kUnsupported,
+  // kResourceExhausted, kInvalidArgument (a config value, by name).
+  static Result<std::unique_ptr<Engine>> open(const EngineConfig& config);
+
+  virtual ~Engine() = default;
+
+  virtual const EngineInfo& info() const = 0;
+  virtual const EngineConfig& config() const = 0;  // with every automatic value filled in
+
+  // Queues a request; the sink lives until its last event. Errors: kInvalidArgument (bad parameter, prompt
+  // empty, id out of range, prompt + 1 token longer than max_model_len), kResourceExhausted (the queue is
+  // full: try again later), kCancelled (the engine is shutting down).
+  virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
+
+  // Ends a request within one step; its sequences get a last event with `reason`. Unknown or finished ids are
+  // ignored.
+  virtual void cancel(RequestId request, FinishReason reason = FinishReason::kAbort) = 0;
+  // The same for one of its n sequences (a stop string was found in its text).
+  virtual void cancel(RequestId request, int index, FinishReason reason) = 0;
+
+  // One step: take in new requests, plan, compute, sample, push events. False when there is nothing to do.
+  // Only without start(). Allocates nothing once it has warmed up, apart from what new requests bring.
+  virtual bool step() = 0;
+
+  // Runs step() on a thread of its own until stop(), sleeping while there is nothing to do.
+  virtual void start() = 0;
+  // Cancels what is left and joins the thread. The destructor does so too.
+  virtual void stop() = 0;
+
+  // A copy as of the last finished step.
+  virtual Metrics metrics() const = 0;
+  virtual void reset_prefix_cache() = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// How an engine is opened. visit() is the one list from which the CLI flags, the config file, Python and the
+// docs come.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace penstock {
+
+struct EngineConfig {
+  std::string model;  // GGUF file or Hugging Face directory
+  std::string backend = "auto";
+  int threads = 0;  // 0 = as many as the process may use
+  bool batch_invariant = false;
+  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8
+  int block_size = 16;
+  std::string preset;              // "", chat, batch, hybrid
+  int max_model_len = 0;           // 0 = the model's
+  int max_num_seqs = 0;            // 0 = the preset's, else 64
+  int max_num_batched_tokens = 0;  // 0 = the preset's, else 2048
+  int prefill_chunk = 0;           // 0 = automatic
+  int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
+  double memory_utilization = 0;   // 0 = the preset's, else 0.85
+  bool enable_prefix_caching = true;
+  std::string policy = "continuous";
+  int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
+  double max_wait_ms = 50;        // policy dynamic
+  double priority_ageing_s = 10;  // policy priority
+  int max_queued_requests = 4096;
+  int64_t max_queued_tokens = 0;  // 0 = no limit
+  uint64_t seed = 0;
+  std::string prefix_cache_file;
+
+  // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
+  template <class Self, class V>
+  static void visit(Self& c, V&& v) {
+    v("model", c.model, "GGUF file or Hugging Face directory");
+    v("backend", c.backend, "where to compute: auto, cpu, cuda");
+    v("threads", c.threads, "compute threads; 0 is as many as the process may use");
+    v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
+    v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16 or int8");
+    v("block_size", c.block_size, "tokens per block of the KV cache");
+    v("preset", c.preset,
+      "chat (32 sequences, 4096 tokens, 0.70 of memory), batch (256, 32768, 0.95), hybrid (128, 16384, "
+      "0.85)");
+    v("max_model_len", c.max_model_len, "most tokens of prompt and completion; 0 is the model's own limit");
+    v("max_num_seqs", c.max_num_seqs, "most sequences that run at once");
+    v("max_num_batched_tokens", c.max_num_batched_tokens, "most tokens computed in one step");
+    v("prefill_chunk", c.prefill_chunk,
+      "most prompt tokens of one sequence in a step that also decodes; 0 is automatic");
+    v("kv_cache_memory", c.kv_cache_memory, "bytes for the KV cache; 0 goes by memory_utilization");
+    v("memory_utilization", c.memory_utilization,
+      "share of the free memory that weights and KV cache may take");
+    v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
+    v("policy", c.policy, "continuous, static, dynamic or priority");
+    v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
+    v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");
+    v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
+    v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
+    v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
+    v("seed", c.seed, "seed of the requests that bring none");
+    v("prefix_cache_file", c.prefix_cache_file, "prefix cache restored at start and saved at shutdown");
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+// What an engine has counted. visit() is the one list from which /metrics, JSON, Python and bench reports are
+// made.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace penstock {
+
+struct Counter {
+  double value = 0;  // only grows
+  void add(double amount = 1) { value += amount; }
+};
+
+struct Gauge {
+  double value = 0;
+};
+
+inline constexpr int kMaxHistogramBuckets = 24;
+
+// counts[i] observations were <= bounds[i] and greater than the bound before; counts[n] is the rest.
+struct Histogram {
+  std::span<const double> bounds;  // ascending, static storage
+  std::array<uint64_t, kMaxHistogramBuckets + 1> counts{};
+  double sum = 0;
+  uint64_t count = 0;
+
+  void observe(double value, uint64_t times = 1) {
+    size_t i = 0;
+    while (i < bounds.size() && value > bounds[i]) ++i;
+    counts[i] += times;
+    sum += value * static_cast<double>(times);
+    count += times;
+  }
+};
+
+// Upper bounds of buckets, in seconds or tokens.
+inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                               1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+inline constexpr double kInterTokenBounds[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
+                                               .4,   .5,    .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
+inline constexpr double kLatencyBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                            30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+inline constexpr double kTokenBounds[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                          1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+inline constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,   256,
+                                              512, 1024, 2048, 4096, 8192, 16384, 32768};
+inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005,
+                                             .01,    .02,    .05,    .1,    .2,    .5,    1,    2,    5};
+
+struct Metrics {
+  Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc;
+  Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
+  Counter num_preemptions, steps, admission_rejections;
+  Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
+  Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds;
+  Histogram time_to_first_token_seconds{kFirstTokenBounds}, inter_token_latency_seconds{kInterTokenBounds};
+  Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
+  Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
+  Histogram request_prompt_tokens{kTokenBounds}, request_generation_tokens{kTokenBounds};
+  Histogram iteration_tokens_total{kStepTokenBounds}, iteration_seconds{kStepTimeBounds};
+
+  // Calls v(name, metric, help) for every metric. Self is Metrics or const Metrics.
+  template <class Self, class V>
+  static void visit(Self& m, V&& v) {
+    v("num_requests_running", m.num_requests_running, "sequences being computed");
+    v("num_requests_waiting", m.num_requests_waiting, "sequences waiting for their turn");
+    v("kv_cache_usage_perc", m.kv_cache_usage_perc, "share of the KV cache in use, 0 to 1");
+    v("prompt_tokens", m.prompt_tokens, "prompt tokens of the requests that started");
+    v("prompt_tokens_cached", m.prompt_tokens_cached, "prompt tokens taken from the prefix cache");
+    v("generation_tokens", m.generation_tokens, "tokens generated");
+    v("prefix_cache_queries", m.prefix_cache_queries, "tokens looked up in the prefix cache");
+    v("prefix_cache_hits", m.prefix_cache_hits, "tokens found in the prefix cache");
+    v("num_preemptions", m.num_preemptions, "sequences that gave their blocks back and started over");
+    v("steps", m.steps, "engine steps");
+    v("admission_rejections", m.admission_rejections, "requests refused because the queue was full");
+    v("request_success_stop", m.request_success_stop, "sequences that ended by a stop token or string");
+    v("request_success_length", m.request_success_length, "sequences that ended by length");
+    v("request_success_abort", m.request_success_abort, "sequences that were cancelled");
+    v("request_success_error", m.request_success_error, "sequences that failed");
+    v("step_seconds", m.step_seconds, "time in steps");
+    v("schedule_seconds", m.schedule_seconds, "time in the scheduler and in bookkeeping");
+    v("forward_seconds", m.forward_seconds, "time in the model");
+    v("sample_seconds", m.sample_seconds, "time in the sampler");
+    v("time_to_first_token_seconds", m.time_to_first_token_seconds, "submit to first token");
+    v("inter_token_latency_seconds", m.inter_token_latency_seconds, "between two tokens of a sequence");
+    v("e2e_request_latency_seconds", m.e2e_request_latency_seconds, "submit to last token");
+    v("request_queue_time_seconds", m.request_queue_time_seconds, "submit to first scheduled");
+    v("request_prefill_time_seconds", m.request_prefill_time_seconds, "first scheduled to first token");
+    v("request_decode_time_seconds", m.request_decode_time_seconds, "first to last token");
+    v("request_prompt_tokens", m.request_prompt_tokens, "prompt length");
+    v("request_generation_tokens", m.request_generation_tokens, "completion length");
+    v("iteration_tokens_total", m.iteration_tokens_total, "tokens computed in a step");
+    v("iteration_seconds", m.iteration_seconds, "duration of a step");
+  }
+};
+
+}  // namespace penstock
