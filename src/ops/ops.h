@@ -94,6 +94,8 @@ class Ops {
   virtual void scale(Tensor x, float factor, float softcap) = 0;    // x *= factor; then cap * tanh(x / cap) if cap > 0
   // targets[i].out = x weight_i^T + bias_i; the targets share x, so it is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
+  // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
+  virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, Activation activation) = 0;                           // x = f(x)
   virtual void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) = 0;  // out = f(gate) * up
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
