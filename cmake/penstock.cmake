@@ -1,9 +1,13 @@
 # penstock_library(NAME DEPS... ): a static library of every .cc file in this folder (and the SUBDIRS given).
 # Sources are globbed, so a new file needs no edit here. DEPS must agree with the layer table (tools/check_layers.py).
 add_library(penstock_flags INTERFACE)
-target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+target_compile_options(penstock_flags INTERFACE $<BUILD_INTERFACE:-Wall> $<BUILD_INTERFACE:-Wextra>
+  $<BUILD_INTERFACE:-Wno-missing-field-initializers>)
+target_compile_features(penstock_flags INTERFACE cxx_std_20)
 target_include_directories(penstock_flags INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_property(GLOBAL APPEND PROPERTY PENSTOCK_LAYERS penstock_flags)
 if(PENSTOCK_SANITIZE)
   string(REPLACE ";" "," _san "${PENSTOCK_SANITIZE}")
   target_compile_options(penstock_flags INTERFACE -fsanitize=${_san} -fno-omit-frame-pointer)
@@ -33,4 +37,5 @@ function(penstock_library name)
     target_link_libraries(${target} ${scope} penstock_${dep})
   endforeach()
   target_link_libraries(${target} ${scope} ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY PENSTOCK_LAYERS ${target})
 endfunction()

@@ -1,0 +1,19 @@
+// Log-likelihoods of given tokens, by the engine's prompt_logprobs. Shared by `score` and `perplexity`.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "penstock/llm.h"
+
+namespace penstock {
+
+// For each sequence the natural log probability of token i given tokens 0 … i - 1, for i >= 1: [size - 1] values.
+// progress(done, total) counts sequences. Error: kCancelled after Ctrl-C.
+Result<std::vector<std::vector<float>>> log_likelihoods(
+    LLM& llm, std::span<const std::vector<TokenId>> sequences,
+    const std::function<void(size_t done, size_t total)>& progress = {});
+
+// The file's bytes, or standard input for "-".
+Result<std::string> read_text(const std::string& file);
+
+}  // namespace penstock

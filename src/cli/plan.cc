@@ -1,0 +1,141 @@
+// penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
+// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/flags.h"
+#include "cli/models.h"
+#include "cli/terminal.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+
+namespace penstock {
+namespace {
+
+struct PlanCommand {
+  explicit PlanCommand(CLI::App& app) {
+    std::string names;
+    for (const NamedShape& shape : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(shape.name);
+    CLI::Option* model_option = app.add_option("-m,--model", model, "GGUF file or Hugging Face directory");
+    app.add_option("--shape", shape, "a known shape instead of a file: " + names)->excludes(model_option);
+    app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
+    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16 or int8")
+        ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+        ->capture_default_str();
+    app.add_option("--block-size", block_size, "tokens per block")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--memory", memory, "memory to plan for, such as 24GiB (default: this machine's)");
+    app.add_flag("--json", json, "print one JSON object");
+  }
+  int run() const;
+
+  std::string model, shape, type = "bf16", kv_dtype = "f16", memory;
+  int64_t tokens = 0;
+  int block_size = 16;
+  bool json = false;
+};
+
+int64_t machine_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  meminfo >> key >> kib;
+  return kib * 1024;
+}
+
+KvDType parse_kv_dtype(const std::string& name) {
+  if (name == "f32") return KvDType::kF32;
+  if (name == "bf16") return KvDType::kBF16;
+  return name == "int8" ? KvDType::kI8 : KvDType::kF16;
+}
+
+struct Plan {
+  std::string name;
+  ModelConfig config;
+  int64_t weight_bytes = 0, token_bytes = 0, tokens = 0, sequence_bytes = 0, memory = 0, n_sequences = 0;
+};
+
+// Bytes of K and V that a sequence of `tokens` keeps: whole blocks, and in windowed layers no more than the window
+// (plus the block that is being filled).
+int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
+  int64_t total = 0;
+  for (const KvLayerSpec& layer : spec.layers) {
+    int64_t kept = tokens;
+    if (layer.window > 0 && layer.group > 0) kept = std::min<int64_t>(tokens, layer.window + spec.block_size);
+    const int64_t blocks = (kept + spec.block_size - 1) / spec.block_size;
+    total += blocks * spec.block_size * CacheSpec::token_bytes(layer, spec.dtype);
+  }
+  return total;
+}
+
+Result<Plan> make_plan(const PlanCommand& command) {
+  Plan plan;
+  if (!command.shape.empty()) {
+    ASSIGN_OR_RETURN(plan.config, config_from_shape(command.shape));
+    const QuantTypeInfo* type = find_quant_type(command.type);
+    if (type == nullptr) return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
+    plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
+    plan.name = command.shape + " " + command.type;
+  } else {
+    ASSIGN_OR_RETURN(const auto path, find_model(command.model));
+    ASSIGN_OR_RETURN(const auto source, open_weights(path));
+    ASSIGN_OR_RETURN(plan.config, read_config(*source));
+    for (const TensorInfo& tensor : source->tensors()) plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
+    plan.name = path.filename().string();
+  }
+  plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
+  const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);
+  for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
+  plan.memory = machine_memory();
+  if (!command.memory.empty()) {
+    if (std::string wrong = parse_bytes(command.memory, plan.memory); !wrong.empty()) {
+      return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
+    }
+  }
+  plan.n_sequences = std::max<int64_t>(0, plan.memory - plan.weight_bytes) / std::max<int64_t>(1, plan.sequence_bytes);
+  return plan;
+}
+
+int PlanCommand::run() const {
+  const auto plan = make_plan(*this);
+  if (!plan) return fail(plan.error());
+  const ModelConfig& config = plan->config;
+  if (json) {
+    const nlohmann::json object = {{"model", plan->name},
+                                   {"parameters", config.n_parameters()},
+                                   {"weight_bytes", plan->weight_bytes},
+                                   {"kv_cache_dtype", kv_dtype},
+                                   {"kv_bytes_per_token", plan->token_bytes},
+                                   {"tokens", plan->tokens},
+                                   {"kv_bytes_per_sequence", plan->sequence_bytes},
+                                   {"memory_bytes", plan->memory},
+                                   {"sequences_that_fit", plan->n_sequences}};
+    fmt::print("{}\n", object.dump());
+    return kExitOk;
+  }
+  fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name, static_cast<double>(config.n_parameters()) / 1e9,
+             format_bytes(static_cast<double>(plan->weight_bytes)));
+  fmt::print("KV cache per token      2 x {} layers x {} heads x {} x {} = {}\n", config.n_layers, config.n_kv_heads,
+             config.head_dim, kv_dtype, format_bytes(static_cast<double>(plan->token_bytes)));
+  fmt::print("one sequence of {:<7} {}\n", plan->tokens, format_bytes(static_cast<double>(plan->sequence_bytes)));
+  fmt::print("sequences that fit      {} in {} (memory less weights)\n", plan->n_sequences,
+             format_bytes(static_cast<double>(plan->memory)));
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_plan(CLI::App& app) {
+  auto command = std::make_shared<PlanCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock
