@@ -1,0 +1,33 @@
+#include "kernels/probe_kernels.h"
+
+namespace penstock {
+namespace {
+
+uint64_t read_streams(const void* data, size_t bytes) {
+  const uint64_t* words = static_cast<const uint64_t*>(data);
+  const size_t quarter = bytes / 8 / 4;
+  uint64_t sum[4] = {};
+  for (size_t i = 0; i < quarter; ++i) {
+    for (size_t s = 0; s < 4; ++s) sum[s] ^= words[s * quarter + i];
+  }
+  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
+}
+
+float compute(int64_t iterations) {
+  float acc[16];
+  for (int i = 0; i < 16; ++i) acc[i] = static_cast<float>(i);
+  for (int64_t n = 0; n < iterations; ++n) {
+    for (int i = 0; i < 16; ++i) acc[i] = acc[i] * 0.5f + 0.5f;
+    asm volatile("" : : "r"(acc) : "memory");
+  }
+  float sum = 0;
+  for (const float value : acc) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+extern const ProbeKernels kProbeScalar;
+constinit const ProbeKernels kProbeScalar = {read_streams, compute, 32, "scalar FP32"};
+
+}  // namespace penstock
