@@ -1,27 +1,9 @@
 // GGUF versions 2 and 3, one file or shards NAME-00001-of-000NN.gguf.
 #pragma once
+#include "formats/gguf_types.h"
 #include "formats/mapped_source.h"
 
 namespace penstock {
-
-// Value types of metadata, as numbered in the file.
-enum class GgufValueType : uint32_t {
-  kUint8,
-  kInt8,
-  kUint16,
-  kInt16,
-  kUint32,
-  kInt32,
-  kFloat32,
-  kBool,
-  kString,
-  kArray,
-  kUint64,
-  kInt64,
-  kFloat64,
-};
-inline constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
-inline constexpr uint32_t kGgufDefaultAlignment = 32;
 
 bool is_gguf(std::span<const std::byte> bytes);
 
