@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_kernels.h"
 #include "kernels/cpu_features.h"
 #include "kernels/kernel_table.h"
+#include "kernels/vector_kernels.h"
 
 namespace penstock {
 namespace {
@@ -19,10 +21,10 @@ struct Row {
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
-    {{"scalar", nullptr, nullptr, nullptr}, true},
+    {{"scalar", nullptr, &kScalarVectorKernels, &kScalarAttentionKernels}, true},
 #if defined(__x86_64__)
-    {{"avx2", nullptr, nullptr, nullptr}, cpu.avx2},
-    {{"avx512", nullptr, nullptr, nullptr}, cpu.avx512},
+    {{"avx2", nullptr, &kAvx2VectorKernels, &kAvx2AttentionKernels}, cpu.avx2},
+    {{"avx512", nullptr, &kAvx512VectorKernels, &kAvx512AttentionKernels}, cpu.avx512},
     {{"amx", nullptr, nullptr, nullptr}, cpu.amx},
 #endif
   };

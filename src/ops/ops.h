@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "cache/cache_spec.h"
+#include "kernels/activation.h"
 #include "ops/batch.h"
 #include "ops/tensor.h"
 #include "quant/quant_type.h"
@@ -33,8 +34,6 @@ class KvCache {
   virtual const CacheSpec& spec() const = 0;
   virtual int n_blocks(int group) const = 0;
 };
-
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 
 struct NormParams {
   const float* weight = nullptr;  // [cols], null = ones

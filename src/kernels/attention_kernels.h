@@ -1,0 +1,97 @@
+// Flash attention over paged K and V: online softmax, scores of 64 tokens at a time, never an n x n matrix.
+//
+// The cache consists of units: 16 consecutive tokens of one KV head, K and V together. Inside a unit K lies
+// so that the 16 tokens are 16 vector lanes, V so that 16 features are (kBF16: features of two tokens in
+// pairs).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8 };
+inline constexpr int kNumKvFormats = 4;
+inline constexpr int kUnitTokens = 16;
+inline constexpr int kChunkTokens = 64;  // scores computed between two updates of the running maximum
+inline constexpr int kMaxTileRows = 64;  // queries that share one pass over K and V
+
+// Byte layout of a unit. d = padded_dim.
+//   kF32, kF16: K [d][16], V [16][d]
+//   kBF16:      K [d / 2][16][2], V [8][d][2]
+//   kI8:        K [d][16], V [16][d], float K scales [16], float V scales [16]
+struct KvUnitLayout {
+  KvFormat format = KvFormat::kF32;
+  int head_dim = 0;
+  int padded_dim = 0;  // head_dim rounded up to 16; the padding is zero
+  int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
+
+  static constexpr KvUnitLayout make(KvFormat format, int head_dim) {
+    constexpr int kSizes[] = {4, 2, 2, 1};
+    KvUnitLayout layout;
+    layout.format = format;
+    layout.head_dim = head_dim;
+    layout.padded_dim = (head_dim + 15) / 16 * 16;
+    layout.v_offset = int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
+    layout.k_scales = 2 * layout.v_offset;
+    layout.v_scales = layout.k_scales + kUnitTokens * 4;
+    layout.bytes = format == KvFormat::kI8 ? layout.v_scales + kUnitTokens * 4 : 2 * layout.v_offset;
+    return layout;
+  }
+};
+
+// One query: one head of one token.
+struct AttentionRow {
+  const float* q;  // [head_dim]
+  int first, end;  // the cached tokens it may see: [first, end), by index in the sequence
+  int tree_begin;  // with a tree mask: of tokens >= tree_begin only those whose bit (index - tree_begin) is
+                   // set
+  uint64_t tree_mask;  // 0 = no mask
+};
+
+// Rows that read the same KV head of the same sequence, over the tokens [begin, end).
+struct AttentionTile {
+  const AttentionRow* rows;
+  int n_rows;  // 1..kMaxTileRows
+  const KvUnitLayout* layout;
+  const std::byte* units;  // unit u of this head is at units + u * unit_stride
+  int64_t unit_stride;
+  const uint32_t* block_table;
+  int first_position;  // of the first token of block_table[0]; a multiple of 16
+  int units_per_block;
+  int begin, end;  // begin is a multiple of kChunkTokens
+  float scale, softcap;
+  float* scratch;  // tile_scratch_floats()
+};
+
+// Running softmax of the rows of a tile: out = sum(exp(score - max) * v), not yet divided by sum.
+struct AttentionState {
+  float* max;  // [n_rows]
+  float* sum;  // [n_rows]
+  float* out;  // [n_rows][padded_dim], 64-byte aligned
+};
+
+constexpr int64_t tile_scratch_floats(int padded_dim) {
+  return int64_t{kMaxTileRows} * (padded_dim + kChunkTokens) + kChunkTokens;
+}
+
+struct AttentionKernels {
+  // Overwrites `state`. What it computes for a row depends on that row and on begin and end alone.
+  void (*attend[kNumKvFormats])(const AttentionTile& tile, const AttentionState& state);
+  // state += other: both over the same rows.
+  void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_dim);
+  // to[0..n) = from[0..n) * factor
+  void (*scale_row)(const float* from, float factor, int n, float* to);
+  // Writes K and V of one token ([head_dim] each) as token `lane` of a unit.
+  void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit,
+                               int lane);
+};
+
+// Copies one token of a unit to another unit (any format).
+void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
+                     int to_lane);
+// K and V of one token of a unit as floats, [head_dim] each (for tests and session files).
+void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
+
+extern const AttentionKernels kScalarAttentionKernels, kAvx2AttentionKernels, kAvx512AttentionKernels;
+
+}  // namespace penstock

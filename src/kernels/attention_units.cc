@@ -1,0 +1,94 @@
+#include <cstring>
+#include <initializer_list>
+
+#include "base/half.h"
+#include "kernels/attention_kernels.h"
+
+namespace penstock {
+namespace {
+
+struct Element {
+  int64_t offset;  // bytes into the unit
+  int bytes;
+};
+
+Element k_element(const KvUnitLayout& layout, int lane, int d) {
+  switch (layout.format) {
+    case KvFormat::kF32:
+      return {(int64_t{d} * kUnitTokens + lane) * 4, 4};
+    case KvFormat::kF16:
+      return {(int64_t{d} * kUnitTokens + lane) * 2, 2};
+    case KvFormat::kBF16:
+      return {(int64_t{d / 2} * 2 * kUnitTokens + 2 * lane + d % 2) * 2, 2};
+    case KvFormat::kI8:
+      break;
+  }
+  return {int64_t{d} * kUnitTokens + lane, 1};
+}
+
+Element v_element(const KvUnitLayout& layout, int lane, int d) {
+  const int64_t dim = layout.padded_dim, at = lane * dim + d;
+  switch (layout.format) {
+    case KvFormat::kF32:
+      return {layout.v_offset + at * 4, 4};
+    case KvFormat::kF16:
+      return {layout.v_offset + at * 2, 2};
+    case KvFormat::kBF16:
+      return {layout.v_offset + ((lane / 2) * dim * 2 + int64_t{d} * 2 + lane % 2) * 2, 2};
+    case KvFormat::kI8:
+      break;
+  }
+  return {layout.v_offset + at, 1};
+}
+
+float read(KvFormat format, const std::byte* at, float scale) {
+  switch (format) {
+    case KvFormat::kF32: {
+      float value;
+      std::memcpy(&value, at, 4);
+      return value;
+    }
+    case KvFormat::kF16: {
+      Half value;
+      std::memcpy(&value, at, 2);
+      return to_float(value);
+    }
+    case KvFormat::kBF16: {
+      BFloat16 value;
+      std::memcpy(&value, at, 2);
+      return to_float(value);
+    }
+    case KvFormat::kI8:
+      break;
+  }
+  return static_cast<float>(static_cast<int8_t>(*at)) * scale;
+}
+
+}  // namespace
+
+void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
+                     int to_lane) {
+  for (int d = 0; d < layout.head_dim; ++d) {
+    const Element k = k_element(layout, from_lane, d), v = v_element(layout, from_lane, d);
+    std::memcpy(to + k_element(layout, to_lane, d).offset, from + k.offset, static_cast<size_t>(k.bytes));
+    std::memcpy(to + v_element(layout, to_lane, d).offset, from + v.offset, static_cast<size_t>(v.bytes));
+  }
+  if (layout.format != KvFormat::kI8) return;
+  for (const int64_t scales : {layout.k_scales, layout.v_scales}) {
+    std::memcpy(to + scales + int64_t{to_lane} * 4, from + scales + int64_t{from_lane} * 4, 4);
+  }
+}
+
+void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v) {
+  float k_scale = 1, v_scale = 1;
+  if (layout.format == KvFormat::kI8) {
+    std::memcpy(&k_scale, unit + layout.k_scales + int64_t{lane} * 4, 4);
+    std::memcpy(&v_scale, unit + layout.v_scales + int64_t{lane} * 4, 4);
+  }
+  for (int d = 0; d < layout.head_dim; ++d) {
+    k[d] = read(layout.format, unit + k_element(layout, lane, d).offset, k_scale);
+    v[d] = read(layout.format, unit + v_element(layout, lane, d).offset, v_scale);
+  }
+}
+
+}  // namespace penstock

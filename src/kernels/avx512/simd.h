@@ -1,0 +1,61 @@
+// 16 float lanes in one register. See scalar/simd.h for the contract.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace penstock {
+namespace {
+
+struct Simd {
+  using F = __m512;
+  static constexpr int kAccumulators = 16;
+  static constexpr int kRows = 8;
+
+  static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+  static F zero() { return _mm512_setzero_ps(); }
+  static F set1(float x) { return _mm512_set1_ps(x); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
+  static F load_f16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F load_i8(const int8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
+    const __m512i x = _mm512_loadu_si512(p);
+    first = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+    second = _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT); }
+  static uint16_t to_bf16(float x) {
+    const auto bits = static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_castps_si128(_mm_set_ss(x))));
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+    return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  }
+  static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F times_pow2(F a, F n) { return _mm512_scalef_ps(a, n); }
+  static F select_less(F a, F b, F yes, F no) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+  }
+  static F keep(uint32_t lanes, F x, F other) {
+    return _mm512_mask_blend_ps(static_cast<__mmask16>(lanes), other, x);
+  }
+  static float reduce_add(F a) { return _mm512_reduce_add_ps(a); }
+  static float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
+};
+
+}  // namespace
+}  // namespace penstock

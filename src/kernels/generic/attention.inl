@@ -1,0 +1,343 @@
+// AttentionKernels over Simd. Included after an instruction set's simd.h and simd_math.inl.
+//
+// A pass handles NR rows (queries sharing a KV head) and one chunk of 64 tokens: scores with 16 tokens as
+// lanes, one step of the online softmax per row, then the weighted sum with 16 features as lanes. What is
+// computed for a row does not depend on the other rows of the pass; masked tokens add exact zeros.
+namespace penstock {
+namespace {
+
+constexpr float kLowest = -1e30f;
+constexpr int kChunkUnits = kChunkTokens / kUnitTokens;
+
+constexpr int value_bytes(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
+}
+
+// Features d and d + 1 (d even) of a unit's 16 tokens.
+template <KvFormat K>
+inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
+  const std::byte* p = unit + static_cast<int64_t>(d) * kUnitTokens * value_bytes(K);
+  if constexpr (K == KvFormat::kF32) {
+    a = Simd::load(reinterpret_cast<const float*>(p));
+    b = Simd::load(reinterpret_cast<const float*>(p) + 16);
+  } else if constexpr (K == KvFormat::kF16) {
+    a = Simd::load_f16(reinterpret_cast<const uint16_t*>(p));
+    b = Simd::load_f16(reinterpret_cast<const uint16_t*>(p) + 16);
+  } else if constexpr (K == KvFormat::kBF16) {
+    Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
+  } else {
+    a = Simd::load_i8(reinterpret_cast<const int8_t*>(p));
+    b = Simd::load_i8(reinterpret_cast<const int8_t*>(p) + 16);
+  }
+}
+
+// Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
+template <KvFormat K>
+inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
+  const std::byte* p =
+      v + (static_cast<int64_t>(t) * dim + (K == KvFormat::kBF16 ? 2 * d : d)) * value_bytes(K);
+  if constexpr (K == KvFormat::kF32) {
+    a = Simd::load(reinterpret_cast<const float*>(p));
+    b = Simd::load(reinterpret_cast<const float*>(p) + dim);
+  } else if constexpr (K == KvFormat::kF16) {
+    a = Simd::load_f16(reinterpret_cast<const uint16_t*>(p));
+    b = Simd::load_f16(reinterpret_cast<const uint16_t*>(p) + dim);
+  } else if constexpr (K == KvFormat::kBF16) {
+    Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
+  } else {
+    a = Simd::load_i8(reinterpret_cast<const int8_t*>(p));
+    b = Simd::load_i8(reinterpret_cast<const int8_t*>(p) + dim);
+  }
+}
+
+// Bit i: the row sees token base + i.
+inline uint32_t visible_lanes(const AttentionRow& row, int base) {
+  const int lo = row.first - base, hi = row.end - base;
+  if (hi <= 0 || lo >= kUnitTokens) return 0;
+  uint32_t lanes = hi >= kUnitTokens ? 0xffffu : (1u << hi) - 1;
+  if (lo > 0) lanes &= 0xffffu << lo;
+  const int shift = row.tree_begin - base;
+  if (row.tree_mask != 0 && shift < kUnitTokens) {
+    const uint32_t older = shift > 0 ? (1u << shift) - 1 : 0;
+    const uint64_t drafts = shift >= 0 ? row.tree_mask << shift : shift > -64 ? row.tree_mask >> -shift : 0;
+    lanes &= older | static_cast<uint32_t>(drafts & 0xffffu);
+  }
+  return lanes;
+}
+
+struct Chunk {
+  int begin;                            // index of the chunk's first token
+  int unit_begin, unit_end;             // units that hold tokens some row sees
+  int end;                              // one past the last token some row sees
+  const std::byte* units[kChunkUnits];  // valid in [unit_begin, unit_end)
+  const std::byte* next[kChunkUnits];   // same of a later chunk (or this one): to be prefetched
+};
+
+// Scores of NR rows (from row r) with NU units (from unit u) into p[row][64].
+template <KvFormat K, int NR, int NU>
+inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
+                        float* p) {
+  const int dim = tile.layout->padded_dim;
+  F acc[NR][NU];
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::zero();
+  }
+  q += static_cast<int64_t>(r) * dim;
+  for (int d = 0; d < dim; d += 2) {
+    F a[NU], b[NU];
+    for (int j = 0; j < NU; ++j) {
+      load_k_pair<K>(chunk.units[u + j], d, a[j], b[j]);
+      constexpr int kStep = 2 * kUnitTokens * value_bytes(K);
+      const std::byte* ahead = chunk.next[u + j] + static_cast<int64_t>(d / 2) * kStep;
+      Simd::prefetch(ahead);
+      if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
+    }
+    for (int i = 0; i < NR; ++i) {
+      const F q0 = Simd::set1(q[i * dim + d]), q1 = Simd::set1(q[i * dim + d + 1]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
+    }
+  }
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NU; ++j) Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
+  }
+}
+
+// One step of a row's online softmax: p turns from scores to weights. Returns the factor of the old sums.
+template <KvFormat K>
+inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, float* p,
+                          const AttentionState& state) {
+  const AttentionRow& row = tile.rows[r];
+  const F lowest = Simd::set1(kLowest), cap = Simd::set1(tile.softcap);
+  F s[kChunkUnits], highest = Simd::set1(state.max[r]);
+  uint32_t lanes[kChunkUnits] = {};
+  p += static_cast<int64_t>(r) * kChunkTokens;
+  for (int u = 0; u < kChunkUnits; ++u) s[u] = Simd::zero();
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    lanes[u] = visible_lanes(row, chunk.begin + u * kUnitTokens);
+    s[u] = Simd::load(p + u * kUnitTokens);
+    if constexpr (K == KvFormat::kI8) {
+      s[u] =
+          Simd::mul(s[u], Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
+    }
+    if (tile.softcap > 0.0f) s[u] = Simd::mul(tanh(s[u]), cap);
+    if (lanes[u] != 0xffffu) s[u] = Simd::keep(lanes[u], s[u], lowest);
+    highest = Simd::max(highest, s[u]);
+  }
+  const float old_max = state.max[r], max = Simd::reduce_max(highest);
+  const F m = Simd::set1(max);
+  F e[kChunkUnits];
+  for (int u = 0; u < kChunkUnits; ++u) {
+    e[u] = Simd::zero();
+    if (lanes[u] != 0) e[u] = Simd::keep(lanes[u], exp(Simd::sub(s[u], m)), e[u]);
+    F weight = e[u];
+    if constexpr (K == KvFormat::kI8) {
+      if (lanes[u] != 0) {
+        weight = Simd::mul(
+            weight, Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales)));
+      }
+    }
+    Simd::store(p + u * kUnitTokens, weight);
+  }
+  float factor = 1.0f;
+  if (max != old_max) {
+    alignas(64) float f[16];
+    Simd::store(f, exp(Simd::set1(old_max - max)));
+    factor = f[0];
+  }
+  state.max[r] = max;
+  const float sum = Simd::reduce_add(Simd::add(Simd::add(e[0], e[1]), Simd::add(e[2], e[3])));
+  state.sum[r] = state.sum[r] * factor + sum;
+  return factor;
+}
+
+// out[NR rows][16 * NJ features from d] = out * factor + p V.
+template <KvFormat K, int NR, int NJ>
+inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
+                       const float* factors, float* out) {
+  const int dim = tile.layout->padded_dim;
+  F acc[NR][NJ];
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NJ; ++j) {
+      acc[i][j] = Simd::mul(Simd::load(out + i * dim + d + 16 * j), Simd::set1(factors[i]));
+    }
+  }
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    const std::byte* v = chunk.units[u] + tile.layout->v_offset;
+    const std::byte* ahead = chunk.next[u] + tile.layout->v_offset;
+    const float* weight = p + u * kUnitTokens;
+    const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
+    for (int t = 0; t < n; t += 2) {
+      for (int j = 0; j < NJ; ++j) {
+        F a, b;
+        load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
+        Simd::prefetch(ahead + (static_cast<int64_t>(t) * dim + 2 * (d + 16 * j)) * value_bytes(K));
+        for (int i = 0; i < NR; ++i) {
+          acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
+        }
+        if (t + 1 < n) {  // the slot after the last token may hold anything, even a nan
+          for (int i = 0; i < NR; ++i) {
+            acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + t + 1]), acc[i][j]);
+          }
+        }
+      }
+    }
+  }
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NJ; ++j) Simd::store(out + i * dim + d + 16 * j, acc[i][j]);
+  }
+}
+
+template <KvFormat K, int NR>
+void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const float* q, float* p,
+                 const AttentionState& state) {
+  constexpr int kPerRow = Simd::kAccumulators / NR;
+  constexpr int kWide = kPerRow >= 4 ? 4 : kPerRow >= 2 ? 2 : 1;
+  int u = chunk.unit_begin;
+  for (; u + kWide <= chunk.unit_end; u += kWide) score_units<K, NR, kWide>(tile, chunk, r, u, q, p);
+  for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
+  float factors[NR];
+  for (int i = 0; i < NR; ++i) factors[i] = softmax_step<K>(tile, chunk, r + i, p, state);
+  const int dim = tile.layout->padded_dim;
+  const float* weights = p + static_cast<int64_t>(r) * kChunkTokens;
+  float* out = state.out + static_cast<int64_t>(r) * dim;
+  int d = 0;
+  for (; d + 16 * kWide <= dim; d += 16 * kWide)
+    add_values<K, NR, kWide>(tile, chunk, d, weights, factors, out);
+  for (; d < dim; d += 16) add_values<K, NR, 1>(tile, chunk, d, weights, factors, out);
+}
+
+// True when no row of [r, r + n) sees a token of the chunk.
+inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
+  for (int i = r; i < r + n; ++i) {
+    if (tile.rows[i].end > chunk_begin && tile.rows[i].first < chunk_begin + kChunkTokens) return false;
+  }
+  return true;
+}
+
+template <KvFormat K>
+void attend_chunk(const AttentionTile& tile, const Chunk& chunk, const float* q, float* p,
+                  const AttentionState& state) {
+  int r = 0;
+  const auto pass = [&](auto rows, auto f) {
+    for (; r + rows <= tile.n_rows; r += rows) {
+      if (!unseen(tile, chunk.begin, r, rows)) f(r);
+    }
+  };
+  if constexpr (Simd::kRows >= 8) {
+    pass(8, [&](int first) { attend_rows<K, 8>(tile, chunk, first, q, p, state); });
+  }
+  pass(4, [&](int first) { attend_rows<K, 4>(tile, chunk, first, q, p, state); });
+  pass(2, [&](int first) { attend_rows<K, 2>(tile, chunk, first, q, p, state); });
+  pass(1, [&](int first) { attend_rows<K, 1>(tile, chunk, first, q, p, state); });
+}
+
+inline const std::byte* unit_at(const AttentionTile& tile, int token) {
+  const int unit = (token - tile.first_position) / kUnitTokens;
+  const int64_t block = tile.block_table[unit / tile.units_per_block];
+  return tile.units + (block * tile.units_per_block + unit % tile.units_per_block) * tile.unit_stride;
+}
+
+template <KvFormat K>
+void attend(const AttentionTile& tile, const AttentionState& state) {
+  const int dim = tile.layout->padded_dim;
+  float* q = tile.scratch;
+  float* p = q + static_cast<int64_t>(kMaxTileRows) * dim;
+  const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
+  int first = tile.end, end = tile.begin;
+  for (int r = 0; r < tile.n_rows; ++r) {
+    const AttentionRow& row = tile.rows[r];
+    for (int d = 0; d < dim; ++d) q[r * dim + d] = d < tile.layout->head_dim ? row.q[d] * scale : 0.0f;
+    for (int d = 0; d < dim; ++d) state.out[r * dim + d] = 0.0f;
+    state.max[r] = kLowest;
+    state.sum[r] = 0.0f;
+    first = row.first < first ? row.first : first;
+    end = row.end > end ? row.end : end;
+  }
+  first = first > tile.begin ? first : tile.begin;
+  end = end < tile.end ? end : tile.end;
+  for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
+    Chunk chunk = {};
+    chunk.begin = begin;
+    chunk.end = end < begin + kChunkTokens ? end : begin + kChunkTokens;
+    chunk.unit_begin = first > begin ? (first - begin) / kUnitTokens : 0;
+    chunk.unit_end = (chunk.end - begin + kUnitTokens - 1) / kUnitTokens;
+    for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+      const int token = begin + u * kUnitTokens;
+      chunk.units[u] = unit_at(tile, token);
+      chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
+    }
+    attend_chunk<K>(tile, chunk, q, p, state);
+  }
+}
+
+void scale_row(const float* from, float factor, int n, float* to) {
+  const F f = Simd::set1(factor);
+  int i = 0;
+  for (; i + 16 <= n; i += 16) Simd::store(to + i, Simd::mul(Simd::load(from + i), f));
+  for (; i < n; ++i) to[i] = from[i] * factor;
+}
+
+void merge_states(const AttentionState& state, const AttentionState& other, int n_rows, int padded_dim) {
+  for (int r = 0; r < n_rows; ++r) {
+    const float a = state.max[r], b = other.max[r], max = a > b ? a : b;
+    const F fa = exp(Simd::set1(a - max)), fb = exp(Simd::set1(b - max));
+    float* to = state.out + static_cast<int64_t>(r) * padded_dim;
+    const float* from = other.out + static_cast<int64_t>(r) * padded_dim;
+    for (int d = 0; d < padded_dim; d += 16) {
+      Simd::store(to + d, Simd::fma(Simd::load(to + d), fa, Simd::mul(Simd::load(from + d), fb)));
+    }
+    alignas(64) float factors[32];
+    Simd::store(factors, fa);
+    Simd::store(factors + 16, fb);
+    state.sum[r] = state.sum[r] * factors[0] + other.sum[r] * factors[16];
+    state.max[r] = max;
+  }
+}
+
+// Writes one token's values at `stride` elements of distance.
+template <KvFormat K>
+inline void store_values(const float* x, int n, std::byte* to, int64_t stride, int pair_stride) {
+  for (int d = 0; d < n; ++d) {
+    const int64_t at = K == KvFormat::kBF16 ? (d / pair_stride) * stride + d % pair_stride : d * stride;
+    if constexpr (K == KvFormat::kF32) reinterpret_cast<float*>(to)[at] = x[d];
+    if constexpr (K == KvFormat::kF16) reinterpret_cast<uint16_t*>(to)[at] = Simd::to_f16(x[d]);
+    if constexpr (K == KvFormat::kBF16) reinterpret_cast<uint16_t*>(to)[at] = Simd::to_bf16(x[d]);
+  }
+}
+
+// Values rounded to multiples of max|x| / 127; returns that unit.
+inline float store_i8(const float* x, int n, int8_t* to, int64_t stride) {
+  float most = 0.0f;
+  for (int d = 0; d < n; ++d) {
+    const float a = x[d] < 0.0f ? -x[d] : x[d];
+    most = a > most ? a : most;
+  }
+  const float inverse = most > 0.0f ? 127.0f / most : 0.0f;
+  for (int d = 0; d < n; ++d) {
+    const float scaled = x[d] * inverse;
+    to[d * stride] = static_cast<int8_t>(static_cast<int>(scaled + (scaled < 0.0f ? -0.5f : 0.5f)));
+  }
+  return most / 127.0f;
+}
+
+template <KvFormat K>
+void store_token(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit, int lane) {
+  const int n = layout.head_dim, dim = layout.padded_dim;
+  std::byte* values = unit + layout.v_offset;
+  if constexpr (K == KvFormat::kI8) {
+    auto* k_scales = reinterpret_cast<float*>(unit + layout.k_scales);
+    auto* v_scales = reinterpret_cast<float*>(unit + layout.v_scales);
+    k_scales[lane] = store_i8(k, n, reinterpret_cast<int8_t*>(unit) + lane, kUnitTokens);
+    v_scales[lane] = store_i8(v, n, reinterpret_cast<int8_t*>(values) + static_cast<int64_t>(lane) * dim, 1);
+  } else if constexpr (K == KvFormat::kBF16) {
+    store_values<K>(k, n, unit + lane * 4, 2 * kUnitTokens, 2);
+    store_values<K>(v, n, values + (static_cast<int64_t>(lane / 2) * dim * 2 + lane % 2) * 2, 2, 1);
+  } else {
+    store_values<K>(k, n, unit + lane * value_bytes(K), kUnitTokens, 1);
+    store_values<K>(v, n, values + static_cast<int64_t>(lane) * dim * value_bytes(K), 1, 1);
+  }
+}
+
+}  // namespace
+}  // namespace penstock

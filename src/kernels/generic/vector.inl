@@ -1,0 +1,185 @@
+// VectorKernels over Simd. Included after an instruction set's simd.h and simd_math.inl.
+namespace penstock {
+namespace {
+
+inline F load_some(const float* p, int n) { return n >= 16 ? Simd::load(p) : Simd::load_n(p, n); }
+inline void store_some(float* p, F x, int n) {
+  if (n >= 16) {
+    Simd::store(p, x);
+  } else {
+    Simd::store_n(p, x, n);
+  }
+}
+
+// Sum of f(vector) over x, in an order that depends on n alone.
+template <class Fn>
+inline float sum_of(const float* x, int n, Fn&& f) {
+  F s[4] = {Simd::zero(), Simd::zero(), Simd::zero(), Simd::zero()};
+  int i = 0;
+  for (; i + 64 <= n; i += 64) {
+    for (int j = 0; j < 4; ++j) s[j] = f(Simd::load(x + i + 16 * j), s[j], 16);
+  }
+  for (; i < n; i += 16) s[0] = f(load_some(x + i, n - i), s[0], n - i);
+  return Simd::reduce_add(Simd::add(Simd::add(s[0], s[1]), Simd::add(s[2], s[3])));
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  const float squares = sum_of(x, n, [](F v, F s, int) { return Simd::fma(v, v, s); });
+  const F factor = Simd::set1(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps));
+  for (int i = 0; i < n; i += 16) {
+    F v = Simd::mul(load_some(x + i, n - i), factor);
+    if (weight != nullptr) v = Simd::mul(v, load_some(weight + i, n - i));
+    store_some(out + i, v, n - i);
+  }
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, float* out) {
+  const float mean = sum_of(x, n, [](F v, F s, int) { return Simd::add(v, s); }) / static_cast<float>(n);
+  const F m = Simd::set1(mean);
+  const float squares = sum_of(x, n, [&](F v, F s, int left) {
+    F d = Simd::sub(v, m);
+    if (left < 16) d = Simd::keep((1u << left) - 1, d, Simd::zero());
+    return Simd::fma(d, d, s);
+  });
+  const F factor = Simd::set1(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps));
+  for (int i = 0; i < n; i += 16) {
+    F v = Simd::mul(Simd::sub(load_some(x + i, n - i), m), factor);
+    if (weight != nullptr) v = Simd::mul(v, load_some(weight + i, n - i));
+    if (bias != nullptr) v = Simd::add(v, load_some(bias + i, n - i));
+    store_some(out + i, v, n - i);
+  }
+}
+
+void add_scaled(float* x, const float* delta, float scale, int n) {
+  const F s = Simd::set1(scale);
+  for (int i = 0; i < n; i += 16) {
+    store_some(x + i, Simd::fma(load_some(delta + i, n - i), s, load_some(x + i, n - i)), n - i);
+  }
+}
+
+void scale_softcap(float* x, float factor, float softcap, int n) {
+  const F f = Simd::set1(softcap > 0.0f ? factor / softcap : factor), cap = Simd::set1(softcap);
+  for (int i = 0; i < n; i += 16) {
+    F v = Simd::mul(load_some(x + i, n - i), f);
+    if (softcap > 0.0f) v = Simd::mul(tanh(v), cap);
+    store_some(x + i, v, n - i);
+  }
+}
+
+template <Activation A>
+inline F activated(F x) {
+  if constexpr (A == Activation::kSilu) return Simd::mul(x, sigmoid(x));
+  if constexpr (A == Activation::kGelu) {
+    const F half = Simd::mul(x, Simd::set1(0.5f));
+    return Simd::fma(half, erf(Simd::mul(x, Simd::set1(0.70710678f))), half);
+  }
+  if constexpr (A == Activation::kGeluTanh) {
+    // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+    const F inner =
+        Simd::fma(Simd::mul(x, x), Simd::set1(2 * 0.7978845608f * 0.044715f), Simd::set1(2 * 0.7978845608f));
+    return Simd::mul(x, sigmoid(Simd::mul(x, inner)));
+  }
+  if constexpr (A == Activation::kRelu) return Simd::max(Simd::zero(), x);
+  if constexpr (A == Activation::kRelu2) {
+    const F v = Simd::max(Simd::zero(), x);
+    return Simd::mul(v, v);
+  }
+  return x;
+}
+
+template <Activation A>
+void activate_all(float* x, int n) {
+  for (int i = 0; i < n; i += 16) store_some(x + i, activated<A>(load_some(x + i, n - i)), n - i);
+}
+
+template <Activation A>
+void activate_mul_all(const float* gate, const float* up, int n, float* out) {
+  for (int i = 0; i < n; i += 16) {
+    const F v = Simd::mul(activated<A>(load_some(gate + i, n - i)), load_some(up + i, n - i));
+    store_some(out + i, v, n - i);
+  }
+}
+
+void activate(float* x, Activation activation, int n) {
+  switch (activation) {
+    case Activation::kSilu:
+      return activate_all<Activation::kSilu>(x, n);
+    case Activation::kGelu:
+      return activate_all<Activation::kGelu>(x, n);
+    case Activation::kGeluTanh:
+      return activate_all<Activation::kGeluTanh>(x, n);
+    case Activation::kRelu:
+      return activate_all<Activation::kRelu>(x, n);
+    case Activation::kRelu2:
+      return activate_all<Activation::kRelu2>(x, n);
+  }
+}
+
+void activate_mul(const float* gate, const float* up, Activation activation, int n, float* out) {
+  switch (activation) {
+    case Activation::kSilu:
+      return activate_mul_all<Activation::kSilu>(gate, up, n, out);
+    case Activation::kGelu:
+      return activate_mul_all<Activation::kGelu>(gate, up, n, out);
+    case Activation::kGeluTanh:
+      return activate_mul_all<Activation::kGeluTanh>(gate, up, n, out);
+    case Activation::kRelu:
+      return activate_mul_all<Activation::kRelu>(gate, up, n, out);
+    case Activation::kRelu2:
+      return activate_mul_all<Activation::kRelu2>(gate, up, n, out);
+  }
+}
+
+void rope(float* x, const float* cos, const float* sin, int half, bool interleaved) {
+  if (interleaved) {
+    for (int i = 0; i < half; ++i) {
+      const float a = x[2 * i], b = x[2 * i + 1];
+      x[2 * i] = a * cos[i] - b * sin[i];
+      x[2 * i + 1] = a * sin[i] + b * cos[i];
+    }
+    return;
+  }
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i;
+    const F c = load_some(cos + i, n), s = load_some(sin + i, n);
+    const F a = load_some(x + i, n), b = load_some(x + half + i, n);
+    store_some(x + i, Simd::sub(Simd::mul(a, c), Simd::mul(b, s)), n);
+    store_some(x + half + i, Simd::add(Simd::mul(a, s), Simd::mul(b, c)), n);
+  }
+}
+
+void round_int8(float* x, int n) {
+  F most = Simd::set1(1e-5f);
+  for (int i = 0; i < n; i += 16) {
+    const F v = load_some(x + i, n - i);
+    most = Simd::max(most, Simd::max(v, Simd::sub(Simd::zero(), v)));
+  }
+  const float m = Simd::reduce_max(most);
+  const F up = Simd::set1(127.0f / m), down = Simd::set1(m / 127.0f);
+  for (int i = 0; i < n; i += 16) {
+    store_some(x + i, Simd::mul(Simd::round(Simd::mul(load_some(x + i, n - i), up)), down), n - i);
+  }
+}
+
+float softmax(float* x, int n) {
+  F m = Simd::set1(x[0]);
+  int i = 0;
+  for (; i + 16 <= n; i += 16) m = Simd::max(m, Simd::load(x + i));
+  float max = Simd::reduce_max(m);
+  for (; i < n; ++i) max = x[i] > max ? x[i] : max;
+  const F vmax = Simd::set1(max);
+  F s = Simd::zero();
+  for (i = 0; i < n; i += 16) {
+    F e = exp(Simd::sub(load_some(x + i, n - i), vmax));
+    if (n - i < 16) e = Simd::keep((1u << (n - i)) - 1, e, Simd::zero());
+    s = Simd::add(s, e);
+    store_some(x + i, e, n - i);
+  }
+  const float sum = Simd::reduce_add(s);
+  const F inverse = Simd::set1(1.0f / sum);
+  for (i = 0; i < n; i += 16) store_some(x + i, Simd::mul(load_some(x + i, n - i), inverse), n - i);
+  return max + __builtin_logf(sum);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,18 @@
+#include "kernels/attention_kernels.h"
+
+#include "kernels/scalar/simd.h"
+// clang-format off: order matters
+#include "kernels/generic/attention.inl"
+#include "kernels/generic/simd_math.inl"
+// clang-format on
+
+namespace penstock {
+
+constinit const AttentionKernels kScalarAttentionKernels = {
+    {attend<KvFormat::kF32>, attend<KvFormat::kF16>, attend<KvFormat::kBF16>, attend<KvFormat::kI8>},
+    merge_states,
+    scale_row,
+    {store_token<KvFormat::kF32>, store_token<KvFormat::kF16>, store_token<KvFormat::kBF16>,
+     store_token<KvFormat::kI8>}};
+
+}  // namespace penstock

@@ -1,0 +1,103 @@
+// 16 float lanes in portable C++: the specification of the wrapper of the same name in every instruction set.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "base/half.h"
+
+namespace penstock {
+namespace {
+
+struct Simd {
+  struct F {
+    float v[16];
+  };
+  static constexpr int kAccumulators = 8;  // vectors of sums that a loop may keep live
+  static constexpr int kRows = 4;          // attention rows per pass
+
+  template <class Fn>
+  static F map(Fn&& fn) {
+    F r;
+    for (int i = 0; i < 16; ++i) r.v[i] = fn(i);
+    return r;
+  }
+  static F zero() { return set1(0.0f); }
+  static F set1(float x) {
+    return map([&](int) { return x; });
+  }
+  static F load(const float* p) {
+    return map([&](int i) { return p[i]; });
+  }
+  static F load_n(const float* p, int n) {  // the first n lanes, 0 < n <= 16; the others are zero
+    return map([&](int i) { return i < n ? p[i] : 0.0f; });
+  }
+  static void store(float* p, F x) {
+    for (int i = 0; i < 16; ++i) p[i] = x.v[i];
+  }
+  static void store_n(float* p, F x, int n) {
+    for (int i = 0; i < n; ++i) p[i] = x.v[i];
+  }
+  static F load_f16(const uint16_t* p) {
+    return map([&](int i) { return to_float(Half{p[i]}); });
+  }
+  static F load_i8(const int8_t* p) {
+    return map([&](int i) { return static_cast<float>(p[i]); });
+  }
+  // 16 pairs of BF16: the first and the second of each pair.
+  static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
+    first = map([&](int i) { return to_float(BFloat16{p[2 * i]}); });
+    second = map([&](int i) { return to_float(BFloat16{p[2 * i + 1]}); });
+  }
+  static uint16_t to_f16(float x) { return to_half(x).bits; }
+  static uint16_t to_bf16(float x) { return to_bfloat16(x).bits; }
+  static void prefetch(const void*) {}
+
+  static F add(F a, F b) {
+    return map([&](int i) { return a.v[i] + b.v[i]; });
+  }
+  static F sub(F a, F b) {
+    return map([&](int i) { return a.v[i] - b.v[i]; });
+  }
+  static F mul(F a, F b) {
+    return map([&](int i) { return a.v[i] * b.v[i]; });
+  }
+  static F div(F a, F b) {
+    return map([&](int i) { return a.v[i] / b.v[i]; });
+  }
+  static F fma(F a, F b, F c) {  // a * b + c
+    return map([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+  }
+  // min and max return b when a lane of a is not a number.
+  static F min(F a, F b) {
+    return map([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static F max(F a, F b) {
+    return map([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static F round(F a) {  // to the nearest integer
+    return map([&](int i) { return std::nearbyint(a.v[i]); });
+  }
+  static F times_pow2(F a, F n) {  // a * 2^n, n an integer in [-160, 160]
+    return map([&](int i) { return std::ldexp(a.v[i], static_cast<int>(n.v[i])); });
+  }
+  static F select_less(F a, F b, F yes, F no) {  // a < b ? yes : no
+    return map([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
+  }
+  static F keep(uint32_t lanes, F x, F other) {  // lane i of x where bit i is set
+    return map([&](int i) { return (lanes >> i & 1) != 0 ? x.v[i] : other.v[i]; });
+  }
+  static float reduce_add(F a) {
+    float s[8];
+    for (int i = 0; i < 8; ++i) s[i] = a.v[i] + a.v[i + 8];
+    for (int i = 0; i < 4; ++i) s[i] += s[i + 4];
+    return (s[0] + s[2]) + (s[1] + s[3]);
+  }
+  static float reduce_max(F a) {
+    float m = a.v[0];
+    for (int i = 1; i < 16; ++i) m = a.v[i] > m ? a.v[i] : m;
+    return m;
+  }
+};
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,236 @@
+#include "ops/cpu/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+
+// In batch-invariant mode contexts are always cut here; otherwise only where threads would idle.
+constexpr int kInvariantSplit = 4096;
+constexpr int kMinSplit = 256;
+
+// Rows that share one pass over a KV head: (token, head of the group) pairs of one sequence, token by token.
+struct Tile {
+  int seq, kv_head;
+  int row, n_rows;      // of the sequence's n_tokens * group rows
+  int begin, end;       // tokens some row sees; begin is a multiple of kChunkTokens
+  int split, n_splits;  // tokens per split
+  int first_item;       // items first_item .. first_item + n_splits - 1 are its splits
+  std::atomic<int>* unfinished;
+  float* states;  // n_splits states, when there are several
+};
+
+struct Item {
+  int tile, split;
+};
+
+class Attention {
+ public:
+  Attention(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
+            const AttentionParams& params, Tensor out)
+      : context_(context), q_(q), batch_(batch), cache_(cache), params_(params), out_(out) {
+    spec_ = &cache.spec().layers[params.layer];
+    view_ = &batch.kv[spec_->group];
+    layout_ = &cache.layout(params.layer);
+    group_ = params.n_heads / spec_->n_kv_heads;
+  }
+
+  void run() {
+    plan();
+    const int n_workers = context_.pool.size();
+    const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + state_floats(kMaxTileRows);
+    auto* scratch = context_.arena.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
+    std::atomic<int> next{0};
+    const auto work = [&](int worker, int) {
+      for (int i = next.fetch_add(1, std::memory_order_relaxed); i < n_items_;
+           i = next.fetch_add(1, std::memory_order_relaxed)) {
+        run_item(items_[i], scratch + scratch_floats * worker);
+      }
+    };
+    if (n_items_ == 1) {
+      work(0, 1);
+    } else {
+      context_.pool.run(work);
+    }
+  }
+
+ private:
+  // State rows are padded so that every part starts on a cache line.
+  static int64_t padded_rows(int n) { return (n + 15) / 16 * 16; }
+  int64_t state_floats(int n_rows) const {
+    return 2 * padded_rows(n_rows) + int64_t{n_rows} * layout_->padded_dim;
+  }
+  AttentionState state_at(float* memory, int n_rows) const {
+    return {memory, memory + padded_rows(n_rows), memory + 2 * padded_rows(n_rows)};
+  }
+
+  // What row `row` of a sequence (token row / group, head row % group of the KV head) sees.
+  AttentionRow row_of(int seq, int kv_head, int row) const {
+    const int token = batch_.seq_offsets[seq] + row / group_;
+    const int n_new = batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq];
+    const int n_old = batch_.seq_lens[seq] - n_new;
+    const uint64_t mask = batch_.tree_masks.empty() ? 0 : batch_.tree_masks[token];
+    AttentionRow result = {};
+    result.q = q_.f32(token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
+    const int index = n_old + row / group_;  // of the token in the sequence
+    const int position = mask != 0 ? batch_.positions[token] : index;
+    result.first = spec_->window > 0 ? std::max(0, position + 1 - spec_->window) : 0;
+    result.end = mask != 0 ? n_old + 64 - __builtin_clzll(mask) : index + 1;
+    result.tree_begin = n_old;
+    result.tree_mask = mask;
+    return result;
+  }
+
+  int first_position(int seq) const {
+    return view_->first_positions.empty() ? 0 : view_->first_positions[seq];
+  }
+
+  // Rows per tile: all heads of a token together, several tokens while their passes over K and V can be
+  // shared.
+  int rows_per_tile(int n_rows) const {
+    const int most = std::max(group_, kMaxTileRows / group_ * group_);
+    return std::min({n_rows, most, kMaxTileRows});
+  }
+
+  void plan() {
+    int n_tiles = 0;
+    for (int s = 0; s < batch_.n_seqs(); ++s) {
+      const int n_rows = (batch_.seq_offsets[s + 1] - batch_.seq_offsets[s]) * group_;
+      if (n_rows > 0)
+        n_tiles += (n_rows + rows_per_tile(n_rows) - 1) / rows_per_tile(n_rows) * spec_->n_kv_heads;
+    }
+    tiles_ = context_.arena.allocate_array<Tile>(n_tiles);
+    int n = 0;
+    for (int s = 0; s < batch_.n_seqs(); ++s) {
+      const int n_rows = (batch_.seq_offsets[s + 1] - batch_.seq_offsets[s]) * group_;
+      // Late rows see the most tokens: they go first, so that no thread ends with a long one.
+      const int per_tile = n_rows > 0 ? rows_per_tile(n_rows) : 1;
+      for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
+        for (int head = 0; head < spec_->n_kv_heads; ++head) {
+          tiles_[n++] = make_tile(s, head, row, std::min(per_tile, n_rows - row));
+        }
+      }
+    }
+    split_tiles(n_tiles);
+  }
+
+  Tile make_tile(int seq, int kv_head, int row, int n_rows) const {
+    Tile tile = {};
+    tile.seq = seq;
+    tile.kv_head = kv_head;
+    tile.row = row;
+    tile.n_rows = n_rows;
+    tile.begin = batch_.seq_lens[seq];
+    for (int r = row; r < row + n_rows; ++r) {
+      const AttentionRow bounds = row_of(seq, kv_head, r);
+      tile.begin = std::min(tile.begin, bounds.first);
+      tile.end = std::max(tile.end, bounds.end);
+    }
+    tile.begin = std::max(tile.begin, first_position(seq)) / kChunkTokens * kChunkTokens;
+    return tile;
+  }
+
+  void split_tiles(int n_tiles) {
+    int64_t work = 0;
+    for (int i = 0; i < n_tiles; ++i) work += tiles_[i].end - tiles_[i].begin;
+    // Enough items that the threads end at about the same time.
+    const int64_t wanted = work / (int64_t{4} * context_.pool.size()) + 1;
+    n_items_ = 0;
+    for (int i = 0; i < n_tiles; ++i) {
+      Tile& tile = tiles_[i];
+      if (context_.batch_invariant) {
+        tile.split = kInvariantSplit;
+        tile.begin = tile.begin / kInvariantSplit * kInvariantSplit;
+      } else {
+        tile.split = static_cast<int>(
+            std::max<int64_t>(kMinSplit, (wanted + kChunkTokens - 1) / kChunkTokens * kChunkTokens));
+      }
+      tile.n_splits = std::max(1, (tile.end - tile.begin + tile.split - 1) / tile.split);
+      tile.first_item = n_items_;
+      n_items_ += tile.n_splits;
+    }
+    items_ = context_.arena.allocate_array<Item>(n_items_);
+    for (int i = 0; i < n_tiles; ++i) {
+      Tile& tile = tiles_[i];
+      for (int split = 0; split < tile.n_splits; ++split) items_[tile.first_item + split] = {i, split};
+      if (tile.n_splits == 1) continue;
+      tile.states = context_.arena.allocate_array<float>(
+          static_cast<size_t>(state_floats(tile.n_rows) * tile.n_splits));
+      tile.unfinished =
+          new (context_.arena.allocate(sizeof(std::atomic<int>))) std::atomic<int>(tile.n_splits);
+    }
+  }
+
+  void run_item(const Item& item, float* scratch) const {
+    const Tile& tile = tiles_[item.tile];
+    AttentionRow rows[kMaxTileRows];
+    for (int r = 0; r < tile.n_rows; ++r) rows[r] = row_of(tile.seq, tile.kv_head, tile.row + r);
+    AttentionTile job = {};
+    job.rows = rows;
+    job.n_rows = tile.n_rows;
+    job.layout = layout_;
+    job.units = cache_.units(params_.layer, tile.kv_head);
+    job.unit_stride = cache_.unit_stride(params_.layer);
+    job.block_table =
+        reinterpret_cast<const uint32_t*>(view_->block_tables.data() + view_->table_offsets[tile.seq]);
+    job.first_position = first_position(tile.seq);
+    job.units_per_block = cache_.units_per_block();
+    job.begin = tile.begin + item.split * tile.split;
+    job.end = std::min(tile.end, job.begin + tile.split);
+    job.scale = params_.scale;
+    job.softcap = params_.softcap;
+    job.scratch = scratch;
+    float* states = tile.n_splits == 1 ? scratch + tile_scratch_floats(layout_->padded_dim) : tile.states;
+    const AttentionState state = state_at(states + item.split * state_floats(tile.n_rows), tile.n_rows);
+    context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
+    if (tile.n_splits == 1) return finish(tile, state);
+    // Whoever ends last adds the parts up, always in the same order.
+    if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const AttentionState total = state_at(tile.states, tile.n_rows);
+    for (int split = 1; split < tile.n_splits; ++split) {
+      const AttentionState part = state_at(tile.states + split * state_floats(tile.n_rows), tile.n_rows);
+      context_.kernels.merge(total, part, tile.n_rows, layout_->padded_dim);
+    }
+    finish(tile, total);
+  }
+
+  void finish(const Tile& tile, const AttentionState& state) const {
+    for (int r = 0; r < tile.n_rows; ++r) {
+      const int row = tile.row + r, head = tile.kv_head * group_ + row % group_;
+      float* to = out_.f32(batch_.seq_offsets[tile.seq] + row / group_) +
+                  static_cast<ptrdiff_t>(head) * spec_->head_dim;
+      context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_dim,
+                                 1.0f / state.sum[r], spec_->head_dim, to);
+    }
+  }
+
+  const AttentionContext& context_;
+  Tensor q_;
+  const Batch& batch_;
+  const CpuKvCache& cache_;
+  const AttentionParams& params_;
+  Tensor out_;
+  const KvLayerSpec* spec_;
+  const KvView* view_;
+  const KvUnitLayout* layout_;
+  int group_;
+  Tile* tiles_ = nullptr;
+  Item* items_ = nullptr;
+  int n_items_ = 0;
+};
+
+}  // namespace
+
+void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
+                const AttentionParams& params, Tensor out) {
+  const KvLayerSpec& spec = cache.spec().layers[params.layer];
+  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == q.cols);
+  PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0);
+  Attention(context, q, batch, cache, params, out).run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+// Attention of the CPU backend: cuts a step's work into tiles and runs them on the pool.
+#pragma once
+#include "base/arena.h"
+#include "base/thread_pool.h"
+#include "kernels/attention_kernels.h"
+#include "ops/cpu/kv_cache.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+struct AttentionContext {
+  ThreadPool& pool;
+  Arena& arena;  // the step's memory
+  const AttentionKernels& kernels;
+  bool batch_invariant = false;
+};
+
+// See Ops::attend.
+void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
+                const AttentionParams& params, Tensor out);
+
+}  // namespace penstock

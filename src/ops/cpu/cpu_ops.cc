@@ -1,0 +1,232 @@
+#include "ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/vector_kernels.h"
+#include "ops/cpu/weight.h"
+
+namespace penstock {
+namespace {
+
+// Elements per part of a divided operation: below this, starting the workers costs more than they save.
+constexpr int64_t kGrain = 4096;
+
+// Rows of `cols` elements per worker at least.
+int64_t row_grain(int cols) { return std::max<int64_t>(1, kGrain / std::max(cols, 1)); }
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config) {
+  ASSIGN_OR_RETURN(const KernelTable* kernels, select_kernels());
+  return std::make_unique<CpuOps>(*kernels, config);
+}
+
+CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
+    : kernels_(kernels),
+      config_(config),
+      pool_(config.n_threads),
+      linear_{pool_, arena_, kernels_, config.batch_invariant},
+      attention_{pool_, arena_, *kernels.attention, config.batch_invariant},
+      name_(std::string("cpu/") + kernels.name) {}
+
+Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
+  return pack_cpu_weight(pool_, matrix);
+}
+
+Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::span<const int> n_blocks) {
+  return CpuKvCache::make(spec, n_blocks);
+}
+
+void CpuOps::begin_step() {
+  arena_.reset();
+  n_angles_ = 0;
+}
+
+Tensor CpuOps::new_tensor(int rows, int cols) {
+  auto* data = arena_.allocate_array<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols));
+  return {data, DType::kF32, rows, cols, cols};
+}
+
+template <class Fn>
+void CpuOps::for_elements(Tensor x, Fn&& f) {
+  if (x.cols >= 2 * kGrain && x.rows < pool_.size()) {  // few long rows: cut the rows
+    for (int row = 0; row < x.rows; ++row) {
+      pool_.for_ranges(x.cols, kGrain, [&](int64_t begin, int64_t end, int) {
+        f(row, static_cast<int>(begin), static_cast<int>(end - begin));
+      });
+    }
+    return;
+  }
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) f(static_cast<int>(row), 0, x.cols);
+  });
+}
+
+void CpuOps::embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) {
+  cpu_embed(linear_, table, ids, scale, out, add);
+}
+
+void CpuOps::norm(Tensor x, const NormParams& params, Tensor out) {
+  PENSTOCK_CHECK(x.rows == out.rows && x.cols == out.cols);
+  const VectorKernels& kernels = *kernels_.vector;
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int row = static_cast<int>(i);
+      if (params.layer_norm) {
+        kernels.layer_norm(x.f32(row), params.weight, params.bias, params.eps, x.cols, out.f32(row));
+      } else {
+        kernels.rms_norm(x.f32(row), params.weight, params.eps, x.cols, out.f32(row));
+      }
+    }
+  });
+}
+
+void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) {
+  PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols && x.rows == out.rows && x.cols == out.cols);
+  const VectorKernels& kernels = *kernels_.vector;
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int row = static_cast<int>(i);
+      kernels.add_scaled(x.f32(row), delta.f32(row), delta_scale, x.cols);
+      if (params.layer_norm) {
+        kernels.layer_norm(x.f32(row), params.weight, params.bias, params.eps, x.cols, out.f32(row));
+      } else {
+        kernels.rms_norm(x.f32(row), params.weight, params.eps, x.cols, out.f32(row));
+      }
+    }
+  });
+}
+
+void CpuOps::add(Tensor x, Tensor delta, float delta_scale) {
+  PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols);
+  for_elements(x, [&](int row, int first, int n) {
+    kernels_.vector->add_scaled(x.f32(row) + first, delta.f32(row) + first, delta_scale, n);
+  });
+}
+
+void CpuOps::scale(Tensor x, float factor, float softcap) {
+  for_elements(x, [&](int row, int first, int n) {
+    kernels_.vector->scale_softcap(x.f32(row) + first, factor, softcap, n);
+  });
+}
+
+void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) { cpu_linear(linear_, x, targets); }
+
+void CpuOps::round_int8(Tensor x) {
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row)
+      kernels_.vector->round_int8(x.f32(static_cast<int>(row)), x.cols);
+  });
+}
+
+void CpuOps::activate(Tensor x, Activation activation) {
+  for_elements(
+      x, [&](int row, int first, int n) { kernels_.vector->activate(x.f32(row) + first, activation, n); });
+}
+
+void CpuOps::activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) {
+  PENSTOCK_CHECK(gate.rows == up.rows && gate.cols == up.cols && gate.rows == out.rows &&
+                 gate.cols == out.cols);
+  for_elements(gate, [&](int row, int first, int n) {
+    kernels_.vector->activate_mul(gate.f32(row) + first, up.f32(row) + first, activation, n,
+                                  out.f32(row) + first);
+  });
+}
+
+void CpuOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) {
+  cpu_moe(linear_, x, router_logits, params, out);
+}
+
+const CpuOps::Angles& CpuOps::angles(const RopeParams& rope, const Batch& batch) {
+  const int half = static_cast<int>(rope.inv_freq.size()), n_tokens = batch.n_tokens();
+  for (int i = 0; i < n_angles_; ++i) {
+    const Angles& a = angles_[i];
+    if (a.inv_freq == rope.inv_freq.data() && a.half == half && a.scale == rope.scale &&
+        a.positions == batch.positions.data() && a.n_tokens == n_tokens) {
+      return a;
+    }
+  }
+  auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
+  auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
+  pool_.for_ranges(n_tokens, row_grain(16 * half), [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      for (int i = 0; i < half; ++i) {
+        const float angle = static_cast<float>(batch.positions[t]) * rope.inv_freq[i];
+        cos[t * half + i] = std::cos(angle) * rope.scale;
+        sin[t * half + i] = std::sin(angle) * rope.scale;
+      }
+    }
+  });
+  const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;
+  angles_[slot] = {rope.inv_freq.data(), batch.positions.data(), n_tokens, half, rope.scale, cos, sin};
+  return angles_[slot];
+}
+
+void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
+                            KvCache& cache, int layer) {
+  auto& cpu_cache = static_cast<CpuKvCache&>(cache);
+  const KvLayerSpec& spec = cache.spec().layers[layer];
+  const int dim = spec.head_dim, n_heads = q.cols / dim;
+  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == k.cols && q.cols % dim == 0);
+  const Angles* angle = rope != nullptr ? &angles(*rope, batch) : nullptr;
+  const KvUnitLayout& layout = cpu_cache.layout(layer);
+  const auto store = kernels_.attention->store[static_cast<int>(layout.format)];
+  const std::span<const int32_t> slots = batch.kv[spec.group].slots;
+  const auto rotate = [&](float* x, int t) {
+    kernels_.vector->rope(x, angle->cos + static_cast<int64_t>(t) * angle->half,
+                          angle->sin + static_cast<int64_t>(t) * angle->half, angle->half, rope->interleaved);
+  };
+  // Neighbouring tokens share units: parts of 16 tokens keep threads off each other's cache lines.
+  const int64_t grain = q.rows >= 16 * pool_.size() ? kUnitTokens : row_grain(2 * q.cols);
+  pool_.for_ranges(q.rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int t = static_cast<int>(i);
+      for (int h = 0; angle != nullptr && h < n_heads; ++h)
+        rotate(q.f32(t) + static_cast<ptrdiff_t>(h) * dim, t);
+      for (int h = 0; h < spec.n_kv_heads; ++h) {
+        float* key = k.f32(t) + static_cast<ptrdiff_t>(h) * dim;
+        if (angle != nullptr) rotate(key, t);
+        store(layout, key, v.f32(t) + static_cast<ptrdiff_t>(h) * dim,
+              cpu_cache.unit_of_slot(layer, h, slots[t]), slots[t] % kUnitTokens);
+      }
+    }
+  });
+}
+
+void CpuOps::attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
+                    Tensor out) {
+  cpu_attend(attention_, q, batch, static_cast<const CpuKvCache&>(cache), params, out);
+}
+
+void CpuOps::gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) {
+  PENSTOCK_CHECK(out.rows == static_cast<int>(rows.size()) && out.cols == x.cols);
+  for (int i = 0; i < out.rows; ++i) {
+    std::memcpy(out.f32(i), x.f32(rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+  }
+}
+
+void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) {
+  PENSTOCK_CHECK(from.size() == to.size());
+  auto& cpu_cache = static_cast<CpuKvCache&>(cache);
+  const CacheSpec& spec = cache.spec();
+  const auto n_layers = static_cast<int64_t>(spec.layers.size());
+  // Moves may overlap (a path is compacted towards its start), so each layer does them in order.
+  pool_.for_ranges(n_layers, 1, [&](int64_t begin, int64_t end, int) {
+    for (int layer = static_cast<int>(begin); layer < end; ++layer) {
+      if (spec.layers[layer].group != group) continue;
+      for (int h = 0; h < spec.layers[layer].n_kv_heads; ++h) {
+        for (size_t i = 0; i < from.size(); ++i) {
+          if (from[i] == to[i]) continue;
+          copy_unit_token(cpu_cache.layout(layer), cpu_cache.unit_of_slot(layer, h, from[i]),
+                          from[i] % kUnitTokens, cpu_cache.unit_of_slot(layer, h, to[i]),
+                          to[i] % kUnitTokens);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+// The CPU backend: whole-batch operations on a pool of threads with the kernels of one instruction set.
+#pragma once
+#include <array>
+#include <string>
+
+#include "base/arena.h"
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+#include "ops/cpu/attention.h"
+#include "ops/cpu/linear.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(const KernelTable& kernels, const OpsConfig& config);
+
+  const char* name() const override { return name_.c_str(); }
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
+
+  void begin_step() override;
+  Tensor new_tensor(int rows, int cols) override;
+  void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override;
+  void norm(Tensor x, const NormParams& params, Tensor out) override;
+  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
+  void add(Tensor x, Tensor delta, float delta_scale) override;
+  void scale(Tensor x, float factor, float softcap) override;
+  void linear(Tensor x, std::span<const LinearTarget> targets) override;
+  void round_int8(Tensor x) override;
+  void activate(Tensor x, Activation activation) override;
+  void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override;
+  void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
+                      KvCache& cache, int layer) override;
+  void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
+              Tensor out) override;
+  void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) override;
+  void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+               std::span<const int32_t> to) override;
+
+ private:
+  // cos and sin of every token of a step, [n_tokens][half] each; computed once per step and set of
+  // frequencies.
+  struct Angles {
+    const float* inv_freq = nullptr;
+    const int32_t* positions = nullptr;
+    int n_tokens = 0, half = 0;
+    float scale = 1.0f;
+    const float *cos = nullptr, *sin = nullptr;
+  };
+  const Angles& angles(const RopeParams& rope, const Batch& batch);
+  // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.
+  template <class Fn>
+  void for_elements(Tensor x, Fn&& f);
+
+  const KernelTable& kernels_;
+  OpsConfig config_;
+  ThreadPool pool_;
+  Arena arena_;
+  LinearContext linear_;
+  AttentionContext attention_;
+  std::array<Angles, 4> angles_;
+  int n_angles_ = 0;
+  std::string name_;
+};
+
+// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine.
+Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config);
+
+}  // namespace penstock

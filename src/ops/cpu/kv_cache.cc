@@ -1,0 +1,59 @@
+#include "ops/cpu/kv_cache.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace penstock {
+namespace {
+
+static_assert(static_cast<int>(KvDType::kF32) == static_cast<int>(KvFormat::kF32));
+static_assert(static_cast<int>(KvDType::kF16) == static_cast<int>(KvFormat::kF16));
+static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvFormat::kBF16));
+static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvFormat::kI8));
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+int64_t physical_memory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
+
+}  // namespace
+
+Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std::span<const int> n_blocks) {
+  if (spec.block_size < kUnitTokens || spec.block_size % kUnitTokens != 0) {
+    return errorf(ErrorCode::kInvalidArgument, "KV cache: block size {}: expected a multiple of {}",
+                  spec.block_size, kUnitTokens);
+  }
+  std::unique_ptr<CpuKvCache> cache(new CpuKvCache);
+  cache->spec_ = spec;
+  cache->n_blocks_.assign(n_blocks.begin(), n_blocks.end());
+  std::vector<int64_t> offsets;
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) {
+    const KvUnitLayout layout = KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim);
+    cache->layers_.push_back({layout, nullptr});
+    offsets.push_back(bytes);
+    const int64_t n_units = int64_t{n_blocks[layer.group]} * cache->units_per_block() * layer.n_kv_heads;
+    // An odd number of lines between layers, so that equal blocks of different layers use different cache
+    // sets.
+    bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
+  }
+  bytes = (bytes / kHugePage + 1) * kHugePage;
+  const int64_t available = physical_memory();
+  void* memory = bytes > available ? MAP_FAILED
+                                   : mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return errorf(ErrorCode::kResourceExhausted, "KV cache: {} MiB asked for, this machine has {} MiB",
+                  bytes >> 20, available >> 20);
+  }
+  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  cache->memory_ = static_cast<std::byte*>(memory);
+  cache->bytes_ = static_cast<size_t>(bytes);
+  for (size_t i = 0; i < offsets.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
+  return cache;
+}
+
+CpuKvCache::~CpuKvCache() {
+  if (memory_ != nullptr) munmap(memory_, bytes_);
+}
+
+}  // namespace penstock

@@ -1,0 +1,52 @@
+// K and V in host memory: per layer one array of units (16 tokens of one KV head, see
+// kernels/attention_kernels.h), [block][unit of the block][KV head].
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/attention_kernels.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+class CpuKvCache final : public KvCache {
+ public:
+  // Errors: kInvalidArgument (block size not a multiple of 16), kResourceExhausted.
+  static Result<std::unique_ptr<CpuKvCache>> make(const CacheSpec& spec, std::span<const int> n_blocks);
+  ~CpuKvCache() override;
+
+  const CacheSpec& spec() const override { return spec_; }
+  int n_blocks(int group) const override { return n_blocks_[group]; }
+
+  const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
+  int units_per_block() const { return spec_.block_size / kUnitTokens; }
+  // Unit 0 of a head; the next unit of the same head is unit_stride() bytes on.
+  std::byte* units(int layer, int head) const {
+    return layers_[layer].data + head * layers_[layer].layout.bytes;
+  }
+  int64_t unit_stride(int layer) const {
+    return spec_.layers[layer].n_kv_heads * layers_[layer].layout.bytes;
+  }
+  // The unit that holds a slot.
+  std::byte* unit_of_slot(int layer, int head, int slot) const {
+    return units(layer, head) + (slot / kUnitTokens) * unit_stride(layer);
+  }
+
+ private:
+  struct Layer {
+    KvUnitLayout layout;
+    std::byte* data = nullptr;
+  };
+  CpuKvCache() = default;
+
+  CacheSpec spec_;
+  std::vector<int> n_blocks_;
+  std::vector<Layer> layers_;
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace penstock

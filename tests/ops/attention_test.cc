@@ -1,0 +1,282 @@
+// Attention of every backend against a dense softmax in double precision.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/half.h"
+#include "ops/ops_under_test.h"
+
+namespace penstock {
+namespace {
+
+struct Shape {
+  int n_heads = 4, n_kv_heads = 2, head_dim = 32;
+  int window = 0;
+  float softcap = 0.0f;
+  KvDType dtype = KvDType::kF32;
+};
+
+// Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
+// oracle.
+class AttentionFixture {
+ public:
+  AttentionFixture(Ops& ops, const Shape& shape, int n_seqs, int max_len)
+      : ops_(ops), shape_(shape), n_seqs_(n_seqs) {
+    spec_.layers.assign(2, KvLayerSpec{shape.n_kv_heads, shape.head_dim, shape.window, 0});
+    spec_.dtype = shape.dtype;
+    const int per_seq = (max_len + spec_.block_size - 1) / spec_.block_size;
+    const int n_blocks[] = {per_seq * n_seqs + 3};
+    cache_ = std::move(ops.make_cache(spec_, n_blocks).value());
+    std::vector<uint32_t> blocks(n_blocks[0]);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(7));
+    for (int s = 0; s < n_seqs; ++s) {
+      tables_.emplace_back();
+      for (int b = 0; b < per_seq; ++b) tables_[s].push_back(BlockId{blocks[s * per_seq + b]});
+    }
+    k_.resize(n_seqs);
+    v_.resize(n_seqs);
+  }
+
+  // Feeds counts[s] new tokens of each sequence and compares with the oracle. Returns the outputs.
+  std::vector<float> step(const std::vector<int>& counts, const std::vector<uint64_t>& masks = {},
+                          unsigned seed = 1) {
+    const int q_cols = shape_.n_heads * shape_.head_dim, kv_cols = shape_.n_kv_heads * shape_.head_dim;
+    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0};
+    std::vector<TokenId> tokens;
+    std::vector<BlockId> all_tables;
+    std::vector<float> q, k, v;
+    for (int s = 0; s < n_seqs_; ++s) {
+      const int old = len(s);
+      for (int i = 0; i < counts[s]; ++i) {
+        const int index = old + i;
+        positions.push_back(index);
+        tokens.push_back(0);
+        slots.push_back(static_cast<int>(tables_[s][index / 16]) * 16 + index % 16);
+        // The values depend on sequence, index and seed alone, however the tokens are divided among steps.
+        const unsigned own = seed * 7919 + s * 104729 + index;
+        append(q, random_floats(q_cols, own * 3));
+        append(k, random_floats(kv_cols, own * 3 + 1));
+        append(v, random_floats(kv_cols, own * 3 + 2));
+        k_[s].insert(k_[s].end(), k.end() - kv_cols, k.end());
+        v_[s].insert(v_[s].end(), v.end() - kv_cols, v.end());
+      }
+      lens.push_back(old + counts[s]);
+      seq_offsets.push_back(static_cast<int>(positions.size()));
+      all_tables.insert(all_tables.end(), tables_[s].begin(), tables_[s].end());
+      table_offsets.push_back(static_cast<int>(all_tables.size()));
+    }
+    const KvView view = {slots, all_tables, table_offsets, {}};
+    const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
+    const int n = batch.n_tokens();
+    ops_.begin_step();
+    const Tensor tq = tensor_of(ops_, q, n, q_cols), tk = tensor_of(ops_, k, n, kv_cols);
+    const Tensor tv = tensor_of(ops_, v, n, kv_cols), out = ops_.new_tensor(n, q_cols);
+    ops_.rope_and_store(tq, tk, tv, batch, nullptr, *cache_, 1);
+    AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
+                              shape_.softcap};
+    ops_.attend(tq, batch, *cache_, params, out);
+    compare(batch, q, out);
+    return {out.f32(), out.f32() + static_cast<size_t>(n) * q_cols};
+  }
+
+  int len(int s) const { return static_cast<int>(k_[s].size()) / (shape_.n_kv_heads * shape_.head_dim); }
+  KvCache& cache() { return *cache_; }
+
+ private:
+  static void append(std::vector<float>& to, const std::vector<float>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  }
+
+  // The value as the cache keeps it.
+  double kept(const std::vector<float>& x, size_t head, int d) const {
+    const float value = x[head + d];
+    switch (shape_.dtype) {
+      case KvDType::kF32:
+        return value;
+      case KvDType::kF16:
+        return to_float(to_half(value));
+      case KvDType::kBF16:
+        return to_float(to_bfloat16(value));
+      case KvDType::kI8:
+        break;
+    }
+    double most = 0;
+    for (int i = 0; i < shape_.head_dim; ++i) most = std::max(most, std::fabs(double{x[head + i]}));
+    return std::round(value * 127 / most) * most / 127;
+  }
+
+  void compare(const Batch& batch, const std::vector<float>& q, Tensor out) const {
+    const int dim = shape_.head_dim, group = shape_.n_heads / shape_.n_kv_heads;
+    double worst = 0;
+    for (int s = 0; s < n_seqs_; ++s) {
+      const int first = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - first,
+                old = batch.seq_lens[s] - n_new;
+      for (int t = 0; t < n_new; ++t) {
+        for (int h = 0; h < shape_.n_heads; ++h) {
+          const auto visible = [&](int j) {
+            const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[first + t];
+            if (shape_.window > 0 && j <= batch.positions[first + t] - shape_.window) return false;
+            return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
+          };
+          const auto at = [&](int j) {
+            return (static_cast<size_t>(j) * shape_.n_kv_heads + h / group) * dim;
+          };
+          const float* query = &q[(static_cast<size_t>(first + t) * shape_.n_heads + h) * dim];
+          std::vector<double> weights(batch.seq_lens[s], 0.0), expected(dim, 0.0);
+          double highest = -1e300, sum = 0;
+          for (int j = 0; j < batch.seq_lens[s]; ++j) {
+            for (int d = 0; d < dim; ++d) weights[j] += query[d] * kept(k_[s], at(j), d);
+            weights[j] /= std::sqrt(dim);
+            if (shape_.softcap > 0) weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
+            if (visible(j)) highest = std::max(highest, weights[j]);
+          }
+          for (int j = 0; j < batch.seq_lens[s]; ++j) {
+            weights[j] = visible(j) ? std::exp(weights[j] - highest) : 0.0;
+            sum += weights[j];
+          }
+          for (int j = 0; j < batch.seq_lens[s]; ++j) {
+            for (int d = 0; d < dim && weights[j] > 0; ++d)
+              expected[d] += weights[j] / sum * kept(v_[s], at(j), d);
+          }
+          for (int d = 0; d < dim; ++d) {
+            worst = std::max(worst, std::fabs(expected[d] - out.f32(first + t)[h * dim + d]));
+          }
+        }
+      }
+    }
+    // Rounding of the stored values is part of the oracle, except which way INT8 rounds halves.
+    EXPECT_LT(worst, shape_.dtype == KvDType::kI8 ? 2e-4 : tolerance_) << "head_dim " << dim;
+  }
+
+ public:
+  double tolerance_ = 2e-5;
+
+ private:
+  Ops& ops_;
+  Shape shape_;
+  int n_seqs_;
+  CacheSpec spec_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<std::vector<BlockId>> tables_;
+  std::vector<std::vector<float>> k_, v_;  // per sequence, [token][kv head][head_dim]
+};
+
+class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
+ protected:
+  std::unique_ptr<Ops> ops_ = GetParam().make();
+};
+
+TEST_P(AttentionTest, PrefillThenDecodeOfOneSequence) {
+  AttentionFixture f(*ops_, {}, 1, 128);
+  f.step({70});
+  for (int i = 0; i < 20; ++i) f.step({1});
+}
+
+TEST_P(AttentionTest, RaggedBatchesMixPrefillChunksAndDecode) {
+  AttentionFixture f(*ops_, {}, 4, 200);
+  f.step({5, 0, 33, 1});
+  f.step({1, 64, 17, 1});
+  f.step({1, 1, 1, 130});
+  f.step({1, 0, 1, 1});
+}
+
+TEST_P(AttentionTest, EveryHeadSizeAndCacheType) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    for (const int dim : {8, 24, 32, 64, 80, 96, 128, 256}) {
+      AttentionFixture f(*ops_, {.head_dim = dim, .dtype = dtype}, 2, 100);
+      f.step({37, 3});
+      f.step({1, 1});
+      f.step({1, 40});
+    }
+  }
+}
+
+TEST_P(AttentionTest, EveryGroupSize) {
+  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {3, 3}, {3, 1}, {8, 1}, {14, 2}, {12, 4}, {20, 1}}) {
+    AttentionFixture f(*ops_, {.n_heads = heads, .n_kv_heads = kv_heads}, 2, 100);
+    f.step({21, 66});
+    f.step({1, 1});
+  }
+}
+
+TEST_P(AttentionTest, Window) {
+  for (const int window : {1, 5, 16, 40, 100}) {
+    AttentionFixture f(*ops_, {.window = window}, 2, 200);
+    f.step({90, 3});
+    f.step({1, 1});
+    f.step({33, 70});
+    f.step({1, 1});
+  }
+}
+
+TEST_P(AttentionTest, Softcap) {
+  AttentionFixture f(*ops_, {.softcap = 2.0f}, 1, 100);
+  f.step({50});
+  f.step({1});
+}
+
+TEST_P(AttentionTest, LongContextIsSplitAmongThreads) {
+  AttentionFixture f(*ops_, {.n_heads = 2, .n_kv_heads = 1}, 2, 2100);
+  f.step({2000, 20});
+  f.step({1, 1});
+  f.step({1, 1});
+}
+
+TEST_P(AttentionTest, TreeMasks) {
+  AttentionFixture f(*ops_, {}, 2, 120);
+  f.step({60, 13});
+  // A root with two children, one of which has a child; and a chain in the other sequence.
+  f.step({4, 3}, {0b0001, 0b0011, 0b0101, 0b1011, 0, 0, 0});
+}
+
+TEST_P(AttentionTest, FullTree) {
+  AttentionFixture f(*ops_, {}, 1, 120);
+  f.step({30});
+  std::vector<uint64_t> masks(64);
+  for (int i = 0; i < 64; ++i) masks[i] = (i > 0 ? masks[(i - 1) / 2] : 0) | uint64_t{1} << i;
+  f.step({64}, masks);
+}
+
+TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    AttentionFixture f(*ops_, {.dtype = dtype}, 1, 64);
+    const std::vector<float> first = f.step({40});
+    (void)first;
+    // Copy to two free blocks and back: nothing may change.
+    std::vector<int32_t> from, to;
+    const int n_slots = f.cache().n_blocks(0) * 16;
+    for (int i = 0; i < 16; ++i) {
+      from.push_back(i);
+      to.push_back(n_slots - 1 - i);
+    }
+    ops_->move_kv(f.cache(), 0, from, from);
+    f.step({1});
+  }
+}
+
+TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
+  if (!GetParam().config.batch_invariant) return;
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    const Shape shape = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 48, .dtype = dtype};
+    constexpr int kLen = 150;
+    AttentionFixture whole(*ops_, shape, 1, kLen);
+    const std::vector<float> expected = whole.step({kLen});
+    for (const std::vector<int>& chunks :
+         {std::vector<int>{1, 2, 3, 4, 140}, {64, 64, 22}, {149, 1}, {50, 7, 93}}) {
+      AttentionFixture parts(*ops_, shape, 3, kLen + 50);
+      std::vector<float> got;
+      for (const int n : chunks) {
+        const std::vector<float> out = parts.step({n, 5, 1});  // sequence 0 has the same values as above
+        got.insert(got.end(), out.begin(), out.begin() + static_cast<ptrdiff_t>(n) * 6 * 48);
+      }
+      EXPECT_EQ(expected, got);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionTest, testing::ValuesIn(ops_under_test()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace penstock

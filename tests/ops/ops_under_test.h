@@ -1,0 +1,54 @@
+// The backends that the op conformance suite runs against. A new backend is one more row.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace penstock {
+
+struct OpsUnderTest {
+  std::string name;  // "cpu_avx2_t3_invariant"
+  std::string isa;
+  OpsConfig config;
+
+  std::unique_ptr<Ops> make() const { return std::make_unique<CpuOps>(**select_kernels(isa), config); }
+  friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) { return out << ops.name; }
+};
+
+inline std::vector<OpsUnderTest> ops_under_test() {
+  std::vector<OpsUnderTest> all;
+  for (const KernelTable& table : available_kernels()) {
+    for (const int threads : {1, 3}) {
+      for (const bool invariant : {false, true}) {
+        const std::string name = std::string("cpu_") + table.name + "_t" + std::to_string(threads) +
+                                 (invariant ? "_invariant" : "");
+        all.push_back({name, table.name, {threads, invariant}});
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<float> random_floats(size_t n, unsigned seed, float scale = 1.0f) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(generator);
+  return x;
+}
+
+// A tensor of the step with these values.
+inline Tensor tensor_of(Ops& ops, const std::vector<float>& values, int rows, int cols) {
+  const Tensor tensor = ops.new_tensor(rows, cols);
+  std::copy(values.begin(), values.end(), tensor.f32());
+  return tensor;
+}
+
+}  // namespace penstock
