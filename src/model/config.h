@@ -43,6 +43,7 @@ enum class QkNorm : uint8_t {
 
 struct LayerConfig {
   int window = 0;  // tokens visible to a query including itself; 0 = all
+  int group = 0;   // cache group: layers of one group keep their tokens equally long
   int rope = 0;    // index into ModelConfig::ropes, or -1 for none
   bool moe = false;
 };
@@ -74,9 +75,10 @@ struct ModelConfig {
   float norm_offset = 0.0f;  // added to stored norm weights (gemma's 1 + w)
   NormPlacement norms = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
-  bool sub_norms = false;         // BitNet: norms before the output and down projections
-  bool int8_activations = false;  // BitNet: every linear rounds its input to 8 bits per token
-  bool ternary_weights = false;   // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load
+  bool sub_norms = false;            // BitNet: norms before the output and down projections
+  bool int8_activations = false;     // BitNet: every linear rounds its input to 8 bits per token
+  bool ternary_weights = false;      // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load
+  bool divide_weight_scale = false;  // packed BitNet weights: {-1, 0, 1} / weight_scale, not * weight_scale
   Activation activation = Activation::kSilu;
   bool rope_interleaved = false;
   bool learned_positions = false;
@@ -90,7 +92,7 @@ struct ModelConfig {
   int q_dim() const { return n_heads * head_dim; }
   int kv_dim() const { return n_kv_heads * head_dim; }
   CacheSpec cache_spec(KvDType dtype, int block_size) const;
-  int64_t n_parameters() const;         // all weights; a tied table counts once
+  int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
   int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup
 };
 

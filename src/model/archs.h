@@ -1,0 +1,52 @@
+// One row per architecture: which files it is, how it behaves, what its tensors are called, how it computes.
+#pragma once
+#include <span>
+#include <string_view>
+
+#include "model/config.h"
+#include "model/config_reader.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace penstock {
+
+using ForwardFunction = ForwardResult (*)(const ModelConfig&, const ModelWeights&, const Batch&, KvCache&,
+                                          Ops&, const ForwardOptions&);
+
+struct Architecture {
+  std::string_view name;                       // ModelConfig::arch; GGUF's general.architecture
+  std::span<const std::string_view> hf_types;  // config.json's model_type and class names
+  // Sets the behaviour switches; sizes, rope and common switches are already read, layers have no window.
+  void (*configure)(ConfigReader& reader, ModelConfig& config);
+  void (*hf_names)(NameTable& names) = nullptr;  // changes to the usual Hugging Face names
+  ForwardFunction forward;
+  // What transformers assumes when config.json does not say: a JSON object, or "".
+  std::string_view hf_defaults = "";
+};
+
+// THE list.
+std::span<const Architecture> architectures();
+// nullptr when unknown. `name` is a row's name.
+const Architecture* find_architecture(std::string_view name);
+
+// --- Shared by configure functions
+// ------------------------------------------------------------------------------ Every layer gets the file's
+// sliding window, except each `pattern`-th one (0 = no exception); a per-layer list in the file wins.
+// default_window 0 = no window unless the file has one.
+void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
+// Experts in every layer, by the usual keys.
+void read_experts(ConfigReader& reader, ModelConfig& config);
+
+NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
+
+// --- Forwards
+// ----------------------------------------------------------------------------------------------------
+ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
+                              KvCache& cache, Ops& ops, const ForwardOptions& options);
+ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
+                           KvCache& cache, Ops& ops, const ForwardOptions& options);
+// Final norm and vocabulary projection of the batch's output rows of the residual stream x.
+ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x,
+                          const Batch& batch, Ops& ops, const ForwardOptions& options);
+
+}  // namespace penstock

@@ -1,0 +1,107 @@
+#include "model/config_reader.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+}
+
+}  // namespace
+
+std::string ConfigReader::name(Key key) const {
+  return gguf() ? fmt::format("{}.{}", prefix_, key.gguf) : std::string(key.hf);
+}
+
+const json* ConfigReader::find(Key key) const {
+  if ((gguf() ? key.gguf : key.hf).empty() || !object_.is_object()) return nullptr;
+  const auto found = object_.find(name(key));
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void ConfigReader::fail(ErrorCode code, std::string message) {
+  if (!error_) error_ = Error{code, fmt::format("{}: {}", where_, message)};
+}
+
+void ConfigReader::merge(const ConfigReader& other) {
+  if (!error_) error_ = other.error_;
+}
+
+int ConfigReader::integer(Key key, int low, int high, std::optional<int> fallback) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    if (!fallback) fail(ErrorCode::kCorruptFile, fmt::format("{} is missing", name(key)));
+    return fallback.value_or(low);
+  }
+  // An integral double is accepted (some configs say 1e6); unsigned values beyond int64 are out of any range.
+  const bool integral =
+      value->is_number_integer() ||
+      (value->is_number_float() && std::trunc(value->get<double>()) == value->get<double>());
+  const double number = integral ? value->get<double>() : 0.0;
+  if (!integral || !(number >= low && number <= high)) {
+    fail(ErrorCode::kCorruptFile,
+         fmt::format("{}: expected an integer in {}..{}, got {}", name(key), low, high, shown(*value)));
+    return fallback.value_or(low);
+  }
+  return static_cast<int>(number);
+}
+
+float ConfigReader::number(Key key, float low, float high, std::optional<float> fallback) {
+  const json* value = find(key);
+  if (value == nullptr) {
+    if (!fallback) fail(ErrorCode::kCorruptFile, fmt::format("{} is missing", name(key)));
+    return fallback.value_or(low);
+  }
+  const double number = value->is_number() ? value->get<double>() : std::nan("");
+  if (!(number >= low && number <= high)) {
+    fail(ErrorCode::kCorruptFile,
+         fmt::format("{}: expected a number in {}..{}, got {}", name(key), low, high, shown(*value)));
+    return fallback.value_or(low);
+  }
+  return static_cast<float>(number);
+}
+
+bool ConfigReader::flag(Key key, bool fallback) {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(ErrorCode::kCorruptFile, fmt::format("{}: expected true or false, got {}", name(key), shown(*value)));
+  return fallback;
+}
+
+std::string ConfigReader::text(Key key, std::string fallback) {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_string()) return value->get<std::string>();
+  fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a string, got {}", name(key), shown(*value)));
+  return fallback;
+}
+
+std::vector<float> ConfigReader::numbers(Key key, size_t max_count) {
+  const json* value = find(key);
+  std::vector<float> result;
+  if (value == nullptr) return result;
+  if (!value->is_array() || value->size() > max_count) {
+    fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of at most {} numbers, got {}", name(key),
+                                              max_count, shown(*value)));
+    return result;
+  }
+  for (const json& item : *value) {
+    const double number = item.is_number() ? item.get<double>() : std::nan("");
+    if (!(std::abs(number) <= 1e30)) {
+      fail(ErrorCode::kCorruptFile, fmt::format("{}: expected numbers, got {}", name(key), shown(item)));
+      return {};
+    }
+    result.push_back(static_cast<float>(number));
+  }
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// GPT-2: learned positions, layer norms with biases, one fused projection, a plain feed-forward.
+#include "model/archs.h"
+
+namespace penstock {
+
+void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
+  config.layer_norm = true;
+  config.learned_positions = true;
+  config.ropes.clear();
+  for (LayerConfig& layer : config.layers) layer.rope = -1;
+  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  if (reader.flag({"", "scale_attn_by_inverse_layer_idx"}, false))
+    reader.fail(ErrorCode::kUnsupported, "scale_attn_by_inverse_layer_idx is not supported");
+}
+
+void gpt2_names(NameTable& names) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "wte";
+  names.positions = "wpe";
+  names.final_norm = "ln_f";
+  names.layer = "h.{}.";
+  names.attn_norm = "ln_1";
+  names.qkv = "attn.c_attn";
+  names.o = "attn.c_proj";
+  names.ffn_norm = "ln_2";
+  names.up = "mlp.c_fc";
+  names.down = "mlp.c_proj";
+  names.transposed = true;
+}
+
+ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
+                           KvCache& cache, Ops& ops, const ForwardOptions& options) {
+  const int n = batch.n_tokens();
+  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const Tensor x = ops.new_tensor(n, config.model_dim);  // the residual stream
+  const Tensor h = ops.new_tensor(n, config.model_dim);  // what a sub-layer reads, then what it adds
+  const Tensor q = ops.new_tensor(n, config.q_dim());    // [n, n_heads * head_dim]
+  const Tensor k = ops.new_tensor(n, config.kv_dim());   // [n, n_kv_heads * head_dim]
+  const Tensor v = ops.new_tensor(n, config.kv_dim());
+  const Tensor attended = ops.new_tensor(n, config.q_dim());
+  const Tensor wide = ops.new_tensor(n, config.ffn_dim);
+
+  ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
+  ops.embed(*weights.positions, batch.positions, 1.0f, x, true);
+  for (int i = 0; i < n_layers; ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    ops.norm(x, norm_params(config, layer.attn_norm), h);
+    const LinearTarget qkv[] = {layer.q.into(q), layer.k.into(k), layer.v.into(v)};
+    ops.linear(h, qkv);
+    ops.rope_and_store(q, k, v, batch, nullptr, cache, i);
+    ops.attend(q, batch, cache, {i, config.n_heads, config.attention_scale, 0.0f}, attended);
+    const LinearTarget o = layer.o.into(h);
+    ops.linear(attended, {&o, 1});
+    ops.add(x, h, 1.0f);
+
+    ops.norm(x, norm_params(config, layer.ffn_norm), h);
+    const LinearTarget up = layer.up.into(wide), down = layer.down.into(h);
+    ops.linear(h, {&up, 1});
+    ops.activate(wide, config.activation);
+    ops.linear(wide, {&down, 1});
+    ops.add(x, h, 1.0f);
+  }
+  return output_head(config, weights, x, batch, ops, options);
+}
+
+}  // namespace penstock

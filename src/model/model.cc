@@ -1,0 +1,62 @@
+#include "model/model.h"
+
+#include "base/check.h"
+#include "model/archs.h"
+#include "model/weights.h"
+
+namespace penstock {
+
+Model::Model() = default;
+Model::~Model() = default;
+
+namespace {
+
+struct Bytes {
+  int64_t all = 0, active = 0;
+  void add(const Weight* weight, double share = 1.0) {
+    if (weight == nullptr) return;
+    all += weight->packed_bytes();
+    active += static_cast<int64_t>(static_cast<double>(weight->packed_bytes()) * share);
+  }
+};
+
+Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
+  Bytes bytes;
+  bytes.add(weights.embedding.get(), weights.lm_head ? 0.0 : 1.0);
+  bytes.add(weights.positions.get(), 0.0);
+  bytes.add(weights.lm_head.get());
+  const double share =
+      config.n_experts > 0 ? static_cast<double>(config.n_active_experts) / config.n_experts : 0.0;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const LinearWeights* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router}) {
+      bytes.add(linear->weight.get());
+    }
+    for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
+      for (const auto& expert : *experts) bytes.add(expert.get(), share);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
+                                           int max_seq_len) {
+  std::unique_ptr<Model> model(new Model);
+  ASSIGN_OR_RETURN(model->config_, read_config(source));
+  ASSIGN_OR_RETURN(model->weights_, load_weights(source, model->config_, ops, progress, max_seq_len));
+  const Bytes bytes = count_bytes(model->config_, *model->weights_);
+  model->weight_bytes_ = bytes.all;
+  model->active_weight_bytes_ = bytes.active;
+  return model;
+}
+
+ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
+                             const ForwardOptions& options) const {
+  const Architecture* architecture = find_architecture(config_.arch);
+  PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers);
+  return architecture->forward(config_, *weights_, batch, cache, ops, options);
+}
+
+}  // namespace penstock

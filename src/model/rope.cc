@@ -1,0 +1,195 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr float kMaxTheta = 1e12f, kMaxFactor = 1e6f;
+constexpr int kMaxPositions = 1 << 30;
+
+void check_factors(ConfigReader& reader, const RopeConfig& rope) {
+  for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
+    if (factors->size() != static_cast<size_t>(rope.rotary_dim / 2)) {
+      reader.fail(ErrorCode::kCorruptFile,
+                  fmt::format("longrope: expected {} short and long factors, got {} and {}",
+                              rope.rotary_dim / 2, rope.short_factors.size(), rope.long_factors.size()));
+      return;
+    }
+    for (const float factor : *factors) {
+      if (!(factor >= 1e-6f)) reader.fail(ErrorCode::kCorruptFile, "longrope: a factor is not positive");
+    }
+  }
+}
+
+RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
+  RopeConfig rope;
+  rope.rotary_dim = reader.integer({"rope.dimension_count", ""}, 2, config.head_dim, config.head_dim);
+  rope.theta = reader.number({"rope.freq_base", ""}, 1.0f, kMaxTheta, 10000.0f);
+  const std::string type = reader.text({"rope.scaling.type", ""}, "none");
+  rope.factor = reader.number({"rope.scaling.factor", ""}, 0.0f, kMaxFactor, 1.0f);
+  rope.original_max_seq_len =
+      reader.integer({"rope.scaling.original_context_length", ""}, 1, kMaxPositions, config.max_seq_len);
+  const float attention = reader.number({"rope.scaling.attn_factor", ""}, 0.0f, 1e3f, 1.0f);
+  if (rope.factor == 0.0f) rope.factor = 1.0f;
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.beta_fast = reader.number({"rope.scaling.yarn_beta_fast", ""}, 1e-3f, 1e6f, 32.0f);
+    rope.beta_slow = reader.number({"rope.scaling.yarn_beta_slow", ""}, 1e-3f, 1e6f, 1.0f);
+    rope.attention_factor = attention * (1.0f + 0.1f * std::log(std::max(rope.factor, 1.0f)));
+  } else if (type == "longrope") {
+    rope.attention_factor = attention;  // the factors themselves are tensors
+  } else if (type != "none") {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("rope.scaling.type: expected none, linear, yarn or longrope, got '{}'", type));
+  } else {
+    rope.attention_factor = attention == 1.0f ? 0.0f : attention;
+  }
+  return rope;
+}
+
+}  // namespace
+
+RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelConfig& config,
+                        float default_theta) {
+  ConfigReader reader(parameters, Naming::kHuggingFace, "", top.where() + ": rope_parameters");
+  RopeConfig rope;
+  rope.theta = top.number({"", "rope_theta"}, 1.0f, kMaxTheta, default_theta);
+  rope.theta = reader.number({"", "rope_theta"}, 1.0f, kMaxTheta, rope.theta);
+  float share = top.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f);
+  share = reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, share);
+  rope.rotary_dim = static_cast<int>(static_cast<double>(share) * config.head_dim);
+  const std::string type = reader.text({"", "rope_type"}, reader.text({"", "type"}, "default"));
+  const bool has_factor = reader.has({"", "factor"});
+  rope.factor = reader.number({"", "factor"}, 1e-3f, kMaxFactor, 1.0f);
+  rope.original_max_seq_len =
+      top.integer({"", "original_max_position_embeddings"}, 1, kMaxPositions, config.max_seq_len);
+  rope.original_max_seq_len =
+      reader.integer({"", "original_max_position_embeddings"}, 1, kMaxPositions, rope.original_max_seq_len);
+  rope.attention_factor = reader.number({"", "attention_factor"}, 0.0f, 1e3f, 0.0f);
+  if (!has_factor) rope.factor = static_cast<float>(config.max_seq_len) / rope.original_max_seq_len;
+  // "dynamic" changes frequencies only beyond max_position_embeddings, which no sequence reaches.
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+    rope.low_freq_factor = reader.number({"", "low_freq_factor"}, 1e-3f, 1e6f);
+    rope.high_freq_factor = reader.number({"", "high_freq_factor"}, 1e-3f, 1e6f);
+    if (rope.high_freq_factor == rope.low_freq_factor)
+      reader.fail(ErrorCode::kCorruptFile, "low_freq_factor and high_freq_factor are equal");
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.beta_fast = reader.number({"", "beta_fast"}, 1e-3f, 1e6f, 32.0f);
+    rope.beta_slow = reader.number({"", "beta_slow"}, 1e-3f, 1e6f, 1.0f);
+    rope.mscale = reader.number({"", "mscale"}, 0.0f, 1e3f, 0.0f);
+    rope.mscale_all_dim = reader.number({"", "mscale_all_dim"}, 0.0f, 1e3f, 0.0f);
+    rope.truncate = reader.flag({"", "truncate"}, true);
+  } else if (type == "longrope" || type == "su") {
+    rope.scaling = RopeScaling::kLongRope;
+    rope.short_factors = reader.numbers({"", "short_factor"}, 1024);
+    rope.long_factors = reader.numbers({"", "long_factor"}, 1024);
+    check_factors(reader, rope);
+  } else if (type != "default" && type != "dynamic") {
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn or longrope, got '{}'",
+                    type));
+  }
+  top.merge(reader);
+  return rope;
+}
+
+RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config) {
+  if (reader.gguf()) return read_gguf_rope(reader, config);
+  const json* parameters = reader.find({"", "rope_parameters"});
+  if (parameters == nullptr) parameters = reader.find({"", "rope_scaling"});
+  static const json kNone = json::object();
+  return read_hf_rope(reader, parameters == nullptr ? kNone : *parameters, config, 10000.0f);
+}
+
+namespace {
+
+// Frequencies that turn often within the original context stay, slow ones are divided by the factor, with a
+// ramp.
+void scale_llama3(const RopeConfig& rope, std::vector<float>& frequencies) {
+  for (float& frequency : frequencies) {
+    const double turns = rope.original_max_seq_len * static_cast<double>(frequency) / (2 * std::numbers::pi);
+    const double keep = std::clamp(
+        (turns - rope.low_freq_factor) / (static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor),
+        0.0, 1.0);
+    frequency = static_cast<float>(frequency * (keep + (1 - keep) / rope.factor));
+  }
+}
+
+// As llama3's, but the ramp is over the index of the pair, between those that turn beta_fast and beta_slow
+// times.
+void scale_yarn(const RopeConfig& rope, std::vector<float>& frequencies) {
+  const auto pair_of = [&](double turns) {
+    return rope.rotary_dim * std::log(rope.original_max_seq_len / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(static_cast<double>(rope.theta)));
+  };
+  double low = pair_of(rope.beta_fast), high = pair_of(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, rope.rotary_dim - 1.0);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double divide = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = static_cast<float>(frequencies[i] * (1 - divide + divide / rope.factor));
+  }
+}
+
+}  // namespace
+
+std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
+  std::vector<float> frequencies(rope.rotary_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = static_cast<float>(
+        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / rope.rotary_dim));
+  }
+  switch (rope.scaling) {
+    case RopeScaling::kNone:
+      break;
+    case RopeScaling::kLinear:
+      for (float& frequency : frequencies) frequency /= rope.factor;
+      break;
+    case RopeScaling::kLlama3:
+      scale_llama3(rope, frequencies);
+      break;
+    case RopeScaling::kYarn:
+      scale_yarn(rope, frequencies);
+      break;
+    case RopeScaling::kLongRope: {
+      const std::vector<float>& factors =
+          max_seq_len > rope.original_max_seq_len ? rope.long_factors : rope.short_factors;
+      for (size_t i = 0; i < frequencies.size() && i < factors.size(); ++i) frequencies[i] /= factors[i];
+      break;
+    }
+  }
+  return frequencies;
+}
+
+float rope_magnitude(const RopeConfig& rope) {
+  if (rope.attention_factor > 0) return rope.attention_factor;
+  const auto yarn = [&](float mscale) {
+    return rope.factor <= 1 ? 1.0f : 0.1f * mscale * std::log(rope.factor) + 1.0f;
+  };
+  if (rope.scaling == RopeScaling::kYarn) {
+    return rope.mscale > 0 && rope.mscale_all_dim > 0 ? yarn(rope.mscale) / yarn(rope.mscale_all_dim)
+                                                      : yarn(1.0f);
+  }
+  if (rope.scaling == RopeScaling::kLongRope && rope.factor > 1 && rope.original_max_seq_len > 1) {
+    return std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<float>(rope.original_max_seq_len)));
+  }
+  return 1.0f;
+}
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+// Rotary position embedding: from a configuration to the angle of every dimension pair.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "model/config.h"
+#include "model/config_reader.h"
+
+namespace penstock {
+
+// The file's single rope. `config` has head_dim and max_seq_len. Errors stay in the reader.
+RopeConfig read_rope(ConfigReader& reader, const ModelConfig& config);
+// One entry of Hugging Face's rope_parameters (or rope_scaling with a separate rope_theta).
+RopeConfig read_hf_rope(ConfigReader& reader, const nlohmann::json& parameters, const ModelConfig& config,
+                        float default_theta);
+
+// Radians per position for each pair: [rotary_dim / 2]. max_seq_len chooses between longrope's factors.
+std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len);
+// What cos and sin are multiplied by.
+float rope_magnitude(const RopeConfig& rope);
+
+}  // namespace penstock

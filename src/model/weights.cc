@@ -1,0 +1,401 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "model/names.h"
+#include "model/rope.h"
+
+namespace penstock {
+
+namespace {
+
+std::string shown(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string with_index(std::string_view pattern, int index) {
+  std::string name(pattern);
+  const size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
+}
+
+bool is_float_type(QuantType type) {
+  return type != QuantType::kU8 && type != QuantType::kBool && type != QuantType::kI64;
+}
+
+// A matrix to pack: in the file, or rewritten into `storage`.
+struct Matrix {
+  QuantizedMatrix view;
+  std::vector<std::byte> storage;
+  const TensorInfo* tensor = nullptr;
+};
+
+class Loader {
+ public:
+  Loader(const WeightSource& source, const ModelConfig& config, Ops& ops, const Model::Progress& progress)
+      : source_(source),
+        config_(config),
+        ops_(ops),
+        progress_(progress),
+        names_(tensor_names(config, source.naming())) {
+    for (const TensorInfo& tensor : source.tensors())
+      total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+    prefix_ = names_.prefixes[0];
+    for (const std::string_view prefix : names_.prefixes) {
+      if (source.find(std::string(prefix) + std::string(names_.embedding) + ".weight") == nullptr) continue;
+      prefix_ = prefix;
+      break;
+    }
+  }
+
+  Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
+
+ private:
+  Status load_layer(int i, LayerWeights& layer);
+  Status load_qkv(const std::string& at, LayerWeights& layer);
+  Status load_dense(const std::string& at, LayerWeights& layer);
+  Status load_experts(const std::string& at, LayerWeights& layer);
+  Status load_ropes(ModelWeights& weights, int max_seq_len);
+  Status check_unused() const;
+
+  const TensorInfo* find(const std::string& name) const { return source_.find(name); }
+  Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
+  Result<std::vector<float>> vector(const std::string& name, int64_t size);
+  Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
+  Status norm(const std::string& name, int64_t size, NormWeights& out);
+  // bit: BitNet's projections, whose weights are ternary.
+  Result<Matrix> matrix(const std::string& name, int rows, int cols, bool projection);
+  Status unpack_ternary(const std::string& stem, int rows, int cols, Matrix& out);
+  Status make_ternary(Matrix& out) const;
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
+  Result<std::unique_ptr<Weight>> table(const std::string& name, int rows, int cols);
+  Status linear(const std::string& stem, int rows, int cols, LinearWeights& out);
+  Status fused(const std::string& stem, std::span<const int> rows, int cols,
+               std::span<LinearWeights* const> out);
+  Status experts(const std::string& pattern, int rows, int cols, std::vector<std::unique_ptr<Weight>>& out);
+  void done(const TensorInfo& tensor);
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  Ops& ops_;
+  const Model::Progress& progress_;
+  NameTable names_;
+  std::string prefix_;
+  std::unordered_set<std::string_view> used_;
+  int64_t done_bytes_ = 0, total_bytes_ = 0;
+};
+
+void Loader::done(const TensorInfo& tensor) {
+  source_.drop(tensor);
+  done_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+  if (progress_) progress_(done_bytes_, total_bytes_);
+}
+
+Result<const TensorInfo*> Loader::require(const std::string& name, std::span<const int64_t> shape) {
+  const TensorInfo* tensor = find(name);
+  if (tensor == nullptr) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (architecture {}, shape {})",
+                  source_.path().string(), name, config_.arch, shown(shape));
+  }
+  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected shape {}, got {}",
+                  source_.path().string(), name, shown(shape), shown(tensor->shape));
+  }
+  used_.insert(tensor->name);
+  return tensor;
+}
+
+Result<std::vector<float>> Loader::vector(const std::string& name, int64_t size) {
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, {&size, 1}));
+  if (!is_float_type(tensor->type)) {
+    return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected a floating-point type, got {}",
+                  source_.path().string(), name, quant_info(tensor->type).name);
+  }
+  std::vector<float> values(static_cast<size_t>(size));
+  dequantize_row(tensor->type, tensor->bytes.data(), values.data(), size);
+  done(*tensor);
+  return values;
+}
+
+Result<std::vector<float>> Loader::optional_vector(const std::string& name, int64_t size) {
+  if (find(name) == nullptr) return std::vector<float>();
+  return vector(name, size);
+}
+
+Status Loader::norm(const std::string& name, int64_t size, NormWeights& out) {
+  ASSIGN_OR_RETURN(out.weight, vector(name + ".weight", size));
+  for (float& weight : out.weight) weight += config_.norm_offset;
+  if (config_.layer_norm) {
+    ASSIGN_OR_RETURN(out.bias, vector(name + ".bias", size));
+  }
+  return {};
+}
+
+Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool projection) {
+  const std::string name = stem + ".weight";
+  Matrix result;
+  const TensorInfo* tensor = find(name);
+  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.int8_activations) {
+    RETURN_IF_ERROR(unpack_ternary(stem, rows, cols, result));
+    return result;
+  }
+  const bool transpose = projection && names_.transposed;
+  const int64_t shape[] = {transpose ? cols : rows, transpose ? rows : cols};
+  ASSIGN_OR_RETURN(result.tensor, require(name, shape));
+  result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
+  if (transpose) {
+    std::vector<float> line(static_cast<size_t>(rows));
+    result.storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
+    float* out = reinterpret_cast<float*>(result.storage.data());
+    const size_t stride = quant_bytes(result.tensor->type, rows);
+    for (int c = 0; c < cols; ++c) {
+      dequantize_row(result.tensor->type, result.tensor->bytes.data() + c * stride, line.data(), rows);
+      for (int r = 0; r < rows; ++r) out[static_cast<size_t>(r) * cols + c] = line[r];
+    }
+    result.view = {QuantType::kF32, rows, cols, result.storage};
+  }
+  if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(result));
+  return result;
+}
+
+// F32 values that are {-1, 0, 1} * scale, in 2 bits where rows are whole blocks.
+void store_ternary(std::vector<float> values, int rows, int cols, Matrix& out) {
+  const QuantType type =
+      cols % quant_info(QuantType::kTQ2_0).block_size == 0 ? QuantType::kTQ2_0 : QuantType::kF32;
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) * quant_bytes(type, cols));
+  quantize_row(type, values.data(), bytes.data(), static_cast<int64_t>(rows) * cols);
+  out.storage = std::move(bytes);
+  out.view = {type, rows, cols, out.storage};
+}
+
+// The master weights of BitNet training: rounded to {-1, 0, 1} times their mean magnitude.
+Status Loader::make_ternary(Matrix& out) const {
+  const QuantizedMatrix& view = out.view;
+  std::vector<float> values(static_cast<size_t>(view.rows) * view.cols);
+  dequantize_row(view.type, view.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+  double sum = 0;
+  for (const float value : values) sum += std::abs(value);
+  const float scale = 1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+  for (float& value : values) value = std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) / scale;
+  store_ternary(std::move(values), view.rows, view.cols, out);
+  return {};
+}
+
+// 2-bit codes, 0 = -1: byte (r, c) holds rows r, r + rows / 4, ... from its lowest bits up.
+Status Loader::unpack_ternary(const std::string& stem, int rows, int cols, Matrix& out) {
+  const int64_t shape[] = {(rows + 3) / 4, cols};
+  ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
+  ASSIGN_OR_RETURN(const std::vector<float> stored, vector(stem + ".weight_scale", 1));
+  const float scale = config_.divide_weight_scale ? 1.0f / stored[0] : stored[0];
+  if (!(std::abs(scale) <= 1e30f)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
+                  source_.path().string(), stem, stored[0]);
+  }
+  std::vector<float> values(static_cast<size_t>(rows) * cols);
+  const int64_t packed_rows = shape[0];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const int byte = static_cast<int>(out.tensor->bytes[static_cast<size_t>(r % packed_rows * cols + c)]);
+      values[static_cast<size_t>(r * cols + c)] =
+          static_cast<float>((byte >> (2 * (r / packed_rows)) & 3) - 1) * scale;
+    }
+  }
+  store_ternary(std::move(values), rows, cols, out);
+  return {};
+}
+
+Result<std::unique_ptr<Weight>> Loader::pack(const QuantizedMatrix& view, const std::string& name) {
+  auto packed = ops_.pack(view);
+  if (!packed) {
+    return errorf(packed.error().code, "{}: tensor {}: {}", source_.path().string(), name,
+                  packed.error().message);
+  }
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> Loader::table(const std::string& stem, int rows, int cols) {
+  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, rows, cols, false));
+  ASSIGN_OR_RETURN(auto packed, pack(m.view, stem + ".weight"));
+  done(*m.tensor);
+  return packed;
+}
+
+Status Loader::linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
+  LinearWeights* const one[] = {&out};
+  return fused(stem, {&rows, 1}, cols, one);
+}
+
+// One tensor that holds several matrices, row after row; each is packed from its rows without a copy.
+Status Loader::fused(const std::string& stem, std::span<const int> rows, int cols,
+                     std::span<LinearWeights* const> out) {
+  int total = 0;
+  for (const int count : rows) total += count;
+  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, total, cols, true));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(stem + ".bias", total));
+  int first = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSIGN_OR_RETURN(out[i]->weight, pack(m.view.row_range(first, rows[i]), stem + ".weight"));
+    if (!bias.empty()) out[i]->bias.assign(bias.begin() + first, bias.begin() + first + rows[i]);
+    first += rows[i];
+  }
+  done(*m.tensor);
+  return {};
+}
+
+Status Loader::load_qkv(const std::string& at, LayerWeights& layer) {
+  const int q = config_.q_dim(), kv = config_.kv_dim(), dim = config_.model_dim;
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  if (!names_.qkv.empty() && find(name(names_.qkv) + ".weight") != nullptr) {
+    const int rows[] = {q, kv, kv};
+    LinearWeights* const parts[] = {&layer.q, &layer.k, &layer.v};
+    return fused(name(names_.qkv), rows, dim, parts);
+  }
+  RETURN_IF_ERROR(linear(name(names_.q), q, dim, layer.q));
+  RETURN_IF_ERROR(linear(name(names_.k), kv, dim, layer.k));
+  return linear(name(names_.v), kv, dim, layer.v);
+}
+
+Status Loader::load_dense(const std::string& at, LayerWeights& layer) {
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  const bool separate = !names_.gate.empty() && find(name(names_.gate) + ".weight") != nullptr;
+  const TensorInfo* both = names_.gate_up.empty() ? nullptr : find(name(names_.gate_up) + ".weight");
+  const bool no_gate = config_.learned_positions;
+  if (no_gate) {
+    RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
+  } else if (!separate && both != nullptr) {
+    const int rows[] = {config_.ffn_dim, config_.ffn_dim};
+    LinearWeights* const parts[] = {&layer.gate, &layer.up};
+    RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts));
+  } else {
+    RETURN_IF_ERROR(linear(name(names_.gate), config_.ffn_dim, config_.model_dim, layer.gate));
+    RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
+  }
+  if (config_.sub_norms)
+    RETURN_IF_ERROR(norm(name(names_.ffn_sub_norm), config_.ffn_dim, layer.ffn_sub_norm));
+  return linear(name(names_.down), config_.model_dim, config_.ffn_dim, layer.down);
+}
+
+// One tensor for each expert, or one [n_experts, rows, cols] for all.
+Status Loader::experts(const std::string& pattern, int rows, int cols,
+                       std::vector<std::unique_ptr<Weight>>& out) {
+  out.resize(static_cast<size_t>(config_.n_experts));
+  if (pattern.find("{}") != std::string::npos) {
+    for (int e = 0; e < config_.n_experts; ++e) {
+      ASSIGN_OR_RETURN(out[e], table(with_index(pattern, e), rows, cols));
+    }
+    return {};
+  }
+  const int64_t shape[] = {config_.n_experts, rows, cols};
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(pattern + ".weight", shape));
+  const size_t size = tensor->bytes.size() / static_cast<size_t>(config_.n_experts);
+  for (int e = 0; e < config_.n_experts; ++e) {
+    const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
+    ASSIGN_OR_RETURN(out[e], pack(view, tensor->name));
+  }
+  done(*tensor);
+  return {};
+}
+
+Status Loader::load_experts(const std::string& at, LayerWeights& layer) {
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
+  RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, dim, layer.router));
+  std::string_view gate = names_.expert_gate, up = names_.expert_up, down = names_.expert_down;
+  // Older GGUF files have one tensor for each expert.
+  if (source_.naming() == Naming::kGguf && find(name(gate) + ".weight") == nullptr)
+    gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
+  RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
+  RETURN_IF_ERROR(experts(name(up), ffn, dim, layer.expert_up));
+  return experts(name(down), dim, ffn, layer.expert_down);
+}
+
+Status Loader::load_layer(int i, LayerWeights& layer) {
+  const std::string at = prefix_ + with_index(names_.layer, i);
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  const int dim = config_.model_dim;
+  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
+  if (pre) RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, layer.attn_norm));
+  RETURN_IF_ERROR(load_qkv(at, layer));
+  if (config_.qk_norm != QkNorm::kNone) {
+    const bool heads = config_.qk_norm == QkNorm::kHead;
+    RETURN_IF_ERROR(norm(name(names_.q_norm), heads ? config_.head_dim : config_.q_dim(), layer.q_norm));
+    RETURN_IF_ERROR(norm(name(names_.k_norm), heads ? config_.head_dim : config_.kv_dim(), layer.k_norm));
+  }
+  if (config_.sub_norms)
+    RETURN_IF_ERROR(norm(name(names_.attn_sub_norm), config_.q_dim(), layer.attn_sub_norm));
+  RETURN_IF_ERROR(linear(name(names_.o), dim, config_.q_dim(), layer.o));
+  if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
+  if (pre) RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));
+  RETURN_IF_ERROR(config_.layers[i].moe ? load_experts(at, layer) : load_dense(at, layer));
+  if (post) RETURN_IF_ERROR(norm(name(names_.ffn_post_norm), dim, layer.ffn_post_norm));
+  return {};
+}
+
+// GGUF gives llama3's and longrope's factors as tensors.
+Status Loader::load_ropes(ModelWeights& weights, int max_seq_len) {
+  if (max_seq_len <= 0) max_seq_len = config_.max_seq_len;
+  for (const RopeConfig& rope : config_.ropes) {
+    weights.rope_frequencies.push_back(rope_frequencies(rope, max_seq_len));
+    std::string name = "rope_freqs.weight";
+    if (find(name) == nullptr)
+      name =
+          max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
+    if (source_.naming() != Naming::kGguf || find(name) == nullptr) continue;
+    std::vector<float>& frequencies = weights.rope_frequencies.back();
+    ASSIGN_OR_RETURN(const std::vector<float> factors,
+                     vector(name, static_cast<int64_t>(frequencies.size())));
+    for (size_t i = 0; i < factors.size(); ++i) {
+      if (!(factors[i] > 0)) {
+        return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
+                      source_.path().string(), name, factors[i], i);
+      }
+      frequencies[i] /= factors[i];
+    }
+  }
+  for (size_t i = 0; i < config_.ropes.size(); ++i) {
+    weights.ropes.push_back(
+        {weights.rope_frequencies[i], rope_magnitude(config_.ropes[i]), config_.rope_interleaved});
+  }
+  return {};
+}
+
+Status Loader::check_unused() const {
+  for (const TensorInfo& tensor : source_.tensors()) {
+    if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
+    if (config_.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
+                  source_.path().string(), tensor.name, shown(tensor.shape), config_.arch);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
+  auto weights = std::make_unique<ModelWeights>();
+  const int dim = config_.model_dim, vocab = config_.vocab_size;
+  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
+  RETURN_IF_ERROR(load_ropes(*weights, max_seq_len));
+  ASSIGN_OR_RETURN(weights->embedding, table(name(names_.embedding), vocab, dim));
+  if (config_.learned_positions) {
+    ASSIGN_OR_RETURN(weights->positions, table(name(names_.positions), config_.max_seq_len, dim));
+  }
+  for (int i = 0; i < config_.n_layers; ++i) {
+    RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
+  }
+  RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights->final_norm));
+  if (!config_.tied_embeddings) {
+    ASSIGN_OR_RETURN(weights->lm_head, table(std::string(names_.lm_head), vocab, dim));
+  }
+  RETURN_IF_ERROR(check_unused());
+  return weights;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
+                                                   Ops& ops, const Model::Progress& progress,
+                                                   int max_seq_len) {
+  return Loader(source, config, ops, progress).load(max_seq_len);
+}
+
+}  // namespace penstock

@@ -1,0 +1,68 @@
+// All weights of a decoder, checked and packed for one backend, and the names they have in files.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+struct NormWeights {
+  std::vector<float> weight, bias;  // empty = this model has no such norm / no bias
+  explicit operator bool() const { return !weight.empty(); }
+};
+
+struct LinearWeights {
+  std::unique_ptr<Weight> weight;  // [out, in]
+  std::vector<float> bias;         // [out] or empty
+
+  LinearTarget into(Tensor out) const { return {weight.get(), bias.empty() ? nullptr : bias.data(), out}; }
+};
+
+struct LayerWeights {
+  NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
+  LinearWeights q, k, v, o;
+  NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
+  LinearWeights gate, up, down;  // dense layers; gate may be empty
+  LinearWeights router;          // mixtures
+  std::vector<std::unique_ptr<Weight>> expert_gate, expert_up, expert_down;  // [n_experts]
+};
+
+struct ModelWeights {
+  std::unique_ptr<Weight> embedding;  // [vocab_size, model_dim]
+  std::unique_ptr<Weight> positions;  // [max_seq_len, model_dim] or null
+  std::vector<LayerWeights> layers;
+  NormWeights final_norm;
+  std::unique_ptr<Weight> lm_head;                   // [vocab_size, model_dim]; null = the embedding
+  std::vector<std::vector<float>> rope_frequencies;  // [n_ropes][rotary_dim / 2]
+  std::vector<RopeParams> ropes;                     // views of rope_frequencies
+
+  const Weight& output() const { return lm_head ? *lm_head : *embedding; }
+};
+
+// Tensor names without ".weight" / ".bias"; "" = this naming has no such tensor. Layer names follow `layer`,
+// in which {} is the layer's index; expert names have {} for the expert, or none when all experts are one
+// tensor.
+struct NameTable {
+  std::string_view embedding, positions, final_norm, lm_head, layer;
+  std::string_view attn_norm, q, k, v, qkv, o, q_norm, k_norm, attn_sub_norm, attn_post_norm;
+  std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
+  std::string_view router, expert_gate, expert_up, expert_down;
+  std::vector<std::string_view> prefixes = {
+      ""};                  // of all names but lm_head; the first that fits the file is used
+  bool transposed = false;  // matrices are stored [in, out] (Conv1D)
+};
+
+// Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
+// another.
+Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
+                                                   Ops& ops, const Model::Progress& progress,
+                                                   int max_seq_len);
+
+}  // namespace penstock
