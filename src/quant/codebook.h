@@ -31,6 +31,7 @@ struct IQ4_NL : CodebookCode<kIq4Levels, 32> {
     unpack_nibbles_32(block.nibbles, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<IQ4_NL>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct IQ4_XS : CodebookCode<kIq4Levels, 32> {
@@ -58,6 +59,7 @@ struct IQ4_XS : CodebookCode<kIq4Levels, 32> {
     for (int j = 0; j < 8; ++j) unpack_nibbles_32(block.nibbles + j * 16, codes + j * 32);
   }
   static void decode(const Block& block, float* out) { decode_codes<IQ4_XS>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct MXFP4 : CodebookCode<kE2M1Levels, 32> {
@@ -74,6 +76,7 @@ struct MXFP4 : CodebookCode<kE2M1Levels, 32> {
     unpack_nibbles_32(block.nibbles, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<MXFP4>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(MXFP4::Block) == 17);

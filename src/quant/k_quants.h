@@ -51,6 +51,7 @@ struct Q2_K : LinearCode<2, 0, 16, true> {
     unpack_crumbs_256(block.crumbs, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q2_K>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q3_K : LinearCode<3, 4, 16, false> {
@@ -80,6 +81,7 @@ struct Q3_K : LinearCode<3, 4, 16, false> {
       codes[i] |= static_cast<uint8_t>(((block.high[i % 32] >> (i / 32)) & 1) << 2);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q3_K>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q4_K : LinearCode<4, 0, 32, true> {
@@ -105,6 +107,7 @@ struct Q4_K : LinearCode<4, 0, 32, true> {
     unpack_nibbles_256(block.nibbles, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q4_K>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q5_K : LinearCode<5, 0, 32, true> {
@@ -133,6 +136,7 @@ struct Q5_K : LinearCode<5, 0, 32, true> {
       codes[i] |= static_cast<uint8_t>(((block.high[i % 32] >> (i / 32)) & 1) << 4);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q5_K>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q6_K : LinearCode<6, 32, 16, false> {
@@ -160,6 +164,7 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
     }
   }
   static void decode(const Block& block, float* out) { decode_codes<Q6_K>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 static_assert(sizeof(Q2_K::Block) == 84 && sizeof(Q3_K::Block) == 110 && sizeof(Q4_K::Block) == 144 &&

@@ -25,6 +25,7 @@ struct Q4_0 : LinearCode<4, 8, 32, false> {
     unpack_nibbles_32(block.nibbles, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q4_0>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q4_1 : LinearCode<4, 0, 32, true> {
@@ -43,6 +44,7 @@ struct Q4_1 : LinearCode<4, 0, 32, true> {
     unpack_nibbles_32(block.nibbles, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q4_1>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q5_0 : LinearCode<5, 16, 32, false> {
@@ -61,6 +63,7 @@ struct Q5_0 : LinearCode<5, 16, 32, false> {
     add_fifth_bits(block.high, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q5_0>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q5_1 : LinearCode<5, 0, 32, true> {
@@ -81,6 +84,7 @@ struct Q5_1 : LinearCode<5, 0, 32, true> {
     add_fifth_bits(block.high, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q5_1>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct Q8_0 : LinearCode<8, 128, 32, false> {
@@ -97,6 +101,7 @@ struct Q8_0 : LinearCode<8, 128, 32, false> {
     for (int j = 0; j < 32; ++j) codes[j] = static_cast<uint8_t>(block.values[j] + 128);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q8_0>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 static_assert(sizeof(Q4_0::Block) == 18 && sizeof(Q4_1::Block) == 20 && sizeof(Q5_0::Block) == 22 &&

@@ -28,6 +28,7 @@ struct TQ1_0 : LinearCode<2, 1, 256, false> {
     for (int i = 0; i < 16; ++i) codes[240 + i] = ternary_digit(block.fours[i % 4], i / 4);
   }
   static void decode(const Block& block, float* out) { decode_codes<TQ1_0>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 struct TQ2_0 : LinearCode<2, 1, 256, false> {
@@ -44,6 +45,7 @@ struct TQ2_0 : LinearCode<2, 1, 256, false> {
     for (int i = 0; i < 256; ++i) codes[i] = (block.crumbs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
   }
   static void decode(const Block& block, float* out) { decode_codes<TQ2_0>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
 };
 
 static_assert(sizeof(TQ1_0::Block) == 54 && sizeof(TQ2_0::Block) == 66);

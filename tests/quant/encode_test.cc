@@ -1,0 +1,203 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "quant/all.h"
+#include "quant/golden.h"
+
+namespace penstock {
+namespace {
+
+std::vector<std::byte> read_encoded(const std::string& name) {
+  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/quant/encoded/" + name + ".bin", std::ios::binary);
+  EXPECT_TRUE(file.is_open()) << name;
+  const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
+  std::vector<std::byte> out(bytes.size());
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+std::vector<float> encode_input() {
+  const std::vector<std::byte> bytes = read_encoded("input");
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+std::vector<std::byte> encode(QuantType type, const std::vector<float>& values,
+                              const float* importance = nullptr) {
+  std::vector<std::byte> out(quant_bytes(type, static_cast<int64_t>(values.size())));
+  quantize_row(type, values.data(), out.data(), static_cast<int64_t>(values.size()), importance);
+  return out;
+}
+
+std::vector<float> decode(QuantType type, const std::vector<std::byte>& bytes) {
+  const QuantTypeInfo& info = quant_info(type);
+  std::vector<float> out(bytes.size() / static_cast<size_t>(info.block_bytes) *
+                         static_cast<size_t>(info.block_size));
+  dequantize_row(type, bytes.data(), out.data(), static_cast<int64_t>(out.size()));
+  return out;
+}
+
+double rmse(const std::vector<float>& a, const std::vector<float>& b, const float* weights = nullptr) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = double{a[i]} - double{b[i]};
+    sum += difference * difference * (weights != nullptr ? weights[i] : 1.0f);
+  }
+  return std::sqrt(sum / static_cast<double>(a.size()));
+}
+
+std::string type_name(const testing::TestParamInfo<QuantType>& param) {
+  return std::string(quant_info(param.param).name);
+}
+
+class SameAsReference : public testing::TestWithParam<QuantType> {};
+
+TEST_P(SameAsReference, EncodesToTheSameBytes) {
+  const std::vector<float> input = encode_input();
+  const std::vector<std::byte> want = read_encoded(std::string(quant_info(GetParam()).name));
+  const std::vector<std::byte> got = encode(GetParam(), input);
+  ASSERT_EQ(got.size(), want.size());
+  const auto block_bytes = static_cast<size_t>(quant_info(GetParam()).block_bytes);
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], want[i]) << "block " << i / block_bytes << " byte " << i % block_bytes;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Canonical, SameAsReference,
+                         testing::Values(QuantType::kQ4_0, QuantType::kQ4_1, QuantType::kQ5_0,
+                                         QuantType::kQ5_1, QuantType::kQ8_0, QuantType::kTQ1_0,
+                                         QuantType::kTQ2_0, QuantType::kBF16, QuantType::kF16),
+                         type_name);
+
+TEST(Mxfp4, IsAtLeastAsCloseAsTheReferenceInEveryBlock) {
+  const std::vector<float> input = encode_input();
+  const std::vector<float> reference = decode(QuantType::kMXFP4, read_encoded("mxfp4"));
+  const std::vector<float> ours = decode(QuantType::kMXFP4, encode(QuantType::kMXFP4, input));
+  double reference_total = 0;
+  double our_total = 0;
+  for (size_t block = 0; block < input.size(); block += 32) {
+    double reference_error = 0;
+    double our_error = 0;
+    for (size_t i = block; i < block + 32; ++i) {
+      reference_error += std::pow(reference[i] - input[i], 2);
+      our_error += std::pow(ours[i] - input[i], 2);
+    }
+    EXPECT_LE(our_error, reference_error * 1.000001) << block;
+    reference_total += reference_error;
+    our_total += our_error;
+  }
+  EXPECT_LT(our_total, 0.99 * reference_total);
+}
+
+std::vector<float> normal(size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(n);
+  for (float& value : values) value = distribution(random);
+  return values;
+}
+
+struct Bound {
+  QuantType type;
+  double rmse;  // for weights of unit variance
+};
+class NormalWeights : public testing::TestWithParam<Bound> {};
+
+TEST_P(NormalWeights, ErrorIsBounded) {
+  const std::vector<float> input = normal(1 << 16, 3);
+  const double error = rmse(input, decode(GetParam().type, encode(GetParam().type, input)));
+  std::printf("%s rmse %.5f\n", std::string(quant_info(GetParam().type).name).c_str(), error);
+  EXPECT_LT(error, GetParam().rmse);
+  EXPECT_GT(error, 0.9 * GetParam().rmse);  // the bounds are tight
+}
+INSTANTIATE_TEST_SUITE_P(All, NormalWeights,
+                         testing::Values(Bound{QuantType::kQ2_K, 0.275}, Bound{QuantType::kQ3_K, 0.149},
+                                         Bound{QuantType::kQ4_K, 0.072}, Bound{QuantType::kQ5_K, 0.0355},
+                                         Bound{QuantType::kQ6_K, 0.0175}, Bound{QuantType::kQ8_0, 0.0055},
+                                         Bound{QuantType::kQ4_0, 0.088}, Bound{QuantType::kQ4_1, 0.08},
+                                         Bound{QuantType::kQ5_0, 0.0435}, Bound{QuantType::kQ5_1, 0.0385},
+                                         Bound{QuantType::kIQ4_NL, 0.0755}, Bound{QuantType::kIQ4_XS, 0.076},
+                                         Bound{QuantType::kMXFP4, 0.1135}, Bound{QuantType::kF8E4M3, 0.0272}),
+                         [](const auto& param) { return std::string(quant_info(param.param.type).name); });
+
+std::vector<QuantType> block_types() {
+  std::vector<QuantType> types;
+  for (const QuantTypeInfo& info : quant_types()) {
+    if (info.block_size > 1) types.push_back(info.type);
+  }
+  return types;
+}
+class EveryBlockType : public testing::TestWithParam<QuantType> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryBlockType, testing::ValuesIn(block_types()), type_name);
+
+TEST_P(EveryBlockType, HasAnEncoder) { EXPECT_TRUE(can_quantize(GetParam())); }
+
+TEST_P(EveryBlockType, ZerosStayZero) {
+  const std::vector<float> zeros(512, 0.0f);
+  EXPECT_EQ(decode(GetParam(), encode(GetParam(), zeros)), zeros);
+  const std::vector<float> none(512, 0.0f);
+  EXPECT_EQ(decode(GetParam(), encode(GetParam(), zeros, none.data())), zeros);
+}
+
+// Values that a block can hold come back nearly or exactly as they were.
+TEST_P(EveryBlockType, DecodedBlocksSurvive) {
+  const QuantTypeInfo& info = quant_info(GetParam());
+  const std::vector<float> input = decode(GetParam(), encode(GetParam(), normal(4096, 11)));
+  const std::vector<float> again = decode(GetParam(), encode(GetParam(), input));
+  const double signal = rmse(input, std::vector<float>(input.size()));
+  const double first_error = rmse(normal(4096, 11), input);
+  EXPECT_LT(rmse(input, again), std::max(0.25 * first_error, 1e-3 * signal)) << info.name;
+}
+
+// Importance moves the error to where it does not matter.
+TEST_P(EveryBlockType, ImportanceLowersTheWeightedError) {
+  const std::vector<float> input = normal(1 << 14, 5);
+  std::vector<float> importance(input.size());
+  for (size_t i = 0; i < input.size(); ++i) importance[i] = i % 5 == 0 ? 100.0f : 0.1f;
+  const auto plain = decode(GetParam(), encode(GetParam(), input));
+  const auto weighted = decode(GetParam(), encode(GetParam(), input, importance.data()));
+  const double ratio = rmse(input, weighted, importance.data()) / rmse(input, plain, importance.data());
+  std::printf("%s weighted error ratio %.4f\n", std::string(quant_info(GetParam()).name).c_str(), ratio);
+  const bool searched =
+      GetParam() != QuantType::kQ8_0 && GetParam() != QuantType::kTQ1_0 && GetParam() != QuantType::kTQ2_0;
+  EXPECT_LE(ratio, searched ? 0.95 : 1.0);
+}
+
+// Extreme input gives some block, without undefined behaviour.
+TEST_P(EveryBlockType, ExtremeValuesDoNotTrap) {
+  for (const float extreme : {NAN, INFINITY, -INFINITY, 3e38f, 1e-42f, -1e-45f}) {
+    std::vector<float> values = normal(256, 6);
+    values[3] = extreme;
+    EXPECT_EQ(encode(GetParam(), values).size(), quant_bytes(GetParam(), 256));
+    EXPECT_EQ(encode(GetParam(), std::vector<float>(256, extreme)).size(), quant_bytes(GetParam(), 256));
+  }
+}
+
+// One huge value costs the others at most their own magnitude.
+TEST_P(EveryBlockType, AnOutlierStaysInItsBlock) {
+  std::vector<float> values = normal(1024, 7);
+  const std::vector<float> calm = decode(GetParam(), encode(GetParam(), values));
+  values[5] = 1000;
+  const std::vector<float> decoded = decode(GetParam(), encode(GetParam(), values));
+  EXPECT_NEAR(decoded[5], 1000, 1000.0 / 4);
+  for (size_t i = 256; i < values.size(); ++i) EXPECT_EQ(decoded[i], calm[i]);
+}
+
+// The scale of the weights does not matter to the relative error (powers of two change exponents only).
+RC_GTEST_PROP(Encode, ErrorIsInvariantUnderPowersOfTwo, ()) {
+  const auto types = block_types();
+  const QuantType type = types[*rc::gen::inRange<size_t>(0, types.size())];
+  const int exponent = *rc::gen::inRange(-4, 5);
+  std::vector<float> values = normal(1024, *rc::gen::arbitrary<unsigned>());
+  const double base = rmse(values, decode(type, encode(type, values)));
+  for (float& value : values) value = std::ldexp(value, exponent);
+  const double scaled = std::ldexp(rmse(values, decode(type, encode(type, values))), -exponent);
+  RC_ASSERT(std::fabs(scaled / base - 1) < 0.05);  // half-precision scales may become subnormal
+}
+
+}  // namespace
+}  // namespace penstock
