@@ -1,0 +1,350 @@
+#include "sampling/candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace penstock {
+namespace {
+
+constexpr size_t kLongList = 4096;  // more candidates than this stay in the row
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct ByWeight {
+  bool operator()(const Candidate& a, const Candidate& b) const {
+    return a.x != b.x ? a.x > b.x : a.id < b.id;
+  }
+};
+
+struct ByTypicality {
+  float center;  // x of a token whose surprise is the entropy
+  bool operator()(const Candidate& a, const Candidate& b) const {
+    const float da = std::fabs(a.x - center), db = std::fabs(b.x - center);
+    if (da != db) return da < db;
+    return ByWeight{}(a, b);
+  }
+};
+
+// Moves the shortest prefix (in the order of `less`) whose weights reach `mass` to the front and returns its
+// length. The rest of the order is free: expected linear time.
+template <class Less>
+size_t select_mass(std::vector<Candidate>& items, double mass, Less less) {
+  size_t begin = 0, end = items.size();
+  double before = 0;  // weight of [0, begin), all of it kept
+  while (end - begin > 64) {
+    const size_t mid = begin + (end - begin) / 2;
+    std::nth_element(items.begin() + begin, items.begin() + mid, items.begin() + end, less);
+    double left = 0;
+    for (size_t i = begin; i < mid; ++i) left += items[i].w;
+    if (before + left >= mass) {
+      end = mid;
+    } else {
+      before += left;
+      begin = mid;
+    }
+  }
+  std::sort(items.begin() + begin, items.begin() + end, less);
+  while (begin < end) {
+    before += items[begin++].w;
+    if (before >= mass) break;
+  }
+  return std::max<size_t>(begin, 1);
+}
+
+}  // namespace
+
+bool Candidates::reset(std::span<float> row, float temperature) {
+  row_ = row;
+  inv_t_ = 1.0f / temperature;
+  full_ = true;
+  sorted_ = false;
+  total_ = -1;
+  items_.clear();
+  max_ = scan_block_max(row, block_max_);
+  return max_ > -kInf && max_ < kInf;
+}
+
+Candidate Candidates::at(TokenId id) const { return {id, (row_[id] - max_) * inv_t_, 0}; }
+
+void Candidates::fill_weights(std::vector<Candidate>& items) const {
+  for (Candidate& c : items) c.w = std::exp(c.x);
+}
+
+double Candidates::total() {
+  if (total_ < 0) {
+    if (full_) {
+      total_ = scan_sum_exp(row_, max_, inv_t_, &piece_sums_);
+    } else {
+      total_ = 0;
+      for (const Candidate& c : items_) total_ += c.w;
+    }
+  }
+  return total_;
+}
+
+float Candidates::log_total() { return static_cast<float>(std::log(total())); }
+
+int Candidates::size() {
+  make_list();
+  return static_cast<int>(items_.size());
+}
+
+double Candidates::entropy() {
+  make_list();
+  const double z = total(), log_z = std::log(z);
+  double sum = 0;
+  for (const Candidate& c : items_) sum += double{c.w} * (log_z - double{c.x});
+  return sum / z;
+}
+
+void Candidates::gather(int k, std::vector<Candidate>& out) {
+  out.clear();
+  // The k-th largest block maximum is at most the k-th largest value.
+  if (k >= static_cast<int>(block_max_.size())) return gather_all(out);
+  block_copy_ = block_max_;
+  std::nth_element(block_copy_.begin(), block_copy_.begin() + (k - 1), block_copy_.end(), std::greater<>());
+  const float threshold = block_copy_[k - 1];
+  for (size_t block = 0; block < block_max_.size(); ++block) {
+    if (!(block_max_[block] >= threshold) || block_max_[block] == -kInf) continue;
+    const int begin = static_cast<int>(block) * kScanBlock;
+    const int end = std::min(begin + kScanBlock, static_cast<int>(row_.size()));
+    for (int id = begin; id < end; ++id) {
+      if (row_[id] >= threshold && row_[id] > -kInf) out.push_back(at(id));
+    }
+  }
+  fill_weights(out);
+}
+
+void Candidates::gather_all(std::vector<Candidate>& out) {
+  out.clear();
+  float weights[kSumPiece];
+  const int n = static_cast<int>(row_.size());
+  for (int begin = 0; begin < n; begin += kSumPiece) {
+    const int count = std::min(kSumPiece, n - begin);
+    scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);
+    for (int i = 0; i < count; ++i) {
+      if (row_[begin + i] > -kInf) {
+        Candidate c = at(begin + i);
+        c.w = weights[i];
+        out.push_back(c);
+      }
+    }
+  }
+}
+
+void Candidates::make_list() {
+  if (!full_) return;
+  gather_all(items_);
+  full_ = false;
+  sorted_ = false;
+  total_ = -1;
+}
+
+void Candidates::sort_items() {
+  if (!sorted_) std::sort(items_.begin(), items_.end(), ByWeight{});
+  sorted_ = true;
+}
+
+void Candidates::keep_top(int k) {
+  if (full_) {
+    gather(k, items_);
+    full_ = false;
+    sorted_ = false;
+    total_ = -1;
+  }
+  if (static_cast<int>(items_.size()) > k) {
+    if (!sorted_) std::nth_element(items_.begin(), items_.begin() + k, items_.end(), ByWeight{});
+    items_.resize(k);
+    total_ = -1;
+  }
+  if (items_.size() <= 4096) sort_items();
+}
+
+void Candidates::refresh_row() {
+  max_ = scan_block_max(row_, block_max_);
+  total_ = -1;
+}
+
+bool Candidates::list_above(float x) {
+  items_.clear();
+  const float low = std::min(x / inv_t_, 0.0f) + max_;  // a first sieve in logits; the exact test follows
+  const float slack = std::fabs(low) * 1e-5f + 1e-5f;
+  for (size_t block = 0; block < block_max_.size(); ++block) {
+    if (!(block_max_[block] >= low - slack)) continue;
+    const int begin = static_cast<int>(block) * kScanBlock;
+    const int end = std::min(begin + kScanBlock, static_cast<int>(row_.size()));
+    for (int id = begin; id < end; ++id) {
+      const Candidate c = at(id);
+      if ((c.x >= x || c.x == 0) && row_[id] > -kInf) items_.push_back(c);
+    }
+    if (items_.size() > kLongList) return false;
+  }
+  fill_weights(items_);
+  return true;
+}
+
+void Candidates::keep_above(float x) {
+  if (!full_) {
+    float best = -kInf;
+    for (const Candidate& c : items_) best = std::max(best, c.x);
+    std::erase_if(items_, [&](const Candidate& c) { return !(c.x >= x || c.x == best); });
+    total_ = -1;
+    return;
+  }
+  if (list_above(x)) {
+    full_ = false;
+    sorted_ = false;
+    total_ = -1;
+    return;
+  }
+  for (size_t id = 0; id < row_.size(); ++id) {
+    const float at_id = (row_[id] - max_) * inv_t_;
+    row_[id] = at_id >= x || at_id == 0 ? row_[id] : -kInf;
+  }
+  refresh_row();
+}
+
+// Finds the cut by a histogram of the weights over x, sorts only the bucket that holds it, and takes the
+// tokens below out of the row: linear, whatever the distribution.
+void Candidates::cut_row_at_mass(double mass) {
+  constexpr int kBuckets = 4096;
+  constexpr float kPerUnit = 64;
+  histogram_.assign(kBuckets, 0.0);
+  const int n = static_cast<int>(row_.size());
+  const auto bucket_of = [&](float logit) {
+    return static_cast<int>(std::min((max_ - logit) * inv_t_ * kPerUnit, static_cast<float>(kBuckets - 1)));
+  };
+  float weights[kSumPiece];
+  for (int begin = 0; begin < n; begin += kSumPiece) {
+    const int count = std::min(kSumPiece, n - begin);
+    scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);
+    for (int i = 0; i < count; ++i) {
+      if (weights[i] > 0) histogram_[bucket_of(row_[begin + i])] += weights[i];
+    }
+  }
+  int bucket = 0;
+  double above = 0;
+  while (bucket + 1 < kBuckets && above + histogram_[bucket] < mass) above += histogram_[bucket++];
+  scratch_.clear();
+  for (int id = 0; id < n; ++id) {
+    if (!(row_[id] > -kInf)) continue;
+    const int b = bucket_of(row_[id]);
+    if (b == bucket) scratch_.push_back(at(id));
+    if (b > bucket) row_[id] = -kInf;
+  }
+  fill_weights(scratch_);
+  std::sort(scratch_.begin(), scratch_.end(), ByWeight{});
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    if (above >= mass && (i > 0 || bucket > 0)) row_[scratch_[i].id] = -kInf;
+    above += scratch_[i].w;
+  }
+  refresh_row();
+}
+
+void Candidates::keep_mass(double p) {
+  const double mass = p * total();
+  if (full_) {
+    // Real distributions are peaked: a short list is nearly always enough.
+    for (const int k : {64, 1024}) {
+      if (k >= static_cast<int>(block_max_.size())) break;
+      gather(k, items_);
+      std::sort(items_.begin(), items_.end(), ByWeight{});
+      double sum = 0;
+      size_t count = 0;
+      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in between.
+      while (count < static_cast<size_t>(k) && count < items_.size() && sum < mass) sum += items_[count++].w;
+      if (sum >= mass) {
+        items_.resize(std::max<size_t>(count, 1));
+        full_ = false;
+        sorted_ = true;
+        total_ = -1;
+        return;
+      }
+    }
+  }
+  if (full_ && row_.size() > kLongList) return cut_row_at_mass(mass);
+  make_list();
+  if (sorted_) {
+    double sum = 0;
+    size_t count = 0;
+    while (count < items_.size() && sum < mass) sum += items_[count++].w;
+    items_.resize(std::max<size_t>(count, 1));
+  } else {
+    items_.resize(select_mass(items_, mass, ByWeight{}));
+  }
+  total_ = -1;
+}
+
+void Candidates::keep_typical(double p) {
+  const double h = entropy();
+  const double mass = p * total();
+  const float center = static_cast<float>(std::log(total()) - h);
+  items_.resize(select_mass(items_, mass, ByTypicality{center}));
+  sorted_ = false;
+  total_ = -1;
+}
+
+std::span<const Candidate> Candidates::above_probability(double p) {
+  const double z = total();
+  const int most = p > 0 ? static_cast<int>(std::min(1.0 / p + 2, 1e9)) : 1000000000;
+  const std::span<const Candidate> top = peek_top(most);
+  size_t count = 0;
+  while (count < top.size() && double{top[count].w} >= p * z) ++count;
+  return top.first(count);
+}
+
+std::span<const Candidate> Candidates::peek_top(int k) {
+  if (full_) {
+    gather(k, scratch_);
+  } else {
+    scratch_ = items_;
+  }
+  const size_t count = std::min<size_t>(k, scratch_.size());
+  std::partial_sort(scratch_.begin(), scratch_.begin() + count, scratch_.end(), ByWeight{});
+  return {scratch_.data(), count};
+}
+
+void Candidates::remove(std::span<const Candidate> tokens) {
+  if (full_) {
+    for (const Candidate& c : tokens) row_[c.id] = -kInf;
+    refresh_row();
+    return;
+  }
+  std::erase_if(items_, [&](const Candidate& c) {
+    return std::any_of(tokens.begin(), tokens.end(), [&](const Candidate& t) { return t.id == c.id; });
+  });
+  total_ = -1;
+}
+
+TokenId Candidates::pick_from_row(double u) {
+  double target = u * total();
+  size_t piece = 0;
+  while (piece + 1 < piece_sums_.size() && target >= piece_sums_[piece]) target -= piece_sums_[piece++];
+  float weights[kSumPiece];
+  TokenId last = kNoToken;
+  const int n = static_cast<int>(row_.size());
+  // Rounding may carry the target past the end of its piece: then the walk goes on.
+  for (int begin = static_cast<int>(piece) * kSumPiece; begin < n; begin += kSumPiece) {
+    const int count = std::min(kSumPiece, n - begin);
+    scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);
+    for (int i = 0; i < count; ++i) {
+      if (weights[i] <= 0) continue;
+      last = begin + i;
+      target -= weights[i];
+      if (target < 0) return last;
+    }
+  }
+  return last != kNoToken ? last : scan_argmax(row_);
+}
+
+TokenId Candidates::pick(double u) {
+  if (full_) return pick_from_row(u);
+  double target = u * total();
+  for (const Candidate& c : items_) {
+    target -= c.w;
+    if (target < 0) return c.id;
+  }
+  return items_.back().id;
+}
+
+}  // namespace penstock

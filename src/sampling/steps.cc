@@ -1,0 +1,184 @@
+#include "sampling/steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sampling/philox.h"
+
+namespace penstock {
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+// --- Logit steps
+// -------------------------------------------------------------------------------------------------
+
+void apply_mask(std::span<float> logits, std::span<const uint32_t> mask) {
+  for (size_t word = 0; word * 32 < logits.size(); ++word) {
+    const uint32_t bits = word < mask.size() ? mask[word] : 0;
+    if (bits == 0xffffffffu) continue;
+    const size_t end = std::min(word * 32 + 32, logits.size());
+    for (size_t id = word * 32; id < end; ++id) {
+      if ((bits >> (id % 32) & 1u) == 0) logits[id] = kNegInf;
+    }
+  }
+}
+
+void logit_bias(StepContext& c) {
+  for (const auto& [token, bias] : c.params().logit_bias) c.logits[token] += bias;
+}
+
+void ban_tokens(StepContext& c) {
+  for (const TokenId token : c.params().banned_token_ids) c.logits[token] = kNegInf;
+}
+
+void bad_words(StepContext& c) {
+  for (const std::vector<TokenId>& word : c.state->spec->bad_words) {
+    const size_t prefix = word.size() - 1;
+    if (c.tokens.size() < prefix) continue;
+    if (std::equal(word.begin(), word.end() - 1, c.tokens.end() - prefix)) c.logits[word.back()] = kNegInf;
+  }
+}
+
+void min_tokens(StepContext& c) {
+  for (const TokenId token : c.state->spec->end_ids) c.logits[token] = kNegInf;
+}
+
+// Repetition (over prompt and output, by division), then frequency and presence (over output, by
+// subtraction).
+void penalties(StepContext& c) {
+  const SamplingParams& p = c.params();
+  for (const TokenCounts::Entry& entry : c.state->counts.slots()) {
+    if (entry.token == kNoToken) continue;
+    float& logit = c.logits[entry.token];
+    if (entry.in_prompt || entry.n_output > 0) {
+      logit = logit > 0 ? logit / p.repetition_penalty : logit * p.repetition_penalty;
+    }
+    if (entry.n_output > 0) {
+      logit -= p.frequency_penalty * static_cast<float>(entry.n_output) + p.presence_penalty;
+    }
+  }
+}
+
+// For every earlier place where the end of the context already stood, the token that followed it there is
+// penalized by multiplier * base^(match - allowed_length). Matches do not reach across a breaker. Linear: Z
+// function of the reversed context.
+void dry(StepContext& c) {
+  const SamplingParams& p = c.params();
+  const int context = static_cast<int>(c.tokens.size());
+  const int n = p.dry_penalty_last_n < 0 ? context : std::min(p.dry_penalty_last_n, context);
+  const auto reversed = [&](int i) { return c.tokens[context - 1 - i]; };
+  const std::vector<TokenId>& breakers = c.state->spec->dry_breakers;
+  int longest = 0;  // tokens at the end of the context without a breaker
+  while (longest < n && !std::binary_search(breakers.begin(), breakers.end(), reversed(longest))) ++longest;
+  if (longest < p.dry_allowed_length || longest == 0) return;
+
+  std::vector<int32_t>& z = c.scratch->match;
+  z.assign(n, 0);
+  for (int i = 1, left = 0, right = 0; i < n; ++i) {
+    if (i < right) z[i] = std::min(right - i, z[i - left]);
+    while (i + z[i] < n && reversed(z[i]) == reversed(i + z[i])) ++z[i];
+    if (i + z[i] > right) {
+      left = i;
+      right = i + z[i];
+    }
+  }
+  auto& followers = c.scratch->followers;
+  followers.clear();
+  for (int i = 1; i < n; ++i) {
+    const int match = std::min(z[i], longest);
+    if (match >= std::max(p.dry_allowed_length, 1)) followers.emplace_back(reversed(i - 1), match);
+  }
+  // A token is penalized once, by the longest match that it followed.
+  std::sort(followers.begin(), followers.end());
+  const float max_exponent = p.dry_base > 1.000001f ? 80.0f / std::log(p.dry_base) : 1e9f;  // stays finite
+  for (size_t i = 0; i < followers.size(); ++i) {
+    const auto [token, match] = followers[i];
+    if (i + 1 < followers.size() && followers[i + 1].first == token) continue;
+    const float exponent = std::min(static_cast<float>(match - p.dry_allowed_length), max_exponent);
+    c.logits[token] -= p.dry_multiplier * std::pow(p.dry_base, exponent);
+  }
+}
+
+// --- Filter steps
+// ------------------------------------------------------------------------------------------------
+
+void min_p(StepContext& c) { c.candidates->keep_above(std::log(c.params().min_p)); }
+void top_k(StepContext& c) { c.candidates->keep_top(c.params().top_k); }
+void top_p(StepContext& c) { c.candidates->keep_mass(c.params().top_p); }
+void typical_p(StepContext& c) { c.candidates->keep_typical(c.params().typical_p); }
+
+// With probability xtc_probability removes every token at least as likely as the threshold but the least
+// likely of them.
+void xtc(StepContext& c) {
+  const SamplerState& state = *c.state;
+  if (uniform_draw(state.spec->seed, c.n_output(), state.index, Draw::kXtc) >= c.params().xtc_probability)
+    return;
+  const std::span<const Candidate> top = c.candidates->above_probability(c.params().xtc_threshold);
+  if (top.size() >= 2) c.candidates->remove(top.first(top.size() - 1));
+}
+
+// THE list. The order is vLLM's where it has the step: masks, bias, penalties | temperature | min-p, top-k,
+// top-p, …; every filter sees the distribution that the one before left, renormalized.
+constexpr SamplerStep kLogitSteps[] = {
+    {"allowed_token_ids", [](const StepContext& c) { return !c.state->spec->allowed.empty(); },
+     [](StepContext& c) { apply_mask(c.logits, c.state->spec->allowed); }},
+    {"grammar", [](const StepContext& c) { return !c.mask.empty(); },
+     [](StepContext& c) { apply_mask(c.logits, c.mask); }},
+    {"banned_token_ids", [](const StepContext& c) { return !c.params().banned_token_ids.empty(); },
+     ban_tokens},
+    {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words},
+    {"min_tokens", [](const StepContext& c) { return c.n_output() < c.params().min_tokens; }, min_tokens},
+    {"logit_bias", [](const StepContext& c) { return !c.params().logit_bias.empty(); }, logit_bias},
+    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties},
+    {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry},
+};
+constexpr SamplerStep kFilterSteps[] = {
+    {"min_p", [](const StepContext& c) { return c.params().min_p > 0; }, min_p},
+    {"top_k", [](const StepContext& c) { return c.params().top_k > 0; }, top_k},
+    {"top_p", [](const StepContext& c) { return c.params().top_p < 1; }, top_p},
+    {"typical_p", [](const StepContext& c) { return c.params().typical_p < 1; }, typical_p},
+    {"xtc", [](const StepContext& c) { return c.params().xtc_probability > 0; }, xtc},
+};
+
+// Estimates the exponent of a Zipf distribution from the 100 most likely tokens and gives the k that aims at
+// a surprise of mu bits (Basu et al. 2021, algorithm 1).
+int mirostat_k(Candidates& candidates, float mu) {
+  const std::span<const Candidate> top = candidates.peek_top(101);
+  double numerator = 0, denominator = 0;
+  for (size_t i = 0; i + 1 < top.size(); ++i) {
+    const double t = std::log(static_cast<double>(i + 2) / static_cast<double>(i + 1));
+    numerator += t * (double{top[i].x} - double{top[i + 1].x});
+    denominator += t * t;
+  }
+  const int n = candidates.size();
+  const double s = denominator > 0 ? numerator / denominator : 0;
+  const double epsilon = s - 1;
+  if (!(s > 0) || std::fabs(epsilon) < 1e-9) return n;
+  const double k = std::pow(epsilon * std::exp2(double{mu}) / (1 - std::pow(n, -epsilon)), 1 / s);
+  return k >= 1 && k < n ? static_cast<int>(std::lround(k)) : (k < 1 ? 1 : n);
+}
+
+}  // namespace
+
+std::span<const SamplerStep> logit_steps() { return kLogitSteps; }
+std::span<const SamplerStep> filter_steps() { return kFilterSteps; }
+
+TokenId mirostat_pick(StepContext& c, double u) {
+  const SamplingParams& p = c.params();
+  Candidates& candidates = *c.candidates;
+  float& mu = c.state->mirostat_mu;
+  const float log_total = candidates.log_total();  // surprise is that of the untruncated distribution
+  if (p.mirostat == 1) {
+    candidates.keep_top(mirostat_k(candidates, mu));
+  } else {
+    candidates.keep_above(log_total - mu * 0.69314718f);
+  }
+  const TokenId token = candidates.pick(u);
+  const float surprise = (log_total - candidates.x_of(token)) * 1.44269504f;
+  mu -= p.mirostat_eta * (surprise - p.mirostat_tau);
+  return token;
+}
+
+}  // namespace penstock

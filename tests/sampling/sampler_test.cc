@@ -1,0 +1,383 @@
+#include "sampling/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "sampling/naive_sampler.h"
+#include "sampling/philox.h"
+#include "sampling/validate.h"
+
+namespace penstock {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::vector<float> random_logits(int vocab, float spread, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> logits(vocab);
+  for (float& x : logits) x = normal(rng);
+  return logits;
+}
+
+std::shared_ptr<const SamplingSpec> spec_of(const SamplingParams& params, const naive::Context& c,
+                                            uint64_t seed, int vocab) {
+  return SamplingSpec::make(params, c.end_ids, c.bad_words, {c.dry_breakers.begin(), c.dry_breakers.end()},
+                            seed, vocab);
+}
+
+SamplerState state_of(std::shared_ptr<const SamplingSpec> spec, const naive::Context& c) {
+  SamplerState state(std::move(spec), 0, std::span(c.tokens).first(c.n_prompt), 100);
+  for (size_t i = c.n_prompt; i < c.tokens.size(); ++i) state.append(c.tokens[i]);
+  return state;
+}
+
+// Upper 1e-6 quantile of chi-square, by Wilson and Hilferty.
+double chi_square_limit(int df) {
+  const double z = 4.7534, a = 2.0 / (9.0 * df);
+  return df * std::pow(1 - a + z * std::sqrt(a), 3);
+}
+
+// Draws n tokens, each with its own seed, and compares the counts with the exact distribution.
+void expect_distribution(const std::vector<float>& logits, const SamplingParams& params,
+                         const naive::Context& c, int n = 20000) {
+  const naive::Dist exact = naive::next_token(logits, params, c);
+  std::map<TokenId, int> counts;
+  Sampler sampler;
+  std::vector<TokenLogprob> alternatives;
+  for (int i = 0; i < n; ++i) {
+    SamplerState state = state_of(spec_of(params, c, mix_seed(17, i), static_cast<int>(logits.size())), c);
+    std::vector<float> row = logits;
+    const Sampled sampled = sampler.sample(state, {row, c.tokens, c.n_prompt, {}}, alternatives);
+    ASSERT_TRUE(exact.contains(sampled.token)) << "impossible token " << sampled.token;
+    ++counts[sampled.token];
+  }
+  double chi = 0, rest_expected = 0, rest_seen = 0;
+  int bins = 0;
+  for (const auto& [token, p] : exact) {
+    const double expected = p * n, seen = counts[token];
+    if (expected < 8) {
+      rest_expected += expected;
+      rest_seen += seen;
+      continue;
+    }
+    chi += (seen - expected) * (seen - expected) / expected;
+    ++bins;
+  }
+  if (rest_expected >= 8) {
+    chi += (rest_seen - rest_expected) * (rest_seen - rest_expected) / rest_expected;
+    ++bins;
+  } else {
+    EXPECT_LE(rest_seen, rest_expected + 30);
+  }
+  if (bins < 2) return;
+  EXPECT_LT(chi, chi_square_limit(bins - 1)) << "bins " << bins;
+}
+
+struct Case {
+  const char* name;
+  SamplingParams params;
+};
+
+std::vector<Case> distribution_cases() {
+  std::vector<Case> cases = {{"plain", {}}, {"cold", {}}, {"hot", {}}};
+  cases[1].params.temperature = 0.4f;
+  cases[2].params.temperature = 1.7f;
+  const auto add = [&](const char* name, auto edit) {
+    Case c{name, {}};
+    c.params.max_tokens = 100;
+    edit(c.params);
+    cases.push_back(c);
+  };
+  using P = SamplingParams;
+  add("top_k", [](P& p) { p.top_k = 7; });
+  add("top_k_large", [](P& p) { p.top_k = 35; });
+  add("top_p", [](P& p) { p.top_p = 0.7f; });
+  add("top_p_wide", [](P& p) { p.top_p = 0.99f, p.temperature = 1.5f; });
+  add("min_p", [](P& p) { p.min_p = 0.1f; });
+  add("typical", [](P& p) { p.typical_p = 0.6f; });
+  add("repetition", [](P& p) { p.repetition_penalty = 1.5f; });
+  add("presence", [](P& p) { p.presence_penalty = 1.2f; });
+  add("frequency", [](P& p) { p.frequency_penalty = -0.7f; });
+  add("penalties",
+      [](P& p) { p.repetition_penalty = 0.8f, p.presence_penalty = 0.5f, p.frequency_penalty = 0.3f; });
+  add("dry", [](P& p) { p.dry_multiplier = 0.8f, p.dry_allowed_length = 1; });
+  add("xtc", [](P& p) { p.xtc_probability = 0.5f, p.xtc_threshold = 0.05f; });
+  add("xtc_always", [](P& p) { p.xtc_probability = 1.0f, p.xtc_threshold = 0.1f, p.temperature = 0.6f; });
+  add("mirostat_1", [](P& p) { p.mirostat = 1, p.mirostat_tau = 1.5f; });
+  add("mirostat_2", [](P& p) { p.mirostat = 2, p.mirostat_tau = 1.2f; });
+  add("bias", [](P& p) { p.logit_bias = {{3, 4.0f}, {5, -500.0f}, {9, 1.0f}}; });
+  add("allowed", [](P& p) { p.allowed_token_ids = {1, 4, 9, 16, 25, 31, 32, 39}; });
+  add("banned", [](P& p) { p.banned_token_ids = {0, 2, 11}; });
+  add("bad_words", [](P&) {});
+  add("min_tokens", [](P& p) { p.min_tokens = 50; });
+  add("k_p", [](P& p) { p.top_k = 12, p.top_p = 0.8f; });
+  add("min_k_p_typical", [](P& p) { p.min_p = 0.02f, p.top_k = 20, p.top_p = 0.9f, p.typical_p = 0.8f; });
+  add("p_xtc", [](P& p) { p.top_p = 0.9f, p.xtc_probability = 0.3f, p.xtc_threshold = 0.08f; });
+  add("k_xtc", [](P& p) { p.top_k = 9, p.xtc_probability = 0.7f, p.xtc_threshold = 0.1f; });
+  add("everything", [](P& p) {
+    p.temperature = 1.3f, p.min_p = 0.01f, p.top_k = 25, p.top_p = 0.95f, p.typical_p = 0.9f;
+    p.repetition_penalty = 1.1f, p.presence_penalty = 0.4f, p.frequency_penalty = 0.2f,
+    p.dry_multiplier = 0.5f;
+    p.dry_allowed_length = 1, p.xtc_probability = 0.4f, p.xtc_threshold = 0.1f, p.logit_bias = {{7, 1.0f}};
+    p.banned_token_ids = {8}, p.min_tokens = 20;
+  });
+  return cases;
+}
+
+class Distribution : public ::testing::TestWithParam<int> {};
+
+TEST_P(Distribution, MatchesTheExactOne) {
+  const Case c = distribution_cases()[GetParam()];
+  naive::Context context;
+  context.tokens = {5, 6, 7, 8, 9, 3, 5, 6, 7, 10, 2, 5, 6};
+  context.n_prompt = 5;
+  context.end_ids = {2, 7};
+  if (std::string(c.name) == "bad_words") context.bad_words = {{1}, {6, 4}, {5, 6, 3}, {6, 5, 0}};
+  context.dry_breakers = {9};
+  expect_distribution(random_logits(40, 1.5f, 5), c.params, context);
+}
+
+TEST_P(Distribution, MatchesTheExactOneOnALargeVocabulary) {
+  const Case c = distribution_cases()[GetParam()];
+  naive::Context context;
+  context.tokens = {5, 6, 7, 8, 9, 3, 5, 6, 7, 10, 2, 5, 6};
+  context.n_prompt = 5;
+  context.end_ids = {2, 7};
+  expect_distribution(random_logits(6007, 2.5f, 6), c.params, context, 2000);
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, Distribution,
+                         ::testing::Range(0, static_cast<int>(distribution_cases().size())),
+                         [](const auto& info) { return distribution_cases()[info.param].name; });
+
+// Every filter must keep exactly the specified tokens, whichever of its paths a vocabulary takes.
+TEST(Filters, KeepExactlyTheSpecifiedTokens) {
+  std::mt19937 rng(3);
+  for (int round = 0; round < 300; ++round) {
+    const int vocab = std::uniform_int_distribution<int>(1, round % 3 == 0 ? 20000 : 200)(rng);
+    std::vector<float> logits =
+        random_logits(vocab, std::uniform_real_distribution<float>(0.01f, 6.0f)(rng), rng());
+    SamplingParams params;
+    if (rng() % 2) params.top_k = 1 + static_cast<int>(rng() % vocab);
+    if (rng() % 2) params.top_p = std::uniform_real_distribution<float>(0.05f, 0.999f)(rng);
+    if (rng() % 4 == 0) params.min_p = std::uniform_real_distribution<float>(0.0001f, 1.0f)(rng);
+    if (rng() % 4 == 0) params.typical_p = std::uniform_real_distribution<float>(0.05f, 0.99f)(rng);
+    const naive::Dist exact = naive::next_token(logits, params, {});
+    Candidates candidates;
+    ASSERT_TRUE(candidates.reset(logits, params.temperature));
+    SamplerState state = state_of(spec_of(params, {}, 0, vocab), {});
+    SamplerScratch scratch;
+    StepContext context{logits, {}, 0, {}, &state, &candidates, &scratch};
+    for (const SamplerStep& step : filter_steps()) {
+      if (step.active(context)) step.apply(context);
+    }
+    // A token at the boundary may go either way by rounding: at most one.
+    EXPECT_NEAR(candidates.size(), static_cast<int>(exact.size()), 1) << "vocabulary " << vocab;
+    for (const Candidate& c : candidates.peek_top(vocab)) {
+      const auto found = exact.find(c.id);
+      const double p = found == exact.end() ? 0 : found->second;
+      if (p > 0 && candidates.size() == static_cast<int>(exact.size())) {
+        EXPECT_NEAR(c.w / candidates.total(), p, 1e-5 + 1e-4 * p);
+      }
+    }
+  }
+}
+
+TEST(Dry, MatchesTheNaiveDefinition) {
+  std::mt19937 rng(11);
+  for (int round = 0; round < 2000; ++round) {
+    const int alphabet = 2 + static_cast<int>(rng() % 4), n = 1 + static_cast<int>(rng() % 40);
+    naive::Context c;
+    for (int i = 0; i < n; ++i) c.tokens.push_back(static_cast<TokenId>(rng() % alphabet));
+    c.n_prompt = n;
+    if (rng() % 2) c.dry_breakers = {static_cast<TokenId>(rng() % alphabet)};
+    SamplingParams params;
+    params.dry_multiplier = 0.5f;
+    params.dry_base = 1.5f;
+    params.dry_allowed_length = 1 + static_cast<int>(rng() % 3);
+    params.dry_penalty_last_n = rng() % 2 ? -1 : static_cast<int>(rng() % (n + 3));
+    std::vector<float> logits(alphabet, 0.0f);
+    SamplerState state = state_of(spec_of(params, c, 0, alphabet), c);
+    SamplerScratch scratch;
+    StepContext context{logits, c.tokens, c.n_prompt, {}, &state, nullptr, &scratch};
+    for (const SamplerStep& step : logit_steps()) {
+      if (step.active(context)) step.apply(context);
+    }
+    std::map<TokenId, double> expected = naive::dry_penalties(params, c);
+    for (TokenId token = 0; token < alphabet; ++token) {
+      EXPECT_NEAR(logits[token], -expected[token], 1e-4 * (1 + expected[token])) << "round " << round;
+    }
+  }
+}
+
+TEST(Dry, StaysFiniteOnEndlessRepeats) {
+  naive::Context c;
+  c.tokens.assign(5000, 3);
+  c.n_prompt = 5000;
+  SamplingParams params;
+  params.dry_multiplier = 1.0f;
+  SamplerState state = state_of(spec_of(params, c, 0, 10), c);
+  std::vector<float> row(10, 1.0f);
+  std::vector<TokenLogprob> none;
+  EXPECT_NE(Sampler().sample(state, {row, c.tokens, c.n_prompt, {}}, none).token, 3);
+  EXPECT_GT(row[3], -kInf);
+}
+
+TEST(Mirostat, FollowsTheDefinitionOverManySteps) {
+  for (const int version : {1, 2}) {
+    SamplingParams params;
+    params.mirostat = version;
+    params.mirostat_tau = 3.0f;
+    params.mirostat_eta = 0.1f;
+    SamplerState state = state_of(spec_of(params, {}, 99, 500), {});
+    double mu = 2 * params.mirostat_tau, mean = 0;
+    std::vector<TokenId> tokens;
+    Sampler sampler;
+    std::vector<TokenLogprob> none;
+    const int steps = 400;
+    for (int i = 0; i < steps; ++i) {
+      const std::vector<float> logits = random_logits(500, 2.0f, 1000 + i);
+      std::vector<float> row = logits;
+      const TokenId token = sampler.sample(state, {row, tokens, 0, {}}, none).token;
+      const naive::Dist base = naive::softmax({logits.begin(), logits.end()}, 1.0);
+      ASSERT_TRUE(naive::mirostat(base, version, mu).contains(token))
+          << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token)) << " mu " << mu;
+      const double surprise = -std::log2(base.at(token));
+      mu -= params.mirostat_eta * (surprise - params.mirostat_tau);
+      ASSERT_NEAR(state.mirostat_mu, mu, 1e-2);
+      mu = state.mirostat_mu;
+      mean += surprise / steps;
+      tokens.push_back(token);
+    }
+    EXPECT_NEAR(mean, params.mirostat_tau, 0.3) << "version " << version;
+  }
+}
+
+TEST(Greedy, TakesTheLowestIdOfTheLargest) {
+  SamplingParams params;
+  params.temperature = 0;
+  SamplerState state = state_of(spec_of(params, {}, 0, 100), {});
+  std::vector<float> row(100, 0.5f);
+  row[70] = row[41] = 2.0f;
+  std::vector<TokenLogprob> none;
+  EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, 41);
+}
+
+TEST(Sampler, ReportsLogitsThatAllowNoToken) {
+  SamplingParams greedy, sampled;
+  greedy.temperature = 0;
+  std::vector<TokenLogprob> none;
+  for (const SamplingParams& params : {greedy, sampled}) {
+    for (const float value : {-kInf, kInf, std::numeric_limits<float>::quiet_NaN()}) {
+      SamplerState state = state_of(spec_of(params, {}, 0, 70), {});
+      std::vector<float> row(70, value);
+      EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, kNoToken) << value;
+    }
+    SamplerState state = state_of(spec_of(params, {}, 0, 70), {});
+    std::vector<float> row(70, std::numeric_limits<float>::quiet_NaN());
+    row[33] = 1.0f;
+    EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, 33);
+  }
+}
+
+TEST(Sampler, TheSeedAloneDecides) {
+  SamplingParams params;
+  const std::vector<float> logits = random_logits(1000, 1.0f, 1);
+  const auto draw = [&](uint64_t seed, uint32_t index, std::vector<TokenId> tokens) {
+    SamplerState state(spec_of(params, {}, seed, 1000), index, {}, 10);
+    std::vector<float> row = logits;
+    std::vector<TokenLogprob> none;
+    return Sampler().sample(state, {row, tokens, 0, {}}, none).token;
+  };
+  std::set<TokenId> tokens;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_EQ(draw(seed, 0, {}), draw(seed, 0, {}));
+    tokens.insert(draw(seed, 0, {}));
+    tokens.insert(draw(seed, 1, {}));
+    tokens.insert(draw(seed, 0, {1}));
+  }
+  EXPECT_GT(tokens.size(), 75u);
+}
+
+TEST(Sampler, MaskOfAGrammarIsObeyed) {
+  SamplingParams params;
+  std::vector<uint32_t> mask(4, 0);
+  mask[1] = 1u << 5 | 1u << 9;
+  SamplerState state = state_of(spec_of(params, {}, 4, 100), {});
+  std::vector<TokenLogprob> none;
+  for (int i = 0; i < 50; ++i) {
+    std::vector<float> row = random_logits(100, 3.0f, i);
+    const TokenId token = Sampler().sample(state, {row, {}, 0, mask}, none).token;
+    EXPECT_TRUE(token == 37 || token == 41) << token;
+  }
+}
+
+TEST(Logprobs, AreThoseOfTheRawDistribution) {
+  const std::vector<float> logits = random_logits(5000, 2.0f, 8);
+  const naive::Dist exact = naive::softmax({logits.begin(), logits.end()}, 1.0);
+  const std::vector<TokenId> order = naive::ordered(exact);
+  SamplingParams params;
+  params.temperature = 2.0f;
+  params.logprobs = 5;
+  params.banned_token_ids = {order[0]};
+  Sampler sampler;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SamplerState state = state_of(spec_of(params, {}, seed, 5000), {});
+    std::vector<float> row = logits;
+    std::vector<TokenLogprob> top;
+    const Sampled sampled = sampler.sample(state, {row, {}, 0, {}}, top);
+    ASSERT_EQ(sampled.n_alternatives, 5);
+    EXPECT_NEAR(sampled.logprob, std::log(exact.at(sampled.token)), 1e-4);
+    EXPECT_EQ(order[sampled.rank - 1], sampled.token);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(top[i].token, order[i]);
+      EXPECT_EQ(top[i].rank, i + 1);
+      EXPECT_NEAR(top[i].logprob, std::log(exact.at(order[i])), 1e-4);
+    }
+  }
+  std::vector<TokenLogprob> all;
+  EXPECT_EQ(sampler.logprobs(logits, 7, -1, all), 5001);
+  EXPECT_EQ(all[0].token, 7);
+}
+
+TEST(Philox, MatchesThePublishedVectors) {
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, ~0ull), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822ull),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
+  const auto message = [](auto edit) {
+    SamplingParams params;
+    edit(params);
+    const Status status = validate(params, 100);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(message([](SamplingParams&) {}), "");
+  EXPECT_EQ(message([](SamplingParams& p) { p.temperature = -1; }),
+            "temperature: expected a number >= 0, got -1");
+  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }), "top_p: expected a number in (0, 1], got 0");
+  EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
+            "top_p: expected a number in (0, 1], got nan");
+  EXPECT_EQ(message([](SamplingParams& p) { p.n = 0; }), "n: expected 1 to 1024, got 0");
+  EXPECT_EQ(message([](SamplingParams& p) {
+              p.stop_token_ids = {5, 100};
+            }),
+            "stop_token_ids: expected token ids in [0, 100), got 100");
+  EXPECT_EQ(message([](SamplingParams& p) {
+              p.logit_bias = {{-2, 1.0f}};
+            }),
+            "logit_bias: expected token ids in [0, 100), got -2");
+  EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 5, p.min_tokens = 6; }),
+            "min_tokens: expected 0 to max_tokens, got 6");
+  EXPECT_EQ(message([](SamplingParams& p) { p.max_tokens = 0, p.prompt_logprobs = 1; }), "");
+}
+
+}  // namespace
+}  // namespace penstock
