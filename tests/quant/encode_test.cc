@@ -162,9 +162,10 @@ TEST_P(EveryBlockType, ImportanceLowersTheWeightedError) {
   const auto weighted = decode(GetParam(), encode(GetParam(), input, importance.data()));
   const double ratio = rmse(input, weighted, importance.data()) / rmse(input, plain, importance.data());
   std::printf("%s weighted error ratio %.4f\n", std::string(quant_info(GetParam()).name).c_str(), ratio);
-  const bool searched =
-      GetParam() != QuantType::kQ8_0 && GetParam() != QuantType::kTQ1_0 && GetParam() != QuantType::kTQ2_0;
-  EXPECT_LE(ratio, searched ? 0.95 : 1.0);
+  const QuantType type = GetParam();
+  const bool searched = type != QuantType::kQ8_0 && type != QuantType::kTQ1_0 && type != QuantType::kTQ2_0;
+  const double bound = type == QuantType::kMXFP4 ? 0.98 : 0.95;  // its scales are powers of two
+  EXPECT_LE(ratio, searched ? bound : 1.0);
 }
 
 // Extreme input gives some block, without undefined behaviour.
