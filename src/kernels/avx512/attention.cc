@@ -1,10 +1,8 @@
 #include "kernels/attention_kernels.h"
 
 #include "kernels/avx512/simd.h"
-// clang-format off: order matters
+
 #include "kernels/generic/attention.inl"
-#include "kernels/generic/simd_math.inl"
-// clang-format on
 
 namespace penstock {
 

@@ -1,10 +1,8 @@
 #include "kernels/vector_kernels.h"
 
 #include "kernels/avx512/simd.h"
-// clang-format off: order matters
-#include "kernels/generic/simd_math.inl"
+
 #include "kernels/generic/vector.inl"
-// clang-format on
 
 namespace penstock {
 

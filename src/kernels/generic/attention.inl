@@ -3,6 +3,9 @@
 // A pass handles NR rows (queries sharing a KV head) and one chunk of 64 tokens: scores with 16 tokens as
 // lanes, one step of the online softmax per row, then the weighted sum with 16 features as lanes. What is
 // computed for a row does not depend on the other rows of the pass; masked tokens add exact zeros.
+#pragma once
+#include "kernels/generic/simd_math.inl"
+
 namespace penstock {
 namespace {
 

@@ -1,4 +1,6 @@
 // Elementary functions over Simd (16 float lanes). Included after an instruction set's simd.h.
+#pragma once
+
 namespace penstock {
 namespace {
 

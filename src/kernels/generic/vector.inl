@@ -1,4 +1,7 @@
 // VectorKernels over Simd. Included after an instruction set's simd.h and simd_math.inl.
+#pragma once
+#include "kernels/generic/simd_math.inl"
+
 namespace penstock {
 namespace {
 
