@@ -1,0 +1,96 @@
+// Which blocks of a KV cache are in use, by how many, and what they hold. Bookkeeping only: it never touches
+// the memory.
+//
+// One allocator per cache group. A block is free (no content worth keeping), cached (published, no user:
+// evicted oldest first when blocks run out) or referenced (one or more users). Belongs to the engine thread.
+// Allocates memory only in its constructor.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+// Identifies a full block by its tokens and all tokens before it: hash of (parent's hash, tokens). 128 bits;
+// the tokens of a block are compared too, so two different prefixes never share a block by accident.
+struct BlockHash {
+  uint64_t low = 0, high = 0;
+  bool operator==(const BlockHash&) const = default;
+};
+
+// The parent of a sequence's first block. Sequences share blocks only when their salts are equal.
+BlockHash root_hash(std::string_view salt);
+BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
+
+class BlockAllocator {
+ public:
+  BlockAllocator(int n_blocks, int block_size);
+
+  int n_blocks() const { return static_cast<int>(blocks_.size()); }
+  int block_size() const { return block_size_; }
+  int n_available() const { return n_free_ + n_cached_; }  // that allocate() can hand out
+  int n_cached() const { return n_cached_; }
+  int n_referenced() const { return n_blocks() - n_available(); }
+
+  // A block with one reference; evicts the least recently used cached block when none is free. Nothing when
+  // all are in use.
+  std::optional<BlockId> allocate();
+  void retain(BlockId block);  // REQUIRES: referenced
+  void release(
+      BlockId block);  // REQUIRES: referenced. The last release of a published block leaves it cached.
+  int references(BlockId block) const { return at(block).references; }
+
+  // The published block with this content, with a reference for the caller. Nothing when there is none.
+  std::optional<BlockId> acquire(const BlockHash& hash, std::span<const TokenId> tokens);
+  bool contains(const BlockHash& hash) const { return find(hash) != kNone; }
+  // Makes a full block findable. False when the same content is published already (the block stays as it is).
+  // REQUIRES: referenced and not published; tokens.size() == block_size.
+  bool publish(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens);
+  bool is_published(BlockId block) const { return at(block).published; }
+  // Forgets all published content; cached blocks become free.
+  void clear_index();
+
+  // Calls f(block, hash, tokens) for every published block, least recently used first, then those in use.
+  template <class F>
+  void for_each_published(F&& f) const {
+    for (int i = lru_head_; i != kNone; i = blocks_[i].next) f(BlockId(i), blocks_[i].hash, tokens_of(i));
+    for (int i = 0; i < n_blocks(); ++i) {
+      if (blocks_[i].published && blocks_[i].references > 0) f(BlockId(i), blocks_[i].hash, tokens_of(i));
+    }
+  }
+
+  // CHECKs that lists, counts and index agree. For tests; linear.
+  void check_invariants() const;
+
+ private:
+  static constexpr int kNone = -1;
+  struct Block {
+    BlockHash hash;
+    int references = 0;
+    int prev = kNone, next = kNone;  // in the LRU list (cached) or the free list (next only)
+    bool published = false;
+  };
+  Block& at(BlockId block) { return blocks_[static_cast<uint32_t>(block)]; }
+  const Block& at(BlockId block) const { return blocks_[static_cast<uint32_t>(block)]; }
+  std::span<const TokenId> tokens_of(int block) const {
+    return {tokens_.data() + static_cast<int64_t>(block) * block_size_, static_cast<size_t>(block_size_)};
+  }
+  int find(const BlockHash& hash) const;  // block, or kNone
+  size_t home(const BlockHash& hash) const { return hash.low & (index_.size() - 1); }
+  void index_erase(int block);
+  void lru_append(int block);
+  void lru_remove(int block);
+
+  int block_size_;
+  std::vector<Block> blocks_;
+  std::vector<TokenId> tokens_;  // [n_blocks * block_size], of published blocks
+  std::vector<int> index_;       // open addressing by hash: block or kNone
+  int free_head_ = kNone, lru_head_ = kNone, lru_tail_ = kNone;
+  int n_free_ = 0, n_cached_ = 0;
+};
+
+}  // namespace penstock
