@@ -6,7 +6,8 @@ namespace penstock {
 
 std::span<const Command> commands() {
   static const std::vector<Command> list = {
-      // {"name", "summary", add_name},
+      {"inspect", "show what is in a model file", add_inspect},
+      {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
   };
   return list;
 }
