@@ -84,7 +84,8 @@ void print_text(const WeightSource& source, const Result<ModelConfig>& config, b
     fmt::print("  not a model this program runs: {}\n", config.error().message);
   }
   fmt::print("metadata\n");
-  for (const auto& [key, value] : short_metadata(source.config()).items()) {
+  const nlohmann::json metadata = short_metadata(source.config());
+  for (const auto& [key, value] : metadata.items()) {
     std::string text = value.is_string() ? value.get<std::string>()
                                          : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (text.size() > 100) text = text.substr(0, 97) + "...";
