@@ -1,0 +1,155 @@
+// Every architecture against transformers: logits of tiny random checkpoints (tools/make_tiny_models.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "formats/weight_source.h"
+#include "model/runner.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::max_difference;
+using testing::Rows;
+using testing::Runner;
+
+struct Golden {
+  std::vector<int> prompt, decoded;
+  Rows logits;  // after each token of both
+};
+
+Golden read_golden(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  int32_t header[3] = {};
+  file.read(reinterpret_cast<char*>(header), sizeof header);
+  Golden golden;
+  golden.prompt.resize(header[0]);
+  golden.decoded.resize(header[1]);
+  file.read(reinterpret_cast<char*>(golden.prompt.data()), header[0] * 4);
+  file.read(reinterpret_cast<char*>(golden.decoded.data()), header[1] * 4);
+  for (int i = 0; i < header[0] + header[1]; ++i) {
+    golden.logits.emplace_back(header[2]);
+    file.read(reinterpret_cast<char*>(golden.logits.back().data()), header[2] * 4);
+  }
+  EXPECT_TRUE(file.good()) << path;
+  return golden;
+}
+
+struct Case {
+  fs::path path;  // the directory or the GGUF file
+  fs::path golden;
+  int max_seq_len;  // for Model::load
+  std::string name;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const auto& entry : fs::directory_iterator(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models")) {
+    const fs::path dir = entry.path();
+    const std::string name = dir.filename().string();
+    const auto add = [&](const fs::path& golden, int max_seq_len, const std::string& suffix) {
+      result.push_back({dir, golden, max_seq_len, name + suffix + "_hf"});
+      if (fs::exists(dir / "model.gguf"))
+        result.push_back({dir / "model.gguf", golden, max_seq_len, name + suffix + "_gguf"});
+    };
+    add(dir / "golden.bin", 0, "");
+    if (fs::exists(dir / "golden_short.bin")) add(dir / "golden_short.bin", 16, "_short");
+  }
+  std::ranges::sort(result, {}, &Case::name);
+  return result;
+}
+
+class GoldenModels : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    golden_ = read_golden(GetParam().golden);
+    ops_ = make_ops("cpu", {.n_threads = 2}).value();
+    auto source = open_weights(GetParam().path);
+    ASSERT_TRUE(source) << source.error().message;
+    source_ = std::move(source).value();
+    auto model = Model::load(*source_, *ops_, {}, GetParam().max_seq_len);
+    ASSERT_TRUE(model) << model.error().message;
+    model_ = std::move(model).value();
+  }
+
+  Rows prompt_logits() const {
+    return {golden_.logits.begin(), golden_.logits.begin() + static_cast<long>(golden_.prompt.size())};
+  }
+
+  Golden golden_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<WeightSource> source_;
+  std::unique_ptr<Model> model_;
+};
+
+constexpr float kTolerance = 1e-3f;
+
+TEST_P(GoldenModels, PromptThenStepByStep) {
+  Runner runner(*model_, *ops_);
+  Rows logits = runner.run(0, golden_.prompt);
+  for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
+  EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+  // And the choices are the same.
+  Runner again(*model_, *ops_);
+  EXPECT_EQ(again.greedy(0, golden_.prompt, static_cast<int>(golden_.decoded.size())), golden_.decoded);
+}
+
+TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
+  for (const int chunk : {1, 3, 8, 17}) {
+    Runner runner(*model_, *ops_);
+    Rows logits;
+    for (size_t i = 0; i < golden_.prompt.size(); i += chunk) {
+      const size_t n = std::min<size_t>(chunk, golden_.prompt.size() - i);
+      for (auto& row : runner.run(0, std::span<const int>(golden_.prompt).subspan(i, n)))
+        logits.push_back(row);
+    }
+    EXPECT_LE(max_difference(logits, prompt_logits()), kTolerance) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
+  Runner runner(*model_, *ops_);
+  // Three sequences over the same tokens, out of step: prefill, decode and a chunk share batches.
+  const std::span<const int> prompt = golden_.prompt;
+  const auto part = [&](int seq, size_t from, size_t to) {
+    return Runner::Part{seq,
+                        {prompt.begin() + static_cast<long>(from), prompt.begin() + static_cast<long>(to)}};
+  };
+  const auto expect = [&](const Rows& got, size_t at, size_t from, size_t to) {
+    const Rows a(got.begin() + static_cast<long>(at), got.begin() + static_cast<long>(at + to - from));
+    const Rows b(golden_.logits.begin() + static_cast<long>(from),
+                 golden_.logits.begin() + static_cast<long>(to));
+    EXPECT_LE(max_difference(a, b), kTolerance) << from << ".." << to;
+  };
+  const size_t n = prompt.size();
+  Rows got = runner.step({part(7, 0, n - 2), part(2, 0, 1)});
+  expect(got, 0, 0, n - 2);
+  expect(got, n - 2, 0, 1);
+  got = runner.step({part(2, 1, 4), part(7, n - 2, n - 1), part(5, 0, n / 2)});
+  expect(got, 0, 1, 4);
+  expect(got, 3, n - 2, n - 1);
+  expect(got, 4, 0, n / 2);
+  got = runner.step({part(5, n / 2, n), part(2, 4, 5), part(7, n - 1, n)});
+  expect(got, 0, n / 2, n);
+  expect(got, n - n / 2, 4, 5);
+  expect(got, n - n / 2 + 1, n - 1, n);
+}
+
+TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
+  Runner one(*model_, *ops_), all(*model_, *ops_);
+  const Rows early = one.step({{0, golden_.prompt}}, {.n_layers = 1});
+  const Rows explicit_all = all.step({{0, golden_.prompt}}, {.n_layers = model_->config().n_layers});
+  EXPECT_GT(max_difference(early, prompt_logits()), 0.05f);
+  EXPECT_LE(max_difference(explicit_all, prompt_logits()), kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GoldenModels, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,104 @@
+// Runs batches of a model without an engine: sequences with block tables of their own, every token's logits
+// kept.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "model/model.h"
+
+namespace penstock::testing {
+
+using Rows = std::vector<std::vector<float>>;  // one row of logits for each token
+
+class Runner {
+ public:
+  Runner(const Model& model, Ops& ops, int n_blocks = 64, int block_size = 16)
+      : model_(model), ops_(ops), block_size_(block_size) {
+    const CacheSpec spec = model.cache_spec(KvDType::kF32, block_size);
+    const std::vector<int> blocks(static_cast<size_t>(spec.n_groups()), n_blocks);
+    cache_ = ops.make_cache(spec, blocks).value();
+    // n_blocks is a power of two: every block once, in a scattered order, so that a mistake in slots shows.
+    for (int i = 0; i < n_blocks; ++i) free_.push_back(static_cast<BlockId>((i * 37 + 11) % n_blocks));
+  }
+
+  struct Part {
+    int seq;
+    std::vector<int> tokens;  // the next ones of this sequence
+  };
+
+  // One step; returns the logits of every token, part after part.
+  Rows step(const std::vector<Part>& parts, const ForwardOptions& options = {}) {
+    std::vector<int32_t> tokens, positions, offsets = {0}, lens, slots, table_offsets = {0}, rows;
+    std::vector<BlockId> tables;
+    for (const Part& part : parts) {
+      Sequence& seq = sequences_[part.seq];
+      for (const int token : part.tokens) {
+        const int position = seq.length++;
+        if (position / block_size_ == static_cast<int>(seq.blocks.size())) {
+          seq.blocks.push_back(free_.back());
+          free_.pop_back();
+        }
+        tokens.push_back(token);
+        positions.push_back(position);
+        slots.push_back(static_cast<int32_t>(seq.blocks.back()) * block_size_ + position % block_size_);
+      }
+      offsets.push_back(static_cast<int32_t>(tokens.size()));
+      lens.push_back(seq.length);
+      tables.insert(tables.end(), seq.blocks.begin(), seq.blocks.end());
+      table_offsets.push_back(static_cast<int32_t>(tables.size()));
+    }
+    rows.resize(tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::vector<KvView> views(static_cast<size_t>(cache_->spec().n_groups()),
+                                    KvView{slots, tables, table_offsets, {}});
+    const Batch batch{tokens, positions, offsets, lens, views, {}, rows};
+    ops_.begin_step();
+    const ForwardResult result = model_.forward(batch, *cache_, ops_, options);
+    Rows logits;
+    for (int i = 0; i < result.logits.rows; ++i)
+      logits.emplace_back(result.logits.f32(i), result.logits.f32(i) + result.logits.cols);
+    return logits;
+  }
+
+  Rows run(int seq, std::span<const int> tokens) { return step({{seq, {tokens.begin(), tokens.end()}}}); }
+
+  // The most likely tokens after `prompt`, one at a time.
+  std::vector<int> greedy(int seq, std::span<const int> prompt, int n_tokens) {
+    std::vector<int> result;
+    std::vector<float> last = run(seq, prompt).back();
+    while (static_cast<int>(result.size()) < n_tokens) {
+      result.push_back(static_cast<int>(std::ranges::max_element(last) - last.begin()));
+      last = run(seq, std::span<const int>(&result.back(), 1)).back();
+    }
+    return result;
+  }
+
+ private:
+  struct Sequence {
+    int length = 0;
+    std::vector<BlockId> blocks;
+  };
+  const Model& model_;
+  Ops& ops_;
+  int block_size_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<BlockId> free_;
+  std::map<int, Sequence> sequences_;
+};
+
+inline float max_difference(const Rows& a, const Rows& b) {
+  float worst = a.size() == b.size() ? 0.0f : 1e30f;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    for (size_t j = 0; j < a[i].size(); ++j) {
+      const float difference = std::abs(a[i][j] - b[i][j]);
+      worst = difference <= worst ? worst : difference;  // a NaN is kept
+    }
+  }
+  return worst;
+}
+
+}  // namespace penstock::testing
