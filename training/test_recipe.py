@@ -1,0 +1,102 @@
+"""The whole recipe in a minute: prepare, train a few steps, resume, export, read back, evaluate.
+
+    python test_recipe.py STORIES   (a text of stories separated by <|endoftext|>)
+
+The model is far too small to write anything; what is checked is that the loss falls, that a resumed run equals an
+uninterrupted one, that nothing held out is trained on, and that the exported file measures as the checkpoint does.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+import torch
+
+import check_export
+import data
+import evaluate
+import export
+import tokenizer
+import train
+
+CONFIG = {
+    "name": "smoke", "seed": 3, "steps": 24, "warmup": 4, "decay": 8, "batch_tokens": 1024, "lr": 0.02,
+    "adam_lr": 0.004, "weight_decay": 0.1, "dropout": 0.1, "exit_weight": 0.3, "evaluate_every": 12, "compile": False,
+    "model": {"vocab": 512, "dim": 64, "layers": 2, "heads": 4, "kv_heads": 2, "hidden": 128, "exit_layer": 1},
+    "mix": {"tinystories": 1.0},
+}
+
+
+def arguments(folder, out, **changes):
+    args = argparse.Namespace(config=folder / "config.json", data=folder / "data", out=folder / out, resume=False,
+                              steps=None, decay=None, teacher=None, seconds=1e9, threads=2, device="cpu")
+    vars(args).update(changes)
+    return args
+
+
+def check(condition, what):
+    print(("ok: " if condition else "FAILED: ") + what, flush=True)
+    if not condition:
+        sys.exit(1)
+
+
+def check_split(folder, stories):
+    sp = tokenizer.load(folder / "data" / "tokenizer.model")
+    trained = [sp.decode(item.tolist()) for item in data.load_items(folder / "data" / "tinystories.npz")]
+    heldout = data.load_stories(folder / "data" / "heldout.txt") + data.load_stories(folder / "data" / "valid.txt")
+    check(len(heldout) == 16, "16 stories are set aside")
+    check(not any(h[:80] in t for h in heldout for t in trained), "no held-out story is trained on")
+    check(all(sp.decode(sp.encode(s)) == s for s in stories), "decoding returns the text")
+
+
+def check_training(folder):
+    whole = train.Trainer(arguments(folder, "whole"))
+    whole.run()
+    losses = [json.loads(line) for line in (folder / "whole" / "log.jsonl").read_text().splitlines()]
+    losses = [r["loss"] for r in losses if "loss" in r]
+    check(losses[-1] < losses[0] - 0.5, f"the loss falls ({losses[0]} to {losses[-1]})")
+    first = train.Trainer(arguments(folder, "parts"))
+    while first.step < 12:
+        first.train_step()
+    first.save()
+    second = train.Trainer(arguments(folder, "parts", resume=True))
+    check(second.step == 12, "a run resumes where it was saved")
+    second.run()
+    a, b = (torch.load(folder / o / "weights.pt", weights_only=True)["weights"] for o in ("whole", "parts"))
+    check(all(torch.equal(a[k], b[k]) for k in a), "a resumed run equals an uninterrupted one")
+
+
+def check_export_agrees(folder):
+    net = train.load_model(folder / "whole" / "weights.pt")
+    sp = tokenizer.load(folder / "data" / "tokenizer.model")
+    texts = data.load_stories(folder / "data" / "heldout.txt")
+    wanted = evaluate.measure(net, sp, texts)["bits_per_byte"]
+    for kind in ("f32", "q8_0"):
+        path = str(folder / f"{kind}.gguf")
+        export.write_gguf(net, sp, path, kind, "smoke")
+        got = evaluate.measure(check_export.load_gguf(path), check_export.sentencepiece_of(path), texts)["bits_per_byte"]
+        check(abs(got - wanted) < (1e-4 if kind == "f32" else 0.02), f"{kind} GGUF measures {got:.4f}, checkpoint {wanted:.4f}")
+    export.write_hugging_face(net, folder / "data" / "tokenizer.model", folder / "hf")
+    wrong, difference = check_export.check_hugging_face(str(folder / "hf"), net, sp, texts)
+    check(not wrong, "tokenizer.json gives SentencePiece's ids")
+    check(difference < 0.05, f"transformers gives the same logits (difference {difference:.4f}, weights rounded to BF16)")
+
+
+def main(stories_file):
+    torch.set_num_threads(2)
+    stories = data.load_stories(stories_file)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "corpora").mkdir()
+        (folder / "corpora" / "tinystories_real_merged.txt").write_text(f"\n{data.SEPARATOR}\n".join(stories))
+        (folder / "config.json").write_text(json.dumps(CONFIG))
+        data.prepare(folder / "corpora", folder / "data", vocab=512, reserve=8)
+        check_split(folder, stories)
+        check_training(folder)
+        check_export_agrees(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
