@@ -7,6 +7,7 @@
 
 #include "kernels/attention_kernels.h"
 #include "kernels/cpu_features.h"
+#include "kernels/gemm_tables.h"
 #include "kernels/kernel_table.h"
 #include "kernels/vector_kernels.h"
 
@@ -21,11 +22,11 @@ struct Row {
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
-    {{"scalar", nullptr, &kScalarVectorKernels, &kScalarAttentionKernels}, true},
+    {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr}, true},
 #if defined(__x86_64__)
-    {{"avx2", nullptr, &kAvx2VectorKernels, &kAvx2AttentionKernels}, cpu.avx2},
-    {{"avx512", nullptr, &kAvx512VectorKernels, &kAvx512AttentionKernels}, cpu.avx512},
-    {{"amx", nullptr, nullptr, nullptr}, cpu.amx},
+    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr}, cpu.avx2},
+    {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr}, cpu.avx512},
+    {{"amx", nullptr, nullptr, nullptr, &kAmxTileKernels}, cpu.amx},
 #endif
   };
   std::vector<KernelTable> tables;

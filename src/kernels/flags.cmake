@@ -2,7 +2,7 @@
 set(PENSTOCK_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
 set(PENSTOCK_AVX512_FLAGS ${PENSTOCK_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
 set(PENSTOCK_AVX512VNNI_FLAGS ${PENSTOCK_AVX512_FLAGS} -mavx512vnni -mavx512vbmi -mavx512vbmi2)
-set(PENSTOCK_AMX_FLAGS ${PENSTOCK_AVX512VNNI_FLAGS} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16)
+set(PENSTOCK_AMX_FLAGS ${PENSTOCK_AVX512VNNI_FLAGS} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 -fno-exceptions)
 # g++ 12 warns of uninitialized values inside its own AVX-512 headers.
 function(penstock_kernel_flags pattern)
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/${pattern})

@@ -8,6 +8,7 @@
 namespace penstock {
 
 struct GemmKernels;
+struct TileKernels;
 struct VectorKernels;
 struct AttentionKernels;
 
@@ -16,6 +17,7 @@ struct KernelTable {
   const GemmKernels* gemm;
   const VectorKernels* vector;
   const AttentionKernels* attention;
+  const TileKernels* tiles;  // null without matrix units; no fallback
 };
 
 // The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an

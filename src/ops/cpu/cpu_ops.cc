@@ -28,7 +28,7 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
     : kernels_(kernels),
       config_(config),
       pool_(config.n_threads),
-      linear_{pool_, arena_, kernels_, config.batch_invariant},
+      linear_{pool_, linear_scratch_, kernels_, config.batch_invariant},
       attention_{pool_, arena_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 

@@ -59,6 +59,7 @@ class CpuOps final : public Ops {
   OpsConfig config_;
   ThreadPool pool_;
   Arena arena_;
+  LinearScratch linear_scratch_;
   LinearContext linear_;
   AttentionContext attention_;
   std::array<Angles, 4> angles_;

@@ -10,11 +10,17 @@
 
 namespace penstock {
 
+// Memory of one call, reused by the next; not the step's arena.
+struct LinearScratch {
+  Arena linear;  // quantized activations, workers' buffers
+  Arena moe;     // tokens gathered by expert
+};
+
 struct LinearContext {
   ThreadPool& pool;
-  Arena& arena;  // the step's memory
+  LinearScratch& scratch;
   const KernelTable& kernels;
-  bool batch_invariant = false;
+  bool batch_invariant = false;  // each row's result is the same, bit for bit, whatever rows it is computed with
 };
 
 // targets[i].out = x weight_i^T + bias_i.
@@ -25,7 +31,6 @@ void cpu_embed(const LinearContext& context, const Weight& table, std::span<cons
                Tensor out, bool add);
 
 // See Ops::moe.
-void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
-             Tensor out);
+void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params, Tensor out);
 
 }  // namespace penstock

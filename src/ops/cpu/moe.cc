@@ -75,7 +75,8 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
              Tensor out) {
   const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = params.top_k;
   PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.gate.size()) == n_experts);
-  Arena& arena = context.arena;
+  Arena& arena = context.scratch.moe;
+  arena.reset();
   Choice* choices = arena.allocate_array<Choice>(static_cast<size_t>(n_tokens) * top_k);
   int* counts = arena.allocate_array<int>(n_experts);
   std::fill(counts, counts + n_experts, 0);

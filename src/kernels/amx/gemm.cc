@@ -1,0 +1,399 @@
+// Matrix products of many rows with AMX.
+//
+// BF16: activations are packed once as A tiles (16 rows x 32 columns); a slice of 32 weight rows x 512 columns is
+// unpacked to B tiles in the first-level cache and multiplied with all rows of a block before the next slice.
+// INT8: codes are unpacked to B tiles of one group of 32 columns; the group's scales are applied to the tile of sums.
+#include <immintrin.h>
+
+#include <bit>
+
+#include "kernels/gemm_kernels.h"
+#include "kernels/gemm_tables.h"
+#include "kernels/panel_layout.h"
+
+namespace penstock {
+namespace {
+
+#include "kernels/amx/tiles.h"
+#include "kernels/avx512/gemm_simd.h"
+#include "kernels/generic/float_gemm.inl"
+
+#include "kernels/generic/int8_gemm.inl"
+
+constexpr int kTileBytes = 1024;
+constexpr int kSliceK = 512;                    // columns per slice
+constexpr int kSliceSteps = kSliceK / 32;       // tiles per slice
+constexpr int kBlockRows = 512;                 // rows of activations per block
+constexpr int kBlockPairs = 8;                  // pairs of panels (32 weight rows) per block
+constexpr int kWeightsBytes = kSliceSteps * 2 * kTileBytes;
+constexpr int kSumsBytes = kBlockPairs * (kBlockRows / 32) * 4 * kTileBytes;
+
+constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
+
+// --- Activations -----------------------------------------------------------------------------------------------
+
+// [slice][32 rows][step][2 tiles of 16 rows x 32 columns].
+size_t bf16_tile_bytes(int total_rows, int padded_cols) {
+  return static_cast<size_t>(round_up(total_rows, 32)) * padded_cols * 2;
+}
+
+const uint8_t* slice_tiles(const uint8_t* tiles, int total_rows, int padded_cols, int slice, int row) {
+  const int steps = (padded_cols - slice * kSliceK < kSliceK ? padded_cols - slice * kSliceK : kSliceK) / 32;
+  return tiles + static_cast<size_t>(round_up(total_rows, 32)) * kSliceK * 2 * slice +
+         static_cast<size_t>(row / 32) * steps * 2 * kTileBytes;
+}
+
+void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
+               uint8_t* tiles) {
+  const int end = first_row + n_rows == total_rows ? round_up(total_rows, 32) : first_row + n_rows;
+  for (int row = first_row; row < end; ++row) {
+    const float* from = x.values + row * x.stride;
+    for (int k = 0; k < padded_cols; k += 32) {
+      const int n = row < total_rows ? cols - k : 0;
+      const __m512 low = Avx512::load_f32(from + k, n > 0 ? n : 0);
+      const __m512 high = Avx512::load_f32(from + k + 16, n > 16 ? n - 16 : 0);
+      auto* block = const_cast<uint8_t*>(slice_tiles(tiles, total_rows, padded_cols, k / kSliceK, row));
+      uint8_t* to = block + (k % kSliceK / 32) * 2 * kTileBytes + (row % 32 / 16) * kTileBytes + row % 16 * 64;
+      _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    }
+  }
+}
+
+// --- Weights to B tiles: [16 column pairs][16 rows][2] BF16 ------------------------------------------------------
+
+[[gnu::always_inline]] inline __m512i bf16_pairs(__m512 even, __m512 odd) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_add_epi32(_mm512_castps_si512(odd), half));
+}
+
+// Four columns of 16 rows, one byte each, times scale plus offset.
+[[gnu::always_inline]] inline void expand_codes(__m512i w, __m512 scale, __m512 offset, uint8_t* tile) {
+  const __m512i byte = _mm512_set1_epi32(0xff);
+  const __m512 f0 = _mm512_cvtepi32_ps(_mm512_and_si512(w, byte));
+  const __m512 f1 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 8), byte));
+  const __m512 f2 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 16), byte));
+  const __m512 f3 = _mm512_cvtepi32_ps(_mm512_srli_epi32(w, 24));
+  _mm512_store_si512(tile, bf16_pairs(_mm512_fmadd_ps(f0, scale, offset), _mm512_fmadd_ps(f1, scale, offset)));
+  _mm512_store_si512(tile + 64, bf16_pairs(_mm512_fmadd_ps(f2, scale, offset), _mm512_fmadd_ps(f3, scale, offset)));
+}
+
+template <class Q>
+struct TileSource {
+  using Panel = Int8Panel<Avx512, Q>;
+  using L = PanelLayout<Q>;
+  static constexpr int kUnitK = L::kUnitK, kUnitBytes = L::kUnitBytes;
+
+  // Steps [first, first + n) of a panel to tiles kStride bytes apart.
+  static void unpack(const uint8_t* panel, int first, int n, uint8_t* tile, int stride) {
+    const __m512i codebook = Panel::table();
+    for (int s = first; s < first + n; ++s, tile += stride) {
+      const uint8_t* unit = panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes;
+      const int step = s % L::kSteps;
+      __m512i w[8];
+      Panel::load_codes(unit + step * L::kStepBytes, codebook, w);
+      const auto u = Panel::unit_scales(unit, 0);
+      constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) {
+        const int group = Q::kGroupSize == 16 ? 2 * step + part : step * 32 / Q::kGroupSize;
+        const __m512 scale = Panel::scale(unit, u, group, 0);
+        __m512 offset = _mm512_mul_ps(scale, _mm512_set1_ps(static_cast<float>(-L::kBias)));
+        if constexpr (Q::kHasOffset) offset = _mm512_add_ps(offset, Panel::offset(unit, u, group, 0));
+#pragma GCC unroll 8
+        for (int j = part * 8 / kParts; j < (part + 1) * 8 / kParts; ++j) {
+          expand_codes(w[j], scale, offset, tile + j * 128);
+        }
+      }
+    }
+  }
+};
+
+template <>
+struct TileSource<quant::F16> {
+  static constexpr int kUnitK = 32, kUnitBytes = 1024;
+  static void unpack(const uint8_t* panel, int first, int n, uint8_t* tile, int stride) {
+    for (int s = first; s < first + n; ++s, tile += stride) {
+      const uint8_t* from = panel + static_cast<size_t>(s) * 1024;
+      for (int pair = 0; pair < 16; ++pair, from += 64) {
+        _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
+      }
+    }
+  }
+};
+
+template <>
+struct TileSource<quant::BF16> {  // panels are B tiles already
+  static constexpr int kUnitK = 32, kUnitBytes = 1024;
+};
+
+// --- BF16 ----------------------------------------------------------------------------------------------------------
+
+// 32 rows x 32 weight rows over n_steps tiles of 32 columns, added to four tiles of sums (rows 0-15: weights 0-15,
+// 16-31; rows 16-31: the same).
+template <bool FirstUse>
+[[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1, int b_stride,
+                                            int n_steps, float* sums, bool fresh, const float* next_sums) {
+  if (fresh) {
+    tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+  } else {
+    tile_load<0>(sums, 64), tile_load<1>(sums + 256, 64), tile_load<2>(sums + 512, 64), tile_load<3>(sums + 768, 64);
+  }
+  const auto* next = reinterpret_cast<const char*>(next_sums);
+  for (int s = 0; s < n_steps; ++s, a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride) {
+    if constexpr (FirstUse) {
+      tile_load<4>(a, 64);
+    } else {
+      tile_load_once<4>(a, 64);
+    }
+    tile_load<6>(b0, 64);
+    tile_dot_bf16<0, 4, 6>();
+    tile_load<7>(b1, 64);
+    tile_dot_bf16<1, 4, 7>();
+    if constexpr (FirstUse) {
+      tile_load<5>(a + kTileBytes, 64);
+    } else {
+      tile_load_once<5>(a + kTileBytes, 64);
+    }
+    tile_dot_bf16<2, 5, 6>();
+    tile_dot_bf16<3, 5, 7>();
+    if (next != nullptr && 2 * s >= n_steps) {  // the sums of the next 32 rows, in the second half
+      for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 1, 3);
+    }
+  }
+  tile_store<0>(sums, 64), tile_store<1>(sums + 256, 64), tile_store<2>(sums + 512, 64), tile_store<3>(sums + 768, 64);
+}
+
+// The sums of 32 rows x one pair of panels to the output.
+void write_sums(const PanelMatrix& w, const float* sums, int panel, int panel_end, int row, int n_rows,
+                const GemmOutput& out) {
+  for (int m = 0; m < 32 && row + m < n_rows; ++m) {
+    for (int p = 0; p < 2 && panel + p < panel_end; ++p) {
+      const __m512 sum = _mm512_load_ps(sums + (m / 16 * 2 + p) * 256 + m % 16 * 16);
+      store_output<Avx512>(w, panel + p, 0, sum, row + m, out);
+    }
+  }
+}
+
+template <class Q>
+struct Bf16Product {
+  using Source = TileSource<Q>;
+  static constexpr bool kDirect = Q::kType == QuantType::kBF16;
+
+  const PanelMatrix& w;
+  const uint8_t* tiles;
+  int n_rows, padded_cols;  // of the activations
+  uint8_t* weights;         // one slice of B tiles
+  float* sums;
+
+  const uint8_t* panel_slice(int panel, int slice) const {
+    return w.data + static_cast<size_t>(panel) * w.panel_bytes +
+           static_cast<size_t>(slice * kSliceK / Source::kUnitK) * Source::kUnitBytes;
+  }
+
+  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights that come
+  // next are fetched to the second-level cache.
+  void slice(int panel, int panel_end, int slice_index, int row, int row_end, float* pair_sums, bool first_pair,
+             const uint8_t* next) const {
+    const int first = slice_index * kSliceSteps;
+    const int left = w.padded_cols / 32 - first, n_steps = left < kSliceSteps ? left : kSliceSteps;
+    const int second = panel + 1 < panel_end ? panel + 1 : panel;
+    const uint8_t *b0 = weights, *b1 = weights + kTileBytes;
+    int b_stride = 2 * kTileBytes;
+    if constexpr (kDirect) {
+      b0 = panel_slice(panel, slice_index), b1 = panel_slice(second, slice_index), b_stride = kTileBytes;
+    } else {
+      const size_t panel_offset = static_cast<size_t>(panel) * w.panel_bytes;
+      Source::unpack(w.data + panel_offset, first, n_steps, weights, b_stride);
+      Source::unpack(w.data + static_cast<size_t>(second) * w.panel_bytes, first, n_steps, weights + kTileBytes,
+                     b_stride);
+    }
+    const int n_blocks = (row_end - row + 31) / 32;
+    const int bytes = static_cast<int>(static_cast<int64_t>(n_steps) * 32 / Source::kUnitK * Source::kUnitBytes);
+    const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
+    for (int m = 0; m < n_blocks; ++m) {
+      const uint8_t* a = slice_tiles(tiles, n_rows, padded_cols, slice_index, row + 32 * m);
+      if (next != nullptr) {
+        for (int l = m * per_block; l < (m + 1) * per_block; ++l) {
+          __builtin_prefetch(next + l * 64, 0, 2);
+          __builtin_prefetch(next + w.panel_bytes + l * 64, 0, 2);
+        }
+      }
+      float* block = pair_sums + m * 4 * (kTileBytes / 4);
+      const float* next_block = slice_index > 0 && m + 1 < n_blocks ? block + kTileBytes : nullptr;
+      if (first_pair) {
+        multiply<true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, next_block);
+      } else {
+        multiply<false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, next_block);
+      }
+    }
+  }
+
+  void block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
+    const int n_slices = (w.padded_cols + kSliceK - 1) / kSliceK;
+    const int blocks = (row_end - row + 31) / 32;
+    for (int s = 0; s < n_slices; ++s) {
+      for (int panel = begin; panel < end; panel += 2) {
+        const uint8_t* next = panel + 2 < end      ? panel_slice(panel + 2, s)
+                              : s + 1 < n_slices ? panel_slice(begin, s + 1)
+                                                   : panel_slice(end, 0);
+        float* pair_sums = sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kTileBytes;
+        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next);
+      }
+    }
+    for (int panel = begin; panel < end; panel += 2) {
+      for (int m = 0; m < blocks; ++m) {
+        write_sums(w, sums + ((panel - begin) / 2 * blocks + m) * kTileBytes, panel, end, row + 32 * m, row_end, out);
+      }
+    }
+  }
+
+  static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end, const GemmOutput& out,
+                   uint8_t* scratch) {
+    TileConfig config;
+    for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
+    const TileScope scope(config);
+    const Bf16Product product{w, tiles, n_rows, round_up(w.cols, 256), scratch,
+                              reinterpret_cast<float*>(scratch + kWeightsBytes)};
+    for (int row = 0; row < n_rows; row += kBlockRows) {
+      const int row_end = row + kBlockRows < n_rows ? row + kBlockRows : n_rows;
+      for (int panel = begin; panel < end; panel += 2 * kBlockPairs) {
+        product.block(panel, panel + 2 * kBlockPairs < end ? panel + 2 * kBlockPairs : end, row, row_end, out);
+      }
+    }
+  }
+};
+
+// --- INT8 ----------------------------------------------------------------------------------------------------------
+
+template <class Q>
+struct Int8Tiles {
+  using Panel = Int8Panel<Avx512, Q>;
+  using L = PanelLayout<Q>;
+  static constexpr int kBatch = 4;  // groups whose sums are in tiles at once
+
+  // The codes of a step as a B tile of 8 x 64 bytes.
+  [[gnu::always_inline]] static void unpack(const uint8_t* unit, int step, __m512i codebook, uint8_t* tile) {
+    __m512i w[8];
+    Panel::load_codes(unit + step * L::kStepBytes, codebook, w);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + 64 * j, w[j]);
+  }
+
+  template <int I>
+  [[gnu::always_inline]] static void dot_step(const int8_t* x, ptrdiff_t stride, const uint8_t* codes,
+                                              int32_t* sums) {
+    tile_zero<I>();
+    tile_load<4 + I % 2>(x + 32 * I, stride);
+    tile_load<6 + I % 2>(codes + 512 * I, 64);
+    tile_dot_int8<I, 4 + I % 2, 6 + I % 2>();
+    tile_store<I>(sums + 256 * I, 64);
+  }
+
+  // Rows [row, row + R) times one panel. The order of operations on an output is that of Int8Panel.
+  template <int R>
+  static void panel_rows(const PanelMatrix& w, const Int8Rows& x, int row, int panel, const GemmOutput& out) {
+    alignas(64) uint8_t codes[kBatch * 512];
+    alignas(64) int32_t sums[kBatch * 256];
+    const __m512i codebook = Panel::table();
+    const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    const int n_steps = w.padded_cols / 32;
+    const int8_t* values = x.values + row * x.stride;
+    const ActivationGroup* groups = x.groups + row * x.group_stride;
+    __m512 acc[R];
+    for (int m = 0; m < R; ++m) acc[m] = _mm512_setzero_ps();
+    for (int s = 0; s < n_steps; s += kBatch) {
+      const int n = n_steps - s < kBatch ? n_steps - s : kBatch;
+      for (int i = 0; i < n; ++i) {
+        const uint8_t* unit = data + static_cast<size_t>((s + i) / L::kSteps) * L::kUnitBytes;
+        constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
+        for (int l = 0; l < kLines; ++l) {
+          __builtin_prefetch(unit + 4096 + ((s + i) % L::kSteps * kLines + l) * 64, 0, 3);
+        }
+        unpack(unit, (s + i) % L::kSteps, codebook, codes + 512 * i);
+      }
+      const int8_t* xs = values + 32 * s;
+      dot_step<0>(xs, x.stride, codes, sums);
+      dot_step<1>(xs, x.stride, codes, sums);
+      if (n == kBatch) {
+        dot_step<2>(xs, x.stride, codes, sums);
+        dot_step<3>(xs, x.stride, codes, sums);
+      }
+      for (int i = 0; i < n; ++i) {
+        const uint8_t* unit = data + static_cast<size_t>((s + i) / L::kSteps) * L::kUnitBytes;
+        const auto u = Panel::unit_scales(unit, 0);
+        const int group = (s + i) % L::kSteps * 32 / Q::kGroupSize;
+        const __m512 scale = Panel::scale(unit, u, group, 0);
+        __m512 offset = _mm512_setzero_ps();
+        if constexpr (Q::kHasOffset) offset = Panel::offset(unit, u, group, 0);
+#pragma GCC unroll 16
+        for (int m = 0; m < R; ++m) {
+          const ActivationGroup& g = groups[m * x.group_stride + s + i];
+          __m512i d = _mm512_load_si512(sums + 256 * i + 16 * m);
+          if constexpr (L::kBias != 0) {
+            d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(g.negative_sum),
+                                                      std::countr_zero(static_cast<unsigned>(L::kBias))));
+          }
+          acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, _mm512_set1_ps(g.scale)), acc[m]);
+          if constexpr (Q::kHasOffset) acc[m] = _mm512_fmadd_ps(offset, _mm512_set1_ps(g.scaled_sum), acc[m]);
+        }
+      }
+    }
+    for (int m = 0; m < R; ++m) store_output<Avx512>(w, panel, 0, acc[m], row + m, out);
+  }
+
+  template <int R>
+  static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+    TileConfig config;
+    for (int t = 0; t < 4; ++t) config.set(t, R, 64);
+    for (int t = 4; t < 6; ++t) config.set(t, R, 32);
+    for (int t = 6; t < 8; ++t) config.set(t, 8, 64);
+    const TileScope scope(config);
+    for (int panel = begin; panel < end; ++panel) {
+      for (int row = 0; row < n_rows; row += R) {
+        // The last block overlaps the one before rather than being short.
+        panel_rows<R>(w, x, row + R <= n_rows ? row : n_rows - R, panel, out);
+      }
+    }
+  }
+
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+    if (n_rows >= 16) {
+      rows<16>(w, x, n_rows, begin, end, out);
+    } else {
+      rows<8>(w, x, n_rows, begin, end, out);
+    }
+  }
+};
+
+// --- Table ---------------------------------------------------------------------------------------------------------
+
+template <class Q>
+consteval TileKernels::Bf16Gemm bf16_entry() {
+  constexpr bool kCodes = quant::IntegerCoded<Q> && Q::kType != QuantType::kTQ1_0;
+  if constexpr (kCodes || Q::kType == QuantType::kF16 || Q::kType == QuantType::kBF16) {
+    return &Bf16Product<Q>::gemm;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class Q>
+consteval GemmKernels::Int8Gemm int8_tiles_entry() {
+  if constexpr (quant::IntegerCoded<Q> && Q::kType != QuantType::kTQ1_0) {
+    if constexpr (Q::kGroupSize >= 32) return &Int8Tiles<Q>::gemm;
+  }
+  return nullptr;
+}
+
+template <class... Q>
+consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
+  return {"amx", &pack_bf16, &bf16_tile_bytes, static_cast<size_t>(kWeightsBytes) + kSumsBytes,
+          {bf16_entry<Q>()...}, {int8_tiles_entry<Q>()...}};
+}
+
+}  // namespace
+
+constinit const TileKernels kAmxTileKernels = make_tile_kernels(static_cast<quant::All*>(nullptr));
+
+}  // namespace penstock

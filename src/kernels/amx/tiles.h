@@ -1,0 +1,52 @@
+// The tile instructions. Include inside an anonymous namespace, after <cstdint>.
+//
+// Inline assembly with a memory clobber: the compiler's own intrinsics do not tell it what a tile load reads.
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+
+  void set(int tile, int n_rows, int n_bytes) {
+    rows[tile] = static_cast<uint8_t>(n_rows);
+    row_bytes[tile] = static_cast<uint16_t>(n_bytes);
+  }
+};
+
+// Configures the tiles of the calling thread for its lifetime.
+class TileScope {
+ public:
+  explicit TileScope(const TileConfig& config) { asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory"); }
+  ~TileScope() { asm volatile("tilerelease" ::: "memory"); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+template <int Tile>
+[[gnu::always_inline]] inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(Tile) : "memory");
+}
+template <int Tile>
+[[gnu::always_inline]] inline void tile_load(const void* p, ptrdiff_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
+}
+// The same without keeping the lines in the first-level cache.
+template <int Tile>
+[[gnu::always_inline]] inline void tile_load_once(const void* p, ptrdiff_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
+}
+template <int Tile>
+[[gnu::always_inline]] inline void tile_store(void* p, ptrdiff_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
+}
+// C += A B with BF16 pairs.
+template <int C, int A, int B>
+[[gnu::always_inline]] inline void tile_dot_bf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B) : "memory");
+}
+// C += A B with signed bytes in A and unsigned bytes in B.
+template <int C, int A, int B>
+[[gnu::always_inline]] inline void tile_dot_int8() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B) : "memory");
+}

@@ -1,0 +1,95 @@
+// Simd of the AVX-512 matrix products. Include inside an anonymous namespace, after <immintrin.h> and <bit>.
+
+struct Avx512 {
+  static constexpr int kLanes = 16;
+  static constexpr int kMaxRows = 16;
+  static constexpr int kStreams = 4;
+  using Bytes = __m512i;
+  using Ints = __m512i;
+  using Floats = __m512;
+
+  [[gnu::always_inline]] static Bytes load(const uint8_t* p) { return _mm512_load_si512(p); }
+  [[gnu::always_inline]] static Bytes load_table(const uint8_t* p) {
+    return _mm512_maskz_broadcast_i32x4(0xffff, _mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  [[gnu::always_inline]] static Bytes splat_byte(int b) { return _mm512_set1_epi8(static_cast<char>(b)); }
+  [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
+  [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
+    return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes shift_left(Bytes a) {
+    return _mm512_slli_epi16(a, N);
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes shift_right(Bytes a) {
+    return _mm512_srli_epi16(a, N);
+  }
+  [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) {
+    return _mm512_shuffle_epi8(table, codes);
+  }
+
+  [[gnu::always_inline]] static Ints splat_int(const void* p) {
+    int32_t value;
+    __builtin_memcpy(&value, p, 4);
+    return _mm512_set1_epi32(value);
+  }
+  template <int Bias, int MaxCode, int N>
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+    static_assert(Bias == 0 || std::has_single_bit(static_cast<unsigned>(Bias)));
+    Ints a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
+    if constexpr (Bias != 0) {
+      a = _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < N; j += 2) {
+      a = _mm512_dpbusd_epi32(a, w[j], splat_int(x + 4 * j));
+      b = _mm512_dpbusd_epi32(b, w[j + 1], splat_int(x + 4 * j + 4));
+    }
+    return _mm512_add_epi32(a, b);
+  }
+
+  [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
+  [[gnu::always_inline]] static Floats splat(float x) { return _mm512_set1_ps(x); }
+  [[gnu::always_inline]] static Floats negate(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  [[gnu::always_inline]] static Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+  [[gnu::always_inline]] static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+  [[gnu::always_inline]] static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static Floats to_float(Ints a) { return _mm512_cvtepi32_ps(a); }
+  [[gnu::always_inline]] static Floats load_half(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  [[gnu::always_inline]] static Floats load_i8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  [[gnu::always_inline]] static Floats load_low_nibbles(const uint8_t* p) {
+    const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32(15)));
+  }
+  [[gnu::always_inline]] static Floats load_high_nibbles(const uint8_t* p) {
+    const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(v, 4));
+  }
+  [[gnu::always_inline]] static Floats load_aligned(const uint8_t* p) { return _mm512_load_ps(p); }
+  [[gnu::always_inline]] static void load_bf16_pairs(const uint8_t* p, Floats& even, Floats& odd) {
+    const __m512i v = _mm512_load_si512(p);
+    even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+    odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  [[gnu::always_inline]] static __mmask16 first(int n) {
+    return static_cast<__mmask16>(n >= 16 ? 0xffff : (1 << n) - 1);
+  }
+  [[gnu::always_inline]] static Floats load_f32(const float* p, int n_valid) {
+    return _mm512_maskz_loadu_ps(first(n_valid), p);
+  }
+  [[gnu::always_inline]] static void store(float* p, Floats a, int n_valid) {
+    _mm512_mask_storeu_ps(p, first(n_valid), a);
+  }
+  [[gnu::always_inline]] static Floats abs_max(Floats a, Floats b) {
+    return _mm512_max_ps(a, _mm512_abs_ps(b));
+  }
+  [[gnu::always_inline]] static float max_of(Floats a) { return _mm512_reduce_max_ps(a); }
+  [[gnu::always_inline]] static void store_rounded(int8_t* p, Floats a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
+  }
+};

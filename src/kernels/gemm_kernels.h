@@ -1,0 +1,93 @@
+// Matrix products on packed weights: the types that cross from the kernels to their callers.
+//
+// y[m][n] = sum over k of x[m][k] * w[n][k] (+ bias[n]). Weights lie in panels of 16 rows (panel_layout.h); a
+// call covers panels [panel_begin, panel_end), so that workers share a matrix by panels. Kernels allocate
+// nothing.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/quant_type.h"
+
+namespace penstock {
+
+inline constexpr int kPanelRows = 16;
+inline constexpr int kQuantTypeCount = static_cast<int>(QuantType::kMXFP4) + 1;
+
+// Packed weights. `type` says how the panels are laid out; it may differ from the type in the file.
+struct PanelMatrix {
+  const uint8_t* data = nullptr;  // 64-byte aligned
+  size_t panel_bytes = 0;
+  const float* row_scales = nullptr;  // [padded rows] factors of whole rows, or null for ones
+  int rows = 0;
+  int cols = 0;
+  int padded_cols = 0;  // a multiple of the layout's unit; weights beyond cols are 0
+  QuantType type = QuantType::kF32;
+
+  int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+};
+
+// 32 activations of one row as int8: x = scale * q. Sums are over q.
+struct ActivationGroup {
+  float scale;
+  float scaled_sum;          // scale * sum
+  int32_t negative_sum;      // of the 32
+  int32_t negative_sums[2];  // of the first and the last 16
+  float scaled_sums[2];      // of the first and the last 16
+  int32_t unused;
+};
+static_assert(sizeof(ActivationGroup) == 32);
+
+struct Int8Rows {
+  const int8_t* values;  // row m at values + m * stride; columns beyond cols are 0 up to every layout's unit
+  const ActivationGroup* groups;  // row m at groups + m * group_stride
+  ptrdiff_t stride, group_stride;
+};
+
+struct FloatRows {
+  const float* values;
+  ptrdiff_t stride;
+};
+
+struct GemmOutput {
+  float* values;  // [n_rows, w.rows]
+  ptrdiff_t stride;
+  const float* bias;  // [w.rows] or null
+};
+
+struct GemmKernels {
+  const char* name;
+  // One row of activations: x[0, cols) to values and groups up to padded_cols (a multiple of 32). one_scale:
+  // the same scale for the whole row (absolute maximum / 127) instead of one per group.
+  void (*quantize_row)(const float* x, int cols, int padded_cols, bool one_scale, int8_t* values,
+                       ActivationGroup* groups);
+  // By the matrix' type; null where the type's panels hold floats. The sum of an output does not depend on
+  // n_rows.
+  using Int8Gemm = void (*)(const PanelMatrix& w, const Int8Rows& x, int n_rows, int panel_begin,
+                            int panel_end, const GemmOutput& out);
+  Int8Gemm int8[kQuantTypeCount];
+  // By the matrix' type; null where the panels hold integer codes.
+  using FloatGemm = void (*)(const PanelMatrix& w, const FloatRows& x, int n_rows, int panel_begin,
+                             int panel_end, const GemmOutput& out);
+  FloatGemm f32[kQuantTypeCount];
+};
+
+// Matrix units (AMX): products of many rows.
+struct TileKernels {
+  const char* name;
+  // Activations as BF16 tiles for bf16 below: rows [first_row, first_row + n_rows) of x, first_row a multiple
+  // of 16, into the buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
+  void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
+                    uint8_t* tiles);
+  size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
+  size_t scratch_bytes;  // per worker, 64-byte aligned
+  using Bf16Gemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
+                            int panel_end, const GemmOutput& out, uint8_t* scratch);
+  Bf16Gemm bf16[kQuantTypeCount];
+  // The same results, bit for bit, as GemmKernels::int8, faster for about 8 to 32 rows. n_rows must be at least
+  // kMinInt8Rows.
+  static constexpr int kMinInt8Rows = 8;
+  GemmKernels::Int8Gemm int8[kQuantTypeCount];
+};
+
+}  // namespace penstock

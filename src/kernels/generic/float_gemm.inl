@@ -1,0 +1,118 @@
+// Products of float panels with float activations, written once over Simd (see int8_gemm.inl for S). Panels:
+//   F32: [k][16 rows]; F16: [k][16 rows]; BF16: [k / 2][16 rows][2].
+// One chain of fused multiply-adds per output, in the order of k.
+
+// Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of those that
+// exist.
+template <class S>
+[[gnu::always_inline]] inline void store_output(const PanelMatrix& w, int panel, int lane,
+                                                typename S::Floats sum, int row, const GemmOutput& out) {
+  const int first = panel * kPanelRows + lane;
+  const int n_valid = w.rows - first;
+  if (n_valid <= 0) return;
+  if (w.row_scales != nullptr) sum = S::mul(sum, S::load_f32(w.row_scales + first, S::kLanes));
+  if (out.bias != nullptr) sum = S::add(sum, S::load_f32(out.bias + first, n_valid));
+  S::store(out.values + row * out.stride + first, sum, n_valid);
+}
+
+template <class S, QuantType Type>
+struct FloatPanel {
+  using Floats = typename S::Floats;
+  static constexpr int kParts = kPanelRows / S::kLanes;
+  static constexpr int kColumnBytes = Type == QuantType::kF32 ? 64 : 32;
+
+  // acc += w[k] x[k] and w[k + 1] x[k + 1].
+  template <int M>
+  [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
+                                              Floats (&acc)[M]) {
+    Floats even, odd;
+    if constexpr (Type == QuantType::kF32) {
+      even = S::load_aligned(p + 4 * lane), odd = S::load_aligned(p + 64 + 4 * lane);
+    } else if constexpr (Type == QuantType::kF16) {
+      even = S::load_half(p + 2 * lane), odd = S::load_half(p + 32 + 2 * lane);
+    } else {
+      S::load_bf16_pairs(p + 4 * lane, even, odd);
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      acc[m] = S::fma(even, S::splat(x[m * stride]), acc[m]);
+      acc[m] = S::fma(odd, S::splat(x[m * stride + 1]), acc[m]);
+    }
+  }
+
+  template <int M, int P, int PrefetchBytes>
+  static void block(const PanelMatrix& w, const FloatRows& x, int row, int panel, int panel_step,
+                    const GemmOutput& out) {
+    const uint8_t* p[P];
+    Floats acc[P][kParts][M];
+    for (int i = 0; i < P; ++i) {
+      p[i] = w.data + static_cast<size_t>(panel + i * panel_step) * w.panel_bytes;
+      for (int part = 0; part < kParts; ++part) {
+        for (int m = 0; m < M; ++m) acc[i][part][m] = S::zero();
+      }
+    }
+    const float* values = x.values + row * x.stride;
+    int k = 0;
+    for (; k + 2 <= w.cols; k += 2) {
+#pragma GCC unroll 4
+      for (int i = 0; i < P; ++i) {
+        if constexpr (PrefetchBytes > 0) {
+          __builtin_prefetch(p[i] + PrefetchBytes, 0, 3);
+          if constexpr (kColumnBytes == 64) __builtin_prefetch(p[i] + PrefetchBytes + 64, 0, 3);
+        }
+        for (int part = 0; part < kParts; ++part) {
+          add_pair<M>(p[i], part * S::kLanes, values + k, x.stride, acc[i][part]);
+        }
+        p[i] += 2 * kColumnBytes;
+      }
+    }
+    if (k < w.cols) {  // an odd last column: its partner is 0 in the panel and must be 0 in x
+      float last[2 * M] = {};
+      for (int m = 0; m < M; ++m) last[2 * m] = values[m * x.stride + k];
+      for (int i = 0; i < P; ++i) {
+        for (int part = 0; part < kParts; ++part) add_pair<M>(p[i], part * S::kLanes, last, 2, acc[i][part]);
+      }
+    }
+    for (int i = 0; i < P; ++i) {
+      for (int part = 0; part < kParts; ++part) {
+        for (int m = 0; m < M; ++m) {
+          store_output<S>(w, panel + i * panel_step, part * S::kLanes, acc[i][part][m], row + m, out);
+        }
+      }
+    }
+  }
+
+  // Rows [row, row + M) times all panels, P adjacent panels at once.
+  template <int M, int P, int PrefetchBytes>
+  static void sweep(const PanelMatrix& w, const FloatRows& x, int row, int begin, int end,
+                    const GemmOutput& out) {
+    int panel = begin;
+    for (; panel + P <= end; panel += P) block<M, P, PrefetchBytes>(w, x, row, panel, 1, out);
+    for (; panel < end; ++panel) block<M, 1, PrefetchBytes>(w, x, row, panel, 1, out);
+  }
+
+  static void gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    constexpr int kPrefetch = 1152;
+    if constexpr (S::kStreams > 1) {
+      if (n_rows == 1) return sweep<1, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
+      if (n_rows == 2) return sweep<2, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
+      if (n_rows == 4) return sweep<4, S::kStreams / 2, kPrefetch>(w, x, 0, begin, end, out);
+    }
+    constexpr int kBlock = S::kMaxRows > 8 ? 8 : S::kMaxRows, kBlockPanels = kParts == 1 ? 2 : 1;
+    const int chunk = (128 << 10) / w.cols < 32 ? 32 : (128 << 10) / w.cols / 32 * 32;
+    for (int first = 0; first < n_rows; first += chunk) {
+      const int last = first + chunk < n_rows ? first + chunk : n_rows;
+      for (int panel = begin; panel < end; panel += kBlockPanels) {
+        const int panel_end = panel + kBlockPanels < end ? panel + kBlockPanels : end;
+        int row = first;
+        for (; row + kBlock <= last; row += kBlock)
+          sweep<kBlock, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+        if constexpr (kBlock > 4) {
+          for (; row + 4 <= last; row += 4) sweep<4, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+        }
+        for (; row < last; ++row) sweep<1, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+      }
+    }
+  }
+};

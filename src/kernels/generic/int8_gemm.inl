@@ -1,0 +1,307 @@
+// Products of integer-coded panels with int8 activations, written once over Simd. Include inside an anonymous
+// namespace in a kernel file that defines a Simd S with
+//   kLanes (rows of a panel per vector), kMaxRows (activation rows per block), kStreams (panels read at once
+//   by few rows), Bytes, Ints, Floats; load, bit_and, shift_left<n>, shift_right<n> (of 16-bit lanes),
+//   or_and(a, b, mask) = a | (b & mask), lookup(codes, table of 16 bytes), splat_byte; dot<Bias, MaxCode,
+//   N>(codes[N], x, negative_sum) = sum of (code - Bias) * x over 4 N columns; load_half, load_i8, load_u8
+//   (kLanes numbers as Floats), zero, splat, mul, fma, low_nibbles/high_nibbles of u8; to_float(Ints),
+//   store(float*, Floats, n_valid), load_f32(const float*, n_valid).
+
+template <class S, class Q>
+struct Int8Panel {
+  using L = PanelLayout<Q>;
+  using Bytes = typename S::Bytes;
+  using Floats = typename S::Floats;
+
+  // The eight dword vectors of a step. `line` points at the first plane, at the vector's rows.
+  [[gnu::always_inline]] static void load_codes(const uint8_t* line, const Bytes& table, Bytes (&w)[8]) {
+    if constexpr (Q::kBits == 8) {
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) w[j] = S::load(line + 64 * j);
+    } else if constexpr (Q::kBits >= 4) {
+      const Bytes mask = S::splat_byte(0x0f);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const Bytes v = S::load(line + 64 * j);
+        w[2 * j] = S::bit_and(v, mask);
+        w[2 * j + 1] = S::bit_and(S::template shift_right<4>(v), mask);
+      }
+    } else {
+      load_crumbs(line, w);
+    }
+    if constexpr (Q::kBits == 3) add_bit<2>(line + 128, w);
+    if constexpr (Q::kBits == 5) add_bit<4>(line + 256, w);
+    if constexpr (Q::kBits == 6) add_crumbs(line + 256, w);
+    if constexpr (Q::kIsCodebook) {
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) w[j] = S::lookup(w[j], table);
+    }
+  }
+
+  [[gnu::always_inline]] static void load_crumbs(const uint8_t* line, Bytes (&w)[8]) {
+    const Bytes mask = S::splat_byte(3);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      const Bytes v = S::load(line + 64 * c);
+      w[4 * c] = S::bit_and(v, mask);
+      w[4 * c + 1] = S::bit_and(S::template shift_right<2>(v), mask);
+      w[4 * c + 2] = S::bit_and(S::template shift_right<4>(v), mask);
+      w[4 * c + 3] = S::bit_and(S::template shift_right<6>(v), mask);
+    }
+  }
+  // Bits 4 and 5 of six.
+  [[gnu::always_inline]] static void add_crumbs(const uint8_t* line, Bytes (&w)[8]) {
+    const Bytes mask = S::splat_byte(0x30);
+#pragma GCC unroll 2
+    for (int c = 0; c < 2; ++c) {
+      const Bytes v = S::load(line + 64 * c);
+      w[4 * c] = S::or_and(w[4 * c], S::template shift_left<4>(v), mask);
+      w[4 * c + 1] = S::or_and(w[4 * c + 1], S::template shift_left<2>(v), mask);
+      w[4 * c + 2] = S::or_and(w[4 * c + 2], v, mask);
+      w[4 * c + 3] = S::or_and(w[4 * c + 3], S::template shift_right<2>(v), mask);
+    }
+  }
+  template <int Bit>
+  [[gnu::always_inline]] static void add_bit(const uint8_t* line, Bytes (&w)[8]) {
+    const Bytes v = S::load(line), mask = S::splat_byte(1 << Bit);
+    w[0] = S::or_and(w[0], S::template shift_left<Bit>(v), mask);
+    w[1] = S::or_and(w[1], S::template shift_left<Bit - 1>(v), mask);
+    w[2] = S::or_and(w[2], S::template shift_left<Bit - 2>(v), mask);
+    w[3] = S::or_and(w[3], move_bit<3, Bit>(v), mask);
+    w[4] = S::or_and(w[4], move_bit<4, Bit>(v), mask);
+    w[5] = S::or_and(w[5], move_bit<5, Bit>(v), mask);
+    w[6] = S::or_and(w[6], move_bit<6, Bit>(v), mask);
+    w[7] = S::or_and(w[7], move_bit<7, Bit>(v), mask);
+  }
+  template <int From, int To>
+  [[gnu::always_inline]] static Bytes move_bit(const Bytes& v) {
+    if constexpr (From < To) {
+      return S::template shift_left<To - From>(v);
+    } else if constexpr (From > To) {
+      return S::template shift_right<From - To>(v);
+    } else {
+      return v;
+    }
+  }
+
+  [[gnu::always_inline]] static Bytes table() {
+    if constexpr (Q::kIsCodebook) {
+      alignas(16) uint8_t levels[16];
+      for (int i = 0; i < 16; ++i) levels[i] = static_cast<uint8_t>(Q::level(i) + 128);
+      return S::load_table(levels);
+    } else {
+      return S::splat_byte(0);
+    }
+  }
+
+  // The scales (and what is added) of group `group` of a unit for the vector's rows; `lane` is its first row.
+  struct UnitScales {
+    Floats scale, min;
+  };
+  [[gnu::always_inline]] static UnitScales unit_scales(const uint8_t* unit, int lane) {
+    UnitScales u{S::zero(), S::zero()};
+    if constexpr (Q::kHasSuperScales) {
+      u.scale = S::load_half(unit + L::kSuper + 2 * lane);
+      if constexpr (Q::kHasOffset) u.min = S::negate(S::load_half(unit + L::kSuper + 32 + 2 * lane));
+    }
+    return u;
+  }
+  [[gnu::always_inline]] static Floats scale(const uint8_t* unit, const UnitScales& u, int group, int lane) {
+    if constexpr (!Q::kHasSuperScales) {
+      return S::load_half(unit + L::kScales + 32 * group + 2 * lane);
+    } else if constexpr (L::kPackedMins) {
+      return S::mul(S::load_low_nibbles(unit + L::kScales + 16 * group + lane), u.scale);
+    } else {
+      return S::mul(S::load_i8(unit + L::kScales + 16 * group + lane), u.scale);
+    }
+  }
+  [[gnu::always_inline]] static Floats offset(const uint8_t* unit, const UnitScales& u, int group, int lane) {
+    if constexpr (!Q::kHasSuperScales) {
+      return S::load_half(unit + L::kOffsets + 32 * group + 2 * lane);
+    } else if constexpr (L::kPackedMins) {
+      return S::mul(S::load_high_nibbles(unit + L::kScales + 16 * group + lane), u.min);
+    } else {
+      return S::mul(S::load_i8(unit + L::kOffsets + 16 * group + lane), u.min);
+    }
+  }
+
+  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
+  // step.
+  template <int M, int PrefetchBytes>
+  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
+                                              const int8_t* x, ptrdiff_t x_stride,
+                                              const ActivationGroup* groups, ptrdiff_t group_stride,
+                                              Floats (&acc)[M]) {
+    constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
+    const UnitScales u = unit_scales(unit, lane);
+    if constexpr (PrefetchBytes > 0) {
+      for (int l = 0; l < kLines; ++l) {
+        __builtin_prefetch(unit + PrefetchBytes + (step * kLines + l) * 64, 0, 2);
+      }
+    }
+    Bytes w[8];
+    load_codes(unit + step * L::kStepBytes + 4 * lane, table, w);
+    if constexpr (Q::kGroupSize == 16) {
+      const Floats s0 = scale(unit, u, 2 * step, lane), s1 = scale(unit, u, 2 * step + 1, lane);
+      Floats o0 = S::zero(), o1 = S::zero();
+      if constexpr (Q::kHasOffset)
+        o0 = offset(unit, u, 2 * step, lane), o1 = offset(unit, u, 2 * step + 1, lane);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const int8_t* xm = x + m * x_stride;
+        const ActivationGroup& g = groups[m * group_stride];
+        const Floats xs = S::splat(g.scale);
+        const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4>(w, xm, g.negative_sums[0]);
+        const auto d1 = S::template dot<L::kBias, L::kMaxCode, 4>(w + 4, xm + 16, g.negative_sums[1]);
+        acc[m] = S::fma(S::to_float(d0), S::mul(s0, xs), acc[m]);
+        acc[m] = S::fma(S::to_float(d1), S::mul(s1, xs), acc[m]);
+        if constexpr (Q::kHasOffset) {
+          acc[m] = S::fma(o0, S::splat(g.scaled_sums[0]), acc[m]);
+          acc[m] = S::fma(o1, S::splat(g.scaled_sums[1]), acc[m]);
+        }
+      }
+    } else {
+      const int group = step * 32 / Q::kGroupSize;
+      const Floats s = scale(unit, u, group, lane);
+      Floats o = S::zero();
+      if constexpr (Q::kHasOffset) o = offset(unit, u, group, lane);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const int8_t* xm = x + m * x_stride;
+        const ActivationGroup& g = groups[m * group_stride];
+        const auto d = S::template dot<L::kBias, L::kMaxCode, 8>(w, xm, g.negative_sum);
+        acc[m] = S::fma(S::to_float(d), S::mul(s, S::splat(g.scale)), acc[m]);
+        if constexpr (Q::kHasOffset) acc[m] = S::fma(o, S::splat(g.scaled_sum), acc[m]);
+      }
+    }
+  }
+
+  // M rows of activations from `row` on, times P panels `panel_step` apart that advance together: several
+  // streams keep more of the memory's latency in flight than one.
+  template <int M, int P, int PrefetchBytes>
+  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int panel, int panel_step,
+                    const GemmOutput& out) {
+    constexpr int kParts = kPanelRows / S::kLanes;
+    const int n_units = w.padded_cols / L::kUnitK;
+    const Bytes codebook = table();
+    const uint8_t* unit[P];
+    Floats acc[P][kParts][M];
+    for (int i = 0; i < P; ++i) {
+      unit[i] = w.data + static_cast<size_t>(panel + i * panel_step) * w.panel_bytes;
+      for (int part = 0; part < kParts; ++part) {
+        for (int m = 0; m < M; ++m) acc[i][part][m] = S::zero();
+      }
+    }
+    const int8_t* values = x.values + row * x.stride;
+    const ActivationGroup* groups = x.groups + row * x.group_stride;
+    for (int u = 0; u < n_units; ++u) {
+#pragma GCC unroll 1
+      for (int step = 0; step < L::kSteps; ++step, values += 32, ++groups) {
+#pragma GCC unroll 4
+        for (int i = 0; i < P; ++i) {
+          add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, x.stride, groups, x.group_stride,
+                                     acc[i][0]);
+          if constexpr (kParts == 2) {
+            add_step<M, 0>(unit[i], step, S::kLanes, codebook, values, x.stride, groups, x.group_stride,
+                           acc[i][kParts - 1]);
+          }
+        }
+      }
+      for (int i = 0; i < P; ++i) unit[i] += L::kUnitBytes;
+    }
+    for (int i = 0; i < P; ++i) {
+      for (int part = 0; part < kParts; ++part) {
+        for (int m = 0; m < M; ++m) {
+          store_output<S>(w, panel + i * panel_step, part * S::kLanes, acc[i][part][m], row + m, out);
+        }
+      }
+    }
+  }
+
+  template <int M, int P>
+  static void streams(const PanelMatrix& w, const Int8Rows& x, int row, int begin, int end,
+                      const GemmOutput& out) {
+    constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
+    const int n = (end - begin) / P;
+    for (int p = 0; p < n; ++p) block<M, P, kPrefetch>(w, x, row, begin + p, n, out);
+    for (int p = begin + n * P; p < end; ++p) block<M, 1, kPrefetch>(w, x, row, p, 0, out);
+  }
+
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    if constexpr (S::kStreams > 1) {
+      if (n_rows == 1) return streams<1, S::kStreams>(w, x, 0, begin, end, out);
+      if (n_rows == 2) return streams<2, S::kStreams>(w, x, 0, begin, end, out);
+      if (n_rows == 4) return streams<4, S::kStreams / 2>(w, x, 0, begin, end, out);
+    }
+    // Rows of activations that fit the second-level cache beside a panel.
+    const int chunk = (512 << 10) / w.padded_cols < 64 ? 64 : (512 << 10) / w.padded_cols / 64 * 64;
+    for (int first = 0; first < n_rows; first += chunk) {
+      const int last = first + chunk < n_rows ? first + chunk : n_rows;
+      for (int panel = begin; panel < end; ++panel) {
+        int row = first;
+        for (; row + S::kMaxRows <= last; row += S::kMaxRows)
+          block<S::kMaxRows, 1, 0>(w, x, row, panel, 0, out);
+        if constexpr (S::kMaxRows > 8) {
+          for (; row + 8 <= last; row += 8) block<8, 1, 0>(w, x, row, panel, 0, out);
+        }
+        if constexpr (S::kMaxRows > 4) {
+          for (; row + 4 <= last; row += 4) block<4, 1, 0>(w, x, row, panel, 0, out);
+        }
+        if constexpr (S::kStreams > 1) {
+          for (; row + 2 <= last; row += 2) block<2, 1, 0>(w, x, row, panel, 0, out);
+        }
+        for (; row < last; ++row) block<1, 1, 0>(w, x, row, panel, 0, out);
+      }
+    }
+  }
+};
+
+// Quantizes one row of activations; see GemmKernels::quantize_row. S: load_f32, abs_max, max_of,
+// quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
+template <class S>
+void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int8_t* values,
+                  ActivationGroup* groups) {
+  using Floats = typename S::Floats;
+  constexpr int kVectors = 32 / S::kLanes;
+  const auto load = [&](int k, Floats(&v)[kVectors]) {
+    for (int i = 0; i < kVectors; ++i) {
+      const int n = cols - k - i * S::kLanes;
+      v[i] = n > 0 ? S::load_f32(x + k + i * S::kLanes, n) : S::zero();
+    }
+  };
+  const auto largest = [](const Floats(&v)[kVectors]) {
+    Floats m = S::zero();
+    for (int i = 0; i < kVectors; ++i) m = S::abs_max(m, v[i]);
+    return S::max_of(m);
+  };
+  float row_max = 0;
+  if (one_scale) {
+    for (int k = 0; k < cols; k += 32) {
+      Floats v[kVectors];
+      load(k, v);
+      const float m = largest(v);
+      row_max = m > row_max ? m : row_max;
+    }
+  }
+  for (int k = 0; k < padded_cols; k += 32) {
+    Floats v[kVectors];
+    load(k, v);
+    const float top = one_scale ? row_max : largest(v);
+    // Scales so small that their reciprocal overflows round the group to zero.
+    const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
+    for (int i = 0; i < kVectors; ++i)
+      S::store_rounded(values + k + i * S::kLanes, S::mul(v[i], S::splat(inverse)));
+    int sums[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) sums[i / 16] += values[k + i];
+    ActivationGroup& g = groups[k / 32];
+    g.scale = inverse > 0 ? top / 127.0f : 0.0f;
+    g.scaled_sum = g.scale * static_cast<float>(sums[0] + sums[1]);
+    g.negative_sum = -(sums[0] + sums[1]);
+    for (int h = 0; h < 2; ++h) {
+      g.negative_sums[h] = -sums[h];
+      g.scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
+    }
+    g.unused = 0;
+  }
+}

@@ -1,0 +1,336 @@
+// Every encoding on every instruction set this machine has, against sums in double of the specification's weights.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/gemm_kernels.h"
+#include "kernels/kernel_table.h"
+#include "kernels/panel_pack.h"
+#include "ops/cpu/weight.h"
+#include "quant/all.h"
+
+namespace penstock {
+namespace {
+
+using Random = std::mt19937;
+
+float uniform(Random& random, float low, float high) {
+  return std::uniform_real_distribution<float>(low, high)(random);
+}
+
+// Random blocks with scales of a sensible size.
+template <class Q>
+void fill_block(Random& random, typename Q::Block& block) {
+  auto* bytes = reinterpret_cast<uint8_t*>(&block);
+  for (size_t i = 0; i < sizeof block; ++i) bytes[i] = static_cast<uint8_t>(random());
+  const auto small = [&] { return to_half(uniform(random, 0.001f, 0.01f)); };
+  if constexpr (requires { block.scale = Half{}; }) block.scale = small();
+  if constexpr (requires { block.min = Half{}; }) block.min = small();
+  if constexpr (requires { block.offset = Half{}; }) block.offset = small();
+  if constexpr (requires { block.exponent; }) block.exponent = static_cast<uint8_t>(110 + random() % 16);
+  if constexpr (Q::kType == QuantType::kTQ2_0) {
+    for (uint8_t& b : block.crumbs) b = static_cast<uint8_t>(random() % 3 | random() % 3 << 2 | random() % 3 << 4 | random() % 3 << 6);
+  }
+  if constexpr (Q::kType == QuantType::kQ8_0) {
+    for (int8_t& v : block.values) v = std::max<int8_t>(v, -127);
+  }
+}
+
+struct Matrix {
+  QuantType type;
+  int rows, cols;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;  // by the specification
+
+  QuantizedMatrix view() const { return {type, rows, cols, bytes}; }
+};
+
+Matrix random_matrix(QuantType type, int rows, int cols, uint32_t seed) {
+  Random random(seed);
+  Matrix m{type, rows, cols, std::vector<std::byte>(rows * quant_bytes(type, cols)),
+           std::vector<float>(static_cast<size_t>(rows) * cols)};
+  quant::visit(type, [&](auto q) {
+    using Q = decltype(q);
+    for (size_t at = 0; at < m.bytes.size(); at += sizeof(typename Q::Block)) {
+      typename Q::Block block{};
+      if constexpr (quant::IntegerCoded<Q>) {
+        fill_block<Q>(random, block);
+      } else if constexpr (quant::Encodable<Q>) {
+        const float x = uniform(random, -1, 1);
+        Q::encode(&x, nullptr, block);
+      }
+      std::memcpy(&m.bytes[at], static_cast<const void*>(&block), sizeof block);
+    }
+  });
+  for (int r = 0; r < rows; ++r) {
+    dequantize_row(type, m.bytes.data() + r * quant_bytes(type, cols), m.values.data() + static_cast<size_t>(r) * cols,
+                   cols);
+  }
+  return m;
+}
+
+std::vector<float> random_floats(size_t n, uint32_t seed) {
+  Random random(seed);
+  std::vector<float> x(n);
+  for (float& v : x) v = uniform(random, -2, 2);
+  return x;
+}
+
+// A 64-byte aligned buffer that guards nothing but alignment; sanitizers watch its ends.
+template <class T>
+class Aligned {
+ public:
+  explicit Aligned(size_t n) : memory_(n * sizeof(T) + 64) {}
+  T* data() { return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) & ~uintptr_t{63}); }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+struct QuantizedRows {
+  std::vector<int8_t> values;
+  std::vector<ActivationGroup> groups;
+  int padded;
+
+  Int8Rows view() const { return {values.data(), groups.data(), padded, padded / 32}; }
+  double value(int m, int k) const {
+    return static_cast<double>(groups[m * (padded / 32) + k / 32].scale) * values[static_cast<size_t>(m) * padded + k];
+  }
+};
+
+QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows, int cols,
+                       bool one_scale = false) {
+  QuantizedRows q;
+  q.padded = (cols + 255) / 256 * 256;
+  q.values.resize(static_cast<size_t>(n_rows) * q.padded);
+  q.groups.resize(static_cast<size_t>(n_rows) * q.padded / 32);
+  for (int m = 0; m < n_rows; ++m) {
+    kernels.quantize_row(x.data() + static_cast<size_t>(m) * cols, cols, q.padded, one_scale,
+                         q.values.data() + static_cast<size_t>(m) * q.padded, q.groups.data() + m * (q.padded / 32));
+  }
+  return q;
+}
+
+struct PackedMatrix {
+  std::unique_ptr<Weight> weight;
+  const PanelMatrix& panels() const { return static_cast<const CpuWeight&>(*weight).panels(); }
+};
+
+PackedMatrix pack(const Matrix& m) {
+  static ThreadPool pool(2);
+  return {pack_cpu_weight(pool, m.view()).value()};
+}
+
+// Sum and sum of magnitudes of row n of w times x, which is given as a function of k.
+template <class F>
+std::pair<double, double> dot(const Matrix& w, int n, F x) {
+  double sum = 0, size = 0;
+  for (int k = 0; k < w.cols; ++k) {
+    const double product = static_cast<double>(w.values[static_cast<size_t>(n) * w.cols + k]) * x(k);
+    sum += product;
+    size += std::fabs(product);
+  }
+  return {sum, size};
+}
+
+struct Case {
+  QuantType type;
+  const KernelTable* table;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const KernelTable& table : available_kernels()) {
+    for (const QuantTypeInfo& info : quant_types()) {
+      const bool number = info.type >= QuantType::kI8 && info.type <= QuantType::kBool;
+      if (!number) cases.push_back({info.type, &table});
+    }
+  }
+  return cases;
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.table->name) + "_" + std::string(quant_info(info.param.type).name);
+}
+
+class GemmTest : public testing::TestWithParam<Case> {
+ protected:
+  const KernelTable& table() const { return *GetParam().table; }
+  QuantType type() const { return GetParam().type; }
+  int block() const { return quant_info(type()).block_size; }
+  bool float_type() const { return block() == 1; }
+  // Column counts: one block, several with a remainder of every unit, and (for plain floats) odd ones.
+  std::vector<int> columns() const {
+    if (block() == 256) return {256, 768};
+    if (block() == 32) return {32, 96, 608};
+    return {1, 7, 64, 301};
+  }
+};
+
+TEST_P(GemmTest, PanelsHoldTheSameWeights) {
+  for (int cols : columns()) {
+    const Matrix m = random_matrix(type(), 37, cols, 1);
+    const PackedMatrix packed = pack(m);
+    std::vector<float> row(cols);
+    for (int r = 0; r < m.rows; ++r) {
+      unpack_row(packed.panels(), r, row.data());
+      for (int k = 0; k < cols; ++k) ASSERT_EQ(row[k], m.values[static_cast<size_t>(r) * cols + k]) << r << " " << k;
+    }
+  }
+}
+
+TEST_P(GemmTest, MatchesTheSpecification) {
+  const int max_rows = table().name == std::string("scalar") ? 9 : 70;
+  for (int cols : columns()) {
+    const Matrix w = random_matrix(type(), 85, cols, 2);
+    const PackedMatrix packed = pack(w);
+    const PanelMatrix& panels = packed.panels();
+    const auto x = random_floats(static_cast<size_t>(max_rows) * cols, 3);
+    const QuantizedRows q = quantize(*table().gemm, x, max_rows, cols);
+    const auto int8 = table().gemm->int8[static_cast<int>(panels.type)];
+    const auto f32 = table().gemm->f32[static_cast<int>(panels.type)];
+    ASSERT_NE(int8 == nullptr, f32 == nullptr);
+    const auto bias = random_floats(w.rows, 4);
+    const int stride = w.rows + 3;
+    std::vector<float> first(static_cast<size_t>(max_rows) * stride);
+    for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
+      if (n_rows > max_rows) continue;
+      std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
+      const GemmOutput out{y.data(), stride, bias.data()};
+      // Two calls, as two workers would make them.
+      for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
+        if (int8 != nullptr) int8(panels, q.view(), n_rows, begin, end, out);
+        if (f32 != nullptr) f32(panels, {x.data(), cols}, n_rows, begin, end, out);
+      }
+      for (int m = 0; m < n_rows; ++m) {
+        for (int n = 0; n < stride; ++n) {
+          const float got = y[static_cast<size_t>(m) * stride + n];
+          if (n >= w.rows) {
+            ASSERT_EQ(got, -77.0f) << "written beyond the last output";
+          } else if (n_rows == max_rows) {
+            const auto [sum, size] =
+                dot(w, n, [&](int k) { return int8 ? q.value(m, k) : x[static_cast<size_t>(m) * cols + k]; });
+            ASSERT_NEAR(got, sum + bias[n], 4e-6 * (size + 1)) << m << " " << n << " cols " << cols;
+            first[static_cast<size_t>(m) * stride + n] = got;
+          } else {  // batch invariance
+            ASSERT_EQ(got, first[static_cast<size_t>(m) * stride + n]) << m << " " << n << " of " << n_rows;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(GemmTest, TilesMatch) {
+  const TileKernels* tiles = table().tiles;
+  if (tiles == nullptr) return;
+  for (int cols : columns()) {
+    for (int n_rows : {1, 8, 16, 17, 33, 70}) {
+      const Matrix w = random_matrix(type(), 85, cols, 5);
+      const PackedMatrix packed = pack(w);
+      const PanelMatrix& panels = packed.panels();
+      const int index = static_cast<int>(panels.type), stride = w.rows + 3;
+      const auto x = random_floats(static_cast<size_t>(n_rows) * cols, 6), bias = random_floats(w.rows, 7);
+      std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f), expected = y;
+      const GemmOutput out{y.data(), stride, bias.data()}, reference{expected.data(), stride, bias.data()};
+      if (tiles->int8[index] != nullptr && n_rows >= TileKernels::kMinInt8Rows) {
+        const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
+        for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, panels.n_panels()}}) {
+          tiles->int8[index](panels, q.view(), n_rows, begin, end, out);
+        }
+        table().gemm->int8[index](panels, q.view(), n_rows, 0, panels.n_panels(), reference);
+        ASSERT_EQ(y, expected) << cols << " " << n_rows;
+      }
+      if (tiles->bf16[index] == nullptr) continue;
+      const int padded = (cols + 255) / 256 * 256;
+      Aligned<uint8_t> buffer(tiles->bf16_tile_bytes(n_rows, padded)), scratch(tiles->scratch_bytes);
+      for (int first = 0; first < n_rows; first += 16) {
+        tiles->pack_bf16({x.data(), cols}, n_rows, first, std::min(16, n_rows - first), cols, padded, buffer.data());
+      }
+      std::fill(y.begin(), y.end(), -77.0f);
+      for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
+        tiles->bf16[index](panels, buffer.data(), n_rows, begin, end, out, scratch.data());
+      }
+      for (int m = 0; m < n_rows; ++m) {
+        for (int n = 0; n < stride; ++n) {
+          const float got = y[static_cast<size_t>(m) * stride + n];
+          if (n >= w.rows) {
+            ASSERT_EQ(got, -77.0f);
+            continue;
+          }
+          const auto [sum, size] = dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
+          // Both factors are rounded to 8 significant bits: at most 2^-8 off each.
+          ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6) << m << " " << n << " cols " << cols << " " << n_rows;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GemmTest, testing::ValuesIn(all_cases()), case_name);
+
+class QuantizeActivationsTest : public testing::TestWithParam<const KernelTable*> {};
+
+TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
+  for (int cols : {1, 31, 32, 100, 512}) {
+    auto x = random_floats(cols, 11);
+    if (cols > 64) std::fill_n(x.begin() + 32, 32, 0.0f);
+    for (bool one_scale : {false, true}) {
+      const QuantizedRows q = quantize(*GetParam()->gemm, x, 1, cols, one_scale);
+      const QuantizedRows spec = quantize(*available_kernels()[0].gemm, x, 1, cols, one_scale);
+      EXPECT_EQ(q.values, spec.values);
+      EXPECT_EQ(0, std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
+      for (int k = 0; k < q.padded; ++k) {
+        const double scale = q.groups[k / 32].scale;
+        EXPECT_NEAR(q.value(0, k), k < cols ? x[k] : 0.0f, scale * 0.5001) << k;
+        if (one_scale) { EXPECT_EQ(scale, q.groups[0].scale); }
+      }
+      for (int g = 0; g < q.padded / 32; ++g) {
+        int sums[2] = {};
+        for (int i = 0; i < 32; ++i) sums[i / 16] += q.values[32 * g + i];
+        const ActivationGroup& group = q.groups[g];
+        EXPECT_EQ(group.negative_sum, -sums[0] - sums[1]);
+        EXPECT_EQ(group.negative_sums[1], -sums[1]);
+        EXPECT_FLOAT_EQ(group.scaled_sum, group.scale * (sums[0] + sums[1]));
+        EXPECT_FLOAT_EQ(group.scaled_sums[0], group.scale * sums[0]);
+      }
+    }
+  }
+}
+
+std::vector<const KernelTable*> all_tables() {
+  std::vector<const KernelTable*> tables;
+  for (const KernelTable& table : available_kernels()) tables.push_back(&table);
+  return tables;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizeActivationsTest, testing::ValuesIn(all_tables()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST(Dispatch, ForcedTableIsTheOneThatRuns) {
+  for (const KernelTable& table : available_kernels()) {
+    const auto selected = select_kernels(table.name);
+    ASSERT_TRUE(selected.has_value());
+    EXPECT_STREQ((*selected)->name, table.name);
+    const std::string expected = table.name == std::string("amx") ? "avx512" : table.name;
+    EXPECT_EQ((*selected)->gemm->name, expected);
+    EXPECT_EQ((*selected)->tiles != nullptr, table.name == std::string("amx"));
+  }
+  EXPECT_FALSE(select_kernels("sse9").has_value());
+}
+
+TEST(Dispatch, EnvironmentForcesATable) {
+  setenv("PENSTOCK_ISA", "scalar", 1);
+  EXPECT_STREQ(select_kernels().value()->name, "scalar");
+  setenv("PENSTOCK_ISA", "nonsense", 1);
+  EXPECT_EQ(select_kernels().error().code, ErrorCode::kInvalidArgument);
+  unsetenv("PENSTOCK_ISA");
+  EXPECT_STREQ(select_kernels().value()->name, available_kernels().back().name);
+}
+
+}  // namespace
+}  // namespace penstock
