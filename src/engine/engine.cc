@@ -1,0 +1,286 @@
+// The engine thread's side: one step from inbox to sinks. Requests' side: requests.cc.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/engine_impl.h"
+
+namespace penstock {
+
+bool EngineImpl::step() {
+  const double started = now();
+  take_inbox();
+  if (n_with_deadline_ > 0) expire_deadlines();
+  scheduler_->next(started, prefill_limit(), plan_);
+  note_plan(started);
+  if (!plan_.items.empty()) compute(started);
+  deliver();
+  publish_metrics(started);
+  return !scheduler_->idle();
+}
+
+void EngineImpl::note_plan(double time) {
+  for (Sequence* sequence : plan_.admitted) {
+    Running& running = static_cast<Running&>(*sequence);
+    if (running.first_scheduled < 0) {
+      running.first_scheduled = time;
+      running.stats.cached_tokens = running.n_cached;
+      metrics_.prompt_tokens.add(running.n_prompt);
+      metrics_.prompt_tokens_cached.add(running.n_cached);
+      metrics_.request_queue_time_seconds.observe(time - running.request->submitted);
+    }
+    leave_queue(*running.request);
+  }
+  metrics_.num_preemptions.add(static_cast<double>(plan_.preempted.size()));
+}
+
+void EngineImpl::compute(double started) {
+  all_rows_.clear();
+  for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
+  for (const BlockCopy& copy : plan_.copies) model_->copy_block(copy.group, copy.from, copy.to);
+  const Batch& batch = builder_.build(plan_, all_rows_);
+  const double planned = now();
+  const Tensor logits = model_->forward(batch);
+  const double computed = now();
+  scheduler_->commit(plan_);
+  take_results(logits, computed);
+  const double sampled = now();
+  learn_speed(sampled - started);
+  metrics_.schedule_seconds.add(planned - started);
+  metrics_.forward_seconds.add(computed - planned);
+  metrics_.sample_seconds.add(sampled - computed);
+  metrics_.iteration_tokens_total.observe(plan_.n_tokens);
+}
+
+bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
+  const Running& sequence = static_cast<const Running&>(*item.sequence);
+  return sequence.spec().params.prompt_logprobs && sequence.index == 0 &&
+         sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
+}
+
+void EngineImpl::take_results(Tensor logits, double time) {
+  for (size_t i = 0; i < plan_.items.size(); ++i) {
+    const ScheduledItem& item = plan_.items[i];
+    Running& sequence = static_cast<Running&>(*item.sequence);
+    const int row = builder_.first_row(i);
+    if (row < 0 || sequence.done) continue;
+    if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
+    if (!item.last) continue;
+    const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
+    const std::span<float> values(logits.f32(last_row), logits.cols);
+    if (sequence.spec().params.max_tokens == 0) {
+      for (auto& each : sequence.request->sequences) end(*each, FinishReason::kLength);
+      continue;
+    }
+    fork_others(sequence, values, time);
+    sample_into(sequence, values, time);
+  }
+}
+
+void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits,
+                                        int first_row) {
+  const int n = *sequence.spec().params.prompt_logprobs;
+  prompt_rows_.clear();
+  prompt_logprobs_.clear();
+  int first = -1;
+  for (int i = 0; i < item.count; ++i) {
+    const int position = item.first + i + 1;  // of the token that this row predicts
+    if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
+    if (first < 0) first = position;
+    const std::span<const float> row(logits.f32(first_row + i), logits.cols);
+    prompt_rows_.push_back(sampler_.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
+    sequence.n_prompt_logprobs = position;
+  }
+  if (first < 0) return;
+  std::vector<std::span<const TokenLogprob>> rows;
+  size_t begin = 0;
+  for (const int count : prompt_rows_) {
+    rows.push_back(std::span<const TokenLogprob>(prompt_logprobs_).subspan(begin, count));
+    begin += count;
+  }
+  sequence.request->sink->on_prompt_logprobs(sequence.request->id, first, rows);
+}
+
+// The other sequences of a request take their first token from the first one's prompt and share its blocks.
+void EngineImpl::fork_others(Running& first, std::span<const float> logits, double time) {
+  for (auto& each : first.request->sequences) {
+    Running& child = *each;
+    if (child.joined || child.done) continue;
+    child.joined = true;
+    child.first_scheduled = first.first_scheduled;
+    child.stats.cached_tokens = first.n_cached;
+    row_.assign(logits.begin(), logits.end());
+    sample_into(child, row_, time);
+    if (!child.done) scheduler_->fork(first, child);
+  }
+}
+
+void EngineImpl::sample_into(Running& sequence, std::span<float> logits, double time) {
+  const size_t first_alternative = alternatives_.size();
+  const Sampled sampled =
+      sampler_.sample(sequence.sampler, {logits, sequence.tokens, sequence.n_prompt, {}}, alternatives_);
+  if (sampled.token == kNoToken) {
+    sequence.error = {ErrorCode::kInternal,
+                      "no token can be chosen: every logit is excluded or not a finite number"};
+    end(sequence, FinishReason::kError);
+    return;
+  }
+  scheduler_->append(sequence, sampled.token);
+  sequence.sampler.append(sampled.token);
+  note_token(sequence, time);
+  PendingEvent news{
+      {.index = sequence.index, .token = sampled.token, .logprob = sampled.logprob, .rank = sampled.rank},
+      first_alternative,
+      static_cast<size_t>(sampled.n_alternatives)};
+  if (is_end(sequence, sampled.token, news.event)) {
+    end(sequence, FinishReason::kStop, news);
+  } else if (sequence.n_tokens() >= sequence.max_len) {
+    end(sequence, FinishReason::kLength, news);
+  } else {
+    push(*sequence.request, news);
+  }
+}
+
+bool EngineImpl::is_end(const Running& sequence, TokenId token, TokenEvent& event) const {
+  const SamplingParams& params = sequence.spec().params;
+  if (std::ranges::find(params.stop_token_ids, token) != params.stop_token_ids.end()) {
+    event.stop_token = token;
+    return true;
+  }
+  const std::vector<TokenId>& eos = sequence.request->request.eos_token_ids;
+  return !params.ignore_eos && std::ranges::find(eos, token) != eos.end();
+}
+
+void EngineImpl::note_token(Running& sequence, double time) {
+  metrics_.generation_tokens.add();
+  if (sequence.first_token < 0) {
+    sequence.first_token = time;
+    metrics_.time_to_first_token_seconds.observe(time - sequence.request->submitted);
+    metrics_.request_prefill_time_seconds.observe(time - sequence.first_scheduled);
+  } else {
+    const double gap = time - sequence.last_token;
+    sequence.stats.max_inter_token_seconds = std::max(sequence.stats.max_inter_token_seconds, gap);
+    metrics_.inter_token_latency_seconds.observe(gap);
+  }
+  sequence.last_token = time;
+}
+
+void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) {
+  if (sequence.done) return;
+  RequestState& state = *sequence.request;
+  const double time = now();
+  scheduler_->finish(sequence);
+  sequence.done = true;
+  RequestStats& stats = sequence.stats;
+  stats.prompt_tokens = sequence.n_prompt;
+  stats.completion_tokens = sequence.n_tokens() - sequence.n_prompt;
+  stats.preemptions = sequence.n_preemptions;
+  const bool scheduled = sequence.first_scheduled >= 0, has_token = sequence.first_token >= 0;
+  stats.queued_seconds = (scheduled ? sequence.first_scheduled : time) - state.submitted;
+  if (scheduled) stats.prefill_seconds = (has_token ? sequence.first_token : time) - sequence.first_scheduled;
+  if (has_token) stats.decode_seconds = sequence.last_token - sequence.first_token;
+
+  news.event.index = sequence.index;
+  news.event.finish = reason;
+  news.event.stats = &stats;
+  if (!sequence.error.message.empty()) news.event.error = &sequence.error;
+  push(state, news);
+  note_end(sequence, reason, time);
+  leave_queue(state);
+  if (--state.n_open == 0) {
+    if (state.request.deadline) --n_with_deadline_;
+    return;
+  }
+  if (has_token) return;
+  // The first sequence ends before its prompt is done: the others go on by themselves.
+  for (auto& each : state.sequences) {
+    if (each->joined || each->done) continue;
+    each->joined = true;
+    scheduler_->add(*each);
+  }
+}
+
+void EngineImpl::note_end(const Running& sequence, FinishReason reason, double time) {
+  switch (reason) {
+    case FinishReason::kStop:
+      metrics_.request_success_stop.add();
+      break;
+    case FinishReason::kLength:
+      metrics_.request_success_length.add();
+      break;
+    case FinishReason::kError:
+      metrics_.request_success_error.add();
+      break;
+    default:
+      metrics_.request_success_abort.add();
+      break;
+  }
+  metrics_.e2e_request_latency_seconds.observe(time - sequence.request->submitted);
+  metrics_.request_decode_time_seconds.observe(sequence.stats.decode_seconds);
+  metrics_.request_prompt_tokens.observe(sequence.stats.prompt_tokens);
+  metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
+}
+
+void EngineImpl::push(RequestState& state, const PendingEvent& news) {
+  if (state.news.empty()) with_news_.push_back(&state);
+  state.news.push_back(news);
+}
+
+// One push per sink; requests without open sequences are forgotten, with their sinks.
+void EngineImpl::deliver() {
+  for (RequestState* state : with_news_) {
+    outgoing_.clear();
+    for (const PendingEvent& news : state->news) {
+      outgoing_.push_back(news.event);
+      outgoing_.back().alternatives =
+          std::span<const TokenLogprob>(alternatives_).subspan(news.first_alternative, news.n_alternatives);
+    }
+    state->news.clear();
+    state->sink->on_tokens(state->id, outgoing_);
+    if (state->n_open == 0) requests_.erase(static_cast<uint64_t>(state->id));
+  }
+  with_news_.clear();
+  alternatives_.clear();
+}
+
+// Prompt tokens beside decoding ones: about as many as stretch the step to two and a half times its length.
+int EngineImpl::prefill_limit() const {
+  if (config_.prefill_chunk > 0) return config_.prefill_chunk;
+  if (decode_seconds_ <= 0 || prefill_token_seconds_ <= 0) return std::min(256, max_num_batched_tokens_);
+  const double tokens = 1.5 * decode_seconds_ / prefill_token_seconds_;
+  return static_cast<int>(std::clamp(tokens, 16.0, static_cast<double>(max_num_batched_tokens_)));
+}
+
+// Running averages of a step that only decodes and of one more prompt token.
+void EngineImpl::learn_speed(double seconds) {
+  int n_decoding = 0, n_prompt = 0;
+  for (const ScheduledItem& item : plan_.items) (item.count == 1 ? n_decoding : n_prompt) += item.count;
+  const auto blend = [](double& average, double value) {
+    average = average <= 0 ? value : 0.9 * average + 0.1 * value;
+  };
+  if (n_prompt == 0) {
+    blend(decode_seconds_, seconds);
+  } else if (n_decoding == 0) {
+    if (n_prompt >= 64) blend(prefill_token_seconds_, seconds / n_prompt);
+  } else if (decode_seconds_ > 0 && seconds > decode_seconds_) {
+    blend(prefill_token_seconds_, (seconds - decode_seconds_) / n_prompt);
+  }
+}
+
+void EngineImpl::publish_metrics(double started) {
+  metrics_.num_requests_running.value = scheduler_->n_running();
+  metrics_.num_requests_waiting.value = scheduler_->n_waiting();
+  const BlockAllocator& allocator = scheduler_->allocator();
+  metrics_.kv_cache_usage_perc.value = static_cast<double>(allocator.n_referenced()) / allocator.n_blocks();
+  metrics_.prefix_cache_queries.value = static_cast<double>(scheduler_->n_queried());
+  metrics_.prefix_cache_hits.value = static_cast<double>(scheduler_->n_hit());
+  if (!plan_.items.empty()) {
+    const double seconds = now() - started;
+    metrics_.steps.add();
+    metrics_.step_seconds.add(seconds);
+    metrics_.iteration_seconds.observe(seconds);
+  }
+  const std::lock_guard lock(metrics_mutex_);
+  shared_metrics_ = metrics_;
+}
+
+}  // namespace penstock

@@ -1,0 +1,155 @@
+// The engine: inbox -> plan -> forward -> sample -> commit -> one push per sink.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "engine/scheduler.h"
+#include "engine/step_model.h"
+#include "penstock/engine.h"
+#include "sampling/sampler.h"
+
+namespace penstock {
+
+struct EngineParts {
+  EngineConfig config;  // resolved
+  EngineInfo info;
+  std::unique_ptr<StepModel> model;
+  std::unique_ptr<Scheduler> scheduler;
+  int max_num_seqs = 0;
+  int max_num_batched_tokens = 0;
+};
+
+class EngineImpl final : public Engine {
+ public:
+  explicit EngineImpl(EngineParts parts);
+  ~EngineImpl() override;
+
+  const EngineInfo& info() const override { return info_; }
+  const EngineConfig& config() const override { return config_; }
+  Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
+  void cancel(RequestId request, FinishReason reason) override;
+  void cancel(RequestId request, int index, FinishReason reason) override;
+  bool step() override;
+  void start() override;
+  void stop() override;
+  Metrics metrics() const override;
+  void reset_prefix_cache() override;
+
+  Scheduler& scheduler() { return *scheduler_; }
+  StepModel& model() { return *model_; }
+
+ private:
+  struct RequestState;
+  // One of the n sequences of a request.
+  struct Running : Sequence {
+    RequestState* request = nullptr;
+    int index = 0;
+    SamplerState sampler;
+    bool joined = false;  // known to the scheduler (the others wait for the first one's prompt)
+    bool done = false;
+    int n_prompt_logprobs = 0;  // prompt positions reported
+    double first_scheduled = -1, first_token = -1, last_token = -1;
+    RequestStats stats;
+    Error error;
+
+    const SamplingSpec& spec() const { return *sampler.spec; }
+  };
+  struct PendingEvent {
+    TokenEvent event;
+    size_t first_alternative = 0, n_alternatives = 0;
+  };
+  struct RequestState {
+    RequestId id{};
+    Request request;
+    std::shared_ptr<EventSink> sink;
+    std::shared_ptr<const SamplingSpec> spec;
+    std::vector<std::unique_ptr<Running>> sequences;
+    int n_open = 0;
+    double submitted = 0;
+    bool queued = true;  // counts against the queue's bounds
+    std::vector<PendingEvent> news;
+  };
+  struct Cancel {
+    RequestId request;
+    int index;  // -1: all
+    FinishReason reason;
+  };
+
+  double now() const { return std::chrono::duration<double>(Clock::now() - epoch_).count(); }
+  // requests.cc
+  Status check(const Request& request) const;
+  void take_inbox();
+  void start_request(std::unique_ptr<RequestState> state);
+  void apply_cancel(const Cancel& cancel);
+  void end_request(RequestState& state, int index, FinishReason reason, const Error& error);  // index -1: all
+  void expire_deadlines();
+  void leave_queue(RequestState& state);
+  void thread_main();
+  // engine.cc
+  void note_plan(double time);
+  void compute(double started);
+  bool wants_prompt_rows(const ScheduledItem& item) const;
+  void take_results(Tensor logits, double time);
+  void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
+  void fork_others(Running& first, std::span<const float> logits, double time);
+  void sample_into(Running& sequence, std::span<float> logits, double time);
+  bool is_end(const Running& sequence, TokenId token, TokenEvent& event) const;
+  void note_token(Running& sequence, double time);
+  void end(Running& sequence, FinishReason reason, PendingEvent news);
+  void end(Running& sequence, FinishReason reason) { end(sequence, reason, PendingEvent()); }
+  void note_end(const Running& sequence, FinishReason reason, double time);
+  void push(RequestState& state, const PendingEvent& news);
+  void deliver();
+  int prefill_limit() const;
+  void learn_speed(double seconds);
+  void publish_metrics(double started);
+
+  const EngineConfig config_;
+  const EngineInfo info_;
+  const int max_num_batched_tokens_;
+  const Clock::time_point epoch_ = Clock::now();
+  std::unique_ptr<StepModel> model_;
+  std::unique_ptr<Scheduler> scheduler_;
+
+  // Shared with the callers of submit() and cancel().
+  mutable std::mutex inbox_mutex_;
+  std::condition_variable inbox_filled_;
+  std::vector<std::unique_ptr<RequestState>> inbox_;
+  std::vector<Cancel> cancels_;
+  bool reset_cache_ = false, stopping_ = false;
+  uint64_t next_request_ = 1;
+  int n_queued_ = 0;
+  int64_t n_queued_tokens_ = 0;
+  int64_t n_rejected_ = 0;
+
+  // The engine thread's own.
+  std::vector<std::unique_ptr<RequestState>> arrived_;
+  std::vector<Cancel> cancelling_;
+  std::unordered_map<uint64_t, std::unique_ptr<RequestState>> requests_;
+  uint64_t next_sequence_ = 1;
+  int n_with_deadline_ = 0;
+  Plan plan_;
+  BatchBuilder builder_;
+  std::vector<char> all_rows_;
+  Sampler sampler_;
+  std::vector<float> row_;
+  std::vector<int> prompt_rows_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+  std::vector<TokenLogprob> alternatives_;
+  std::vector<RequestState*> with_news_;
+  std::vector<TokenEvent> outgoing_;
+  double decode_seconds_ = 0, prefill_token_seconds_ = 0;  // measured; 0 = not yet
+
+  Metrics metrics_;
+  mutable std::mutex metrics_mutex_;
+  Metrics shared_metrics_;
+  std::thread thread_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,225 @@
+#include "engine/open.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/engine_impl.h"
+
+namespace penstock {
+namespace {
+
+struct Preset {
+  const char* name;
+  int max_num_seqs;
+  int max_num_batched_tokens;
+  double memory_utilization;
+};
+
+constexpr Preset kPresets[] = {
+    {"", 64, 2048, 0.85},
+    {"chat", 32, 4096, 0.70},
+    {"batch", 256, 32768, 0.95},
+    {"hybrid", 128, 16384, 0.85},
+};
+
+Result<KvDType> kv_dtype(const std::string& name) {
+  if (name == "auto" || name == "f16" || name == "fp16") return KvDType::kF16;
+  if (name == "f32" || name == "fp32") return KvDType::kF32;
+  if (name == "bf16") return KvDType::kBF16;
+  if (name == "int8" || name == "i8") return KvDType::kI8;
+  return errorf(ErrorCode::kInvalidArgument,
+                "kv_cache_dtype: expected auto, f32, f16, bf16 or int8, got '{}'", name);
+}
+
+void append_ids(const nlohmann::json& object, const char* key, std::vector<TokenId>& ids) {
+  const auto found = object.find(key);
+  if (found == object.end()) return;
+  if (found->is_number_integer()) ids.push_back(found->get<TokenId>());
+  if (!found->is_array()) return;
+  for (const auto& id : *found) {
+    if (id.is_number_integer()) ids.push_back(id.get<TokenId>());
+  }
+}
+
+std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
+  std::vector<TokenId> ids;
+  append_ids(source.generation_config(), "eos_token_id", ids);
+  if (ids.empty()) append_ids(source.config(), "eos_token_id", ids);
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    append_ids(source.config(), key, ids);
+  }
+  std::erase_if(ids, [&](TokenId id) { return id < 0 || id >= vocab_size; });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t value = -1;
+  file >> value;  // "max" and missing files leave -1
+  return file ? value : -1;
+}
+
+Status check_config(const EngineConfig& c) {
+  const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {
+    if (ok) return {};
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", name, expected, got);
+  };
+  RETURN_IF_ERROR(expect(c.block_size >= 1 && c.block_size <= 1024, "block_size", "1 to 1024", c.block_size));
+  RETURN_IF_ERROR(
+      expect(c.max_num_seqs >= 1 && c.max_num_seqs <= 65536, "max_num_seqs", "1 to 65536", c.max_num_seqs));
+  RETURN_IF_ERROR(expect(c.max_num_batched_tokens >= c.max_num_seqs, "max_num_batched_tokens",
+                         "at least max_num_seqs", c.max_num_batched_tokens));
+  RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
+  RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
+  RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
+  RETURN_IF_ERROR(
+      expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0", c.kv_cache_memory));
+  RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1, "memory_utilization",
+                         "a number in (0, 1]", c.memory_utilization));
+  RETURN_IF_ERROR(
+      expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
+  return {};
+}
+
+}  // namespace
+
+int64_t available_memory() {
+  int64_t available = int64_t{1} << 40;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    std::istringstream words(line);
+    std::string key;
+    int64_t kib = 0;
+    if (words >> key >> kib && key == "MemAvailable:") available = kib * 1024;
+  }
+  const int64_t limit = read_number("/sys/fs/cgroup/memory.max"),
+                used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0) available = std::min(available, std::max<int64_t>(0, limit - used));
+  return available;
+}
+
+Result<EngineConfig> resolve_preset(EngineConfig config) {
+  const auto* preset =
+      std::ranges::find_if(kPresets, [&](const Preset& row) { return config.preset == row.name; });
+  if (preset == std::end(kPresets)) {
+    return errorf(ErrorCode::kInvalidArgument, "preset: expected chat, batch or hybrid, got '{}'",
+                  config.preset);
+  }
+  if (config.max_num_seqs == 0) config.max_num_seqs = preset->max_num_seqs;
+  if (config.max_num_batched_tokens == 0) {
+    config.max_num_batched_tokens = std::max(preset->max_num_batched_tokens, config.max_num_seqs);
+  }
+  if (config.memory_utilization == 0) config.memory_utilization = preset->memory_utilization;
+  if (config.max_batch_size == 0) config.max_batch_size = config.max_num_seqs;
+  RETURN_IF_ERROR(check_config(config));
+  return config;
+}
+
+CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk) {
+  // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same blocks
+  // everywhere.
+  constexpr int kTypicalLength = 2048;
+  CachePlan plan;
+  const int n_groups = std::max(1, spec.n_groups());
+  const auto blocks_for = [&](int64_t tokens) { return (tokens + spec.block_size - 1) / spec.block_size; };
+  plan.windows.assign(n_groups, 0);
+  for (const KvLayerSpec& layer : spec.layers)
+    plan.windows[layer.group] = std::max(plan.windows[layer.group], layer.window);
+  plan.windows[0] = 0;
+  const int64_t whole = blocks_for(max_len);
+  const int64_t typical = blocks_for(std::min(max_len, kTypicalLength));
+  std::vector<int64_t> kept(n_groups);  // blocks of one sequence
+  double bytes_per_block = 0;           // of group 0, with its share of the others
+  for (int g = 0; g < n_groups; ++g) {
+    const int64_t window =
+        plan.windows[g] > 0 ? int64_t{plan.windows[g]} + max_chunk + 2 * spec.block_size : max_len;
+    kept[g] = std::min(whole, blocks_for(window));
+    bytes_per_block += static_cast<double>(spec.block_bytes(g)) *
+                       static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
+  }
+  const double affordable = bytes_per_block > 0 ? static_cast<double>(budget) / bytes_per_block : 1e18;
+  const int64_t most = std::min<int64_t>(whole * max_num_seqs, (int64_t{1} << 31) / spec.block_size - 1);
+  const int64_t n0 = static_cast<int64_t>(std::min(affordable, static_cast<double>(most)));
+  for (int g = 0; g < n_groups; ++g) {
+    const double share = static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
+    int64_t n = static_cast<int64_t>(static_cast<double>(n0) * share);
+    if (g > 0) n = std::min(std::max(n, std::min(n0, kept[g])), kept[g] * max_num_seqs);
+    plan.n_blocks.push_back(static_cast<int>(n));
+    plan.bytes += n * spec.block_bytes(g);
+  }
+  plan.max_tokens = n0 * spec.block_size;
+  return plan;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
+                                            const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
+  ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+  ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, {config.max_batch_size, config.max_wait_ms / 1e3,
+                                                            config.priority_ageing_s}));
+  ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
+  ASSIGN_OR_RETURN(auto model, Model::load(*source, *ops, progress, config.max_model_len));
+  const ModelConfig& shape = model->config();
+  const bool automatic_length = config.max_model_len == 0;
+  if (automatic_length) config.max_model_len = shape.max_seq_len;
+  if (config.max_model_len > shape.max_seq_len) {
+    return errorf(ErrorCode::kInvalidArgument, "max_model_len: the model was made for {} tokens, got {}",
+                  shape.max_seq_len, config.max_model_len);
+  }
+
+  const CacheSpec spec = model->cache_spec(dtype, config.block_size);
+  int64_t budget = config.kv_cache_memory;
+  if (budget == 0) {
+    const auto total = static_cast<double>(available_memory() + model->weight_bytes());
+    budget = static_cast<int64_t>(config.memory_utilization * total) - model->weight_bytes();
+  }
+  const CachePlan cache_plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
+                                          config.max_model_len, config.max_num_batched_tokens);
+  if (cache_plan.max_tokens < config.max_model_len) {
+    if (!automatic_length || cache_plan.max_tokens < config.block_size) {
+      return errorf(
+          ErrorCode::kResourceExhausted,
+          "the KV cache may take {} bytes, room for {} tokens; one sequence of max_model_len {} needs more",
+          budget, cache_plan.max_tokens, config.max_model_len);
+    }
+    config.max_model_len = static_cast<int>(cache_plan.max_tokens);
+    spdlog::warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
+  }
+  spdlog::info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
+               static_cast<double>(cache_plan.bytes) / (1 << 20), cache_plan.max_tokens, config.block_size);
+  ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
+
+  EngineParts parts;
+  parts.info = {.architecture = shape.arch,
+                .backend = ops->name(),
+                .vocab_size = shape.vocab_size,
+                .max_model_len = config.max_model_len,
+                .block_size = config.block_size,
+                .n_blocks = cache_plan.n_blocks[0],
+                .kv_bytes = cache_plan.bytes,
+                .weight_bytes = model->weight_bytes(),
+                .n_threads = config.threads,
+                .eos_token_ids = end_ids(*source, shape.vocab_size)};
+  parts.scheduler = std::make_unique<Scheduler>(
+      SchedulerConfig{config.max_num_seqs, config.max_num_batched_tokens, config.enable_prefix_caching, true},
+      std::move(policy), cache_plan.n_blocks, cache_plan.windows, config.block_size);
+  parts.max_num_seqs = config.max_num_seqs;
+  parts.max_num_batched_tokens = config.max_num_batched_tokens;
+  parts.config = std::move(config);
+  parts.model =
+      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  return std::make_unique<EngineImpl>(std::move(parts));
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(auto source, open_weights(config.model));
+  return open_engine(std::move(source), config);
+}
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+// Opening an engine on weights that are open already (whoever made the tokenizer has them).
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "cache/cache_spec.h"
+#include "formats/weight_source.h"
+#include "penstock/engine.h"
+
+namespace penstock {
+
+using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+// config.model is not read. Errors: as Engine::open.
+Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& config,
+                                            const LoadProgress& progress = {});
+
+// Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
+// depend on the model.
+Result<EngineConfig> resolve_preset(EngineConfig config);
+
+struct CachePlan {
+  std::vector<int> n_blocks;  // per group
+  std::vector<int> windows;   // per group, 0 = all tokens
+  int64_t bytes = 0;
+  int64_t max_tokens = 0;  // that group 0 holds
+};
+// How many blocks of each group fit into `budget` bytes, never more than max_num_seqs sequences of max_len
+// need.
+CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk);
+
+// Bytes that a process may still take: the system's, and the control group's if it has a limit.
+int64_t available_memory();
+
+}  // namespace penstock

@@ -1,0 +1,234 @@
+// How requests come in and leave: submission, cancellation, deadlines, the thread. The step itself:
+// engine.cc.
+#include <algorithm>
+#include <cmath>
+
+#include "engine/engine_impl.h"
+#include "sampling/philox.h"
+#include "sampling/validate.h"
+
+namespace penstock {
+
+namespace {
+constexpr int kPromptLogprobChunk = 128;  // rows of vocab_size floats that one step may need for one prompt
+}
+
+EngineImpl::EngineImpl(EngineParts parts)
+    : config_(std::move(parts.config)),
+      info_(std::move(parts.info)),
+      max_num_batched_tokens_(parts.max_num_batched_tokens),
+      model_(std::move(parts.model)),
+      scheduler_(std::move(parts.scheduler)),
+      builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
+               parts.max_num_seqs) {
+  sampler_.reserve(info_.vocab_size, info_.max_model_len);
+  row_.reserve(info_.vocab_size);
+  all_rows_.reserve(parts.max_num_seqs);
+  with_news_.reserve(parts.max_num_seqs);
+  outgoing_.reserve(parts.max_num_seqs);
+}
+
+EngineImpl::~EngineImpl() { stop(); }
+
+Status EngineImpl::check(const Request& request) const {
+  RETURN_IF_ERROR(validate(request.sampling, info_.vocab_size));
+  const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
+    for (const TokenId id : ids) {
+      if (id < 0 || id >= info_.vocab_size) {
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}", what,
+                      info_.vocab_size, id);
+      }
+    }
+    return {};
+  };
+  if (request.prompt.empty())
+    return errorf(ErrorCode::kInvalidArgument, "prompt: expected at least one token, got none");
+  RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
+  RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
+  RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
+  for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
+  const size_t longest = static_cast<size_t>(info_.max_model_len) - (request.sampling.max_tokens > 0 ? 1 : 0);
+  if (request.prompt.size() > longest) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt: expected at most {} tokens (max_model_len is {}), got {}", longest,
+                  info_.max_model_len, request.prompt.size());
+  }
+  return {};
+}
+
+Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink> sink) {
+  RETURN_IF_ERROR(check(request));
+  auto state = std::make_unique<RequestState>();
+  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
+  state->sink = std::move(sink);
+  state->submitted = now();
+  state->request = std::move(request);
+  const std::lock_guard lock(inbox_mutex_);
+  if (stopping_) return errorf(ErrorCode::kCancelled, "the engine is shutting down");
+  if (n_queued_ >= config_.max_queued_requests) {
+    ++n_rejected_;
+    return errorf(ErrorCode::kResourceExhausted, "the queue is full: {} requests are waiting", n_queued_);
+  }
+  if (config_.max_queued_tokens > 0 && n_queued_ > 0 &&
+      n_queued_tokens_ + n_prompt > config_.max_queued_tokens) {
+    ++n_rejected_;
+    return errorf(ErrorCode::kResourceExhausted,
+                  "the queue is full: {} prompt tokens are waiting, at most {} may", n_queued_tokens_,
+                  config_.max_queued_tokens);
+  }
+  ++n_queued_;
+  n_queued_tokens_ += n_prompt;
+  const RequestId id{next_request_++};
+  state->id = id;
+  inbox_.push_back(std::move(state));
+  inbox_filled_.notify_one();
+  return id;
+}
+
+void EngineImpl::cancel(RequestId request, FinishReason reason) { cancel(request, -1, reason); }
+
+void EngineImpl::cancel(RequestId request, int index, FinishReason reason) {
+  const std::lock_guard lock(inbox_mutex_);
+  cancels_.push_back({request, index, reason});
+  inbox_filled_.notify_one();
+}
+
+void EngineImpl::reset_prefix_cache() {
+  const std::lock_guard lock(inbox_mutex_);
+  reset_cache_ = true;
+  inbox_filled_.notify_one();
+}
+
+void EngineImpl::take_inbox() {
+  bool reset = false;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    arrived_.swap(inbox_);
+    cancelling_.swap(cancels_);
+    std::swap(reset, reset_cache_);
+    metrics_.admission_rejections.value = static_cast<double>(n_rejected_);
+  }
+  for (auto& state : arrived_) start_request(std::move(state));
+  for (const Cancel& cancel : cancelling_) apply_cancel(cancel);
+  arrived_.clear();
+  cancelling_.clear();
+  if (reset) scheduler_->reset_prefix_cache();
+}
+
+void EngineImpl::start_request(std::unique_ptr<RequestState> owned) {
+  RequestState& state = *owned;
+  Request& request = state.request;
+  const SamplingParams& params = request.sampling;
+  if (request.eos_token_ids.empty()) request.eos_token_ids = info_.eos_token_ids;
+  std::vector<TokenId> ends = request.eos_token_ids;
+  ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  const uint64_t seed = params.seed ? *params.seed : mix_seed(config_.seed, static_cast<uint64_t>(state.id));
+  state.spec = SamplingSpec::make(params, std::move(ends), std::move(request.bad_words),
+                                  std::move(request.dry_breakers), seed, info_.vocab_size);
+  const int n_prompt = static_cast<int>(request.prompt.size());
+  const int max_len = static_cast<int>(
+      std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), info_.max_model_len));
+  const BlockHash root = root_hash(request.cache_salt);
+  for (int index = 0; index < params.n; ++index) {
+    auto sequence = std::make_unique<Running>();
+    sequence->id = SeqId(next_sequence_);
+    sequence->arrival_order = next_sequence_++;
+    sequence->tokens.reserve(max_len + 1);
+    sequence->tokens = request.prompt;
+    sequence->n_prompt = n_prompt;
+    sequence->max_len = max_len;
+    sequence->priority = request.priority;
+    sequence->arrival = state.submitted;
+    sequence->root = root;
+    sequence->read_cache = request.read_prefix_cache && !(params.prompt_logprobs && index == 0);
+    if (params.prompt_logprobs && index == 0) sequence->max_chunk = kPromptLogprobChunk;
+    sequence->request = &state;
+    sequence->index = index;
+    sequence->sampler = SamplerState(state.spec, index, request.prompt, params.max_tokens);
+    state.sequences.push_back(std::move(sequence));
+  }
+  state.n_open = params.n;
+  state.news.reserve(params.n + 1);
+  if (request.deadline) ++n_with_deadline_;
+  state.sequences[0]->joined = true;
+  scheduler_->add(*state.sequences[0]);
+  requests_.emplace(static_cast<uint64_t>(state.id), std::move(owned));
+}
+
+void EngineImpl::apply_cancel(const Cancel& cancel) {
+  const auto found = requests_.find(static_cast<uint64_t>(cancel.request));
+  if (found == requests_.end()) return;
+  end_request(*found->second, cancel.index, cancel.reason, {});
+}
+
+void EngineImpl::end_request(RequestState& state, int index, FinishReason reason, const Error& error) {
+  // From the last to the first: the first one's end would set the others going.
+  for (size_t i = state.sequences.size(); i-- > 0;) {
+    Running& sequence = *state.sequences[i];
+    if (sequence.done || (index >= 0 && index != sequence.index)) continue;
+    sequence.error = error;
+    end(sequence, reason);
+  }
+}
+
+void EngineImpl::expire_deadlines() {
+  const Clock::time_point time = Clock::now();
+  for (auto& [id, state] : requests_) {
+    if (!state->request.deadline || *state->request.deadline > time || state->n_open == 0) continue;
+    end_request(*state, -1, FinishReason::kAbort,
+                {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"});
+  }
+}
+
+void EngineImpl::leave_queue(RequestState& state) {
+  if (!state.queued) return;
+  state.queued = false;
+  const std::lock_guard lock(inbox_mutex_);
+  --n_queued_;
+  n_queued_tokens_ -= static_cast<int64_t>(state.request.prompt.size());
+}
+
+void EngineImpl::start() {
+  if (thread_.joinable()) return;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    stopping_ = false;
+  }
+  thread_ = std::thread([this] { thread_main(); });
+}
+
+void EngineImpl::thread_main() {
+  for (;;) {
+    const bool busy = step();
+    std::unique_lock lock(inbox_mutex_);
+    if (stopping_) return;
+    const auto has_work = [&] { return stopping_ || !inbox_.empty() || !cancels_.empty() || reset_cache_; };
+    if (!busy) {
+      inbox_filled_.wait(lock, has_work);
+    } else if (plan_.items.empty()) {
+      inbox_filled_.wait_for(lock, std::chrono::microseconds(500),
+                             has_work);  // a policy holds its batch back
+    }
+  }
+}
+
+void EngineImpl::stop() {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    stopping_ = true;
+    inbox_filled_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  take_inbox();
+  for (auto& [id, state] : requests_) {
+    end_request(*state, -1, FinishReason::kAbort, {ErrorCode::kCancelled, "the engine was shut down"});
+  }
+  deliver();
+}
+
+Metrics EngineImpl::metrics() const {
+  const std::lock_guard lock(metrics_mutex_);
+  return shared_metrics_;
+}
+
+}  // namespace penstock

@@ -1,0 +1,459 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMaxSkipped =
+    256;  // waiting sequences passed over in one step because others compute their prefix
+
+int class_of(const Sequence& sequence) { return std::min(static_cast<int>(sequence.priority), 2); }
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy,
+                     std::span<const int> n_blocks, std::span<const int> windows, int block_size)
+    : config_(config), policy_(std::move(policy)), block_size_(block_size) {
+  PENSTOCK_CHECK(n_blocks.size() == windows.size() && !windows.empty());
+  for (size_t g = 0; g < windows.size(); ++g)
+    groups_.push_back({BlockAllocator(n_blocks[g], block_size), windows[g]});
+  running_.reserve(config.max_num_seqs + 1);
+  order_.reserve(config.max_num_seqs + 1);
+}
+
+bool Scheduler::fits(int max_len) const {
+  for (const Group& group : groups_) {
+    const int kept = group.window > 0 ? std::min(max_len, group.window) + 2 * block_size_ : max_len;
+    if (blocks_for(kept) > group.allocator.n_blocks() && blocks_for(max_len) > group.allocator.n_blocks())
+      return false;
+  }
+  return true;
+}
+
+void Scheduler::add(Sequence& sequence) {
+  sequence.kv.resize(groups_.size());
+  sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
+  for (GroupBlocks& kv : sequence.kv) kv.blocks.reserve(blocks_for(sequence.max_len) + 1);
+  enqueue(sequence);
+}
+
+void Scheduler::enqueue(Sequence& sequence) {
+  sequence.state = SeqState::kWaiting;
+  std::deque<Sequence*>& queue = waiting_[class_of(sequence)];
+  auto place = queue.end();
+  if (!queue.empty() && queue.back()->arrival_order > sequence.arrival_order) {
+    place = std::find_if(queue.begin(), queue.end(), [&](const Sequence* other) {
+      return other->arrival_order > sequence.arrival_order;
+    });
+  }
+  queue.insert(place, &sequence);
+  ++n_waiting_;
+}
+
+void Scheduler::dequeue(Sequence& sequence) {
+  std::deque<Sequence*>& queue = waiting_[class_of(sequence)];
+  const auto found = std::find(queue.begin(), queue.end(), &sequence);
+  PENSTOCK_CHECK(found != queue.end());
+  queue.erase(found);
+  --n_waiting_;
+}
+
+void Scheduler::next(double now, int prefill_limit, Plan& plan) {
+  plan.clear();
+  order_.assign(running_.begin(), running_.end());
+  for (Sequence* sequence : order_) {
+    if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
+    if (plan.n_tokens < config_.max_num_batched_tokens) schedule(*sequence, 1, plan);
+  }
+  int left = config_.max_num_batched_tokens - plan.n_tokens;
+  if (!plan.items.empty()) left = std::min(left, prefill_limit);
+  const int end = plan.n_tokens + left;  // of tokens in this plan
+  for (Sequence* sequence : order_) {
+    if (sequence->state != SeqState::kRunning || sequence->gap() == 1 || plan.n_tokens >= end) continue;
+    schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
+  }
+  if (plan.preempted.empty()) admit_waiting(now, end, plan);
+}
+
+// Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from whoever came
+// last, which may be the sequence itself.
+void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
+  count = std::min(count, sequence.max_chunk);
+  count = std::min(count, std::max(1, tokens_available(sequence)));
+  while (!reserve(sequence, sequence.n_computed + count, plan)) {
+    Sequence* victim = last_running();
+    preempt(*victim, plan);
+    if (victim == &sequence) return;
+  }
+  plan.items.push_back(
+      {&sequence, sequence.n_computed, count, sequence.n_computed + count == sequence.n_tokens()});
+  plan.n_tokens += count;
+}
+
+// How many more tokens the blocks at hand would hold.
+int Scheduler::tokens_available(const Sequence& sequence) const {
+  int64_t most = std::numeric_limits<int>::max();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const GroupBlocks& kv = sequence.kv[g];
+    const int64_t blocks =
+        kv.first_block + static_cast<int64_t>(kv.blocks.size()) + groups_[g].allocator.n_available();
+    most = std::min(most, blocks * block_size_ - sequence.n_computed);
+  }
+  return static_cast<int>(most);
+}
+
+int Scheduler::blocks_missing(const Sequence& sequence, size_t group, int n_tokens) const {
+  const GroupBlocks& kv = sequence.kv[group];
+  return std::max(0, blocks_for(n_tokens) - kv.first_block - static_cast<int>(kv.blocks.size()));
+}
+
+// The block that the next token is written into, when others use it too.
+bool Scheduler::writes_shared_block(const Sequence& sequence, size_t group) const {
+  if (sequence.n_computed % block_size_ == 0) return false;
+  const GroupBlocks& kv = sequence.kv[group];
+  const BlockId block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
+  return groups_[group].allocator.references(block) > 1;
+}
+
+bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int needed = blocks_missing(sequence, g, n_tokens) + writes_shared_block(sequence, g);
+    if (needed > groups_[g].allocator.n_available()) return false;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    BlockAllocator& allocator = groups_[g].allocator;
+    GroupBlocks& kv = sequence.kv[g];
+    if (writes_shared_block(sequence, g)) {
+      BlockId& block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
+      const BlockId copy = *allocator.allocate();
+      plan.copies.push_back({static_cast<int>(g), block, copy});
+      allocator.release(block);
+      block = copy;
+    }
+    for (int missing = blocks_missing(sequence, g, n_tokens); missing > 0; --missing) {
+      kv.blocks.push_back(*allocator.allocate());
+    }
+  }
+  return true;
+}
+
+// The running sequence that loses its blocks first: lowest priority, then latest arrival.
+Sequence* Scheduler::last_running() const {
+  return *std::max_element(running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
+    return a->admitted_rank != b->admitted_rank ? a->admitted_rank < b->admitted_rank
+                                                : a->arrival_order < b->arrival_order;
+  });
+}
+
+void Scheduler::preempt(Sequence& sequence, Plan& plan) {
+  std::erase(running_, &sequence);
+  std::erase_if(plan.items, [&](const ScheduledItem& item) {
+    if (item.sequence == &sequence) plan.n_tokens -= item.count;
+    return item.sequence == &sequence;
+  });
+  release_blocks(sequence);
+  sequence.n_computed = 0;
+  ++sequence.n_preemptions;
+  plan.preempted.push_back(&sequence);
+  enqueue(sequence);
+}
+
+void Scheduler::release_blocks(Sequence& sequence) {
+  drop_claims(sequence);
+  for (size_t g = 0; g < sequence.kv.size(); ++g) {
+    GroupBlocks& kv = sequence.kv[g];
+    // Last block first: a prefix is evicted from its end.
+    while (!kv.blocks.empty()) {
+      groups_[g].allocator.release(kv.blocks.back());
+      kv.blocks.pop_back();
+    }
+    kv.first_block = 0;
+  }
+  sequence.n_published = 0;
+}
+
+void Scheduler::finish(Sequence& sequence) {
+  if (sequence.state == SeqState::kWaiting) dequeue(sequence);
+  if (sequence.state == SeqState::kRunning) {
+    std::erase(running_, &sequence);
+    release_blocks(sequence);
+  }
+  sequence.state = SeqState::kFinished;
+}
+
+// --- Admission
+// ---------------------------------------------------------------------------------------------------
+
+Sequence* Scheduler::best_waiting(double now, std::span<const size_t> skip) const {
+  Sequence* best = nullptr;
+  double best_rank = 0;
+  for (int c = 0; c < 3; ++c) {
+    if (skip[c] >= waiting_[c].size()) continue;
+    Sequence* head = waiting_[c][skip[c]];
+    const double rank = policy_->rank(*head, now - head->arrival);
+    if (best == nullptr || rank < best_rank ||
+        (rank == best_rank && head->arrival_order < best->arrival_order)) {
+      best = head;
+      best_rank = rank;
+    }
+  }
+  return best;
+}
+
+void Scheduler::admit_waiting(double now, int end, Plan& plan) {
+  if (n_waiting_ == 0) return;
+  QueueState queue{n_running(), n_waiting_, 0};
+  for (const auto& waiting : waiting_) {
+    if (!waiting.empty()) queue.oldest_wait = std::max(queue.oldest_wait, now - waiting.front()->arrival);
+  }
+  int admissions = policy_->admissions(queue);
+  size_t skip[3] = {0, 0, 0};
+  int skipped = 0;
+  while (plan.n_tokens < end && skipped < kMaxSkipped) {
+    Sequence* sequence = best_waiting(now, skip);
+    if (sequence == nullptr) break;
+    const bool fresh = !sequence->started;
+    if ((fresh && admissions <= 0) || waits_for_other(*sequence)) {
+      ++skip[class_of(*sequence)];
+      ++skipped;
+      continue;
+    }
+    while (!admit(*sequence, now)) {
+      if (!take_place(*sequence, now, plan)) return;
+    }
+    if (fresh) --admissions;
+    plan.admitted.push_back(sequence);
+    schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
+    if (sequence->state != SeqState::kRunning) return;
+  }
+}
+
+// Preempts a running sequence of lower priority in favour of a waiting one.
+bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
+  if (!policy_->preempts() || running_.empty()) return false;
+  Sequence* victim = last_running();
+  if (class_of(*victim) <= class_of(sequence)) return false;
+  if (victim->admitted_rank <= policy_->rank(sequence, now - sequence.arrival)) return false;
+  if (std::find(plan.admitted.begin(), plan.admitted.end(), victim) != plan.admitted.end()) return false;
+  preempt(*victim, plan);
+  return true;
+}
+
+bool Scheduler::admit(Sequence& sequence, double now) {
+  if (n_running() >= config_.max_num_seqs) return false;
+  if (sequence.read_cache && config_.prefix_caching) match_prefix(sequence);
+  // Room for all its tokens and one more, and a little for the others to grow: otherwise it would be
+  // preempted soon.
+  const int wanted = config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : sequence.max_len;
+  const int spare = (n_running() + 3) / 4;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int window = groups_[g].window;
+    const int kept = window > 0 ? std::min(wanted, sequence.n_computed + window + 2 * block_size_) : wanted;
+    if (blocks_missing(sequence, g, kept) + spare > groups_[g].allocator.n_available() && !running_.empty()) {
+      release_blocks(sequence);
+      sequence.n_computed = 0;
+      return false;
+    }
+  }
+  if (!config_.paged) {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      for (int missing = blocks_missing(sequence, g, wanted); missing > 0; --missing) {
+        sequence.kv[g].blocks.push_back(*groups_[g].allocator.allocate());
+      }
+    }
+  }
+  dequeue(sequence);
+  if (!sequence.started) {
+    sequence.n_cached = sequence.n_computed;
+    n_queried_ += sequence.n_tokens();
+    n_hit_ += sequence.n_computed;
+  }
+  sequence.started = true;
+  sequence.admitted_rank = policy_->rank(sequence, now - sequence.arrival);
+  sequence.state = SeqState::kRunning;
+  running_.push_back(&sequence);
+  if (config_.prefix_caching) claim_blocks(sequence);
+  return true;
+}
+
+void Scheduler::fork(const Sequence& parent, Sequence& child) {
+  child.kv.resize(groups_.size());
+  child.hashes.reserve(child.max_len / block_size_ + 1);
+  if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
+    enqueue(child);
+    return;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const GroupBlocks& from = parent.kv[g];
+    GroupBlocks& to = child.kv[g];
+    to.first_block = from.first_block;
+    const size_t used = blocks_for(parent.n_computed) - from.first_block;
+    to.blocks.reserve(blocks_for(child.max_len) + 1);
+    to.blocks.assign(from.blocks.begin(), from.blocks.begin() + static_cast<ptrdiff_t>(used));
+    for (const BlockId block : to.blocks) groups_[g].allocator.retain(block);
+  }
+  child.n_computed = parent.n_computed;
+  child.n_published = parent.n_published;
+  child.hashes.assign(
+      parent.hashes.begin(),
+      parent.hashes.begin() +
+          std::min<ptrdiff_t>(static_cast<ptrdiff_t>(parent.hashes.size()), parent.n_computed / block_size_));
+  child.n_cached = parent.n_cached;
+  child.started = true;
+  child.admitted_rank = parent.admitted_rank;
+  child.state = SeqState::kRunning;
+  running_.push_back(&child);
+}
+
+// --- Prefix index
+// ------------------------------------------------------------------------------------------------
+
+void Scheduler::hash_full_blocks(Sequence& sequence, int n_blocks) const {
+  const std::span<const TokenId> tokens = sequence.tokens;
+  for (int i = static_cast<int>(sequence.hashes.size()); i < n_blocks; ++i) {
+    const BlockHash& parent = i == 0 ? sequence.root : sequence.hashes[i - 1];
+    sequence.hashes.push_back(
+        chain_hash(parent, tokens.subspan(static_cast<size_t>(i) * block_size_, block_size_)));
+  }
+}
+
+// First block that a group with this window still needs when n_tokens are computed.
+int Scheduler::first_needed(int window, int n_tokens) const {
+  return window > 0 ? std::max(0, n_tokens - window + 1) / block_size_ : 0;
+}
+
+bool Scheduler::has_blocks(const Sequence& sequence, int n_blocks) const {
+  for (const Group& group : groups_) {
+    for (int i = first_needed(group.window, n_blocks * block_size_); i < n_blocks; ++i) {
+      if (!group.allocator.contains(sequence.hashes[i])) return false;
+    }
+  }
+  return true;
+}
+
+void Scheduler::match_prefix(Sequence& sequence) {
+  const int usable = (sequence.n_tokens() - 1) / block_size_;  // at least one token is left to compute
+  hash_full_blocks(sequence, usable);
+  int found = 0;
+  while (found < usable && groups_[0].allocator.contains(sequence.hashes[found])) ++found;
+  while (found > 0 && groups_.size() > 1 && !has_blocks(sequence, found)) --found;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupBlocks& kv = sequence.kv[g];
+    kv.first_block = first_needed(groups_[g].window, found * block_size_);
+    for (int i = kv.first_block; i < found; ++i) {
+      const std::span<const TokenId> tokens{sequence.tokens.data() + static_cast<ptrdiff_t>(i) * block_size_,
+                                            static_cast<size_t>(block_size_)};
+      const std::optional<BlockId> block = groups_[g].allocator.acquire(sequence.hashes[i], tokens);
+      if (!block) {  // equal hashes of different tokens: practically never
+        release_blocks(sequence);
+        return;
+      }
+      kv.blocks.push_back(*block);
+    }
+  }
+  sequence.n_computed = found * block_size_;
+  sequence.n_published = found;
+}
+
+bool Scheduler::waits_for_other(Sequence& sequence) const {
+  if (!config_.prefix_caching || !sequence.read_cache || claims_.empty()) return false;
+  const int usable = (sequence.n_tokens() - 1) / block_size_;
+  hash_full_blocks(sequence, usable);
+  int found = 0;
+  while (found < usable && groups_[0].allocator.contains(sequence.hashes[found])) ++found;
+  return found < usable && claims_.contains(sequence.hashes[found]);
+}
+
+void Scheduler::claim_blocks(Sequence& sequence) {
+  const int full = sequence.n_tokens() / block_size_;
+  hash_full_blocks(sequence, full);
+  for (int i = sequence.n_published; i < full; ++i) claims_.try_emplace(sequence.hashes[i], sequence.id);
+}
+
+void Scheduler::drop_claims(const Sequence& sequence) {
+  if (claims_.empty()) return;
+  for (size_t i = sequence.n_published; i < sequence.hashes.size(); ++i) drop_claim(sequence, i);
+}
+
+void Scheduler::drop_claim(const Sequence& sequence, size_t block) {
+  const auto found = claims_.find(sequence.hashes[block]);
+  if (found != claims_.end() && found->second == sequence.id) claims_.erase(found);
+}
+
+void Scheduler::publish_blocks(Sequence& sequence) {
+  const int full = sequence.n_computed / block_size_;
+  hash_full_blocks(sequence, full);
+  for (; sequence.n_published < full; ++sequence.n_published) {
+    const int i = sequence.n_published;
+    const std::span<const TokenId> tokens{sequence.tokens.data() + static_cast<ptrdiff_t>(i) * block_size_,
+                                          static_cast<size_t>(block_size_)};
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const GroupBlocks& kv = sequence.kv[g];
+      if (i < kv.first_block) continue;
+      const BlockId block = kv.blocks[i - kv.first_block];
+      if (!groups_[g].allocator.is_published(block))
+        groups_[g].allocator.publish(block, sequence.hashes[i], tokens);
+    }
+    drop_claim(sequence, i);
+  }
+}
+
+void Scheduler::slide_windows(Sequence& sequence) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].window == 0) continue;
+    GroupBlocks& kv = sequence.kv[g];
+    const int first = first_needed(groups_[g].window, sequence.n_computed);
+    const int n_gone = std::min(first - kv.first_block, static_cast<int>(kv.blocks.size()));
+    if (n_gone <= 0) continue;
+    for (int i = 0; i < n_gone; ++i) groups_[g].allocator.release(kv.blocks[i]);
+    kv.blocks.erase(kv.blocks.begin(), kv.blocks.begin() + n_gone);
+    kv.first_block += n_gone;
+  }
+}
+
+void Scheduler::commit(const Plan& plan) {
+  for (const ScheduledItem& item : plan.items) {
+    Sequence& sequence = *item.sequence;
+    if (sequence.state != SeqState::kRunning) continue;
+    sequence.n_computed = item.first + item.count;
+    if (config_.prefix_caching) publish_blocks(sequence);
+    slide_windows(sequence);
+  }
+}
+
+void Scheduler::reset_prefix_cache() {
+  for (Group& group : groups_) group.allocator.clear_index();
+}
+
+void Scheduler::check_invariants() const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockAllocator& allocator = groups_[g].allocator;
+    allocator.check_invariants();
+    std::vector<int> references(allocator.n_blocks());
+    for (const Sequence* sequence : running_) {
+      PENSTOCK_CHECK(sequence->state == SeqState::kRunning && sequence->gap() >= 0);
+      const GroupBlocks& kv = sequence->kv[g];
+      const int end = kv.first_block + static_cast<int>(kv.blocks.size());
+      PENSTOCK_CHECK(end >= blocks_for(sequence->n_computed));
+      for (const BlockId block : kv.blocks) ++references[static_cast<uint32_t>(block)];
+    }
+    for (int i = 0; i < allocator.n_blocks(); ++i)
+      PENSTOCK_CHECK(allocator.references(BlockId(i)) == references[i]);
+  }
+  int n_waiting = 0;
+  for (const auto& queue : waiting_) {
+    for (const Sequence* sequence : queue) {
+      PENSTOCK_CHECK(sequence->state == SeqState::kWaiting);
+      for (const GroupBlocks& kv : sequence->kv) PENSTOCK_CHECK(kv.blocks.empty());
+      ++n_waiting;
+    }
+  }
+  PENSTOCK_CHECK(n_waiting == n_waiting_ && n_running() <= config_.max_num_seqs);
+  if (running_.empty()) PENSTOCK_CHECK(claims_.empty());
+}
+
+}  // namespace penstock

@@ -1,0 +1,149 @@
+// Decides what the next step computes. Pure policy over block bookkeeping: no clock, no thread, no tensor.
+//
+// There are no phases: every running sequence has a gap between its tokens and those computed for it, and a
+// step closes part of the gaps within a token budget. Sequences with a gap of one (decoding) come first, so
+// prompts never stall them. When blocks run out the sequence that came last gives its blocks back and starts
+// over later (its published blocks usually survive in the prefix index).
+//
+// A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
+// again.
+#pragma once
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/block_allocator.h"
+#include "cache/cache_spec.h"
+#include "engine/policies.h"
+#include "engine/sequence.h"
+
+namespace penstock {
+
+struct SchedulerConfig {
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 2048;
+  bool prefix_caching = true;
+  bool paged = true;  // false: a sequence reserves max_len tokens when it is admitted
+};
+
+struct ScheduledItem {
+  Sequence* sequence = nullptr;
+  int first = 0;  // index of the first token computed in this step
+  int count = 0;
+  bool last = false;  // closes the gap: its last row's logits choose the next token
+};
+
+struct BlockCopy {  // K and V of a whole block, before the step's own tokens are stored
+  int group = 0;
+  BlockId from{}, to{};
+};
+
+struct Plan {
+  std::vector<ScheduledItem> items;
+  std::vector<BlockCopy> copies;
+  std::vector<Sequence*> admitted, preempted;
+  int n_tokens = 0;
+
+  void clear() {
+    items.clear(), copies.clear(), admitted.clear(), preempted.clear();
+    n_tokens = 0;
+  }
+};
+
+class Scheduler {
+ public:
+  // windows[g]: tokens that group g must keep, 0 = all (group 0). One allocator per group, owned here.
+  Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy, std::span<const int> n_blocks,
+            std::span<const int> windows, int block_size);
+
+  // The sequence waits for its turn. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits() holds.
+  void add(Sequence& sequence);
+  // Whether a sequence of max_len tokens can ever run here.
+  bool fits(int max_len) const;
+
+  // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most tokens of longer
+  // gaps while other sequences decode. An empty plan means that nothing can run now.
+  void next(double now, int prefill_limit, Plan& plan);
+
+  // After the plan was computed: moves n_computed, publishes full blocks, gives up those behind sliding
+  // windows.
+  void commit(const Plan& plan);
+
+  // A sampled token of a running sequence.
+  void append(Sequence& sequence, TokenId token) { sequence.tokens.push_back(token); }
+
+  // A child continues a running parent, whose tokens it holds (plus one of its own), from the parent's
+  // blocks. They are shared until one of the two writes. Falls back to add() when there is no room.
+  void fork(const Sequence& parent, Sequence& child);
+
+  // Ends a sequence in any state: all its blocks are released at once.
+  void finish(Sequence& sequence);
+
+  int n_running() const { return static_cast<int>(running_.size()); }
+  int n_waiting() const { return n_waiting_; }
+  bool idle() const { return running_.empty() && n_waiting_ == 0; }
+  std::span<Sequence* const> running() const { return running_; }
+  const BlockAllocator& allocator(int group = 0) const { return groups_[group].allocator; }
+  BlockAllocator& allocator(int group = 0) { return groups_[group].allocator; }
+  int n_groups() const { return static_cast<int>(groups_.size()); }
+  int block_size() const { return block_size_; }
+  void reset_prefix_cache();
+  void check_invariants() const;
+
+  // Tokens looked up in the prefix index and found there, since the start.
+  int64_t n_queried() const { return n_queried_; }
+  int64_t n_hit() const { return n_hit_; }
+
+ private:
+  struct Group {
+    BlockAllocator allocator;
+    int window;
+  };
+  struct HashOfHash {
+    size_t operator()(const BlockHash& hash) const { return hash.low; }
+  };
+
+  void schedule(Sequence& sequence, int count, Plan& plan);
+  int tokens_available(const Sequence& sequence) const;
+  int blocks_missing(const Sequence& sequence, size_t group, int n_tokens) const;
+  bool writes_shared_block(const Sequence& sequence, size_t group) const;
+  bool reserve(Sequence& sequence, int n_tokens, Plan& plan);  // false: out of blocks, nothing changed
+  Sequence* last_running() const;
+  void preempt(Sequence& sequence, Plan& plan);
+  void release_blocks(Sequence& sequence);
+
+  void enqueue(Sequence& sequence);
+  void dequeue(Sequence& sequence);
+  Sequence* best_waiting(double now, std::span<const size_t> skip) const;
+  void admit_waiting(double now, int end, Plan& plan);
+  bool admit(Sequence& sequence, double now);
+  bool take_place(const Sequence& sequence, double now, Plan& plan);
+
+  void hash_full_blocks(Sequence& sequence, int n_blocks) const;
+  int first_needed(int window, int n_tokens) const;
+  bool has_blocks(const Sequence& sequence, int n_blocks) const;
+  void match_prefix(Sequence& sequence);
+  bool waits_for_other(Sequence& sequence) const;
+  void claim_blocks(Sequence& sequence);
+  void drop_claims(const Sequence& sequence);
+  void drop_claim(const Sequence& sequence, size_t block);
+  void publish_blocks(Sequence& sequence);
+  void slide_windows(Sequence& sequence);
+  int blocks_for(int n_tokens) const { return (n_tokens + block_size_ - 1) / block_size_; }
+
+  SchedulerConfig config_;
+  std::unique_ptr<Policy> policy_;
+  std::vector<Group> groups_;
+  int block_size_;
+  std::vector<Sequence*> running_;    // in order of admission
+  std::vector<Sequence*> order_;      // next()'s own copy
+  std::deque<Sequence*> waiting_[3];  // by priority, each in order of arrival
+  int n_waiting_ = 0;
+  std::unordered_map<BlockHash, SeqId, HashOfHash>
+      claims_;  // prompt blocks that running sequences will publish
+  int64_t n_queried_ = 0, n_hit_ = 0;
+};
+
+}  // namespace penstock

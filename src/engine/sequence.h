@@ -1,0 +1,48 @@
+// One running sequence: its tokens, how many of them are in the KV cache, and where.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cache/block_allocator.h"
+#include "penstock/engine.h"
+
+namespace penstock {
+
+// The blocks of one cache group. A sliding-window group gives up leading blocks: blocks[0] holds tokens from
+// first_block * block_size on.
+struct GroupBlocks {
+  std::vector<BlockId> blocks;
+  int first_block = 0;
+};
+
+enum class SeqState : uint8_t { kNew, kWaiting, kRunning, kFinished };
+
+// What the scheduler knows. Owned by whoever adds it; lives until it is finished.
+struct Sequence {
+  SeqId id{};
+  std::vector<TokenId> tokens;  // prompt, then output; never shrinks below n_prompt
+  int n_prompt = 0;
+  int n_computed = 0;       // leading tokens whose K and V are in the cache
+  int max_len = 0;          // tokens it may reach, prompt included
+  int max_chunk = 1 << 30;  // most tokens of it in one step
+  bool read_cache = true;   // may start from cached blocks
+  Priority priority = Priority::kNormal;
+  double arrival = 0;          // seconds, the clock of Scheduler::next
+  uint64_t arrival_order = 0;  // unique, ascending
+
+  SeqState state = SeqState::kNew;
+  double admitted_rank = 0;       // its policy rank when it was admitted
+  std::vector<GroupBlocks> kv;    // [n_groups]
+  BlockHash root;                 // of its salt
+  std::vector<BlockHash> hashes;  // of its full blocks, as far as they are known
+  int n_published = 0;            // leading blocks offered to the prefix index
+  int n_cached = 0;               // prompt tokens found in the cache when it first started
+  int n_preemptions = 0;
+  bool started = false;  // was admitted at least once
+
+  int n_tokens() const { return static_cast<int>(tokens.size()); }
+  int gap() const { return n_tokens() - n_computed; }  // tokens to compute; >= 1 while it runs
+};
+
+}  // namespace penstock

@@ -1,0 +1,355 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "engine/engine_fixture.h"
+
+namespace penstock {
+namespace {
+
+TEST(Engine, GeneratesWhatTheModelAloneWould) {
+  FakeEngine fake;
+  const Request request = request_of(prompt_of(10), 20);
+  const auto sink = fake.submit(request);
+  fake.run();
+  const Collected::Sequence& got = sink->result.sequences[0];
+  EXPECT_EQ(got.tokens, fake.expected(request));
+  EXPECT_EQ(got.stats.prompt_tokens, 10);
+  EXPECT_EQ(got.stats.completion_tokens, static_cast<int>(got.tokens.size()));
+  EXPECT_EQ(got.n_ends, 1);
+  EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
+}
+
+TEST(Engine, AloneEqualsBatched) {
+  FakeEngine fake;
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 20; ++i) {
+    requests.push_back(request_of(prompt_of(1 + i * 3, i), 5 + i, i));
+    sinks.push_back(fake.submit(requests.back()));
+  }
+  fake.run();
+  EXPECT_GT(fake.model->largest_batch(), 3);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
+}
+
+TEST(Engine, ChunkSizesDoNotMatter) {
+  for (int chunk = 1; chunk <= 40; ++chunk) {
+    FakeEngineConfig config;
+    config.engine.max_num_batched_tokens = chunk;
+    config.engine.max_num_seqs = 1;
+    FakeEngine fake(config);
+    const Request request = request_of(prompt_of(37), 12);
+    const auto sink = fake.submit(request);
+    fake.run();
+    EXPECT_EQ(sink->result.sequences[0].tokens, fake.expected(request)) << chunk;
+  }
+}
+
+TEST(Engine, PreemptedSequencesEndWithTheSameText) {
+  FakeEngineConfig config;
+  config.n_blocks = {20};
+  config.max_model_len = 80;
+  FakeEngine fake(config);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  int n_preemptions = 0;
+  for (int i = 0; i < 12; ++i) {
+    requests.push_back(request_of(prompt_of(8 + i, i), 40, i));
+    requests.back().sampling.ignore_eos = true;
+    sinks.push_back(fake.submit(requests.back()));
+  }
+  fake.run();
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
+    n_preemptions += sinks[i]->result.sequences[0].stats.preemptions;
+  }
+  EXPECT_GT(n_preemptions, 0);
+  EXPECT_EQ(fake.engine->metrics().num_preemptions.value, n_preemptions);
+}
+
+TEST(Engine, SlidingWindowsGiveBlocksBackAndKeepTheText) {
+  for (const bool caching : {true, false}) {
+    FakeEngineConfig config;
+    config.n_blocks = {64, 9};
+    config.windows = {0, 10};
+    config.engine.enable_prefix_caching = caching;
+    FakeEngine fake(config);
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (int i = 0; i < 6; ++i) {
+      requests.push_back(request_of(prompt_of(30 + i, i / 2), 60, i));
+      requests.back().sampling.ignore_eos = true;
+      sinks.push_back(fake.submit(requests.back()));
+    }
+    fake.run();
+    for (int i = 0; i < 6; ++i)
+      EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
+    EXPECT_EQ(fake.engine->scheduler().allocator(1).n_referenced(), 0);
+  }
+}
+
+TEST(Engine, CachedPrefixesAreNotComputedAgain) {
+  FakeEngine fake;
+  const Request first = request_of(prompt_of(41), 1);
+  fake.submit(first);
+  fake.run();
+  EXPECT_EQ(fake.model->n_tokens(), 41);
+  const auto sink = fake.submit(request_of(prompt_of(41), 1));
+  fake.run();
+  EXPECT_EQ(fake.model->n_tokens(), 42);  // 40 of 41 in full blocks
+  EXPECT_EQ(sink->result.sequences[0].stats.cached_tokens, 40);
+  Request other_tenant = request_of(prompt_of(41), 1);
+  other_tenant.cache_salt = "b";
+  fake.submit(other_tenant);
+  fake.run();
+  EXPECT_EQ(fake.model->n_tokens(), 42 + 41);
+  Request no_cache = request_of(prompt_of(41), 1);
+  no_cache.read_prefix_cache = false;
+  fake.submit(no_cache);
+  fake.run();
+  EXPECT_EQ(fake.model->n_tokens(), 42 + 41 + 41);
+  fake.engine->reset_prefix_cache();
+  fake.submit(first);
+  fake.run();
+  EXPECT_EQ(fake.model->n_tokens(), 42 + 41 + 41 + 41);
+}
+
+TEST(Engine, SimultaneousRequestsComputeTheirCommonPrefixOnce) {
+  FakeEngineConfig config;
+  config.n_blocks = {300};
+  config.engine.max_num_seqs = 16;
+  config.engine.max_num_batched_tokens = 64;
+  FakeEngine fake(config);
+  std::vector<Request> requests;
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (int i = 0; i < 16; ++i) {
+    std::vector<TokenId> prompt = prompt_of(160);
+    prompt.push_back(1 + i);
+    requests.push_back(request_of(prompt, 8, i));
+    sinks.push_back(fake.submit(requests.back()));
+  }
+  fake.run();
+  int64_t n_output = 0;
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
+    n_output += sinks[i]->result.sequences[0].stats.completion_tokens;
+  }
+  EXPECT_EQ(fake.model->n_tokens() - (n_output - 16), 160 + 16);
+}
+
+TEST(Engine, ParallelSamplesShareThePrompt) {
+  FakeEngine fake;
+  Request request = request_of(prompt_of(30), 10);
+  request.sampling.n = 5;
+  const auto sink = fake.submit(request);
+  fake.run();
+  int64_t n_output = 0;
+  std::set<std::vector<TokenId>> different;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(sink->result.sequences[i].tokens, fake.expected(request, i)) << i;
+    n_output += sink->result.sequences[i].stats.completion_tokens;
+    different.insert(sink->result.sequences[i].tokens);
+  }
+  EXPECT_GT(different.size(), 3u);
+  EXPECT_EQ(fake.model->n_tokens() - (n_output - 5), 30);
+}
+
+TEST(Engine, ParallelSamplesBeyondTheSeatsWait) {
+  FakeEngineConfig config;
+  config.engine.max_num_seqs = 2;
+  FakeEngine fake(config);
+  Request request = request_of(prompt_of(9), 7);
+  request.sampling.n = 6;
+  const auto sink = fake.submit(request);
+  fake.run();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(sink->result.sequences[i].tokens, fake.expected(request, i)) << i;
+}
+
+TEST(Engine, EndsForTheRightReason) {
+  FakeEngine fake;
+  Request plain = request_of(prompt_of(5), 100);
+  const std::vector<TokenId> text = fake.expected(plain);
+  Request stopped = plain;
+  stopped.sampling.stop_token_ids = {text[1]};
+  Request shortened = plain;
+  shortened.sampling.max_tokens = 2;
+  Request longest = plain;
+  longest.sampling.max_tokens = 1000;
+  longest.sampling.ignore_eos = true;
+  const auto a = fake.submit(plain), b = fake.submit(stopped), c = fake.submit(shortened),
+             d = fake.submit(longest);
+  fake.run();
+  EXPECT_EQ(a->result.sequences[0].finish, FinishReason::kStop);
+  EXPECT_EQ(a->result.sequences[0].tokens.back(), 0);
+  EXPECT_EQ(a->result.sequences[0].stop_token, kNoToken);
+  EXPECT_EQ(b->result.sequences[0].finish, FinishReason::kStop);
+  EXPECT_EQ(b->result.sequences[0].stop_token, text[1]);
+  EXPECT_EQ(c->result.sequences[0].finish, FinishReason::kLength);
+  EXPECT_EQ(c->result.sequences[0].tokens.size(), 2u);
+  EXPECT_EQ(d->result.sequences[0].finish, FinishReason::kLength);
+  EXPECT_EQ(d->result.sequences[0].tokens.size(), 195u);
+}
+
+TEST(Engine, CancelFreesEverythingWithinOneStepAtAnyMoment) {
+  for (int moment = 0; moment < 25; ++moment) {
+    for (const int n : {1, 3}) {
+      FakeEngineConfig config;
+      config.engine.max_num_batched_tokens = 8;
+      FakeEngine fake(config);
+      Request request = request_of(prompt_of(30), 20);
+      request.sampling.n = n;
+      request.sampling.ignore_eos = true;
+      RequestId id;
+      const auto sink = fake.submit(request, &id);
+      for (int i = 0; i < moment; ++i) fake.engine->step();
+      fake.engine->cancel(id, FinishReason::kAbort);
+      fake.engine->step();
+      EXPECT_EQ(sink->n_finished(), n);
+      EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0) << moment;
+      EXPECT_TRUE(fake.engine->scheduler().idle());
+      fake.engine->scheduler().check_invariants();
+      EXPECT_EQ(sink.use_count(), 1) << "the sink is released";
+    }
+  }
+}
+
+TEST(Engine, OneOfSeveralSequencesCanBeCancelled) {
+  for (int moment = 0; moment < 12; ++moment) {
+    FakeEngineConfig config;
+    config.engine.max_num_batched_tokens = 8;
+    FakeEngine fake(config);
+    Request request = request_of(prompt_of(30), 6);
+    request.sampling.n = 3;
+    request.sampling.ignore_eos = true;
+    RequestId id;
+    const auto sink = fake.submit(request, &id);
+    for (int i = 0; i < moment; ++i) fake.engine->step();
+    fake.engine->cancel(id, 0, FinishReason::kStop);
+    fake.run();
+    for (const int i : {1, 2})
+      EXPECT_EQ(sink->result.sequences[i].tokens, fake.expected(request, i)) << moment;
+    EXPECT_EQ(sink->n_finished(), 3);
+  }
+}
+
+TEST(Engine, LogprobsAreReported) {
+  FakeEngine fake;
+  Request request = request_of(prompt_of(20), 5);
+  request.sampling.logprobs = 3;
+  request.sampling.prompt_logprobs = 2;
+  const auto sink = fake.submit(request);
+  fake.run();
+  EXPECT_EQ(sink->result.prompt_logprobs.size(), 19u);
+  for (int position = 1; position < 20; ++position) {
+    const std::vector<float> row = fake.model->logits_of(std::span(request.prompt).first(position));
+    double z = 0;
+    for (const float x : row) z += std::exp(double{x});
+    const auto& got = sink->result.prompt_logprobs[position];
+    ASSERT_EQ(got.size(), 3u);
+    EXPECT_EQ(got[0].token, request.prompt[position]);
+    EXPECT_NEAR(got[0].logprob, row[request.prompt[position]] - std::log(z), 1e-4);
+    EXPECT_EQ(got[1].token, std::max_element(row.begin(), row.end()) - row.begin());
+    EXPECT_EQ(got[1].rank, 1);
+    EXPECT_GE(got[1].logprob, got[2].logprob);
+  }
+  for (const auto& top : sink->result.sequences[0].alternatives) EXPECT_EQ(top.size(), 3u);
+  Request score = request_of(prompt_of(20), 1);
+  score.sampling.max_tokens = 0;
+  score.sampling.prompt_logprobs = 0;
+  const auto scored = fake.submit(score);
+  fake.run();
+  EXPECT_EQ(scored->result.prompt_logprobs.size(), 19u);
+  EXPECT_TRUE(scored->result.sequences[0].tokens.empty());
+  EXPECT_EQ(scored->result.sequences[0].finish, FinishReason::kLength);
+}
+
+TEST(Engine, RefusesWhatCannotRun) {
+  FakeEngineConfig config;
+  config.engine.max_queued_requests = 2;
+  FakeEngine fake(config);
+  const auto code = [&](Request request) {
+    const auto result = fake.engine->submit(std::move(request), std::make_shared<Collector>());
+    return result ? ErrorCode::kInternal : result.error().code;
+  };
+  EXPECT_EQ(code(request_of({}, 5)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request_of({50}, 5)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request_of({-1}, 5)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request_of(prompt_of(200), 5)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request_of(prompt_of(199), 5)), ErrorCode::kInternal);  // fits
+  Request bad = request_of({1}, 5);
+  bad.sampling.top_p = 2;
+  EXPECT_EQ(code(bad), ErrorCode::kInvalidArgument);
+  fake.submit(request_of({1}, 5));
+  EXPECT_EQ(code(request_of({1}, 5)), ErrorCode::kResourceExhausted);
+  fake.run();
+  EXPECT_EQ(code(request_of({1}, 5)), ErrorCode::kInternal);
+  fake.engine->stop();
+  EXPECT_EQ(code(request_of({1}, 5)), ErrorCode::kCancelled);
+}
+
+TEST(Engine, DeadlinesEndRequests) {
+  FakeEngine fake;
+  Request request = request_of(prompt_of(10), 100);
+  request.sampling.ignore_eos = true;
+  request.deadline = Clock::now() - std::chrono::seconds(1);
+  const auto sink = fake.submit(request);
+  fake.run();
+  EXPECT_EQ(sink->result.sequences[0].finish, FinishReason::kAbort);
+  EXPECT_EQ(sink->result.sequences[0].error->code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST(Engine, DecodingComesBeforePrompts) {
+  FakeEngineConfig config;
+  config.engine.max_num_batched_tokens = 64;
+  config.engine.prefill_chunk = 10;
+  FakeEngine fake(config);
+  Request decoding = request_of(prompt_of(4), 60);
+  decoding.sampling.ignore_eos = true;
+  const auto first = fake.submit(decoding);
+  fake.engine->step();
+  fake.submit(request_of(prompt_of(100, 3), 1));
+  for (int i = 0; i < 10; ++i) {
+    const size_t before = first->result.sequences[0].tokens.size();
+    const int64_t computed = fake.model->n_tokens();
+    fake.engine->step();
+    EXPECT_EQ(first->result.sequences[0].tokens.size(), before + 1);
+    EXPECT_LE(fake.model->n_tokens() - computed, 11);
+  }
+}
+
+TEST(Engine, TheThreadServesManyCallers) {
+  FakeEngineConfig config;
+  config.n_blocks = {60};
+  config.max_model_len = 100;
+  FakeEngine fake(config);
+  fake.engine->start();
+  std::vector<std::thread> callers;
+  std::atomic<int> n_wrong = 0;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&, c] {
+      for (int i = 0; i < 25; ++i) {
+        const Request request = request_of(prompt_of(5 + i, c), 10, c * 100 + i);
+        RequestId id;
+        const auto sink = fake.submit(request, &id);
+        const bool cancelled = i % 7 == 3;
+        if (cancelled) fake.engine->cancel(id, FinishReason::kAbort);
+        while (sink->n_finished() == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+        fake.engine->metrics();
+        const std::lock_guard lock(sink->mutex);
+        if (!cancelled && sink->result.sequences[0].tokens != fake.expected(request)) ++n_wrong;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const auto last = fake.submit(request_of(prompt_of(3), 90));
+  fake.engine->stop();
+  EXPECT_EQ(last->n_finished(), 1);
+  EXPECT_EQ(n_wrong, 0);
+  EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,108 @@
+// A model whose "KV cache" remembers which token and position was stored in every slot, and whose logits are
+// a hash of all tokens that a query can see through its block tables. A wrong table, a block used twice or a
+// lost copy changes the text.
+#pragma once
+#include <vector>
+
+#include "base/check.h"
+#include "engine/step_model.h"
+#include "sampling/philox.h"
+
+namespace penstock {
+
+class FakeModel : public StepModel {
+ public:
+  FakeModel(int vocab_size, std::vector<int> n_blocks, std::vector<int> windows, int block_size)
+      : vocab_size_(vocab_size), windows_(std::move(windows)), block_size_(block_size) {
+    for (const int n : n_blocks) slots_.emplace_back(static_cast<size_t>(n) * block_size);
+  }
+
+  int vocab_size() const override { return vocab_size_; }
+  int64_t n_tokens() const { return n_tokens_; }
+  int n_steps() const { return n_steps_; }
+  int largest_batch() const { return largest_batch_; }
+
+  void copy_block(int group, BlockId from, BlockId to) override {
+    for (int i = 0; i < block_size_; ++i) {
+      slots_[group][static_cast<int>(to) * block_size_ + i] =
+          slots_[group][static_cast<int>(from) * block_size_ + i];
+    }
+  }
+
+  Tensor forward(const Batch& batch) override {
+    n_tokens_ += batch.n_tokens();
+    largest_batch_ = std::max(largest_batch_, batch.n_seqs());
+    ++n_steps_;
+    for (size_t g = 0; g < slots_.size(); ++g) {
+      for (int t = 0; t < batch.n_tokens(); ++t) {
+        slots_[g][batch.kv[g].slots[t]] = {batch.tokens[t], batch.positions[t]};
+      }
+    }
+    logits_.assign(batch.output_rows.size() * vocab_size_, 0.0f);
+    for (size_t row = 0; row < batch.output_rows.size(); ++row) {
+      const int t = batch.output_rows[row];
+      int s = 0;
+      while (batch.seq_offsets[s + 1] <= t) ++s;
+      PENSTOCK_CHECK(batch.seq_lens[s] == batch.positions[batch.seq_offsets[s + 1] - 1] + 1);
+      uint64_t seed = 1;
+      for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, batch.positions[t]));
+      fill(logits_.data() + row * vocab_size_, seed);
+    }
+    return {logits_.data(), DType::kF32, static_cast<int>(batch.output_rows.size()), vocab_size_,
+            vocab_size_};
+  }
+
+  // The same logits without any cache: the oracle.
+  std::vector<float> logits_of(std::span<const TokenId> tokens) const {
+    uint64_t seed = 1;
+    for (const int window : windows_) {
+      const size_t first =
+          window > 0 && tokens.size() > static_cast<size_t>(window) ? tokens.size() - window : 0;
+      uint64_t hash = 7;
+      for (size_t i = first; i < tokens.size(); ++i) hash = mix_seed(hash, tokens[i]);
+      seed = mix_seed(seed, hash);
+    }
+    std::vector<float> row(vocab_size_);
+    fill(row.data(), seed);
+    return row;
+  }
+
+ private:
+  struct Slot {
+    TokenId token = -1;
+    int position = -1;
+  };
+
+  uint64_t seen(const Batch& batch, size_t g, int s, int position) const {
+    const KvView& kv = batch.kv[g];
+    const int first_position = kv.first_positions.empty() ? 0 : kv.first_positions[s];
+    const int first = windows_[g] > 0 ? std::max(0, position - windows_[g] + 1) : 0;
+    PENSTOCK_CHECK(first_position <= first && first_position % block_size_ == 0);
+    uint64_t hash = 7;
+    for (int p = first; p <= position; ++p) {
+      const int entry = kv.table_offsets[s] + (p - first_position) / block_size_;
+      PENSTOCK_CHECK(entry < kv.table_offsets[s + 1]);
+      const int block = static_cast<int>(kv.block_tables[entry]);
+      const Slot& slot = slots_[g].at(static_cast<size_t>(block) * block_size_ + p % block_size_);
+      PENSTOCK_CHECK(slot.position == p);
+      hash = mix_seed(hash, slot.token);
+    }
+    return hash;
+  }
+
+  void fill(float* row, uint64_t seed) const {
+    for (int i = 0; i < vocab_size_; ++i) {
+      row[i] = static_cast<float>(uniform_draw(seed, i, 0, Draw::kToken)) * 6.0f;
+    }
+  }
+
+  int vocab_size_;
+  std::vector<int> windows_;
+  int block_size_;
+  std::vector<std::vector<Slot>> slots_;
+  std::vector<float> logits_;
+  int64_t n_tokens_ = 0;
+  int n_steps_ = 0, largest_batch_ = 0;
+};
+
+}  // namespace penstock
