@@ -1,43 +1,268 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
+#include "text/json_fields.h"
+#include "text/tokenizer_parts.h"
+#include "text/unicode.h"
+
 namespace penstock {
+namespace {
+
+// Names that end a model's turn, whatever the configuration lists.
+constexpr std::array<std::string_view, 13> kEndNames = {"<|eot_id|>",
+                                                        "<|im_end|>",
+                                                        "<|end|>",
+                                                        "<end_of_turn>",
+                                                        "<|endoftext|>",
+                                                        "<|eom_id|>",
+                                                        "<EOT>",
+                                                        "_<EOT>",
+                                                        "<|end_of_text|>",
+                                                        "</s>",
+                                                        "<end_of_utterance>",
+                                                        "<|return|>",
+                                                        "<｜end▁of▁sentence｜>"};
+
+}  // namespace
 
 struct Tokenizer::Impl {
-  std::map<std::string, std::string> templates;
+  TokenizerParts parts;
+  AddedTokens added;
+  bool keeps_invalid_utf8 = false;
+  std::vector<bool> special, end;
+  std::vector<TokenId> end_ids;
   std::string chat_template;
+
+  // What each token adds to a text: [offsets[i], offsets[i + 1]) of bytes after another token; as the first
+  // token those but for the first `skips[i]`, or, where that is not so (kOther), an entry of first_bytes.
+  static constexpr uint8_t kOther = 255;
+  std::string bytes;
+  std::vector<uint64_t> offsets;
+  std::vector<uint8_t> skips;
+  std::map<TokenId, std::string> first_bytes;
+
+  void finish();
+  void build_bytes();
+  void find_end_tokens();
+  void encode_text(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const;
 };
+
+void Tokenizer::Impl::build_bytes() {
+  const int n = parts.vocabulary.size();
+  offsets.reserve(static_cast<size_t>(n) + 1);
+  skips.assign(static_cast<size_t>(n), 0);
+  offsets.push_back(0);
+  for (TokenId id = 0; id < n; ++id) {
+    const std::string_view piece = parts.vocabulary.piece(id);
+    const std::string rest =
+        parts.vocabulary.contains(id) ? parts.decoder.apply(piece, false) : std::string();
+    std::string first = parts.vocabulary.contains(id) ? parts.decoder.apply(piece, true) : std::string();
+    if (rest.ends_with(first) && rest.size() - first.size() < kOther) {
+      skips[id] = static_cast<uint8_t>(rest.size() - first.size());
+    } else {
+      skips[id] = kOther;
+      first_bytes[id] = std::move(first);
+    }
+    bytes += rest;
+    offsets.push_back(bytes.size());
+  }
+}
+
+void Tokenizer::Impl::find_end_tokens() {
+  const int n = parts.vocabulary.size();
+  end.assign(static_cast<size_t>(n), false);
+  const auto mark = [&](TokenId id) {
+    if (id >= 0 && id < n) end[id] = true;
+  };
+  mark(parts.eos);
+  for (const TokenId id : parts.end_of_generation) mark(id);
+  // gpt-oss ends a message with <|end|>, a turn with <|return|> or <|call|>.
+  const bool harmony = parts.vocabulary.find("<|return|>") >= 0 && parts.vocabulary.find("<|call|>") >= 0;
+  for (const AddedToken& token : parts.added) {
+    if (harmony && token.content == "<|end|>") continue;
+    if (std::find(kEndNames.begin(), kEndNames.end(), token.content) != kEndNames.end()) mark(token.id);
+    if (harmony && token.content == "<|call|>") mark(token.id);
+  }
+  for (TokenId id = 0; id < n; ++id) {
+    if (end[id]) end_ids.push_back(id);
+  }
+}
+
+void Tokenizer::Impl::finish() {
+  keeps_invalid_utf8 = parts.pre_tokenizer.is_byte_level() && parts.normalizer.keeps_invalid_utf8();
+  special.assign(static_cast<size_t>(parts.vocabulary.size()), false);
+  for (const TokenId id : parts.special) special[id] = true;
+  for (const AddedToken& token : parts.added) {
+    if (token.special) special[token.id] = true;
+  }
+  build_bytes();
+  find_end_tokens();
+  added.build(parts.added, parts.normalizer);
+  const auto it = parts.chat_templates.find("default");
+  if (it != parts.chat_templates.end()) chat_template = it->second;
+}
+
+void Tokenizer::Impl::encode_text(std::string_view text, const EncodeOptions& options,
+                                  std::vector<TokenId>& out) const {
+  const std::unique_ptr<WordScratch> scratch = parts.model->make_scratch();
+  Words words;
+  std::vector<Segment> segments, inner;
+  added.split(text, false, options.parse_special, segments);
+  std::string normalized;
+  for (const Segment& segment : segments) {
+    if (segment.id != kNoToken) {
+      out.push_back(segment.id);
+      continue;
+    }
+    const bool at_start = segment.text.data() == text.data();
+    const Normalizer& normalizer =
+        at_start || !parts.inner_normalizer ? parts.normalizer : *parts.inner_normalizer;
+    std::string_view body = segment.text;
+    if (!normalizer.is_identity()) {
+      normalized = normalizer.apply(body);
+      body = normalized;
+    }
+    inner.clear();
+    if (added.has_normalized()) {
+      added.split(body, true, options.parse_special, inner);
+    } else if (!body.empty()) {
+      inner.push_back({kNoToken, body});
+    }
+    for (const Segment& piece : inner) {
+      if (piece.id != kNoToken) {
+        out.push_back(piece.id);
+        continue;
+      }
+      parts.pre_tokenizer.split(piece.text, at_start && piece.text.data() == body.data(), words);
+      for (const std::string_view word : words.list) parts.model->encode(word, scratch.get(), out);
+    }
+  }
+}
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
-Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource&) {
-  return errorf(ErrorCode::kUnsupported, "tokenizer: no vocabulary kind is built in yet");
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_parts(Result<TokenizerParts> parts) {
+  if (!parts) return tl::unexpected(std::move(parts).error());
+  auto impl = std::make_unique<Impl>();
+  impl->parts = *std::move(parts);
+  impl->finish();
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles&) {
-  return errorf(ErrorCode::kUnsupported, "tokenizer: no vocabulary kind is built in yet");
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json& metadata) {
+  return from_parts(load_gguf_tokenizer(metadata));
 }
-Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const nlohmann::json&) {
-  return errorf(ErrorCode::kUnsupported, "tokenizer: no vocabulary kind is built in yet");
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_files(const TokenizerFiles& files) {
+  Result<TokenizerParts> parts =
+      errorf(ErrorCode::kNotFound, "no tokenizer.json, tokenizer.model, *.tiktoken or vocab.txt");
+  const nlohmann::json config = nlohmann::json::parse(files.tokenizer_config_json, nullptr, false);
+  if (!files.tokenizer_json.empty()) {
+    parts = load_tokenizer_json(files.tokenizer_json);
+  } else if (is_tiktoken(files.tokenizer_model)) {
+    parts = load_tiktoken(files.tokenizer_model);
+  } else if (!files.tokenizer_model.empty()) {
+    parts = load_sentence_piece_model(files.tokenizer_model, json_flag(config, "legacy", true));
+  } else if (!files.vocab_txt.empty()) {
+    parts = load_word_piece_list(files.vocab_txt, json_flag(config, "do_lower_case", true));
+  }
+  if (parts) RETURN_IF_ERROR(apply_config_files(files, *parts));
+  return from_parts(std::move(parts));
 }
-std::vector<TokenId> Tokenizer::encode(std::string_view, const EncodeOptions&) const { return {}; }
-std::string Tokenizer::decode(std::span<const TokenId>, bool) const { return {}; }
-std::string Tokenizer::decode_bytes(std::span<const TokenId>, bool) const { return {}; }
-std::string_view Tokenizer::token_bytes(TokenId, bool) const { return {}; }
-std::string_view Tokenizer::piece(TokenId) const { return {}; }
-std::optional<TokenId> Tokenizer::find(std::string_view) const { return std::nullopt; }
-int Tokenizer::vocab_size() const { return 0; }
-TokenId Tokenizer::bos() const { return kNoToken; }
-TokenId Tokenizer::eos() const { return kNoToken; }
-TokenId Tokenizer::unk() const { return kNoToken; }
-TokenId Tokenizer::pad() const { return kNoToken; }
-bool Tokenizer::is_special(TokenId) const { return false; }
-bool Tokenizer::is_end_of_generation(TokenId) const { return false; }
-std::span<const TokenId> Tokenizer::end_of_generation_ids() const { return {}; }
-bool Tokenizer::add_bos() const { return false; }
-bool Tokenizer::add_eos() const { return false; }
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
+  if (source.naming() == Naming::kGguf) return from_gguf(source.config());
+  TokenizerFiles files;
+  const auto read = [&](std::string_view name) { return source.side_file(name).value_or(std::string()); };
+  files.tokenizer_json = read("tokenizer.json");
+  for (const char* name :
+       {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model", "tiktoken.model"}) {
+    if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
+  }
+  const auto dump = [](const nlohmann::json& json) {
+    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  files.vocab_txt = read("vocab.txt");
+  files.tokenizer_config_json = read("tokenizer_config.json");
+  files.special_tokens_map_json = read("special_tokens_map.json");
+  files.added_tokens_json = read("added_tokens.json");
+  files.chat_template_jinja = read("chat_template.jinja");
+  files.config_json = dump(source.config());
+  files.generation_config_json = dump(source.generation_config());
+  return from_files(files);
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  const Impl& impl = *impl_;
+  std::vector<TokenId> out;
+  out.reserve(text.size() / 4 + 8);
+  if (options.add_special) out.insert(out.end(), impl.parts.before.begin(), impl.parts.before.end());
+  if (impl.keeps_invalid_utf8 || unicode::is_valid(text)) {
+    impl.encode_text(text, options, out);
+  } else {
+    impl.encode_text(unicode::replace_invalid_bytes(text), options, out);
+  }
+  if (options.add_special) out.insert(out.end(), impl.parts.after.begin(), impl.parts.after.end());
+  return out;
+}
+
+std::string Tokenizer::decode_bytes(std::span<const TokenId> tokens, bool skip_special) const {
+  std::string out;
+  bool first = true;
+  for (const TokenId id : tokens) {
+    if (id < 0 || id >= vocab_size() || (skip_special && is_special(id))) continue;
+    out += token_bytes(id, first);
+    first = false;
+  }
+  return out;
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
+  return unicode::replace_invalid_sequences(decode_bytes(tokens, skip_special));
+}
+
+std::string_view Tokenizer::token_bytes(TokenId id, bool first) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  const uint8_t skip = first ? impl_->skips[id] : 0;
+  if (skip == Impl::kOther) return impl_->first_bytes.find(id)->second;
+  const uint64_t begin = impl_->offsets[id] + skip;
+  return std::string_view(impl_->bytes).substr(begin, impl_->offsets[id + 1] - begin);
+}
+
+std::string_view Tokenizer::piece(TokenId id) const { return impl_->parts.vocabulary.piece(id); }
+
+std::optional<TokenId> Tokenizer::find(std::string_view piece) const {
+  const TokenId id = impl_->parts.vocabulary.find(piece);
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+int Tokenizer::vocab_size() const { return impl_->parts.vocabulary.size(); }
+TokenId Tokenizer::bos() const { return impl_->parts.bos; }
+TokenId Tokenizer::eos() const { return impl_->parts.eos; }
+TokenId Tokenizer::unk() const { return impl_->parts.unk; }
+TokenId Tokenizer::pad() const { return impl_->parts.pad; }
+bool Tokenizer::is_special(TokenId id) const { return id >= 0 && id < vocab_size() && impl_->special[id]; }
+bool Tokenizer::is_end_of_generation(TokenId id) const {
+  return id >= 0 && id < vocab_size() && impl_->end[id];
+}
+std::span<const TokenId> Tokenizer::end_of_generation_ids() const { return impl_->end_ids; }
+
+bool Tokenizer::add_bos() const {
+  const auto& before = impl_->parts.before;
+  return std::find(before.begin(), before.end(), bos()) != before.end();
+}
+bool Tokenizer::add_eos() const {
+  const auto& after = impl_->parts.after;
+  return std::find(after.begin(), after.end(), eos()) != after.end();
+}
+
 const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
-const std::map<std::string, std::string>& Tokenizer::chat_templates() const { return impl_->templates; }
+const std::map<std::string, std::string>& Tokenizer::chat_templates() const {
+  return impl_->parts.chat_templates;
+}
 
 }  // namespace penstock

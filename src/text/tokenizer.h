@@ -17,6 +17,8 @@
 
 namespace penstock {
 
+struct TokenizerParts;
+
 struct EncodeOptions {
   bool add_special = true;     // the BOS, EOS or template tokens the model was trained with
   bool parse_special = false;  // "<|im_start|>" in the text is that token, not its characters
@@ -84,6 +86,7 @@ class Tokenizer {
 
  private:
   struct Impl;
+  static Result<std::unique_ptr<Tokenizer>> from_parts(Result<TokenizerParts> parts);
   explicit Tokenizer(std::unique_ptr<const Impl> impl);
   std::unique_ptr<const Impl> impl_;
 };

@@ -1,0 +1,201 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/regex.h"
+
+#include <pcre2.h>
+
+#include "text/unicode.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMaxPattern = 64 << 10;
+constexpr uint32_t kMatchLimit = 1'000'000;  // backtracking steps of one search
+constexpr uint32_t kHeapLimitKib = 32 << 10;
+constexpr size_t kJitStackMax = 8 << 20;
+
+// White_Space without U+180E, which PCRE2's \s has and the others' has not.
+constexpr std::string_view kSpaceRanges =
+    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
+    "3000}";
+constexpr std::string_view kNotSpaceRanges =
+    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{"
+    "200b}-\\x{2027}"
+    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
+
+// Rewrites one escape at pattern[i] == '\\'; returns how many bytes it read.
+size_t translate_escape(std::string_view pattern, size_t i, bool in_class, std::string& out) {
+  const char kind = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+  const auto emit = [&](std::string_view ranges, bool negated) {
+    if (!in_class) out += negated ? "[^" : "[";
+    out += ranges;
+    if (!in_class) out += ']';
+    return size_t{2};
+  };
+  switch (kind) {
+    case 's':
+      return emit(kSpaceRanges, false);
+    case 'S':
+      return in_class ? emit(kNotSpaceRanges, false) : emit(kSpaceRanges, true);
+    case 'w':
+      return emit(kWord, false);
+    case 'W':
+      if (!in_class) return emit(kWord, true);
+      break;
+    case 'd':
+      return out += "\\p{Nd}", 2;
+    case 'D':
+      return out += "\\P{Nd}", 2;
+    case 'h':
+      return emit("0-9a-fA-F", false);
+    default:
+      break;
+  }
+  out.append(pattern, i, 2);
+  return kind == '\0' ? 1 : 2;
+}
+
+struct JitStack {
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStackMax, nullptr);
+  ~JitStack() { pcre2_jit_stack_free(stack); }
+};
+
+pcre2_jit_stack* jit_stack(void*) {
+  thread_local JitStack holder;
+  return holder.stack;
+}
+
+}  // namespace
+
+Result<std::string> to_pcre(std::string_view pattern) {
+  std::string out;
+  int depth = 0;  // of character classes
+  for (size_t i = 0; i < pattern.size();) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      i += translate_escape(pattern, i, depth > 0, out);
+      continue;
+    }
+    if (c == '[') {
+      const bool posix = depth > 0 && i + 1 < pattern.size() && pattern[i + 1] == ':';
+      if (depth > 0 && !posix) {
+        // Classes nest in these dialects; a plain union flattens.
+        if (i + 1 < pattern.size() && pattern[i + 1] == '^') {
+          return errorf(ErrorCode::kUnsupported, "tokenizer pattern \"{:.80}\": negated class inside a class",
+                        pattern);
+        }
+        ++depth;
+        ++i;
+        continue;
+      }
+      if (posix) {
+        const size_t close = pattern.find(":]", i);
+        if (close != std::string_view::npos) {
+          out.append(pattern, i, close + 2 - i);
+          i = close + 2;
+          continue;
+        }
+      }
+      ++depth;
+      out += c;
+      ++i;
+      if (i < pattern.size() && pattern[i] == '^') out += pattern[i++];
+      if (i < pattern.size() && pattern[i] == ']') out += "\\]", ++i;
+      continue;
+    }
+    if (depth > 0 && pattern.substr(i, 2) == "&&") {
+      return errorf(ErrorCode::kUnsupported, "tokenizer pattern \"{:.80}\": intersection of classes",
+                    pattern);
+    }
+    if (c == ']' && depth > 0) {
+      --depth;
+      if (depth == 0) out += c;
+      ++i;
+      continue;
+    }
+    out += c;
+    ++i;
+  }
+  return out;
+}
+
+struct Regex::Code {
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = nullptr;
+  bool jit = false;
+  std::string literal;
+
+  ~Code() {
+    pcre2_code_free(code);
+    pcre2_match_context_free(context);
+  }
+};
+
+Regex Regex::literal(std::string_view text) {
+  auto code = std::make_shared<Code>();
+  code->literal = text;
+  Regex regex;
+  regex.code_ = std::move(code);
+  return regex;
+}
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  if (pattern.size() > kMaxPattern) {
+    return errorf(ErrorCode::kUnsupported, "tokenizer pattern: expected at most {} bytes, got {}",
+                  kMaxPattern, pattern.size());
+  }
+  if (!unicode::is_valid(pattern)) return errorf(ErrorCode::kCorruptFile, "tokenizer pattern: not UTF-8");
+  ASSIGN_OR_RETURN(const std::string translated, to_pcre(pattern));
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  auto code = std::make_shared<Code>();
+  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  if (code->code == nullptr) {
+    PCRE2_UCHAR message[200];
+    pcre2_get_error_message(error, message, sizeof message);
+    return errorf(ErrorCode::kCorruptFile, "tokenizer pattern \"{:.80}\": {} at byte {}", pattern,
+                  reinterpret_cast<const char*>(message), offset);
+  }
+  code->context = pcre2_match_context_create(nullptr);
+  pcre2_set_match_limit(code->context, kMatchLimit);
+  pcre2_set_heap_limit(code->context, kHeapLimitKib);
+  code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
+  if (code->jit) pcre2_jit_stack_assign(code->context, jit_stack, nullptr);
+  Regex regex;
+  regex.code_ = std::move(code);
+  return regex;
+}
+
+void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
+  const Code& code = *code_;
+  if (code.code == nullptr) {
+    if (code.literal.empty()) return;
+    for (size_t at = 0; (at = text.find(code.literal, at)) != std::string_view::npos;
+         at += code.literal.size()) {
+      out.push_back({at, at + code.literal.size()});
+    }
+    return;
+  }
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
+  size_t at = 0, last_end = std::string_view::npos;
+  while (at <= text.size()) {
+    const int rc = code.jit ? pcre2_jit_match(code.code, subject, text.size(), at, PCRE2_NO_UTF_CHECK,
+                                              data.get(), code.context)
+                            : pcre2_match(code.code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data.get(),
+                                          code.context);
+    if (rc < 0) return;
+    const size_t begin = range[0], end = range[1];
+    if (end < begin || begin < at) return;  // \K moved the start: no sensible pieces
+    const bool empty = begin == end;
+    if (!empty || begin != last_end) out.push_back({begin, end});
+    last_end = end;
+    at = end;
+    if (empty) at += end < text.size() ? unicode::sequence_length(static_cast<unsigned char>(text[end])) : 1;
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,77 @@
+// What a loader puts together and Tokenizer runs.
+#pragma once
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+#include "text/vocabulary.h"
+#include "text/word_model.h"
+
+namespace penstock {
+
+struct TokenizerParts {
+  Vocabulary vocabulary;
+  Normalizer normalizer;
+  std::optional<Normalizer> inner_normalizer;  // for text after an added token, where it differs
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<WordModel> model;
+  Decoder decoder = Decoder::byte_level();
+  std::vector<AddedToken> added;       // found in the text as they are
+  std::vector<TokenId> special;        // ids, beside the added tokens that say so
+  std::vector<TokenId> before, after;  // what add_special puts around a text
+  TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
+  std::vector<TokenId> end_of_generation;  // beside eos and the well-known names
+  std::map<std::string, std::string> chat_templates;
+};
+
+// tokenizer.json. Errors: kCorruptFile, kUnsupported.
+Result<TokenizerParts> load_tokenizer_json(std::string_view text);
+// tokenizer.model of SentencePiece. legacy: a dummy prefix also follows an added token.
+Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy);
+// Rank files: lines of base64 and rank.
+bool is_tiktoken(std::string_view bytes);
+Result<TokenizerParts> load_tiktoken(std::string_view bytes);
+// vocab.txt of BERT.
+Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercase);
+Result<TokenizerParts> load_gguf_tokenizer(const nlohmann::json& metadata);
+
+// A SentencePiece vocabulary, from a protobuf or from GGUF metadata.
+enum class PieceType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+struct ScoredPiece {
+  std::string text;
+  float score = 0;
+  PieceType type = PieceType::kNormal;
+};
+struct SentencePieceSpec {
+  std::vector<ScoredPiece> pieces;  // by id
+  bool unigram = false;             // else BPE
+  bool byte_fallback = false;
+  bool legacy = true;
+  SentencePieceRules rules;
+  int unk = -1, bos = -1, eos = -1, pad = -1;  // -1 = none
+};
+Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec);
+
+// Applies tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json and
+// generation_config.json.
+Status apply_config_files(const TokenizerFiles& files, TokenizerParts& parts);
+// Makes bos the first token of every text, or takes it away; the same for eos at the end.
+void set_add_bos(bool add, TokenizerParts& parts);
+void set_add_eos(bool add, TokenizerParts& parts);
+
+}  // namespace penstock
