@@ -1,0 +1,300 @@
+// compressed-tensors: pack-quantized (LAYER.weight_packed int32), int-quantized and float-quantized
+// (LAYER.weight in 8 bits), nvfp4 and mxfp4 (LAYER.weight_packed bytes); scales in LAYER.weight_scale. Also
+// the block FP8 of DeepSeek (LAYER.weight_scale_inv).
+#include <cmath>
+
+#include "formats/prequantized_methods.h"
+#include "quant/codebook.h"
+#include "quant/plain.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+std::vector<float> f8e4m3_levels() {
+  std::vector<float> levels(256);
+  for (int code = 0; code < 256; ++code)
+    levels[static_cast<size_t>(code)] = quant::decode_f8e4m3(static_cast<uint8_t>(code));
+  return levels;
+}
+
+std::vector<float> e2m1_levels() {
+  std::vector<float> levels;
+  for (const int8_t doubled : quant::kE2M1Levels) levels.push_back(0.5f * static_cast<float>(doubled));
+  return levels;
+}
+
+// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block_rows), n] over the rows of a
+// matrix whose group size follows from n.
+Status set_scales(const LayerTensors& tensors, const TensorInfo& tensor, std::vector<float> values,
+                  int block_rows, GroupedMatrix& matrix) {
+  const int64_t scale_rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+  const int64_t n_groups = tensor.shape.size() < 2 ? 1 : tensor.shape[1];
+  const int64_t wanted_rows = block_rows > 0 ? (matrix.rows + block_rows - 1) / block_rows : matrix.rows;
+  const bool per_tensor = values.size() == 1;
+  if (tensor.shape.size() > 2 || n_groups < 1 || matrix.cols % n_groups != 0 ||
+      (!per_tensor && scale_rows != wanted_rows)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} rows of scales for [{}, {}], got [{}]",
+                  tensors.where(), quote_name(tensor.name), wanted_rows, matrix.rows, matrix.cols,
+                  fmt::join(tensor.shape, ", "));
+  }
+  matrix.group_size = static_cast<int>(matrix.cols / n_groups);
+  matrix.scales.reserve(static_cast<size_t>(matrix.rows) * static_cast<size_t>(n_groups));
+  for (int64_t r = 0; r < matrix.rows; ++r) {
+    const int64_t from = per_tensor ? 0 : block_rows > 0 ? r / block_rows : r;
+    for (int64_t g = 0; g < n_groups; ++g)
+      matrix.scales.push_back(values[static_cast<size_t>(from * n_groups + g)]);
+  }
+  return {};
+}
+
+Status set_byte_weight(const TensorInfo& weight, GroupedMatrix& matrix) {
+  matrix.rows = static_cast<int>(weight.shape[0]);
+  matrix.cols = static_cast<int>(weight.shape[1]);
+  matrix.bits = 8;
+  matrix.packed = weight.bytes;
+  if (weight.type == QuantType::kI8) {
+    matrix.layout = CodeLayout::kSignedBytes;
+    matrix.uniform_zero = 128;
+  } else {
+    matrix.layout = CodeLayout::kBytes;
+    matrix.codebook = f8e4m3_levels();
+  }
+  return {};
+}
+
+// One entry of config_groups.
+struct Group {
+  int bits = 8;
+  bool is_float = false;
+  int block_rows = 0;  // > 0: scales per block of rows
+  json activations;    // input_activations or null
+};
+
+class CompressedTensors final : public Prequantized {
+ public:
+  CompressedTensors(const WeightSource& source, std::vector<Group> groups)
+      : source_(source), groups_(std::move(groups)) {}
+
+  std::string_view method() const override { return "compressed-tensors"; }
+
+  Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
+    const LayerTensors tensors(source_, layer);
+    if (tensors.find("weight_scale") == nullptr) return std::nullopt;
+    GroupedMatrix matrix;
+    const TensorInfo* packed = tensors.find("weight_packed");
+    if (packed == nullptr) {
+      RETURN_IF_ERROR(read_bytes(tensors, matrix));
+    } else if (packed->type == QuantType::kU8) {
+      RETURN_IF_ERROR(read_fp4(tensors, matrix));
+    } else {
+      RETURN_IF_ERROR(read_words(tensors, matrix));
+    }
+    matrix.simplify_zeros();
+    RETURN_IF_ERROR(matrix.check(tensors.where()));
+    return matrix;
+  }
+
+ private:
+  // The first group of this many bits and kind, or null.
+  const Group* group_of(int bits, bool is_float) const {
+    for (const Group& group : groups_) {
+      if (group.bits == bits && group.is_float == is_float) return &group;
+    }
+    return nullptr;
+  }
+
+  Status read_bytes(const LayerTensors& tensors, GroupedMatrix& matrix) const {
+    const TensorInfo* weight = tensors.find("weight");
+    const bool is_float = weight != nullptr && weight->type == QuantType::kF8E4M3;
+    ASSIGN_OR_RETURN(weight, tensors.require("weight", is_float ? QuantType::kF8E4M3 : QuantType::kI8, 2));
+    RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
+    const Group* group = group_of(8, is_float);
+    ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
+    RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales),
+                               group != nullptr ? group->block_rows : 0, matrix));
+    if (const TensorInfo* zeros = tensors.find("weight_zero_point"); zeros != nullptr && !is_float) {
+      if (zeros->type != QuantType::kI8) {
+        return errorf(ErrorCode::kUnsupported, "{}: weight_zero_point: expected i8, got {}", tensors.where(),
+                      quant_info(zeros->type).name);
+      }
+      GroupedMatrix spread = matrix;  // the same shapes as the scales'
+      spread.scales.clear();
+      RETURN_IF_ERROR(set_scales(tensors, *zeros, tensor_floats(*zeros),
+                                 group != nullptr ? group->block_rows : 0, spread));
+      for (const float zero : spread.scales) matrix.zeros.push_back(static_cast<int16_t>(zero + 128));
+    }
+    return set_activations(tensors, group, matrix);
+  }
+
+  // Codes of `bits` bits in 32-bit words; value = code - 2^(bits - 1) - zero point.
+  Status read_words(const LayerTensors& tensors, GroupedMatrix& matrix) const {
+    ASSIGN_OR_RETURN(const TensorInfo* packed, tensors.require("weight_packed", QuantType::kI32, 2));
+    ASSIGN_OR_RETURN(const TensorInfo* shape, tensors.require("weight_shape", QuantType::kI64, 1));
+    int64_t dims[2] = {};
+    if (shape->bytes.size() == sizeof(dims)) std::memcpy(dims, shape->bytes.data(), sizeof(dims));
+    const Group* group = nullptr;
+    for (const Group& candidate : groups_) {
+      const int64_t per_word = 32 / candidate.bits;
+      if (!candidate.is_float && dims[1] >= 1 && dims[1] <= INT32_MAX && dims[0] == packed->shape[0] &&
+          (dims[1] + per_word - 1) / per_word == packed->shape[1]) {
+        group = &candidate;
+        break;
+      }
+    }
+    if (group == nullptr) {
+      return errorf(ErrorCode::kCorruptFile,
+                    "{}: weight_packed: expected [{}, {}] in the bits of a config group, got [{}]",
+                    tensors.where(), dims[0], dims[1], fmt::join(packed->shape, ", "));
+    }
+    matrix.layout = CodeLayout::kWordsByRow;
+    matrix.bits = group->bits;
+    matrix.rows = static_cast<int>(dims[0]);
+    matrix.cols = static_cast<int>(dims[1]);
+    matrix.uniform_zero = static_cast<int16_t>(1 << (matrix.bits - 1));
+    matrix.packed = packed->bytes;
+    ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
+    RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales), 0, matrix));
+    if (tensors.find("weight_g_idx") != nullptr) {
+      return errorf(ErrorCode::kUnsupported, "{}: weight_g_idx is not supported", tensors.where());
+    }
+    if (tensors.find("weight_zero_point") != nullptr) RETURN_IF_ERROR(read_packed_zeros(tensors, matrix));
+    return set_activations(tensors, group, matrix);
+  }
+
+  // [ceil(rows / per_word), n_groups] words, packed along the rows; the stored zero already includes 2^(bits
+  // - 1).
+  static Status read_packed_zeros(const LayerTensors& tensors, GroupedMatrix& matrix) {
+    ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require("weight_zero_point", QuantType::kI32, 2));
+    const int per_word = 32 / matrix.bits;
+    const int64_t wanted = (matrix.rows + per_word - 1) / per_word;
+    if (tensor->shape[0] != wanted || tensor->shape[1] != matrix.n_groups()) {
+      return errorf(ErrorCode::kCorruptFile, "{}: weight_zero_point: expected [{}, {}], got [{}]",
+                    tensors.where(), wanted, matrix.n_groups(), fmt::join(tensor->shape, ", "));
+    }
+    const std::vector<int32_t> words = tensor_int32(*tensor);
+    for (int r = 0; r < matrix.rows; ++r) {
+      for (int g = 0; g < matrix.n_groups(); ++g) {
+        const auto word =
+            static_cast<uint32_t>(words[static_cast<size_t>(r / per_word * matrix.n_groups() + g)]);
+        matrix.zeros.push_back(
+            static_cast<int16_t>((word >> (r % per_word * matrix.bits)) & ((1u << matrix.bits) - 1)));
+      }
+    }
+    return {};
+  }
+
+  // E2M1 nibbles; scales are powers of two in bytes (mxfp4) or F8 divided by one number (nvfp4).
+  Status read_fp4(const LayerTensors& tensors, GroupedMatrix& matrix) const {
+    ASSIGN_OR_RETURN(const TensorInfo* packed, tensors.require("weight_packed", QuantType::kU8, 2));
+    matrix.layout = CodeLayout::kNibblesLowFirst;
+    matrix.bits = 4;
+    matrix.codebook = e2m1_levels();
+    matrix.rows = static_cast<int>(packed->shape[0]);
+    matrix.cols = static_cast<int>(std::min<int64_t>(packed->shape[1], INT32_MAX / 2) * 2);
+    matrix.packed = packed->bytes;
+    const TensorInfo* tensor = tensors.find("weight_scale");
+    std::vector<float> scales;
+    if (tensor->type == QuantType::kU8) {
+      for (const std::byte exponent : tensor->bytes)
+        scales.push_back(std::ldexp(1.0f, static_cast<int>(exponent) - 127));
+    } else {
+      ASSIGN_OR_RETURN(scales, tensors.floats("weight_scale"));
+      ASSIGN_OR_RETURN(const std::vector<float> global, tensors.floats("weight_global_scale"));
+      if (global.size() != 1) {
+        return errorf(ErrorCode::kCorruptFile, "{}: weight_global_scale: expected one number, got {}",
+                      tensors.where(), global.size());
+      }
+      for (float& scale : scales) scale /= global[0];
+    }
+    return set_scales(tensors, *tensor, std::move(scales), 0, matrix);
+  }
+
+  static Status set_activations(const LayerTensors& tensors, const Group* group, GroupedMatrix& matrix) {
+    if (group == nullptr || !group->activations.is_object()) return {};
+    using Kind = ActivationCoding::Kind;
+    const bool dynamic = group->activations.value("dynamic", json(false)) == json(true);
+    const bool is_float = group->activations.value("type", json("int")) == json("float");
+    if (group->activations.value("num_bits", json(8)) != json(8) ||
+        group->activations.value("symmetric", json(true)) != json(true)) {
+      return errorf(ErrorCode::kUnsupported, "{}: input_activations: expected 8 bits, symmetric",
+                    tensors.where());
+    }
+    matrix.activations.kind = is_float ? (dynamic ? Kind::kF8E4M3PerToken : Kind::kF8E4M3Static)
+                                       : (dynamic ? Kind::kInt8PerToken : Kind::kInt8Static);
+    if (dynamic) return {};
+    ASSIGN_OR_RETURN(const std::vector<float> scale, tensors.floats("input_scale"));
+    if (scale.size() != 1) {
+      return errorf(ErrorCode::kCorruptFile, "{}: input_scale: expected one number, got {}", tensors.where(),
+                    scale.size());
+    }
+    matrix.activations.static_scale = scale[0];
+    return {};
+  }
+
+  const WeightSource& source_;
+  std::vector<Group> groups_;
+};
+
+// "fp8" as DeepSeek and transformers write it: LAYER.weight F8 and LAYER.weight_scale_inv per block.
+class BlockFp8 final : public Prequantized {
+ public:
+  BlockFp8(const WeightSource& source, int block_rows) : source_(source), block_rows_(block_rows) {}
+
+  std::string_view method() const override { return "fp8"; }
+
+  Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
+    const LayerTensors tensors(source_, layer);
+    const TensorInfo* scale = tensors.find("weight_scale_inv");
+    if (scale == nullptr) return std::nullopt;
+    ASSIGN_OR_RETURN(const TensorInfo* weight, tensors.require("weight", QuantType::kF8E4M3, 2));
+    GroupedMatrix matrix;
+    RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
+    ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale_inv"));
+    RETURN_IF_ERROR(set_scales(tensors, *scale, std::move(scales), block_rows_, matrix));
+    RETURN_IF_ERROR(matrix.check(tensors.where()));
+    return matrix;
+  }
+
+ private:
+  const WeightSource& source_;
+  int block_rows_;
+};
+
+// block_structure [rows, cols] (weight_block_size of "fp8"): the rows, or 0 when there is none.
+int rows_of_block(const json& config, const char* key) {
+  const auto it = config.find(key);
+  if (it == config.end() || !it->is_array() || it->size() != 2 || !it->at(0).is_number_unsigned()) return 0;
+  return static_cast<int>(std::min<uint64_t>(it->at(0).get<uint64_t>(), INT32_MAX));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource& source,
+                                                              const json& config) {
+  const auto groups = config.find("config_groups");
+  if (groups == config.end() || !groups->is_object()) {
+    return errorf(ErrorCode::kCorruptFile, "{}: quantization_config: expected config_groups, got {}",
+                  source.path().string(), groups == config.end() ? "nothing" : groups->type_name());
+  }
+  std::vector<Group> list;
+  for (const json& entry : *groups) {
+    const auto weights = entry.is_object() ? entry.find("weights") : entry.end();
+    if (!entry.is_object() || weights == entry.end() || !weights->is_object()) continue;
+    Group group;
+    ASSIGN_OR_RETURN(group.bits, config_int(*weights, "num_bits", 8, 2, 8));
+    group.is_float = weights->value("type", json("int")) == json("float");
+    group.block_rows = rows_of_block(*weights, "block_structure");
+    group.activations = entry.value("input_activations", json());
+    list.push_back(std::move(group));
+  }
+  return std::make_unique<CompressedTensors>(source, std::move(list));
+}
+
+Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source, const json& config) {
+  return std::make_unique<BlockFp8>(source, rows_of_block(config, "weight_block_size"));
+}
+
+}  // namespace penstock

@@ -1,0 +1,209 @@
+// GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Inputs run down, outputs across.
+#include <algorithm>
+#include <numeric>
+
+#include "formats/prequantized_methods.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+struct Settings {
+  int bits = 4;
+  int group_size = -1;  // -1: one group
+};
+
+Result<Settings> read_settings(const json& config) {
+  Settings settings;
+  ASSIGN_OR_RETURN(settings.bits, config_int(config, "bits", 4, 2, 8));
+  ASSIGN_OR_RETURN(settings.group_size, config_int(config, "group_size", -1, -1, 1 << 20));
+  return settings;
+}
+
+// Scales and zeros of both methods: scales [n_groups, rows], zeros unpacked by the method in the same order.
+Status set_groups(const LayerTensors& tensors, const std::vector<int16_t>& zeros, GroupedMatrix& matrix) {
+  const TensorInfo* scales = tensors.find("scales");
+  if (scales == nullptr || scales->shape.size() != 2 || scales->shape[1] != matrix.rows ||
+      scales->shape[0] != matrix.n_groups()) {
+    return errorf(
+        ErrorCode::kCorruptFile, "{}: scales: expected [{}, {}], got [{}]", tensors.where(),
+        matrix.n_groups(), matrix.rows,
+        scales == nullptr ? std::string("nothing") : fmt::format("{}", fmt::join(scales->shape, ", ")));
+  }
+  ASSIGN_OR_RETURN(const std::vector<float> values, tensors.floats("scales"));
+  const auto n_groups = static_cast<size_t>(matrix.n_groups());
+  const auto rows = static_cast<size_t>(matrix.rows);
+  matrix.scales = transposed(values, n_groups, rows);
+  matrix.zeros = transposed(zeros, n_groups, rows);
+  matrix.simplify_zeros();
+  return {};
+}
+
+Result<const TensorInfo*> require_zeros(const LayerTensors& tensors, const GroupedMatrix& matrix) {
+  ASSIGN_OR_RETURN(const TensorInfo* qzeros, tensors.require("qzeros", QuantType::kI32, 2));
+  const int64_t words = static_cast<int64_t>(matrix.rows) * matrix.bits / 32;
+  if (qzeros->shape[0] != matrix.n_groups() || qzeros->shape[1] != words ||
+      static_cast<int64_t>(matrix.rows) * matrix.bits % 32 != 0) {
+    return errorf(ErrorCode::kCorruptFile, "{}: qzeros: expected [{}, {}], got [{}]", tensors.where(),
+                  matrix.n_groups(), words, fmt::join(qzeros->shape, ", "));
+  }
+  return qzeros;
+}
+
+class Gptq final : public Prequantized {
+ public:
+  Gptq(const WeightSource& source, Settings settings, bool v2)
+      : source_(source), settings_(settings), v2_(v2) {}
+
+  std::string_view method() const override { return "gptq"; }
+
+  Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
+    const LayerTensors tensors(source_, layer);
+    if (tensors.find("qweight") == nullptr) return std::nullopt;
+    ASSIGN_OR_RETURN(const TensorInfo* qweight, tensors.require("qweight", QuantType::kI32, 2));
+    GroupedMatrix matrix;
+    matrix.layout = CodeLayout::kStreamByColumn;
+    matrix.bits = settings_.bits;
+    matrix.rows = static_cast<int>(qweight->shape[1]);
+    const int64_t cols = qweight->shape[0] * 32 / settings_.bits;
+    if (cols > INT32_MAX || qweight->shape[0] * 32 % settings_.bits != 0) {
+      return errorf(ErrorCode::kCorruptFile, "{}: qweight: expected whole codes of {} bits, got {} words",
+                    tensors.where(), settings_.bits, qweight->shape[0]);
+    }
+    matrix.cols = static_cast<int>(cols);
+    matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
+    matrix.packed = qweight->bytes;
+    if (matrix.cols % matrix.group_size != 0)
+      RETURN_IF_ERROR(matrix.check(tensors.where()));
+    ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
+    RETURN_IF_ERROR(set_groups(tensors, unpack_zeros(*qzeros, matrix), matrix));
+    RETURN_IF_ERROR(set_order(tensors, matrix));
+    RETURN_IF_ERROR(matrix.check(tensors.where()));
+    return matrix;
+  }
+
+ private:
+  // A stream of bits along the outputs; version 1 stores zero - 1.
+  std::vector<int16_t> unpack_zeros(const TensorInfo& qzeros, const GroupedMatrix& matrix) const {
+    const std::vector<int32_t> words = tensor_int32(qzeros);
+    const int mask = (1 << matrix.bits) - 1;
+    std::vector<int16_t> zeros;
+    zeros.reserve(static_cast<size_t>(matrix.n_groups()) * static_cast<size_t>(matrix.rows));
+    for (int g = 0; g < matrix.n_groups(); ++g) {
+      const size_t first_word = static_cast<size_t>(g) * static_cast<size_t>(qzeros.shape[1]);
+      for (int r = 0; r < matrix.rows; ++r) {
+        const size_t bit = static_cast<size_t>(r) * static_cast<size_t>(matrix.bits);
+        uint64_t word = static_cast<uint32_t>(words[first_word + bit / 32]);
+        if (bit % 32 + static_cast<size_t>(matrix.bits) > 32) {
+          word |= static_cast<uint64_t>(static_cast<uint32_t>(words[first_word + bit / 32 + 1])) << 32;
+        }
+        zeros.push_back(static_cast<int16_t>((static_cast<int>(word >> (bit % 32)) & mask) + (v2_ ? 0 : 1)));
+      }
+    }
+    return zeros;
+  }
+
+  // g_idx names each input's group; when they are not in order, the inputs sorted by group are the order.
+  Status set_order(const LayerTensors& tensors, GroupedMatrix& matrix) const {
+    if (tensors.find("g_idx") == nullptr) return {};
+    ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require("g_idx", QuantType::kI32, 1));
+    const std::vector<int32_t> groups = tensor_int32(*tensor);
+    if (groups.size() != static_cast<size_t>(matrix.cols)) {
+      return errorf(ErrorCode::kCorruptFile, "{}: g_idx: expected {} inputs, got {}", tensors.where(),
+                    matrix.cols, groups.size());
+    }
+    std::vector<int32_t> order(groups.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
+    });
+    for (size_t j = 0; j < order.size(); ++j) {
+      const int expected = static_cast<int>(j) / matrix.group_size;
+      if (const int group = groups[static_cast<size_t>(order[j])]; group != expected) {
+        return errorf(ErrorCode::kUnsupported,
+                      "{}: g_idx: expected {} inputs in each of {} groups, got group {} at {}",
+                      tensors.where(), matrix.group_size, matrix.n_groups(), group, order[j]);
+      }
+    }
+    if (!std::is_sorted(order.begin(), order.end())) matrix.input_order = std::move(order);
+    return {};
+  }
+
+  const WeightSource& source_;
+  Settings settings_;
+  bool v2_;
+};
+
+class Awq final : public Prequantized {
+ public:
+  Awq(const WeightSource& source, Settings settings) : source_(source), settings_(settings) {}
+
+  std::string_view method() const override { return "awq"; }
+
+  Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override {
+    const LayerTensors tensors(source_, layer);
+    if (tensors.find("qweight") == nullptr) return std::nullopt;
+    ASSIGN_OR_RETURN(const TensorInfo* qweight, tensors.require("qweight", QuantType::kI32, 2));
+    GroupedMatrix matrix;
+    matrix.layout = CodeLayout::kAwq;
+    matrix.bits = 4;
+    if (qweight->shape[1] > INT32_MAX / 8) {
+      return errorf(ErrorCode::kCorruptFile, "{}: qweight: too many outputs", tensors.where());
+    }
+    matrix.rows = static_cast<int>(qweight->shape[1] * 8);
+    matrix.cols = static_cast<int>(qweight->shape[0]);
+    matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
+    matrix.packed = qweight->bytes;
+    if (matrix.cols % matrix.group_size != 0)
+      RETURN_IF_ERROR(matrix.check(tensors.where()));
+    ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
+    // The zeros lie like one input's codes: read them as a matrix of n_groups inputs.
+    GroupedMatrix zeros_matrix = matrix;
+    zeros_matrix.cols = matrix.n_groups();
+    zeros_matrix.group_size = 1;
+    zeros_matrix.packed = qzeros->bytes;
+    std::vector<uint8_t> codes(static_cast<size_t>(matrix.rows) * static_cast<size_t>(zeros_matrix.cols));
+    zeros_matrix.codes(0, matrix.rows, codes.data());
+    const std::vector<int16_t> by_row(codes.begin(), codes.end());
+    RETURN_IF_ERROR(set_groups(
+        tensors, transposed(by_row, static_cast<size_t>(matrix.rows), static_cast<size_t>(zeros_matrix.cols)),
+        matrix));
+    RETURN_IF_ERROR(matrix.check(tensors.where()));
+    return matrix;
+  }
+
+ private:
+  const WeightSource& source_;
+  Settings settings_;
+};
+
+std::string config_string(const json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Prequantized>> open_gptq(const WeightSource& source, const json& config) {
+  ASSIGN_OR_RETURN(const Settings settings, read_settings(config));
+  const std::string format = config_string(config, "checkpoint_format");
+  if (!format.empty() && format != "gptq" && format != "gptq_v2") {
+    return errorf(ErrorCode::kUnsupported, "{}: checkpoint_format: expected gptq or gptq_v2, got {}",
+                  source.path().string(), quote_name(format));
+  }
+  return std::make_unique<Gptq>(source, settings, format == "gptq_v2");
+}
+
+Result<std::unique_ptr<Prequantized>> open_awq(const WeightSource& source, const json& config) {
+  ASSIGN_OR_RETURN(const Settings settings, read_settings(config));
+  const std::string version = config_string(config, "version");
+  if (settings.bits != 4 || (!version.empty() && version != "gemm" && version != "GEMM")) {
+    return errorf(ErrorCode::kUnsupported, "{}: AWQ: expected 4 bits, version gemm; got {} bits, version {}",
+                  source.path().string(), settings.bits, quote_name(version));
+  }
+  return std::make_unique<Awq>(source, settings);
+}
+
+}  // namespace penstock

@@ -1,0 +1,112 @@
+#include "formats/prequantized.h"
+
+#include "formats/prequantized_methods.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+struct Method {
+  std::string_view name;  // quantization_config.quant_method
+  OpenPrequantized open;
+};
+
+// THE list of methods.
+constexpr Method kMethods[] = {
+    {"gptq", open_gptq},
+    {"awq", open_awq},
+    {"bitsandbytes", open_bitsandbytes},
+    {"compressed-tensors", open_compressed_tensors},
+    {"fp8", open_block_fp8},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& source) {
+  if (source.naming() != Naming::kHuggingFace) return nullptr;
+  const json& root = source.config();
+  auto config = root.find("quantization_config");
+  if (config == root.end() || config->is_null()) {
+    config = root.find("compression_config");  // compressed-tensors before it moved
+    if (config == root.end() || config->is_null()) return nullptr;
+  }
+  if (!config->is_object()) {
+    return errorf(ErrorCode::kCorruptFile, "{}: quantization_config: expected an object, got {}",
+                  source.path().string(), config->type_name());
+  }
+  const auto named = config->find("quant_method");
+  const std::string name = named != config->end() && named->is_string() ? named->get<std::string>() : "";
+  std::string known;
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method.open(source, *config);
+    known += (known.empty() ? "" : ", ") + std::string(method.name);
+  }
+  return errorf(ErrorCode::kUnsupported, "{}: quant_method: expected one of {}, got {}",
+                source.path().string(), known, quote_name(name));
+}
+
+std::string LayerTensors::where() const {
+  return fmt::format("{}: layer {}", source_.path().string(), quote_name(layer_));
+}
+
+const TensorInfo* LayerTensors::find(std::string_view suffix) const {
+  return source_.find(fmt::format("{}.{}", layer_, suffix));
+}
+
+Result<const TensorInfo*> LayerTensors::require(std::string_view suffix, QuantType type,
+                                                size_t n_dims) const {
+  const TensorInfo* tensor = find(suffix);
+  if (tensor == nullptr)
+    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {}, got none", where(), suffix);
+  bool fits = tensor->type == type && tensor->shape.size() == n_dims;
+  for (const int64_t dim : tensor->shape) fits &= dim >= 1 && dim <= INT32_MAX;
+  if (!fits) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} in {} dimensions, got {} [{}]", where(),
+                  suffix, quant_info(type).name, n_dims, quant_info(tensor->type).name,
+                  fmt::join(tensor->shape, ", "));
+  }
+  return tensor;
+}
+
+Result<std::vector<float>> LayerTensors::floats(std::string_view suffix) const {
+  const TensorInfo* tensor = find(suffix);
+  if (tensor == nullptr)
+    return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {}, got none", where(), suffix);
+  switch (tensor->type) {
+    case QuantType::kF32:
+    case QuantType::kF16:
+    case QuantType::kBF16:
+    case QuantType::kF8E4M3:
+      return tensor_floats(*tensor);
+    default:
+      return errorf(ErrorCode::kCorruptFile, "{}: {}: expected floating point, got {}", where(), suffix,
+                    quant_info(tensor->type).name);
+  }
+}
+
+std::vector<float> tensor_floats(const TensorInfo& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.n_elements()));
+  dequantize_row(tensor.type, tensor.bytes.data(), values.data(), tensor.n_elements());
+  return values;
+}
+
+std::vector<int32_t> tensor_int32(const TensorInfo& tensor) {
+  std::vector<int32_t> values(tensor.bytes.size() / sizeof(int32_t));
+  if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(int32_t));
+  return values;
+}
+
+Result<int> config_int(const json& config, const char* key, int fallback, int low, int high) {
+  const auto it = config.find(key);
+  if (it == config.end() || it->is_null()) return fallback;
+  if (it->is_number_integer()) {
+    const auto value = it->get<int64_t>();
+    if (value >= low && value <= high) return static_cast<int>(value);
+  }
+  return errorf(ErrorCode::kUnsupported, "quantization_config: {}: expected {} to {}, got {}", key, low, high,
+                it->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40));
+}
+
+}  // namespace penstock

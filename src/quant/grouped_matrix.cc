@@ -1,0 +1,158 @@
+#include "quant/grouped_matrix.h"
+
+#include <cstring>
+
+namespace penstock {
+
+namespace {
+
+constexpr int kAwqShift[8] = {0, 16, 4, 20, 8, 24, 12, 28};  // where row 8 * i + j lies in word i
+
+uint32_t word_at(std::span<const std::byte> bytes, int64_t index) {
+  uint32_t word = 0;
+  std::memcpy(&word, bytes.data() + index * 4, 4);
+  return word;
+}
+
+// Inputs [0, cols) of one row in file order.
+void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(m.packed.data());
+  const auto mask = static_cast<uint8_t>((1 << m.bits) - 1);
+  const int64_t first = static_cast<int64_t>(row) * m.cols;
+  switch (m.layout) {
+    case CodeLayout::kBytes:
+      std::memcpy(out, bytes + first, static_cast<size_t>(m.cols));
+      break;
+    case CodeLayout::kSignedBytes:
+      for (int j = 0; j < m.cols; ++j) out[j] = bytes[first + j] ^ 0x80;
+      break;
+    case CodeLayout::kNibblesLowFirst:
+      for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first / 2 + j / 2] >> (j % 2 * 4)) & 0x0f;
+      break;
+    case CodeLayout::kNibblesHighFirst:
+      for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first / 2 + j / 2] >> (4 - j % 2 * 4)) & 0x0f;
+      break;
+    case CodeLayout::kWordsByRow: {
+      const int per_word = 32 / m.bits;
+      const int64_t first_word = static_cast<int64_t>(row) * ((m.cols + per_word - 1) / per_word);
+      for (int j = 0; j < m.cols; ++j) {
+        out[j] =
+            static_cast<uint8_t>(word_at(m.packed, first_word + j / per_word) >> (j % per_word * m.bits)) &
+            mask;
+      }
+      break;
+    }
+    case CodeLayout::kStreamByColumn:
+      for (int j = 0; j < m.cols; ++j) {
+        const int64_t bit = static_cast<int64_t>(j) * m.bits;
+        const int shift = static_cast<int>(bit % 32);
+        uint64_t word = word_at(m.packed, bit / 32 * m.rows + row);
+        if (shift + m.bits > 32)
+          word |= static_cast<uint64_t>(word_at(m.packed, (bit / 32 + 1) * m.rows + row)) << 32;
+        out[j] = static_cast<uint8_t>(word >> shift) & mask;
+      }
+      break;
+    case CodeLayout::kAwq:
+      for (int j = 0; j < m.cols; ++j) {
+        const uint32_t word = word_at(m.packed, static_cast<int64_t>(j) * (m.rows / 8) + row / 8);
+        out[j] = static_cast<uint8_t>(word >> kAwqShift[row % 8]) & 0x0f;
+      }
+      break;
+  }
+}
+
+}  // namespace
+
+uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t cols, int bits) {
+  switch (layout) {
+    case CodeLayout::kBytes:
+    case CodeLayout::kSignedBytes:
+      return static_cast<uint64_t>(rows * cols);
+    case CodeLayout::kNibblesLowFirst:
+    case CodeLayout::kNibblesHighFirst:
+      return static_cast<uint64_t>(rows * (cols / 2));
+    case CodeLayout::kWordsByRow:
+      return static_cast<uint64_t>(rows * ((cols + 32 / bits - 1) / (32 / bits)) * 4);
+    case CodeLayout::kStreamByColumn:
+      return static_cast<uint64_t>(cols * bits / 32 * rows * 4);
+    case CodeLayout::kAwq:
+      return static_cast<uint64_t>(cols * (rows / 8) * 4);
+  }
+  return 0;
+}
+
+Status GroupedMatrix::check(const std::string& where) const {
+  const auto fail = [&](std::string_view what, auto expected, auto got) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {}, got {}", where, what, expected, got);
+  };
+  if (rows < 1 || cols < 1) return fail("shape", "at least 1 x 1", fmt::format("{} x {}", rows, cols));
+  if (bits < 2 || bits > 8) return fail("bits", "2 to 8", bits);
+  if (group_size < 1 || cols % group_size != 0) {
+    return fail("group size", fmt::format("a divisor of {} inputs", cols), group_size);
+  }
+  const bool nibbles = layout == CodeLayout::kNibblesLowFirst || layout == CodeLayout::kNibblesHighFirst;
+  if ((nibbles || layout == CodeLayout::kAwq) && bits != 4) return fail("bits", 4, bits);
+  if (nibbles && cols % 2 != 0) return fail("inputs", "an even number", cols);
+  if (layout == CodeLayout::kAwq && rows % 8 != 0) return fail("outputs", "a multiple of 8", rows);
+  if (layout == CodeLayout::kStreamByColumn && static_cast<int64_t>(cols) * bits % 32 != 0) {
+    return fail("inputs", "whole words of 32 bits", cols);
+  }
+  if ((layout == CodeLayout::kBytes || layout == CodeLayout::kSignedBytes) && bits != 8)
+    return fail("bits", 8, bits);
+  const uint64_t want_bytes = packed_bytes(layout, rows, cols, bits);
+  if (packed.size() != want_bytes) return fail("bytes of codes", want_bytes, packed.size());
+  const size_t n_scales = static_cast<size_t>(rows) * static_cast<size_t>(n_groups());
+  if (scales.size() != n_scales) return fail("scales", n_scales, scales.size());
+  if (!zeros.empty() && zeros.size() != n_scales) return fail("zero points", n_scales, zeros.size());
+  if (!codebook.empty() && codebook.size() != size_t{1} << bits) {
+    return fail("codebook", size_t{1} << bits, codebook.size());
+  }
+  if (input_order.empty()) return {};
+  if (input_order.size() != static_cast<size_t>(cols)) return fail("input order", cols, input_order.size());
+  std::vector<bool> seen(input_order.size());
+  for (const int32_t input : input_order) {
+    if (input < 0 || input >= cols || seen[static_cast<size_t>(input)])
+      return fail("input order", "a permutation", input);
+    seen[static_cast<size_t>(input)] = true;
+  }
+  return {};
+}
+
+void GroupedMatrix::simplify_zeros() {
+  for (const int16_t zero : zeros) {
+    if (zero != zeros.front()) return;
+  }
+  if (zeros.empty()) return;
+  uniform_zero = zeros.front();
+  zeros.clear();
+}
+
+void GroupedMatrix::codes(int first_row, int n_rows, uint8_t* out) const {
+  std::vector<uint8_t> in_file_order(input_order.size());
+  for (int r = 0; r < n_rows; ++r, out += cols) {
+    if (input_order.empty()) {
+      row_codes(*this, first_row + r, out);
+      continue;
+    }
+    row_codes(*this, first_row + r, in_file_order.data());
+    for (int j = 0; j < cols; ++j)
+      out[j] = in_file_order[static_cast<size_t>(input_order[static_cast<size_t>(j)])];
+  }
+}
+
+void GroupedMatrix::dequantize(int first_row, int n_rows, float* out) const {
+  std::vector<uint8_t> row(static_cast<size_t>(cols));
+  for (int r = 0; r < n_rows; ++r, out += cols) {
+    codes(first_row + r, 1, row.data());
+    const size_t first_group = static_cast<size_t>(first_row + r) * static_cast<size_t>(n_groups());
+    for (int j = 0; j < cols; ++j) {
+      const size_t group = first_group + static_cast<size_t>(j / group_size);
+      const uint8_t code = row[static_cast<size_t>(j)];
+      const float level = codebook.empty() ? static_cast<float>(code) : codebook[code];
+      const float zero = zeros.empty() ? uniform_zero : zeros[group];
+      out[input_order.empty() ? j : input_order[static_cast<size_t>(j)]] = scales[group] * (level - zero);
+    }
+  }
+}
+
+}  // namespace penstock

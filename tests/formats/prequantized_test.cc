@@ -1,0 +1,343 @@
+// Synthetic layers of every method and bit width: what was packed by the formula of the format comes back,
+// and damaged layers give one error.
+#include "formats/prequantized.h"
+
+#include <gmock/gmock.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "formats/safetensors_writer.h"
+#include "formats/temp_dir.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// A checkpoint directory in the making: tensors of any element type.
+class Checkpoint {
+ public:
+  template <class T>
+  void add(const std::string& name, QuantType type, std::vector<int64_t> shape,
+           const std::vector<T>& values) {
+    const auto* begin = reinterpret_cast<const std::byte*>(values.data());
+    tensors_.push_back({name, type, std::move(shape), {begin, begin + values.size() * sizeof(T)}});
+  }
+
+  // The layer "l", or the message of the error.
+  Result<std::optional<GroupedMatrix>> open(const json& quantization) {
+    SafetensorsWriter writer;
+    for (const auto& tensor : tensors_) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+    auto file = writer.create(dir_ / "model.safetensors");
+    if (!file) return tl::unexpected(file.error());
+    for (const auto& tensor : tensors_) {
+      if (const Status status = file->write(tensor.name, tensor.bytes); !status)
+        return tl::unexpected(status.error());
+    }
+    if (const Status status = file->finish(); !status) return tl::unexpected(status.error());
+    write_bytes(dir_ / "config.json", json({{"quantization_config", quantization}}).dump());
+    auto source = open_weights(dir_.path());
+    if (!source) return tl::unexpected(source.error());
+    source_ = std::move(*source);
+    const auto checkpoint = open_prequantized(*source_);
+    if (!checkpoint) return tl::unexpected(checkpoint.error());
+    return (*checkpoint)->find_linear("l");
+  }
+
+  std::string error(const json& quantization) {
+    const auto layer = open(quantization);
+    return layer ? std::string() : layer.error().message;
+  }
+
+ private:
+  struct Tensor {
+    std::string name;
+    QuantType type;
+    std::vector<int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  TempDir dir_;
+  std::vector<Tensor> tensors_;
+  std::unique_ptr<WeightSource> source_;
+};
+
+// A layer as numbers: codes and zeros below 2^bits, scales per row and group.
+struct Plan {
+  int rows, cols, bits, group_size;
+  std::vector<int> codes;     // [rows, cols]
+  std::vector<int> zeros;     // [rows, n_groups]
+  std::vector<float> scales;  // [rows, n_groups]
+  std::vector<int> group_of;  // [cols]
+
+  int n_groups() const { return cols / group_size; }
+  float value(int r, int c) const {
+    const auto at = static_cast<size_t>(r * n_groups() + group_of[static_cast<size_t>(c)]);
+    return scales[at] * static_cast<float>(codes[static_cast<size_t>(r * cols + c)] - zeros[at]);
+  }
+};
+
+Plan random_plan(int rows, int cols, int bits, int group_size, bool shuffled, unsigned seed) {
+  std::mt19937 random(seed);
+  Plan plan = {rows, cols, bits, group_size, {}, {}, {}, {}};
+  std::uniform_int_distribution<int> code(0, (1 << bits) - 1);
+  std::uniform_int_distribution<int> zero(1, (1 << bits) - 1);
+  std::uniform_real_distribution<float> scale(0.5f, 2.0f);
+  for (int i = 0; i < rows * cols; ++i) plan.codes.push_back(code(random));
+  for (int i = 0; i < rows * plan.n_groups(); ++i) plan.zeros.push_back(zero(random));
+  for (int i = 0; i < rows * plan.n_groups(); ++i) plan.scales.push_back(scale(random));
+  for (int c = 0; c < cols; ++c) plan.group_of.push_back(c / group_size);
+  if (shuffled) std::shuffle(plan.group_of.begin(), plan.group_of.end(), random);
+  return plan;
+}
+
+void check_values(const GroupedMatrix& matrix, const Plan& plan) {
+  RC_ASSERT(matrix.rows == plan.rows);
+  RC_ASSERT(matrix.cols == plan.cols);
+  std::vector<float> values(static_cast<size_t>(plan.rows * plan.cols));
+  matrix.dequantize(0, plan.rows, values.data());
+  for (int r = 0; r < plan.rows; ++r) {
+    for (int c = 0; c < plan.cols; ++c)
+      RC_ASSERT(values[static_cast<size_t>(r * plan.cols + c)] == plan.value(r, c));
+  }
+  // A panel of rows gives the same codes as all rows.
+  std::vector<uint8_t> all(values.size());
+  std::vector<uint8_t> panel(static_cast<size_t>(plan.cols));
+  matrix.codes(0, plan.rows, all.data());
+  matrix.codes(plan.rows - 1, 1, panel.data());
+  RC_ASSERT(std::equal(panel.begin(), panel.end(), all.end() - plan.cols));
+}
+
+// Puts `bits` bits into a stream of 32-bit words whose word i is words[i * stride].
+void put_bits(std::vector<uint32_t>& words, size_t first, size_t stride, size_t bit, int bits,
+              uint32_t value) {
+  for (int b = 0; b < bits; ++b) {
+    const size_t at = bit + static_cast<size_t>(b);
+    words[first + at / 32 * stride] |= (value >> b & 1) << (at % 32);
+  }
+}
+
+template <class T>
+std::vector<T> by_group(const std::vector<T>& values, int rows, int n_groups) {
+  std::vector<T> out;
+  for (int g = 0; g < n_groups; ++g) {
+    for (int r = 0; r < rows; ++r) out.push_back(values[static_cast<size_t>(r * n_groups + g)]);
+  }
+  return out;
+}
+
+void add_gptq(Checkpoint& checkpoint, const Plan& plan, bool v2) {
+  const auto rows = static_cast<size_t>(plan.rows);
+  const size_t words_down = static_cast<size_t>(plan.cols * plan.bits / 32);
+  const size_t words_across = static_cast<size_t>(plan.rows * plan.bits / 32);
+  std::vector<uint32_t> qweight(words_down * rows);
+  std::vector<uint32_t> qzeros(static_cast<size_t>(plan.n_groups()) * words_across);
+  const auto bits = static_cast<size_t>(plan.bits);
+  for (int r = 0; r < plan.rows; ++r) {
+    for (int c = 0; c < plan.cols; ++c) {
+      put_bits(qweight, static_cast<size_t>(r), rows, static_cast<size_t>(c) * bits, plan.bits,
+               static_cast<uint32_t>(plan.codes[static_cast<size_t>(r * plan.cols + c)]));
+    }
+    for (int g = 0; g < plan.n_groups(); ++g) {
+      const int zero = plan.zeros[static_cast<size_t>(r * plan.n_groups() + g)] - (v2 ? 0 : 1);
+      put_bits(qzeros, static_cast<size_t>(g) * words_across, 1, static_cast<size_t>(r) * bits, plan.bits,
+               static_cast<uint32_t>(zero));
+    }
+  }
+  const auto groups = static_cast<int64_t>(plan.n_groups());
+  checkpoint.add("l.qweight", QuantType::kI32, {static_cast<int64_t>(words_down), plan.rows}, qweight);
+  checkpoint.add("l.qzeros", QuantType::kI32, {groups, static_cast<int64_t>(words_across)}, qzeros);
+  checkpoint.add("l.scales", QuantType::kF32, {groups, plan.rows},
+                 by_group(plan.scales, plan.rows, plan.n_groups()));
+  checkpoint.add("l.g_idx", QuantType::kI32, {plan.cols}, plan.group_of);
+}
+
+json gptq_config(int bits, int group_size, bool v2 = false) {
+  return {{"quant_method", "gptq"},
+          {"bits", bits},
+          {"group_size", group_size},
+          {"checkpoint_format", v2 ? "gptq_v2" : "gptq"}};
+}
+
+RC_GTEST_PROP(Gptq, EveryBitWidth, ()) {
+  const int bits = *rc::gen::element(2, 3, 4, 8);
+  const int group_size = *rc::gen::element(32, 64);
+  const bool v2 = *rc::gen::arbitrary<bool>();
+  const Plan plan = random_plan(32, group_size * *rc::gen::inRange(1, 4), bits, group_size,
+                                *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<unsigned>());
+  Checkpoint checkpoint;
+  add_gptq(checkpoint, plan, v2);
+  const auto layer = checkpoint.open(gptq_config(bits, group_size, v2));
+  RC_ASSERT(layer.has_value() && layer->has_value());
+  check_values(**layer, plan);
+}
+
+TEST(Gptq, DamagedLayersAreRefused) {
+  const Plan plan = random_plan(32, 64, 4, 32, false, 1);
+  const auto with = [&](const std::function<void(Plan&)>& change, const json& config) {
+    Plan changed = plan;
+    change(changed);
+    Checkpoint checkpoint;
+    add_gptq(checkpoint, changed, false);
+    return checkpoint.error(config);
+  };
+  const auto same = [](Plan&) {};
+  EXPECT_EQ(with(same, gptq_config(4, 32)), "");
+  EXPECT_THAT(with(same, gptq_config(4, 48)), HasSubstr("group size"));
+  EXPECT_THAT(with(same, gptq_config(4, 64)), HasSubstr("qzeros: expected [1, 4], got [2, 4]"));
+  EXPECT_THAT(with(same, gptq_config(5, 32)), HasSubstr("whole codes"));
+  EXPECT_THAT(with(same, gptq_config(8, 32)), HasSubstr("qzeros"));
+  EXPECT_THAT(with(same, gptq_config(9, 32)), HasSubstr("expected 2 to 8, got 9"));
+  EXPECT_THAT(with([](Plan& p) { p.group_of[3] = 1; }, gptq_config(4, 32)), HasSubstr("g_idx"));
+  EXPECT_THAT(with([](Plan& p) { p.group_of[3] = -1; }, gptq_config(4, 32)), HasSubstr("g_idx"));
+  EXPECT_THAT(with([](Plan& p) { p.group_of[3] = 1 << 30; }, gptq_config(4, 32)), HasSubstr("g_idx"));
+  Checkpoint alone;
+  alone.add("l.qweight", QuantType::kI32, {8, 32}, std::vector<int32_t>(256));
+  EXPECT_THAT(alone.error(gptq_config(4, 32)), HasSubstr("expected tensor qzeros"));
+  json marlin = gptq_config(4, 32);
+  marlin["checkpoint_format"] = "marlin";
+  EXPECT_THAT(with(same, marlin), HasSubstr("\"marlin\""));
+}
+
+RC_GTEST_PROP(Awq, RowsInterleave, ()) {
+  const Plan plan = random_plan(*rc::gen::element(8, 32), 64, 4, *rc::gen::element(16, 64), false,
+                                *rc::gen::arbitrary<unsigned>());
+  constexpr int kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};             // the row in nibble i of a word
+  const auto pack = [&](const std::vector<int>& values, int n) {  // values [rows, n] to words [n, rows / 8]
+    std::vector<uint32_t> words(static_cast<size_t>(n * plan.rows / 8));
+    for (int j = 0; j < n; ++j) {
+      for (int r = 0; r < plan.rows; r += 8) {
+        for (int i = 0; i < 8; ++i) {
+          const auto value = static_cast<uint32_t>(values[static_cast<size_t>((r + kOrder[i]) * n + j)]);
+          words[static_cast<size_t>(j * plan.rows / 8 + r / 8)] |= value << (4 * i);
+        }
+      }
+    }
+    return words;
+  };
+  Checkpoint checkpoint;
+  const int64_t groups = plan.n_groups();
+  checkpoint.add("l.qweight", QuantType::kI32, {plan.cols, plan.rows / 8}, pack(plan.codes, plan.cols));
+  checkpoint.add("l.qzeros", QuantType::kI32, {groups, plan.rows / 8}, pack(plan.zeros, plan.n_groups()));
+  checkpoint.add("l.scales", QuantType::kF32, {groups, plan.rows},
+                 by_group(plan.scales, plan.rows, plan.n_groups()));
+  const auto layer = checkpoint.open({{"quant_method", "awq"},
+                                      {"bits", 4},
+                                      {"group_size", plan.group_size},
+                                      {"version", "gemm"},
+                                      {"zero_point", true}});
+  RC_ASSERT(layer.has_value() && layer->has_value());
+  check_values(**layer, plan);
+}
+
+json compressed_config(int bits, const json& activations = nullptr) {
+  return {{"quant_method", "compressed-tensors"},
+          {"config_groups",
+           {{"group_0",
+             {{"weights", {{"num_bits", bits}, {"type", "int"}}}, {"input_activations", activations}}}}}};
+}
+
+RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
+  const int bits = *rc::gen::inRange(2, 9);
+  const int group_size = *rc::gen::element(16, 24);
+  Plan plan = random_plan(*rc::gen::inRange(1, 12), group_size * 3, bits, group_size, false,
+                          *rc::gen::arbitrary<unsigned>());
+  const bool asymmetric = *rc::gen::arbitrary<bool>();
+  if (!asymmetric) plan.zeros.assign(plan.zeros.size(), 1 << (bits - 1));
+  const int per_word = 32 / bits;
+  const int words = (plan.cols + per_word - 1) / per_word;
+  const int zero_rows = (plan.rows + per_word - 1) / per_word;
+  std::vector<uint32_t> packed(static_cast<size_t>(plan.rows * words));
+  std::vector<uint32_t> zeros(static_cast<size_t>(zero_rows * plan.n_groups()));
+  for (int r = 0; r < plan.rows; ++r) {
+    for (int c = 0; c < plan.cols; ++c) {
+      packed[static_cast<size_t>(r * words + c / per_word)] |=
+          static_cast<uint32_t>(plan.codes[static_cast<size_t>(r * plan.cols + c)]) << (c % per_word * bits);
+    }
+    for (int g = 0; g < plan.n_groups(); ++g) {
+      zeros[static_cast<size_t>(r / per_word * plan.n_groups() + g)] |=
+          static_cast<uint32_t>(plan.zeros[static_cast<size_t>(r * plan.n_groups() + g)])
+          << (r % per_word * bits);
+    }
+  }
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight_packed", QuantType::kI32, {plan.rows, words}, packed);
+  checkpoint.add("l.weight_shape", QuantType::kI64, {2}, std::vector<int64_t>{plan.rows, plan.cols});
+  checkpoint.add("l.weight_scale", QuantType::kF32, {plan.rows, plan.n_groups()}, plan.scales);
+  if (asymmetric) checkpoint.add("l.weight_zero_point", QuantType::kI32, {zero_rows, plan.n_groups()}, zeros);
+  const auto layer = checkpoint.open(compressed_config(bits));
+  RC_ASSERT(layer.has_value() && layer->has_value());
+  RC_ASSERT(asymmetric || (*layer)->is_symmetric());
+  check_values(**layer, plan);
+}
+
+TEST(CompressedTensors, Int8StaticWithZeroPoint) {
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight", QuantType::kI8, {2, 3}, std::vector<int8_t>{-128, 0, 127, 5, -6, 7});
+  checkpoint.add("l.weight_scale", QuantType::kF32, {2, 1}, std::vector<float>{0.5f, 2.0f});
+  checkpoint.add("l.weight_zero_point", QuantType::kI8, {2, 1}, std::vector<int8_t>{-8, 3});
+  checkpoint.add("l.input_scale", QuantType::kF32, {1}, std::vector<float>{0.125f});
+  const auto layer = checkpoint.open(
+      compressed_config(8, {{"num_bits", 8}, {"type", "int"}, {"dynamic", false}, {"symmetric", true}}));
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  std::vector<float> values(6);
+  (*layer)->dequantize(0, 2, values.data());
+  EXPECT_THAT(values, testing::ElementsAre(-60, 4, 67.5f, 4, -18, 8));
+  EXPECT_EQ((*layer)->activations.kind, ActivationCoding::Kind::kInt8Static);
+  EXPECT_EQ((*layer)->activations.static_scale, 0.125f);
+}
+
+TEST(BlockFp8, ScalesAreOfBlocks) {
+  Checkpoint checkpoint;
+  const std::vector<uint8_t> one_and_two = {0x38, 0x40, 0x38, 0x40, 0x38, 0x40,
+                                            0x38, 0x40, 0x38, 0x40, 0x38, 0x40};
+  checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 4}, one_and_two);
+  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2}, std::vector<float>{1, 10, 100, 1000});
+  const auto layer = checkpoint.open({{"quant_method", "fp8"}, {"weight_block_size", {2, 2}}});
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  std::vector<float> values(12);
+  (*layer)->dequantize(0, 3, values.data());
+  EXPECT_THAT(values, testing::ElementsAre(1, 2, 10, 20, 1, 2, 10, 20, 100, 200, 1000, 2000));
+}
+
+TEST(BitsAndBytes, DamagedStateIsRefused) {
+  const auto error = [](const std::string& state, size_t n_absmax = 2) {
+    Checkpoint checkpoint;
+    checkpoint.add("l.weight", QuantType::kU8, {64, 1}, std::vector<uint8_t>(64, 0x0f));
+    checkpoint.add("l.weight.absmax", QuantType::kF32, {static_cast<int64_t>(n_absmax)},
+                   std::vector<float>(n_absmax, 2));
+    checkpoint.add("l.weight.quant_map", QuantType::kF32, {16}, std::vector<float>(16, 0.5f));
+    checkpoint.add("l.weight.quant_state.bitsandbytes__nf4", QuantType::kU8,
+                   {static_cast<int64_t>(state.size())}, std::vector<char>(state.begin(), state.end()));
+    return checkpoint.error({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
+  };
+  EXPECT_EQ(error(R"({"shape":[2,64],"blocksize":64})"), "");
+  EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":32})"), HasSubstr("scales: expected 4, got 2"));
+  EXPECT_THAT(error(R"({"shape":[4,32],"blocksize":64})"), HasSubstr("whole blocks of 64"));
+  EXPECT_THAT(error(R"({"shape":[2,128],"blocksize":64})"),
+              HasSubstr("bytes of codes: expected 128, got 64"));
+  EXPECT_THAT(error(R"({"shape":[2,-64],"blocksize":64})"), HasSubstr("quant_state"));
+  EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":0})"), HasSubstr("quant_state"));
+  EXPECT_THAT(error(R"({"shape":[2147483647,2147483647],"blocksize":1})"), HasSubstr("expected"));
+  EXPECT_THAT(error("not json"), HasSubstr("quant_state"));
+  EXPECT_THAT(error("[1]"), HasSubstr("quant_state"));
+}
+
+TEST(Prequantized, UnknownMethodsAreRefusedAndPlainOnesIgnored) {
+  Checkpoint checkpoint;
+  EXPECT_THAT(checkpoint.error({{"quant_method", "aqlm"}}), HasSubstr("expected one of gptq, awq"));
+  EXPECT_THAT(checkpoint.error({{"quant_method", 5}}), HasSubstr("got \"\""));
+  EXPECT_THAT(checkpoint.error("text"), HasSubstr("expected an object, got string"));
+  EXPECT_THAT(checkpoint.error({{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
+  EXPECT_THAT(checkpoint.error({{"quant_method", "awq"}, {"bits", 3}}), HasSubstr("expected 4 bits"));
+  const auto absent = checkpoint.open(gptq_config(4, 128));
+  ASSERT_TRUE(absent.has_value());
+  EXPECT_FALSE(absent->has_value());
+}
+
+}  // namespace
+}  // namespace penstock
