@@ -1,0 +1,17 @@
+// SamplingParams from and to JSON, made from SamplingParams::visit: a new field needs no edit here.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "penstock/sampling_params.h"
+
+namespace penstock {
+
+// Overwrites the fields that `object` has; null means "as if absent". Fields of other names are left to the caller.
+// "stop" may be one string, "logit_bias" is an object of token id to bias. Error: kInvalidArgument with the field's name,
+// what was expected and what was there. Ranges are checked by the sampler's own validation.
+Status params_from_json(const nlohmann::json& object, SamplingParams& params);
+
+nlohmann::json params_to_json(const SamplingParams& params);
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+#include "frontend/params_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+TEST(ParamsJson, EveryFieldSurvivesTheRoundTrip) {
+  SamplingParams params;
+  params.n = 3;
+  params.temperature = 0.25f;
+  params.seed = 18446744073709551615u;
+  params.stop = {"a", "b"};
+  params.logit_bias = {{5, -1.5f}, {70, 100.0f}};
+  params.logprobs = 4;
+  params.ignore_eos = true;
+  params.allowed_token_ids = {1, 2, 3};
+  SamplingParams read;
+  ASSERT_TRUE(params_from_json(json::parse(params_to_json(params).dump()), read));
+  EXPECT_EQ(params_to_json(read), params_to_json(params));
+  EXPECT_NE(params_to_json(read), params_to_json(SamplingParams()));
+}
+
+TEST(ParamsJson, EveryFieldAcceptsNull) {
+  json object = json::object();
+  const SamplingParams defaults;
+  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*) { object[field] = nullptr; });
+  SamplingParams read;
+  ASSERT_TRUE(params_from_json(object, read));
+  EXPECT_EQ(params_to_json(read), params_to_json(defaults));
+}
+
+TEST(ParamsJson, EveryFieldRefusesAWrongType) {
+  const SamplingParams defaults;
+  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*) {
+    for (const json& value : {json(json::array({json::object()})), json({{"x", "y"}})}) {
+      SamplingParams read;
+      const Status status = params_from_json({{field, value}}, read);
+      ASSERT_FALSE(status) << field << " took " << value;
+      EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(status.error().message, testing::StartsWith(std::string(field) + ": expected"));
+    }
+  });
+}
+
+TEST(ParamsJson, StopIsOneStringOrAList) {
+  SamplingParams read;
+  ASSERT_TRUE(params_from_json({{"stop", "end"}}, read));
+  EXPECT_THAT(read.stop, testing::ElementsAre("end"));
+}
+
+TEST(ParamsJson, NumbersOutOfRangeAreRefused) {
+  SamplingParams read;
+  EXPECT_FALSE(params_from_json({{"max_tokens", 3000000000}}, read));
+  EXPECT_FALSE(params_from_json({{"max_tokens", 1.5}}, read));
+  EXPECT_TRUE(params_from_json({{"max_tokens", 8.0}}, read));
+  EXPECT_EQ(read.max_tokens, 8);
+}
+
+}  // namespace
+}  // namespace penstock
