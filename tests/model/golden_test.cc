@@ -68,7 +68,7 @@ class GoldenModels : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     golden_ = read_golden(GetParam().golden);
-    ops_ = make_ops("cpu", {.n_threads = 2}).value();
+    ops_ = make_ops("cpu", {.n_threads = 1}).value();
     auto source = open_weights(GetParam().path);
     ASSERT_TRUE(source) << source.error().message;
     source_ = std::move(source).value();
