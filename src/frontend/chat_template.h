@@ -1,0 +1,49 @@
+// Chat templates: the Jinja language as Hugging Face transformers sets it up (trim_blocks, lstrip_blocks,
+// loop controls, an immutable sandbox, tojson without HTML escapes, raise_exception, strftime_now, {%
+// generation %}). What it renders is byte-for-byte what jinja2 renders; what jinja2 refuses is an Error that
+// names the line. A template is hostile input: work, memory, output and nesting are bounded.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace penstock {
+
+namespace jinja {
+struct TemplateTree;
+}
+
+struct RenderOptions {
+  std::optional<std::tm> now;               // the clock of strftime_now; the local time without
+  int64_t max_steps = 20'000'000;           // about one step per expression, and per 64 bytes of text made
+  size_t max_output = size_t{64} << 20;     // bytes of any one text, the rendering included
+  int64_t max_memory = int64_t{512} << 20;  // bytes of values alive at once
+};
+
+class ChatTemplate {
+ public:
+  // source: UTF-8, at most kMaxSource bytes. Fails with kInvalidArgument (the line and what), or
+  // kUnsupported.
+  static Result<ChatTemplate> parse(std::string source);
+  static constexpr size_t kMaxSource = size_t{4} << 20;
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // context: an object with messages, tools, add_generation_prompt, bos_token, … Thread-safe.
+  // raise_exception gives kInvalidArgument with the template's message; a limit gives kResourceExhausted.
+  Result<std::string> render(const nlohmann::ordered_json& context, const RenderOptions& options = {}) const;
+
+ private:
+  explicit ChatTemplate(std::unique_ptr<jinja::TemplateTree> tree);
+  std::unique_ptr<jinja::TemplateTree> tree_;
+};
+
+}  // namespace penstock

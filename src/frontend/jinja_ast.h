@@ -1,0 +1,152 @@
+// The parsed template. Built by the parser; the resolver fills in where variables live. Immutable afterwards,
+// so that threads may render it at once.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "frontend/jinja_ops.h"
+#include "frontend/jinja_value.h"
+
+namespace penstock::jinja {
+
+// A variable: `hops` function activations outwards, then a slot. hops < 0: not a variable of the template.
+struct VarRef {
+  int hops = -1;
+  int slot = 0;
+};
+
+enum class ExprKind : uint8_t {
+  kConst,
+  kName,
+  kNamespaceRef,  // assignment target a.b
+  kTuple,
+  kList,
+  kDict,         // items: key, value, key, value, …
+  kAttribute,    // items[0].name
+  kItem,         // items[0][items[1]]
+  kSlice,        // items[0][items[1]:items[2]:items[3]], null where omitted
+  kSliceBounds,  // what the parser makes of a:b:c before it knows the object
+  kCall,         // items[0](args)
+  kFilter,       // items[0] | name(args); a null items[0] stands for the block's text
+  kTest,         // items[0] is name(args)
+  kCondition,    // items[0] if items[1] else items[2], which may be null
+  kAnd,
+  kOr,
+  kNot,
+  kNegate,
+  kPositive,
+  kConcat,
+  kBinary,   // op
+  kCompare,  // items[0] ops[0] items[1] ops[1] items[2] …
+};
+
+enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
+
+struct Expr;
+using ExprPtr = std::unique_ptr<Expr>;
+
+struct CallArgs {
+  std::vector<ExprPtr> positional;
+  std::vector<std::pair<std::string, ExprPtr>> keyword;
+  ExprPtr star, star_star;
+};
+
+struct Expr {
+  ExprKind kind = ExprKind::kConst;
+  int line = 0;
+  int depth = 1;  // of the tree below, bounded by the parser
+  BinaryOp op{};
+  Value value;         // kConst
+  std::string name;    // kName, kNamespaceRef, kAttribute, kFilter, kTest
+  std::string member;  // kNamespaceRef
+  std::vector<ExprPtr> items;
+  std::vector<CompareOp> ops;
+  std::unique_ptr<CallArgs> args;
+  VarRef ref;  // kName, kNamespaceRef
+};
+
+enum class StmtKind : uint8_t {
+  kData,
+  kOutput,       // exprs
+  kIf,           // branches; a null test is the else
+  kFor,          // target, exprs[0] (iterable), test, body, orelse
+  kSet,          // target, exprs[0]
+  kSetBlock,     // target, filter (may be null), body
+  kMacro,        // name, macro
+  kCallBlock,    // exprs[0] (the call), macro
+  kFilterBlock,  // filter, body
+  kWith,         // targets in `targets`, values in exprs, body
+  kScope,        // body, in a scope of its own
+  kBlock,        // name, function
+  kBreak,
+  kContinue,
+  kFail,  // what only fails when it runs: text is the message
+};
+
+struct Stmt;
+using StmtPtr = std::unique_ptr<Stmt>;
+using Body = std::vector<StmtPtr>;
+
+// What to do with the variables of a scope when it is entered.
+struct SlotLoad {
+  enum class From : uint8_t { kMissing, kContext, kAlias };
+  From from = From::kMissing;
+  int slot = 0;
+  std::string name;  // kContext
+  VarRef alias;      // kAlias
+};
+using ScopeEntry = std::vector<SlotLoad>;
+
+// A function of its own variables: the template, a macro, a recursive loop or a block.
+struct FunctionInfo {
+  int n_slots = 0;
+};
+
+struct MacroInfo {
+  std::string name;  // empty for the body of a call block
+  std::vector<std::string> params;
+  std::vector<ExprPtr> defaults;  // of the last params
+  Body body;
+  FunctionInfo function;
+  ScopeEntry entry;
+  std::vector<int> param_slots;
+  int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // -1: the body does not use it
+};
+
+struct Branch {
+  ExprPtr test;
+  Body body;
+};
+
+struct Stmt {
+  StmtKind kind = StmtKind::kData;
+  int line = 0;
+  std::string text;  // kData, kFail
+  std::string name;  // kMacro, kBlock
+  std::vector<ExprPtr> exprs, targets;
+  ExprPtr target, test, filter;
+  std::vector<Branch> branches;
+  Body body, orelse;
+  std::unique_ptr<MacroInfo> macro;
+
+  bool recursive = false;
+  bool scoped = false;   // kBlock
+  bool exports = false;  // kSet, kSetBlock, kMacro: at the top level of a template with blocks
+  VarRef ref;            // kMacro: where the macro goes
+  ScopeEntry entry, test_entry, else_entry;
+  int loop_slot = -1;                                   // kFor: the variable `loop`; -1: not used
+  FunctionInfo function;                                // kFor when recursive, kBlock
+  std::vector<std::pair<std::string, VarRef>> visible;  // kBlock when scoped
+};
+
+struct TemplateTree {
+  Body body;
+  FunctionInfo function;
+  ScopeEntry entry;
+  bool has_blocks = false;
+};
+
+}  // namespace penstock::jinja
