@@ -1,5 +1,7 @@
 #include "base/arena.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -9,10 +11,14 @@ namespace penstock {
 namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kMinChunk = size_t{1} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
 
+// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB entries do not cover.
 std::byte* aligned_chunk(size_t size) {
-  void* data = std::aligned_alloc(kAlignment, size);
+  const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
+  void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   PENSTOCK_CHECK(data != nullptr);
+  if (size >= kHugePage) madvise(data, size, MADV_HUGEPAGE);
   return static_cast<std::byte*>(data);
 }
 }  // namespace

@@ -1,0 +1,233 @@
+// Matrix products, each beside a reference measured in the same loop: few rows of activations against a pure
+// read of the weights (GB/s), many against the peak of the arithmetic they use (GFLOP/s). Times are minima
+// over alternating runs, for the machine is rarely quiet.
+//
+//   PENSTOCK_ISA=avx512 gemm_bench --benchmark_filter=decode/.*q4_k
+//   PENSTOCK_BENCH_THREADS=1 gemm_bench
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+#include "kernels/panel_pack.h"
+#include "kernels/probe_kernels.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/weight.h"
+#include "quant/all.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int n_threads() {
+  const char* text = std::getenv("PENSTOCK_BENCH_THREADS");
+  return text != nullptr ? std::atoi(text) : available_cpus();
+}
+
+ThreadPool& pool() {
+  static ThreadPool pool(n_threads());
+  return pool;
+}
+
+std::vector<std::byte> random_rows(QuantType type, int rows, int cols) {
+  std::mt19937 random(1);
+  std::vector<std::byte> bytes(static_cast<size_t>(rows) * quant_bytes(type, cols));
+  std::vector<float> row(cols);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  for (int r = 0; r < rows; ++r) {
+    for (float& x : row) x = normal(random);
+    quantize_row(type, row.data(), bytes.data() + r * quant_bytes(type, cols), cols);
+  }
+  return bytes;
+}
+
+// A weight of `copies` times the same 128 rows: packing gigabytes would take longer than measuring.
+struct BigWeight {
+  WeightMemory memory;
+  PanelMatrix panels;
+
+  BigWeight(QuantType type, int cols, size_t bytes) {
+    constexpr int kRows = 128;
+    const auto rows = random_rows(type, kRows, cols);
+    const QuantizedMatrix matrix{type, kRows, cols, rows};
+    const auto small = pack_cpu_weight(pool(), matrix).value();
+    panels = static_cast<const CpuWeight&>(*small).panels();
+    const size_t piece = panels.panel_bytes * panels.n_panels();
+    const size_t copies = std::max<size_t>(1, bytes / piece);
+    memory = WeightMemory(copies * piece);
+    if (memory.data() == nullptr) std::abort();
+    pool().for_ranges(static_cast<int64_t>(copies), 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t c = begin; c < end; ++c) std::memcpy(memory.data() + c * piece, panels.data, piece);
+    });
+    panels.data = memory.data();
+    panels.rows = static_cast<int>(copies) * kRows;
+  }
+};
+
+const KernelTable& table() {
+  static const KernelTable& selected = *select_kernels().value();
+  return selected;
+}
+
+struct Int8Activations {
+  std::vector<int8_t> values;
+  std::vector<ActivationGroup> groups;
+  Int8Rows rows;
+
+  Int8Activations(const std::vector<float>& x, int n_rows, int cols) {
+    const ptrdiff_t padded = (cols + 255) / 256 * 256, stride = padded + 64, group_stride = padded / 32 + 2;
+    values.resize(n_rows * stride);
+    groups.resize(n_rows * group_stride);
+    for (int m = 0; m < n_rows; ++m) {
+      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, static_cast<int>(padded), false,
+                                 &values[m * stride], &groups[m * group_stride]);
+    }
+    rows = {values.data(), groups.data(), stride, group_stride};
+  }
+};
+
+std::vector<float> random_activations(int n_rows, int cols) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<size_t>(n_rows) * cols);
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+// The least time of each of two functions, run in turn.
+template <class F, class G>
+std::pair<double, double> alternate(benchmark::State& state, F f, G g) {
+  double best_f = 1e30, best_g = 1e30;
+  for (auto _ : state) {
+    auto start = Clock::now();
+    f();
+    best_f = std::min(best_f, seconds_since(start));
+    start = Clock::now();
+    g();
+    best_g = std::min(best_g, seconds_since(start));
+  }
+  return {best_f, best_g};
+}
+
+// Few rows: all weights once, in place of a model's layers; larger than any cache.
+void decode(benchmark::State& state, QuantType type, int n_rows) {
+  constexpr int kCols = 2048;
+  static size_t bytes =
+      size_t{std::getenv("PENSTOCK_BENCH_MB") ? std::strtoul(std::getenv("PENSTOCK_BENCH_MB"), nullptr, 10)
+                                              : 768}
+      << 20;
+  const BigWeight w(type, kCols, bytes);
+  const auto x = random_activations(n_rows, kCols);
+  const Int8Activations int8(x, n_rows, kCols);
+  std::vector<float> y(static_cast<size_t>(w.panels.rows) * n_rows);
+  const GemmOutput out{y.data(), w.panels.rows, nullptr};
+  const int index = static_cast<int>(w.panels.type);
+  const TileKernels* tiles = table().tiles;
+  const bool use_tiles =
+      tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
+  const auto product = [&] {
+    pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+      const int b = static_cast<int>(begin), e = static_cast<int>(end);
+      if (use_tiles) {
+        tiles->int8[index](w.panels, int8.rows, n_rows, b, e, out);
+      } else if (table().gemm->int8[index] != nullptr) {
+        table().gemm->int8[index](w.panels, int8.rows, n_rows, b, e, out);
+      } else {
+        table().gemm->f32[index](w.panels, {x.data(), kCols}, n_rows, b, e, out);
+      }
+    });
+  };
+  const size_t total = w.panels.panel_bytes * w.panels.n_panels();
+  uint64_t sink = 0;
+  const auto read = [&] {
+    pool().run([&](int worker, int n_workers) {
+      const size_t part = total / n_workers / 2048 * 2048;
+      const uint64_t sum = probe_kernels(table().name).read(w.panels.data + part * worker, part);
+      if (worker == 0) sink += sum;
+    });
+  };
+  const auto [seconds, read_seconds] = alternate(state, product, read);
+  benchmark::DoNotOptimize(sink);
+  state.counters["GB/s"] = static_cast<double>(total) / seconds * 1e-9;
+  state.counters["%read"] = 100 * read_seconds / seconds;
+  state.counters["GMAC/s"] = static_cast<double>(w.panels.rows) * kCols * n_rows / seconds * 1e-9;
+}
+
+void prefill(benchmark::State& state, QuantType type, int n_rows, int rows, int cols) {
+  const auto bytes = random_rows(type, 128, cols);
+  std::vector<std::byte> all;
+  for (int r = 0; r < rows; r += 128) all.insert(all.end(), bytes.begin(), bytes.end());
+  const auto weight = pack_cpu_weight(pool(), {type, rows, cols, all}).value();
+  auto x = random_activations(n_rows, cols);
+  std::vector<float> y(static_cast<size_t>(n_rows) * rows);
+  LinearScratch scratch;
+  const LinearContext context{pool(), scratch, table()};
+  const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};
+  const Tensor input{x.data(), DType::kF32, n_rows, cols, cols};
+  constexpr int64_t kRounds = 50000;
+  const ProbeKernels& probe = probe_kernels(table().name);
+  const double flops = 2.0 * n_rows * rows * cols;
+  float sink = 0;
+  const auto [seconds, peak_seconds] = alternate(
+      state,
+      [&] {
+        cpu_linear(context, input, {&target, 1});
+      },
+      [&] {
+        pool().run([&](int worker, int) {
+          const float result = probe.compute(kRounds);
+          if (worker == 0) sink += result;
+        });
+      });
+  benchmark::DoNotOptimize(sink);
+  const double peak = probe.flops_per_iteration * kRounds * pool().size() / peak_seconds;
+  state.counters["GFLOP/s"] = flops / seconds * 1e-9;
+  state.counters["%peak"] = 100 * (flops / seconds) / peak;
+}
+
+void register_all() {
+  for (const QuantTypeInfo& info : quant_types()) {
+    if (info.type >= QuantType::kI8 && info.type <= QuantType::kF8E5M2) continue;
+    if (!can_quantize(info.type)) continue;
+    const std::string name(info.name);
+    for (int n_rows : {1, 2, 4, 8, 16, 31}) {
+      benchmark::RegisterBenchmark(("decode/" + name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
+                                   info.type, n_rows)
+          ->Iterations(7)
+          ->Unit(benchmark::kMillisecond);
+    }
+    for (int n_rows : {32, 128, 512, 2048}) {
+      for (const auto& [rows, cols] : {std::pair{8192, 2048}, std::pair{2048, 8192}}) {
+        benchmark::RegisterBenchmark(("prefill/" + name + "/rows:" + std::to_string(n_rows) + "/" +
+                                      std::to_string(cols) + "x" + std::to_string(rows))
+                                         .c_str(),
+                                     prefill, info.type, n_rows, rows, cols)
+            ->Iterations(7)
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("isa", penstock::table().name);
+  benchmark::AddCustomContext("threads", std::to_string(penstock::pool().size()));
+  penstock::register_all();
+  benchmark::RunSpecifiedBenchmarks();
+}
