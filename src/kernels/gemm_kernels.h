@@ -84,8 +84,8 @@ struct TileKernels {
   using Bf16Gemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
   Bf16Gemm bf16[kQuantTypeCount];
-  // The same results, bit for bit, as GemmKernels::int8, faster for about 8 to 32 rows. n_rows must be at least
-  // kMinInt8Rows.
+  // The same results, bit for bit, as GemmKernels::int8, faster for about 8 to 32 rows. n_rows must be at
+  // least kMinInt8Rows.
   static constexpr int kMinInt8Rows = 8;
   GemmKernels::Int8Gemm int8[kQuantTypeCount];
 };

@@ -1,4 +1,5 @@
-// Every encoding on every instruction set this machine has, against sums in double of the specification's weights.
+// Every encoding on every instruction set this machine has, against sums in double of the specification's
+// weights.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +34,8 @@ void fill_block(Random& random, typename Q::Block& block) {
   if constexpr (requires { block.offset = Half{}; }) block.offset = small();
   if constexpr (requires { block.exponent; }) block.exponent = static_cast<uint8_t>(110 + random() % 16);
   if constexpr (Q::kType == QuantType::kTQ2_0) {
-    for (uint8_t& b : block.crumbs) b = static_cast<uint8_t>(random() % 3 | random() % 3 << 2 | random() % 3 << 4 | random() % 3 << 6);
+    for (uint8_t& b : block.crumbs)
+      b = static_cast<uint8_t>(random() % 3 | random() % 3 << 2 | random() % 3 << 4 | random() % 3 << 6);
   }
   if constexpr (Q::kType == QuantType::kQ8_0) {
     for (int8_t& v : block.values) v = std::max<int8_t>(v, -127);
@@ -67,8 +69,8 @@ Matrix random_matrix(QuantType type, int rows, int cols, uint32_t seed) {
     }
   });
   for (int r = 0; r < rows; ++r) {
-    dequantize_row(type, m.bytes.data() + r * quant_bytes(type, cols), m.values.data() + static_cast<size_t>(r) * cols,
-                   cols);
+    dequantize_row(type, m.bytes.data() + r * quant_bytes(type, cols),
+                   m.values.data() + static_cast<size_t>(r) * cols, cols);
   }
   return m;
 }
@@ -85,7 +87,9 @@ template <class T>
 class Aligned {
  public:
   explicit Aligned(size_t n) : memory_(n * sizeof(T) + 64) {}
-  T* data() { return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) & ~uintptr_t{63}); }
+  T* data() {
+    return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory_.data()) + 63) & ~uintptr_t{63});
+  }
 
  private:
   std::vector<std::byte> memory_;
@@ -98,7 +102,8 @@ struct QuantizedRows {
 
   Int8Rows view() const { return {values.data(), groups.data(), padded, padded / 32}; }
   double value(int m, int k) const {
-    return static_cast<double>(groups[m * (padded / 32) + k / 32].scale) * values[static_cast<size_t>(m) * padded + k];
+    return static_cast<double>(groups[m * (padded / 32) + k / 32].scale) *
+           values[static_cast<size_t>(m) * padded + k];
   }
 };
 
@@ -110,7 +115,8 @@ QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, 
   q.groups.resize(static_cast<size_t>(n_rows) * q.padded / 32);
   for (int m = 0; m < n_rows; ++m) {
     kernels.quantize_row(x.data() + static_cast<size_t>(m) * cols, cols, q.padded, one_scale,
-                         q.values.data() + static_cast<size_t>(m) * q.padded, q.groups.data() + m * (q.padded / 32));
+                         q.values.data() + static_cast<size_t>(m) * q.padded,
+                         q.groups.data() + m * (q.padded / 32));
   }
   return q;
 }
@@ -178,7 +184,8 @@ TEST_P(GemmTest, PanelsHoldTheSameWeights) {
     std::vector<float> row(cols);
     for (int r = 0; r < m.rows; ++r) {
       unpack_row(packed.panels(), r, row.data());
-      for (int k = 0; k < cols; ++k) ASSERT_EQ(row[k], m.values[static_cast<size_t>(r) * cols + k]) << r << " " << k;
+      for (int k = 0; k < cols; ++k)
+        ASSERT_EQ(row[k], m.values[static_cast<size_t>(r) * cols + k]) << r << " " << k;
     }
   }
 }
@@ -249,7 +256,8 @@ TEST_P(GemmTest, TilesMatch) {
       const int padded = (cols + 255) / 256 * 256;
       Aligned<uint8_t> buffer(tiles->bf16_tile_bytes(n_rows, padded)), scratch(tiles->scratch_bytes);
       for (int first = 0; first < n_rows; first += 16) {
-        tiles->pack_bf16({x.data(), cols}, n_rows, first, std::min(16, n_rows - first), cols, padded, buffer.data());
+        tiles->pack_bf16({x.data(), cols}, n_rows, first, std::min(16, n_rows - first), cols, padded,
+                         buffer.data());
       }
       std::fill(y.begin(), y.end(), -77.0f);
       for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, panels.n_panels()}}) {
@@ -264,7 +272,8 @@ TEST_P(GemmTest, TilesMatch) {
           }
           const auto [sum, size] = dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
           // Both factors are rounded to 8 significant bits: at most 2^-8 off each.
-          ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6) << m << " " << n << " cols " << cols << " " << n_rows;
+          ASSERT_NEAR(got, sum + bias[n], size * 0.0079 + 1e-6)
+              << m << " " << n << " cols " << cols << " " << n_rows;
         }
       }
     }
@@ -283,11 +292,14 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
       const QuantizedRows q = quantize(*GetParam()->gemm, x, 1, cols, one_scale);
       const QuantizedRows spec = quantize(*available_kernels()[0].gemm, x, 1, cols, one_scale);
       EXPECT_EQ(q.values, spec.values);
-      EXPECT_EQ(0, std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
+      EXPECT_EQ(0,
+                std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
       for (int k = 0; k < q.padded; ++k) {
         const double scale = q.groups[k / 32].scale;
         EXPECT_NEAR(q.value(0, k), k < cols ? x[k] : 0.0f, scale * 0.5001) << k;
-        if (one_scale) { EXPECT_EQ(scale, q.groups[0].scale); }
+        if (one_scale) {
+          EXPECT_EQ(scale, q.groups[0].scale);
+        }
       }
       for (int g = 0; g < q.padded / 32; ++g) {
         int sums[2] = {};

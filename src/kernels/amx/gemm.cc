@@ -1,8 +1,9 @@
 // Matrix products of many rows with AMX.
 //
-// BF16: activations are packed once as A tiles (16 rows x 32 columns); a slice of 32 weight rows x 512 columns is
-// unpacked to B tiles in the first-level cache and multiplied with all rows of a block before the next slice.
-// INT8: codes are unpacked to B tiles of one group of 32 columns; the group's scales are applied to the tile of sums.
+// BF16: activations are packed once as A tiles (16 rows x 32 columns); a slice of 32 weight rows x 512
+// columns is unpacked to B tiles in the first-level cache and multiplied with all rows of a block before the
+// next slice. INT8: codes are unpacked to B tiles of one group of 32 columns; the group's scales are applied
+// to the tile of sums.
 #include <immintrin.h>
 
 #include <bit>
@@ -21,16 +22,19 @@ namespace {
 #include "kernels/generic/int8_gemm.inl"
 
 constexpr int kTileBytes = 1024;
-constexpr int kSliceK = 512;                    // columns per slice
-constexpr int kSliceSteps = kSliceK / 32;       // tiles per slice
-constexpr int kBlockRows = 512;                 // rows of activations per block
-constexpr int kBlockPairs = 8;                  // pairs of panels (32 weight rows) per block
+constexpr int kSliceK = 512;               // columns per slice
+constexpr int kSliceSteps = kSliceK / 32;  // tiles per slice
+constexpr int kBlockRows = 512;            // rows of activations per block
+constexpr int kBlockPairs = 8;             // pairs of panels (32 weight rows) per block
+// Per call of multiply, so that one slice is fetched while another is used by all pairs of a block.
+constexpr int kAheadBytes = kSliceSteps * 2 * kTileBytes / kBlockPairs;
 constexpr int kWeightsBytes = kSliceSteps * 2 * kTileBytes;
 constexpr int kSumsBytes = kBlockPairs * (kBlockRows / 32) * 4 * kTileBytes;
 
 constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-// --- Activations -----------------------------------------------------------------------------------------------
+// --- Activations
+// -----------------------------------------------------------------------------------------------
 
 // [slice][32 rows][step][2 tiles of 16 rows x 32 columns].
 size_t bf16_tile_bytes(int total_rows, int padded_cols) {
@@ -53,13 +57,15 @@ void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, in
       const __m512 low = Avx512::load_f32(from + k, n > 0 ? n : 0);
       const __m512 high = Avx512::load_f32(from + k + 16, n > 16 ? n - 16 : 0);
       auto* block = const_cast<uint8_t*>(slice_tiles(tiles, total_rows, padded_cols, k / kSliceK, row));
-      uint8_t* to = block + (k % kSliceK / 32) * 2 * kTileBytes + (row % 32 / 16) * kTileBytes + row % 16 * 64;
+      uint8_t* to =
+          block + (k % kSliceK / 32) * 2 * kTileBytes + (row % 32 / 16) * kTileBytes + row % 16 * 64;
       _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
     }
   }
 }
 
-// --- Weights to B tiles: [16 column pairs][16 rows][2] BF16 ------------------------------------------------------
+// --- Weights to B tiles: [16 column pairs][16 rows][2] BF16
+// ------------------------------------------------------
 
 [[gnu::always_inline]] inline __m512i bf16_pairs(__m512 even, __m512 odd) {
   const __m512i half = _mm512_set1_epi32(0x8000);
@@ -74,8 +80,10 @@ void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, in
   const __m512 f1 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 8), byte));
   const __m512 f2 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 16), byte));
   const __m512 f3 = _mm512_cvtepi32_ps(_mm512_srli_epi32(w, 24));
-  _mm512_store_si512(tile, bf16_pairs(_mm512_fmadd_ps(f0, scale, offset), _mm512_fmadd_ps(f1, scale, offset)));
-  _mm512_store_si512(tile + 64, bf16_pairs(_mm512_fmadd_ps(f2, scale, offset), _mm512_fmadd_ps(f3, scale, offset)));
+  _mm512_store_si512(tile,
+                     bf16_pairs(_mm512_fmadd_ps(f0, scale, offset), _mm512_fmadd_ps(f1, scale, offset)));
+  _mm512_store_si512(tile + 64,
+                     bf16_pairs(_mm512_fmadd_ps(f2, scale, offset), _mm512_fmadd_ps(f3, scale, offset)));
 }
 
 template <class Q>
@@ -116,7 +124,8 @@ struct TileSource<quant::F16> {
     for (int s = first; s < first + n; ++s, tile += stride) {
       const uint8_t* from = panel + static_cast<size_t>(s) * 1024;
       for (int pair = 0; pair < 16; ++pair, from += 64) {
-        _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
+        _mm512_store_si512(tile + pair * 64,
+                           bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
       }
     }
   }
@@ -127,41 +136,61 @@ struct TileSource<quant::BF16> {  // panels are B tiles already
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
 };
 
-// --- BF16 ----------------------------------------------------------------------------------------------------------
+// --- BF16
+// ----------------------------------------------------------------------------------------------------------
 
-// 32 rows x 32 weight rows over n_steps tiles of 32 columns, added to four tiles of sums (rows 0-15: weights 0-15,
-// 16-31; rows 16-31: the same).
+// One step of multiply: 32 columns. With LoadSums the four tiles of sums are loaded between the first
+// products, which hides half of what loading them all at the start costs.
+template <bool FirstUse, bool LoadSums>
+[[gnu::always_inline]] inline void multiply_step(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
+                                                 const float* sums) {
+  const auto load_a = [&]<int Tile>(const uint8_t* p) {
+    // Later passes over the activations bypass the first-level cache, which holds the weights.
+    if constexpr (FirstUse) {
+      tile_load<Tile>(p, 64);
+    } else {
+      tile_load_once<Tile>(p, 64);
+    }
+  };
+  load_a.template operator()<4>(a);
+  tile_load<6>(b0, 64);
+  if constexpr (LoadSums) tile_load<0>(sums, 64);
+  tile_dot_bf16<0, 4, 6>();
+  tile_load<7>(b1, 64);
+  if constexpr (LoadSums) tile_load<1>(sums + 256, 64);
+  tile_dot_bf16<1, 4, 7>();
+  load_a.template operator()<5>(a + kTileBytes);
+  if constexpr (LoadSums) tile_load<2>(sums + 512, 64);
+  tile_dot_bf16<2, 5, 6>();
+  if constexpr (LoadSums) tile_load<3>(sums + 768, 64);
+  tile_dot_bf16<3, 5, 7>();
+}
+
+// 32 rows x 32 weight rows over n_steps tiles of 32 columns, added to four tiles of sums (rows 0-15: weights
+// 0-15, 16-31; rows 16-31: the same). The sums after these, those of the next 32 rows, are fetched meanwhile,
+// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
 template <bool FirstUse>
-[[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1, int b_stride,
-                                            int n_steps, float* sums, bool fresh, const float* next_sums) {
+[[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
+                                            int b_stride, int n_steps, float* sums, bool fresh,
+                                            const uint8_t* ahead) {
+  int s = 0;
   if (fresh) {
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
   } else {
-    tile_load<0>(sums, 64), tile_load<1>(sums + 256, 64), tile_load<2>(sums + 512, 64), tile_load<3>(sums + 768, 64);
+    multiply_step<FirstUse, true>(a, b0, b1, sums);
+    a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride, s = 1;
   }
-  const auto* next = reinterpret_cast<const char*>(next_sums);
-  for (int s = 0; s < n_steps; ++s, a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride) {
-    if constexpr (FirstUse) {
-      tile_load<4>(a, 64);
-    } else {
-      tile_load_once<4>(a, 64);
-    }
-    tile_load<6>(b0, 64);
-    tile_dot_bf16<0, 4, 6>();
-    tile_load<7>(b1, 64);
-    tile_dot_bf16<1, 4, 7>();
-    if constexpr (FirstUse) {
-      tile_load<5>(a + kTileBytes, 64);
-    } else {
-      tile_load_once<5>(a + kTileBytes, 64);
-    }
-    tile_dot_bf16<2, 5, 6>();
-    tile_dot_bf16<3, 5, 7>();
-    if (next != nullptr && 2 * s >= n_steps) {  // the sums of the next 32 rows, in the second half
-      for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 1, 3);
+  const auto* next = reinterpret_cast<const char*>(sums) + 4 * kTileBytes;
+  for (; s < n_steps; ++s, a += 2 * kTileBytes, b0 += b_stride, b1 += b_stride) {
+    multiply_step<FirstUse, false>(a, b0, b1, sums);
+    for (int l = 0; l < kAheadBytes / kSliceSteps; l += 64) __builtin_prefetch(ahead + l, 0, 2);
+    ahead += kAheadBytes / kSliceSteps;
+    if (!fresh && s >= n_steps - 8) {
+      for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 0, 3);
     }
   }
-  tile_store<0>(sums, 64), tile_store<1>(sums + 256, 64), tile_store<2>(sums + 512, 64), tile_store<3>(sums + 768, 64);
+  tile_store<0>(sums, 64), tile_store<1>(sums + 256, 64), tile_store<2>(sums + 512, 64),
+      tile_store<3>(sums + 768, 64);
 }
 
 // The sums of 32 rows x one pair of panels to the output.
@@ -191,10 +220,10 @@ struct Bf16Product {
            static_cast<size_t>(slice * kSliceK / Source::kUnitK) * Source::kUnitBytes;
   }
 
-  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights that come
-  // next are fetched to the second-level cache.
-  void slice(int panel, int panel_end, int slice_index, int row, int row_end, float* pair_sums, bool first_pair,
-             const uint8_t* next) const {
+  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights
+  // that come next, and the activations from `ahead` on, are fetched to the second-level cache.
+  void slice(int panel, int panel_end, int slice_index, int row, int row_end, float* pair_sums,
+             bool first_pair, const uint8_t* next, const uint8_t* ahead) const {
     const int first = slice_index * kSliceSteps;
     const int left = w.padded_cols / 32 - first, n_steps = left < kSliceSteps ? left : kSliceSteps;
     const int second = panel + 1 < panel_end ? panel + 1 : panel;
@@ -205,11 +234,12 @@ struct Bf16Product {
     } else {
       const size_t panel_offset = static_cast<size_t>(panel) * w.panel_bytes;
       Source::unpack(w.data + panel_offset, first, n_steps, weights, b_stride);
-      Source::unpack(w.data + static_cast<size_t>(second) * w.panel_bytes, first, n_steps, weights + kTileBytes,
-                     b_stride);
+      Source::unpack(w.data + static_cast<size_t>(second) * w.panel_bytes, first, n_steps,
+                     weights + kTileBytes, b_stride);
     }
     const int n_blocks = (row_end - row + 31) / 32;
-    const int bytes = static_cast<int>(static_cast<int64_t>(n_steps) * 32 / Source::kUnitK * Source::kUnitBytes);
+    const int bytes =
+        static_cast<int>(static_cast<int64_t>(n_steps) * 32 / Source::kUnitK * Source::kUnitBytes);
     const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
     for (int m = 0; m < n_blocks; ++m) {
       const uint8_t* a = slice_tiles(tiles, n_rows, padded_cols, slice_index, row + 32 * m);
@@ -220,12 +250,12 @@ struct Bf16Product {
         }
       }
       float* block = pair_sums + m * 4 * (kTileBytes / 4);
-      const float* next_block = slice_index > 0 && m + 1 < n_blocks ? block + kTileBytes : nullptr;
       if (first_pair) {
-        multiply<true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, next_block);
+        multiply<true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
       } else {
-        multiply<false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, next_block);
+        multiply<false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
       }
+      ahead += kAheadBytes;
     }
   }
 
@@ -234,37 +264,42 @@ struct Bf16Product {
     const int blocks = (row_end - row + 31) / 32;
     for (int s = 0; s < n_slices; ++s) {
       for (int panel = begin; panel < end; panel += 2) {
-        const uint8_t* next = panel + 2 < end      ? panel_slice(panel + 2, s)
+        const uint8_t* next = panel + 2 < end    ? panel_slice(panel + 2, s)
                               : s + 1 < n_slices ? panel_slice(begin, s + 1)
-                                                   : panel_slice(end, 0);
+                                                 : panel_slice(end, 0);
         float* pair_sums = sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kTileBytes;
-        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next);
+        const uint8_t* ahead = slice_tiles(tiles, n_rows, padded_cols, s + 1 < n_slices ? s + 1 : 0, row) +
+                               static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kAheadBytes;
+        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead);
       }
     }
     for (int panel = begin; panel < end; panel += 2) {
       for (int m = 0; m < blocks; ++m) {
-        write_sums(w, sums + ((panel - begin) / 2 * blocks + m) * kTileBytes, panel, end, row + 32 * m, row_end, out);
+        write_sums(w, sums + ((panel - begin) / 2 * blocks + m) * kTileBytes, panel, end, row + 32 * m,
+                   row_end, out);
       }
     }
   }
 
-  static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end, const GemmOutput& out,
-                   uint8_t* scratch) {
+  static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
+                   const GemmOutput& out, uint8_t* scratch) {
     TileConfig config;
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
-    const Bf16Product product{w, tiles, n_rows, round_up(w.cols, 256), scratch,
-                              reinterpret_cast<float*>(scratch + kWeightsBytes)};
+    const Bf16Product product{
+        w, tiles, n_rows, round_up(w.cols, 256), scratch, reinterpret_cast<float*>(scratch + kWeightsBytes)};
     for (int row = 0; row < n_rows; row += kBlockRows) {
       const int row_end = row + kBlockRows < n_rows ? row + kBlockRows : n_rows;
       for (int panel = begin; panel < end; panel += 2 * kBlockPairs) {
-        product.block(panel, panel + 2 * kBlockPairs < end ? panel + 2 * kBlockPairs : end, row, row_end, out);
+        product.block(panel, panel + 2 * kBlockPairs < end ? panel + 2 * kBlockPairs : end, row, row_end,
+                      out);
       }
     }
   }
 };
 
-// --- INT8 ----------------------------------------------------------------------------------------------------------
+// --- INT8
+// ----------------------------------------------------------------------------------------------------------
 
 template <class Q>
 struct Int8Tiles {
@@ -334,7 +369,8 @@ struct Int8Tiles {
             d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(g.negative_sum),
                                                       std::countr_zero(static_cast<unsigned>(L::kBias))));
           }
-          acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, _mm512_set1_ps(g.scale)), acc[m]);
+          acc[m] =
+              _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, _mm512_set1_ps(g.scale)), acc[m]);
           if constexpr (Q::kHasOffset) acc[m] = _mm512_fmadd_ps(offset, _mm512_set1_ps(g.scaled_sum), acc[m]);
         }
       }
@@ -343,7 +379,8 @@ struct Int8Tiles {
   }
 
   template <int R>
-  static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+  static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
     TileConfig config;
     for (int t = 0; t < 4; ++t) config.set(t, R, 64);
     for (int t = 4; t < 6; ++t) config.set(t, R, 32);
@@ -357,7 +394,8 @@ struct Int8Tiles {
     }
   }
 
-  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
     if (n_rows >= 16) {
       rows<16>(w, x, n_rows, begin, end, out);
     } else {
@@ -366,7 +404,8 @@ struct Int8Tiles {
   }
 };
 
-// --- Table ---------------------------------------------------------------------------------------------------------
+// --- Table
+// ---------------------------------------------------------------------------------------------------------
 
 template <class Q>
 consteval TileKernels::Bf16Gemm bf16_entry() {
@@ -388,8 +427,12 @@ consteval GemmKernels::Int8Gemm int8_tiles_entry() {
 
 template <class... Q>
 consteval TileKernels make_tile_kernels(std::tuple<Q...>*) {
-  return {"amx", &pack_bf16, &bf16_tile_bytes, static_cast<size_t>(kWeightsBytes) + kSumsBytes,
-          {bf16_entry<Q>()...}, {int8_tiles_entry<Q>()...}};
+  return {"amx",
+          &pack_bf16,
+          &bf16_tile_bytes,
+          static_cast<size_t>(kWeightsBytes) + kSumsBytes,
+          {bf16_entry<Q>()...},
+          {int8_tiles_entry<Q>()...}};
 }
 
 }  // namespace

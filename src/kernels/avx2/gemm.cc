@@ -138,6 +138,7 @@ struct Avx2 {
 
 }  // namespace
 
-constinit const GemmKernels kAvx2GemmKernels = make_gemm_kernels<Avx2>("avx2", static_cast<quant::All*>(nullptr));
+constinit const GemmKernels kAvx2GemmKernels =
+    make_gemm_kernels<Avx2>("avx2", static_cast<quant::All*>(nullptr));
 
 }  // namespace penstock

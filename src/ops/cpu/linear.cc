@@ -64,10 +64,11 @@ Int8Rows quantize(const LinearContext& context, Tensor x, bool one_scale) {
 const uint8_t* pack_bf16(const LinearContext& context, Tensor x) {
   const TileKernels& tiles = *context.kernels.tiles;
   const int padded = (x.cols + kInt8Unit - 1) / kInt8Unit * kInt8Unit;
-  auto* buffer = static_cast<uint8_t*>(context.scratch.linear.allocate(tiles.bf16_tile_bytes(x.rows, padded)));
+  auto* buffer =
+      static_cast<uint8_t*>(context.scratch.linear.allocate(tiles.bf16_tile_bytes(x.rows, padded)));
   context.pool.for_ranges(x.rows, 16, [&](int64_t begin, int64_t end, int) {
-    tiles.pack_bf16({x.f32(), x.row_stride}, x.rows, static_cast<int>(begin), static_cast<int>(end - begin), x.cols,
-                    padded, buffer);
+    tiles.pack_bf16({x.f32(), x.row_stride}, x.rows, static_cast<int>(begin), static_cast<int>(end - begin),
+                    x.cols, padded, buffer);
   });
   return buffer;
 }
@@ -79,9 +80,12 @@ void run_panels(const LinearContext& context, const LinearTarget& target, Path p
   const Int8Rows& int8 = wants_one_scale(w) ? x.one_scale : x.grouped;
   const int type = index_of(w);
   switch (path) {
-    case Path::kF32: return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
-    case Path::kInt8: return context.kernels.gemm->int8[type](w, int8, n_rows, begin, end, out);
-    case Path::kInt8Tiles: return context.kernels.tiles->int8[type](w, int8, n_rows, begin, end, out);
+    case Path::kF32:
+      return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
+    case Path::kInt8:
+      return context.kernels.gemm->int8[type](w, int8, n_rows, begin, end, out);
+    case Path::kInt8Tiles:
+      return context.kernels.tiles->int8[type](w, int8, n_rows, begin, end, out);
     case Path::kBf16Tiles:
       return context.kernels.tiles->bf16[type](w, x.bf16, n_rows, begin, end, out, scratch);
   }

@@ -20,7 +20,8 @@ struct LinearContext {
   ThreadPool& pool;
   LinearScratch& scratch;
   const KernelTable& kernels;
-  bool batch_invariant = false;  // each row's result is the same, bit for bit, whatever rows it is computed with
+  bool batch_invariant =
+      false;  // each row's result is the same, bit for bit, whatever rows it is computed with
 };
 
 // targets[i].out = x weight_i^T + bias_i.
@@ -31,6 +32,7 @@ void cpu_embed(const LinearContext& context, const Weight& table, std::span<cons
                Tensor out, bool add);
 
 // See Ops::moe.
-void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params, Tensor out);
+void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
+             Tensor out);
 
 }  // namespace penstock

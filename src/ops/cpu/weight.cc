@@ -69,8 +69,7 @@ Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const Quantize
   const PanelShape shape = panel_shape(matrix.type, matrix.cols);
   auto weight = std::make_unique<CpuWeight>();
   PanelMatrix& panels = weight->panels_;
-  panels = {nullptr,     shape.panel_bytes,  nullptr,    matrix.rows,
-            matrix.cols, shape.padded_cols, shape.type};
+  panels = {nullptr, shape.panel_bytes, nullptr, matrix.rows, matrix.cols, shape.padded_cols, shape.type};
   const size_t panels_bytes = shape.panel_bytes * static_cast<size_t>(panels.n_panels());
   const size_t scale_bytes = shape.row_scales ? sizeof(float) * kPanelRows * panels.n_panels() : 0;
   weight->memory_ = WeightMemory(panels_bytes + scale_bytes);
@@ -79,7 +78,8 @@ Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const Quantize
                   matrix.cols, panels_bytes + scale_bytes);
   }
   panels.data = weight->memory_.data();
-  float* row_scales = scale_bytes > 0 ? reinterpret_cast<float*>(weight->memory_.data() + panels_bytes) : nullptr;
+  float* row_scales =
+      scale_bytes > 0 ? reinterpret_cast<float*>(weight->memory_.data() + panels_bytes) : nullptr;
   panels.row_scales = row_scales;
   // The same split as in a product, so that on a NUMA machine each worker's panels are in its own memory.
   pool.for_ranges(panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
