@@ -8,6 +8,7 @@ std::span<const Command> commands() {
   static const std::vector<Command> list = {
       {"inspect", "show what is in a model file", add_inspect},
       {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
+      {"render", "print what a chat template makes of a conversation", add_render},
   };
   return list;
 }
