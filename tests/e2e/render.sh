@@ -17,7 +17,7 @@ refused() {  # expected exit code, expected words, arguments…
   shift 2
   "$PENSTOCK" render "$@" > "$dir/out" 2> "$dir/err" || code=$?
   [ "$code" = "$want" ] || { echo "exit code $code, expected $want: $*"; cat "$dir/err"; exit 1; }
-  grep -qF "$words" "$dir/err" || { echo "expected '$words' on stderr, got:"; cat "$dir/err"; exit 1; }
+  grep -qF -- "$words" "$dir/err" || { echo "expected '$words' on stderr, got:"; cat "$dir/err"; exit 1; }
   [ ! -s "$dir/out" ] || { echo "something was printed"; exit 1; }
 }
 refused 2 "line 1: no messages" --template "$dir/refuse.jinja" --context "$dir/empty.json"
