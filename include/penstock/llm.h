@@ -41,6 +41,7 @@ struct CompletionOutput {
   std::variant<std::monostate, TokenId, std::string>
       stop_reason;  // what stopped it; nothing for EOS and length
   RequestStats stats;
+  std::optional<Error> error;  // why, with kError and some kAborts
 };
 
 struct RequestOutput {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/log.h"
 #include "engine/engine_impl.h"
 
 namespace penstock {
@@ -189,10 +190,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
           budget, cache_plan.max_tokens, config.max_model_len);
     }
     config.max_model_len = static_cast<int>(cache_plan.max_tokens);
-    spdlog::warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
+    log().warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
   }
-  spdlog::info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
-               static_cast<double>(cache_plan.bytes) / (1 << 20), cache_plan.max_tokens, config.block_size);
+  log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
+             static_cast<double>(cache_plan.bytes) / (1 << 20), cache_plan.max_tokens, config.block_size);
   ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
 
   EngineParts parts;

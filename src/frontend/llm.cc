@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "frontend/llm_impl.h"
+
+namespace penstock {
+namespace {
+
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
+constexpr size_t kMostInFlight = 1024;  // requests of one call that the engine holds at once
+
+}  // namespace
+
+// One call of generate(): submits, follows the events, cancels.
+class LLMImpl::Call {
+ public:
+  Call(Session& session, const SamplingParams& params, const GenerateOptions& options, size_t n_prompts)
+      : session_(session), params_(params), options_(options), outputs_(n_prompts) {}
+
+  Result<std::vector<RequestOutput>> run(std::vector<Request> requests, std::span<const Prompt> prompts) {
+    requests_ = std::move(requests);
+    in_flight_limit_ = std::min<size_t>(kMostInFlight, session_.engine().config().max_queued_requests);
+    RETURN_IF_ERROR(submit_more());
+    std::vector<OwnedEvent> events;
+    while (n_done_ < outputs_.size()) {
+      events.clear();
+      queue_->pop(events, kPollInterval);
+      for (const OwnedEvent& event : events) handle(event);
+      if (!cancelled_ && options_.should_stop && options_.should_stop()) cancel_all();
+      if (const Status status = submit_more(); !status) {
+        cancel_all();
+        error_ = status.error();
+      }
+    }
+    if (error_) return tl::unexpected(*error_);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      if (const auto* text = std::get_if<std::string>(&prompts[i])) outputs_[i].prompt = *text;
+    }
+    return std::move(outputs_);
+  }
+
+ private:
+  struct Active {
+    size_t prompt;
+    OutputBuilder builder;
+  };
+
+  Status submit_more() {
+    while (n_submitted_ < requests_.size() && active_.size() < in_flight_limit_) {
+      if (cancelled_) {
+        skip(n_submitted_++);
+        continue;
+      }
+      Request& request = requests_[n_submitted_];
+      std::vector<TokenId> prompt = request.prompt;
+      auto id = session_.engine().submit(request, queue_);
+      if (!id) {
+        // A full queue is other callers' doing: try again when something of ours has ended.
+        if (id.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return {};
+        return tl::unexpected(id.error());
+      }
+      active_.emplace(static_cast<uint64_t>(*id),
+                      Active{n_submitted_, OutputBuilder(session_.tokenizer(), params_, std::move(prompt))});
+      request = {};
+      ++n_submitted_;
+    }
+    return {};
+  }
+
+  // A prompt that never ran because the call was cancelled.
+  void skip(size_t prompt) {
+    outputs_[prompt].prompt_token_ids = std::move(requests_[prompt].prompt);
+    outputs_[prompt].outputs.resize(params_.n);
+    for (int i = 0; i < params_.n; ++i) {
+      outputs_[prompt].outputs[i].index = i;
+      outputs_[prompt].outputs[i].finish_reason = FinishReason::kAbort;
+    }
+    ++n_done_;
+  }
+
+  void handle(const OwnedEvent& event) {
+    const auto found = active_.find(static_cast<uint64_t>(event.request));
+    if (found == active_.end()) return;
+    Active& active = found->second;
+    const OutputBuilder::Step step = active.builder.add(event);
+    if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+    if (options_.on_text && event.first_position < 0 && (!step.text.empty() || step.finished)) {
+      const CompletionOutput& output = active.builder.output(event.index);
+      const size_t n_new = event.token == kNoToken || output.token_ids.empty() ? 0 : 1;
+      const TextDelta delta{active.prompt, event.index, step.text,
+                            std::span<const TokenId>(output.token_ids).last(n_new),
+                            step.finished ? output.finish_reason : FinishReason::kNone};
+      if (!options_.on_text(delta) && !cancelled_) cancel_all();
+    }
+    if (!active.builder.finished()) return;
+    outputs_[active.prompt] = active.builder.take();
+    active_.erase(found);
+    ++n_done_;
+    if (options_.on_progress) options_.on_progress(n_done_, outputs_.size());
+  }
+
+  void cancel_all() {
+    cancelled_ = true;
+    for (const auto& [id, active] : active_) session_.engine().cancel(RequestId(id), FinishReason::kAbort);
+  }
+
+  Session& session_;
+  const SamplingParams& params_;
+  const GenerateOptions& options_;
+  std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
+  std::vector<Request> requests_;
+  std::vector<RequestOutput> outputs_;
+  std::unordered_map<uint64_t, Active> active_;
+  size_t in_flight_limit_ = 1, n_submitted_ = 0, n_done_ = 0;
+  bool cancelled_ = false;
+  std::optional<Error> error_;
+};
+
+Result<std::unique_ptr<LLM>> LLM::open(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(auto session, Session::open(config));
+  session->engine().start();
+  return std::make_unique<LLMImpl>(std::move(session));
+}
+
+Result<RequestOutput> LLM::generate(const Prompt& prompt, const SamplingParams& params,
+                                    const GenerateOptions& options) {
+  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), params, options));
+  return std::move(outputs[0]);
+}
+
+Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
+                                                     const SamplingParams& params,
+                                                     const GenerateOptions& options) {
+  std::vector<Request> requests;
+  requests.reserve(prompts.size());
+  const int max_len = session_->engine().info().max_model_len;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<TokenId> ids;
+    if (const auto* text = std::get_if<std::string>(&prompts[i])) {
+      ids = session_->encode(*text, {options.add_bos, options.parse_special});
+    } else {
+      ids = std::get<std::vector<TokenId>>(prompts[i]);
+    }
+    const int room = max_len - (params.max_tokens > 0 ? 1 : 0);
+    if (ids.empty() || static_cast<int>(ids.size()) > room) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "prompt {}: expected 1 to {} tokens (max_model_len is {}), got {}", i, room, max_len,
+                    ids.size());
+    }
+    Request request = session_->make_request(std::move(ids), params);
+    request.priority = options.priority;
+    request.cache_salt = options.cache_salt;
+    if (options.timeout) request.deadline = Clock::now() + *options.timeout;
+    requests.push_back(std::move(request));
+  }
+  return Call(*session_, params, options, prompts.size()).run(std::move(requests), prompts);
+}
+
+SamplingParams LLMImpl::default_sampling_params() const { return session_->default_sampling_params(); }
+
+std::vector<TokenId> LLMImpl::encode(std::string_view text, bool add_bos, bool parse_special) const {
+  return session_->encode(text, {add_bos, parse_special});
+}
+
+std::string LLMImpl::decode(std::span<const TokenId> tokens, bool skip_special) const {
+  return session_->tokenizer().decode(tokens, skip_special);
+}
+
+}  // namespace penstock

@@ -1,0 +1,178 @@
+#include "frontend/session.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "engine/open.h"
+
+namespace penstock {
+namespace {
+
+template <class T>
+void take_default(const nlohmann::json& config, const char* key, T& value) {
+  const auto found = config.find(key);
+  if (found != config.end() && found->is_number()) value = found->get<T>();
+}
+
+// What a model's generation_config.json says about sampling.
+SamplingParams defaults_of(const nlohmann::json& config) {
+  SamplingParams params;
+  take_default(config, "temperature", params.temperature);
+  take_default(config, "top_k", params.top_k);
+  take_default(config, "top_p", params.top_p);
+  take_default(config, "min_p", params.min_p);
+  take_default(config, "typical_p", params.typical_p);
+  take_default(config, "repetition_penalty", params.repetition_penalty);
+  take_default(config, "max_new_tokens", params.max_tokens);
+  return params;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
+  ASSIGN_OR_RETURN(auto source, open_weights(config.model));
+  std::unique_ptr<Session> session(new Session);
+  ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(*source));
+  session->defaults_ = defaults_of(source->generation_config());
+  ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config));
+  return session;
+}
+
+std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions& options) const {
+  return tokenizer_->encode(text, {.add_special = options.add_bos, .parse_special = options.parse_special});
+}
+
+Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams& params) const {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling = params;
+  const int vocab_size = engine_->info().vocab_size;
+  for (const TokenId id : tokenizer_->end_of_generation_ids()) {
+    if (id < vocab_size) request.eos_token_ids.push_back(id);
+  }
+  if (!params.bad_words.empty()) request.bad_words = word_tokens(params.bad_words);
+  if (params.dry_multiplier > 0) request.dry_breakers = breaker_tokens(params.dry_sequence_breakers);
+  return request;
+}
+
+// A word is excluded at the start of a text and after a space.
+std::vector<std::vector<TokenId>> Session::word_tokens(const std::vector<std::string>& words) const {
+  std::vector<std::vector<TokenId>> sequences;
+  for (const std::string& word : words) {
+    for (const std::string& form : {word, " " + word}) {
+      std::vector<TokenId> ids = tokenizer_->encode(form, {.add_special = false, .parse_special = false});
+      if (!ids.empty() && std::ranges::find(sequences, ids) == sequences.end())
+        sequences.push_back(std::move(ids));
+    }
+  }
+  return sequences;
+}
+
+// A token ends a repeat when a breaker occurs in its text.
+std::vector<TokenId> Session::breaker_tokens(const std::vector<std::string>& breakers) const {
+  const std::lock_guard lock(breakers_mutex_);
+  if (breakers == known_breakers_) return known_breaker_tokens_;
+  std::vector<TokenId> tokens;
+  const int vocab_size = std::min(tokenizer_->vocab_size(), engine_->info().vocab_size);
+  for (TokenId id = 0; id < vocab_size; ++id) {
+    const std::string_view bytes = tokenizer_->token_bytes(id);
+    const auto occurs = [&](const std::string& breaker) {
+      return !breaker.empty() && bytes.find(breaker) != std::string_view::npos;
+    };
+    if (std::ranges::any_of(breakers, occurs)) tokens.push_back(id);
+  }
+  known_breakers_ = breakers;
+  known_breaker_tokens_ = tokens;
+  return tokens;
+}
+
+void EventQueue::on_tokens(RequestId request, std::span<const TokenEvent> events) {
+  const std::lock_guard lock(mutex_);
+  for (const TokenEvent& event : events) {
+    OwnedEvent& owned = events_.emplace_back();
+    owned.request = request;
+    owned.index = event.index;
+    owned.token = event.token;
+    owned.logprob = {event.token, event.logprob, event.rank};
+    owned.alternatives.assign(event.alternatives.begin(), event.alternatives.end());
+    owned.finish = event.finish;
+    owned.stop_token = event.stop_token;
+    if (event.stats != nullptr) owned.stats = *event.stats;
+    if (event.error != nullptr) owned.error = *event.error;
+  }
+  filled_.notify_one();
+}
+
+void EventQueue::on_prompt_logprobs(RequestId request, int first,
+                                    std::span<const std::span<const TokenLogprob>> rows) {
+  const std::lock_guard lock(mutex_);
+  OwnedEvent& owned = events_.emplace_back();
+  owned.request = request;
+  owned.first_position = first;
+  for (const auto& row : rows) owned.prompt_logprobs.emplace_back(row.begin(), row.end());
+}
+
+bool EventQueue::pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (!filled_.wait_for(lock, timeout, [&] { return !events_.empty(); })) return false;
+  for (OwnedEvent& event : events_) out.push_back(std::move(event));
+  events_.clear();
+  return true;
+}
+
+OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt)
+    : params_(std::make_unique<const SamplingParams>(std::move(params))), n_open_(params_->n) {
+  const bool has_context = std::ranges::any_of(
+      prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
+  result_.outputs.resize(params_->n);
+  texts_.reserve(params_->n);
+  for (int i = 0; i < params_->n; ++i) {
+    result_.outputs[i].index = i;
+    texts_.emplace_back(tokenizer, *params_, has_context);
+  }
+  if (params_->prompt_logprobs) result_.prompt_logprobs.resize(prompt.size());
+  result_.prompt_token_ids = std::move(prompt);
+}
+
+OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
+  Step step;
+  if (event.first_position >= 0) {
+    std::ranges::copy(event.prompt_logprobs, result_.prompt_logprobs.begin() + event.first_position);
+    return step;
+  }
+  CompletionOutput& output = result_.outputs[event.index];
+  SequenceText& text = texts_[event.index];
+  const bool was_stopped = text.stopped_by().has_value();
+  if (event.token != kNoToken && !was_stopped) {
+    output.token_ids.push_back(event.token);
+    if (params_->logprobs) {
+      output.cumulative_logprob += event.logprob.logprob;
+      std::vector<TokenLogprob>& row = output.logprobs.emplace_back(1, event.logprob);
+      row.insert(row.end(), event.alternatives.begin(), event.alternatives.end());
+    }
+    // The token that ended the text is not part of it.
+    if (event.finish != FinishReason::kStop || params_->include_stop_str_in_output) text.add(event.token);
+  }
+  if (text.stopped_by() && !was_stopped) {
+    output.finish_reason = FinishReason::kStop;
+    output.stop_reason = *text.stopped_by();
+    step.stopped_here = event.finish == FinishReason::kNone;
+  }
+  if (event.finish != FinishReason::kNone) {
+    text.finish();
+    if (!text.stopped_by()) {
+      output.finish_reason = event.finish;
+      if (event.stop_token != kNoToken) output.stop_reason = event.stop_token;
+    }
+    output.stats = event.stats;
+    output.stats.completion_tokens = static_cast<int>(output.token_ids.size());
+    output.error = event.error;
+    step.finished = true;
+    --n_open_;
+  }
+  step.text = text.take();
+  if (step.finished) output.text = text.text();
+  return step;
+}
+
+}  // namespace penstock

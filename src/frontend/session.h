@@ -1,0 +1,100 @@
+// One open model seen from its text side: tokenizer and engine, prompts to requests, events to outputs.
+// Shared by the command line, the server and Python.
+//
+// A Session may be used from any thread. EventQueue: filled by the engine thread, emptied by one other.
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "frontend/sequence_text.h"
+#include "penstock/llm.h"
+#include "text/tokenizer.h"
+
+namespace penstock {
+
+struct PromptOptions {
+  bool add_bos = true;
+  bool parse_special = true;
+};
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const EngineConfig& config);
+
+  Engine& engine() { return *engine_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const SamplingParams& default_sampling_params() const { return defaults_; }
+
+  std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;
+  // A request with the token forms of all strings in `params`. Priority and deadline are the caller's.
+  Request make_request(std::vector<TokenId> prompt, const SamplingParams& params) const;
+
+ private:
+  Session() = default;
+  std::vector<TokenId> breaker_tokens(const std::vector<std::string>& breakers) const;
+  std::vector<std::vector<TokenId>> word_tokens(const std::vector<std::string>& words) const;
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Engine> engine_;
+  SamplingParams defaults_;
+  mutable std::mutex breakers_mutex_;
+  mutable std::vector<std::string> known_breakers_;  // the last ones asked for, and their tokens
+  mutable std::vector<TokenId> known_breaker_tokens_;
+};
+
+// A TokenEvent that owns what it refers to, or a batch of prompt log-probabilities.
+struct OwnedEvent {
+  RequestId request{};
+  int index = 0;
+  TokenId token = kNoToken;
+  TokenLogprob logprob;
+  std::vector<TokenLogprob> alternatives;
+  FinishReason finish = FinishReason::kNone;
+  TokenId stop_token = kNoToken;
+  RequestStats stats;
+  std::optional<Error> error;
+  int first_position = -1;  // >= 0: prompt_logprobs from this position on, and nothing else
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+};
+
+class EventQueue : public EventSink {
+ public:
+  void on_tokens(RequestId request, std::span<const TokenEvent> events) override;
+  void on_prompt_logprobs(RequestId request, int first,
+                          std::span<const std::span<const TokenLogprob>> rows) override;
+  // Waits for news and appends them to `out` in order; false when none came in time.
+  bool pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds timeout);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::vector<OwnedEvent> events_;
+};
+
+// Gathers the outputs of one request from its events.
+class OutputBuilder {
+ public:
+  // The tokenizer outlives this.
+  OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt);
+
+  struct Step {
+    std::string_view text;      // new and ready; valid until the next call
+    bool stopped_here = false;  // a stop string was found: cancel this sequence with kStop
+    bool finished = false;      // the last event of this sequence
+  };
+  Step add(const OwnedEvent& event);
+  bool finished() const { return n_open_ == 0; }
+  const CompletionOutput& output(int index) const { return result_.outputs[index]; }
+  RequestOutput take() { return std::move(result_); }
+
+ private:
+  std::unique_ptr<const SamplingParams> params_;  // the texts refer to it
+  std::vector<SequenceText> texts_;
+  RequestOutput result_;
+  int n_open_;
+};
+
+}  // namespace penstock
