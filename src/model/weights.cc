@@ -19,8 +19,9 @@ std::string with_index(std::string_view pattern, int index) {
   return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
 }
 
-bool is_float_type(QuantType type) {
-  return type != QuantType::kU8 && type != QuantType::kBool && type != QuantType::kI64;
+bool is_integer_type(QuantType type) {
+  using enum QuantType;
+  return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 || type == kBool;
 }
 
 // A matrix to pack: in the file, or rewritten into `storage`.
@@ -60,6 +61,7 @@ class Loader {
 
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
   Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
+  Status check_type(const TensorInfo& tensor) const;
   Result<std::vector<float>> vector(const std::string& name, int64_t size);
   Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
   Status norm(const std::string& name, int64_t size, NormWeights& out);
@@ -105,12 +107,15 @@ Result<const TensorInfo*> Loader::require(const std::string& name, std::span<con
   return tensor;
 }
 
+Status Loader::check_type(const TensorInfo& tensor) const {
+  if (!is_integer_type(tensor.type)) return {};
+  return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected an encoding of real numbers, got {}",
+                source_.path().string(), tensor.name, quant_info(tensor.type).name);
+}
+
 Result<std::vector<float>> Loader::vector(const std::string& name, int64_t size) {
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, {&size, 1}));
-  if (!is_float_type(tensor->type)) {
-    return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected a floating-point type, got {}",
-                  source_.path().string(), name, quant_info(tensor->type).name);
-  }
+  RETURN_IF_ERROR(check_type(*tensor));
   std::vector<float> values(static_cast<size_t>(size));
   dequantize_row(tensor->type, tensor->bytes.data(), values.data(), size);
   done(*tensor);
@@ -142,6 +147,7 @@ Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool 
   const bool transpose = projection && names_.transposed;
   const int64_t shape[] = {transpose ? cols : rows, transpose ? rows : cols};
   ASSIGN_OR_RETURN(result.tensor, require(name, shape));
+  RETURN_IF_ERROR(check_type(*result.tensor));
   result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
   if (transpose) {
     std::vector<float> line(static_cast<size_t>(rows));
@@ -287,6 +293,7 @@ Status Loader::experts(const std::string& pattern, int rows, int cols,
   }
   const int64_t shape[] = {config_.n_experts, rows, cols};
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(pattern + ".weight", shape));
+  RETURN_IF_ERROR(check_type(*tensor));
   const size_t size = tensor->bytes.size() / static_cast<size_t>(config_.n_experts);
   for (int e = 0; e < config_.n_experts; ++e) {
     const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};

@@ -1,0 +1,98 @@
+#include "model/mixture.h"
+
+#include <algorithm>
+
+namespace penstock {
+
+namespace {
+
+using enum QuantType;
+
+// name, base, output, value, value_more, down, down_more, attention_output
+constexpr Mixture kMixtures[] = {
+    {"q2_k", kQ2_K, kQ6_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K},
+    {"q3_k_s", kQ3_K, kQ6_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K},
+    {"q3_k_m", kQ3_K, kQ6_K, kQ4_K, kQ5_K, kQ3_K, kQ4_K, kQ4_K},
+    {"q3_k_l", kQ3_K, kQ6_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K},
+    {"q4_k_s", kQ4_K, kQ6_K, kQ4_K, kQ5_K, kQ4_K, kQ5_K, kQ4_K},
+    {"q4_k_m", kQ4_K, kQ6_K, kQ4_K, kQ6_K, kQ4_K, kQ6_K, kQ4_K},
+    {"q5_k_s", kQ5_K, kQ6_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K},
+    {"q5_k_m", kQ5_K, kQ6_K, kQ5_K, kQ6_K, kQ5_K, kQ6_K, kQ5_K},
+};
+
+// The first and last eighth of the layers and every third between: where errors cost most.
+bool wants_more_bits(int layer, int n_layers) {
+  const int eighth = n_layers / 8;
+  return layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 == 2;
+}
+
+QuantType fallback(QuantType type) {
+  switch (type) {
+    case kQ2_K:
+    case kQ3_K:
+    case kIQ4_XS:
+    case kTQ1_0:
+    case kTQ2_0:
+      return kIQ4_NL;
+    case kQ4_K:
+      return kQ5_0;
+    case kQ5_K:
+      return kQ5_1;
+    case kQ6_K:
+      return kQ8_0;
+    default:
+      return kF16;
+  }
+}
+
+}  // namespace
+
+std::span<const Mixture> mixtures() { return kMixtures; }
+
+Result<Mixture> find_mixture(std::string_view name) {
+  std::string lower(name), known;
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  for (const Mixture& mixture : kMixtures) {
+    if (mixture.name == lower) return mixture;
+    known += std::string(mixture.name) + ", ";
+  }
+  for (const QuantTypeInfo& info : quant_types()) {
+    if (!can_quantize(info.type)) continue;
+    const QuantType t = info.type;
+    if (info.name == lower) return Mixture{info.name, t, t, t, t, t, t, t};
+    known += std::string(info.name) + ", ";
+  }
+  known.resize(known.size() - 2);
+  return errorf(ErrorCode::kInvalidArgument, "weight type '{}': expected one of {}", name, known);
+}
+
+QuantType choose_type(const Mixture& mixture, WeightRole role, int layer, int n_layers, bool tied, int cols) {
+  const bool more = wants_more_bits(layer, n_layers);
+  QuantType type = mixture.base;
+  switch (role) {
+    case WeightRole::kOutput:
+      type = mixture.output;
+      break;
+    case WeightRole::kEmbedding:
+      type = tied ? mixture.output : mixture.base;
+      break;
+    case WeightRole::kV:
+      type = more ? mixture.value_more : mixture.value;
+      break;
+    case WeightRole::kDown:
+      type = more ? mixture.down_more : mixture.down;
+      break;
+    case WeightRole::kO:
+      type = mixture.attention_output;
+      break;
+    case WeightRole::kRouter:
+      return kF32;
+    default:
+      break;
+  }
+  while (cols % quant_info(type).block_size != 0) type = fallback(type);
+  return type;
+}
+
+}  // namespace penstock

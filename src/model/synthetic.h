@@ -1,0 +1,25 @@
+// A model of a known shape with random weights: what a machine's speed is, before any download.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+
+namespace penstock {
+
+// `shape`: a row of named_shapes(); `type`: an encoding or a mixture (mixture.h). Memory: one pool of random
+// blocks per encoding, as large as its largest tensor, which the tensors share from different offsets. Named
+// as a GGUF file, with a stand-in vocabulary (without merges: tokens are <t0>, <t1>, ...).
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type);
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config, std::string_view type);
+
+// Bytes of all weights of such a model, without making it.
+Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type);
+
+// Writes any source with GGUF names to one file.
+Status write_gguf(const WeightSource& source, const std::filesystem::path& path);
+
+}  // namespace penstock

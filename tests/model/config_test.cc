@@ -1,0 +1,228 @@
+// Configurations: known shapes, hostile files, and that messages say what was wrong.
+#include "model/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "model/runner.h"
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::filesystem::path kModels = std::filesystem::path(PENSTOCK_TESTS_DIR) / "golden" / "models";
+
+// A checkpoint with its configuration or tensors changed.
+class Changed final : public WeightSource {
+ public:
+  explicit Changed(const std::filesystem::path& path)
+      : base_(open_weights(path).value()), json_(base_->config()) {
+    tensors_.assign(base_->tensors().begin(), base_->tensors().end());
+  }
+  Naming naming() const override { return base_->naming(); }
+  const std::filesystem::path& path() const override { return base_->path(); }
+  const json& config() const override { return json_; }
+  const json& generation_config() const override { return base_->generation_config(); }
+  std::span<const TensorInfo> tensors() const override { return tensors_; }
+  const TensorInfo* find(std::string_view name) const override {
+    const auto found = std::ranges::find(tensors_, name, &TensorInfo::name);
+    return found == tensors_.end() ? nullptr : &*found;
+  }
+  std::optional<std::string> side_file(std::string_view) const override { return {}; }
+  void drop(const TensorInfo&) const override {}
+
+  json& json_config() { return json_; }
+  std::vector<TensorInfo>& tensor_list() { return tensors_; }
+
+ private:
+  std::unique_ptr<WeightSource> base_;
+  json json_;
+  std::vector<TensorInfo> tensors_;
+};
+
+// Loads; when that works, runs three tokens. Returns the error's message or "".
+std::string try_model(const WeightSource& source, Ops& ops) {
+  const auto model = Model::load(source, ops);
+  if (!model) return model.error().message;
+  testing::Runner runner(**model, ops, 4);
+  const std::vector<int> tokens = {1, 2, 3};
+  if ((*model)->config().max_seq_len >= 3) runner.run(0, tokens);
+  return "";
+}
+
+std::string error_of(const WeightSource& source) {
+  const auto config = read_config(source);
+  return config ? "" : config.error().message;
+}
+
+class Hostile : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::filesystem::path> forms() {
+    std::vector<std::filesystem::path> result = {kModels / GetParam()};
+    if (std::filesystem::exists(kModels / GetParam() / "model.gguf"))
+      result.push_back(kModels / GetParam() / "model.gguf");
+    return result;
+  }
+  std::unique_ptr<Ops> ops_ = make_ops("cpu", {.n_threads = 1}).value();
+};
+
+// Every value of every key (and of rope's own keys) replaced by every kind of nonsense: an error or a model
+// that runs.
+TEST_P(Hostile, ConfigValues) {
+  const json nonsense[] = {
+      nullptr,      0,   -1,   1,    3,  1 << 30,       int64_t{1} << 40,      -1e300,        1e300,
+      std::nan(""), 0.5, true, "xx", "", json::array(), json::array({1, "x"}), json::object()};
+  int n_errors = 0;
+  const auto attempt = [&](const Changed& source) { n_errors += try_model(source, *ops_).empty() ? 0 : 1; };
+  for (const auto& path : forms()) {
+    const Changed original(path);
+    for (const auto& [key, value] : original.config().items()) {
+      for (const json& bad : nonsense) {
+        Changed source(path);
+        source.json_config()[key] = bad;
+        attempt(source);
+      }
+      if (!value.is_object()) continue;
+      for (const auto& [inner, unused] : value.items()) {
+        for (const json& bad : nonsense) {
+          Changed source(path);
+          source.json_config()[key][inner] = bad;
+          attempt(source);
+        }
+      }
+    }
+  }
+  EXPECT_GT(n_errors, 50);
+}
+
+// Every tensor missing, of another shape, or of a type that is no weight.
+TEST_P(Hostile, Tensors) {
+  for (const auto& path : forms()) {
+    const size_t n_tensors = Changed(path).tensors().size();
+    for (size_t i = 0; i < n_tensors; ++i) {
+      Changed missing(path), longer(path), flat(path), integer(path);
+      const std::string name = missing.tensors()[i].name;
+      missing.tensor_list().erase(missing.tensor_list().begin() + static_cast<long>(i));
+      longer.tensor_list()[i].shape[0] += 1;
+      flat.tensor_list()[i].shape = {flat.tensor_list()[i].n_elements(), 1, 1};
+      integer.tensor_list()[i].type = QuantType::kI64;
+      // Optional tensors: biases, rope factors, an untied output in a file that has none is a tied one.
+      const bool optional = name.ends_with(".bias") || name.starts_with("rope_f") || name == "output.weight";
+      EXPECT_TRUE(optional || !try_model(missing, *ops_).empty()) << name;
+      if (!name.starts_with("rope_factors_short")) {  // not read: the longest sequence needs the long ones
+        EXPECT_NE(try_model(flat, *ops_), "") << name;
+        EXPECT_THAT(try_model(longer, *ops_), HasSubstr("expected")) << name;
+        EXPECT_THAT(try_model(integer, *ops_), HasSubstr(name.substr(0, name.rfind('.')))) << name;
+      }
+    }
+  }
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kModels))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Hostile, ::testing::ValuesIn(model_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Config, MessagesSayWhatWhereExpectedGot) {
+  const auto with = [](const char* key, const json& value, const char* file = "") {
+    Changed source(*file == '\0' ? kModels / "llama2" : kModels / "llama2" / file);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("num_attention_heads", 0), AllOf(HasSubstr("llama2"), HasSubstr("num_attention_heads"),
+                                                    HasSubstr("1..1024"), HasSubstr("got 0")));
+  EXPECT_THAT(with("num_attention_heads", nullptr), HasSubstr("num_attention_heads is missing"));
+  EXPECT_THAT(with("num_hidden_layers", 1000000000), HasSubstr("got 1000000000"));
+  EXPECT_THAT(with("head_dim", 7), HasSubstr("even number of rotated dimensions"));
+  EXPECT_THAT(with("num_key_value_heads", 3), HasSubstr("multiple of the 3 KV heads"));
+  EXPECT_THAT(with("rms_norm_eps", std::nan("")), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(with("hidden_act", "softplus"), HasSubstr("'softplus'"));
+  EXPECT_THAT(with("model_type", "mamba"), "");  // the class name still says Llama
+  EXPECT_THAT(with("rope_parameters", {{"rope_type", "spiral"}}), HasSubstr("'spiral'"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "hqq"}}), HasSubstr("hqq"));
+  EXPECT_THAT(with("general.architecture", "mamba", "model.gguf"),
+              AllOf(HasSubstr("general.architecture"), HasSubstr("llama, mistral"), HasSubstr("'mamba'")));
+  EXPECT_THAT(with("llama.attention.head_count", json::array({4, 4}), "model.gguf"),
+              HasSubstr("llama.attention.head_count: expected an integer"));
+}
+
+TEST(Config, TensorOfAnotherModelIsRefused) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  Changed source(kModels / "llama2");
+  TensorInfo extra = source.tensors()[0];
+  extra.name = "model.layers.0.self_attn.q_norm.weight";
+  source.tensor_list().push_back(extra);
+  EXPECT_THAT(try_model(source, *ops), HasSubstr("q_norm.weight"));
+}
+
+// --- Known shapes
+// --------------------------------------------------------------------------------------------------
+TEST(Shapes, AllAreReadable) {
+  for (const NamedShape& shape : named_shapes()) {
+    const auto config = config_from_shape(shape.name);
+    ASSERT_TRUE(config) << shape.name << ": " << config.error().message;
+    EXPECT_EQ(config->name, shape.name);
+  }
+  EXPECT_THAT(config_from_shape("llama-9-1t").error().message,
+              AllOf(HasSubstr("llama-9-1t"), HasSubstr("gpt2")));
+}
+
+TEST(Shapes, ParametersAsPublished) {
+  const auto billions = [](const char* name) {
+    return static_cast<double>(config_from_shape(name)->n_parameters()) / 1e9;
+  };
+  EXPECT_NEAR(billions("llama-2-7b"), 6.738, 0.001);
+  EXPECT_NEAR(billions("llama-2-70b"), 68.977, 0.001);
+  EXPECT_NEAR(billions("llama-3.1-8b"), 8.030, 0.001);
+  EXPECT_NEAR(billions("llama-3.2-1b"), 1.236, 0.001);
+  EXPECT_NEAR(billions("mistral-7b"), 7.242, 0.001);
+  EXPECT_NEAR(billions("mixtral-8x7b"), 46.703, 0.001);
+  EXPECT_NEAR(billions("qwen2.5-0.5b"), 0.494, 0.001);
+  EXPECT_NEAR(billions("qwen3-30b-a3b"), 30.532, 0.001);
+  EXPECT_NEAR(billions("smollm-135m"), 0.1345, 0.0001);
+  EXPECT_NEAR(billions("gemma-2-2b"), 2.614, 0.001);
+  EXPECT_NEAR(billions("gemma-3-1b"), 1.000, 0.001);
+  EXPECT_NEAR(billions("phi-3-mini"), 3.821, 0.001);
+  EXPECT_NEAR(billions("gpt2"), 0.1244, 0.0002);
+  EXPECT_NEAR(static_cast<double>(config_from_shape("mixtral-8x7b")->n_active_parameters()) / 1e9, 12.75,
+              0.05);
+}
+
+TEST(Shapes, CacheOfWholeContexts) {
+  const auto gib = [](const char* name, int n_tokens) {
+    const CacheSpec spec = config_from_shape(name)->cache_spec(KvDType::kF16, 16);
+    return static_cast<double>(spec.block_bytes(0)) * n_tokens / 16 / (1 << 30);
+  };
+  EXPECT_DOUBLE_EQ(gib("llama-2-7b", 4096), 2.0);
+  EXPECT_DOUBLE_EQ(gib("llama-3-8b", 128000), 15.625);
+  EXPECT_DOUBLE_EQ(gib("llama-2-70b", 4096), 1.25);
+}
+
+TEST(Shapes, WindowsAndRopes) {
+  const ModelConfig gemma = config_from_shape("gemma-3-1b").value();
+  for (int i = 0; i < gemma.n_layers; ++i) {
+    EXPECT_EQ(gemma.layers[i].window, (i + 1) % 6 == 0 ? 0 : 512);
+    EXPECT_EQ(gemma.ropes[gemma.layers[i].rope].theta, (i + 1) % 6 == 0 ? 1e6f : 1e4f);
+  }
+  const ModelConfig gemma2 = config_from_shape("gemma-2-2b").value();
+  EXPECT_EQ(gemma2.layers[0].window, 4096);
+  EXPECT_EQ(gemma2.layers[1].window, 0);
+  EXPECT_EQ(gemma2.final_softcap, 30.0f);
+  EXPECT_EQ(config_from_shape("mistral-7b")->layers[31].window, 4096);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,123 @@
+// Random models of known shapes: they load, and the file that is written is the model in memory.
+#include "model/synthetic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "model/mixture.h"
+#include "model/runner.h"
+
+namespace penstock {
+namespace {
+
+using testing::Rows;
+using testing::Runner;
+
+// Every architecture's shape, cut down to two layers and a small vocabulary.
+ModelConfig small(const char* shape) {
+  ModelConfig config = config_from_shape(shape).value();
+  config.n_layers = 2;
+  config.layers.resize(2);
+  config.vocab_size = 512;
+  config.model_dim = 256;
+  config.ffn_dim = config.ffn_dim > 0 ? 512 : 0;
+  config.expert_ffn_dim = config.n_experts > 0 ? 256 : 0;
+  config.n_experts = std::min(config.n_experts, 8);
+  config.n_active_experts = std::min(config.n_active_experts, 2);
+  config.n_heads = 4;
+  config.n_kv_heads = std::min(config.n_kv_heads, 2);
+  config.head_dim = 64;
+  config.max_seq_len = 128;
+  config.attention_scale = 0.125f;
+  if (config.learned_positions) config.n_kv_heads = 4;
+  for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
+  for (LayerConfig& layer : config.layers) layer.window = std::min(layer.window, 16);
+  return config;
+}
+
+Rows run(const WeightSource& source) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto model = Model::load(source, *ops);
+  EXPECT_TRUE(model) << model.error().message;
+  Runner runner(**model, *ops, 4);
+  const std::vector<int> tokens = {3, 99, 412, 7, 8, 9};
+  return runner.run(0, tokens);
+}
+
+class Synthetic : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Synthetic, ReadsBackAndRuns) {
+  const ModelConfig config = small(GetParam());
+  const auto source = make_synthetic_source(config, "q4_k_m").value();
+  const ModelConfig read = read_config(*source).value();
+  EXPECT_EQ(read.n_parameters(), config.n_parameters());
+  EXPECT_EQ(read.layers.back().window, config.layers.back().window);
+  EXPECT_EQ(read.norms, config.norms);
+  EXPECT_EQ(read.activation, config.activation);
+  EXPECT_EQ(read.tied_embeddings, config.tied_embeddings);
+  EXPECT_FLOAT_EQ(read.attention_scale, config.attention_scale);
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : source->tensors()) bytes += static_cast<int64_t>(tensor.bytes.size());
+  EXPECT_EQ(synthetic_weight_bytes(config, "q4_k_m").value(), bytes);
+
+  const Rows logits = run(*source);
+  for (const float logit : logits.back()) ASSERT_TRUE(std::isfinite(logit));
+  EXPECT_GT(testing::max_difference({logits[0]}, {logits[1]}), 0.0f);
+}
+
+TEST_P(Synthetic, TheWrittenFileIsTheSameModel) {
+  const auto source = make_synthetic_source(small(GetParam()), "q8_0").value();
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / (std::string("synthetic_") + GetParam() + ".gguf");
+  ASSERT_TRUE(write_gguf(*source, path));
+  const auto file = open_weights(path);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(testing::max_difference(run(*source), run(**file)), 0.0f);
+  std::filesystem::remove(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Synthetic,
+                         ::testing::Values("llama-3.2-1b", "mistral-7b", "mixtral-8x7b", "qwen2.5-0.5b",
+                                           "qwen3-8b", "qwen3-30b-a3b", "gemma-2-2b", "gemma-3-1b",
+                                           "phi-3-mini", "gpt2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+TEST(Mixture, EveryTypeAndItsFallback) {
+  for (const Mixture& mixture : mixtures()) {
+    for (const int cols : {256, 896, 48}) {
+      const QuantType type = choose_type(mixture, WeightRole::kQ, 0, 24, false, cols);
+      EXPECT_EQ(cols % quant_info(type).block_size, 0) << mixture.name;
+    }
+  }
+  const Mixture q4 = find_mixture("Q4_K_M").value();
+  EXPECT_EQ(choose_type(q4, WeightRole::kQ, 0, 32, false, 4096), QuantType::kQ4_K);
+  EXPECT_EQ(choose_type(q4, WeightRole::kOutput, 0, 32, false, 4096), QuantType::kQ6_K);
+  EXPECT_EQ(choose_type(q4, WeightRole::kEmbedding, 0, 32, true, 4096), QuantType::kQ6_K);
+  EXPECT_EQ(choose_type(q4, WeightRole::kQ, 0, 32, false, 896), QuantType::kQ5_0);
+  int n_more = 0;
+  for (int i = 0; i < 32; ++i)
+    n_more += choose_type(q4, WeightRole::kDown, i, 32, false, 14336) == QuantType::kQ6_K;
+  EXPECT_EQ(n_more, 16);
+  EXPECT_THAT(find_mixture("q9").error().message, ::testing::HasSubstr("q4_k_m"));
+}
+
+TEST(Mixture, SizesOfPublishedFiles) {
+  // Bytes of the tensors of published Q4_K_M files: Llama 2 7B 4.08 GB, Llama 3.1 8B 4.92 GB.
+  const auto gb = [](const char* shape) {
+    return static_cast<double>(synthetic_weight_bytes(config_from_shape(shape).value(), "q4_k_m").value()) /
+           1e9;
+  };
+  EXPECT_NEAR(gb("llama-2-7b"), 4.08, 0.01);
+  EXPECT_NEAR(gb("llama-3.1-8b"), 4.92, 0.01);
+}
+
+}  // namespace
+}  // namespace penstock
