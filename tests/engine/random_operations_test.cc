@@ -1,0 +1,150 @@
+// The whole engine but the model under random operations: 100 random engines with 1,000 operations each.
+// RapidCheck shrinks a failing list of operations.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "engine/engine_fixture.h"
+
+namespace penstock {
+namespace {
+
+struct Op {
+  enum Kind { kSubmit, kStep, kCancel, kCancelOne, kReset } kind;
+  uint32_t value;
+};
+
+std::ostream& operator<<(std::ostream& out, const Op& op) {
+  return out << "{" << op.kind << ", " << op.value << "}";
+}
+
+rc::Gen<Op> any_op() {
+  const auto kind = rc::gen::weightedElement<Op::Kind>(
+      {{20, Op::kSubmit}, {60, Op::kStep}, {4, Op::kCancel}, {2, Op::kCancelOne}, {1, Op::kReset}});
+  return rc::gen::map(rc::gen::pair(kind, rc::gen::arbitrary<uint32_t>()),
+                      [](const std::pair<Op::Kind, uint32_t>& p) {
+                        return Op{p.first, p.second};
+                      });
+}
+
+FakeEngineConfig random_config(uint64_t seed) {
+  auto pick = [&, i = uint64_t{0}](int low, int high) mutable {
+    return low + static_cast<int>(mix_seed(seed, i++) % (high - low + 1));
+  };
+  FakeEngineConfig config;
+  config.vocab_size = pick(3, 40);
+  config.block_size = pick(1, 5);
+  config.max_model_len = pick(8, 60);
+  const int whole = (config.max_model_len + config.block_size - 1) / config.block_size;
+  config.n_blocks = {whole + pick(0, 3 * whole)};
+  if (pick(0, 2) == 0) {
+    const int window = pick(1, 20);
+    config.windows.push_back(window);
+    config.n_blocks.push_back((window + 2 * config.block_size + config.block_size - 1) / config.block_size +
+                              pick(0, 2 * whole));
+  }
+  config.engine.max_num_seqs = pick(1, 8);
+  config.engine.max_num_batched_tokens = config.engine.max_num_seqs + pick(0, 40);
+  config.engine.prefill_chunk = pick(0, 10);
+  config.engine.enable_prefix_caching = pick(0, 3) != 0;
+  const char* const policies[] = {"continuous", "priority", "continuous", "static", "dynamic"};
+  config.engine.policy = policies[pick(0, 4)];
+  config.engine.max_wait_ms = 0;
+  config.engine.priority_ageing_s = 0.001;
+  return config;
+}
+
+Request random_request(uint32_t value, const FakeEngineConfig& config) {
+  auto pick = [&, i = uint64_t{0}](int low, int high) mutable {
+    return low + static_cast<int>(mix_seed(value, i++) % (high - low + 1));
+  };
+  const int n_prompt = pick(1, config.max_model_len - 1);
+  // A few common prefixes that part ways at random places.
+  const int family = pick(0, 2), fork = pick(0, n_prompt);
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < n_prompt; ++i) {
+    prompt.push_back(static_cast<TokenId>(mix_seed(family + (i >= fork ? value : 0), i) % config.vocab_size));
+  }
+  Request request = request_of(prompt, pick(1, 40), value);
+  request.sampling.n = pick(0, 4) == 0 ? pick(2, 4) : 1;
+  request.sampling.ignore_eos = pick(0, 1) == 0;
+  request.priority = static_cast<Priority>(pick(0, 2));
+  if (pick(0, 5) == 0) request.cache_salt = "tenant";
+  request.read_prefix_cache = pick(0, 9) != 0;
+  if (pick(0, 9) == 0) request.sampling.prompt_logprobs = 0;
+  return request;
+}
+
+struct Submitted {
+  Request request;
+  RequestId id;
+  std::shared_ptr<Collector> sink;
+  bool cancelled = false;
+};
+
+void check_outcome(const FakeEngine& fake, const Submitted& s) {
+  for (int i = 0; i < s.request.sampling.n; ++i) {
+    const Collected::Sequence& got = s.sink->result.sequences[i];
+    RC_ASSERT(got.n_ends == 1);
+    std::vector<TokenId> expected = fake.expected(s.request, i);
+    if (s.cancelled) {
+      RC_ASSERT(got.tokens.size() <= expected.size());
+      expected.resize(got.tokens.size());
+    }
+    RC_ASSERT(got.tokens == expected);
+  }
+}
+
+TEST(RandomOperations, LoseNothingAndChangeNoText) {
+  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0;
+  const bool ok = rc::check([&](uint64_t seed) {
+    const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
+    FakeEngine fake(random_config(seed));
+    std::vector<Submitted> all;
+    for (const Op& op : ops) {
+      ++n_operations;
+      switch (op.kind) {
+        case Op::kSubmit:
+          all.push_back({random_request(op.value, fake.settings), {}, nullptr});
+          all.back().sink = fake.submit(all.back().request, &all.back().id);
+          break;
+        case Op::kStep:
+          fake.engine->step();
+          break;
+        case Op::kCancel:
+        case Op::kCancelOne: {
+          if (all.empty()) break;
+          Submitted& one = all[all.size() - 1 - op.value % std::min<size_t>(all.size(), 12)];
+          one.cancelled = true;
+          const int index =
+              op.kind == Op::kCancel ? -1 : static_cast<int>(op.value / 16 % one.request.sampling.n);
+          fake.engine->cancel(one.id, index, FinishReason::kAbort);
+          break;
+        }
+        case Op::kReset:
+          fake.engine->reset_prefix_cache();
+          break;
+      }
+      fake.engine->scheduler().check_invariants();
+    }
+    int steps = 0;
+    while (fake.engine->step()) RC_ASSERT(++steps < 1000000);
+    fake.engine->scheduler().check_invariants();
+    for (int g = 0; g < fake.engine->scheduler().n_groups(); ++g) {
+      RC_ASSERT(fake.engine->scheduler().allocator(g).n_referenced() == 0);
+    }
+    for (const Submitted& s : all) check_outcome(fake, s);
+    n_requests += static_cast<int64_t>(all.size());
+    n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
+    n_hits += fake.engine->scheduler().n_hit();
+  });
+  EXPECT_TRUE(ok);
+  // The test means nothing unless it reached the paths it is about.
+  EXPECT_GE(n_operations, 100000);
+  EXPECT_GT(n_requests, 5000);
+  EXPECT_GT(n_preemptions, 100);
+  EXPECT_GT(n_hits, 1000);
+  RecordProperty("preemptions", static_cast<int>(n_preemptions));
+}
+
+}  // namespace
+}  // namespace penstock
