@@ -1,9 +1,5 @@
 #include "cli/likelihood.h"
 
-#include <fstream>
-#include <iostream>
-#include <iterator>
-
 #include "base/result.h"
 #include "cli/terminal.h"
 
@@ -31,15 +27,6 @@ Result<std::vector<std::vector<float>>> log_likelihoods(LLM& llm, std::span<cons
     for (size_t i = 1; i < rows.size(); ++i) values.push_back(rows[i].at(0).logprob);
   }
   return result;
-}
-
-Result<std::string> read_text(const std::string& file) {
-  if (file == "-") return std::string((std::istreambuf_iterator<char>(std::cin)), {});
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "{}: cannot be opened", file);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (in.bad()) return errorf(ErrorCode::kIo, "{}: cannot be read", file);
-  return text;
 }
 
 }  // namespace penstock

@@ -13,7 +13,4 @@ Result<std::vector<std::vector<float>>> log_likelihoods(
     LLM& llm, std::span<const std::vector<TokenId>> sequences,
     const std::function<void(size_t done, size_t total)>& progress = {});
 
-// The file's bytes, or standard input for "-".
-Result<std::string> read_text(const std::string& file);
-
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/likelihood.h"
 #include "cli/models.h"
 #include "cli/terminal.h"
