@@ -52,8 +52,8 @@ Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
       extension == ".json" || extension == ".model" || extension == ".tiktoken" || extension == ".v3";
   if (own_file && std::filesystem::is_regular_file(path, error)) {
     TokenizerFiles files;
-    ASSIGN_OR_RETURN(extension == ".json" ? files.tokenizer_json : files.tokenizer_model,
-                     read_text(path.string()));
+    ASSIGN_OR_RETURN(std::string content, read_text(path.string()));
+    (extension == ".json" ? files.tokenizer_json : files.tokenizer_model) = std::move(content);
     return Tokenizer::from_files(files);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path));
