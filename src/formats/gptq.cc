@@ -75,8 +75,7 @@ class Gptq final : public Prequantized {
     matrix.cols = static_cast<int>(cols);
     matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
     matrix.packed = qweight->bytes;
-    if (matrix.cols % matrix.group_size != 0)
-      RETURN_IF_ERROR(matrix.check(tensors.where()));
+    if (matrix.cols % matrix.group_size != 0) RETURN_IF_ERROR(matrix.check(tensors.where()));
     ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
     RETURN_IF_ERROR(set_groups(tensors, unpack_zeros(*qzeros, matrix), matrix));
     RETURN_IF_ERROR(set_order(tensors, matrix));
@@ -156,8 +155,7 @@ class Awq final : public Prequantized {
     matrix.cols = static_cast<int>(qweight->shape[0]);
     matrix.group_size = settings_.group_size > 0 ? settings_.group_size : matrix.cols;
     matrix.packed = qweight->bytes;
-    if (matrix.cols % matrix.group_size != 0)
-      RETURN_IF_ERROR(matrix.check(tensors.where()));
+    if (matrix.cols % matrix.group_size != 0) RETURN_IF_ERROR(matrix.check(tensors.where()));
     ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
     // The zeros lie like one input's codes: read them as a matrix of n_groups inputs.
     GroupedMatrix zeros_matrix = matrix;

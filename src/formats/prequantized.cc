@@ -20,6 +20,7 @@ constexpr Method kMethods[] = {
     {"bitsandbytes", open_bitsandbytes},
     {"compressed-tensors", open_compressed_tensors},
     {"fp8", open_block_fp8},
+    {"bitnet", open_bitnet},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Hugging Face checkpoints that somebody quantized: GPTQ, AWQ, bitsandbytes, compressed-tensors, block FP8.
-// Their linear layers are assembled from several tensors (qweight, scales, ...) into one GroupedMatrix that
-// still points into the file; everything else in the checkpoint is plain and found by WeightSource::find.
+// Hugging Face checkpoints that somebody quantized: GPTQ, AWQ, bitsandbytes, compressed-tensors, block FP8,
+// BitNet. Their linear layers are assembled from several tensors (qweight, scales, ...) into one
+// GroupedMatrix that still points into the file; everything else in the checkpoint is plain and found by
+// WeightSource::find.
 #pragma once
 #include <memory>
 

@@ -16,6 +16,7 @@ Result<std::unique_ptr<Prequantized>> open_bitsandbytes(const WeightSource& sour
                                                         const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource& source,
                                                               const nlohmann::json& config);
+Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, const nlohmann::json& config);
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const nlohmann::json& config);
 

@@ -58,6 +58,12 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
         out[j] = static_cast<uint8_t>(word >> kAwqShift[row % 8]) & 0x0f;
       }
       break;
+    case CodeLayout::kCrumbsAcrossRows: {
+      const int quarter = m.rows / 4;
+      const int64_t first_byte = static_cast<int64_t>(row % quarter) * m.cols;
+      for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first_byte + j] >> (row / quarter * 2)) & 3;
+      break;
+    }
   }
 }
 
@@ -75,6 +81,8 @@ uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t co
       return static_cast<uint64_t>(rows * ((cols + 32 / bits - 1) / (32 / bits)) * 4);
     case CodeLayout::kStreamByColumn:
       return static_cast<uint64_t>(cols * bits / 32 * rows * 4);
+    case CodeLayout::kCrumbsAcrossRows:
+      return static_cast<uint64_t>(rows / 4 * cols);
     case CodeLayout::kAwq:
       return static_cast<uint64_t>(cols * (rows / 8) * 4);
   }
@@ -96,6 +104,9 @@ Status GroupedMatrix::check(const std::string& where) const {
   if (layout == CodeLayout::kAwq && rows % 8 != 0) return fail("outputs", "a multiple of 8", rows);
   if (layout == CodeLayout::kStreamByColumn && static_cast<int64_t>(cols) * bits % 32 != 0) {
     return fail("inputs", "whole words of 32 bits", cols);
+  }
+  if (layout == CodeLayout::kCrumbsAcrossRows && (bits != 2 || rows % 4 != 0)) {
+    return fail("outputs of 2 bits", "a multiple of 4", rows);
   }
   if ((layout == CodeLayout::kBytes || layout == CodeLayout::kSignedBytes) && bits != 8)
     return fail("bits", 8, bits);

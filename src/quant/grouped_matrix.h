@@ -25,6 +25,7 @@ enum class CodeLayout : uint8_t {
   kStreamByColumn,    // [cols * bits / 32, rows] int32: column by column of words a stream of bits, lowest
                       // first
   kAwq,               // [cols, rows / 8] int32: eight rows in a word, in the order 0 2 4 6 1 3 5 7
+  kCrumbsAcrossRows,  // [rows / 4, cols] bytes: row r in bits 2 * (r / (rows / 4)) of byte row r % (rows / 4)
 };
 
 // How the activations of a layer are rounded before the product, when the checkpoint was made for that.

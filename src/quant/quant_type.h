@@ -1,4 +1,5 @@
-// How the elements of a weight are encoded, and how many bytes that takes. One row per encoding in kQuantTypes.
+// How the elements of a weight are encoded, and how many bytes that takes. One row per encoding in
+// kQuantTypes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +10,33 @@ namespace penstock {
 
 // A tensor's encoding. Plain element types count as encodings with blocks of one element.
 enum class QuantType : uint8_t {
-  kF32, kF16, kBF16, kI8, kI16, kI32, kI64, kF64, kU8, kBool, kF8E4M3, kF8E5M2,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
-  kIQ4_NL, kIQ4_XS, kTQ1_0, kTQ2_0, kMXFP4,
+  kF32,
+  kF16,
+  kBF16,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kF64,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kTQ1_0,
+  kTQ2_0,
+  kMXFP4,
 };
 
 struct QuantTypeInfo {
@@ -20,7 +44,7 @@ struct QuantTypeInfo {
   std::string_view name;  // "q4_k"
   int block_size;         // elements per block, along a row
   int block_bytes;
-  int ggml_id;            // type number in a GGUF file, or -1
+  int ggml_id;  // type number in a GGUF file, or -1
 };
 
 // Every known type, in enum order.
@@ -51,9 +75,10 @@ struct QuantizedMatrix {
 
 // The scalar specification of every encoding: n elements (a multiple of the block size) to floats and back.
 void dequantize_row(QuantType type, const std::byte* in, float* out, int64_t n);
-// Round to nearest; importance (may be null) weighs the squared error of each of the n elements. Not for kTypes without
-// an encoder (see can_quantize).
-void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n, const float* importance = nullptr);
+// Round to nearest; importance (may be null) weighs the squared error of each of the n elements. Not for
+// kTypes without an encoder (see can_quantize).
+void quantize_row(QuantType type, const float* in, std::byte* out, int64_t n,
+                  const float* importance = nullptr);
 bool can_quantize(QuantType type);
 
 }  // namespace penstock

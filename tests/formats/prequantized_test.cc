@@ -304,6 +304,24 @@ TEST(BlockFp8, ScalesAreOfBlocks) {
   EXPECT_THAT(values, testing::ElementsAre(1, 2, 10, 20, 1, 2, 10, 20, 100, 200, 1000, 2000));
 }
 
+TEST(BitNet, FourRowsInAByte) {
+  for (const bool divide : {true, false}) {
+    Checkpoint checkpoint;
+    // The example of transformers' unpack_weights.
+    checkpoint.add("l.weight", QuantType::kU8, {2, 2},
+                   std::vector<uint8_t>{0b10100001, 0b00011000, 0b10010000, 0b00001010});
+    checkpoint.add("l.weight_scale", QuantType::kF32, {1}, std::vector<float>{4});
+    json config = {{"quant_method", "bitnet"}};
+    if (!divide) config["linear_class"] = "autobitlinear";
+    const auto layer = checkpoint.open(config);
+    ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+    std::vector<float> values(16);
+    (*layer)->dequantize(0, 8, values.data());
+    for (float& value : values) value *= divide ? 4.0f : 0.25f;
+    EXPECT_THAT(values, testing::ElementsAre(0, -1, -1, 1, -1, 1, -1, 1, 1, 0, 0, -1, 1, -1, 1, -1));
+  }
+}
+
 TEST(BitsAndBytes, DamagedStateIsRefused) {
   const auto error = [](const std::string& state, size_t n_absmax = 2) {
     Checkpoint checkpoint;
