@@ -29,5 +29,6 @@ Action add_plan(CLI::App& app);
 Action add_score(CLI::App& app);
 Action add_perplexity(CLI::App& app);
 Action add_bench(CLI::App& app);
+Action add_serve(CLI::App& app);
 
 }  // namespace penstock

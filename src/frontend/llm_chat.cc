@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "frontend/chat_template.h"
+#include "frontend/chat_prompt.h"
 #include "frontend/llm_impl.h"
 
 namespace penstock {
@@ -8,7 +8,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// text: JSON, or empty for null.
 Result<Json> parse_json(const std::string& text, const char* what, bool array) {
+  if (text.empty()) return Json(nullptr);
   Json value = Json::parse(text, nullptr, false);
   if (value.is_discarded() || value.is_array() != array || value.is_object() == array) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what, array ? "array" : "object");
@@ -16,63 +18,17 @@ Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   return value;
 }
 
-std::string name_of(const Tokenizer& tokenizer, TokenId token) {
-  return token == kNoToken ? std::string() : std::string(tokenizer.piece(token));
-}
-
-// Ends the text right after the last message's content, so that the model goes on from there.
-Status cut_after_content(std::string& text, const std::string& content) {
-  const size_t last = content.find_last_not_of(" \t\r\n");
-  const std::string trimmed = last == std::string::npos ? std::string() : content.substr(0, last + 1);
-  const size_t at = text.rfind(trimmed);
-  if (trimmed.empty() || at == std::string::npos) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "continue_final_message: the template does not render the last message's content as it is");
-  }
-  text.resize(std::min(text.size(), text.compare(at, content.size(), content) == 0 ? at + content.size()
-                                                                                   : at + trimmed.size()));
-  return {};
-}
-
 }  // namespace
 
 Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, const ChatOptions& chat) {
-  const Tokenizer& tokenizer = session_->tokenizer();
-  const std::string& source = chat.chat_template.empty() ? tokenizer.chat_template() : chat.chat_template;
-  if (source.empty()) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "chat: the model has no chat template; give one with chat_template");
-  }
-  if (messages.empty())
-    return errorf(ErrorCode::kInvalidArgument, "chat: expected at least one message, got none");
-  if (chat.continue_final_message && chat.add_generation_prompt) {
-    return errorf(
-        ErrorCode::kInvalidArgument,
-        "continue_final_message and add_generation_prompt exclude each other: expected at most one");
-  }
-  ASSIGN_OR_RETURN(const ChatTemplate parsed, ChatTemplate::parse(source));
-
-  Json context = Json::object();
-  if (!chat.template_kwargs_json.empty()) {
-    ASSIGN_OR_RETURN(context, parse_json(chat.template_kwargs_json, "chat_template_kwargs", false));
-  }
-  Json& list = context["messages"] = Json::array();
-  for (const ChatMessage& message : messages)
+  ASSIGN_OR_RETURN(const ChatPrompter prompter, ChatPrompter::open(session_->tokenizer(), chat.chat_template));
+  ASSIGN_OR_RETURN(const Json tools, parse_json(chat.tools_json, "tools", true));
+  ASSIGN_OR_RETURN(const Json variables, parse_json(chat.template_kwargs_json, "chat_template_kwargs", false));
+  Json list = Json::array();
+  for (const ChatMessage& message : messages) {
     list.push_back({{"role", message.role}, {"content", message.content}});
-  if (!chat.tools_json.empty()) {
-    ASSIGN_OR_RETURN(context["tools"], parse_json(chat.tools_json, "tools", true));
-  } else {
-    context["tools"] = nullptr;
   }
-  context["documents"] = nullptr;
-  context["add_generation_prompt"] = chat.add_generation_prompt;
-  context["bos_token"] = name_of(tokenizer, tokenizer.bos());
-  context["eos_token"] = name_of(tokenizer, tokenizer.eos());
-  context["pad_token"] = name_of(tokenizer, tokenizer.pad());
-  context["unk_token"] = name_of(tokenizer, tokenizer.unk());
-  ASSIGN_OR_RETURN(std::string text, parsed.render(context));
-  if (chat.continue_final_message) RETURN_IF_ERROR(cut_after_content(text, messages.back().content));
-  return text;
+  return prompter.render(list, tools, variables, {chat.add_generation_prompt, chat.continue_final_message});
 }
 
 Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const SamplingParams& params,

@@ -1,0 +1,46 @@
+// Carries engine events to the coroutine that answers a request.
+//
+// Filled on the engine thread, emptied on the connection's executor; one waiter at a time.
+#pragma once
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "frontend/session.h"
+#include "server/exchange.h"
+
+namespace penstock {
+
+// An event of one of the prompts of a call.
+struct PromptEvent {
+  int prompt = 0;
+  OwnedEvent event;
+};
+
+class EventChannel : public std::enable_shared_from_this<EventChannel> {
+ public:
+  explicit EventChannel(const net::any_io_executor& executor) : executor_(executor), wake_(executor) {}
+
+  // The sink to submit prompt number `prompt` with.
+  std::shared_ptr<EventSink> sink(int prompt);
+
+  // Waits until there is news or `timeout` has passed; appends the news.
+  net::awaitable<void> next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout);
+  // Ends a wait at once (the client is gone).
+  void wake();
+  size_t n_pending() const;
+
+ private:
+  class Sink;
+  void push(PromptEvent event);
+
+  net::any_io_executor executor_;
+  net::steady_timer wake_;  // used on the executor only
+  mutable std::mutex mutex_;
+  std::vector<PromptEvent> events_;
+  bool waiting_ = false, woken_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// One HTTP request and the means to answer it: a whole reply, or a stream of chunks.
+//
+// Everything runs on the connection's executor (the io threads); a handler is a coroutine that must not block.
+#pragma once
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace penstock {
+
+namespace net = boost::asio;
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // decoded, without the query
+  std::map<std::string, std::string> query;
+  std::map<std::string, std::string> headers;  // names in lower case; repeated ones joined by ", "
+  std::string body;
+  std::string id;    // x-request-id of the client, or a fresh one
+  std::string peer;  // address of the client
+
+  std::string_view header(const std::string& name) const {
+    const auto found = headers.find(name);
+    return found == headers.end() ? std::string_view() : found->second;
+  }
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string body;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  const HttpRequest& request() const { return request_; }
+  virtual net::any_io_executor executor() = 0;
+
+  // Exactly one of reply() or begin_stream() … end_stream() per exchange.
+  virtual net::awaitable<void> reply(HttpReply reply) = 0;
+  // Headers of a chunked reply. False (here and below): the client is gone, nothing more can be sent.
+  virtual net::awaitable<bool> begin_stream(HttpReply head) = 0;
+  // Waits until the socket took the chunk; a client that takes none for the write timeout counts as gone.
+  virtual net::awaitable<bool> write(std::string chunk) = 0;
+  virtual net::awaitable<void> end_stream() = 0;
+
+  // Called once, on the executor, when the client closes the connection before the exchange is over.
+  std::function<void()> on_disconnect;
+  bool replied() const { return replied_; }
+
+ protected:
+  HttpRequest request_;
+  bool replied_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "server/generation.h"
+
+namespace penstock {
+namespace {
+constexpr size_t kMostPending = 65536;  // events a slow reader may leave waiting
+}
+
+Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange, GenerationCall call) {
+  std::unique_ptr<Generation> generation(new Generation(session, exchange, std::move(call)));
+  RETURN_IF_ERROR(generation->submit());
+  return generation;
+}
+
+Generation::Generation(Session& session, Exchange& exchange, GenerationCall call)
+    : session_(session),
+      exchange_(exchange),
+      call_(std::move(call)),
+      channel_(std::make_shared<EventChannel>(exchange.executor())),
+      outputs_(call_.prompts.size()) {
+  exchange_.on_disconnect = [this] {
+    gone_ = true;
+    cancel_all();
+    channel_->wake();
+  };
+}
+
+Generation::~Generation() {
+  exchange_.on_disconnect = nullptr;
+  cancel_all();
+}
+
+void Generation::cancel_all() {
+  if (n_open_ == 0) return;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (builders_[i] != nullptr) session_.engine().cancel(ids_[i], FinishReason::kAbort);
+  }
+}
+
+Status Generation::submit() {
+  const int max_len = session_.engine().info().max_model_len;
+  const int room = max_len - (call_.params.max_tokens > 0 ? 1 : 0);
+  for (size_t i = 0; i < call_.prompts.size(); ++i) {
+    const int n = static_cast<int>(call_.prompts[i].size());
+    if (n < 1 || n > room) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "prompt: expected 1 to {} tokens (the context is {} tokens long), got {}", room, max_len, n);
+    }
+  }
+  for (size_t i = 0; i < call_.prompts.size(); ++i) {
+    Request request = session_.make_request(call_.prompts[i], call_.params);
+    request.priority = call_.priority;
+    request.cache_salt = call_.cache_salt;
+    if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
+    ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
+    ids_.push_back(id);
+    builders_.push_back(
+        std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i]));
+    n_prompt_tokens_ += static_cast<int>(call_.prompts[i].size());
+    ++n_open_;
+  }
+  return {};
+}
+
+void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
+  auto& builder = builders_[news.prompt];
+  if (builder == nullptr) return;
+  const OwnedEvent& event = news.event;
+  const OutputBuilder::Step step = builder->add(event);
+  if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+  if (event.error && !error_) error_ = event.error;
+  if (event.first_position < 0) {
+    const CompletionOutput& output = builder->output(event.index);
+    ChoiceDelta delta;
+    delta.choice = news.prompt * call_.params.n + event.index;
+    delta.text = std::string(step.text);
+    if (event.token != kNoToken) {
+      delta.token = event.token;
+      ++n_completion_tokens_;
+      if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
+    }
+    if (step.finished) {
+      delta.finish = output.finish_reason;
+      n_cached_tokens_ += event.index == 0 ? event.stats.cached_tokens : 0;
+    }
+    deltas.push_back(std::move(delta));
+  }
+  if (builder->finished()) {
+    outputs_[news.prompt] = builder->take();
+    builder.reset();
+    --n_open_;
+  }
+}
+
+net::awaitable<bool> Generation::next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout) {
+  deltas.clear();
+  if (gone_ || n_open_ == 0) co_return false;
+  std::vector<PromptEvent> news;
+  co_await channel_->next(news, timeout);
+  if (gone_) co_return false;
+  for (PromptEvent& one : news) handle(one, deltas);
+  if (channel_->n_pending() > kMostPending) {
+    gone_ = true;
+    cancel_all();
+    co_return false;
+  }
+  co_return true;
+}
+
+net::awaitable<bool> Generation::finish() {
+  std::vector<ChoiceDelta> deltas;
+  while (co_await next(deltas, std::chrono::seconds(1))) {
+  }
+  co_return !gone_;
+}
+
+}  // namespace penstock

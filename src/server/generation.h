@@ -1,0 +1,69 @@
+// One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n - 1.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/session.h"
+#include "server/event_channel.h"
+
+namespace penstock {
+
+struct GenerationCall {
+  std::vector<std::vector<TokenId>> prompts;
+  SamplingParams params;
+  Priority priority = Priority::kNormal;
+  std::string cache_salt;
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+// News of one choice. Text is whole UTF-8 and never part of a stop string.
+struct ChoiceDelta {
+  int choice = 0;
+  std::string text;
+  TokenId token = kNoToken;
+  std::vector<TokenLogprob> logprobs;  // the token first, then the alternatives; empty when not asked for
+  FinishReason finish = FinishReason::kNone;
+};
+
+class Generation {
+ public:
+  // Submits every prompt. Errors: the engine's; then nothing runs.
+  static Result<std::unique_ptr<Generation>> start(Session& session, Exchange& exchange, GenerationCall call);
+  // Cancels what still runs.
+  ~Generation();
+
+  // Waits for news and hands them to `on_delta` in order; false when every choice has finished or the client is gone.
+  // Without news for `timeout` it returns true and calls nothing (time for a keep-alive).
+  net::awaitable<bool> next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout);
+  // Waits for all. False: the client is gone.
+  net::awaitable<bool> finish();
+
+  bool client_gone() const { return gone_; }
+  // The first error of a sequence, once there is one.
+  const std::optional<Error>& error() const { return error_; }
+  // By prompt; complete when next() has returned false.
+  const std::vector<RequestOutput>& outputs() const { return outputs_; }
+  int n_prompt_tokens() const { return n_prompt_tokens_; }
+  int n_completion_tokens() const { return n_completion_tokens_; }
+  int n_cached_tokens() const { return n_cached_tokens_; }
+
+ private:
+  Generation(Session& session, Exchange& exchange, GenerationCall call);
+  Status submit();
+  void handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas);
+  void cancel_all();
+
+  Session& session_;
+  Exchange& exchange_;
+  GenerationCall call_;
+  std::shared_ptr<EventChannel> channel_;
+  std::vector<RequestId> ids_;
+  std::vector<std::unique_ptr<OutputBuilder>> builders_;
+  std::vector<RequestOutput> outputs_;
+  std::optional<Error> error_;
+  int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
+  bool gone_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,82 @@
+// The API server: one engine behind the endpoints of routes.cc.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frontend/session.h"
+#include "server/http_server.h"
+
+namespace penstock {
+
+struct ServerConfig {
+  HttpConfig http;
+  EngineConfig engine;
+  std::string model_name;             // served name; empty = the file's name
+  std::vector<std::string> api_keys;  // empty: no authentication
+  std::string cors_origin;            // empty: no CORS headers
+  int max_choices = 128;              // prompts * n of one call
+  std::chrono::milliseconds request_timeout{0};  // 0 = none
+  std::chrono::milliseconds shutdown_timeout{30000};
+  std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
+  bool log_requests = true;
+};
+
+class Server;
+
+enum class Access : uint8_t { kOpen, kKey };  // kKey: needs a key as soon as one exists
+
+// One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes.
+struct Route {
+  const char* method;
+  const char* path;
+  Access access;
+  net::awaitable<void> (*handler)(Server& server, Exchange& exchange);
+  const char* summary;
+  const char* request_schema;  // JSON schema of the body, or null
+};
+// THE list of endpoints.
+std::span<const Route> routes();
+
+class Server {
+ public:
+  // Loads the model and binds the socket.
+  static Result<std::unique_ptr<Server>> open(const ServerConfig& config);
+  ~Server();
+
+  // Serves until stop(). Blocks.
+  void run();
+  // From any thread or a signal watcher: drains, then run() returns.
+  void stop();
+
+  const ServerConfig& config() const { return config_; }
+  Session& session() { return *session_; }
+  const HttpServer& http() const { return *http_; }
+  uint16_t port() const { return http_->port(); }
+  const std::string& model_name() const { return model_name_; }
+  bool stopping() const { return stopping_.load(); }
+  int64_t created() const { return created_; }  // unix time of the start
+
+ private:
+  Server() = default;
+  net::awaitable<void> handle(Exchange& exchange);
+  net::awaitable<void> dispatch(Exchange& exchange);
+  bool authorized(const HttpRequest& request) const;
+
+  ServerConfig config_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<HttpServer> http_;
+  std::string model_name_;
+  std::atomic<bool> stopping_{false};
+  int64_t created_ = 0;
+};
+
+// Path parameter of the exchange's route: what "{id}" matched.
+std::string path_tail(const Route& route, const std::string& path);
+
+}  // namespace penstock
