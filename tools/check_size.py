@@ -17,7 +17,7 @@ def functions(lines):
     start = None
     for number, line in enumerate(lines, 1):
         if start is None:
-            match = re.match(r"^( {0,4})(?!namespace|class|struct|enum|union|extern|constexpr \w+ \w+\[)[\w:~<>].*\)[^;]*\{\s*(//.*)?$", line)
+            match = re.match(r"^( {0,4})(?!:|namespace|class|struct|enum|union|extern|constexpr \w+ \w+\[)[\w:~<>].*\)[^;]*\{\s*(//.*)?$", line)
             if match:
                 start, indent = number, match.group(1)
         elif re.match(rf"^{indent}\}}", line):

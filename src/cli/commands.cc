@@ -6,10 +6,16 @@ namespace penstock {
 
 std::span<const Command> commands() {
   static const std::vector<Command> list = {
+      {"run", "chat with a model in the terminal", add_run},
+      {"generate", "go on from a prompt", add_generate},
+      {"serve", "OpenAI-compatible server", add_serve},
+      {"tokenize", "text to token ids and back", add_tokenize},
+      {"score", "log-likelihood of every token of a text", add_score},
+      {"perplexity", "how well a model predicts a text", add_perplexity},
+      {"bench", "prefill and decode speed against the machine's limits", add_bench},
       {"inspect", "show what is in a model file", add_inspect},
       {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
       {"render", "print what a chat template makes of a conversation", add_render},
-      {"tokenize", "text to token ids and back", add_tokenize},
   };
   return list;
 }

@@ -1,3 +1,4 @@
+#include "base/thread_pool.h"
 #include "engine/open.h"
 
 #include <spdlog/spdlog.h>
@@ -158,6 +159,14 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   return plan;
 }
 
+namespace {
+int64_t token_bytes(const CacheSpec& spec) {
+  int64_t bytes = 0;
+  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  return bytes;
+}
+}  // namespace
+
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
                                             const LoadProgress& progress) {
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
@@ -205,7 +214,11 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                 .n_blocks = cache_plan.n_blocks[0],
                 .kv_bytes = cache_plan.bytes,
                 .weight_bytes = model->weight_bytes(),
-                .n_threads = config.threads,
+                .n_threads = config.threads > 0 ? config.threads : available_cpus(),
+                .active_weight_bytes = model->active_weight_bytes(),
+                .active_parameters = shape.n_active_parameters(),
+                .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
+                .kv_bytes_per_token = token_bytes(spec),
                 .eos_token_ids = end_ids(*source, shape.vocab_size)};
   parts.scheduler = std::make_unique<Scheduler>(
       SchedulerConfig{config.max_num_seqs, config.max_num_batched_tokens, config.enable_prefix_caching, true},

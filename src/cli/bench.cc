@@ -1,0 +1,277 @@
+// penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do at most.
+//
+// Every figure is the median of --repetitions requests through the engine, after one that does not count. Prompts are
+// random tokens (the first repetition's prompt would otherwise be found in the prefix cache, which is off).
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/flags.h"
+#include "cli/models.h"
+#include "cli/terminal.h"
+#include "engine/open.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/synthetic.h"
+#include "ops/limits.h"
+
+namespace penstock {
+namespace {
+
+// One measured line.
+struct Row {
+  std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
+  double tokens_per_second = 0, low = 0, high = 0;
+  double limit_share = 0;  // of the roofline; 0 = not measured
+};
+
+struct BenchCommand {
+  explicit BenchCommand(CLI::App& app) {
+    add_engine_flags(app, config);
+    std::string names;
+    for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
+    app.add_option("--type", type, "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, …")
+        ->capture_default_str();
+    app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
+    app.add_option("-p,--prompt-tokens", prompt_tokens, "prompt lengths to measure prefill with; 0 is none")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")->capture_default_str();
+    app.add_option("-d,--depth", depths, "context lengths to decode after")->delimiter(',')->capture_default_str();
+    app.add_option("--batch", batches, "sequences decoding together")->delimiter(',')->capture_default_str();
+    app.add_option("-r,--repetitions", repetitions, "measured repetitions")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
+    app.add_flag("--json", json, "print one JSON object {model, limits, results}");
+  }
+  int run();
+  int write() const;
+  Result<std::unique_ptr<Engine>> open();
+  Result<std::vector<Row>> measure(Engine& engine, const MachineLimits& limits) const;
+
+  EngineConfig config;
+  std::string shape, type = "q8_0", write_gguf;
+  std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
+  int decode_tokens = 128, repetitions = 5;
+  bool roofline = true, json = false;
+};
+
+// Counts the requests of one round and keeps the stats of each.
+class RoundSink : public EventSink {
+ public:
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    for (const TokenEvent& event : events) {
+      if (event.finish == FinishReason::kNone) continue;
+      if (event.stats != nullptr) stats_.push_back(*event.stats);
+      if (event.error != nullptr) error_ = *event.error;
+      ++n_done_;
+    }
+    done_.notify_all();
+  }
+
+  Result<std::vector<RequestStats>> wait(int n) {
+    std::unique_lock lock(mutex_);
+    while (n_done_ < n && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
+    if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (error_) return tl::unexpected(*error_);
+    return stats_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<RequestStats> stats_;
+  std::optional<Error> error_;
+  int n_done_ = 0;
+};
+
+// Runs `batch` requests of n_prompt random tokens that each decode n_decode tokens, all at once.
+Result<std::vector<RequestStats>> run_round(Engine& engine, int n_prompt, int n_decode, int batch, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<TokenId> token(0, engine.info().vocab_size - 1);
+  auto sink = std::make_shared<RoundSink>();
+  for (int i = 0; i < batch; ++i) {
+    Request request;
+    for (int t = 0; t < n_prompt; ++t) request.prompt.push_back(token(random));
+    request.sampling.max_tokens = n_decode;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    RETURN_IF_ERROR(engine.submit(std::move(request), sink));
+  }
+  return sink->wait(batch);
+}
+
+Row summarize(std::string test, std::vector<double> rates, double limit_rate) {
+  std::sort(rates.begin(), rates.end());
+  const double median = rates[rates.size() / 2];
+  return {std::move(test), median, rates.front(), rates.back(), limit_rate > 0 ? median / limit_rate : 0};
+}
+
+class Bench {
+ public:
+  Bench(const BenchCommand& command, Engine& engine, const MachineLimits& limits)
+      : command_(command), engine_(engine), limits_(limits) {}
+
+  Result<Row> prefill(int n_tokens) {
+    std::vector<double> rates;
+    for (int i = 0; i <= command_.repetitions; ++i) {
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, n_tokens, 1, 1, static_cast<uint32_t>(i)));
+      if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
+    }
+    const EngineInfo& info = engine_.info();
+    // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of tokens.
+    const double flops = 2.0 * static_cast<double>(info.active_parameters) +
+                         4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
+    return summarize(fmt::format("prefill {}", n_tokens), rates, limits_.flops_per_second / flops);
+  }
+
+  Result<Row> decode(int depth, int batch) {
+    const int n = command_.decode_tokens;
+    const int n_prompt = std::max(depth, 1);
+    std::vector<double> rates;
+    for (int i = 0; i <= command_.repetitions; ++i) {
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, n_prompt, n + 1, batch, static_cast<uint32_t>(i)));
+      double seconds = 0;
+      for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
+      if (i > 0) rates.push_back(static_cast<double>(n) * batch / seconds);
+    }
+    const EngineInfo& info = engine_.info();
+    const double bytes = static_cast<double>(info.active_weight_bytes) / batch +
+                         static_cast<double>(info.kv_bytes_per_token) * (n_prompt + n / 2.0);
+    std::string test = fmt::format("decode {}", n);
+    if (depth > 0) test += fmt::format(" @ {}", depth);
+    if (batch > 1) test += fmt::format(" x {}", batch);
+    return summarize(test, rates, limits_.read_bytes_per_second / bytes);
+  }
+
+ private:
+  const BenchCommand& command_;
+  Engine& engine_;
+  const MachineLimits& limits_;
+};
+
+Result<std::unique_ptr<Engine>> BenchCommand::open() {
+  int longest = 0;
+  for (const int n : prompt_tokens) longest = std::max(longest, n);
+  for (const int depth : depths) longest = std::max(longest, std::max(depth, 1) + decode_tokens);
+  const int most = *std::max_element(batches.begin(), batches.end());
+  if (config.max_num_seqs == 0) config.max_num_seqs = std::max(most, 1);
+  config.enable_prefix_caching = false;
+  std::unique_ptr<WeightSource> source;
+  if (!shape.empty()) {
+    ASSIGN_OR_RETURN(source, make_synthetic_source(shape, type));
+  } else {
+    ASSIGN_OR_RETURN(const auto path, find_model(config.model));
+    config.model = path.string();
+    ASSIGN_OR_RETURN(source, open_weights(path));
+  }
+  if (config.kv_cache_memory == 0 && config.memory_utilization == 0) {
+    ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
+    if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
+    const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
+    config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
+  }
+  return open_engine(std::move(source), config);
+}
+
+int BenchCommand::write() const {
+  if (shape.empty()) return fail({ErrorCode::kInvalidArgument, "--write-gguf: needs --shape"});
+  const auto source = make_synthetic_source(shape, type);
+  if (!source) return fail(source.error());
+  const Status written = penstock::write_gguf(**source, write_gguf);
+  return written ? kExitOk : fail(written.error());
+}
+
+void print_head(const std::string& name, const EngineInfo& info, const MachineLimits& limits) {
+  fmt::print("{}, {}, {} threads, {} of weights\n", name, info.backend, info.n_threads,
+             format_bytes(static_cast<double>(info.weight_bytes)));
+  if (limits.flops_per_second > 0) {
+    fmt::print("limits: {:.1f} GB/s read, {:.0f} GFLOP/s {}\n", limits.read_bytes_per_second / 1e9,
+               limits.flops_per_second / 1e9, limits.compute_unit);
+  }
+}
+
+void print_row(const Row& row) {
+  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low, row.high);
+  if (row.limit_share > 0) fmt::print("  {:5.1f} % of the limit", row.limit_share * 100);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+nlohmann::json report_json(const std::string& name, const EngineInfo& info, const MachineLimits& limits,
+                           const std::vector<Row>& rows) {
+  nlohmann::json object = {{"model", name},
+                           {"backend", info.backend},
+                           {"threads", info.n_threads},
+                           {"weight_bytes", info.weight_bytes},
+                           {"limits",
+                            {{"read_bytes_per_second", limits.read_bytes_per_second},
+                             {"flops_per_second", limits.flops_per_second},
+                             {"compute_unit", limits.compute_unit}}},
+                           {"results", nlohmann::json::array()}};
+  for (const Row& row : rows) {
+    object["results"].push_back({{"test", row.test},
+                                 {"tokens_per_second", row.tokens_per_second},
+                                 {"min", row.low},
+                                 {"max", row.high},
+                                 {"limit_share", row.limit_share}});
+  }
+  return object;
+}
+
+Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const MachineLimits& limits) const {
+  std::vector<Row> rows;
+  Bench bench(*this, engine, limits);
+  const auto keep = [&](Result<Row> row) -> Status {
+    if (!row) return tl::unexpected(row.error());
+    if (!json) print_row(*row);
+    rows.push_back(std::move(*row));
+    return {};
+  };
+  for (const int n : prompt_tokens) {
+    if (n > 0) RETURN_IF_ERROR(keep(bench.prefill(n)));
+  }
+  for (const int depth : depths) {
+    for (const int batch : batches) {
+      if (decode_tokens > 0) RETURN_IF_ERROR(keep(bench.decode(depth, batch)));
+    }
+  }
+  return rows;
+}
+
+int BenchCommand::run() {
+  if (!write_gguf.empty()) return write();
+  install_interrupt_handler();
+  MachineLimits limits;
+  if (roofline) limits = measure_limits(config.threads);
+  auto engine = open();
+  if (!engine) return fail(engine.error());
+  const EngineInfo& info = (*engine)->info();
+  const std::string name = shape.empty() ? config.model : shape + " " + type;
+  if (!json) print_head(name, info, limits);
+  (*engine)->start();
+  const auto rows = measure(**engine, limits);
+  (*engine)->stop();
+  if (!rows) return fail(rows.error());
+  if (json) fmt::print("{}\n", report_json(name, info, limits, *rows).dump());
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  auto command = std::make_shared<BenchCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Drives the built program as a user would. PENSTOCK is its path, PENSTOCK_SOURCE the source tree."""
+import json
+import math
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.environ["PENSTOCK"]
+MODELS = pathlib.Path(os.environ["PENSTOCK_SOURCE"]) / "models"
+GIB = 1 << 30
+
+
+def penstock(*args, stdin=b"", env=None, timeout=120):
+    """(exit code, stdout bytes, stderr text)"""
+    done = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, timeout=timeout,
+                          env={**os.environ, **(env or {})})
+    return done.returncode, done.stdout, done.stderr.decode(errors="replace")
+
+
+def penstock_json(*args, **kwargs):
+    code, out, err = penstock(*args, **kwargs)
+    assert code == 0, f"{args}: exit {code}: {err}"
+    return json.loads(out)
+
+
+class Usage(unittest.TestCase):
+    def test_version_needs_no_model(self):
+        code, out, _ = penstock("--version", env={"PENSTOCK_MODELS": "/nonexistent"})
+        self.assertEqual(code, 0)
+        self.assertRegex(out.decode(), r"^penstock \d+\.\d+\.\d+\n$")
+
+    def test_every_command_has_help(self):
+        code, out, _ = penstock("--help")
+        self.assertEqual(code, 0)
+        commands = re.findall(r"^  ([a-z]+) {2,}\S", out.decode().split("Subcommands:")[1], re.M)
+        self.assertGreaterEqual(set(commands), {"run", "generate", "tokenize", "render", "inspect", "plan", "score",
+                                                "perplexity", "bench"})
+        for command in commands:
+            code, out, _ = penstock(command, "--help")
+            self.assertEqual((command, code), (command, 0))
+            self.assertIn("--help", out.decode())
+
+    def test_sampling_flags_come_from_the_list(self):
+        text = penstock("generate", "--help")[1].decode()
+        for flag in ("--temperature", "--top-k", "--top-p", "--min-p", "--typical-p", "--repetition-penalty",
+                     "--presence-penalty", "--frequency-penalty", "--dry-multiplier", "--xtc-probability", "--mirostat",
+                     "--seed", "--stop", "--logit-bias", "--allowed-token-ids", "--banned-token-ids", "--bad-words",
+                     "--min-tokens", "--ignore-eos", "--logprobs", "--prompt-logprobs"):
+            self.assertIn(flag, text)
+
+    def test_exit_codes(self):
+        self.assertEqual(penstock("generate", "--no-such-flag")[0], 2)
+        self.assertEqual(penstock("nonsense")[0], 2)
+        code, out, err = penstock("generate", "-m", "/no/such/model.gguf")
+        self.assertEqual((code, out), (3, b""))
+        self.assertIn("/no/such/model.gguf", err)
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            file.write(b"GGUF" + b"\xff" * 100)
+            file.flush()
+            code, _, err = penstock("generate", "-m", file.name)
+            self.assertEqual(code, 4)
+            self.assertIn(file.name, err)
+        code, _, err = penstock("generate", "--top-p", "7", "-p", "x")
+        self.assertEqual(code, 2)
+        self.assertIn("top_p", err)
+
+    def test_config_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('[generate]\nmax-tokens = 3\ntemperature = 0.0\nprompt = "The"\njson = true\n')
+            file.flush()
+            self.assertEqual(penstock_json("--config", file.name, "generate")["completion_tokens"], 3)
+
+
+class Generate(unittest.TestCase):
+    def test_json_object(self):
+        reply = penstock_json("generate", "-p", "Once upon a time", "-n", 20, "--temperature", 0, "--json")
+        self.assertLessEqual({"text", "tokens", "prompt_tokens", "completion_tokens", "finish_reason", "timings"},
+                             set(reply))
+        self.assertEqual(reply["completion_tokens"], 20)
+        self.assertEqual(len(reply["tokens"]), 20)
+        self.assertEqual(reply["finish_reason"], "length")
+        self.assertFalse(reply["text"].startswith("Once upon a time"))
+        self.assertRegex(reply["text"], r"^[\x20-\x7e\n]{20,}$")
+
+    def test_stream_is_prompt_and_text(self):
+        reply = penstock_json("generate", "-p", "Lily saw", "-n", 15, "--temperature", 0, "--json")
+        code, out, err = penstock("generate", "-p", "Lily saw", "-n", 15, "--temperature", 0)
+        self.assertEqual(code, 0)
+        self.assertEqual(out.decode(), "Lily saw" + reply["text"] + "\n")
+        self.assertRegex(err, r"prompt: \d+ tokens, [\d.]+ tokens/s; decode: 15 tokens, [\d.]+ tokens/s")
+        self.assertNotIn("\x1b", err)
+
+    def test_prompt_from_file_and_stdin(self):
+        expected = penstock_json("generate", "-p", "A small dog", "-n", 8, "--temperature", 0, "--json")["text"]
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"A small dog")
+            file.flush()
+            from_file = penstock_json("generate", "-f", file.name, "-n", 8, "--temperature", 0, "--json")
+        from_stdin = penstock_json("generate", "-f", "-", "-n", 8, "--temperature", 0, "--json", stdin=b"A small dog")
+        self.assertEqual((from_file["text"], from_stdin["text"]), (expected, expected))
+
+    def test_seed_repeats_and_differs(self):
+        texts = [penstock_json("generate", "-p", "One day", "-n", 30, "--seed", seed, "--json")["text"]
+                 for seed in (1, 1, 2)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_stop_string_is_cut(self):
+        full = penstock_json("generate", "-p", "Once upon a time", "-n", 40, "--temperature", 0, "--json")["text"]
+        word = full.split()[5]
+        reply = penstock_json("generate", "-p", "Once upon a time", "-n", 40, "--temperature", 0, "--json", "--stop", word)
+        self.assertEqual(reply["text"], full[:full.index(word)])
+        self.assertEqual(reply["finish_reason"], "stop")
+
+    def test_n_samples(self):
+        reply = penstock_json("generate", "-p", "One day", "-n", 10, "--num-sequences", 3, "--seed", 5, "--json")
+        self.assertEqual(len(reply["more"]), 2)
+
+    def test_prompt_longer_than_context(self):
+        code, _, err = penstock("generate", "-p", "word " * 3000, "-n", 5)
+        self.assertEqual(code, 2)
+        self.assertRegex(err, r"\d{4}")  # names both numbers
+
+
+class Tools(unittest.TestCase):
+    def test_tokenize_round_trip(self):
+        text = "Once upon a time, there was a café — naïve 🐦!\n\n  two spaces"
+        reply = penstock_json("tokenize", "-p", text, "--no-bos", "--json")
+        self.assertEqual(len(reply["tokens"]), len(reply["pieces"]))
+        with_bos = penstock_json("tokenize", "-p", text, "--json")["tokens"]
+        self.assertEqual(with_bos[1:], reply["tokens"])
+        code, out, _ = penstock("tokenize", "--decode", "-p", " ".join(map(str, reply["tokens"])))
+        self.assertEqual((code, out.decode().rstrip("\n")), (0, text))
+
+    def test_tokenize_takes_bytes_as_they_are(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"a\r\n\tb\n")
+            file.flush()
+            reply = penstock_json("tokenize", "-f", file.name, "--no-bos", "--json")
+        self.assertEqual(reply["tokens"], penstock_json("tokenize", "-p", "a\r\n\tb\n", "--no-bos", "--json")["tokens"])
+
+    def test_render(self):
+        with tempfile.TemporaryDirectory() as folder:
+            template = pathlib.Path(folder) / "t.jinja"
+            context = pathlib.Path(folder) / "c.json"
+            template.write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ strftime_now('%Y') }}")
+            context.write_text(json.dumps({"messages": [{"role": "user", "content": "hi"}]}))
+            code, out, _ = penstock("render", "--template", template, "--context", context, "--now", "2026-01-02T03:04:05")
+            self.assertEqual((code, out), (0, b"<user>hi2026"))
+            template.write_text("{{ raise_exception('roles must alternate') }}")
+            code, out, err = penstock("render", "--template", template, "--context", context)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(out, b"")
+            self.assertIn("roles must alternate", err)
+
+    def test_score(self):
+        ids = penstock_json("tokenize", "-p", "Once upon a time there was a dog.", "--json")["tokens"]
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("\n".join(map(str, ids)))
+            file.flush()
+            scores = penstock_json("score", "--ids", file.name, "--json")
+        self.assertEqual(scores["tokens"], ids)
+        self.assertIsNone(scores["logprobs"][0])
+        values = scores["logprobs"][1:]
+        self.assertTrue(all(value <= 0 for value in values))
+        self.assertAlmostEqual(scores["perplexity"], math.exp(-sum(values) / len(values)), places=3)
+
+    def test_perplexity_of_sense_and_nonsense(self):
+        story = b"Once upon a time, there was a little girl named Lily. She loved to play outside in the park. "
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(story * 6)
+            file.flush()
+            sense = penstock_json("perplexity", "-f", file.name, "--json", "--window", 64)
+            overlapping = penstock_json("perplexity", "-f", file.name, "--json", "--window", 64, "--stride", 32)
+        nonsense = penstock_json("perplexity", "-f", "-", "--json", "--window", 64,
+                                 stdin=b"zx qv jjw kpt bnm xcv plo qaz wsx edc rfv tgb yhn ujm " * 6)
+        self.assertLess(sense["perplexity"], 20)
+        self.assertGreater(nonsense["perplexity"], 50)
+        self.assertGreater(sense["perplexity_error"], 0)
+        self.assertLess(overlapping["perplexity"], sense["perplexity"])
+        self.assertEqual(overlapping["tokens"], sense["tokens"])
+
+    def test_plan_reproduces_known_numbers(self):
+        for shape, tokens, gib in (("llama-2-7b", 4096, 2.0), ("llama-3-8b", 128000, 15.625), ("llama-2-70b", 4096, 1.25)):
+            plan = penstock_json("plan", "--shape", shape, "--tokens", tokens, "--kv-cache-dtype", "f16", "--json")
+            self.assertAlmostEqual(plan["kv_bytes_per_sequence"] / GIB, gib, places=3, msg=shape)
+        self.assertIn("2.00 GiB", penstock("plan", "--shape", "llama-2-7b", "-c", 4096)[1].decode())
+
+    def test_inspect(self):
+        for model in sorted(MODELS.glob("*.gguf")):
+            reply = penstock_json("inspect", "-m", model, "--json")
+            self.assertEqual(reply["format"], "gguf")
+            self.assertGreater(reply["config"]["n_layers"], 0, model)
+            self.assertEqual(sum(tensor["bytes"] for tensor in reply["tensors"]), reply["bytes"])
+
+    def test_bench(self):
+        reply = penstock_json("bench", "-p", 32, "-n", 8, "-r", 1, "--no-roofline", "--json")
+        self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
+        self.assertTrue(all(row["tokens_per_second"] > 0 for row in reply["results"]))
+
+    def test_bench_of_a_shape_and_its_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "tiny.gguf"
+            self.assertEqual(penstock("bench", "--shape", "tiny", "--type", "q4_0", "--write-gguf", path)[0], 0)
+            from_file = penstock_json("bench", "-m", path, "-p", 16, "-n", 4, "-r", 1, "--no-roofline", "--json")
+            in_memory = penstock_json("bench", "--shape", "tiny", "--type", "q4_0", "-p", 16, "-n", 4, "-r", 1,
+                                      "--no-roofline", "--json")
+            self.assertEqual(from_file["weight_bytes"], in_memory["weight_bytes"])
+
+
+class Chat(unittest.TestCase):
+    """`penstock run` on a pseudo-terminal."""
+
+    def setUp(self):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(PROGRAM, [PROGRAM, "run", "-n", "100", "--ignore-eos", "--seed", "1"])
+
+    def tearDown(self):
+        os.close(self.fd)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+    def read_until(self, pattern, timeout=60):
+        text, end = "", time.monotonic() + timeout
+        while not re.search(pattern, text):
+            self.assertLess(time.monotonic(), end, f"{pattern!r} not seen in {text!r}")
+            if select.select([self.fd], [], [], 0.2)[0]:
+                try:
+                    text += os.read(self.fd, 4096).decode(errors="replace")
+                except OSError:
+                    self.fail(f"program ended; output {text!r}")
+        return text
+
+    def wait_exit(self):
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    os.read(self.fd, 4096)
+            except OSError:  # the terminal is closed: the program is on its way out
+                time.sleep(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+        self.fail("program did not end")
+
+    def test_reply_and_leave(self):
+        self.read_until(r"> $")
+        os.write(self.fd, b"Once upon a time\n")
+        self.read_until(r"tokens/s[^\n]*\r?\n> $")
+        os.write(self.fd, b"/bye\n")
+        self.assertEqual(self.wait_exit(), 0)
+
+    def test_interrupt_at_the_prompt_keeps_the_program(self):
+        self.read_until(r"> $")
+        os.write(self.fd, b"\x03")
+        time.sleep(0.3)
+        os.write(self.fd, b"Tom had\n")
+        self.read_until(r"tokens/s[^\n]*\r?\n> $")
+        os.write(self.fd, b"\x04")
+        self.assertEqual(self.wait_exit(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
