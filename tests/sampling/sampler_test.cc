@@ -245,7 +245,8 @@ TEST(Mirostat, FollowsTheDefinitionOverManySteps) {
       const TokenId token = sampler.sample(state, {row, tokens, 0, {}}, none).token;
       const naive::Dist base = naive::softmax({logits.begin(), logits.end()}, 1.0);
       ASSERT_TRUE(naive::mirostat(base, version, mu).contains(token))
-          << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token)) << " mu " << mu;
+          << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token)) << " mu "
+          << mu;
       const double surprise = -std::log2(base.at(token));
       mu -= params.mirostat_eta * (surprise - params.mirostat_tau);
       ASSERT_NEAR(state.mirostat_mu, mu, 1e-2);

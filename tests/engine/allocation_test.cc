@@ -1,0 +1,57 @@
+// step() allocates nothing once it has warmed up.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "engine/engine_fixture.h"
+
+namespace {
+std::atomic<int64_t> n_allocations = 0;
+}
+
+void* operator new(size_t size) {
+  ++n_allocations;
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace penstock {
+namespace {
+
+class Silent : public EventSink {
+ public:
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override { n_events += events.size(); }
+  size_t n_events = 0;
+};
+
+TEST(Step, AllocatesNothingAfterWarmUp) {
+  FakeEngineConfig config;
+  config.n_blocks = {400};
+  config.max_model_len = 400;
+  FakeEngine fake(config);
+  const auto sink = std::make_shared<Silent>();
+  for (int i = 0; i < 6; ++i) {
+    Request request = request_of(prompt_of(20, i), 300, i);
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 3;
+    request.sampling.top_k = i % 2 == 0 ? 10 : 0;
+    request.sampling.top_p = i % 3 == 0 ? 0.9f : 1.0f;
+    request.sampling.repetition_penalty = i % 2 == 0 ? 1.2f : 1.0f;
+    request.sampling.dry_multiplier = i == 4 ? 0.5f : 0.0f;
+    request.sampling.n = i == 5 ? 2 : 1;
+    ASSERT_TRUE(fake.engine->submit(request, sink));
+  }
+  for (int i = 0; i < 100; ++i) fake.engine->step();
+  const int64_t before = n_allocations;
+  const size_t events = sink->n_events;
+  for (int i = 0; i < 100; ++i) fake.engine->step();
+  EXPECT_EQ(sink->n_events - events, 700u);
+  EXPECT_EQ(n_allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,145 @@
+// In batch-invariant mode a request's tokens and log-probabilities are the same bits whatever else runs,
+// however its prompt is cut, whether its prefix was cached, and whether it was preempted. Tiny random
+// checkpoints of real architectures.
+#include <gtest/gtest.h>
+
+#include "engine/collector.h"
+
+namespace penstock {
+namespace {
+
+std::unique_ptr<Engine> open(const std::string& model, EngineConfig config = {}) {
+  config.model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/" + model;
+  config.batch_invariant = true;
+  if (config.threads == 0) config.threads = 1;
+  if (config.max_num_seqs == 0) config.max_num_seqs = 8;
+  auto engine = Engine::open(config);
+  EXPECT_TRUE(engine.has_value()) << engine.error().message;
+  return std::move(engine).value();
+}
+
+std::vector<Request> requests_for(const Engine& engine) {
+  std::vector<Request> requests;
+  const int vocab_size = engine.info().vocab_size;
+  const int common = engine.info().max_model_len >= 128 ? 40 : 20;
+  for (int i = 0; i < 6; ++i) {
+    // Two families with a common prefix that ends inside a block.
+    std::vector<TokenId> prompt = prompt_of(common, i % 2, vocab_size);
+    for (int j = 0; j < 3 + 4 * i; ++j) prompt.push_back((i * 11 + j * 5) % vocab_size);
+    Request request = request_of(prompt, 14 + i, 100 + i);
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 2;
+    request.sampling.temperature = i == 3 ? 0.0f : 10.0f;  // random weights have one favourite token
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+struct Text {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  bool operator==(const Text&) const = default;
+};
+
+Text text_of(const Collector& sink) {
+  const Collected::Sequence& sequence = sink.result.sequences.at(0);
+  return {sequence.tokens, sequence.logprobs};
+}
+
+std::vector<Text> one_by_one(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Text> texts;
+  for (const Request& request : requests) {
+    const auto sink = std::make_shared<Collector>();
+    EXPECT_TRUE(engine.submit(request, sink));
+    while (engine.step()) {
+    }
+    texts.push_back(text_of(*sink));
+  }
+  return texts;
+}
+
+std::vector<Text> together(Engine& engine, const std::vector<Request>& requests, int steps_between = 0) {
+  std::vector<std::shared_ptr<Collector>> sinks;
+  for (const Request& request : requests) {
+    sinks.push_back(std::make_shared<Collector>());
+    EXPECT_TRUE(engine.submit(request, sinks.back()));
+    for (int i = 0; i < steps_between; ++i) engine.step();
+  }
+  while (engine.step()) {
+  }
+  std::vector<Text> texts;
+  for (const auto& sink : sinks) texts.push_back(text_of(*sink));
+  return texts;
+}
+
+class Exactness : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    EngineConfig config;
+    config.enable_prefix_caching = false;
+    const auto engine = open(GetParam(), config);
+    requests_ = requests_for(*engine);
+    alone_ = one_by_one(*engine, requests_);
+    block_bytes_ = engine->info().kv_bytes / engine->info().n_blocks;
+  }
+  std::vector<Request> requests_;
+  std::vector<Text> alone_;
+  int64_t block_bytes_ = 0;
+};
+
+TEST_P(Exactness, AloneEqualsBatched) {
+  EXPECT_EQ(together(*open(GetParam()), requests_), alone_);
+  EXPECT_EQ(together(*open(GetParam()), requests_, 3), alone_);
+}
+
+TEST_P(Exactness, CachedEqualsComputed) {
+  const auto engine = open(GetParam());
+  EXPECT_EQ(one_by_one(*engine, requests_), alone_);
+  EXPECT_EQ(one_by_one(*engine, requests_), alone_);
+  EXPECT_GT(engine->metrics().prompt_tokens_cached.value, 6 * 16);
+}
+
+TEST_P(Exactness, EveryChunkSizeIsTheSame) {
+  for (const int chunk : {1, 2, 3, 7, 16, 17, 31}) {
+    EngineConfig config;
+    config.max_num_batched_tokens = chunk;
+    config.max_num_seqs = 1;
+    EXPECT_EQ(together(*open(GetParam(), config), requests_), alone_) << chunk;
+  }
+}
+
+TEST_P(Exactness, PreemptedEqualsUndisturbed) {
+  EngineConfig config;
+  config.max_model_len = static_cast<int>(requests_.back().prompt.size()) + 20;
+  config.kv_cache_memory = block_bytes_ * (config.max_model_len / 16 + 4);
+  const auto engine = open(GetParam(), config);
+  EXPECT_EQ(together(*engine, requests_), alone_);
+  EXPECT_GT(engine->metrics().num_preemptions.value, 0);
+}
+
+TEST_P(Exactness, ThreadCountsAreTheSame) {
+  EngineConfig config;
+  config.threads = 2;
+  EXPECT_EQ(together(*open(GetParam(), config), requests_), alone_);
+  config.threads = 3;
+  EXPECT_EQ(together(*open(GetParam(), config), requests_), alone_);
+}
+
+TEST_P(Exactness, ParallelSamplesEqualLoneOnes) {
+  Request request = requests_[0];
+  request.sampling.n = 4;
+  const auto sink = std::make_shared<Collector>();
+  const auto engine = open(GetParam());
+  ASSERT_TRUE(engine->submit(request, sink));
+  while (engine->step()) {
+  }
+  EXPECT_EQ(text_of(*sink), alone_[0]);
+  EXPECT_NE(sink->result.sequences.at(1).tokens, alone_[0].tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Exactness,
+                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace penstock

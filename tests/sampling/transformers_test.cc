@@ -1,0 +1,54 @@
+// The same tokens survive with the same probabilities as with transformers' logits processors. Made by
+// make_goldens.py.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "sampling/sampler.h"
+
+namespace penstock {
+namespace {
+
+TEST(Transformers, LogitsProcessorsAgree) {
+  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/golden/sampling/transformers.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  ASSERT_GE(cases.size(), 50u);
+  for (const auto& c : cases) {
+    SamplingParams params;
+    params.max_tokens = 100;
+    SamplingParams::visit(params, [&](const char* name, auto& field, const char*) {
+      if constexpr (std::is_arithmetic_v<std::decay_t<decltype(field)>>) {
+        if (c["params"].contains(name)) field = c["params"][name].get<std::decay_t<decltype(field)>>();
+      }
+    });
+    std::vector<float> logits = c["logits"].get<std::vector<float>>();
+    const auto tokens = c["tokens"].get<std::vector<TokenId>>();
+    const int n_prompt = c["n_prompt"];
+    SamplerState state(SamplingSpec::make(params, c["end_ids"].get<std::vector<TokenId>>(), {}, {}, 0,
+                                          static_cast<int>(logits.size())),
+                       0, std::span(tokens).first(n_prompt), 100);
+    for (size_t i = n_prompt; i < tokens.size(); ++i) state.append(tokens[i]);
+    Candidates candidates;
+    SamplerScratch scratch;
+    StepContext context{logits, tokens, n_prompt, {}, &state, &candidates, &scratch};
+    for (const SamplerStep& step : logit_steps()) {
+      if (step.active(context)) step.apply(context);
+    }
+    ASSERT_TRUE(candidates.reset(logits, params.temperature));
+    for (const SamplerStep& step : filter_steps()) {
+      if (step.active(context)) step.apply(context);
+    }
+    std::map<TokenId, double> got;
+    for (const Candidate& each : candidates.peek_top(1000)) got[each.id] = each.w / candidates.total();
+    ASSERT_EQ(got.size(), c["left"].size()) << c["params"];
+    for (const auto& [token, p] : c["left"].get<std::vector<std::pair<TokenId, double>>>()) {
+      ASSERT_TRUE(got.contains(token)) << c["params"] << " token " << token;
+      EXPECT_NEAR(got[token], p, 1e-6 + 1e-5 * p) << c["params"];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
