@@ -1,0 +1,75 @@
+// A model's reply taken apart: reasoning, text for the user, tool calls. The pieces add up to the same reply
+// however the text was cut, so the stream and the plain reply agree. Nothing of the reply is lost: what looks
+// like a call but is none stays text.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace penstock {
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // a JSON object
+  bool operator==(const ToolCall&) const = default;
+};
+
+// What one more piece of text added. A call appears whole, when its last character came.
+struct ReplyPart {
+  std::string reasoning, content;
+  std::vector<ToolCall> calls;
+
+  void append(ReplyPart more);
+  bool operator==(const ReplyPart&) const = default;
+};
+
+// One per reply; not thread-safe. The text must be whole UTF-8 and hold the texts of special tokens (markers
+// are often special tokens).
+class ReplyParser {
+ public:
+  virtual ~ReplyParser() = default;
+  virtual ReplyPart push(std::string_view text) = 0;
+  virtual ReplyPart finish() = 0;  // no more text
+};
+
+struct ToolParserRow {
+  const char* name;                // of the option
+  const char* models;              // whose replies it reads
+  std::vector<const char*> hints;  // a chat template with all of these asks for this parser
+  std::unique_ptr<ReplyParser> (*make)();
+};
+
+struct ReasoningRow {
+  const char* name;
+  const char* models;
+  const char* open;
+  const char* close;
+};
+
+// THE lists.
+std::span<const ToolParserRow> tool_parsers();
+std::span<const ReasoningRow> reasoning_formats();
+
+// The first row whose hints a chat template holds; empty when there is none.
+std::string_view detect_tool_parser(std::string_view chat_template);
+std::string_view detect_reasoning(std::string_view chat_template);
+
+struct ReplyParserOptions {
+  std::string tools;                 // a name of tool_parsers(), empty: calls stay text
+  std::string reasoning;             // a name of reasoning_formats(), empty: reasoning stays text
+  bool starts_in_reasoning = false;  // the prompt ended with the opening mark
+};
+Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
+
+// Whether a rendered prompt leaves the model inside its reasoning.
+bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning);
+
+// The whole reply at once: the same as pushing it in any pieces.
+ReplyPart parse_reply(ReplyParser& parser, std::string_view text);
+
+}  // namespace penstock

@@ -1,0 +1,283 @@
+#include "frontend/reply_parsers/reply_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace penstock {
+namespace {
+
+struct Case {
+  const char* tools;
+  const char* reasoning;
+  std::string text;
+  ReplyPart expected;  // reasoning, content, calls
+  bool starts_in_reasoning = false;
+};
+
+const std::string kZurich = R"({"city":"Zürich","days":2})";
+
+std::vector<Case> cases() {
+  const ToolCall weather{"get_weather", kZurich}, now{"now", "{}"};
+  const std::string json = R"({"name": "get_weather", "arguments": {"city": "Zürich", "days": 2}})";
+  return {
+      {"hermes", "", "Hello.", {"", "Hello.", {}}},
+      {"hermes", "", "<tool_call>\n" + json + "\n</tool_call>", {"", "", {weather}}},
+      {"hermes",
+       "",
+       "Let me see.\n\n<tool_call>\n" + json +
+           "\n</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+       {"", "Let me see.", {weather, now}}},
+      {"hermes", "", "<tool_call>" + json + "</tool_call>\n\nDone. ", {"", "Done. ", {weather}}},
+      {"hermes",
+       "",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"</tool_call> }\\\"{\"}}\n</tool_call>",
+       {"", "", {{"f", R"({"x":"</tool_call> }\"{"})"}}}},
+      {"hermes",
+       "",
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}",
+       {"", "", {{"f", R"({"a":1})"}}}},
+      {"hermes",
+       "",
+       "<tool_call>{\"name\": 5}</tool_call>",
+       {"", "<tool_call>{\"name\": 5}</tool_call>", {}}},
+      {"hermes", "", "a <tool_call> is a tag", {"", "a <tool_call> is a tag", {}}},
+      {"hermes",
+       "",
+       "cut <tool_call>{\"name\": \"f\", \"argum",
+       {"", "cut <tool_call>{\"name\": \"f\", \"argum", {}}},
+      {"hermes", "", "2 < 3 <tool", {"", "2 < 3 <tool", {}}},
+      {"hermes", "", " \n", {"", " \n", {}}},
+      {"hermes", "", "<tool_call>no<tool_call>" + json, {"", "<tool_call>no", {weather}}},
+      {"llama3_json",
+       "",
+       R"({"name": "get_weather", "parameters": {"city": "Zürich", "days": 2}})",
+       {"", "", {weather}}},
+      {"llama3_json", "", "<|python_tag|>" + json + "; " + json + "<|eom_id|>", {"", "", {weather, weather}}},
+      {"llama3_json",
+       "",
+       R"({"type": "function", "function": {"name": "now", "parameters": {}}})",
+       {"", "", {now}}},
+      {"llama3_json", "", R"({"answer": 42} is JSON)", {"", R"({"answer": 42} is JSON)", {}}},
+      {"llama3_json", "", "The call is " + json, {"", "The call is " + json, {}}},
+      {"mistral",
+       "",
+       "[TOOL_CALLS] [" + json + ", {\"name\": \"now\", \"arguments\": {}}]",
+       {"", "", {weather, now}}},
+      {"mistral", "", "[TOOL_CALLS]get_weather" + kZurich + "[TOOL_CALLS]now{}", {"", "", {weather, now}}},
+      {"mistral", "", "[TOOL_CALLS]get_weather[CALL_ID]a1b2[ARGS]" + kZurich, {"", "", {weather}}},
+      {"mistral", "", "Text [TOOL_CALLS]get weather", {"", "Text [TOOL_CALLS]get weather", {}}},
+      {"pythonic", "", "[get_weather(city=\"Zürich\", days=2), now()]", {"", "", {weather, now}}},
+      {"pythonic",
+       "",
+       "<|python_start|>[f(a='it\\'s', b=[1, 2.5, None], c={'k': True}, d=-3, e=(1,), "
+       "g='\\u00e9\\n')]<|python_end|>",
+       {"", "", {{"f", R"({"a":"it's","b":[1,2.5,null],"c":{"k":true},"d":-3,"e":[1],"g":"é\n"})"}}}},
+      {"pythonic", "", "[1, 2, 3] is a list", {"", "[1, 2, 3] is a list", {}}},
+      {"pythonic", "", "[see (the) note]", {"", "[see (the) note]", {}}},
+      {"pythonic", "", "Call [now()]", {"", "Call [now()]", {}}},
+      {"pythonic", "", "[f(x=1", {"", "[f(x=1", {}}},
+      {"lfm2", "", "Hm.<|tool_call_start|>[now()]<|tool_call_end|>Ok", {"", "Hm.Ok", {now}}},
+      {"deepseek",
+       "",
+       "Hi<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" + kZurich +
+           "\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<"
+           "｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       {"", "Hi", {weather, now}}},
+      {"deepseek",
+       "",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + kZurich +
+           "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       {"", "", {weather}}},
+      {"deepseek", "", "<｜tool▁calls▁begin｜>oops", {"", "<｜tool▁calls▁begin｜>oops", {}}},
+      {"kimi_k2",
+       "",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+           kZurich +
+           "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|"
+           "><|tool_calls_section_end|>",
+       {"", "", {weather, now}}},
+      {"granite", "", "<|tool_call|>[" + json + "]", {"", "", {weather}}},
+      {"granite", "", "<function_call> " + json, {"", "", {weather}}},
+      {"functionary",
+       "",
+       "<function=get_weather>" + kZurich + "</function><function=now>{}</function><|eom_id|>",
+       {"", "", {weather, now}}},
+      {"functionary", "", "<function=a b>{}", {"", "<function=a b>{}", {}}},
+      {"qwen3_coder",
+       "",
+       "Ok.\n<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich\n</"
+       "parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+       {"", "Ok.", {weather}}},
+      {"qwen3_coder", "", "<tool_call>\n<function=now>\n</function>\n</tool_call>", {"", "", {now}}},
+      {"qwen3_coder",
+       "",
+       "<tool_call>\n<function=f>\n<parameter=code>\nif a:\n  b()\n\n</parameter>\n</function>\n</tool_call>",
+       {"", "", {{"f", R"({"code":"if a:\n  b()\n"})"}}}},
+      {"seed_oss", "", "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", {"", "", {now}}},
+      {"", "think", "<think>\n7 * 8\n\n= 56\n</think>\n\n56.", {"7 * 8\n\n= 56", "56.", {}}},
+      {"", "think", "no thoughts </think> x", {"", "no thoughts </think> x", {}}},
+      {"", "think", "hm\n</think>\n\nYes", {"hm", "Yes", {}}, true},
+      {"", "think", "<think>\nhm\n</think>Yes", {"hm", "Yes", {}}, true},
+      {"", "think", "<think>\n\n</think>\n\nHi", {"", "Hi", {}}},
+      {"", "think", "<think>cut off </thi", {"cut off </thi", "", {}}},
+      {"", "think", "  <thin", {"", "  <thin", {}}},
+      {"", "granite", "Here is my thought process: a b. Here is my response: c", {"a b.", "c", {}}},
+      {"", "mistral", "[THINK]a[/THINK]b", {"a", "b", {}}},
+      {"hermes",
+       "think",
+       "<think>Use a <tool_call>{\"name\": \"now\"}</tool_call>?</think>\n<tool_call>{\"name\": "
+       "\"now\"}</tool_call>",
+       {"Use a <tool_call>{\"name\": \"now\"}</tool_call>?", "", {now}}},
+      {"", "", "<think>all text</think>", {"", "<think>all text</think>", {}}},
+  };
+}
+
+std::unique_ptr<ReplyParser> parser_of(const Case& c) {
+  auto parser = make_reply_parser({c.tools, c.reasoning, c.starts_in_reasoning});
+  EXPECT_TRUE(parser) << c.tools << " " << c.reasoning;
+  return std::move(*parser);
+}
+
+std::string show(const ReplyPart& reply) {
+  std::string out = "reasoning: " + reply.reasoning + "\ncontent: " + reply.content;
+  for (const ToolCall& call : reply.calls) out += "\ncall: " + call.name + " " + call.arguments;
+  return out;
+}
+
+TEST(ReplyParsers, KnownReplies) {
+  for (const Case& c : cases()) {
+    const ReplyPart whole = parse_reply(*parser_of(c), c.text);
+    EXPECT_EQ(show(whole), show(c.expected)) << c.tools << ": " << c.text;
+    const auto parser = parser_of(c);  // byte by byte
+    ReplyPart pieces;
+    for (const char byte : c.text) pieces.append(parser->push(std::string_view(&byte, 1)));
+    pieces.append(parser->finish());
+    EXPECT_EQ(show(pieces), show(c.expected)) << c.tools << ", byte by byte: " << c.text;
+  }
+}
+
+TEST(ReplyParsers, EveryParserIsCovered) {
+  for (const auto& row : tool_parsers()) {
+    const auto all = cases();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const Case& c) {
+      return row.name == std::string(c.tools) && !c.expected.calls.empty();
+    })) << row.name;
+  }
+  for (const auto& row : reasoning_formats()) {
+    auto parser = make_reply_parser({"", row.name, false});
+    ASSERT_TRUE(parser);
+    EXPECT_EQ(show(parse_reply(**parser, std::string(row.open) + " a " + row.close + " b")),
+              show({"a", "b", {}}))
+        << row.name;
+  }
+}
+
+TEST(ReplyParsers, TextComesAtOnce) {
+  auto parser = make_reply_parser({"hermes", "think", false}).value();
+  EXPECT_EQ(parser->push("Hel").content, "Hel");
+  EXPECT_EQ(parser->push("lo <").content, "lo");
+  EXPECT_EQ(parser->push("b> ").content, " <b>");
+  EXPECT_EQ(parser->push("<tool_call>{\"name\": \"now\"").content, "");
+  EXPECT_EQ(parser->push("}").calls.size(), 1u);  // before the closing mark
+}
+
+TEST(ReplyParsers, UnknownNamesAreRefused) {
+  const auto tools = make_reply_parser({"nope", "", false});
+  ASSERT_FALSE(tools);
+  EXPECT_THAT(tools.error().message, ::testing::HasSubstr("expected one of deepseek, kimi_k2"));
+  EXPECT_FALSE(make_reply_parser({"", "nope", false}));
+}
+
+TEST(ReplyParsers, FoundFromTheTemplate) {
+  EXPECT_EQ(detect_tool_parser("… <tool_call>\n{\"name\": <function-name> …"), "hermes");
+  EXPECT_EQ(detect_tool_parser("<tool_call>\n<function=x>\n<parameter=y>"), "qwen3_coder");
+  EXPECT_EQ(detect_tool_parser("{{ '[TOOL_CALLS] [' }}"), "mistral");
+  EXPECT_EQ(detect_tool_parser("plain"), "");
+  EXPECT_EQ(detect_reasoning("{{ content.split('</think>')[-1] }}"), "think");
+  EXPECT_TRUE(prompt_opens_reasoning("<|assistant|><think>\n", "think"));
+  EXPECT_FALSE(prompt_opens_reasoning("<think>\n\n</think>\n\n", "think"));
+  EXPECT_FALSE(prompt_opens_reasoning("<think>", ""));
+}
+
+TEST(ReplyParsers, LongArgumentsInSmallPieces) {
+  std::string text = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"" + std::string(300'000, 'y') +
+                     "\"}}</tool_call>";
+  auto parser = make_reply_parser({"hermes", "", false}).value();
+  ReplyPart all;
+  for (size_t i = 0; i < text.size(); i += 3) all.append(parser->push(std::string_view(text).substr(i, 3)));
+  all.append(parser->finish());
+  ASSERT_EQ(all.calls.size(), 1u);
+  EXPECT_EQ(all.calls[0].arguments.size(), 300'000 + 8u);
+}
+
+// Marks, halves of marks and JSON in any order: never a crash, and the same reply for every chunking.
+TEST(ReplyParsers, SameReplyForEveryChunking) {
+  std::vector<std::string> words = {"a",
+                                    " ",
+                                    "\n",
+                                    "{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    "\"",
+                                    "'",
+                                    "\\",
+                                    "(",
+                                    ")",
+                                    ",",
+                                    ":",
+                                    "=",
+                                    ">",
+                                    "f",
+                                    "é",
+                                    "1",
+                                    "{\"name\": \"f\", \"arguments\": {}}",
+                                    "[f(x=1)]",
+                                    "<think>",
+                                    "</think>",
+                                    "```json\n",
+                                    "\n```",
+                                    ";",
+                                    "<parameter=x>",
+                                    "</parameter>",
+                                    "</function>",
+                                    "[ARGS]",
+                                    "[CALL_ID]",
+                                    "<｜tool▁sep｜>",
+                                    "function",
+                                    "<｜tool▁call▁end｜>",
+                                    "<|tool_call_end|>",
+                                    "<|tool_call_argument_begin|>",
+                                    "functions.f:0"};
+  for (const char* mark : {"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]",
+                           "<|python_start|>", "<|tool_call_start|>", "<｜tool▁calls▁begin｜>",
+                           "<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>",
+                           "<|tool_call_begin|>", "<|tool_call|>", "<function=", "<function_call>"}) {
+    words.emplace_back(mark);
+    words.push_back(words.back().substr(0, words.back().size() / 2));
+  }
+  std::vector<std::string> tools = {""}, reasonings = {""};
+  for (const auto& row : tool_parsers()) tools.emplace_back(row.name);
+  for (const auto& row : reasoning_formats()) reasonings.emplace_back(row.name);
+  EXPECT_TRUE(rc::check("pieces add up to the whole", [&] {
+    std::string text;
+    for (const auto i : *rc::gen::container<std::vector<size_t>>(rc::gen::inRange<size_t>(0, words.size())))
+      text += words[i];
+    const ReplyParserOptions options{*rc::gen::elementOf(tools), *rc::gen::elementOf(reasonings),
+                                     *rc::gen::arbitrary<bool>()};
+    const ReplyPart whole = parse_reply(**make_reply_parser(options), text);
+    auto parser = std::move(*make_reply_parser(options));
+    ReplyPart pieces;
+    for (size_t i = 0; i < text.size();) {
+      const size_t n = *rc::gen::inRange<size_t>(1, 12);
+      pieces.append(parser->push(std::string_view(text).substr(i, n)));
+      i += n;
+    }
+    pieces.append(parser->finish());
+    RC_ASSERT(show(pieces) == show(whole));
+  }));
+}
+
+}  // namespace
+}  // namespace penstock
