@@ -86,14 +86,16 @@ struct Int8Activations {
   Int8Rows rows;
 
   Int8Activations(const std::vector<float>& x, int n_rows, int cols) {
-    const ptrdiff_t padded = (cols + 255) / 256 * 256, stride = padded + 64, group_stride = padded / 32 + 2;
-    values.resize(n_rows * stride);
-    groups.resize(n_rows * group_stride);
+    const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
+    const int n_padded = (n_rows + block - 1) / block * block, n_steps = padded / 32;
+    values.resize(static_cast<size_t>(n_padded) * padded);
+    groups.resize(static_cast<size_t>(n_padded) * n_steps);
     for (int m = 0; m < n_rows; ++m) {
-      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, static_cast<int>(padded), false,
-                                 &values[m * stride], &groups[m * group_stride]);
+      const size_t first = static_cast<size_t>(m / block) * n_steps * block + m % block;
+      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, false, block,
+                                 &values[first * 32], &groups[first]);
     }
-    rows = {values.data(), groups.data(), stride, group_stride};
+    rows = {values.data(), groups.data(), block, n_steps};
   }
 };
 

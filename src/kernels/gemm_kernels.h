@@ -38,11 +38,19 @@ struct ActivationGroup {
 };
 static_assert(sizeof(ActivationGroup) == 32);
 
+// Rows of activations in blocks of block_rows: [block][step of 32 columns][row of the block][32], so that the
+// rows a kernel multiplies together lie together. groups: [block][step][row of the block]. Columns beyond the
+// matrix' and rows beyond the last, up to whole blocks, are 0.
 struct Int8Rows {
-  const int8_t* values;  // row m at values + m * stride; columns beyond cols are 0 up to every layout's unit
-  const ActivationGroup* groups;  // row m at groups + m * group_stride
-  ptrdiff_t stride, group_stride;
+  const int8_t* values;
+  const ActivationGroup* groups;
+  int block_rows;  // int8_block_rows(n_rows)
+  int n_steps;     // padded columns / 32; at least those of every matrix multiplied
 };
+
+constexpr int int8_block_rows(int n_rows) {
+  return n_rows <= 1 ? 1 : n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : n_rows <= 8 ? 8 : 16;
+}
 
 struct FloatRows {
   const float* values;
@@ -57,10 +65,11 @@ struct GemmOutput {
 
 struct GemmKernels {
   const char* name;
-  // One row of activations: x[0, cols) to values and groups up to padded_cols (a multiple of 32). one_scale:
-  // the same scale for the whole row (absolute maximum / 127) instead of one per group.
-  void (*quantize_row)(const float* x, int cols, int padded_cols, bool one_scale, int8_t* values,
-                       ActivationGroup* groups);
+  // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of Int8Rows,
+  // whose first step is at values and groups. one_scale: the same scale for the whole row (absolute maximum /
+  // 127) instead of one per group.
+  void (*quantize_row)(const float* x, int cols, int padded_cols, bool one_scale, int block_rows,
+                       int8_t* values, ActivationGroup* groups);
   // By the matrix' type; null where the type's panels hold floats. The sum of an output does not depend on
   // n_rows.
   using Int8Gemm = void (*)(const PanelMatrix& w, const Int8Rows& x, int n_rows, int panel_begin,
@@ -84,9 +93,9 @@ struct TileKernels {
   using Bf16Gemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
   Bf16Gemm bf16[kQuantTypeCount];
-  // The same results, bit for bit, as GemmKernels::int8, faster for about 8 to 32 rows. n_rows must be at
-  // least kMinInt8Rows.
-  static constexpr int kMinInt8Rows = 8;
+  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows to about 32 rows.
+  // x.block_rows must be at least 8.
+  static constexpr int kMinInt8Rows = 5;
   GemmKernels::Int8Gemm int8[kQuantTypeCount];
 };
 

@@ -98,25 +98,28 @@ class Aligned {
 struct QuantizedRows {
   std::vector<int8_t> values;
   std::vector<ActivationGroup> groups;
-  int padded;
+  int block, n_steps;
 
-  Int8Rows view() const { return {values.data(), groups.data(), padded, padded / 32}; }
-  double value(int m, int k) const {
-    return static_cast<double>(groups[m * (padded / 32) + k / 32].scale) *
-           values[static_cast<size_t>(m) * padded + k];
+  Int8Rows view() const { return {values.data(), groups.data(), block, n_steps}; }
+  size_t at(int m, int step) const {
+    return (static_cast<size_t>(m / block) * n_steps + step) * block + m % block;
   }
+  int8_t code(int m, int k) const { return values[at(m, k / 32) * 32 + k % 32]; }
+  const ActivationGroup& group(int m, int step) const { return groups[at(m, step)]; }
+  double value(int m, int k) const { return static_cast<double>(group(m, k / 32).scale) * code(m, k); }
 };
 
 QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows, int cols,
                        bool one_scale = false) {
-  QuantizedRows q;
-  q.padded = (cols + 255) / 256 * 256;
-  q.values.resize(static_cast<size_t>(n_rows) * q.padded);
-  q.groups.resize(static_cast<size_t>(n_rows) * q.padded / 32);
-  for (int m = 0; m < n_rows; ++m) {
-    kernels.quantize_row(x.data() + static_cast<size_t>(m) * cols, cols, q.padded, one_scale,
-                         q.values.data() + static_cast<size_t>(m) * q.padded,
-                         q.groups.data() + m * (q.padded / 32));
+  const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
+  const int n_padded = (n_rows + block - 1) / block * block;
+  QuantizedRows q{std::vector<int8_t>(static_cast<size_t>(n_padded) * padded),
+                  std::vector<ActivationGroup>(static_cast<size_t>(n_padded) * padded / 32), block,
+                  padded / 32};
+  for (int m = 0; m < n_padded; ++m) {
+    const float* row = m < n_rows ? x.data() + static_cast<size_t>(m) * cols : nullptr;
+    kernels.quantize_row(row, m < n_rows ? cols : 0, padded, one_scale, block, &q.values[q.at(m, 0) * 32],
+                         &q.groups[q.at(m, 0)]);
   }
   return q;
 }
@@ -197,7 +200,6 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     const PackedMatrix packed = pack(w);
     const PanelMatrix& panels = packed.panels();
     const auto x = random_floats(static_cast<size_t>(max_rows) * cols, 3);
-    const QuantizedRows q = quantize(*table().gemm, x, max_rows, cols);
     const auto int8 = table().gemm->int8[static_cast<int>(panels.type)];
     const auto f32 = table().gemm->f32[static_cast<int>(panels.type)];
     ASSERT_NE(int8 == nullptr, f32 == nullptr);
@@ -206,6 +208,7 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
     for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
       if (n_rows > max_rows) continue;
+      const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);
       const GemmOutput out{y.data(), stride, bias.data()};
       // Two calls, as two workers would make them.
@@ -236,7 +239,7 @@ TEST_P(GemmTest, TilesMatch) {
   const TileKernels* tiles = table().tiles;
   if (tiles == nullptr) return;
   for (int cols : columns()) {
-    for (int n_rows : {1, 8, 16, 17, 33, 70}) {
+    for (int n_rows : {1, 5, 8, 9, 16, 17, 33, 70}) {
       const Matrix w = random_matrix(type(), 85, cols, 5);
       const PackedMatrix packed = pack(w);
       const PanelMatrix& panels = packed.panels();
@@ -294,14 +297,14 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
       EXPECT_EQ(q.values, spec.values);
       EXPECT_EQ(0,
                 std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
-      for (int k = 0; k < q.padded; ++k) {
+      for (int k = 0; k < q.n_steps * 32; ++k) {
         const double scale = q.groups[k / 32].scale;
         EXPECT_NEAR(q.value(0, k), k < cols ? x[k] : 0.0f, scale * 0.5001) << k;
         if (one_scale) {
           EXPECT_EQ(scale, q.groups[0].scale);
         }
       }
-      for (int g = 0; g < q.padded / 32; ++g) {
+      for (int g = 0; g < q.n_steps; ++g) {
         int sums[2] = {};
         for (int i = 0; i < 32; ++i) sums[i / 16] += q.values[32 * g + i];
         const ActivationGroup& group = q.groups[g];

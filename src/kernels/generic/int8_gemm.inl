@@ -125,13 +125,10 @@ struct Int8Panel {
     }
   }
 
-  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
-  // step.
+  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the step.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                              const int8_t* x, ptrdiff_t x_stride,
-                                              const ActivationGroup* groups, ptrdiff_t group_stride,
-                                              Floats (&acc)[M]) {
+                                              const int8_t* x, const ActivationGroup* groups, Floats (&acc)[M]) {
     constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
     const UnitScales u = unit_scales(unit, lane);
     if constexpr (PrefetchBytes > 0) {
@@ -148,8 +145,8 @@ struct Int8Panel {
         o0 = offset(unit, u, 2 * step, lane), o1 = offset(unit, u, 2 * step + 1, lane);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) {
-        const int8_t* xm = x + m * x_stride;
-        const ActivationGroup& g = groups[m * group_stride];
+        const int8_t* xm = x + m * 32;
+        const ActivationGroup& g = groups[m];
         const Floats xs = S::splat(g.scale);
         const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4>(w, xm, g.negative_sums[0]);
         const auto d1 = S::template dot<L::kBias, L::kMaxCode, 4>(w + 4, xm + 16, g.negative_sums[1]);
@@ -167,8 +164,8 @@ struct Int8Panel {
       if constexpr (Q::kHasOffset) o = offset(unit, u, group, lane);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) {
-        const int8_t* xm = x + m * x_stride;
-        const ActivationGroup& g = groups[m * group_stride];
+        const int8_t* xm = x + m * 32;
+        const ActivationGroup& g = groups[m];
         const auto d = S::template dot<L::kBias, L::kMaxCode, 8>(w, xm, g.negative_sum);
         acc[m] = S::fma(S::to_float(d), S::mul(s, S::splat(g.scale)), acc[m]);
         if constexpr (Q::kHasOffset) acc[m] = S::fma(o, S::splat(g.scaled_sum), acc[m]);
@@ -176,34 +173,35 @@ struct Int8Panel {
     }
   }
 
-  // M rows of activations from `row` on, times P panels `panel_step` apart that advance together: several
-  // streams keep more of the memory's latency in flight than one.
-  template <int M, int P, int PrefetchBytes>
-  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int panel, int panel_step,
+  // M rows of activations from `row` on, of blocks of R, times P panels `panel_step` apart (the last one in place of those
+  // beyond it) that advance together: several streams keep more of the memory's latency in flight than one.
+  template <int M, int R, int P, int PrefetchBytes>
+  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step, int last,
                     const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
     const int n_units = w.padded_cols / L::kUnitK;
     const Bytes codebook = table();
     const uint8_t* unit[P];
+    int index[P];
     Floats acc[P][kParts][M];
     for (int i = 0; i < P; ++i) {
-      unit[i] = w.data + static_cast<size_t>(panel + i * panel_step) * w.panel_bytes;
+      index[i] = panel + i * panel_step < last ? panel + i * panel_step : last;
+      unit[i] = w.data + static_cast<size_t>(index[i]) * w.panel_bytes;
       for (int part = 0; part < kParts; ++part) {
         for (int m = 0; m < M; ++m) acc[i][part][m] = S::zero();
       }
     }
-    const int8_t* values = x.values + row * x.stride;
-    const ActivationGroup* groups = x.groups + row * x.group_stride;
+    const ptrdiff_t first = static_cast<ptrdiff_t>(row / R) * x.n_steps * R + row % R;
+    const int8_t* values = x.values + first * 32;
+    const ActivationGroup* groups = x.groups + first;
     for (int u = 0; u < n_units; ++u) {
 #pragma GCC unroll 1
-      for (int step = 0; step < L::kSteps; ++step, values += 32, ++groups) {
+      for (int step = 0; step < L::kSteps; ++step, values += 32 * R, groups += R) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
-          add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, x.stride, groups, x.group_stride,
-                                     acc[i][0]);
+          add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
           if constexpr (kParts == 2) {
-            add_step<M, 0>(unit[i], step, S::kLanes, codebook, values, x.stride, groups, x.group_stride,
-                           acc[i][kParts - 1]);
+            add_step<M, 0>(unit[i], step, S::kLanes, codebook, values, groups, acc[i][kParts - 1]);
           }
         }
       }
@@ -211,48 +209,43 @@ struct Int8Panel {
     }
     for (int i = 0; i < P; ++i) {
       for (int part = 0; part < kParts; ++part) {
-        for (int m = 0; m < M; ++m) {
-          store_output<S>(w, panel + i * panel_step, part * S::kLanes, acc[i][part][m], row + m, out);
+        for (int m = 0; m < M && row + m < n_rows; ++m) {
+          store_output<S>(w, index[i], part * S::kLanes, acc[i][part][m], row + m, out);
         }
       }
     }
   }
 
-  template <int M, int P>
-  static void streams(const PanelMatrix& w, const Int8Rows& x, int row, int begin, int end,
-                      const GemmOutput& out) {
+  // One block of R rows, P panels at once.
+  template <int R, int P>
+  static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
     constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
-    const int n = (end - begin) / P;
-    for (int p = 0; p < n; ++p) block<M, P, kPrefetch>(w, x, row, begin + p, n, out);
-    for (int p = begin + n * P; p < end; ++p) block<M, 1, kPrefetch>(w, x, row, p, 0, out);
+    const int n = (end - begin + P - 1) / P;
+    for (int p = 0; p < n; ++p) block<R, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
 
-  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
-                   const GemmOutput& out) {
-    if constexpr (S::kStreams > 1) {
-      if (n_rows == 1) return streams<1, S::kStreams>(w, x, 0, begin, end, out);
-      if (n_rows == 2) return streams<2, S::kStreams>(w, x, 0, begin, end, out);
-      if (n_rows == 4) return streams<4, S::kStreams / 2>(w, x, 0, begin, end, out);
-    }
+  // Any number of rows in blocks of R, one panel at a time.
+  template <int R>
+  static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+    constexpr int kRows = S::kMaxRows < R ? S::kMaxRows : R;
     // Rows of activations that fit the second-level cache beside a panel.
-    const int chunk = (512 << 10) / w.padded_cols < 64 ? 64 : (512 << 10) / w.padded_cols / 64 * 64;
+    const int fitting = (512 << 10) / w.padded_cols / R * R, chunk = fitting < 64 ? 64 : fitting;
     for (int first = 0; first < n_rows; first += chunk) {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
       for (int panel = begin; panel < end; ++panel) {
-        int row = first;
-        for (; row + S::kMaxRows <= last; row += S::kMaxRows)
-          block<S::kMaxRows, 1, 0>(w, x, row, panel, 0, out);
-        if constexpr (S::kMaxRows > 8) {
-          for (; row + 8 <= last; row += 8) block<8, 1, 0>(w, x, row, panel, 0, out);
-        }
-        if constexpr (S::kMaxRows > 4) {
-          for (; row + 4 <= last; row += 4) block<4, 1, 0>(w, x, row, panel, 0, out);
-        }
-        if constexpr (S::kStreams > 1) {
-          for (; row + 2 <= last; row += 2) block<2, 1, 0>(w, x, row, panel, 0, out);
-        }
-        for (; row < last; ++row) block<1, 1, 0>(w, x, row, panel, 0, out);
+        for (int row = first; row < last; row += kRows) block<kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
+    }
+  }
+
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+    constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
+    switch (x.block_rows) {
+      case 1: return streams<1, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 2: return streams<2, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 4: return streams<4, kFewer>(w, x, n_rows, begin, end, out);
+      case 8: return blocks<8>(w, x, n_rows, begin, end, out);
+      default: return blocks<16>(w, x, n_rows, begin, end, out);
     }
   }
 };
@@ -260,8 +253,8 @@ struct Int8Panel {
 // Quantizes one row of activations; see GemmKernels::quantize_row. S: load_f32, abs_max, max_of,
 // quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
 template <class S>
-void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int8_t* values,
-                  ActivationGroup* groups) {
+void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int block_rows, int8_t* values,
+                          ActivationGroup* groups) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
   const auto load = [&](int k, Floats(&v)[kVectors]) {
@@ -284,17 +277,17 @@ void quantize_activations(const float* x, int cols, int padded_cols, bool one_sc
       row_max = m > row_max ? m : row_max;
     }
   }
-  for (int k = 0; k < padded_cols; k += 32) {
+  for (int k = 0; k < padded_cols; k += 32, values += 32 * block_rows, groups += block_rows) {
     Floats v[kVectors];
     load(k, v);
     const float top = one_scale ? row_max : largest(v);
     // Scales so small that their reciprocal overflows round the group to zero.
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     for (int i = 0; i < kVectors; ++i)
-      S::store_rounded(values + k + i * S::kLanes, S::mul(v[i], S::splat(inverse)));
+      S::store_rounded(values + i * S::kLanes, S::mul(v[i], S::splat(inverse)));
     int sums[2] = {0, 0};
-    for (int i = 0; i < 32; ++i) sums[i / 16] += values[k + i];
-    ActivationGroup& g = groups[k / 32];
+    for (int i = 0; i < 32; ++i) sums[i / 16] += values[i];
+    ActivationGroup& g = *groups;
     g.scale = inverse > 0 ? top / 127.0f : 0.0f;
     g.scaled_sum = g.scale * static_cast<float>(sums[0] + sums[1]);
     g.negative_sum = -(sums[0] + sums[1]);

@@ -11,148 +11,200 @@
 namespace penstock {
 namespace {
 
-struct Scalar {
-  static constexpr int kLanes = 16;
-  static constexpr int kMaxRows = 4;
-  static constexpr int kStreams = 1;
-  struct Bytes {
-    uint8_t v[64];
-  };
-  struct Ints {
-    int32_t v[16];
-  };
-  struct Floats {
-    float v[16];
-  };
+constexpr int kRowsAtOnce = 16;  // of activations, per decoded piece of a panel
 
-  template <class F>
-  [[gnu::always_inline]] static Bytes bytes(F f) {
-    Bytes r;
-    for (int i = 0; i < 64; ++i) r.v[i] = static_cast<uint8_t>(f(i));
-    return r;
-  }
-  template <class F>
-  [[gnu::always_inline]] static Floats floats(F f) {
-    Floats r;
-    for (int i = 0; i < 16; ++i) r.v[i] = f(i);
-    return r;
-  }
-  template <class T>
-  [[gnu::always_inline]] static T read(const uint8_t* p, int i) {
-    T value;
-    std::memcpy(&value, p + sizeof(T) * i, sizeof(T));
-    return value;
-  }
+float half_at(const uint8_t* p, int i) {
+  Half half;
+  std::memcpy(&half, p + 2 * i, 2);
+  return to_float(half);
+}
 
-  static Bytes load(const uint8_t* p) {
-    return bytes([&](int i) { return p[i]; });
-  }
-  static Bytes load_table(const uint8_t* p) {
-    return bytes([&](int i) { return p[i % 16]; });
-  }
-  static Bytes splat_byte(int b) {
-    return bytes([&](int) { return b; });
-  }
-  static Bytes bit_and(const Bytes& a, const Bytes& b) {
-    return bytes([&](int i) { return a.v[i] & b.v[i]; });
-  }
-  static Bytes or_and(const Bytes& a, const Bytes& b, const Bytes& mask) {
-    return bytes([&](int i) { return a.v[i] | (b.v[i] & mask.v[i]); });
-  }
-  // The callers mask what a 16-bit shift would carry from one byte to the next.
-  template <int N>
-  static Bytes shift_left(const Bytes& a) {
-    return bytes([&](int i) { return a.v[i] << N; });
-  }
-  template <int N>
-  static Bytes shift_right(const Bytes& a) {
-    return bytes([&](int i) { return a.v[i] >> N; });
-  }
-  static Bytes lookup(const Bytes& codes, const Bytes& table) {
-    return bytes([&](int i) { return table.v[codes.v[i]]; });
-  }
-
-  template <int Bias, int MaxCode, int N>
-  static Ints dot(const Bytes* w, const int8_t* x, int32_t negative_sum) {
-    Ints r;
-    for (int row = 0; row < 16; ++row) {
-      int32_t sum = Bias * negative_sum;
-      for (int j = 0; j < N; ++j) {
-        for (int i = 0; i < 4; ++i) sum += w[j].v[4 * row + i] * x[4 * j + i];
-      }
-      r.v[row] = sum;
+// sums[m][r] of the 16 rows of a panel to the output.
+void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRows], int n, int panel, int row,
+                const GemmOutput& out) {
+  for (int m = 0; m < n; ++m) {
+    for (int r = 0; r < kPanelRows && panel * kPanelRows + r < w.rows; ++r) {
+      const int feature = panel * kPanelRows + r;
+      float sum = sums[m][r];
+      if (w.row_scales != nullptr) sum *= w.row_scales[feature];
+      if (out.bias != nullptr) sum += out.bias[feature];
+      out.values[(row + m) * out.stride + feature] = sum;
     }
-    return r;
+  }
+}
+
+// 32 columns of a panel: what the codes stand for above the lowest level, and the scales and offsets of its
+// groups.
+template <class Q>
+struct Step {
+  using L = PanelLayout<Q>;
+  static constexpr int kGroup = Q::kGroupSize < 32 ? Q::kGroupSize : 32;
+
+  int16_t levels[kPanelRows][32];
+  float scales[32 / kGroup][kPanelRows], offsets[32 / kGroup][kPanelRows];
+
+  static int code(const uint8_t* planes, int r, int k) {
+    const int j = k / 4, byte = 4 * r + k % 4;
+    if constexpr (Q::kBits == 8) return planes[64 * j + byte];
+    int code = 0;
+    if constexpr (Q::kBits >= 4) {
+      code = planes[64 * (j / 2) + byte] >> (4 * (j % 2)) & 15;
+    } else {
+      code = planes[64 * (j / 4) + byte] >> (2 * (j % 4)) & 3;
+    }
+    if constexpr (Q::kBits == 3) code |= (planes[128 + byte] >> j & 1) << 2;
+    if constexpr (Q::kBits == 5) code |= (planes[256 + byte] >> j & 1) << 4;
+    if constexpr (Q::kBits == 6) code |= (planes[256 + 64 * (j / 4) + byte] >> (2 * (j % 4)) & 3) << 4;
+    return code;
   }
 
-  static Floats zero() {
-    return floats([](int) { return 0.0f; });
+  void load(const uint8_t* unit, int step) {
+    const uint8_t* planes = unit + step * L::kStepBytes;
+    for (int r = 0; r < kPanelRows; ++r) {
+      for (int k = 0; k < 32; ++k) levels[r][k] = static_cast<int16_t>(Q::level(code(planes, r, k)));
+      for (int g = 0; g < 32 / kGroup; ++g) load_scale(unit, (step * 32 + g * kGroup) / Q::kGroupSize, r, g);
+    }
   }
-  static Floats splat(float x) {
-    return floats([&](int) { return x; });
+
+  void load_scale(const uint8_t* unit, int group, int r, int g) {
+    if constexpr (Q::kHasSuperScales) {
+      const uint8_t sub = unit[L::kScales + 16 * group + r];
+      const float scale = half_at(unit + L::kSuper, r);
+      scales[g][r] = scale * static_cast<float>(L::kPackedMins ? sub & 15 : static_cast<int8_t>(sub));
+      if constexpr (Q::kHasOffset) {
+        const int min = L::kPackedMins ? sub >> 4 : unit[L::kOffsets + 16 * group + r];
+        offsets[g][r] = -half_at(unit + L::kSuper + 32, r) * static_cast<float>(min);
+      }
+    } else {
+      scales[g][r] = half_at(unit + L::kScales + 32 * group, r);
+      if constexpr (Q::kHasOffset) offsets[g][r] = half_at(unit + L::kOffsets + 32 * group, r);
+    }
   }
-  static Floats negate(const Floats& a) {
-    return floats([&](int i) { return -a.v[i]; });
-  }
-  static Floats mul(const Floats& a, const Floats& b) {
-    return floats([&](int i) { return a.v[i] * b.v[i]; });
-  }
-  static Floats add(const Floats& a, const Floats& b) {
-    return floats([&](int i) { return a.v[i] + b.v[i]; });
-  }
-  static Floats fma(const Floats& a, const Floats& b, const Floats& c) {
-    return floats([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
-  }
-  static Floats to_float(const Ints& a) {
-    return floats([&](int i) { return static_cast<float>(a.v[i]); });
-  }
-  static Floats load_half(const uint8_t* p) {
-    return floats([&](int i) { return penstock::to_float(Half{read<uint16_t>(p, i)}); });
-  }
-  static Floats load_i8(const uint8_t* p) {
-    return floats([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
-  }
-  static Floats load_low_nibbles(const uint8_t* p) {
-    return floats([&](int i) { return static_cast<float>(p[i] & 15); });
-  }
-  static Floats load_high_nibbles(const uint8_t* p) {
-    return floats([&](int i) { return static_cast<float>(p[i] >> 4); });
-  }
-  static Floats load_aligned(const uint8_t* p) {
-    return floats([&](int i) { return read<float>(p, i); });
-  }
-  static void load_bf16_pairs(const uint8_t* p, Floats& even, Floats& odd) {
-    even = floats([&](int i) { return penstock::to_float(BFloat16{read<uint16_t>(p, 2 * i)}); });
-    odd = floats([&](int i) { return penstock::to_float(BFloat16{read<uint16_t>(p, 2 * i + 1)}); });
-  }
-  static Floats load_f32(const float* p, int n_valid) {
-    return floats([&](int i) { return i < n_valid ? p[i] : 0.0f; });
-  }
-  static void store(float* p, const Floats& a, int n_valid) {
-    for (int i = 0; i < 16 && i < n_valid; ++i) p[i] = a.v[i];
-  }
-  static Floats abs_max(const Floats& a, const Floats& b) {
-    return floats([&](int i) { return std::fabs(b.v[i]) > a.v[i] ? std::fabs(b.v[i]) : a.v[i]; });
-  }
-  static float max_of(const Floats& a) {
-    float m = a.v[0];
-    for (float x : a.v) m = x > m ? x : m;
-    return m;
-  }
-  static void store_rounded(int8_t* p, const Floats& a) {
-    for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(std::nearbyintf(a.v[i]));
+
+  void add(const int8_t* x, const ActivationGroup& group, float (&sums)[kPanelRows]) const {
+    for (int r = 0; r < kPanelRows; ++r) {
+      for (int g = 0; g < 32 / kGroup; ++g) {
+        int32_t sum = 0;
+        for (int k = g * kGroup; k < (g + 1) * kGroup; ++k) sum += levels[r][k] * x[k];
+        sums[r] += static_cast<float>(sum) * (scales[g][r] * group.scale);
+        if constexpr (Q::kHasOffset)
+          sums[r] += offsets[g][r] * (kGroup == 32 ? group.scaled_sum : group.scaled_sums[g]);
+      }
+    }
   }
 };
 
-#include "kernels/generic/float_gemm.inl"
+template <class Q>
+void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+               const GemmOutput& out) {
+  using L = PanelLayout<Q>;
+  for (int panel = begin; panel < end; ++panel) {
+    const uint8_t* units = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    for (int row = 0; row < n_rows; row += kRowsAtOnce) {
+      const int n = n_rows - row < kRowsAtOnce ? n_rows - row : kRowsAtOnce;
+      float sums[kRowsAtOnce][kPanelRows] = {};
+      for (int s = 0; s < w.padded_cols / 32; ++s) {
+        Step<Q> step;
+        step.load(units + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes, s % L::kSteps);
+        for (int m = 0; m < n; ++m) {
+          const int b = x.block_rows;
+          const ptrdiff_t at = (static_cast<ptrdiff_t>((row + m) / b) * x.n_steps + s) * b + (row + m) % b;
+          step.add(x.values + at * 32, x.groups[at], sums[m]);
+        }
+      }
+      store_sums(w, sums, n, panel, row, out);
+    }
+  }
+}
 
-#include "kernels/generic/int8_gemm.inl"
+// 16 rows of one column of a float panel.
+template <QuantType Type>
+void load_column(const uint8_t* panel, int k, float (&column)[kPanelRows]) {
+  for (int r = 0; r < kPanelRows; ++r) {
+    if constexpr (Type == QuantType::kF32) {
+      std::memcpy(&column[r], panel + 64 * static_cast<size_t>(k) + 4 * r, 4);
+    } else if constexpr (Type == QuantType::kF16) {
+      column[r] = half_at(panel + 32 * static_cast<size_t>(k), r);
+    } else {
+      BFloat16 value;
+      std::memcpy(&value, panel + 64 * static_cast<size_t>(k / 2) + 4 * r + 2 * (k % 2), 2);
+      column[r] = to_float(value);
+    }
+  }
+}
 
-#include "kernels/generic/gemm_table.inl"
+template <QuantType Type>
+void float_gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+                const GemmOutput& out) {
+  for (int panel = begin; panel < end; ++panel) {
+    const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    for (int row = 0; row < n_rows; row += kRowsAtOnce) {
+      const int n = n_rows - row < kRowsAtOnce ? n_rows - row : kRowsAtOnce;
+      float sums[kRowsAtOnce][kPanelRows] = {};
+      for (int k = 0; k < w.cols; ++k) {
+        float column[kPanelRows];
+        load_column<Type>(data, k, column);
+        for (int m = 0; m < n; ++m) {
+          const float value = x.values[(row + m) * x.stride + k];
+          for (int r = 0; r < kPanelRows; ++r) sums[m][r] += column[r] * value;
+        }
+      }
+      store_sums(w, sums, n, panel, row, out);
+    }
+  }
+}
+
+float largest(const float* x, int n) {
+  float largest = 0;
+  for (int i = 0; i < n; ++i) largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
+  return largest;
+}
+
+void quantize_row(const float* x, int cols, int padded_cols, bool one_scale, int block_rows, int8_t* values,
+                  ActivationGroup* groups) {
+  const float row_max = one_scale ? largest(x, cols) : 0.0f;
+  for (int k = 0; k < padded_cols; k += 32, values += 32 * block_rows, groups += block_rows) {
+    const int n = cols - k < 0 ? 0 : cols - k < 32 ? cols - k : 32;
+    const float top = one_scale ? row_max : largest(x + k, n);
+    // Scales so small that their reciprocal overflows round the group to zero.
+    const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
+    int sums[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) {
+      values[i] = i < n ? static_cast<int8_t>(std::nearbyintf(x[k + i] * inverse)) : int8_t{0};
+      sums[i / 16] += values[i];
+    }
+    ActivationGroup& g = *groups;
+    g.scale = inverse > 0 ? top / 127.0f : 0.0f;
+    g.scaled_sum = g.scale * static_cast<float>(sums[0] + sums[1]);
+    g.negative_sum = -(sums[0] + sums[1]);
+    for (int h = 0; h < 2; ++h) {
+      g.negative_sums[h] = -sums[h];
+      g.scaled_sums[h] = g.scale * static_cast<float>(sums[h]);
+    }
+    g.unused = 0;
+  }
+}
+
+template <class Q>
+consteval GemmKernels::Int8Gemm int8_entry() {
+  if constexpr (quant::IntegerCoded<Q> && Q::kType != QuantType::kTQ1_0) {  // TQ1_0 is laid out as TQ2_0
+    return &int8_gemm<Q>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class... Q>
+consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
+  GemmKernels table{"scalar", &quantize_row, {int8_entry<Q>()...}, {}};
+  table.f32[static_cast<int>(QuantType::kF32)] = &float_gemm<QuantType::kF32>;
+  table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<QuantType::kF16>;
+  table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<QuantType::kBF16>;
+  return table;
+}
 
 }  // namespace
 
-constinit const GemmKernels kScalarGemmKernels =
-    make_gemm_kernels<Scalar>("scalar", static_cast<quant::All*>(nullptr));
+constinit const GemmKernels kScalarGemmKernels = make_scalar_kernels(static_cast<quant::All*>(nullptr));
 
 }  // namespace penstock

@@ -42,23 +42,24 @@ struct Activations {
 constexpr int kInt8Unit = 256;  // a multiple of every layout's unit
 
 Int8Rows quantize(const LinearContext& context, Tensor x, bool one_scale) {
-  const int padded = (x.cols + kInt8Unit - 1) / kInt8Unit * kInt8Unit;
-  // Rows end between cache sets, so that those a kernel reads together do not evict each other.
-  const ptrdiff_t stride = padded + 64, group_stride = padded / 32 + 2;
-  auto* values = context.scratch.linear.allocate_array<int8_t>(stride * x.rows);
-  auto* groups = context.scratch.linear.allocate_array<ActivationGroup>(group_stride * x.rows);
+  const int padded = (x.cols + kInt8Unit - 1) / kInt8Unit * kInt8Unit, n_steps = padded / 32;
+  const int block = int8_block_rows(x.rows), n_padded = (x.rows + block - 1) / block * block;
+  auto* values = context.scratch.linear.allocate_array<int8_t>(static_cast<size_t>(n_padded) * padded);
+  auto* groups =
+      context.scratch.linear.allocate_array<ActivationGroup>(static_cast<size_t>(n_padded) * n_steps);
   const auto quantize_rows = [&](int64_t begin, int64_t end, int) {
-    for (int64_t m = begin; m < end; ++m) {
-      context.kernels.gemm->quantize_row(x.f32(static_cast<int>(m)), x.cols, padded, one_scale,
-                                         values + m * stride, groups + m * group_stride);
+    for (int m = static_cast<int>(begin); m < end; ++m) {
+      const ptrdiff_t first = static_cast<ptrdiff_t>(m / block) * n_steps * block + m % block;
+      context.kernels.gemm->quantize_row(m < x.rows ? x.f32(m) : nullptr, m < x.rows ? x.cols : 0, padded,
+                                         one_scale, block, values + first * 32, groups + first);
     }
   };
-  if (x.rows <= 4) {
-    quantize_rows(0, x.rows, 0);  // less work than starting the workers
+  if (n_padded <= 4) {
+    quantize_rows(0, n_padded, 0);  // less work than starting the workers
   } else {
-    context.pool.for_ranges(x.rows, 1, quantize_rows);
+    context.pool.for_ranges(n_padded, 1, quantize_rows);
   }
-  return {values, groups, stride, group_stride};
+  return {values, groups, block, n_steps};
 }
 
 const uint8_t* pack_bf16(const LinearContext& context, Tensor x) {

@@ -3,26 +3,11 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "kernels/vector_kernels.h"
 #include "ops/cpu/linear.h"
 
 namespace penstock {
 namespace {
-
-float activate_one(float x, Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x / (1.0f + std::exp(-x));
-    case Activation::kGelu:
-      return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
-    case Activation::kGeluTanh:
-      return 0.5f * x * (1.0f + std::tanh(0.79788456f * (x + 0.044715f * x * x * x)));
-    case Activation::kRelu:
-      return std::max(x, 0.0f);
-    case Activation::kRelu2:
-      return x > 0.0f ? x * x : 0.0f;
-  }
-  return x;
-}
 
 struct Choice {
   int expert;
@@ -60,9 +45,9 @@ void expert_forward(const LinearContext& context, Tensor x, const MoeParams& par
   cpu_linear(context, x, targets);
   context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      float* h = hidden.f32(static_cast<int>(t));
-      const float* u = up.f32(static_cast<int>(t));
-      for (int i = 0; i < hidden.cols; ++i) h[i] = activate_one(h[i], params.activation) * u[i];
+      float* row = hidden.f32(static_cast<int>(t));
+      context.kernels.vector->activate_mul(row, up.f32(static_cast<int>(t)), params.activation, hidden.cols,
+                                           row);
     }
   });
   const LinearTarget down[] = {{params.down[expert].get(), nullptr, out}};

@@ -1,0 +1,181 @@
+// Ops::linear, embed and moe on every backend and configuration, against sums in double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/ops_under_test.h"
+#include "quant/quant_type.h"
+
+namespace penstock {
+namespace {
+
+struct Matrix {
+  QuantType type;
+  int rows, cols;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+
+  QuantizedMatrix view() const { return {type, rows, cols, bytes}; }
+  const float* row(int r) const { return &values[static_cast<size_t>(r) * cols]; }
+};
+
+Matrix make_matrix(QuantType type, int rows, int cols, unsigned seed) {
+  Matrix m{type, rows, cols, std::vector<std::byte>(rows * quant_bytes(type, cols)),
+           std::vector<float>(static_cast<size_t>(rows) * cols)};
+  const auto values = random_floats(m.values.size(), seed, 1.0f / std::sqrt(static_cast<float>(cols)));
+  for (int r = 0; r < rows; ++r) {
+    std::byte* to = m.bytes.data() + r * quant_bytes(type, cols);
+    quantize_row(type, values.data() + static_cast<size_t>(r) * cols, to, cols);
+    dequantize_row(type, to, m.values.data() + static_cast<size_t>(r) * cols, cols);
+  }
+  return m;
+}
+
+double dot(const float* a, const float* b, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * b[i];
+  return sum;
+}
+
+class LinearTest : public testing::TestWithParam<OpsUnderTest> {};
+
+TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
+  const auto ops = GetParam().make();
+  constexpr int kCols = 512;
+  const Matrix matrices[] = {
+      make_matrix(QuantType::kF32, 40, kCols, 1), make_matrix(QuantType::kQ4_0, 33, kCols, 2),
+      make_matrix(QuantType::kBF16, 17, kCols, 3), make_matrix(QuantType::kQ6_K, 100, kCols, 4)};
+  std::vector<std::unique_ptr<Weight>> weights;
+  for (const Matrix& m : matrices) weights.push_back(ops->pack(m.view()).value());
+  const auto bias = random_floats(100, 5);
+  for (int n_rows : {1, 3, 6, 17, 40}) {
+    ops->begin_step();
+    const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 6);
+    const Tensor input = tensor_of(*ops, x, n_rows, kCols);
+    std::vector<LinearTarget> targets;
+    for (size_t i = 0; i < std::size(matrices); ++i) {
+      targets.push_back(
+          {weights[i].get(), i % 2 == 0 ? bias.data() : nullptr, ops->new_tensor(n_rows, matrices[i].rows)});
+    }
+    ops->linear(input, targets);
+    for (size_t i = 0; i < std::size(matrices); ++i) {
+      double error = 0, size = 0;
+      for (int m = 0; m < n_rows; ++m) {
+        for (int n = 0; n < matrices[i].rows; ++n) {
+          const double sum = dot(matrices[i].row(n), &x[static_cast<size_t>(m) * kCols], kCols);
+          const double got = targets[i].out.f32(m)[n] - (i % 2 == 0 ? bias[n] : 0.0f);
+          error += (got - sum) * (got - sum);
+          size += sum * sum;
+        }
+      }
+      // F32 weights are exact; otherwise activations are rounded to 8 bits within groups of 32, or to BF16.
+      const double bound = matrices[i].type == QuantType::kF32 ? 2e-6 : 0.008;
+      EXPECT_LT(std::sqrt(error / size), bound) << quant_info(matrices[i].type).name << " rows " << n_rows;
+    }
+  }
+}
+
+TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
+  if (!GetParam().config.batch_invariant) return;
+  const auto ops = GetParam().make();
+  for (QuantType type : {QuantType::kF32, QuantType::kBF16, QuantType::kF16, QuantType::kQ4_0,
+                         QuantType::kQ4_K, QuantType::kQ6_K, QuantType::kQ8_0}) {
+    constexpr int kCols = 768, kRows = 70;
+    const Matrix m = make_matrix(type, 50, kCols, 7);
+    const auto weight = ops->pack(m.view()).value();
+    const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 8);
+    std::vector<float> together(static_cast<size_t>(kRows) * m.rows);
+    for (int n_rows : {kRows, 1, 2, 5, 13, 35}) {
+      for (int first = 0; first < kRows; first += n_rows) {
+        ops->begin_step();
+        const int n = std::min(n_rows, kRows - first);
+        const Tensor input{const_cast<float*>(&x[static_cast<size_t>(first) * kCols]), DType::kF32, n, kCols,
+                           kCols};
+        const LinearTarget target{weight.get(), nullptr, ops->new_tensor(n, m.rows)};
+        ops->linear(input, {&target, 1});
+        float* expected = &together[static_cast<size_t>(first) * m.rows];
+        const size_t bytes = static_cast<size_t>(n) * m.rows * sizeof(float);
+        if (n_rows == kRows) {
+          std::memcpy(expected, target.out.f32(), bytes);
+        } else {
+          ASSERT_EQ(0, std::memcmp(expected, target.out.f32(), bytes))
+              << quant_info(type).name << " " << n_rows;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
+  const auto ops = GetParam().make();
+  for (QuantType type : {QuantType::kF32, QuantType::kQ8_0, QuantType::kQ6_K}) {
+    const Matrix m = make_matrix(type, 50, 256, 9);
+    const auto table = ops->pack(m.view()).value();
+    const int32_t ids[] = {49, 0, 17, 17, 31, 32, 1};
+    ops->begin_step();
+    const auto before = random_floats(7 * 256, 10);
+    for (bool add : {false, true}) {
+      const Tensor out = tensor_of(*ops, before, 7, 256);
+      ops->embed(*table, ids, 1.5f, out, add);
+      for (int t = 0; t < 7; ++t) {
+        for (int i = 0; i < 256; ++i) {
+          const float base = add ? before[static_cast<size_t>(t) * 256 + i] : 0.0f;
+          ASSERT_FLOAT_EQ(out.f32(t)[i], base + m.row(ids[t])[i] * 1.5f);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
+  const auto ops = GetParam().make();
+  constexpr int kExperts = 6, kDim = 64, kHidden = 96;
+  std::vector<Matrix> gate, up, down;
+  std::vector<std::unique_ptr<Weight>> gates, ups, downs;
+  for (unsigned e = 0; e < kExperts; ++e) {
+    gate.push_back(make_matrix(QuantType::kF32, kHidden, kDim, 20 + e));
+    up.push_back(make_matrix(QuantType::kF32, kHidden, kDim, 40 + e));
+    down.push_back(make_matrix(QuantType::kF32, kDim, kHidden, 60 + e));
+    gates.push_back(ops->pack(gate.back().view()).value());
+    ups.push_back(ops->pack(up.back().view()).value());
+    downs.push_back(ops->pack(down.back().view()).value());
+  }
+  for (const auto& [n_tokens, top_k, normalize] :
+       {std::tuple{1, 1, true}, std::tuple{1, 2, true}, std::tuple{9, 2, false}, std::tuple{9, 6, true}}) {
+    ops->begin_step();
+    const auto x = random_floats(static_cast<size_t>(n_tokens) * kDim, 11);
+    const auto logits = random_floats(static_cast<size_t>(n_tokens) * kExperts, 12);
+    const MoeParams params{gates, ups, downs, top_k, normalize, Activation::kSilu};
+    const Tensor out = ops->new_tensor(n_tokens, kDim);
+    ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts), params, out);
+    for (int t = 0; t < n_tokens; ++t) {
+      const float* l = &logits[static_cast<size_t>(t) * kExperts];
+      std::vector<int> order(kExperts);
+      double total = 0, chosen = 0;
+      for (int e = 0; e < kExperts; ++e) order[e] = e, total += std::exp(l[e]);
+      std::sort(order.begin(), order.end(), [&](int a, int b) { return l[a] > l[b]; });
+      for (int k = 0; k < top_k; ++k) chosen += std::exp(l[order[k]]);
+      std::vector<double> expected(kDim);
+      for (int k = 0; k < top_k; ++k) {
+        const int e = order[k];
+        std::vector<float> hidden(kHidden);
+        for (int h = 0; h < kHidden; ++h) {
+          const double g = dot(gate[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim);
+          hidden[h] = static_cast<float>(g / (1 + std::exp(-g)) *
+                                         dot(up[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim));
+        }
+        const double weight = std::exp(l[e]) / (normalize ? chosen : total);
+        for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
+      }
+      for (int i = 0; i < kDim; ++i) ASSERT_NEAR(out.f32(t)[i], expected[i], 2e-5) << t << " " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LinearTest, testing::ValuesIn(ops_under_test()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace penstock
