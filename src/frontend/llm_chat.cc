@@ -8,26 +8,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// text: JSON, or empty for null.
+// "" is null.
 Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   if (text.empty()) return Json(nullptr);
   Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded() || value.is_array() != array || value.is_object() == array) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what, array ? "array" : "object");
-  }
-  return value;
+  if (array ? value.is_array() : value.is_object()) return value;
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what, array ? "array" : "object");
 }
 
 }  // namespace
 
 Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, const ChatOptions& chat) {
-  ASSIGN_OR_RETURN(const ChatPrompter prompter, ChatPrompter::open(session_->tokenizer(), chat.chat_template));
+  ASSIGN_OR_RETURN(const ChatPrompter prompter,
+                   ChatPrompter::open(session_->tokenizer(), chat.chat_template));
   ASSIGN_OR_RETURN(const Json tools, parse_json(chat.tools_json, "tools", true));
-  ASSIGN_OR_RETURN(const Json variables, parse_json(chat.template_kwargs_json, "chat_template_kwargs", false));
+  ASSIGN_OR_RETURN(const Json variables, parse_json(chat.template_kwargs_json, "template_kwargs", false));
   Json list = Json::array();
-  for (const ChatMessage& message : messages) {
+  for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  }
   return prompter.render(list, tools, variables, {chat.add_generation_prompt, chat.continue_final_message});
 }
 

@@ -1,13 +1,10 @@
-// The text of one sequence as its tokens arrive: whole UTF-8 only, stop strings found and cut off.
-//
-// A piece is held back only while it may still become part of a stop string or of a character. The text is
-// the same however the tokens are grouped.
+// The text of one sequence as its tokens arrive: tokens to bytes, special tokens left out, stop strings cut
+// off.
 #pragma once
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "frontend/text_stream.h"
 #include "penstock/sampling_params.h"
 #include "text/tokenizer.h"
 
@@ -17,31 +14,45 @@ class SequenceText {
  public:
   // has_context: text precedes the first token (a leading space is kept). The tokenizer and params outlive
   // this.
-  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context);
+  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context)
+      : tokenizer_(tokenizer),
+        params_(params),
+        stream_({params.stop, params.include_stop_str_in_output}),
+        first_(!has_context) {}
 
   // Adds a token; does nothing once stopped.
-  void add(TokenId token);
+  void add(TokenId token) {
+    if (stopped_by() != nullptr) return;
+    ++n_tokens_;
+    if (params_.skip_special_tokens && tokenizer_.is_special(token)) return;
+    text_ += stream_.push(tokenizer_.token_bytes(token, first_), n_tokens_ >= params_.min_tokens);
+    first_ = false;
+  }
   // No more tokens: lets go of what was held back.
-  void finish();
+  void finish() {
+    if (stopped_by() == nullptr) text_ += stream_.finish();
+  }
 
-  // Ready text since the last take().
-  std::string_view take();
-  const std::string& text() const { return text_; }  // everything taken so far and what is ready
-  const std::optional<std::string>& stopped_by() const { return stopped_by_; }  // the stop string, once found
+  // Ready text since the last take(). Valid until the next add().
+  std::string_view take() {
+    const std::string_view piece = std::string_view(text_).substr(taken_);
+    taken_ = text_.size();
+    return piece;
+  }
+  const std::string& text() const { return text_; }  // everything that is ready
+  // The stop string that ended the text, or null.
+  const std::string* stopped_by() const {
+    return stream_.stop_index() ? &params_.stop[*stream_.stop_index()] : nullptr;
+  }
 
  private:
-  void append_bytes(std::string_view bytes);
-  void find_stop();
-
   const Tokenizer& tokenizer_;
   const SamplingParams& params_;
+  TextStream stream_;
   bool first_;
   int n_tokens_ = 0;
-  std::string partial_;  // the bytes of an unfinished character
-  std::string held_;     // whole characters that may begin a stop string
   std::string text_;
   size_t taken_ = 0;
-  std::optional<std::string> stopped_by_;
 };
 
 }  // namespace penstock

@@ -142,7 +142,7 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
   }
   CompletionOutput& output = result_.outputs[event.index];
   SequenceText& text = texts_[event.index];
-  const bool was_stopped = text.stopped_by().has_value();
+  const bool was_stopped = text.stopped_by() != nullptr;
   if (event.token != kNoToken && !was_stopped) {
     output.token_ids.push_back(event.token);
     if (params_->logprobs) {
@@ -153,14 +153,14 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
     // The token that ended the text is not part of it.
     if (event.finish != FinishReason::kStop || params_->include_stop_str_in_output) text.add(event.token);
   }
-  if (text.stopped_by() && !was_stopped) {
+  if (text.stopped_by() != nullptr && !was_stopped) {
     output.finish_reason = FinishReason::kStop;
     output.stop_reason = *text.stopped_by();
     step.stopped_here = event.finish == FinishReason::kNone;
   }
   if (event.finish != FinishReason::kNone) {
     text.finish();
-    if (!text.stopped_by()) {
+    if (text.stopped_by() == nullptr) {
       output.finish_reason = event.finish;
       if (event.stop_token != kNoToken) output.stop_reason = event.stop_token;
     }

@@ -1,0 +1,199 @@
+#include "penstock/llm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+namespace penstock {
+namespace {
+
+LLM& story_model() {
+  static const std::unique_ptr<LLM> llm = [] {
+    EngineConfig config;
+    config.model = std::string(PENSTOCK_MODELS_DIR) + "/penstock-stories-15m-q8_0.gguf";
+    config.max_num_seqs = 8;
+    config.batch_invariant = true;
+    config.threads = 1;
+    auto opened = LLM::open(config);
+    EXPECT_TRUE(opened.has_value()) << opened.error().message;
+    return std::move(opened).value();
+  }();
+  return *llm;
+}
+
+SamplingParams greedy(int max_tokens) {
+  SamplingParams params;
+  params.max_tokens = max_tokens;
+  params.temperature = 0;
+  return params;
+}
+
+const std::string kPrompt = "Once upon a time, there was a little";
+
+std::string greedy_text(int max_tokens) {
+  return story_model().generate(kPrompt, greedy(max_tokens)).value().outputs[0].text;
+}
+
+TEST(LLM, StreamsTheTextItReturns) {
+  std::string streamed;
+  std::vector<TokenId> tokens;
+  int n_ends = 0;
+  GenerateOptions options;
+  options.on_text = [&](const TextDelta& delta) {
+    streamed += delta.text;
+    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
+    n_ends += delta.finish != FinishReason::kNone;
+    return true;
+  };
+  const RequestOutput output = story_model().generate(kPrompt, greedy(40), options).value();
+  EXPECT_EQ(output.prompt, kPrompt);
+  EXPECT_EQ(streamed, output.outputs[0].text);
+  EXPECT_EQ(n_ends, 1);
+  EXPECT_EQ(output.outputs[0].stats.completion_tokens, static_cast<int>(output.outputs[0].token_ids.size()));
+  EXPECT_FALSE(streamed.empty());
+  EXPECT_EQ(streamed.front(), ' ') << "the text goes on after the prompt";
+  EXPECT_EQ(tokens, output.outputs[0].token_ids);
+}
+
+TEST(LLM, StopStringsCutTheText) {
+  const std::string text = greedy_text(40);
+  const std::string stop = text.substr(12, 5);
+  SamplingParams params = greedy(40);
+  params.stop = {"never written", stop};
+  const CompletionOutput cut = story_model().generate(kPrompt, params).value().outputs[0];
+  EXPECT_EQ(cut.text, text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(std::get<std::string>(cut.stop_reason), stop);
+  params.include_stop_str_in_output = true;
+  EXPECT_EQ(story_model().generate(kPrompt, params).value().outputs[0].text,
+            text.substr(0, text.find(stop) + stop.size()));
+}
+
+TEST(LLM, ManyPromptsKeepTheirOrder) {
+  std::vector<Prompt> prompts;
+  for (int i = 0; i < 20; ++i) prompts.emplace_back("The number " + std::to_string(i) + " was");
+  size_t last_done = 0;
+  GenerateOptions options;
+  options.on_progress = [&](size_t done, size_t total) {
+    EXPECT_EQ(done, ++last_done);
+    EXPECT_EQ(total, 20u);
+  };
+  const auto outputs = story_model().generate(prompts, greedy(8), options).value();
+  ASSERT_EQ(outputs.size(), 20u);
+  EXPECT_EQ(last_done, 20u);
+  for (int i = 0; i < 20; i += 7) {
+    const auto alone = story_model().generate(prompts[i], greedy(8)).value();
+    EXPECT_EQ(outputs[i].prompt, std::get<std::string>(prompts[i]));
+    EXPECT_EQ(outputs[i].outputs[0].token_ids, alone.outputs[0].token_ids);
+  }
+}
+
+TEST(LLM, TheSeedDecides) {
+  SamplingParams params;
+  params.max_tokens = 20;
+  params.seed = 5;
+  params.n = 3;
+  const auto first = story_model().generate(kPrompt, params).value();
+  const auto again = story_model().generate(kPrompt, params).value();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(first.outputs[i].token_ids, again.outputs[i].token_ids);
+  EXPECT_NE(first.outputs[0].token_ids, first.outputs[1].token_ids);
+}
+
+TEST(LLM, BadWordsAndBannedTokensAreNeverWritten) {
+  const std::string text = greedy_text(30);
+  const size_t space = text.find(' ', 1);
+  const std::string word = text.substr(1, space - 1);
+  SamplingParams params = greedy(30);
+  params.bad_words = {word};
+  const std::string other = story_model().generate(kPrompt, params).value().outputs[0].text;
+  EXPECT_NE(other.substr(1, word.size() + 1), text.substr(1, word.size() + 1)) << word;
+}
+
+TEST(LLM, PromptLogprobsAgreeWithTheOutputs) {
+  SamplingParams params = greedy(10);
+  params.logprobs = 1;
+  const RequestOutput written = story_model().generate(kPrompt, params).value();
+  std::vector<TokenId> all = written.prompt_token_ids;
+  all.insert(all.end(), written.outputs[0].token_ids.begin(), written.outputs[0].token_ids.end());
+  SamplingParams score;
+  score.max_tokens = 0;
+  score.prompt_logprobs = 0;
+  const RequestOutput scored = story_model().generate(all, score).value();
+  ASSERT_EQ(scored.prompt_logprobs.size(), all.size());
+  EXPECT_TRUE(scored.prompt_logprobs[0].empty());
+  double sum = 0;
+  for (size_t i = 0; i < written.outputs[0].token_ids.size(); ++i) {
+    const TokenLogprob& generated = written.outputs[0].logprobs[i][0];
+    const TokenLogprob& seen = scored.prompt_logprobs[written.prompt_token_ids.size() + i][0];
+    EXPECT_EQ(generated.token, seen.token);
+    EXPECT_EQ(generated.logprob, seen.logprob) << "batch-invariant: the same bits";
+    sum += generated.logprob;
+  }
+  EXPECT_NEAR(written.outputs[0].cumulative_logprob, sum, 1e-4);
+}
+
+TEST(LLM, CanBeStoppedByItsCallbacks) {
+  SamplingParams params = greedy(400);
+  params.ignore_eos = true;
+  GenerateOptions options;
+  int n_pieces = 0;
+  options.on_text = [&](const TextDelta&) { return ++n_pieces < 5; };
+  const auto output = story_model().generate(kPrompt, params, options).value();
+  EXPECT_EQ(output.outputs[0].finish_reason, FinishReason::kAbort);
+  EXPECT_LT(output.outputs[0].token_ids.size(), 400u);
+  GenerateOptions stopped;
+  stopped.should_stop = [] { return true; };
+  const std::vector<Prompt> prompts(30, kPrompt);
+  const std::vector<RequestOutput> outputs = story_model().generate(prompts, params, stopped).value();
+  for (const RequestOutput& each : outputs) {
+    EXPECT_NE(each.outputs[0].finish_reason, FinishReason::kNone);
+  }
+  GenerateOptions timed;
+  timed.timeout = std::chrono::milliseconds(1);
+  const auto late = story_model().generate(kPrompt, params, timed).value();
+  EXPECT_EQ(late.outputs[0].finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(late.outputs[0].error->code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST(LLM, RefusesWithTheReason) {
+  const std::vector<TokenId> too_long(story_model().engine().info().max_model_len, 5);
+  const auto long_prompt = story_model().generate(too_long, greedy(5));
+  ASSERT_FALSE(long_prompt);
+  EXPECT_THAT(long_prompt.error().message, ::testing::HasSubstr("max_model_len"));
+  SamplingParams bad = greedy(5);
+  bad.top_k = -5;
+  EXPECT_EQ(story_model().generate(kPrompt, bad).error().code, ErrorCode::kInvalidArgument);
+  const ChatMessage message{"user", "hello"};
+  EXPECT_FALSE(story_model().has_chat_template());
+  EXPECT_FALSE(story_model().chat(std::span(&message, 1), greedy(5)));
+  EngineConfig missing;
+  missing.model = "/does/not/exist.gguf";
+  EXPECT_EQ(LLM::open(missing).error().code, ErrorCode::kNotFound);
+}
+
+TEST(LLM, ChatRendersTheGivenTemplate) {
+  const ChatMessage messages[] = {{"system", "Be kind."}, {"user", "Tell me a story."}};
+  ChatOptions chat;
+  chat.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt "
+      "%}<assistant>"
+      "{% endif %}";
+  EXPECT_EQ(story_model().render_chat(messages, chat).value(),
+            "<system>Be kind.\n<user>Tell me a story.\n<assistant>");
+  const auto output = story_model().chat(messages, greedy(5), {}, chat).value();
+  EXPECT_EQ(output.outputs[0].token_ids.size(), 5u);
+}
+
+TEST(LLM, MayBeCalledFromSeveralThreads) {
+  const std::string expected = greedy_text(12);
+  std::vector<std::thread> threads;
+  std::atomic<int> n_same = 0;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { n_same += greedy_text(12) == expected; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(n_same, 4);
+}
+
+}  // namespace
+}  // namespace penstock
