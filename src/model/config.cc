@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "formats/prequantized.h"
 #include "model/archs.h"
 #include "model/config_reader.h"
 #include "model/rope.h"
@@ -170,10 +171,13 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   }
   const auto quantization = file.find("quantization_config");
   if (quantization != file.end() && quantization->is_object()) {
-    if (!architecture->name.starts_with("bitnet")) {
-      return errorf(ErrorCode::kUnsupported,
-                    "{}: config.json: quantization_config: expected none, got {}; convert the model to GGUF",
-                    where, quantization->value("quant_method", json("no quant_method")).dump());
+    if (!architecture->name.starts_with("bitnet") && source != nullptr) {
+      ASSIGN_OR_RETURN(const auto layers, open_prequantized(*source));
+      if (layers == nullptr) {
+        return errorf(ErrorCode::kUnsupported,
+                      "{}: config.json: quantization_config: cannot read quant_method {}", where,
+                      quantization->value("quant_method", json("(missing)")).dump());
+      }
     }
     object["quantization_config"] = *quantization;
   }

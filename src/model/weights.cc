@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "formats/prequantized.h"
 #include "model/names.h"
 #include "model/rope.h"
 
@@ -67,6 +68,7 @@ class Loader {
   Status norm(const std::string& name, int64_t size, NormWeights& out);
   // bit: BitNet's projections, whose weights are ternary.
   Result<Matrix> matrix(const std::string& name, int rows, int cols, bool projection);
+  Result<bool> decode_prequantized(const std::string& stem, int rows, int cols, Matrix& out);
   Status unpack_ternary(const std::string& stem, int rows, int cols, Matrix& out);
   Status make_ternary(Matrix& out) const;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
@@ -82,6 +84,7 @@ class Loader {
   Ops& ops_;
   const Model::Progress& progress_;
   NameTable names_;
+  std::unique_ptr<Prequantized> prequantized_;  // null: layers are plain tensors
   std::string prefix_;
   std::unordered_set<std::string_view> used_;
   int64_t done_bytes_ = 0, total_bytes_ = 0;
@@ -140,6 +143,10 @@ Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool 
   const std::string name = stem + ".weight";
   Matrix result;
   const TensorInfo* tensor = find(name);
+  if (projection && prequantized_ != nullptr) {
+    ASSIGN_OR_RETURN(const bool found, decode_prequantized(stem, rows, cols, result));
+    if (found) return result;
+  }
   if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.int8_activations) {
     RETURN_IF_ERROR(unpack_ternary(stem, rows, cols, result));
     return result;
@@ -162,6 +169,32 @@ Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool 
   }
   if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(result));
   return result;
+}
+
+// A layer that another quantizer stored, as F16: what such checkpoints compute with. False: it is stored
+// plainly.
+Result<bool> Loader::decode_prequantized(const std::string& stem, int rows, int cols, Matrix& out) {
+  ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
+  if (!layer) return false;
+  if (layer->rows != rows || layer->cols != cols) {
+    return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected shape [{}, {}], got [{}, {}]",
+                  source_.path().string(), stem, rows, cols, layer->rows, layer->cols);
+  }
+  out.storage.resize(static_cast<size_t>(rows) * quant_bytes(QuantType::kF16, cols));
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int r = 0; r < rows; ++r) {
+    layer->dequantize(r, 1, row.data());
+    quantize_row(QuantType::kF16, row.data(), out.storage.data() + r * quant_bytes(QuantType::kF16, cols),
+                 cols);
+  }
+  out.view = {QuantType::kF16, rows, cols, out.storage};
+  for (const TensorInfo& tensor : source_.tensors()) {
+    const bool part = tensor.name.starts_with(stem) && tensor.name.substr(stem.size()).starts_with(".");
+    if (!part) continue;
+    used_.insert(tensor.name);
+    if (!tensor.name.ends_with(".bias")) out.tensor = &tensor;
+  }
+  return true;
 }
 
 // F32 values that are {-1, 0, 1} * scale, in 2 bits where rows are whole blocks.
@@ -379,6 +412,9 @@ Status Loader::check_unused() const {
 
 Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
+  if (!config_.int8_activations) {
+    ASSIGN_OR_RETURN(prequantized_, open_prequantized(source_));
+  }
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   RETURN_IF_ERROR(load_ropes(*weights, max_seq_len));

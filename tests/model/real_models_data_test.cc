@@ -225,6 +225,49 @@ INSTANTIATE_TEST_SUITE_P(Tiny, QuantizedFile,
                            return name;
                          });
 
+// Checkpoints of other quantizers, with the logits of the tool that made them (some round activations too).
+class Prequantized : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Prequantized, LogitsNearTheirOwn) {
+  const fs::path relative = fs::path("quant") / ("tiny-" + GetParam());
+  REQUIRE_TEST_DATA(relative / "oracle.safetensors");
+  const auto oracle = open_weights(test_data_dir() / relative / "oracle.safetensors");
+  ASSERT_TRUE(oracle) << oracle.error().message;
+  const TensorInfo* ids = (*oracle)->find("input_ids");
+  const TensorInfo* logits = (*oracle)->find("logits");
+  ASSERT_TRUE(ids != nullptr && logits != nullptr && logits->type == QuantType::kF32);
+  std::vector<int> tokens;
+  for (int64_t i = 0; i < ids->n_elements(); ++i)
+    tokens.push_back(static_cast<int>(reinterpret_cast<const int64_t*>(ids->bytes.data())[i]));
+
+  const Loaded loaded = load(test_data_dir() / relative);
+  Runner runner(*loaded.model, *loaded.ops);
+  const Rows rows = runner.run(0, tokens);
+  const float* expected = reinterpret_cast<const float*>(logits->bytes.data());
+  double error = 0, norm = 0;
+  for (const std::vector<float>& row : rows) {
+    for (const float got : row) {
+      error += (got - *expected) * (got - *expected);
+      norm += static_cast<double>(*expected) * *expected;
+      ++expected;
+    }
+  }
+  RecordProperty("relative_error", std::to_string(std::sqrt(error / norm)));
+  // That tool rounds activations to 8 bits of floating point (3 of mantissa); this decoder keeps them.
+  EXPECT_LE(std::sqrt(error / norm), GetParam() == "ct-fp8_dyn" ? 0.12 : 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Prequantized,
+                         ::testing::Values("gptq4", "gptq4_actorder", "gptq4_g32", "gptq8", "awq_gemm",
+                                           "autoawq", "bnb-int8", "bnb-nf4_dq", "nf4", "ct-fp8_dyn",
+                                           "ct-mxfp4", "ct-nvfp4", "ct-w4a16_awq", "ct-w4a16_gptq",
+                                           "ct-w8a16", "ct-w8a8_rtn", "ct-w8a8_sq"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
 TEST(QuantizedFile, UnknownTypeIsNamed) {
   REQUIRE_TEST_DATA("quant/gguf/tiny-iq3_s.gguf");
   const auto source = open_weights(test_data_dir() / "quant/gguf/tiny-iq3_s.gguf");
