@@ -85,7 +85,7 @@ def acceptance(target, draft, sp, stories):
 
 
 @torch.no_grad()
-def sample(model, sp, prompt, seed, temperature=0.8, limit=300):
+def sample(model, sp, prompt, seed, temperature=0.8, limit=200):
     """Continues `prompt` until </s>, `limit` new tokens or the end of the context."""
     g = torch.Generator().manual_seed(seed)
     ids = [tokenizer.BOS] + sp.encode(prompt)

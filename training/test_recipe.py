@@ -31,7 +31,7 @@ CONFIG = {
 
 def arguments(folder, out, **changes):
     args = argparse.Namespace(config=folder / "config.json", data=folder / "data", out=folder / out, resume=False,
-                              steps=None, decay=None, teacher=None, seconds=1e9, threads=2, device="cpu")
+                              steps=None, decay=None, teacher=None, finish=None, seconds=1e9, threads=2, device="cpu")
     vars(args).update(changes)
     return args
 

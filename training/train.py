@@ -34,6 +34,7 @@ def parse_arguments():
     p.add_argument("--decay", type=int, help="instead of the config's")
     p.add_argument("--teacher", help="weights.pt of the model to distill from")
     p.add_argument("--seconds", type=float, default=1e9, help="stop (resumable) after this long")
+    p.add_argument("--finish", type=float, help="choose --steps and --decay so that the run ends in about this many seconds")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return p.parse_args()
@@ -62,14 +63,18 @@ def head_loss(states, weight, targets):
     return F.cross_entropy(F.linear(states, weight.to(states.dtype)).float(), targets, ignore_index=-1)
 
 
-def distill_loss(states, weight, teacher_states, teacher_weight, targets):
-    """Mean of KL(teacher || student) + total variation over the rows whose target counts."""
+def some_positions(targets, count):
+    """`count` random positions (repeated where there are fewer) whose target counts; one shape for any batch."""
+    valid = (targets >= 0).nonzero()[:, 0]
+    return valid[torch.randperm(len(valid)).repeat(1 + count // len(valid))[:count]]
+
+
+def distill_loss(states, weight, teacher_states, teacher_weight):
+    """Mean over rows of KL(teacher || student) + total variation: 1 - total variation is the draft's acceptance."""
     q = F.linear(states, weight.to(states.dtype)).float().log_softmax(-1)
     p = F.linear(teacher_states, teacher_weight.to(teacher_states.dtype)).float().log_softmax(-1)
     kl = (p.exp() * (p - q)).sum(-1)
-    tv = 0.5 * (p.exp() - q.exp()).abs().sum(-1)
-    keep = (targets >= 0).float()
-    return ((kl + tv) * keep).sum() / keep.sum()
+    return (kl + 0.5 * (p.exp() - q.exp()).abs().sum(-1)).mean()
 
 
 class Trainer:
@@ -88,7 +93,7 @@ class Trainer:
         self.average = copy.deepcopy(self.model)
         self.sp = tokenizer.load(pathlib.Path(args.data) / "tokenizer.model")
         self.valid = data.load_stories(pathlib.Path(args.data) / "valid.txt")
-        self.step, self.spent = 0, 0.0
+        self.step, self.spent, self.end_chosen = 0, 0.0, False
         if args.resume and (self.out / "last.pt").exists():
             self.load()
         self.compile()
@@ -98,9 +103,10 @@ class Trainer:
         self.head_loss, self.distill_loss = head_loss, distill_loss
         if self.config.get("compile", True):
             torch._dynamo.config.recompile_limit = 128
-            for block in [*self.model.blocks, *(self.teacher.blocks if self.teacher else [])]:
+            for block in self.model.blocks:
                 block.compile(dynamic=False)
             self.head_loss = torch.compile(head_loss, dynamic=False)
+        if self.teacher:
             self.distill_loss = torch.compile(distill_loss, dynamic=False)
 
     def save(self, name="last.pt"):
@@ -124,9 +130,10 @@ class Trainer:
             self.batches.next_rows()
 
     def choose_mix(self, step):
-        """The decay phase may have its own mix: the stories that the model is for."""
-        in_decay = step >= self.steps - self.decay
-        self.batches.set_mix(self.config.get("decay_mix", self.config["mix"]) if in_decay else self.config["mix"])
+        """The decay phase may have its own mix (the stories that the model is for) and its own dropout."""
+        prefix = "decay_" if step >= self.steps - self.decay else ""
+        self.batches.set_mix(self.config.get(prefix + "mix", self.config["mix"]))
+        self.model.dropout = self.config.get(prefix + "dropout", self.config["dropout"])
 
     def losses(self, inputs, targets):
         """Returns (the loss to minimise, the plain loss of the final layer)."""
@@ -136,7 +143,8 @@ class Trainer:
         if self.teacher:
             with torch.no_grad():
                 wanted = self.teacher(inputs)[0].flatten(0, 1)
-            plain = self.distill_loss(final, weight, wanted, self.teacher.embedding.weight, flat)
+            at = some_positions(flat, self.config["distill_positions"])
+            plain = self.distill_loss(final[at], weight, wanted[at], self.teacher.embedding.weight)
         else:
             plain = self.head_loss(final, weight, flat)
         loss = plain
@@ -181,14 +189,23 @@ class Trainer:
             f.write(json.dumps(record) + "\n")
         print(" ".join(f"{k} {v}" for k, v in record.items()), flush=True)
 
+    def choose_end(self, elapsed, steps_done):
+        """With --finish: once 60 % of the time is spent, lets the decay take the rest at the speed seen so far."""
+        if self.args.finish and not self.end_chosen and elapsed > 0.6 * self.args.finish:
+            self.end_chosen = True
+            self.decay = max(1, int(steps_done * (self.args.finish - elapsed) / elapsed))
+            self.steps = self.step + self.decay
+            self.log({"step": self.step, "steps": self.steps, "decay": self.decay})
+
     def run(self):
         print(f"{self.config['name']}: {count_parameters(self.model):,} parameters, steps {self.step}..{self.steps}", flush=True)
         begin, window, loss_sum, tokens = time.time(), time.time(), 0.0, 0
-        every, at_start = self.config.get("log_every", 10), self.spent
+        every, at_start, first = self.config.get("log_every", 10), self.spent, self.step
         while self.step < self.steps:
             loss, n = self.train_step()
             loss_sum, tokens = loss_sum + loss, tokens + n
             self.spent = at_start + time.time() - begin
+            self.choose_end(time.time() - begin, self.step - first)
             out_of_time = time.time() - begin > self.args.seconds
             if self.step % every == 0 or self.step == self.steps:
                 now = time.time()

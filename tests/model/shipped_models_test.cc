@@ -1,0 +1,148 @@
+// The models in models/: every one loads, and its held-out perplexity is what models/eval.json (and its card)
+// says. The protocol is training/README.md's; the ids come from training/report.py, so that only the model is
+// tested here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "formats/weight_source.h"
+#include "model/runner.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::Rows;
+using testing::Runner;
+
+const fs::path kModels = PENSTOCK_MODELS_DIR;
+
+json read_eval() {
+  std::ifstream file(kModels / "eval.json");
+  return json::parse(file);
+}
+
+// One story a line, `<s>` first.
+std::vector<std::vector<int>> read_stories() {
+  std::ifstream file(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "heldout_tinystories.ids");
+  std::vector<std::vector<int>> stories;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::vector<int>& ids = stories.emplace_back();
+    for (int id = 0; words >> id;) ids.push_back(id);
+  }
+  return stories;
+}
+
+double log_probability(const std::vector<float>& logits, int id) {
+  const double top = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float z : logits) sum += std::exp(z - top);
+  return logits[static_cast<size_t>(id)] - top - std::log(sum);
+}
+
+// Sum over the shares of the probability that both rows give to a token.
+double overlap(const std::vector<float>& a, const std::vector<float>& b) {
+  const auto normalizer = [](const std::vector<float>& z) {
+    double sum = 0;
+    for (const float x : z) sum += std::exp(x);
+    return std::log(sum);
+  };
+  const double na = normalizer(a), nb = normalizer(b);
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::min(std::exp(a[i] - na), std::exp(b[i] - nb));
+  return sum;
+}
+
+struct Loaded {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<WeightSource> source;
+  std::unique_ptr<Model> model;
+};
+
+Loaded load(const fs::path& path) {
+  Loaded loaded{.ops = make_ops("cpu", {.n_threads = 2}).value(), .source = nullptr, .model = nullptr};
+  auto source = open_weights(path);
+  EXPECT_TRUE(source) << source.error().message;
+  loaded.source = std::move(source).value();
+  auto model = Model::load(*loaded.source, *loaded.ops);
+  EXPECT_TRUE(model) << model.error().message;
+  loaded.model = std::move(model).value();
+  return loaded;
+}
+
+std::vector<std::string> language_models() {
+  std::vector<std::string> names;
+  for (const auto& [name, record] : read_eval().at("files").items()) {
+    if (record.contains("perplexity")) names.push_back(name);
+  }
+  return names;
+}
+
+class ShippedModel : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ShippedModel, HeldOutPerplexityIsTheRecordedOne) {
+  const json record = read_eval().at("files").at(GetParam());
+  const Loaded loaded = load(kModels / GetParam());
+  double sum = 0;
+  int64_t n = 0;
+  for (const std::vector<int>& ids : read_stories()) {
+    Runner runner(*loaded.model, *loaded.ops);
+    const Rows logits = runner.run(0, ids);
+    for (size_t i = 1; i < ids.size(); ++i) sum += log_probability(logits[i - 1], ids[i]);
+    n += static_cast<int64_t>(ids.size()) - 1;
+  }
+  EXPECT_EQ(n, record.at("tokens").get<int64_t>());
+  const double expected = record.at("perplexity").get<double>();
+  // Recorded in F32; here activations may be rounded to 8 bits.
+  EXPECT_NEAR(std::exp(-sum / static_cast<double>(n)), expected, 0.01 * expected);
+}
+
+TEST_P(ShippedModel, EarlyExitAcceptanceIsTheRecordedOne) {
+  const json record = read_eval().at("files").at(GetParam());
+  if (!record.contains("exit_acceptance")) return;  // it has no early exit
+  const Loaded loaded = load(kModels / GetParam());
+  const int exit_layer = record.at("exit_layer").get<int>();
+  double sum = 0;
+  int64_t n = 0;
+  for (const std::vector<int>& ids : read_stories()) {
+    Runner all(*loaded.model, *loaded.ops), early(*loaded.model, *loaded.ops);
+    const Rows p = all.run(0, ids), q = early.step({{0, ids}}, {.n_layers = exit_layer});
+    for (size_t i = 0; i + 1 < ids.size(); ++i) sum += overlap(p[i], q[i]);
+    n += static_cast<int64_t>(ids.size()) - 1;
+  }
+  EXPECT_NEAR(sum / static_cast<double>(n), record.at("exit_acceptance").get<double>(), 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_models()), [](const auto& test) {
+  std::string name = test.param;
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+TEST(ShippedModels, AreRecordedHaveACardAndFit) {
+  const json files = read_eval().at("files");
+  uintmax_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kModels)) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string name = entry.path().filename().string();
+    EXPECT_TRUE(files.contains(name)) << name << " is not in models/eval.json";
+  }
+  for (const auto& [name, record] : files.items()) {
+    EXPECT_TRUE(fs::exists(kModels / name)) << name;
+    EXPECT_TRUE(fs::exists(kModels / record.at("card").get<std::string>())) << name;
+  }
+  EXPECT_LE(bytes, 40u << 20);
+  EXPECT_LE(fs::file_size(kModels / "penstock-stories-15m-q8_0.gguf"), 20u << 20);
+}
+
+}  // namespace
+}  // namespace penstock
