@@ -85,17 +85,17 @@ def acceptance(target, draft, sp, stories):
 
 
 @torch.no_grad()
-def sample(model, sp, prompt, seed, temperature=0.8, limit=200):
-    """Continues `prompt` until </s>, `limit` new tokens or the end of the context."""
-    g = torch.Generator().manual_seed(seed)
-    ids = [tokenizer.BOS] + sp.encode(prompt)
-    for _ in range(min(limit, model.cfg.context - len(ids))):
-        z = model.logits(model(torch.tensor([ids]))[0][:, -1]).float()[0]
-        token = int(z.argmax()) if temperature == 0 else int(torch.multinomial((z / temperature).softmax(-1), 1, generator=g))
-        if token == tokenizer.EOS:
+def samples(model, sp, prompt, seeds, temperature=0.8, limit=200):
+    """One continuation of `prompt` per seed, until </s> or `limit` new tokens; the text without what follows </s>."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    ids = torch.tensor([[tokenizer.BOS] + sp.encode(prompt)] * len(seeds))
+    for _ in range(min(limit, model.cfg.context - ids.shape[1])):
+        p = (model.logits(model(ids)[0][:, -1]).float() / temperature).softmax(-1)
+        new = torch.stack([torch.multinomial(row, 1, generator=g) for row, g in zip(p, generators)])
+        ids = torch.cat((ids, new), 1)
+        if all(tokenizer.EOS in row for row in ids.tolist()):
             break
-        ids.append(token)
-    return sp.decode(ids)
+    return [sp.decode(row[:row.index(tokenizer.EOS)] if tokenizer.EOS in row else row) for row in ids.tolist()]
 
 
 if __name__ == "__main__":
@@ -110,5 +110,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     net, sp = train.load_model(args.checkpoint), tokenizer.load(args.tokenizer)
     print(json.dumps(measure(net, sp, data.load_stories(args.text)), indent=1))
-    for seed in range(1, args.samples + 1):
-        print(f"--- seed {seed}\n{sample(net, sp, args.prompt, seed)}")
+    seeds = range(1, args.samples + 1)
+    for seed, text in zip(seeds, samples(net, sp, args.prompt, seeds) if args.samples else []):
+        print(f"--- seed {seed}\n{text}")

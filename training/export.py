@@ -117,13 +117,15 @@ def prepared(model, for_gguf):
         yield ours, np.ascontiguousarray(w)
 
 
-def write_gguf(model, sp, path, kind, name, embedding=False):
+def write_gguf(model, sp, path, kind, name, embedding=False, steps=0):
     cfg = model.cfg
     writer = gguf.GGUFWriter(str(path), "bitnet" if cfg.ternary else "llama")
     file_type = {"q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "bf16": gguf.LlamaFileType.MOSTLY_BF16,
                  "f32": gguf.LlamaFileType.ALL_F32, "tq2_0": gguf.LlamaFileType.MOSTLY_TQ2_0,
                  "tq1_0": gguf.LlamaFileType.MOSTLY_TQ1_0}[kind]
     add_config(writer, cfg, name, file_type, embedding)
+    if steps:
+        writer.add_uint32("penstock.training_steps", steps)
     add_tokenizer(writer, sp)
     for ours, w in prepared(model, for_gguf=True):
         t = stored_type(cfg, ours, w, kind)
@@ -183,8 +185,8 @@ if __name__ == "__main__":
     parser.add_argument("--embedding", action="store_true", help="an embedding model: pooled by the mean")
     args = parser.parse_args()
     net = train.load_model(args.checkpoint)
-    saved_name = torch.load(args.checkpoint, map_location="cpu", weights_only=True)["name"]
+    saved = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
     if args.gguf:
-        write_gguf(net, tokenizer.load(args.tokenizer), args.gguf, args.type, saved_name, args.embedding)
+        write_gguf(net, tokenizer.load(args.tokenizer), args.gguf, args.type, saved["name"], args.embedding, saved["step"])
     if args.hf:
         write_hugging_face(net, args.tokenizer, args.hf)

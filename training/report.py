@@ -9,6 +9,7 @@ import argparse
 import json
 import pathlib
 
+import gguf
 import torch
 
 import check_export
@@ -35,14 +36,15 @@ def measure_file(models, name, stories):
     path = str(models / name)
     model, sp = check_export.load_gguf(path), check_export.sentencepiece_of(path)
     card = name.removesuffix(".gguf").rsplit("-", 1)[0] + ".md"
+    steps = check_export.read_fields(gguf.GGUFReader(path)).get("penstock.training_steps", 0)
     if "embed" in name:
-        return {"card": card, **embed.retrieval(model, sp, stories)}
-    record = {"card": card, **evaluate.measure(model, sp, stories)}
+        return {"card": card, "training_steps": steps, **embed.retrieval(model, sp, stories)}
+    record = {"card": card, "training_steps": steps, **evaluate.measure(model, sp, stories)}
     if model.cfg.exit_layer:
         record["exit_layer"] = model.cfg.exit_layer
     if name != TARGET and (models / TARGET).exists():
         record.update(evaluate.acceptance(check_export.load_gguf(str(models / TARGET)), model, sp, stories))
-    record["samples"] = [evaluate.sample(model, sp, "Once upon a time", seed) for seed in range(1, SAMPLES + 1)]
+    record["samples"] = evaluate.samples(model, sp, "Once upon a time", range(1, SAMPLES + 1))
     return record
 
 

@@ -79,7 +79,8 @@ Loaded load(const fs::path& path) {
 
 std::vector<std::string> language_models() {
   std::vector<std::string> names;
-  for (const auto& [name, record] : read_eval().at("files").items()) {
+  const json eval = read_eval();
+  for (const auto& [name, record] : eval.at("files").items()) {
     if (record.contains("perplexity")) names.push_back(name);
   }
   return names;
