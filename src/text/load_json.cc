@@ -104,8 +104,8 @@ Result<std::pair<std::string, std::string>> merge_pair(const Json& item) {
       return std::pair(text.substr(0, space), text.substr(space + 1));
     }
   }
-  return errorf(ErrorCode::kCorruptFile, "tokenizer.json: merges: expected two tokens, got {:.60}",
-                item.dump(-1, ' ', true, Json::error_handler_t::replace));
+  return errorf(ErrorCode::kCorruptFile, "tokenizer.json: merges: expected two tokens, got {}",
+                item.is_string() ? item.get<std::string>().substr(0, 60) : item.type_name());
 }
 
 Status add_merges(const Json& model, const Vocabulary& vocabulary, BpeRules& rules) {
@@ -297,9 +297,10 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
 
 Result<TokenizerParts> load_tokenizer_json(std::string_view text) {
   ASSIGN_OR_RETURN(const Json root, parse_json(text, "tokenizer.json"));
-  const auto section = [&](const char* key) {
+  static const Json kNull;
+  const auto section = [&](const char* key) -> const Json& {
     const auto it = root.find(key);
-    return it == root.end() ? Json() : *it;
+    return it == root.end() ? kNull : *it;
   };
   TokenizerParts parts;
   ASSIGN_OR_RETURN(parts.normalizer, Normalizer::from_json(section("normalizer")));

@@ -26,6 +26,22 @@ constexpr std::array<std::string_view, 13> kEndNames = {"<|eot_id|>",
                                                         "<|return|>",
                                                         "<｜end▁of▁sentence｜>"};
 
+// The fields of a configuration that name tokens, as JSON; values of other shapes are left out.
+std::string id_fields(const nlohmann::json& config) {
+  nlohmann::json fields = nlohmann::json::object();
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    if (!config.is_object() || !config.contains(key)) continue;
+    const nlohmann::json& value = config.at(key);
+    nlohmann::json ids = nlohmann::json::array();
+    if (value.is_number_unsigned()) ids.push_back(value);
+    for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
+      if (value[i].is_number_unsigned()) ids.push_back(value[i]);
+    }
+    fields[key] = std::move(ids);
+  }
+  return fields.dump();
+}
+
 }  // namespace
 
 struct Tokenizer::Impl {
@@ -183,16 +199,13 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::load(const WeightSource& source) {
        {"tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model", "tiktoken.model"}) {
     if (files.tokenizer_model.empty()) files.tokenizer_model = read(name);
   }
-  const auto dump = [](const nlohmann::json& json) {
-    return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  };
   files.vocab_txt = read("vocab.txt");
   files.tokenizer_config_json = read("tokenizer_config.json");
   files.special_tokens_map_json = read("special_tokens_map.json");
   files.added_tokens_json = read("added_tokens.json");
   files.chat_template_jinja = read("chat_template.jinja");
-  files.config_json = dump(source.config());
-  files.generation_config_json = dump(source.generation_config());
+  files.config_json = id_fields(source.config());
+  files.generation_config_json = id_fields(source.generation_config());
   return from_files(files);
 }
 

@@ -56,6 +56,19 @@ const icu::Normalizer2* normalizer(Form form) {
   return n;
 }
 
+// The reference tokenizers carry tables of old Unicode versions: to them, characters added since are
+// unassigned.
+constexpr uint8_t kCategoriesVersion = 8;     // punctuation, BERT's marks and controls
+constexpr uint8_t kNormalizationVersion = 9;  // normalization forms, marks
+
+// Whether Unicode `version` knew this character.
+bool is_in(char32_t c, uint8_t version) {
+  if (c < 0x560 || (c >= 0x4E00 && c <= 0x9FD5) || (c >= 0xAC00 && c <= 0xD7A3)) return true;
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(c), age);
+  return age[0] <= version;
+}
+
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
@@ -176,18 +189,24 @@ bool is_punctuation(char32_t c) {
   if (c < 0x80)
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
-  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0;
+  if (c == 0x166D) return true;  // a symbol since Unicode 12
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_P_MASK) != 0 && is_in(c, kCategoriesVersion);
 }
 
-bool is_mark(char32_t c) { return c >= 0x80 && (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0; }
+bool is_mark(char32_t c) {
+  return c >= 0x80 && (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) != 0 &&
+         is_in(c, kNormalizationVersion);
+}
 
 bool is_nonspacing_mark(char32_t c) {
-  return c >= 0x80 && (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_MN_MASK) != 0;
+  return c >= 0x80 && (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_MN_MASK) != 0 &&
+         is_in(c, kCategoriesVersion);
 }
 
 bool is_control(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
-  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_C_MASK) != 0;
+  return (U_GET_GC_MASK(static_cast<UChar32>(c)) & (U_GC_C_MASK & ~U_GC_CN_MASK)) != 0 &&
+         is_in(c, kCategoriesVersion);
 }
 
 bool is_chinese(char32_t c) {
@@ -215,7 +234,8 @@ std::string normalize(std::string_view text, Form form) {
   size_t start = 0;
   for (size_t i = 0; i < text.size();) {
     const Decoded d = decode(text, i);
-    if (!d.valid || i - start > kMaxRun) {
+    // A character without properties neither moves nor composes: the parts around it are independent.
+    if (!d.valid || i - start > kMaxRun || !is_in(d.code, kNormalizationVersion)) {
       append_normalized(out, text.substr(start, i - start), form);
       out.append(text, i, d.length);
       start = i + d.length;

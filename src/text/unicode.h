@@ -31,18 +31,20 @@ std::string replace_invalid_bytes(std::string_view text);
 // Every maximal part of an ill-formed sequence becomes one U+FFFD, as browsers, Rust and Python decode.
 std::string replace_invalid_sequences(std::string_view text);
 
+// White_Space, \w and numbers follow ICU's version of Unicode; punctuation, controls and BERT's marks Unicode
+// 8, marks Unicode 9, as in the reference tokenizers.
 bool is_white_space(char32_t c);      // White_Space
 bool is_word(char32_t c);             // regex \w: Alphabetic, M, Nd, Pc, Join_Control
 bool is_numeric(char32_t c);          // Nd, Nl, No
 bool is_punctuation(char32_t c);      // P*, or ASCII punctuation and symbols
 bool is_mark(char32_t c);             // Mn, Mc, Me
 bool is_nonspacing_mark(char32_t c);  // Mn
-bool is_control(char32_t c);          // C* but for tab, newline, carriage return (BERT's definition)
+bool is_control(char32_t c);          // Cc, Cf, Cs, Co but for tab, newline, carriage return (as BERT has it)
 bool is_chinese(char32_t c);          // the CJK blocks BERT isolates
 void append_lower(std::string& out, char32_t c);  // full lower-case mapping without context
 
 enum class Form : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
-// Ill-formed bytes are kept as they are.
+// By the tables of Unicode 9: later characters and ill-formed bytes are kept as they are.
 std::string normalize(std::string_view text, Form form);
 
 // The byte offset after the extended grapheme cluster that starts at each step; calls f(cluster) for each.

@@ -36,9 +36,10 @@ void Unigram::encode(std::string_view word, WordScratch* scratch, std::vector<To
 void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const {
   s.ends.assign(word.size() + 1, {});
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
+    if (rules_.single_precision) score = static_cast<float>(score);
     Scratch::Node& node = s.ends[end];
     if (node.begin != kNone && !(score > node.score)) return;
-    node = {rules_.single_precision ? static_cast<float>(score) : score, static_cast<uint32_t>(begin), id};
+    node = {score, static_cast<uint32_t>(begin), id};
   };
   for (size_t begin = 0; begin < word.size();) {
     const double base = s.ends[begin].score;
