@@ -12,8 +12,8 @@ namespace penstock {
 enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8 };
 inline constexpr int kNumKvFormats = 4;
 inline constexpr int kUnitTokens = 16;
-inline constexpr int kChunkTokens = 64;  // scores computed between two updates of the running maximum
-inline constexpr int kMaxTileRows = 64;  // queries that share one pass over K and V
+inline constexpr int kChunkTokens = 64;   // scores computed between two updates of the running maximum
+inline constexpr int kMaxTileRows = 128;  // queries that share one pass over K and V
 
 // Byte layout of a unit. d = padded_dim.
 //   kF32, kF16: K [d][16], V [16][d]
@@ -60,22 +60,29 @@ struct AttentionTile {
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
-  float* scratch;  // tile_scratch_floats()
+  bool exact_rows;  // what is computed for a row must not depend on the other rows
+  float* scratch;   // tile_scratch_floats()
 };
 
 // Running softmax of the rows of a tile: out = sum(exp(score - max) * v), not yet divided by sum.
 struct AttentionState {
-  float* max;  // [n_rows]
-  float* sum;  // [n_rows]
-  float* out;  // [n_rows][padded_dim], 64-byte aligned
+  float* max;  // [state_rows(n_rows)]
+  float* sum;  // [state_rows(n_rows)]
+  float* out;  // [state_rows(n_rows)][padded_dim], 64-byte aligned
 };
 
+// Enough for every kernel: queries, weights and, for matrix units, scores and K and V of 256 tokens in BF16.
 constexpr int64_t tile_scratch_floats(int padded_dim) {
-  return int64_t{kMaxTileRows} * (padded_dim + kChunkTokens) + kChunkTokens;
+  const int64_t dim = (padded_dim + 31) / 32 * 32;
+  return kMaxTileRows * (dim + kChunkTokens) + 256 * dim + kMaxTileRows / 2 * dim + 32 * (256 + 16) +
+         32 * 256 / 2 + 64;
 }
+// Rows that the arrays of a state of n rows must have room for.
+constexpr int state_rows(int n_rows) { return (n_rows + 31) / 32 * 32; }
 
 struct AttentionKernels {
-  // Overwrites `state`. What it computes for a row depends on that row and on begin and end alone.
+  // Overwrites `state`. With exact_rows, what it computes for a row depends on that row and on begin and end
+  // alone.
   void (*attend[kNumKvFormats])(const AttentionTile& tile, const AttentionState& state);
   // state += other: both over the same rows.
   void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_dim);
@@ -92,6 +99,7 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
 // K and V of one token of a unit as floats, [head_dim] each (for tests and session files).
 void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
 
-extern const AttentionKernels kScalarAttentionKernels, kAvx2AttentionKernels, kAvx512AttentionKernels;
+extern const AttentionKernels kScalarAttentionKernels, kAvx2AttentionKernels, kAvx512AttentionKernels,
+    kAmxAttentionKernels;
 
 }  // namespace penstock

@@ -26,7 +26,7 @@ std::vector<KernelTable> make_tables() {
 #if defined(__x86_64__)
     {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr}, cpu.avx2},
     {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr}, cpu.avx512},
-    {{"amx", nullptr, nullptr, nullptr, &kAmxTileKernels}, cpu.amx},
+    {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
 #endif
   };
   std::vector<KernelTable> tables;

@@ -58,8 +58,8 @@ class AttentionFixture {
         append(q, random_floats(q_cols, own * 3));
         append(k, random_floats(kv_cols, own * 3 + 1));
         append(v, random_floats(kv_cols, own * 3 + 2));
-        k_[s].insert(k_[s].end(), k.end() - kv_cols, k.end());
-        v_[s].insert(v_[s].end(), v.end() - kv_cols, v.end());
+        keep(k.data() + k.size() - kv_cols, k_[s]);
+        keep(v.data() + v.size() - kv_cols, v_[s]);
       }
       lens.push_back(old + counts[s]);
       seq_offsets.push_back(static_cast<int>(positions.size()));
@@ -88,22 +88,20 @@ class AttentionFixture {
     to.insert(to.end(), from.begin(), from.end());
   }
 
-  // The value as the cache keeps it.
-  double kept(const std::vector<float>& x, size_t head, int d) const {
-    const float value = x[head + d];
-    switch (shape_.dtype) {
-      case KvDType::kF32:
-        return value;
-      case KvDType::kF16:
-        return to_float(to_half(value));
-      case KvDType::kBF16:
-        return to_float(to_bfloat16(value));
-      case KvDType::kI8:
-        break;
+  // Appends a token's K or V as the cache keeps it.
+  void keep(const float* x, std::vector<double>& to) const {
+    for (int h = 0; h < shape_.n_kv_heads; ++h, x += shape_.head_dim) {
+      double most = 0;
+      for (int d = 0; d < shape_.head_dim; ++d) most = std::max(most, std::fabs(double{x[d]}));
+      for (int d = 0; d < shape_.head_dim; ++d) {
+        switch (shape_.dtype) {
+          case KvDType::kF32: to.push_back(x[d]); break;
+          case KvDType::kF16: to.push_back(to_float(to_half(x[d]))); break;
+          case KvDType::kBF16: to.push_back(to_float(to_bfloat16(x[d]))); break;
+          case KvDType::kI8: to.push_back(std::round(x[d] * 127 / most) * most / 127); break;
+        }
+      }
     }
-    double most = 0;
-    for (int i = 0; i < shape_.head_dim; ++i) most = std::max(most, std::fabs(double{x[head + i]}));
-    return std::round(value * 127 / most) * most / 127;
   }
 
   void compare(const Batch& batch, const std::vector<float>& q, Tensor out) const {
@@ -126,10 +124,11 @@ class AttentionFixture {
           std::vector<double> weights(batch.seq_lens[s], 0.0), expected(dim, 0.0);
           double highest = -1e300, sum = 0;
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
-            for (int d = 0; d < dim; ++d) weights[j] += query[d] * kept(k_[s], at(j), d);
+            if (!visible(j)) continue;
+            for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][at(j) + d];
             weights[j] /= std::sqrt(dim);
             if (shape_.softcap > 0) weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
-            if (visible(j)) highest = std::max(highest, weights[j]);
+            highest = std::max(highest, weights[j]);
           }
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
             weights[j] = visible(j) ? std::exp(weights[j] - highest) : 0.0;
@@ -137,7 +136,7 @@ class AttentionFixture {
           }
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
             for (int d = 0; d < dim && weights[j] > 0; ++d)
-              expected[d] += weights[j] / sum * kept(v_[s], at(j), d);
+              expected[d] += weights[j] / sum * v_[s][at(j) + d];
           }
           for (int d = 0; d < dim; ++d) {
             worst = std::max(worst, std::fabs(expected[d] - out.f32(first + t)[h * dim + d]));
@@ -145,21 +144,19 @@ class AttentionFixture {
         }
       }
     }
-    // Rounding of the stored values is part of the oracle, except which way INT8 rounds halves.
-    EXPECT_LT(worst, shape_.dtype == KvDType::kI8 ? 2e-4 : tolerance_) << "head_dim " << dim;
+    // Rounding of the stored values is part of the oracle, except which way INT8 rounds halves. Matrix units
+    // round queries and weights to BF16 as well: 2^-9 of values around 1, a few times over.
+    const bool rounds = std::string_view(ops_.name()) == "cpu/amx" && shape_.dtype != KvDType::kF32;
+    EXPECT_LT(worst, rounds ? 4e-2 : shape_.dtype == KvDType::kI8 ? 2e-4 : 2e-5) << "head_dim " << dim;
   }
 
- public:
-  double tolerance_ = 2e-5;
-
- private:
   Ops& ops_;
   Shape shape_;
   int n_seqs_;
   CacheSpec spec_;
   std::unique_ptr<KvCache> cache_;
   std::vector<std::vector<BlockId>> tables_;
-  std::vector<std::vector<float>> k_, v_;  // per sequence, [token][kv head][head_dim]
+  std::vector<std::vector<double>> k_, v_;  // per sequence, [token][kv head][head_dim]
 };
 
 class AttentionTest : public testing::TestWithParam<OpsUnderTest> {

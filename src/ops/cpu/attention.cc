@@ -59,13 +59,9 @@ class Attention {
   }
 
  private:
-  // State rows are padded so that every part starts on a cache line.
-  static int64_t padded_rows(int n) { return (n + 15) / 16 * 16; }
-  int64_t state_floats(int n_rows) const {
-    return 2 * padded_rows(n_rows) + int64_t{n_rows} * layout_->padded_dim;
-  }
+  int64_t state_floats(int n_rows) const { return state_rows(n_rows) * (int64_t{2} + layout_->padded_dim); }
   AttentionState state_at(float* memory, int n_rows) const {
-    return {memory, memory + padded_rows(n_rows), memory + 2 * padded_rows(n_rows)};
+    return {memory, memory + state_rows(n_rows), memory + 2 * state_rows(n_rows)};
   }
 
   // What row `row` of a sequence (token row / group, head row % group of the KV head) sees.
@@ -89,28 +85,30 @@ class Attention {
     return view_->first_positions.empty() ? 0 : view_->first_positions[seq];
   }
 
-  // Rows per tile: all heads of a token together, several tokens while their passes over K and V can be
-  // shared.
-  int rows_per_tile(int n_rows) const {
-    const int most = std::max(group_, kMaxTileRows / group_ * group_);
-    return std::min({n_rows, most, kMaxTileRows});
+  int n_rows_of(int seq) const { return (batch_.seq_offsets[seq + 1] - batch_.seq_offsets[seq]) * group_; }
+
+  // Rows per tile: all heads of a token together, and as many tokens as leaves every thread some tiles.
+  int rows_per_tile() const {
+    const int64_t rows = int64_t{batch_.n_tokens()} * params_.n_heads;
+    int most = kMaxTileRows;
+    while (most > 16 && rows < int64_t{4} * most * context_.pool.size()) most /= 2;
+    return std::min(kMaxTileRows, std::max(group_, most / group_ * group_));
   }
 
   void plan() {
+    const int per_tile = rows_per_tile();
     int n_tiles = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
-      const int n_rows = (batch_.seq_offsets[s + 1] - batch_.seq_offsets[s]) * group_;
-      if (n_rows > 0)
-        n_tiles += (n_rows + rows_per_tile(n_rows) - 1) / rows_per_tile(n_rows) * spec_->n_kv_heads;
+      n_tiles += (n_rows_of(s) + per_tile - 1) / per_tile * spec_->n_kv_heads;
     }
     tiles_ = context_.arena.allocate_array<Tile>(n_tiles);
     int n = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
-      const int n_rows = (batch_.seq_offsets[s + 1] - batch_.seq_offsets[s]) * group_;
-      // Late rows see the most tokens: they go first, so that no thread ends with a long one.
-      const int per_tile = n_rows > 0 ? rows_per_tile(n_rows) : 1;
-      for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
-        for (int head = 0; head < spec_->n_kv_heads; ++head) {
+      const int n_rows = n_rows_of(s);
+      // Head by head, so that its K and V stay in the cache; late rows see the most tokens and go first, so
+      // that no thread ends with a long one.
+      for (int head = 0; head < spec_->n_kv_heads; ++head) {
+        for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
           tiles_[n++] = make_tile(s, head, row, std::min(per_tile, n_rows - row));
         }
       }
@@ -183,6 +181,7 @@ class Attention {
     job.end = std::min(tile.end, job.begin + tile.split);
     job.scale = params_.scale;
     job.softcap = params_.softcap;
+    job.exact_rows = context_.batch_invariant;
     job.scratch = scratch;
     float* states = tile.n_splits == 1 ? scratch + tile_scratch_floats(layout_->padded_dim) : tile.states;
     const AttentionState state = state_at(states + item.split * state_floats(tile.n_rows), tile.n_rows);
