@@ -41,7 +41,8 @@ inline std::vector<float> random_floats(size_t n, unsigned seed, float scale = 1
   std::vector<float> x(n);
   for (float& v : x) {  // close to normal, and cheap
     const uint32_t bits = generator();
-    v = (static_cast<float>((bits & 1023) + (bits >> 10 & 1023) + (bits >> 20 & 1023)) / 512.0f - 3.0f) * scale;
+    v = (static_cast<float>((bits & 1023) + (bits >> 10 & 1023) + (bits >> 20 & 1023)) / 512.0f - 3.0f) *
+        scale;
   }
   return x;
 }

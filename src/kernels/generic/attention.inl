@@ -76,30 +76,31 @@ struct Chunk {
   const std::byte* next[kChunkUnits];   // same of a later chunk (or this one): to be prefetched
 };
 
-// Scores of NR rows (from row r) with NU units (from unit u) into p[row][64].
+// Scores of NR rows (from row r) with NU units (from unit u) into p[row][64]. q: [dim][NR].
 template <KvFormat K, int NR, int NU>
 inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
                         float* p) {
-  const int dim = tile.layout->padded_dim;
+  constexpr int kStep = 2 * kUnitTokens * value_bytes(K);  // bytes of two features of a unit
   F acc[NR][NU];
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) acc[i][j] = Simd::zero();
   }
-  q += static_cast<int64_t>(r) * dim;
-  for (int d = 0; d < dim; d += 2) {
+  const int n_pairs = tile.layout->padded_dim / 2;
+  q += static_cast<int64_t>(r) * tile.layout->padded_dim;
+  for (int64_t d = 0; d < n_pairs; ++d) {
     F a[NU], b[NU];
     for (int j = 0; j < NU; ++j) {
-      load_k_pair<K>(chunk.units[u + j], d, a[j], b[j]);
-      constexpr int kStep = 2 * kUnitTokens * value_bytes(K);
-      const std::byte* ahead = chunk.next[u + j] + static_cast<int64_t>(d / 2) * kStep;
+      const std::byte* ahead = chunk.next[u + j] + d * kStep;
       Simd::prefetch(ahead);
       if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
     }
+    for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], static_cast<int>(2 * d), a[j], b[j]);
     for (int i = 0; i < NR; ++i) {
-      const F q0 = Simd::set1(q[i * dim + d]), q1 = Simd::set1(q[i * dim + d + 1]);
+      const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
       for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
       for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
     }
+    q += 2 * NR;
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
@@ -154,6 +155,22 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
   return factor;
 }
 
+// acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
+// hold anything, even a nan).
+template <KvFormat K, int NR, int NJ>
+inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
+                           F (&acc)[NR][NJ]) {
+  for (int j = 0; j < NJ; ++j) {
+    F a, b;
+    load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
+    for (int i = 0; i < NR; ++i)
+      acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
+    if (last) continue;
+    for (int i = 0; i < NR; ++i)
+      acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + t + 1]), acc[i][j]);
+  }
+}
+
 // out[NR rows][16 * NJ features from d] = out * factor + p V.
 template <KvFormat K, int NR, int NJ>
 inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
@@ -167,24 +184,17 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
     const std::byte* v = chunk.units[u] + tile.layout->v_offset;
-    const std::byte* ahead = chunk.next[u] + tile.layout->v_offset;
+    const std::byte* ahead =
+        chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(2) * d * value_bytes(K);
     const float* weight = p + u * kUnitTokens;
     const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
-    for (int t = 0; t < n; t += 2) {
-      for (int j = 0; j < NJ; ++j) {
-        F a, b;
-        load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
-        Simd::prefetch(ahead + (static_cast<int64_t>(t) * dim + 2 * (d + 16 * j)) * value_bytes(K));
-        for (int i = 0; i < NR; ++i) {
-          acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
-        }
-        if (t + 1 < n) {  // the slot after the last token may hold anything, even a nan
-          for (int i = 0; i < NR; ++i) {
-            acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + t + 1]), acc[i][j]);
-          }
-        }
-      }
+    int t = 0;
+    for (; t + 2 <= n; t += 2) {
+      for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line) Simd::prefetch(ahead + line * 64);
+      ahead += static_cast<int64_t>(2) * dim * value_bytes(K);
+      add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
     }
+    if (t < n) add_value_pair<K, NR, NJ>(v, t, d, dim, weight, true, acc);
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NJ; ++j) Simd::store(out + i * dim + d + 16 * j, acc[i][j]);
@@ -218,21 +228,43 @@ inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
   return true;
 }
 
+// Rows that go through the next pass together when `left` are left.
+inline int pass_rows(int left) {
+  if (Simd::kRows >= 8 && left >= 8) return 8;
+  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+
 template <KvFormat K>
 void attend_chunk(const AttentionTile& tile, const Chunk& chunk, const float* q, float* p,
                   const AttentionState& state) {
-  int r = 0;
-  const auto pass = [&](auto rows, auto f) {
-    for (; r + rows <= tile.n_rows; r += rows) {
-      if (!unseen(tile, chunk.begin, r, rows)) f(r);
+  for (int r = 0, n = 0; r < tile.n_rows; r += n) {
+    n = pass_rows(tile.n_rows - r);
+    if (unseen(tile, chunk.begin, r, n)) continue;
+    if (n == 1) attend_rows<K, 1>(tile, chunk, r, q, p, state);
+    if (n == 2) attend_rows<K, 2>(tile, chunk, r, q, p, state);
+    if (n == 4) attend_rows<K, 4>(tile, chunk, r, q, p, state);
+    if constexpr (Simd::kRows >= 8) {
+      if (n == 8) attend_rows<K, 8>(tile, chunk, r, q, p, state);
     }
-  };
-  if constexpr (Simd::kRows >= 8) {
-    pass(8, [&](int first) { attend_rows<K, 8>(tile, chunk, first, q, p, state); });
   }
-  pass(4, [&](int first) { attend_rows<K, 4>(tile, chunk, first, q, p, state); });
-  pass(2, [&](int first) { attend_rows<K, 2>(tile, chunk, first, q, p, state); });
-  pass(1, [&](int first) { attend_rows<K, 1>(tile, chunk, first, q, p, state); });
+}
+
+// Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass], or BF16 pairs of
+// that.
+template <KvFormat K>
+void arrange_queries(const AttentionTile& tile, float scale, float* q) {
+  const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
+  for (int r = 0, n = 0; r < tile.n_rows; r += n) {
+    n = pass_rows(tile.n_rows - r);
+    float* to = q + static_cast<int64_t>(r) * dim;
+    for (int i = 0; i < n; ++i) {
+      const float* from = tile.rows[r + i].q;
+      for (int d = 0; d < dim; ++d) {
+        const float x = d < head_dim ? from[d] * scale : 0.0f;
+        to[d * n + i] = x;
+      }
+    }
+  }
 }
 
 inline const std::byte* unit_at(const AttentionTile& tile, int token) {
@@ -247,10 +279,10 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
   float* q = tile.scratch;
   float* p = q + static_cast<int64_t>(kMaxTileRows) * dim;
   const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
+  arrange_queries(tile, scale, q);
   int first = tile.end, end = tile.begin;
   for (int r = 0; r < tile.n_rows; ++r) {
     const AttentionRow& row = tile.rows[r];
-    for (int d = 0; d < dim; ++d) q[r * dim + d] = d < tile.layout->head_dim ? row.q[d] * scale : 0.0f;
     for (int d = 0; d < dim; ++d) state.out[r * dim + d] = 0.0f;
     state.max[r] = kLowest;
     state.sum[r] = 0.0f;

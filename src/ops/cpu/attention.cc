@@ -40,10 +40,11 @@ class Attention {
   }
 
   void run() {
+    context_.scratch.reset();
     plan();
     const int n_workers = context_.pool.size();
     const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + state_floats(kMaxTileRows);
-    auto* scratch = context_.arena.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
+    auto* scratch = context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
     const auto work = [&](int worker, int) {
       for (int i = next.fetch_add(1, std::memory_order_relaxed); i < n_items_;
@@ -101,7 +102,7 @@ class Attention {
     for (int s = 0; s < batch_.n_seqs(); ++s) {
       n_tiles += (n_rows_of(s) + per_tile - 1) / per_tile * spec_->n_kv_heads;
     }
-    tiles_ = context_.arena.allocate_array<Tile>(n_tiles);
+    tiles_ = context_.scratch.allocate_array<Tile>(n_tiles);
     int n = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
       const int n_rows = n_rows_of(s);
@@ -151,15 +152,15 @@ class Attention {
       tile.first_item = n_items_;
       n_items_ += tile.n_splits;
     }
-    items_ = context_.arena.allocate_array<Item>(n_items_);
+    items_ = context_.scratch.allocate_array<Item>(n_items_);
     for (int i = 0; i < n_tiles; ++i) {
       Tile& tile = tiles_[i];
       for (int split = 0; split < tile.n_splits; ++split) items_[tile.first_item + split] = {i, split};
       if (tile.n_splits == 1) continue;
-      tile.states = context_.arena.allocate_array<float>(
+      tile.states = context_.scratch.allocate_array<float>(
           static_cast<size_t>(state_floats(tile.n_rows) * tile.n_splits));
       tile.unfinished =
-          new (context_.arena.allocate(sizeof(std::atomic<int>))) std::atomic<int>(tile.n_splits);
+          new (context_.scratch.allocate(sizeof(std::atomic<int>))) std::atomic<int>(tile.n_splits);
     }
   }
 

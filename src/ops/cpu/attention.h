@@ -10,7 +10,7 @@ namespace penstock {
 
 struct AttentionContext {
   ThreadPool& pool;
-  Arena& arena;  // the step's memory
+  Arena& scratch;  // memory of one call, reused by the next
   const AttentionKernels& kernels;
   bool batch_invariant = false;
 };

@@ -29,7 +29,7 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       config_(config),
       pool_(config.n_threads),
       linear_{pool_, linear_scratch_, kernels_, config.batch_invariant},
-      attention_{pool_, arena_, *kernels.attention, config.batch_invariant},
+      attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
 Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {

@@ -60,6 +60,7 @@ class CpuOps final : public Ops {
   ThreadPool pool_;
   Arena arena_;
   LinearScratch linear_scratch_;
+  Arena attention_scratch_;
   LinearContext linear_;
   AttentionContext attention_;
   std::array<Angles, 4> angles_;

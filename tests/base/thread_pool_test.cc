@@ -1,0 +1,82 @@
+// Meant to be run under the tsan preset as well.
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+TEST(ThreadPool, EveryWorkerRunsOncePerRegion) {
+  for (const int n : {1, 2, 3, 8}) {
+    ThreadPool pool(n);
+    EXPECT_EQ(pool.size(), n);
+    std::vector<int> counts(n, 0);  // plain memory: the pool must order it
+    for (int round = 0; round < 500; ++round) {
+      pool.run([&](int worker, int n_workers) {
+        ASSERT_EQ(n_workers, n);
+        ++counts[worker];
+      });
+      for (const int count : counts) ASSERT_EQ(count, round + 1);
+    }
+  }
+}
+
+TEST(ThreadPool, WorkersSeeWhatTheCallerWroteAndTheOtherWayRound) {
+  ThreadPool pool(4);
+  std::vector<int64_t> in(1000), out(1000);
+  for (int round = 0; round < 200; ++round) {
+    std::iota(in.begin(), in.end(), round);
+    pool.for_ranges(1000, 10, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) out[i] = in[i] * 2;
+    });
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(out[i], 2 * (i + round));
+  }
+}
+
+TEST(ThreadPool, ParkedWorkersWakeUp) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 3; ++round) {
+    int done[3] = {};
+    pool.run([&](int worker, int) { done[worker] = 1; });
+    EXPECT_EQ(done[0] + done[1] + done[2], 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+}
+
+TEST(ThreadPool, ADestroyedPoolLeavesNoThread) {
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(4);
+    if (i % 2 == 0) pool.run([](int, int) {});
+  }
+}
+
+TEST(ThreadPool, RangesCoverEverythingOnceInMultiplesOfTheGrain) {
+  for (const int64_t n : {1, 2, 15, 16, 17, 100, 1001}) {
+    for (const int64_t grain : {1, 4, 16}) {
+      for (const int workers : {1, 2, 3, 7}) {
+        int64_t at = 0;
+        for (int w = 0; w < workers; ++w) {
+          const auto [begin, end] = ThreadPool::range_of(n, grain, w, workers);
+          if (begin >= end) continue;
+          ASSERT_EQ(begin, at);
+          ASSERT_EQ(begin % grain, 0);
+          at = end;
+        }
+        ASSERT_EQ(at, n);
+      }
+    }
+  }
+}
+
+TEST(AvailableCpus, IsPositiveAndNoMoreThanTheMachineHas) {
+  EXPECT_GE(available_cpus(), 1);
+  EXPECT_LE(available_cpus(), static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+}  // namespace penstock
