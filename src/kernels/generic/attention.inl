@@ -249,9 +249,7 @@ void attend_chunk(const AttentionTile& tile, const Chunk& chunk, const float* q,
   }
 }
 
-// Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass], or BF16 pairs of
-// that.
-template <KvFormat K>
+// Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass].
 void arrange_queries(const AttentionTile& tile, float scale, float* q) {
   const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
   for (int r = 0, n = 0; r < tile.n_rows; r += n) {

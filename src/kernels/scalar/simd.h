@@ -12,7 +12,7 @@ struct Simd {
   struct F {
     float v[16];
   };
-  static constexpr int kAccumulators = 8;  // vectors of sums that a loop may keep live
+  static constexpr int kAccumulators = 1;  // vectors of sums that a loop may keep live
   static constexpr int kRows = 4;          // attention rows per pass
 
   template <class Fn>

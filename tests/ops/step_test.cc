@@ -1,0 +1,198 @@
+// A step of a decoder layer by layer: rope against its definition, and no allocation once warm.
+#include <malloc.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+
+#include "ops/ops_under_test.h"
+
+namespace {
+std::atomic<int64_t> n_allocations{0};
+}  // namespace
+
+void* operator new(size_t size) {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+extern "C" void* aligned_alloc(size_t alignment, size_t size) {
+  n_allocations.fetch_add(1, std::memory_order_relaxed);
+  return memalign(alignment, size);
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace penstock {
+namespace {
+
+constexpr int kDim = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kFfn = 128, kLayers = 2;
+
+struct Layer {
+  std::unique_ptr<Weight> q, k, v, o, gate, up, down;
+};
+
+std::unique_ptr<Weight> random_weight(Ops& ops, int rows, int cols, unsigned seed) {
+  const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.1f);
+  const auto bytes = std::as_bytes(std::span(values));
+  return std::move(ops.pack({QuantType::kF32, rows, cols, bytes}).value());
+}
+
+class StepTest : public testing::TestWithParam<OpsUnderTest> {
+ protected:
+  void SetUp() override {
+    ops_ = GetParam().make();
+    unsigned seed = 1;
+    const auto weight = [&](int rows, int cols) { return random_weight(*ops_, rows, cols, ++seed); };
+    for (Layer& layer : layers_) {
+      layer = {weight(kDim, kDim),
+               weight(kKvHeads * kHeadDim, kDim),
+               weight(kKvHeads * kHeadDim, kDim),
+               weight(kDim, kDim),
+               weight(kFfn, kDim),
+               weight(kFfn, kDim),
+               weight(kDim, kFfn)};
+    }
+    table_ = weight(100, kDim);
+    CacheSpec spec;
+    spec.layers.assign(kLayers, {kKvHeads, kHeadDim, 0, 0});
+    const int n_blocks[] = {32};
+    cache_ = std::move(ops_->make_cache(spec, n_blocks).value());
+    blocks_.resize(32);
+    for (uint32_t i = 0; i < 32; ++i) blocks_[i] = BlockId{i};
+    for (int i = 0; i < 8; ++i) inv_freq_.push_back(std::pow(100.0f, -static_cast<float>(i) / 8));
+    numbers_.resize(512);
+    std::iota(numbers_.begin(), numbers_.end(), 0);
+    tokens_.assign(512, 7);
+  }
+
+  // Computes tokens [first, first + n) of the only sequence.
+  Tensor step(int first, int n) {
+    const auto range = std::span(numbers_).subspan(first, n);
+    const int32_t offsets[] = {0, n}, lens[] = {first + n}, table_offsets[] = {0, 32};
+    const KvView view = {range, blocks_, table_offsets, {}};
+    const Batch batch = {std::span(tokens_).first(n), range, offsets, lens, {&view, 1}, {}, {}};
+    ops_->begin_step();
+    const Tensor x = ops_->new_tensor(n, kDim), h = ops_->new_tensor(n, kDim);
+    ops_->embed(*table_, batch.tokens, 1.0f, x, false);
+    const RopeParams rope = {inv_freq_, 1.0f, false};
+    for (int i = 0; i < kLayers; ++i) {
+      const Layer& layer = layers_[i];
+      ops_->norm(x, {}, h);
+      const Tensor q = ops_->new_tensor(n, kDim), k = ops_->new_tensor(n, 32), v = ops_->new_tensor(n, 32);
+      const LinearTarget qkv[] = {
+          {layer.q.get(), nullptr, q}, {layer.k.get(), nullptr, k}, {layer.v.get(), nullptr, v}};
+      ops_->linear(h, qkv);
+      ops_->rope_and_store(q, k, v, batch, &rope, *cache_, i);
+      ops_->attend(q, batch, *cache_, {i, kHeads, 0.25f, 0.0f}, h);
+      const Tensor delta = ops_->new_tensor(n, kDim);
+      const LinearTarget o[] = {{layer.o.get(), nullptr, delta}};
+      ops_->linear(h, o);
+      ops_->add_norm(x, delta, 1.0f, {}, h);
+      const Tensor gate = ops_->new_tensor(n, kFfn), up = ops_->new_tensor(n, kFfn);
+      const LinearTarget gate_up[] = {{layer.gate.get(), nullptr, gate}, {layer.up.get(), nullptr, up}};
+      ops_->linear(h, gate_up);
+      ops_->activate_mul(gate, up, Activation::kSilu, gate);
+      const LinearTarget down[] = {{layer.down.get(), nullptr, delta}};
+      ops_->linear(gate, down);
+      ops_->add(x, delta, 1.0f);
+    }
+    return x;
+  }
+
+  std::unique_ptr<Ops> ops_;
+  Layer layers_[kLayers];
+  std::unique_ptr<Weight> table_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<BlockId> blocks_;
+  std::vector<float> inv_freq_;
+  std::vector<int32_t> numbers_;
+  std::vector<TokenId> tokens_;
+};
+
+TEST_P(StepTest, AllocatesNothingOnceWarm) {
+  for (int i = 0; i < 2; ++i) {  // the second round merges the arenas' chunks
+    step(0, 300);
+    step(0, 300);
+    step(300, 1);
+  }
+  step(0, 1);
+  const int64_t before = n_allocations.load();
+  step(0, 300);
+  for (int i = 300; i < 340; ++i) step(i, 1);
+  step(340, 60);
+  EXPECT_EQ(n_allocations.load() - before, 0);
+}
+
+TEST_P(StepTest, ChunksAndDecodeGiveWhatOnePrefillGives) {
+  const Tensor whole = step(0, 120);
+  const std::vector<float> expected(whole.f32(119), whole.f32(119) + kDim);
+  step(0, 50);
+  step(50, 69);
+  const Tensor last = step(119, 1);
+  for (int i = 0; i < kDim; ++i) {
+    if (GetParam().config.batch_invariant) {
+      ASSERT_EQ(last.f32()[i], expected[i]);
+    } else {
+      ASSERT_NEAR(last.f32()[i], expected[i], 0.05f * (1 + std::fabs(expected[i])));
+    }
+  }
+}
+
+TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
+  const std::vector<float> values = random_floats(2 * kDim, 5);
+  for (const bool interleaved : {false, true}) {
+    const int32_t positions[] = {3, 250}, slots[] = {0, 1}, offsets[] = {0, 2}, lens[] = {2},
+                  table_offsets[] = {0, 32};
+    const KvView view = {slots, blocks_, table_offsets, {}};
+    const Batch batch = {std::span(tokens_).first(2), positions, offsets, lens, {&view, 1}, {}, {}};
+    ops_->begin_step();
+    const Tensor q = tensor_of(*ops_, values, 2, kDim), k = ops_->new_tensor(2, 32),
+                 v = ops_->new_tensor(2, 32);
+    std::fill_n(k.f32(), 64, 0.0f);
+    std::fill_n(v.f32(), 64, 0.0f);
+    const RopeParams rope = {inv_freq_, 1.5f, interleaved};
+    ops_->rope_and_store(q, k, v, batch, &rope, *cache_, 0);
+    for (int t = 0; t < 2; ++t) {
+      for (int h = 0; h < kHeads; ++h) {
+        for (int i = 0; i < 8; ++i) {
+          const int a = h * 16 + (interleaved ? 2 * i : i), b = h * 16 + (interleaved ? 2 * i + 1 : i + 8);
+          const double angle = double{static_cast<float>(positions[t]) * inv_freq_[i]};
+          const double x = values[t * kDim + a], y = values[t * kDim + b];
+          EXPECT_NEAR(q.f32(t)[a], 1.5 * (x * std::cos(angle) - y * std::sin(angle)), 1e-5);
+          EXPECT_NEAR(q.f32(t)[b], 1.5 * (x * std::sin(angle) + y * std::cos(angle)), 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(StepTest, GatherRows) {
+  ops_->begin_step();
+  const Tensor x = tensor_of(*ops_, random_floats(5 * kDim, 1), 5, kDim), out = ops_->new_tensor(3, kDim);
+  const int32_t rows[] = {4, 0, 0};
+  ops_->gather_rows(x, rows, out);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::equal(out.f32(i), out.f32(i) + kDim, x.f32(rows[i])));
+}
+
+TEST(MakeOps, NamesAreCheckedAndTheCacheKnowsItsLimits) {
+  EXPECT_FALSE(make_ops("abacus", {}).has_value());
+  auto ops = make_ops("", {.n_threads = 1});
+  ASSERT_TRUE(ops.has_value());
+  CacheSpec spec;
+  spec.layers.assign(2, {8, 128, 0, 0});
+  const int huge[] = {1 << 30}, some[] = {4};
+  const auto too_big = (*ops)->make_cache(spec, huge);
+  ASSERT_FALSE(too_big.has_value());
+  EXPECT_EQ(too_big.error().code, ErrorCode::kResourceExhausted);
+  spec.block_size = 5;
+  EXPECT_FALSE((*ops)->make_cache(spec, some).has_value());
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, StepTest, testing::ValuesIn(ops_under_test()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace penstock
