@@ -25,6 +25,7 @@ std::vector<KernelTable> make_tables() {
     {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr}, true},
 #if defined(__x86_64__)
     {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr}, cpu.avx2},
+    {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
     {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr}, cpu.avx512},
     {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
 #endif

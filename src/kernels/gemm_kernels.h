@@ -93,9 +93,9 @@ struct TileKernels {
   using Bf16Gemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
   Bf16Gemm bf16[kQuantTypeCount];
-  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows to about 32 rows.
-  // x.block_rows must be at least 8.
-  static constexpr int kMinInt8Rows = 5;
+  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) to about 32
+  // rows.
+  static constexpr int kMinInt8Rows = 9;
   GemmKernels::Int8Gemm int8[kQuantTypeCount];
 };
 

@@ -6,6 +6,7 @@ namespace penstock {
 
 extern const GemmKernels kScalarGemmKernels;
 extern const GemmKernels kAvx2GemmKernels;
+extern const GemmKernels kAvxVnniGemmKernels;
 extern const GemmKernels kAvx512GemmKernels;
 extern const TileKernels kAmxTileKernels;
 

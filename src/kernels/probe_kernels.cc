@@ -9,7 +9,7 @@ extern const ProbeKernels kProbeAvx2, kProbeAvx512, kProbeAmx;
 
 const ProbeKernels& probe_kernels([[maybe_unused]] std::string_view isa) {
 #if defined(__x86_64__)
-  if (isa == "avx2") return kProbeAvx2;
+  if (isa == "avx2" || isa == "avxvnni") return kProbeAvx2;
   if (isa == "avx512") return kProbeAvx512;
   if (isa == "amx") return kProbeAmx;
 #endif

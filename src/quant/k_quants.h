@@ -17,12 +17,32 @@ inline void unpack_scales_6bit(const uint8_t* in, int8_t* scales, int8_t* mins) 
 // 64 bytes hold 256 codes of 2 bits: element half * 128 + plane * 32 + l in bits 2 * plane of byte half * 32
 // + l.
 inline void unpack_crumbs_256(const uint8_t* in, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = (in[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
+  for (int half = 0; half < 2; ++half) {
+    for (int plane = 0; plane < 4; ++plane) {
+      for (int l = 0; l < 32; ++l)
+        codes[half * 128 + plane * 32 + l] = (in[half * 32 + l] >> (2 * plane)) & 3;
+    }
+  }
 }
 
 // 128 bytes hold 256 codes of 4 bits: of each 64, the first 32 in low halves, the next 32 in the high halves.
 inline void unpack_nibbles_256(const uint8_t* in, uint8_t* codes) {
-  for (int i = 0; i < 256; ++i) codes[i] = (in[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4)) & 0x0f;
+  for (int part = 0; part < 4; ++part) {
+    for (int l = 0; l < 32; ++l) {
+      codes[part * 64 + l] = in[part * 32 + l] & 0x0f;
+      codes[part * 64 + 32 + l] = in[part * 32 + l] >> 4;
+    }
+  }
+}
+
+// One more bit for 256 codes: element i's is bit i / 32 of byte i % 32.
+template <int Bit>
+inline void add_high_bits(const uint8_t* high, uint8_t* codes) {
+  for (int plane = 0; plane < 8; ++plane) {
+    for (int l = 0; l < 32; ++l) {
+      codes[plane * 32 + l] |= static_cast<uint8_t>(((high[l] >> plane) & 1) << Bit);
+    }
+  }
 }
 
 struct Q2_K : LinearCode<2, 0, 16, true> {
@@ -77,8 +97,7 @@ struct Q3_K : LinearCode<3, 4, 16, false> {
   static void codes(const Block& block, uint8_t* codes, float* scales, float* offsets) {
     expand_super_scales<Q3_K>(block, scales, offsets);
     unpack_crumbs_256(block.crumbs, codes);
-    for (int i = 0; i < 256; ++i)
-      codes[i] |= static_cast<uint8_t>(((block.high[i % 32] >> (i / 32)) & 1) << 2);
+    add_high_bits<2>(block.high, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q3_K>(block, out); }
   static void encode(const float* in, const float* importance, Block& block);
@@ -132,8 +151,7 @@ struct Q5_K : LinearCode<5, 0, 32, true> {
   static void codes(const Block& block, uint8_t* codes, float* scales, float* offsets) {
     expand_super_scales<Q5_K>(block, scales, offsets);
     unpack_nibbles_256(block.nibbles, codes);
-    for (int i = 0; i < 256; ++i)
-      codes[i] |= static_cast<uint8_t>(((block.high[i % 32] >> (i / 32)) & 1) << 4);
+    add_high_bits<4>(block.high, codes);
   }
   static void decode(const Block& block, float* out) { decode_codes<Q5_K>(block, out); }
   static void encode(const float* in, const float* importance, Block& block);
@@ -158,9 +176,13 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
   static void codes(const Block& block, uint8_t* codes, float* scales, float* offsets) {
     expand_super_scales<Q6_K>(block, scales, offsets);
     unpack_crumbs_256(block.crumbs, codes);
-    for (int i = 0; i < 256; ++i) {
-      const int low = (block.nibbles[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4)) & 0x0f;
-      codes[i] = static_cast<uint8_t>(low | codes[i] << 4);
+    for (int half = 0; half < 2; ++half) {
+      for (int l = 0; l < 64; ++l) {
+        const uint8_t nibbles = block.nibbles[half * 64 + l];
+        uint8_t* low = codes + half * 128 + l;
+        low[0] = static_cast<uint8_t>((nibbles & 0x0f) | low[0] << 4);
+        low[64] = static_cast<uint8_t>((nibbles >> 4) | low[64] << 4);
+      }
     }
   }
   static void decode(const Block& block, float* out) { decode_codes<Q6_K>(block, out); }

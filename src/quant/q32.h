@@ -8,7 +8,15 @@ namespace penstock::quant {
 
 // The fifth bit of 32 codes: bit j of a little-endian 32-bit word belongs to element j.
 inline void add_fifth_bits(const uint8_t* high, uint8_t* codes) {
-  for (int j = 0; j < 32; ++j) codes[j] |= static_cast<uint8_t>(((high[j / 8] >> (j % 8)) & 1) << 4);
+  for (int b = 0; b < 4; ++b) {
+    // Byte j of `spread` keeps bit j; adding 0x7f carries it, if set, to the byte's top.
+    const uint64_t spread = high[b] * 0x0101010101010101u & 0x8040201008040201u;
+    const uint64_t top = (spread + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u;
+    uint64_t eight;
+    std::memcpy(&eight, codes + 8 * b, 8);
+    eight |= top >> 3;
+    std::memcpy(codes + 8 * b, &eight, 8);
+  }
 }
 
 struct Q4_0 : LinearCode<4, 8, 32, false> {

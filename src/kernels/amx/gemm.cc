@@ -305,6 +305,7 @@ template <class Q>
 struct Int8Tiles {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
+  static constexpr int kRows = 16;  // of a block of activations
   static constexpr int kBatch = 4;  // groups whose sums are in tiles at once
 
   // The codes of a step as a B tile of 8 x 64 bytes.
@@ -315,17 +316,16 @@ struct Int8Tiles {
     for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + 64 * j, w[j]);
   }
 
-  template <int I, int R>
+  template <int I>
   [[gnu::always_inline]] static void dot_step(const int8_t* x, const uint8_t* codes, int32_t* sums) {
     tile_zero<I>();
-    tile_load<4 + I % 2>(x + 32 * R * I, 32);
+    tile_load<4 + I % 2>(x + 32 * kRows * I, 32);
     tile_load<6 + I % 2>(codes + 512 * I, 64);
     tile_dot_int8<I, 4 + I % 2, 6 + I % 2>();
     tile_store<I>(sums + 256 * I, 64);
   }
 
-  // Block `block` of R rows times one panel. The order of operations on an output is that of Int8Panel.
-  template <int R>
+  // Block `block` of 16 rows times one panel. The order of operations on an output is that of Int8Panel.
   static void panel_rows(const PanelMatrix& w, const Int8Rows& x, int block, int n_rows, int panel,
                          const GemmOutput& out) {
     alignas(64) uint8_t codes[kBatch * 512];
@@ -333,11 +333,11 @@ struct Int8Tiles {
     const __m512i codebook = Panel::table();
     const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
     const int n_steps = w.padded_cols / 32;
-    const ptrdiff_t first = static_cast<ptrdiff_t>(block) * x.n_steps * R;
+    const ptrdiff_t first = static_cast<ptrdiff_t>(block) * x.n_steps * kRows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
-    __m512 acc[R];
-    for (int m = 0; m < R; ++m) acc[m] = _mm512_setzero_ps();
+    __m512 acc[kRows];
+    for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_ps();
     for (int s = 0; s < n_steps; s += kBatch) {
       const int n = n_steps - s < kBatch ? n_steps - s : kBatch;
       for (int i = 0; i < n; ++i) {
@@ -348,12 +348,12 @@ struct Int8Tiles {
         }
         unpack(unit, (s + i) % L::kSteps, codebook, codes + 512 * i);
       }
-      const int8_t* xs = values + 32 * R * s;
-      dot_step<0, R>(xs, codes, sums);
-      dot_step<1, R>(xs, codes, sums);
+      const int8_t* xs = values + 32 * kRows * s;
+      dot_step<0>(xs, codes, sums);
+      dot_step<1>(xs, codes, sums);
       if (n == kBatch) {
-        dot_step<2, R>(xs, codes, sums);
-        dot_step<3, R>(xs, codes, sums);
+        dot_step<2>(xs, codes, sums);
+        dot_step<3>(xs, codes, sums);
       }
       for (int i = 0; i < n; ++i) {
         const uint8_t* unit = data + static_cast<size_t>((s + i) / L::kSteps) * L::kUnitBytes;
@@ -363,8 +363,8 @@ struct Int8Tiles {
         __m512 offset = _mm512_setzero_ps();
         if constexpr (Q::kHasOffset) offset = Panel::offset(unit, u, group, 0);
 #pragma GCC unroll 16
-        for (int m = 0; m < R; ++m) {
-          const ActivationGroup& g = groups[(s + i) * R + m];
+        for (int m = 0; m < kRows; ++m) {
+          const ActivationGroup& g = groups[(s + i) * kRows + m];
           __m512i d = _mm512_load_si512(sums + 256 * i + 16 * m);
           if constexpr (L::kBias != 0) {
             d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(g.negative_sum),
@@ -376,30 +376,20 @@ struct Int8Tiles {
         }
       }
     }
-    for (int m = 0; m < R && block * R + m < n_rows; ++m) {
-      store_output<Avx512>(w, panel, 0, acc[m], block * R + m, out);
-    }
-  }
-
-  template <int R>
-  static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
-                   const GemmOutput& out) {
-    TileConfig config;
-    for (int t = 0; t < 4; ++t) config.set(t, R, 64);
-    for (int t = 4; t < 6; ++t) config.set(t, R, 32);
-    for (int t = 6; t < 8; ++t) config.set(t, 8, 64);
-    const TileScope scope(config);
-    for (int panel = begin; panel < end; ++panel) {
-      for (int block = 0; block * R < n_rows; ++block) panel_rows<R>(w, x, block, n_rows, panel, out);
+    for (int m = 0; m < kRows && block * kRows + m < n_rows; ++m) {
+      store_output<Avx512>(w, panel, 0, acc[m], block * kRows + m, out);
     }
   }
 
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
-    if (x.block_rows == 16) {
-      rows<16>(w, x, n_rows, begin, end, out);
-    } else {
-      rows<8>(w, x, n_rows, begin, end, out);
+    TileConfig config;
+    for (int t = 0; t < 4; ++t) config.set(t, kRows, 64);
+    for (int t = 4; t < 6; ++t) config.set(t, kRows, 32);
+    for (int t = 6; t < 8; ++t) config.set(t, 8, 64);
+    const TileScope scope(config);
+    for (int panel = begin; panel < end; ++panel) {
+      for (int block = 0; block * kRows < n_rows; ++block) panel_rows(w, x, block, n_rows, panel, out);
     }
   }
 };

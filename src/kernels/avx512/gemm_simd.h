@@ -34,19 +34,20 @@ struct Avx512 {
     __builtin_memcpy(&value, p, 4);
     return _mm512_set1_epi32(value);
   }
-  template <int Bias, int MaxCode, int N>
+  // One chain of sums where enough other rows keep the unit busy, else two.
+  template <int Bias, int MaxCode, int N, bool OneChain>
   [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
     static_assert(Bias == 0 || std::has_single_bit(static_cast<unsigned>(Bias)));
     Ints a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
     if constexpr (Bias != 0) {
       a = _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
     }
-#pragma GCC unroll 4
-    for (int j = 0; j < N; j += 2) {
-      a = _mm512_dpbusd_epi32(a, w[j], splat_int(x + 4 * j));
-      b = _mm512_dpbusd_epi32(b, w[j + 1], splat_int(x + 4 * j + 4));
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) {
+      Ints& sum = OneChain || j % 2 == 0 ? a : b;
+      sum = _mm512_dpbusd_epi32(sum, w[j], splat_int(x + 4 * j));
     }
-    return _mm512_add_epi32(a, b);
+    return OneChain ? a : _mm512_add_epi32(a, b);
   }
 
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }

@@ -148,8 +148,8 @@ struct Int8Panel {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
         const Floats xs = S::splat(g.scale);
-        const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4>(w, xm, g.negative_sums[0]);
-        const auto d1 = S::template dot<L::kBias, L::kMaxCode, 4>(w + 4, xm + 16, g.negative_sums[1]);
+        const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w, xm, g.negative_sums[0]);
+        const auto d1 = S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w + 4, xm + 16, g.negative_sums[1]);
         acc[m] = S::fma(S::to_float(d0), S::mul(s0, xs), acc[m]);
         acc[m] = S::fma(S::to_float(d1), S::mul(s1, xs), acc[m]);
         if constexpr (Q::kHasOffset) {
@@ -166,7 +166,7 @@ struct Int8Panel {
       for (int m = 0; m < M; ++m) {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
-        const auto d = S::template dot<L::kBias, L::kMaxCode, 8>(w, xm, g.negative_sum);
+        const auto d = S::template dot<L::kBias, L::kMaxCode, 8, (M >= 8)>(w, xm, g.negative_sum);
         acc[m] = S::fma(S::to_float(d), S::mul(s, S::splat(g.scale)), acc[m]);
         if constexpr (Q::kHasOffset) acc[m] = S::fma(o, S::splat(g.scaled_sum), acc[m]);
       }

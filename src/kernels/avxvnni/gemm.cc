@@ -1,0 +1,35 @@
+// Matrix products with AVX2 and 256-bit VNNI: recent client processors without AVX-512.
+#include <immintrin.h>
+
+#include "kernels/gemm_kernels.h"
+#include "kernels/gemm_tables.h"
+#include "kernels/panel_layout.h"
+
+namespace penstock {
+namespace {
+
+#include "kernels/avx2/gemm_simd.h"
+
+struct AvxVnni : Avx2 {
+  template <int Bias, int MaxCode, int N, bool OneChain>
+  [[gnu::always_inline]] static Ints dot(const Bytes* w, const int8_t* x, const int32_t& negative_sum) {
+    Ints sum = _mm256_setzero_si256();
+    if constexpr (Bias != 0) sum = _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) sum = _mm256_dpbusd_avx_epi32(sum, w[j], splat_int(x + 4 * j));
+    return sum;
+  }
+};
+
+#include "kernels/generic/float_gemm.inl"
+
+#include "kernels/generic/int8_gemm.inl"
+
+#include "kernels/generic/gemm_table.inl"
+
+}  // namespace
+
+constinit const GemmKernels kAvxVnniGemmKernels =
+    make_gemm_kernels<AvxVnni>("avxvnni", static_cast<quant::All*>(nullptr));
+
+}  // namespace penstock
