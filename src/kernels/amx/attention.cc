@@ -16,7 +16,7 @@ constexpr int kSpanUnits = kSpan / kUnitTokens;
 constexpr int kSubRows = 32;
 constexpr int kScoreStride = kSpan + 16;  // floats; no power of two
 constexpr int kTileBytes = 1024;
-constexpr int kMinRows = 5;  // below, the vector passes are as fast
+constexpr int kMinRows = 9;  // with fewer, decoding is bound by memory and the vector passes stream better
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.69314718f;
 
 // A tile's memory: all parts 64-byte aligned.
@@ -48,6 +48,7 @@ struct Span {
   int n_steps;                         // of 32 tokens
   const std::byte* units[kSpanUnits];  // null where no row sees a token
   const std::byte* k[kSpanUnits];      // BF16 tiles of every unit of the steps
+  const std::byte* next[kSpanUnits];   // the same units of the next span, or null: to be prefetched
 };
 
 // Two vectors of 16 as 16 pairs in BF16.
@@ -111,6 +112,11 @@ void load_span(const AttentionTile& tile, const Scratch& scratch, Span& span) {
   for (int u = 0; u < 2 * span.n_steps; ++u) {
     std::byte* k = scratch.k + u * k_bytes;
     span.k[u] = k;
+    if (span.next[u] != nullptr) {
+      for (int64_t i = 0; i < layout.bytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(span.next[u] + i), _MM_HINT_T1);
+      }
+    }
     if (span.units[u] == nullptr) {  // all masked: any finite values do
       for (int64_t i = 0; i < k_bytes; i += 64) _mm512_store_si512(k + i, _mm512_setzero_si512());
       std::byte* v =
@@ -331,6 +337,7 @@ void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
     for (int u = 0; u < 2 * span.n_steps; ++u) {
       const int token = span.begin + u * kUnitTokens;
       span.units[u] = token < span.end && token + kUnitTokens > first ? unit_at(tile, token) : nullptr;
+      span.next[u] = token + kSpan < end ? unit_at(tile, token + kSpan) : nullptr;
     }
     load_span<K>(tile, scratch, span);
     for (int r = 0; r < tile.n_rows; r += kSubRows) {
