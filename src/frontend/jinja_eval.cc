@@ -179,7 +179,7 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, Frame& frame) {
     }
     case StmtKind::kCallBlock: {
       const Value caller = make_macro(*stmt.macro, frame);
-      rt_.append(*frame.out, to_text(rt_, eval_call(*stmt.exprs[0], frame, &caller)));
+      append_block(eval_call(*stmt.exprs[0], frame, &caller), frame);
       break;
     }
     case StmtKind::kWith:
@@ -228,9 +228,17 @@ Evaluator::Flow Evaluator::run_captured(const Stmt& stmt, Frame& frame) {
     check_namespaces(*stmt.target, frame);
     assign(*stmt.target, value, frame, stmt.exports);
   } else {
-    rt_.append(*frame.out, to_text(rt_, value));
+    append_block(value, frame);
   }
   return Flow::kNext;
+}
+
+// What a call or filter block leaves is joined as it is: it must be text.
+void Evaluator::append_block(const Value& value, Frame& frame) {
+  if (!value.is(Kind::kString)) {
+    fail("TypeError", fmt::format("expected str instance, {} found", type_name(value)));
+  }
+  rt_.append(*frame.out, value.text());
 }
 
 Evaluator::Flow Evaluator::run_with(const Stmt& stmt, Frame& frame) {

@@ -15,6 +15,22 @@ namespace {
 
 Value or_default(const Value& value, Value otherwise) { return value.is(Kind::kMissing) ? otherwise : value; }
 
+using Next = std::function<bool(Runtime&, Value&)>;
+
+// A generator as Python has it: nothing runs before the first item is asked for. It holds source and args.
+Value deferred(Runtime& rt, const Value& source, const Args& args, std::function<Next(Runtime&)> start) {
+  int depth = std::max(source.depth(), max_depth(args.positional));
+  for (const auto& [name, value] : args.keyword) depth = std::max(depth, value.depth());
+  auto next = std::make_shared<Next>();
+  auto iter = rt.lazy([next, start = std::move(start)](Runtime& r, Value& out) {
+    if (*next == nullptr) *next = start(r);
+    return (*next)(r, out);
+  });
+  return rt.iterator(std::move(iter), "generator", depth + 1);
+}
+
+bool no_items(Runtime&, Value&) { return false; }
+
 Value absolute(Runtime&, const Value& self, const Args& args) {
   args.bind("abs", {}, 0);
   if (!self.is_number()) fail("TypeError", fmt::format("bad operand type for abs(): '{}'", type_name(self)));
@@ -37,26 +53,26 @@ Value batch(Runtime& rt, const Value& self, const Args& args) {
   const int64_t width = to_index(a[0], "linecount");
   const Value fill = a[1];
   const bool filled = !fill.is(Kind::kMissing) && !fill.is(Kind::kNone);
-  auto iter = std::shared_ptr<Iter>(iterate(rt, self));
-  auto pending = std::make_shared<std::vector<Value>>();
-  auto done = std::make_shared<bool>(false);
-  return rt.generator(self, [=](Runtime& r, Value& out) {
-    if (*done) return false;
-    for (Value item; iter->next(r, item);) {
-      const bool full = static_cast<int64_t>(pending->size()) == width;
-      if (full) out = r.list(std::exchange(*pending, {}));
-      r.check_items(pending->size() + 1);
-      pending->push_back(std::move(item));
-      if (full) return true;
-    }
-    *done = true;
-    if (pending->empty()) return false;
-    if (filled && static_cast<int64_t>(pending->size()) < width) {
-      r.check_items(static_cast<size_t>(width));
-      pending->resize(static_cast<size_t>(width), fill);
-    }
-    out = r.list(std::exchange(*pending, {}));
-    return true;
+  return deferred(rt, self, args, [=](Runtime& first) -> Next {
+    auto iter = std::shared_ptr<Iter>(iterate(first, self));
+    return [=, pending = std::vector<Value>(), done = false](Runtime& r, Value& out) mutable {
+      if (done) return false;
+      for (Value item; iter->next(r, item);) {
+        const bool full = static_cast<int64_t>(pending.size()) == width;
+        if (full) out = r.list(std::exchange(pending, {}));
+        r.check_items(pending.size() + 1);
+        pending.push_back(std::move(item));
+        if (full) return true;
+      }
+      done = true;
+      if (pending.empty()) return false;
+      if (filled && static_cast<int64_t>(pending.size()) < width) {
+        r.check_items(static_cast<size_t>(width));
+        pending.resize(static_cast<size_t>(width), fill);
+      }
+      out = r.list(std::exchange(pending, {}));
+      return true;
+    };
   });
 }
 
@@ -65,18 +81,19 @@ Value slice(Runtime& rt, const Value& self, const Args& args) {
   const int64_t slices = to_index(a[0], "slices");
   const Value fill = a[1];
   const bool filled = !fill.is(Kind::kMissing) && !fill.is(Kind::kNone);
-  const Value all = rt.list(to_vector(rt, self));
-  auto number = std::make_shared<int64_t>(0);
-  return rt.generator(all, [=](Runtime& r, Value& out) {
-    if (slices == 0) fail("ZeroDivisionError", "integer division or modulo by zero");
-    if (*number >= slices) return false;
-    const auto n = static_cast<int64_t>(all.items().size());
-    const int64_t each = n / slices, longer = n % slices, i = (*number)++;
-    const auto begin = all.items().begin() + i * each + std::min(i, longer);
-    std::vector<Value> part(begin, begin + each + (i < longer ? 1 : 0));
-    if (filled && i >= longer) part.push_back(fill);
-    out = r.list(std::move(part));
-    return true;
+  return deferred(rt, self, args, [=](Runtime& start) -> Next {
+    const Value all = start.list(to_vector(start, self));
+    if (slices == 0) fail("ZeroDivisionError", "integer modulo by zero");
+    return [=, number = int64_t{0}](Runtime& r, Value& out) mutable {
+      if (number >= slices) return false;
+      const auto n = static_cast<int64_t>(all.items().size());
+      const int64_t each = n / slices, longer = n % slices, i = number++;
+      const auto begin = all.items().begin() + i * each + std::min(i, longer);
+      std::vector<Value> part(begin, begin + each + (i < longer ? 1 : 0));
+      if (filled && i >= longer) part.push_back(fill);
+      out = r.list(std::move(part));
+      return true;
+    };
   });
 }
 
@@ -90,6 +107,15 @@ Value default_value(Runtime& rt, const Value& self, const Args& args) {
 struct Keyed {
   Value key, item;
 };
+
+// The argument reverse= of sorted(), which must be an integer.
+bool is_reverse(const Value& value) {
+  if (value.is(Kind::kMissing)) return false;
+  if (!value.is_integral()) {
+    fail("TypeError", fmt::format("'{}' object cannot be interpreted as an integer", type_name(value)));
+  }
+  return value.as_int() != 0;
+}
 
 std::vector<Value> sorted(Runtime& rt, std::vector<Keyed> keyed, bool reverse) {
   std::stable_sort(keyed.begin(), keyed.end(), [&](const Keyed& x, const Keyed& y) {
@@ -117,7 +143,7 @@ Value dict_sort(Runtime& rt, const Value& self, const Args& args) {
     const Value& by = by_value ? value : key;
     keyed.push_back({truthy(rt, a[0]) ? by : lower_if_text(rt, by), rt.tuple({key, value})});
   }
-  return rt.list(sorted(rt, std::move(keyed), truthy(rt, a[2])));
+  return rt.list(sorted(rt, std::move(keyed), is_reverse(a[2])));
 }
 
 Value first(Runtime& rt, const Value& self, const Args& args) {
@@ -174,15 +200,14 @@ Value group_by(Runtime& rt, const Value& self, const Args& args) {
 
 Value items(Runtime& rt, const Value& self, const Args& args) {
   args.bind("do_items", {}, 0);
-  auto iter = std::make_shared<std::unique_ptr<Iter>>();
-  return rt.generator(self, [self, iter](Runtime& r, Value& out) {
-    if (*iter == nullptr) {
-      if (self.is(Kind::kUndefined)) return false;
-      if (!self.is(Kind::kDict)) fail("TypeError", "Can only get item pairs from a mapping.");
-      const auto dict = std::static_pointer_cast<Dict>(self.object);
-      *iter = iterate(r, from_object(Kind::kDictView, r.make<DictView>(dict, DictView::What::kItems)));
-    }
-    return (*iter)->next(r, out);
+  return deferred(rt, self, args, [=](Runtime& start) -> Next {
+    if (self.is(Kind::kUndefined)) return no_items;
+    if (!self.is(Kind::kDict)) fail("TypeError", "Can only get item pairs from a mapping.");
+    const auto dict = std::static_pointer_cast<Dict>(self.object);
+    const Value view = from_object(Kind::kDictView, start.make<DictView>(dict, DictView::What::kItems));
+    return [iter = std::shared_ptr<Iter>(iterate(start, view))](Runtime& r, Value& out) {
+      return iter->next(r, out);
+    };
   });
 }
 
@@ -204,9 +229,8 @@ Args drop_first(const Args& args, size_t n) {
   return rest;
 }
 
-Value map(Runtime& rt, const Value& self, const Args& args) {
-  if (!truthy(rt, self)) return rt.generator(Value(), [](Runtime&, Value&) { return false; });
-  auto iter = std::shared_ptr<Iter>(iterate(rt, self));
+// What map applies to every item.
+std::function<Value(Runtime&, Value)> map_function(Runtime& rt, const Args& args) {
   if (args.positional.empty() && args.find("attribute") != nullptr) {
     for (const auto& [key, value] : args.keyword) {
       if (key != "attribute" && key != "default") {
@@ -215,45 +239,54 @@ Value map(Runtime& rt, const Value& self, const Args& args) {
     }
     const Value* given = args.find("default");
     const Value fallback = given == nullptr || given->is(Kind::kNone) ? Value() : *given;
-    const auto path = std::make_shared<AttributePath>(rt, *args.find("attribute"));
-    return rt.generator(self, [=](Runtime& r, Value& out) {
-      Value item;
-      if (!iter->next(r, item)) return false;
-      out = path->get(r, std::move(item), fallback);
-      return true;
-    });
+    return [path = AttributePath(rt, *args.find("attribute")), fallback](Runtime& r, Value item) {
+      return path.get(r, std::move(item), fallback);
+    };
   }
   if (args.positional.empty()) fail("FilterArgumentError", "map requires a filter argument");
-  const std::string name = to_text(rt, args.positional[0]);
-  const auto rest = std::make_shared<Args>(drop_first(args, 1));
-  return rt.generator(self, [=](Runtime& r, Value& out) {
-    Value item;
-    if (!iter->next(r, item)) return false;
-    out = call_filter(r, name, item, *rest);
-    return true;
+  return [name = to_text(rt, args.positional[0]), rest = drop_first(args, 1)](Runtime& r, const Value& item) {
+    return call_filter(r, name, item, rest);
+  };
+}
+
+Value map(Runtime& rt, const Value& self, const Args& args) {
+  return deferred(rt, self, args, [=](Runtime& start) -> Next {
+    if (!truthy(start, self)) return no_items;
+    const auto apply = map_function(start, args);
+    auto iter = std::shared_ptr<Iter>(iterate(start, self));
+    return [=](Runtime& r, Value& out) {
+      Value item;
+      if (!iter->next(r, item)) return false;
+      out = apply(r, std::move(item));
+      return true;
+    };
   });
 }
 
 // select, reject, selectattr, rejectattr
 template <bool Keep, bool ByAttribute>
 Value select(Runtime& rt, const Value& self, const Args& args) {
-  if (!truthy(rt, self)) return rt.generator(Value(), [](Runtime&, Value&) { return false; });
-  const size_t offset = ByAttribute ? 1 : 0;
-  if (args.positional.size() < offset) fail("FilterArgumentError", "Missing parameter for attribute name");
-  const auto path = std::make_shared<AttributePath>(rt, ByAttribute ? args.positional[0] : Value());
-  const bool tested = args.positional.size() > offset;
-  const std::string name = tested ? to_text(rt, args.positional[offset]) : "";
-  const auto rest = std::make_shared<Args>(drop_first(args, std::min(offset + 1, args.positional.size())));
-  auto iter = std::shared_ptr<Iter>(iterate(rt, self));
-  return rt.generator(self, [=](Runtime& r, Value& out) {
-    for (Value item; iter->next(r, item);) {
-      const Value subject = path->get(r, item);
-      const bool passed = tested ? call_test(r, name, subject, *rest) : truthy(r, subject);
-      if (passed != Keep) continue;
-      out = std::move(item);
-      return true;
+  return deferred(rt, self, args, [=](Runtime& start) -> Next {
+    if (!truthy(start, self)) return no_items;
+    const size_t offset = ByAttribute ? 1 : 0;
+    if (args.positional.size() < offset) {
+      fail("FilterArgumentError", "Missing parameter for attribute name");
     }
-    return false;
+    const AttributePath path(start, ByAttribute ? args.positional[0] : Value());
+    const bool tested = args.positional.size() > offset;
+    const std::string name = tested ? to_text(start, args.positional[offset]) : "";
+    const Args rest = drop_first(args, std::min(offset + 1, args.positional.size()));
+    auto iter = std::shared_ptr<Iter>(iterate(start, self));
+    return [=](Runtime& r, Value& out) {
+      for (Value item; iter->next(r, item);) {
+        const Value subject = path.get(r, item);
+        const bool passed = tested ? call_test(r, name, subject, rest) : truthy(r, subject);
+        if (passed != Keep) continue;
+        out = std::move(item);
+        return true;
+      }
+      return false;
+    };
   });
 }
 
@@ -330,7 +363,7 @@ Value sort(Runtime& rt, const Value& self, const Args& args) {
     }
     keyed.push_back({rt.list(std::move(key)), item});
   }
-  return rt.list(sorted(rt, std::move(keyed), truthy(rt, a[0])));
+  return rt.list(sorted(rt, std::move(keyed), is_reverse(a[0])));
 }
 
 Value sum(Runtime& rt, const Value& self, const Args& args) {
@@ -348,20 +381,23 @@ Value sum(Runtime& rt, const Value& self, const Args& args) {
 Value unique(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("do_unique", {"case_sensitive", "attribute"}, 0);
   const bool case_sensitive = truthy(rt, a[0]);
-  const auto path = std::make_shared<AttributePath>(rt, a[1]);
-  auto iter = std::shared_ptr<Iter>(iterate(rt, self));
-  auto seen = rt.make<Dict>(Pairs{}, 0);
-  return rt.generator(self, [=](Runtime& r, Value& out) {
-    for (Value item; iter->next(r, item);) {
-      Value key = path->get(r, item);
-      if (!case_sensitive) key = lower_if_text(r, key);
-      if (seen->find(r, key) != nullptr) continue;
-      r.check_items(seen->items.size() + 1);
-      seen->set(r, key, Value::none());
-      out = std::move(item);
-      return true;
-    }
-    return false;
+  const Value attribute = a[1];
+  return deferred(rt, self, args, [=](Runtime& start) -> Next {
+    const AttributePath path(start, attribute);
+    auto iter = std::shared_ptr<Iter>(iterate(start, self));
+    auto seen = start.make<Dict>(Pairs{}, 0);
+    return [=](Runtime& r, Value& out) {
+      for (Value item; iter->next(r, item);) {
+        Value key = path.get(r, item);
+        if (!case_sensitive) key = lower_if_text(r, key);
+        if (seen->find(r, key) != nullptr) continue;
+        r.check_items(seen->items.size() + 1);
+        seen->set(r, key, Value::none());
+        out = std::move(item);
+        return true;
+      }
+      return false;
+    };
   });
 }
 

@@ -329,9 +329,9 @@ Value truncate(Runtime& rt, const Value& self, const Args& args) {
   if (length < end_length)
     fail("AssertionError", fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) fail("AssertionError", fmt::format("expected leeway >= 0, got {}", leeway));
+  // Anything short enough passes, text or not.
+  if (length_of(rt, self) <= length + std::min<int64_t>(leeway, INT32_MAX)) return self;
   const std::string& text = need_text(self, "truncate");
-  if (static_cast<int64_t>(as<String>(self).length()) <= length + std::min<int64_t>(leeway, INT32_MAX))
-    return self;
   std::string kept = text.substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
   if (!truthy(rt, a[1])) kept = kept.substr(0, std::min(kept.rfind(' '), kept.size()));
   return rt.string_like(self, kept + end);

@@ -260,7 +260,7 @@ class PercentFormat {
       ++i_;
       c.spec.precision = number_or_star(nullptr);
     }
-    while (i_ < text_.size() && (text_[i_] == 'l' || text_[i_] == 'h' || text_[i_] == 'L')) ++i_;
+    if (i_ < text_.size() && (text_[i_] == 'l' || text_[i_] == 'h' || text_[i_] == 'L')) ++i_;
     const char type = take();
     if (type == '%') return "%";
     return convert(c, type, keyed ? *keyed : next_argument());

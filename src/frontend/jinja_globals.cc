@@ -38,6 +38,7 @@ Pairs dict_items(Runtime& rt, const Args& args, const char* name) {
   Dict unique(nullptr, {}, 0);
   if (!args.positional.empty()) {
     const Value& source = args.positional[0];
+    if (source.is(Kind::kUndefined)) fail_undefined(source);
     if (source.is(Kind::kDict)) {
       unique.items = as<Dict>(source).items;
     } else {
@@ -86,7 +87,7 @@ Value strftime_now(Runtime& rt, const Args& args) {
     fail("TypeError", fmt::format("strftime() argument 1 must be str, not {}", type_name(format)));
   }
   std::string pattern;  // without what a clock without a time zone has nothing to say about
-  const std::string& text = format.text();
+  const std::string text = format.text().c_str();  // C's strftime ends at a zero byte, and so does Python's
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%' || i + 1 == text.size()) {
       pattern += text[i];

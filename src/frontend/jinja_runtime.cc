@@ -238,8 +238,8 @@ Value Runtime::iterator(std::unique_ptr<Iter> iter, const char* type_name, int d
   return from_object(Kind::kIterator, make<Iterator>(std::move(iter), type_name, depth));
 }
 
-Value Runtime::generator(const Value& source, std::function<bool(Runtime&, Value&)> next) {
-  return iterator(std::make_unique<FunctionIter>(std::move(next)), "generator", source.depth() + 1);
+std::unique_ptr<Iter> Runtime::lazy(std::function<bool(Runtime&, Value&)> next) {
+  return std::make_unique<FunctionIter>(std::move(next));
 }
 
 Value Runtime::function(std::string name, Function::Body body, int depth) {

@@ -46,7 +46,7 @@ class Runtime {
   Value name_space(Pairs items);
   Value range(int64_t start, int64_t stop, int64_t step);
   Value iterator(std::unique_ptr<Iter> iter, const char* type_name, int depth);
-  Value generator(const Value& source, std::function<bool(Runtime&, Value&)> next);
+  std::unique_ptr<Iter> lazy(std::function<bool(Runtime&, Value&)> next);
   Value function(std::string name, Function::Body body, int depth = 0);
   Value undefined(std::string hint);
   Value undefined_name(std::string_view name);

@@ -122,6 +122,8 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
       {"doubling a list", doubling + "{% set ns.l = ns.l + ns.l %}{% endfor %}"},
       {"nesting lists", doubling + "{% set ns.l = [ns.l] %}{% endfor %}"},
       {"nesting generators", doubling + "{% set ns.l = ns.l | map('string') %}{% endfor %}{{ ns.l | list }}"},
+      {"nesting generators in arguments",
+       doubling + "{% set ns.l = [1] | map('default', ns.l) %}{% endfor %}{{ ns.l | list }}"},
       {"nesting namespaces", doubling + "{% set ns.x = namespace(p=ns.x) %}{% endfor %}{{ ns }}"},
       {"shared lists printed",
        "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ "
