@@ -676,6 +676,10 @@ STATEMENTS = [
     "{{ users[0].tags is sequence and users[0].tags is not string }}", "{{ 'a' if users else 'b' }}{{ 'a' if [] else 'b' }}{{ 'a' if '' else 'b' }}{{ 'a' if 0.0 else 'b' }}{{ 'a' if {} else 'b' }}{{ 'a' if range(0) else 'b' }}", "{{ namespace() is mapping }}{{ 'T' if namespace() else 'F' }}",
     "{% set x = namespace(v=1) %}{% set y = x %}{% set y.v = 2 %}{{ x.v }}{{ x == y }}{{ x is sameas y }}", "{{ [1, 2, 3] is contains(2) }}", "{{ 5 is odd is even }}", "{{ [[1, 2], [3, 4]] | map('last') | list }}{{ [[1, 2], [3, 4]] | map('join', '-') | list }}{{ [[1, 2]] | map(attribute=1) | list }}", "{{ 1 is not odd }}{{ not 1 is odd }}",
     "{% autoescape false %}{{ html }}{% endautoescape %}", "{{ self }}" if False else "{{ super }}", "{{ caller }}{{ varargs }}{{ kwargs }}", "{{ a.b.c }}", "{{ a['b']['c'] }}", "{{ users.0.name }}{{ users[0]['name'] }}{{ users.0.nope }}", "{{ d | length > 2 and d.x == 1 or f }}",
+    "{% set g = 5 | map('upper') %}lazy", "{% set g = 5 | map('upper') %}{{ g | list }}", "{{ (5 | select) is defined }}", "{{ 5 | slice(2) is defined }}",
+    "{{ [3, 1] | sort('x') }}", "{{ [3, 1] | sort(1) }}", "{{ [1, 2] | truncate(5) }}", "{% filter length %}ab{% endfilter %}", "{{ namespace(missing) }}",
+    "{{ '%lld' % 3 }}", "{{ '%ld' % 3 }}", "{{ strftime_now('%Y\\x00%d') }}", "{{ [1, 2, 3] | batch(2, '-') | list }}{{ words | unique | first }}",
+    "{% macro m() %}{{ caller() }}{% endmacro %}{% call dict() %}x{% endcall %}",
     "{%- for x in l -%}\n  {{ x }}\n{%- endfor -%}\n", "{% for x in l %}\n  {{ x }}\n{% endfor %}\n", "{%- macro m(x) -%}\n  [{{ x }}]\n{%- endmacro -%}\n{{ m(1) }}\n{{ m(2) }}", "{{ '%s' | format(u) }}{{ '%-10s|' | format(u[:6]) }}", "{{ 'x' is string and 'x' is not mapping }}", "{{ {'a': missing} }}{{ [missing] | tojson }}",
 ]
 
