@@ -125,10 +125,12 @@ struct Int8Panel {
     }
   }
 
-  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the step.
+  // Adds one step of the vector's rows to the sums of M rows of activations; x and groups are those of the
+  // step.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                              const int8_t* x, const ActivationGroup* groups, Floats (&acc)[M]) {
+                                              const int8_t* x, const ActivationGroup* groups,
+                                              Floats (&acc)[M]) {
     constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
     const UnitScales u = unit_scales(unit, lane);
     if constexpr (PrefetchBytes > 0) {
@@ -149,7 +151,8 @@ struct Int8Panel {
         const ActivationGroup& g = groups[m];
         const Floats xs = S::splat(g.scale);
         const auto d0 = S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w, xm, g.negative_sums[0]);
-        const auto d1 = S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w + 4, xm + 16, g.negative_sums[1]);
+        const auto d1 =
+            S::template dot<L::kBias, L::kMaxCode, 4, (M >= 8)>(w + 4, xm + 16, g.negative_sums[1]);
         acc[m] = S::fma(S::to_float(d0), S::mul(s0, xs), acc[m]);
         acc[m] = S::fma(S::to_float(d1), S::mul(s1, xs), acc[m]);
         if constexpr (Q::kHasOffset) {
@@ -173,11 +176,12 @@ struct Int8Panel {
     }
   }
 
-  // M rows of activations from `row` on, of blocks of R, times P panels `panel_step` apart (the last one in place of those
-  // beyond it) that advance together: several streams keep more of the memory's latency in flight than one.
+  // M rows of activations from `row` on, of blocks of R, times P panels `panel_step` apart (the last one in
+  // place of those beyond it) that advance together: several streams keep more of the memory's latency in
+  // flight than one.
   template <int M, int R, int P, int PrefetchBytes>
-  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step, int last,
-                    const GemmOutput& out) {
+  static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step,
+                    int last, const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
     const int n_units = w.padded_cols / L::kUnitK;
     const Bytes codebook = table();
@@ -218,7 +222,8 @@ struct Int8Panel {
 
   // One block of R rows, P panels at once.
   template <int R, int P>
-  static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+  static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                      const GemmOutput& out) {
     constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
     const int n = (end - begin + P - 1) / P;
     for (int p = 0; p < n; ++p) block<R, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
@@ -226,26 +231,34 @@ struct Int8Panel {
 
   // Any number of rows in blocks of R, one panel at a time.
   template <int R>
-  static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+  static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                     const GemmOutput& out) {
     constexpr int kRows = S::kMaxRows < R ? S::kMaxRows : R;
     // Rows of activations that fit the second-level cache beside a panel.
     const int fitting = (512 << 10) / w.padded_cols / R * R, chunk = fitting < 64 ? 64 : fitting;
     for (int first = 0; first < n_rows; first += chunk) {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
       for (int panel = begin; panel < end; ++panel) {
-        for (int row = first; row < last; row += kRows) block<kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+        for (int row = first; row < last; row += kRows)
+          block<kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
     }
   }
 
-  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end, const GemmOutput& out) {
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
     constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
     switch (x.block_rows) {
-      case 1: return streams<1, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 2: return streams<2, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 4: return streams<4, kFewer>(w, x, n_rows, begin, end, out);
-      case 8: return blocks<8>(w, x, n_rows, begin, end, out);
-      default: return blocks<16>(w, x, n_rows, begin, end, out);
+      case 1:
+        return streams<1, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 2:
+        return streams<2, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 4:
+        return streams<4, kFewer>(w, x, n_rows, begin, end, out);
+      case 8:
+        return blocks<8>(w, x, n_rows, begin, end, out);
+      default:
+        return blocks<16>(w, x, n_rows, begin, end, out);
     }
   }
 };
@@ -253,8 +266,8 @@ struct Int8Panel {
 // Quantizes one row of activations; see GemmKernels::quantize_row. S: load_f32, abs_max, max_of,
 // quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
 template <class S>
-void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int block_rows, int8_t* values,
-                          ActivationGroup* groups) {
+void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int block_rows,
+                          int8_t* values, ActivationGroup* groups) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
   const auto load = [&](int k, Floats(&v)[kVectors]) {
