@@ -210,7 +210,9 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   for (; u + kWide <= chunk.unit_end; u += kWide) score_units<K, NR, kWide>(tile, chunk, r, u, q, p);
   for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
   float factors[NR];
-  for (int i = 0; i < NR; ++i) factors[i] = softmax_step<K>(tile, chunk, r + i, p, state);
+  for (int i = 0; i < NR; ++i) {
+    factors[i] = r + i < tile.n_rows ? softmax_step<K>(tile, chunk, r + i, p, state) : 0.0f;
+  }
   const int dim = tile.layout->padded_dim;
   const float* weights = p + static_cast<int64_t>(r) * kChunkTokens;
   float* out = state.out + static_cast<int64_t>(r) * dim;
@@ -222,16 +224,17 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
 
 // True when no row of [r, r + n) sees a token of the chunk.
 inline bool unseen(const AttentionTile& tile, int chunk_begin, int r, int n) {
-  for (int i = r; i < r + n; ++i) {
+  for (int i = r; i < r + n && i < tile.n_rows; ++i) {
     if (tile.rows[i].end > chunk_begin && tile.rows[i].first < chunk_begin + kChunkTokens) return false;
   }
   return true;
 }
 
-// Rows that go through the next pass together when `left` are left.
+// Rows of the next pass when `left` are left. The last pass may have more rows than there are: what it
+// computes for those is not used (states have room for them).
 inline int pass_rows(int left) {
-  if (Simd::kRows >= 8 && left >= 8) return 8;
-  return left >= 4 ? 4 : left >= 2 ? 2 : 1;
+  if (Simd::kRows >= 8 && left > 4) return 8;
+  return left > 2 ? 4 : left;
 }
 
 template <KvFormat K>
@@ -256,10 +259,9 @@ void arrange_queries(const AttentionTile& tile, float scale, float* q) {
     n = pass_rows(tile.n_rows - r);
     float* to = q + static_cast<int64_t>(r) * dim;
     for (int i = 0; i < n; ++i) {
-      const float* from = tile.rows[r + i].q;
+      const float* from = r + i < tile.n_rows ? tile.rows[r + i].q : nullptr;
       for (int d = 0; d < dim; ++d) {
-        const float x = d < head_dim ? from[d] * scale : 0.0f;
-        to[d * n + i] = x;
+        to[d * n + i] = from != nullptr && d < head_dim ? from[d] * scale : 0.0f;
       }
     }
   }
