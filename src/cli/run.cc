@@ -25,9 +25,9 @@ bool read_message(std::string& message) {
   message.clear();
   const bool prompts = stdout_is_terminal();
   bool quoted = false;
-  for (const char* prompt = "> ";; prompt = ". ") {
+  for (;;) {
     if (prompts) {
-      std::fputs(prompt, stdout);
+      std::fputs(message.empty() && !quoted ? "> " : ". ", stdout);
       std::fflush(stdout);
     }
     std::string line;
@@ -39,7 +39,6 @@ bool read_message(std::string& message) {
         message.clear();
         quoted = false;
         std::fputs("\n", stdout);
-        prompt = "> ";
         continue;
       }
       return !message.empty();

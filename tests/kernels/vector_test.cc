@@ -185,7 +185,8 @@ TEST_P(VectorKernelsTest, SoftmaxAndItsExponential) {
   }
   // e^x itself: relative error of every ratio to the largest element.
   std::vector<float> x;
-  for (int i = 0; i <= 86000; ++i) x.push_back(-static_cast<float>(i) * 1e-3f);
+  // Down to e^-80 / 1000: below that the result is subnormal and has fewer digits.
+  for (int i = 0; i <= 80000; ++i) x.push_back(-static_cast<float>(i) * 1e-3f);
   const std::vector<float> before = x;
   kernels_.softmax(x.data(), static_cast<int>(x.size()));
   for (size_t i = 0; i < x.size(); ++i) {
