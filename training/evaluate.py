@@ -85,7 +85,7 @@ def acceptance(target, draft, sp, stories):
 
 
 @torch.no_grad()
-def samples(model, sp, prompt, seeds, temperature=0.8, limit=200):
+def samples(model, sp, prompt, seeds, temperature=0.8, limit=160):
     """One continuation of `prompt` per seed, until </s> or `limit` new tokens; the text without what follows </s>."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     ids = torch.tensor([[tokenizer.BOS] + sp.encode(prompt)] * len(seeds))
