@@ -29,7 +29,6 @@ struct EngineConfig {
   int max_queued_requests = 4096;
   int64_t max_queued_tokens = 0;  // 0 = no limit
   uint64_t seed = 0;
-  std::string prefix_cache_file;
 
   // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
   template <class Self, class V>
@@ -59,7 +58,6 @@ struct EngineConfig {
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
     v("seed", c.seed, "seed of the requests that bring none");
-    v("prefix_cache_file", c.prefix_cache_file, "prefix cache restored at start and saved at shutdown");
   }
 };
 
