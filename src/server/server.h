@@ -19,7 +19,6 @@ struct ServerConfig {
   EngineConfig engine;
   std::string model_name;             // served name; empty = the file's name
   std::vector<std::string> api_keys;  // empty: no authentication
-  std::string cors_origin;            // empty: no CORS headers
   int max_choices = 128;              // prompts * n of one call
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
