@@ -5,16 +5,10 @@
 #include <vector>
 
 #include "cache/block_allocator.h"
+#include "cache/group_blocks.h"
 #include "penstock/engine.h"
 
 namespace penstock {
-
-// The blocks of one cache group. A sliding-window group gives up leading blocks: blocks[0] holds tokens from
-// first_block * block_size on.
-struct GroupBlocks {
-  std::vector<BlockId> blocks;
-  int first_block = 0;
-};
 
 enum class SeqState : uint8_t { kNew, kWaiting, kRunning, kFinished };
 

@@ -43,6 +43,11 @@ class Candidates {
 
   // Inverse of the cumulative distribution at u in [0, 1).
   TokenId pick(double u);
+  // All that are left, any order. Valid until the next call.
+  std::span<const Candidate> list() {
+    make_list();
+    return items_;
+  }
   float x_of(TokenId id) const { return (row_[id] - max_) * inv_t_; }
 
  private:

@@ -20,7 +20,7 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
 }
 
 // What a draw is for: draws of one position never share a counter.
-enum class Draw : uint32_t { kToken = 0, kXtc = 1, kAccept = 2, kResidual = 3 };
+enum class Draw : uint32_t { kToken = 0, kXtc = 1, kAccept = 2, kResidual = 3, kDraft = 4 };
 
 // Uniform in [0, 1) with 53 random bits. position: output tokens before this one; index: which of the n
 // sequences.

@@ -61,6 +61,31 @@ struct SamplerState {
   void append(TokenId token) {
     if (spec->needs_counts) counts.add(token, false);
   }
+  void remove(TokenId token) {  // undoes one append(token)
+    if (spec->needs_counts) counts.remove_output(token);
+  }
+};
+
+// Tokens that may follow, appended to a state for as long as this lives.
+class Hypothesis {
+ public:
+  explicit Hypothesis(SamplerState& state) : state_(state), mirostat_mu_(state.mirostat_mu) {}
+  ~Hypothesis() {
+    for (const TokenId token : appended_) state_.remove(token);
+    state_.mirostat_mu = mirostat_mu_;
+  }
+  Hypothesis(const Hypothesis&) = delete;
+  Hypothesis& operator=(const Hypothesis&) = delete;
+  void append(TokenId token) {
+    state_.append(token);
+    appended_.push_back(token);
+  }
+  SamplerState& state() { return state_; }
+
+ private:
+  SamplerState& state_;
+  float mirostat_mu_;
+  std::vector<TokenId> appended_;
 };
 
 }  // namespace penstock

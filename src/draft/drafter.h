@@ -1,0 +1,87 @@
+// Guesses the next tokens of running sequences. The engine has the target check the guesses in its next
+// forward (sampling/verify.h), so a drafter decides how fast things go, never what is generated.
+//
+// A step: the scheduler reserves room for drafts -> propose() -> one forward of the target over every
+// sequence's last token and its draft tree -> verification -> accepted(). All calls come from the engine
+// thread.
+//
+// A drafter that computes uses the target's own Ops, between the target's steps: it calls begin_step()
+// itself, which ends the life of every tensor of the step before.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/group_blocks.h"
+#include "model/model.h"
+#include "ops/ops.h"
+#include "sampling/draft_tree.h"
+#include "sampling/sampler_state.h"
+
+namespace penstock {
+
+// The model that will check the drafts. Outlives the drafter.
+struct DraftTarget {
+  const Model* model = nullptr;
+  Ops* ops = nullptr;
+};
+
+// One sequence that wants a draft. Valid during propose().
+struct DraftRequest {
+  SeqId id{};
+  std::span<const TokenId> tokens;  // prompt and output
+  int n_prompt = 0;
+  // The target's blocks, one entry per cache group. K and V of tokens [0, tokens.size() - 1) are there, and
+  // there is room for the last token and max_nodes more: early exit writes into it what the target then
+  // writes again.
+  std::span<const GroupBlocks> kv;
+  int max_nodes = 0;  // >= 1
+  // A node is worth its place in the target's forward when it will be kept with at least this probability,
+  // [0, 1]. A drafter that can tell leaves the others out. It must not look at the token it has drawn for
+  // a node to decide about that node (but may look at those before): that would change the distribution.
+  float worth = 0;
+  // The tokens may be drawn from the drafter's own distribution, which goes to DraftTree::drawn_from.
+  // Otherwise propose what Sampler::sample() would give (it uses the target's random numbers), or whatever
+  // seems likely.
+  bool may_draw = false;
+  // For sampler steps on the draft's logits: use through Hypothesis, which leaves it as it was.
+  SamplerState* state = nullptr;
+};
+
+// What became of one sequence in a step, whether it had a draft or not. Valid during accepted().
+struct DraftOutcome {
+  SeqId id{};
+  std::span<const TokenId> tokens;  // prompt and output, with the step's new tokens
+  int n_accepted = 0;               // nodes of its last draft that were kept
+  // With wants_hidden(): the target's state after the final norm [model_dim] from which the last token was
+  // predicted, that is of the token before it.
+  const float* hidden = nullptr;
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual const char* name() const = 0;  // its row in the list of drafters.cc
+
+  // The sizes worth trying when it proposes trees, ascending; empty when it proposes chains of any length.
+  virtual std::vector<int> tree_sizes() const { return {}; }
+  virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes
+  virtual bool wants_hidden() const { return false; }
+
+  virtual int64_t weight_bytes() const { return 0; }
+  virtual int64_t kv_bytes_per_token() const { return 0; }  // of a KV cache of its own
+  // Once, before anything else. target_cache outlives the drafter; own_tokens: how many tokens its own cache
+  // may hold.
+  virtual Status start(KvCache& target_cache, int64_t own_tokens) {
+    (void)target_cache, (void)own_tokens;
+    return {};
+  }
+
+  // trees[i] is empty on entry and gets at most requests[i].max_nodes nodes; it may stay empty.
+  virtual void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) = 0;
+  virtual void accepted(std::span<const DraftOutcome> outcomes) { (void)outcomes; }
+  // The sequence has ended or gave its blocks back. Unknown ids are ignored.
+  virtual void forget(SeqId sequence) { (void)sequence; }
+};
+
+}  // namespace penstock

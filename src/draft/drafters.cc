@@ -1,0 +1,35 @@
+#include "draft/drafters.h"
+
+#include "draft/ngram.h"
+
+namespace penstock {
+namespace {
+
+using Make = Result<std::unique_ptr<Drafter>> (*)(const DrafterConfig&, const DraftTarget&);
+struct Row {
+  const char* name;
+  Make make;
+};
+
+// THE list.
+constexpr Row kDrafters[] = {
+    {"ngram", make_ngram_drafter},
+};
+
+}  // namespace
+
+std::string drafter_names() {
+  std::string names;
+  for (const Row& row : kDrafters) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+Result<std::unique_ptr<Drafter>> make_drafter(const DrafterConfig& config, const DraftTarget& target) {
+  for (const Row& row : kDrafters) {
+    if (config.kind == row.name) return row.make(config, target);
+  }
+  return errorf(ErrorCode::kInvalidArgument, "spec: expected one of {}, got '{}'", drafter_names(),
+                config.kind);
+}
+
+}  // namespace penstock

@@ -1,0 +1,149 @@
+#include "draft/ngram.h"
+
+#include <algorithm>
+#include <array>
+
+namespace penstock {
+
+size_t NgramIndex::slot_of(std::span<const TokenId> text, TokenId first, TokenId second) const {
+  const size_t mask = slots_.size() - 1;
+  const uint64_t key = uint64_t{static_cast<uint32_t>(first)} << 32 | static_cast<uint32_t>(second);
+  size_t slot = (key * 0x9E3779B97F4A7C15ull) >> 20 & mask;
+  while (slots_[slot] >= 0 && (text[slots_[slot] - 1] != first || text[slots_[slot]] != second))
+    slot = (slot + 1) & mask;
+  return slot;
+}
+
+void NgramIndex::grow(std::span<const TokenId> text) {
+  std::vector<int32_t> old(std::max<size_t>(64, slots_.size() * 2), -1);
+  old.swap(slots_);
+  for (const int32_t position : old) {
+    if (position >= 0) slots_[slot_of(text, text[position - 1], text[position])] = position;
+  }
+}
+
+void NgramIndex::extend(std::span<const TokenId> text, int end) {
+  if (previous_.empty() && end > 0) previous_.push_back(-1);  // no pair ends at position 0
+  for (int i = this->end(); i < end; ++i) {
+    if (static_cast<size_t>(used_ + 1) * 2 > slots_.size()) grow(text);
+    int32_t& last = slots_[slot_of(text, text[i - 1], text[i])];
+    used_ += last < 0;
+    previous_.push_back(last);
+    last = i;
+  }
+}
+
+NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<const TokenId> context) const {
+  Match best;
+  const int n = static_cast<int>(context.size());
+  if (n < 2 || slots_.empty()) return best;
+  int position = slots_[slot_of(text, context[n - 2], context[n - 1])];
+  for (int tried = 0; position >= 0 && tried < kMostTried; ++tried, position = previous_[position]) {
+    const int most = std::min({position + 1, n, kLongest});
+    int length = 2;
+    while (length < most && text[position - length] == context[n - 1 - length]) ++length;
+    if (length > best.length) best = {position + 1, length};
+    if (length == kLongest) break;
+  }
+  return best;
+}
+
+namespace {
+
+constexpr int kMaxNodes = 32;
+
+// How often a token that a lookup proposes is right, by the length of the agreement: measured, because it
+// depends on the text more than on anything else.
+class Reliability {
+ public:
+  static int bucket(int length) { return length < 4 ? length - 2 : length < 8 ? 2 : length < 16 ? 3 : 4; }
+  float of(int bucket) const { return rate_[bucket]; }
+  void learn(int bucket, int n_proposed, int n_accepted) {
+    for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
+      rate_[bucket] += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - rate_[bucket]);
+  }
+  // What is never tried is forgotten slowly, so that it is tried again.
+  void fade(int bucket) { rate_[bucket] += kFade * (kPrior[bucket] - rate_[bucket]); }
+
+ private:
+  static constexpr float kWeight = 0.08f, kFade = 0.004f;
+  static constexpr std::array<float, 5> kPrior = {0.45f, 0.6f, 0.75f, 0.85f, 0.92f};
+  std::array<float, 5> rate_ = kPrior;
+};
+
+class NgramDrafter : public Drafter {
+ public:
+  explicit NgramDrafter(const DrafterConfig& config) : corpus_(config.corpus) {
+    corpus_index_.extend(corpus_, static_cast<int>(corpus_.size()));
+  }
+  const char* name() const override { return "ngram"; }
+  int max_nodes() const override { return kMaxNodes; }
+
+  void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
+    for (size_t i = 0; i < requests.size(); ++i) propose(requests[i], trees[i]);
+  }
+
+  void accepted(std::span<const DraftOutcome> outcomes) override {
+    for (const DraftOutcome& outcome : outcomes) {
+      const auto found = states_.find(outcome.id);
+      if (found == states_.end() || found->second.n_proposed == 0) continue;
+      State& state = found->second;
+      state.reliability.learn(state.bucket, state.n_proposed, outcome.n_accepted);
+      state.n_proposed = 0;
+    }
+  }
+
+  void forget(SeqId sequence) override { states_.erase(sequence); }
+
+ private:
+  struct State {
+    NgramIndex index;
+    Reliability reliability;
+    int bucket = 0, n_proposed = 0;
+  };
+
+  void propose(const DraftRequest& request, DraftTree& tree) {
+    const std::span<const TokenId> tokens = request.tokens;
+    const int n = static_cast<int>(tokens.size());
+    State& state = states_[request.id];
+    state.n_proposed = 0;
+    if (state.index.end() > n) state.index = {};
+    state.index.extend(tokens, n - 1);  // the pair at the end would find itself
+    const NgramIndex::Match own = state.index.find(tokens, tokens);
+    const NgramIndex::Match shared = corpus_index_.find(corpus_, tokens);
+    const NgramIndex::Match& match = shared.length > own.length ? shared : own;
+    if (match.length == 0) return;
+    state.bucket = Reliability::bucket(match.length);
+    const float rate = state.reliability.of(state.bucket);
+    float kept = rate;
+    for (int i = 0; i < request.max_nodes && kept >= request.worth; ++i, kept *= rate) {
+      const int position = match.next + i;
+      if (&match == &shared) {
+        if (position >= static_cast<int>(corpus_.size())) break;
+        tree.add_next(corpus_[position]);
+      } else {
+        // Past the end the repetition goes on with itself.
+        tree.add_next(position < n ? tokens[position] : tree.tokens[position - n]);
+      }
+    }
+    state.n_proposed = tree.size();
+    if (tree.empty()) state.reliability.fade(state.bucket);
+  }
+
+  const std::vector<TokenId> corpus_;
+  NgramIndex corpus_index_;
+  std::unordered_map<SeqId, State> states_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(const DrafterConfig& config, const DraftTarget& target) {
+  for (const TokenId token : config.corpus) {
+    if (token >= 0 && token < target.model->config().vocab_size) continue;
+    return errorf(ErrorCode::kInvalidArgument, "spec_corpus: expected token ids in [0, {}), got {}",
+                  target.model->config().vocab_size, token);
+  }
+  return std::make_unique<NgramDrafter>(config);
+}
+
+}  // namespace penstock

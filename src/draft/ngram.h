@@ -1,0 +1,36 @@
+// Prompt lookup: what followed the last time the sequence ended like this is likely to follow again.
+#pragma once
+#include <unordered_map>
+
+#include "draft/drafters.h"
+
+namespace penstock {
+
+// Finds earlier occurrences of a context's end. Holds positions only; the tokens belong to the caller, who
+// gives the same growing text every time.
+class NgramIndex {
+ public:
+  struct Match {
+    int next = -1;   // position after the occurrence, or -1: none
+    int length = 0;  // tokens that agree before it
+  };
+  // Pairs of tokens that end before position `end` are found from now on.
+  void extend(std::span<const TokenId> text, int end);
+  // The longest agreement of the context's end with the text, at least two tokens; the latest among equals.
+  // Of a common pair the latest kMostTried occurrences are looked at.
+  Match find(std::span<const TokenId> text, std::span<const TokenId> context) const;
+  int end() const { return static_cast<int>(previous_.size()); }
+
+ private:
+  static constexpr int kMostTried = 64, kLongest = 64;
+  size_t slot_of(std::span<const TokenId> text, TokenId first, TokenId second) const;
+  void grow(std::span<const TokenId> text);
+
+  std::vector<int32_t> slots_;     // open addressing: the last position at which a pair ends, or -1
+  std::vector<int32_t> previous_;  // [end] the pair's position before this one, or -1
+  int used_ = 0;
+};
+
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(const DrafterConfig& config, const DraftTarget& target);
+
+}  // namespace penstock

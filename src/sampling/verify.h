@@ -1,0 +1,33 @@
+// Speculative acceptance: the target's logits at every node of a draft tree decide how much of it is kept.
+// Exact: the tokens have the distribution that plain sampling would give them, with every sampler step.
+//
+// Walk down from the root. At each node the target chooses the token that follows, with the sequence as it
+// then really is (penalties, grammar and the like see the tokens accepted so far):
+//  - a tree that was not drawn: sample as always; if a child has that token, go on from there. With the same
+//    seed the tokens are those of plain sampling.
+//  - a drawn chain: keep the child's token x with probability min(1, p(x) / q(x)), where q is what it was
+//    drawn from; else draw from max(0, p - q), normalized. After the last node: sample as always.
+#pragma once
+#include "sampling/draft_tree.h"
+#include "sampling/sampler.h"
+
+namespace penstock {
+
+inline constexpr int kDraftRoot = -1;
+inline constexpr int kOffDraft = -2;
+
+// Chooses the token after `node` (kDraftRoot: after the sequence's last token) from the logits of that node,
+// which are in `input` with the tokens up to it. `node` becomes the child with the chosen token, or kOffDraft
+// when there is none. Does not append the token to the state; as Sampler::sample otherwise.
+// REQUIRES: tree.drawn() only when the state is neither greedy nor mirostat.
+Sampled verify_next(Sampler& sampler, SamplerState& state, const SampleInput& input, const DraftTree& tree,
+                    int& node, std::vector<TokenLogprob>& alternatives);
+
+// Whether drafts for this sequence may be drawn at random: one that brings no seed of its own and is not
+// greedy. The others get the tokens of plain sampling, whatever is drafted.
+bool may_draw_drafts(const SamplingSpec& spec);
+
+// Keeps of a tree only the chain of first children.
+void prune_to_chain(DraftTree& tree);
+
+}  // namespace penstock
