@@ -1,5 +1,5 @@
 // penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
-// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value.
+// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/models.h"
+#include "cli/plan_spec.h"
 #include "cli/terminal.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
@@ -19,7 +20,7 @@ namespace penstock {
 namespace {
 
 struct PlanCommand {
-  explicit PlanCommand(CLI::App& app) {
+  explicit PlanCommand(CLI::App& app) : spec(app) {
     std::string names;
     for (const NamedShape& shape : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(shape.name);
     CLI::Option* model_option = app.add_option("-m,--model", model, "GGUF file or Hugging Face directory");
@@ -40,6 +41,7 @@ struct PlanCommand {
   int64_t tokens = 0;
   int block_size = 16;
   bool json = false;
+  SpecPlan spec;
 };
 
 int64_t machine_memory() {
@@ -105,6 +107,10 @@ Result<Plan> make_plan(const PlanCommand& command) {
 }
 
 int PlanCommand::run() const {
+  if (spec.wanted) {
+    const Status done = spec.run(model, shape, type, json);
+    return done ? kExitOk : fail(done.error());
+  }
   const auto plan = make_plan(*this);
   if (!plan) return fail(plan.error());
   const ModelConfig& config = plan->config;

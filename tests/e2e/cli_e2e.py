@@ -194,6 +194,30 @@ class Tools(unittest.TestCase):
             self.assertAlmostEqual(plan["kv_bytes_per_sequence"] / GIB, gib, places=3, msg=shape)
         self.assertIn("2.00 GiB", penstock("plan", "--shape", "llama-2-7b", "-c", 4096)[1].decode())
 
+    def test_plan_of_speculation(self):
+        plan = penstock_json("plan", "--spec", "--acceptance", 0.7, "--target-ms", 10, "--draft-ms", 1, "--max-spec-length", 8,
+                             "--json")
+        for row in plan["lengths"]:
+            k = row["length"]
+            tokens = (1 - 0.7 ** (k + 1)) / (1 - 0.7)
+            self.assertAlmostEqual(row["tokens_per_round"], tokens, places=9)
+            self.assertAlmostEqual(row["speedup"], tokens * 10 / (10 + k), places=9)
+        self.assertEqual(plan["best"]["length"], 4)
+        # 1, 2 and 3 drafted tokens cost more and more to verify; the chance falls with the depth.
+        plan = penstock_json("plan", "--spec", "--acceptance", "0.8,0.5", "--target-ms", 10, "--verify-ms", "11,13,16",
+                             "--spec-length", 2, "--json")
+        self.assertEqual([row["length"] for row in plan["lengths"]], [2])
+        self.assertAlmostEqual(plan["lengths"][0]["speedup"], (1 + 0.8 + 0.4) * 10 / 13, places=9)
+        measured = penstock_json("plan", "--spec", "--acceptance", 0.7, "--draft-model", "penstock-stories-1m-q8_0",
+                                 "--max-spec-length", 2, "--json")
+        self.assertGreater(measured["target_ms"], measured["draft_ms"])
+        self.assertGreater(measured["draft_ms"], 0)
+        self.assertIn("best", penstock("plan", "--spec", "--acceptance", 0.9, "--target-ms", 5)[1].decode())
+        for wrong in ([], ["--acceptance", 1.5], ["--acceptance", "nan"], ["--acceptance", 0.5, "--target-ms", -1]):
+            code, out, err = penstock("plan", "--spec", *wrong)
+            self.assertEqual((code, out), (2, b""), wrong)
+            self.assertIn("penstock: --", err)
+
     def test_inspect(self):
         for model in sorted(MODELS.glob("*.gguf")):
             reply = penstock_json("inspect", "-m", model, "--json")

@@ -1,0 +1,77 @@
+#include "cli/step_times.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "model/model.h"
+
+namespace penstock {
+namespace {
+
+// One sequence in blocks 0, 1, 2, … of a cache of its own.
+class Steps {
+ public:
+  Steps(Model& model, Ops& ops, KvCache& cache, int n_blocks) : model_(model), ops_(ops), cache_(cache) {
+    blocks_.resize(static_cast<size_t>(n_blocks));
+    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = static_cast<BlockId>(i);
+  }
+
+  // Computes `rows` tokens after the first `depth` ones; the seconds that takes.
+  double run(int depth, int rows) {
+    tokens_.resize(static_cast<size_t>(rows));
+    positions_.resize(tokens_.size());
+    outputs_.resize(tokens_.size());
+    std::iota(positions_.begin(), positions_.end(), depth);
+    std::iota(outputs_.begin(), outputs_.end(), 0);
+    for (int i = 0; i < rows; ++i)
+      tokens_[static_cast<size_t>(i)] = (depth + i) * 131 % model_.config().vocab_size;
+    const int32_t offsets[] = {0, rows}, lens[] = {depth + rows};
+    const int32_t table_offsets[] = {0, static_cast<int32_t>(blocks_.size())};
+    // Blocks are in order, so the slot of a token is its position.
+    const std::vector<KvView> views(static_cast<size_t>(std::max(1, cache_.spec().n_groups())),
+                                    KvView{positions_, blocks_, table_offsets, {}});
+    const Batch batch{tokens_, positions_, offsets, lens, views, {}, outputs_};
+    const auto begin = std::chrono::steady_clock::now();
+    ops_.begin_step();
+    model_.forward(batch, cache_, ops_);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+ private:
+  Model& model_;
+  Ops& ops_;
+  KvCache& cache_;
+  std::vector<BlockId> blocks_;
+  std::vector<int32_t> tokens_, positions_, outputs_;
+};
+
+}  // namespace
+
+Result<std::vector<double>> measure_step_times(const WeightSource& source, const StepTimesConfig& config) {
+  ASSIGN_OR_RETURN(const auto ops, make_ops("auto", config.ops));
+  ASSIGN_OR_RETURN(const auto model, Model::load(source, *ops));
+  const CacheSpec spec = model->cache_spec(KvDType::kF16, 16);
+  const int max_rows = std::clamp(config.max_rows, 1, std::max(1, model->config().max_seq_len - 1));
+  const int context = std::clamp(config.context, 1, model->config().max_seq_len - max_rows);
+  const int n_blocks = (context + max_rows + 15) / 16;
+  const std::vector<int> counts(static_cast<size_t>(std::max(1, spec.n_groups())), n_blocks);
+  ASSIGN_OR_RETURN(const auto cache, ops->make_cache(spec, counts));
+  Steps steps(*model, *ops, *cache, n_blocks);
+  steps.run(0, context);
+  std::vector<std::vector<double>> times(static_cast<size_t>(max_rows));
+  for (int i = 0; i <= config.repetitions; ++i) {
+    for (int rows = 1; rows <= max_rows; ++rows) {
+      const double seconds = steps.run(context, rows);
+      if (i > 0) times[static_cast<size_t>(rows) - 1].push_back(seconds);  // the first does not count
+    }
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& each : times) {
+    std::ranges::nth_element(each, each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2));
+    medians.push_back(each[each.size() / 2]);
+  }
+  return medians;
+}
+
+}  // namespace penstock
