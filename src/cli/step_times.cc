@@ -66,12 +66,13 @@ Result<std::vector<double>> measure_step_times(const WeightSource& source, const
       if (i > 0) times[static_cast<size_t>(rows) - 1].push_back(seconds);  // the first does not count
     }
   }
-  std::vector<double> medians;
+  std::vector<double> result;
   for (std::vector<double>& each : times) {
-    std::ranges::nth_element(each, each.begin() + static_cast<std::ptrdiff_t>(each.size() / 2));
-    medians.push_back(each[each.size() / 2]);
+    const size_t quarter = each.size() / 4;
+    std::ranges::nth_element(each, each.begin() + static_cast<std::ptrdiff_t>(quarter));
+    result.push_back(each[quarter]);
   }
-  return medians;
+  return result;
 }
 
 }  // namespace penstock

@@ -210,8 +210,8 @@ class Tools(unittest.TestCase):
         self.assertAlmostEqual(plan["lengths"][0]["speedup"], (1 + 0.8 + 0.4) * 10 / 13, places=9)
         measured = penstock_json("plan", "--spec", "--acceptance", 0.7, "--draft-model", "penstock-stories-1m-q8_0",
                                  "--max-spec-length", 2, "--json")
-        self.assertGreater(measured["target_ms"], measured["draft_ms"])
-        self.assertGreater(measured["draft_ms"], 0)
+        self.assertGreater(min(measured["target_ms"], measured["draft_ms"]), 0)
+        self.assertEqual(len(measured["verify_ms"]), 2)
         self.assertIn("best", penstock("plan", "--spec", "--acceptance", 0.9, "--target-ms", 5)[1].decode())
         for wrong in ([], ["--acceptance", 1.5], ["--acceptance", "nan"], ["--acceptance", 0.5, "--target-ms", -1]):
             code, out, err = penstock("plan", "--spec", *wrong)
