@@ -22,6 +22,7 @@ struct EngineConfig {
   int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
+  std::string prefix_cache_file;  // saved at shutdown, restored at start; "" = not kept
   std::string policy = "continuous";
   int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
   double max_wait_ms = 50;        // policy dynamic
@@ -51,6 +52,8 @@ struct EngineConfig {
     v("memory_utilization", c.memory_utilization,
       "share of the free memory that weights and KV cache may take");
     v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
+    v("prefix_cache_file", c.prefix_cache_file,
+      "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
     v("policy", c.policy, "continuous, static, dynamic or priority");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
     v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");

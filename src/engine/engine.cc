@@ -58,11 +58,20 @@ bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
 }
 
 void EngineImpl::take_results(Tensor logits, double time) {
+  sample_rows(logits);
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     const ScheduledItem& item = plan_.items[i];
     Running& sequence = static_cast<Running&>(*item.sequence);
     const int row = builder_.first_row(i);
     if (row < 0 || sequence.done) continue;
+    if (results_[i].worker >= 0) {
+      const RowResult& result = results_[i];
+      accept(sequence, result.sampled,
+             std::span<const TokenLogprob>(workers_[result.worker].alternatives)
+                 .subspan(result.first_alternative, result.sampled.n_alternatives),
+             time);
+      continue;
+    }
     if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
     if (!item.last) continue;
     const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
@@ -76,6 +85,33 @@ void EngineImpl::take_results(Tensor logits, double time) {
   }
 }
 
+// Samples the rows of all plainly decoding sequences, spread over the host's threads. Rows that mean more
+// (prompt log-probabilities, first tokens of parallel samples) are left to take_results.
+void EngineImpl::sample_rows(Tensor logits) {
+  results_.assign(plan_.items.size(), {});
+  for (Worker& worker : workers_) worker.alternatives.clear();
+  struct Context {
+    EngineImpl* engine;
+    Tensor logits;
+  } context{this, logits};
+  const auto sample_item = [](void* ctx, int i, int thread) {
+    EngineImpl& engine = *static_cast<Context*>(ctx)->engine;
+    const Tensor& logits = static_cast<Context*>(ctx)->logits;
+    const ScheduledItem& item = engine.plan_.items[i];
+    Running& sequence = static_cast<Running&>(*item.sequence);
+    const int row = engine.builder_.first_row(i);
+    if (row < 0 || engine.all_rows_[i] != 0 || sequence.n_tokens() == sequence.n_prompt) return;
+    Worker& worker = engine.workers_[thread];
+    RowResult& result = engine.results_[i];
+    result.first_alternative = worker.alternatives.size();
+    const std::span<float> values(logits.f32(row), logits.cols);
+    result.sampled = worker.sampler.sample(sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}},
+                                           worker.alternatives);
+    result.worker = thread;
+  };
+  model_->for_each(static_cast<int>(plan_.items.size()), sample_item, &context);
+}
+
 void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits,
                                         int first_row) {
   const int n = *sequence.spec().params.prompt_logprobs;
@@ -87,7 +123,7 @@ void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& 
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
     const std::span<const float> row(logits.f32(first_row + i), logits.cols);
-    prompt_rows_.push_back(sampler_.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
+    prompt_rows_.push_back(workers_[0].sampler.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;
   }
   if (first < 0) return;
@@ -115,9 +151,15 @@ void EngineImpl::fork_others(Running& first, std::span<const float> logits, doub
 }
 
 void EngineImpl::sample_into(Running& sequence, std::span<float> logits, double time) {
-  const size_t first_alternative = alternatives_.size();
-  const Sampled sampled =
-      sampler_.sample(sequence.sampler, {logits, sequence.tokens, sequence.n_prompt, {}}, alternatives_);
+  Worker& worker = workers_[0];
+  const size_t first = worker.alternatives.size();
+  const Sampled sampled = worker.sampler.sample(
+      sequence.sampler, {logits, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
+  accept(sequence, sampled, std::span<const TokenLogprob>(worker.alternatives).subspan(first), time);
+}
+
+void EngineImpl::accept(Running& sequence, const Sampled& sampled, std::span<const TokenLogprob> alternatives,
+                        double time) {
   if (sampled.token == kNoToken) {
     sequence.error = {ErrorCode::kInternal,
                       "no token can be chosen: every logit is excluded or not a finite number"};
@@ -129,8 +171,9 @@ void EngineImpl::sample_into(Running& sequence, std::span<float> logits, double 
   note_token(sequence, time);
   PendingEvent news{
       {.index = sequence.index, .token = sampled.token, .logprob = sampled.logprob, .rank = sampled.rank},
-      first_alternative,
-      static_cast<size_t>(sampled.n_alternatives)};
+      alternatives_.size(),
+      alternatives.size()};
+  alternatives_.insert(alternatives_.end(), alternatives.begin(), alternatives.end());
   if (is_end(sequence, sampled.token, news.event)) {
     end(sequence, FinishReason::kStop, news);
   } else if (sequence.n_tokens() >= sequence.max_len) {

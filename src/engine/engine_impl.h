@@ -23,6 +23,7 @@ struct EngineParts {
   std::unique_ptr<Scheduler> scheduler;
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
+  uint64_t fingerprint = 0;  // of the model and of all that shapes its cache
 };
 
 class EngineImpl final : public Engine {
@@ -98,7 +99,10 @@ class EngineImpl final : public Engine {
   void take_results(Tensor logits, double time);
   void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
   void fork_others(Running& first, std::span<const float> logits, double time);
+  void sample_rows(Tensor logits);
   void sample_into(Running& sequence, std::span<float> logits, double time);
+  void accept(Running& sequence, const Sampled& sampled, std::span<const TokenLogprob> alternatives,
+              double time);
   bool is_end(const Running& sequence, TokenId token, TokenEvent& event) const;
   void note_token(Running& sequence, double time);
   void end(Running& sequence, FinishReason reason, PendingEvent news);
@@ -113,6 +117,7 @@ class EngineImpl final : public Engine {
   const EngineConfig config_;
   const EngineInfo info_;
   const int max_num_batched_tokens_;
+  const uint64_t fingerprint_;
   const Clock::time_point epoch_ = Clock::now();
   std::unique_ptr<StepModel> model_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -137,7 +142,18 @@ class EngineImpl final : public Engine {
   Plan plan_;
   BatchBuilder builder_;
   std::vector<char> all_rows_;
-  Sampler sampler_;
+  // One per host thread: scratch memory, and the alternatives of the rows it has sampled in this step.
+  struct Worker {
+    Sampler sampler;
+    std::vector<TokenLogprob> alternatives;
+  };
+  struct RowResult {
+    Sampled sampled;
+    int worker = -1;  // -1: not sampled ahead
+    size_t first_alternative = 0;
+  };
+  std::vector<Worker> workers_;
+  std::vector<RowResult> results_;  // [plan items]
   std::vector<float> row_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;

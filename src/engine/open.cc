@@ -1,5 +1,5 @@
-#include "base/thread_pool.h"
 #include "engine/open.h"
+#include "base/thread_pool.h"
 
 #include <spdlog/spdlog.h>
 
@@ -58,6 +58,26 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+// Two models with the same fingerprint fill a cache with the same bits.
+uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend) {
+  BlockHash hash = root_hash(fmt::format("{} {} {} {} {}", backend, config.kv_cache_dtype, config.block_size,
+                                         config.batch_invariant, source.config().dump()));
+  for (const TensorInfo& tensor : source.tensors()) {
+    const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
+    const auto text = [&](size_t from) {
+      return std::string_view(reinterpret_cast<const char*>(tensor.bytes.data()) + from, n);
+    };
+    for (const std::string_view part :
+         {std::string_view(tensor.name), text(0), text(tensor.bytes.size() - n)}) {
+      const BlockHash of_part = root_hash(part);
+      const TokenId words[4] = {static_cast<TokenId>(of_part.low), static_cast<TokenId>(of_part.low >> 32),
+                                static_cast<TokenId>(of_part.high), static_cast<TokenId>(of_part.high >> 32)};
+      hash = chain_hash(hash, words);
+    }
+  }
+  return hash.low ^ hash.high;
 }
 
 int64_t read_number(const char* path) {
@@ -225,6 +245,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
       std::move(policy), cache_plan.n_blocks, cache_plan.windows, config.block_size);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
+  parts.fingerprint = config.prefix_cache_file.empty() ? 0 : fingerprint_of(*source, config, ops->name());
   parts.config = std::move(config);
   parts.model =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));

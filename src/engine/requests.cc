@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include <spdlog/spdlog.h>
+
+#include "base/log.h"
 #include "engine/engine_impl.h"
+#include "engine/prefix_file.h"
 #include "sampling/philox.h"
 #include "sampling/validate.h"
 
@@ -17,18 +21,34 @@ EngineImpl::EngineImpl(EngineParts parts)
     : config_(std::move(parts.config)),
       info_(std::move(parts.info)),
       max_num_batched_tokens_(parts.max_num_batched_tokens),
+      fingerprint_(parts.fingerprint),
       model_(std::move(parts.model)),
       scheduler_(std::move(parts.scheduler)),
       builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
                parts.max_num_seqs) {
-  sampler_.reserve(info_.vocab_size, info_.max_model_len);
+  workers_.resize(model_->n_host_threads());
+  for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
+  results_.reserve(parts.max_num_seqs);
   row_.reserve(info_.vocab_size);
   all_rows_.reserve(parts.max_num_seqs);
   with_news_.reserve(parts.max_num_seqs);
   outgoing_.reserve(parts.max_num_seqs);
+  if (!config_.prefix_cache_file.empty()) {
+    const auto restored = restore_prefix_cache(config_.prefix_cache_file, fingerprint_, *scheduler_, *model_);
+    if (restored) {
+      log().info("prefix cache: {} blocks restored", *restored);
+    } else if (restored.error().code != ErrorCode::kNotFound) {
+      log().warn("prefix cache not used: {}", restored.error().message);
+    }
+  }
 }
 
-EngineImpl::~EngineImpl() { stop(); }
+EngineImpl::~EngineImpl() {
+  stop();
+  if (config_.prefix_cache_file.empty()) return;
+  const Status saved = save_prefix_cache(config_.prefix_cache_file, fingerprint_, *scheduler_, *model_);
+  if (!saved) log().warn("prefix cache not saved: {}", saved.error().message);
+}
 
 Status EngineImpl::check(const Request& request) const {
   RETURN_IF_ERROR(validate(request.sampling, info_.vocab_size));

@@ -16,6 +16,17 @@ class StepModel {
   virtual Tensor forward(const Batch& batch) = 0;
   // K and V of a whole block, all layers of the group; before the forward of the same step.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
+
+  // Host threads for sampling; as Ops::for_each.
+  virtual int n_host_threads() const { return 1; }
+  virtual void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
+    for (int i = 0; i < n_items; ++i) fn(ctx, i, 0);
+  }
+
+  // The content of a block, to be kept outside and brought back; as KvCache.
+  virtual int64_t block_bytes(int group) const = 0;
+  virtual void read_block(int group, BlockId block, std::span<std::byte> out) const = 0;
+  virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
 };
 
 // A loaded model with its backend and cache.
@@ -34,6 +45,17 @@ class LoadedModel : public StepModel {
     return model_->forward(batch, *cache_, *ops_).logits;
   }
   void copy_block(int group, BlockId from, BlockId to) override;
+  int n_host_threads() const override { return ops_->n_host_threads(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    ops_->for_each(n_items, fn, ctx);
+  }
+  int64_t block_bytes(int group) const override { return cache_->block_bytes(group); }
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override {
+    cache_->read_block(group, block, out);
+  }
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override {
+    cache_->write_block(group, block, bytes);
+  }
 
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }

@@ -4,6 +4,7 @@
 // begin_step() invalidates every tensor of the step before. Shapes are preconditions (checked in debug builds): a model
 // validates its files before the first call. Activations are F32; a backend may round them inside an op.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,6 +34,10 @@ class KvCache {
   virtual ~KvCache() = default;
   virtual const CacheSpec& spec() const = 0;
   virtual int n_blocks(int group) const = 0;
+  // Content of one block in all layers of its group, in a form that only the same kind of cache reads back. Between steps.
+  virtual int64_t block_bytes(int group) const = 0;
+  virtual void read_block(int group, BlockId block, std::span<std::byte> out) const = 0;
+  virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
 };
 
 struct NormParams {
@@ -79,6 +84,13 @@ class Ops {
   virtual Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) = 0;
   // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
   virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) = 0;
+
+  // Host threads of this backend, and fn(ctx, item, thread) for every item in [0, n_items) spread over them. For work on
+  // the host between two operations; fn must not throw or call the backend.
+  virtual int n_host_threads() const { return 1; }
+  virtual void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
+    for (int i = 0; i < n_items; ++i) fn(ctx, i, 0);
+  }
 
   // --- A step --------------------------------------------------------------------------------------------------
   virtual void begin_step() = 0;

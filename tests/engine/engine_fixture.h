@@ -20,10 +20,11 @@ struct FakeEngineConfig {
 };
 
 struct FakeEngine {
-  explicit FakeEngine(FakeEngineConfig c = {}) : settings(c) {
+  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0) : settings(c) {
     if (c.engine.max_num_seqs == 0) c.engine.max_num_seqs = 8;
     if (c.engine.max_num_batched_tokens == 0) c.engine.max_num_batched_tokens = 32;
     EngineParts parts;
+    parts.fingerprint = fingerprint;
     parts.config = resolve_preset(c.engine).value();
     parts.info.vocab_size = c.vocab_size;
     parts.info.max_model_len = c.max_model_len;

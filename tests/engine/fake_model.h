@@ -2,6 +2,8 @@
 // a hash of all tokens that a query can see through its block tables. A wrong table, a block used twice or a
 // lost copy changes the text.
 #pragma once
+#include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/check.h"
@@ -27,6 +29,21 @@ class FakeModel : public StepModel {
       slots_[group][static_cast<int>(to) * block_size_ + i] =
           slots_[group][static_cast<int>(from) * block_size_ + i];
     }
+  }
+
+  // Three threads in name: the engine's bookkeeping per thread is exercised, the order stays fixed.
+  int n_host_threads() const override { return 3; }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    for (int i = 0; i < n_items; ++i) fn(ctx, i, i % 3);
+  }
+  int64_t block_bytes(int) const override { return static_cast<int64_t>(block_size_ * sizeof(Slot)); }
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override {
+    std::memcpy(out.data(), &slots_[group][static_cast<size_t>(block) * block_size_],
+                block_size_ * sizeof(Slot));
+  }
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override {
+    std::memcpy(&slots_[group][static_cast<size_t>(block) * block_size_], bytes.data(),
+                block_size_ * sizeof(Slot));
   }
 
   Tensor forward(const Batch& batch) override {

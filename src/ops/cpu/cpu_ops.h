@@ -20,6 +20,13 @@ class CpuOps final : public Ops {
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
+  int n_host_threads() const override { return pool_.size(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    pool_.for_ranges(n_items, 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) fn(ctx, static_cast<int>(i), thread);
+    });
+  }
+
   void begin_step() override;
   Tensor new_tensor(int rows, int cols) override;
   void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override;

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
+
 namespace penstock {
 namespace {
 
@@ -50,6 +52,26 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   cache->bytes_ = static_cast<size_t>(bytes);
   for (size_t i = 0; i < offsets.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
   return cache;
+}
+
+int64_t CpuKvCache::block_bytes(int group) const {
+  int64_t total = 0;
+  for_layers(group, BlockId(0), [&](std::span<std::byte> part) { total += static_cast<int64_t>(part.size()); });
+  return total;
+}
+
+void CpuKvCache::read_block(int group, BlockId block, std::span<std::byte> out) const {
+  for_layers(group, block, [&](std::span<std::byte> part) {
+    std::memcpy(out.data(), part.data(), part.size());
+    out = out.subspan(part.size());
+  });
+}
+
+void CpuKvCache::write_block(int group, BlockId block, std::span<const std::byte> bytes) {
+  for_layers(group, block, [&](std::span<std::byte> part) {
+    std::memcpy(part.data(), bytes.data(), part.size());
+    bytes = bytes.subspan(part.size());
+  });
 }
 
 CpuKvCache::~CpuKvCache() {

@@ -20,6 +20,9 @@ class CpuKvCache final : public KvCache {
 
   const CacheSpec& spec() const override { return spec_; }
   int n_blocks(int group) const override { return n_blocks_[group]; }
+  int64_t block_bytes(int group) const override;
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override;
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
 
   const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
@@ -41,6 +44,15 @@ class CpuKvCache final : public KvCache {
     std::byte* data = nullptr;
   };
   CpuKvCache() = default;
+  // Calls f(bytes of the block in a layer) for every layer of the group.
+  template <class F>
+  void for_layers(int group, BlockId block, F&& f) const {
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      if (spec_.layers[layer].group != group) continue;
+      const int64_t bytes = unit_stride(static_cast<int>(layer)) * units_per_block();
+      f(std::span(layers_[layer].data + static_cast<int64_t>(block) * bytes, static_cast<size_t>(bytes)));
+    }
+  }
 
   CacheSpec spec_;
   std::vector<int> n_blocks_;
