@@ -47,6 +47,7 @@ INSTANTIATE_TEST_SUITE_P(All, DataGolden, testing::ValuesIn(golden_names()), tes
 struct Vectors {
   const char* vocabulary;
   const char* cases;
+  friend void PrintTo(const Vectors& v, std::ostream* os) { *os << v.vocabulary << " with " << v.cases; }
 };
 
 class GgmlVectors : public testing::TestWithParam<Vectors> {};
