@@ -120,7 +120,7 @@ void set_add_eos(bool add, TokenizerParts& parts) { set_add(add, parts.eos, part
 
 Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercase) {
   TokenizerParts parts;
-  Trie first, rest;
+  WordPieces pieces;
   for (TokenId id = 0; !text.empty(); ++id) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view piece = text.substr(0, end);
@@ -133,15 +133,14 @@ Result<TokenizerParts> load_word_piece_list(std::string_view text, bool lowercas
       parts.added.push_back({.id = id, .content = std::string(piece), .special = true});
       continue;
     }
-    first.insert(piece, id);
-    if (piece.starts_with("##")) rest.insert(piece.substr(2), id);
+    pieces.add(piece, "##", id);
   }
   const auto id = [&](const char* piece) { return parts.vocabulary.find(piece); };
   parts.unk = id("[UNK]");
   parts.bos = id("[CLS]");
   parts.eos = id("[SEP]");
   parts.pad = id("[PAD]");
-  parts.model = std::make_unique<WordPiece>(std::move(first), std::move(rest), parts.unk, 100);
+  parts.model = std::make_unique<WordPiece>(std::move(pieces), parts.unk, 100);
   parts.normalizer = Normalizer::bert(true, true, lowercase, lowercase);
   parts.pre_tokenizer.add_bert();
   parts.decoder = Decoder::word_piece("##", true);

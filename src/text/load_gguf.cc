@@ -146,7 +146,7 @@ std::string word_piece_spelling(const ScoredPiece& piece) {
 
 Result<TokenizerParts> load_bert(const Json& metadata, const std::vector<ScoredPiece>& pieces) {
   TokenizerParts parts;
-  Trie first, rest;
+  WordPieces words;
   bool cased = false;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
@@ -156,8 +156,7 @@ Result<TokenizerParts> load_bert(const Json& metadata, const std::vector<ScoredP
       parts.added.push_back({.id = id, .content = spelling, .special = true});
       continue;
     }
-    first.insert(spelling, id);
-    if (spelling.starts_with("##")) rest.insert(std::string_view(spelling).substr(2), id);
+    words.add(spelling, "##", id);
     const bool reserved = spelling.starts_with('[') && spelling.ends_with(']');
     cased = cased || (!reserved && std::any_of(spelling.begin(), spelling.end(),
                                                [](char c) { return c >= 'A' && c <= 'Z'; }));
@@ -170,7 +169,7 @@ Result<TokenizerParts> load_bert(const Json& metadata, const std::vector<ScoredP
   if (parts.eos == kNoToken) parts.eos = id_of(metadata, "separator_token_id", n);
   if (parts.eos == kNoToken) parts.eos = id_of(metadata, "eos_token_id", n);
   parts.pad = id_of(metadata, "padding_token_id", n);
-  parts.model = std::make_unique<WordPiece>(std::move(first), std::move(rest), parts.unk, 100);
+  parts.model = std::make_unique<WordPiece>(std::move(words), parts.unk, 100);
   parts.normalizer = Normalizer::bert(true, true, !cased, !cased);
   parts.pre_tokenizer.add_bert();
   parts.decoder = Decoder::word_piece("##", true);

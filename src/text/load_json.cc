@@ -192,16 +192,15 @@ Status make_word_piece(const Json& model, TokenizerParts& parts) {
   const auto prefix_field = model.find("continuing_subword_prefix");
   const std::string prefix =
       prefix_field == model.end() ? "##" : json_text(model, "continuing_subword_prefix");
-  Trie first, rest;
+  WordPieces pieces;
   const std::vector<bool> special = special_ids(parts);
   for (TokenId id = 0; id < parts.vocabulary.size(); ++id) {
     if (!parts.vocabulary.contains(id) || is_special_id(special, id)) continue;
     const std::string_view piece = parts.vocabulary.piece(id);
-    first.insert(piece, id);
-    if (piece.starts_with(prefix)) rest.insert(piece.substr(prefix.size()), id);
+    pieces.add(piece, prefix, id);
   }
   const auto max_chars = static_cast<int>(json_int(model, "max_input_chars_per_word", 100, 1 << 20));
-  parts.model = std::make_unique<WordPiece>(std::move(first), std::move(rest), parts.unk, max_chars);
+  parts.model = std::make_unique<WordPiece>(std::move(pieces), parts.unk, max_chars);
   return {};
 }
 

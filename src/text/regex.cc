@@ -177,7 +177,8 @@ void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
     }
     return;
   }
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+  // Kept per thread: patterns run over single words too, where making it would cost more than the match.
+  thread_local const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");

@@ -84,11 +84,10 @@ void append_normalized(std::string& out, std::string_view valid, Form form) {
 
 }  // namespace
 
-Decoded decode(std::string_view text, size_t position) {
+Decoded decode_multibyte(std::string_view text, size_t position) {
   const auto* s = reinterpret_cast<const unsigned char*>(text.data()) + position;
   const size_t left = text.size() - position;
   const unsigned char a = s[0];
-  if (a < 0x80) return {a, 1, true};
   const int length = sequence_length(a);
   if (length == 1 || left < static_cast<size_t>(length)) return {kReplacement, 1, false};
   for (int i = 1; i < length; ++i) {
@@ -204,6 +203,7 @@ bool is_nonspacing_mark(char32_t c) {
 }
 
 bool is_control(char32_t c) {
+  if (c < 0x80 && c != 0x7F && c >= ' ') return false;
   if (c == '\t' || c == '\n' || c == '\r') return false;
   return (U_GET_GC_MASK(static_cast<UChar32>(c)) & (U_GC_C_MASK & ~U_GC_CN_MASK)) != 0 &&
          is_in(c, kCategoriesVersion);

@@ -15,8 +15,13 @@ struct Decoded {
   int length;
   bool valid;
 };
+Decoded decode_multibyte(std::string_view text, size_t position);
 // REQUIRES: position < text.size().
-Decoded decode(std::string_view text, size_t position);
+inline Decoded decode(std::string_view text, size_t position) {
+  const auto first = static_cast<unsigned char>(text[position]);
+  if (first < 0x80) return {first, 1, true};
+  return decode_multibyte(text, position);
+}
 
 // Bytes of the UTF-8 character that starts with this byte; 1 for a byte that starts none.
 inline int sequence_length(unsigned char first) {

@@ -17,9 +17,13 @@ bool longer_than(std::string_view word, int max_chars) {
 
 void WordPiece::encode(std::string_view word, WordScratch*, std::vector<TokenId>& out) const {
   const size_t before = out.size();
-  bool known = !longer_than(word, max_chars_);
+  bool known = word.size() <= static_cast<size_t>(max_chars_) || !longer_than(word, max_chars_);
+  if (const TokenId id = known ? pieces_.words.find(word) : kNoToken; id >= 0) {
+    out.push_back(id);
+    return;
+  }
   for (size_t at = 0; known && at < word.size();) {
-    const Trie::Found found = (at == 0 ? first_ : rest_).longest(word.substr(at));
+    const Trie::Found found = (at == 0 ? pieces_.first : pieces_.rest).longest(word.substr(at));
     known = found.length > 0;
     out.push_back(found.value);
     at += found.length;

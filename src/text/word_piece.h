@@ -9,16 +9,28 @@
 
 namespace penstock {
 
+// The pieces a word is cut into.
+struct WordPieces {
+  Trie first;         // pieces that start a word
+  Trie rest;          // pieces inside a word, without their prefix
+  StringIndex words;  // those of first again: most words of a text are one piece, found in one look
+
+  void add(std::string_view piece, std::string_view prefix, TokenId id) {
+    first.insert(piece, id);
+    if (!piece.empty()) words.insert(piece, id);
+    if (piece.starts_with(prefix)) rest.insert(piece.substr(prefix.size()), id);
+  }
+};
+
 class WordPiece final : public WordModel {
  public:
-  // first: pieces that start a word; rest: pieces inside a word, without their prefix. unk may be kNoToken
-  // (the word is left out). Words of more than max_chars characters are unknown.
-  WordPiece(Trie first, Trie rest, TokenId unk, int max_chars)
-      : first_(std::move(first)), rest_(std::move(rest)), unk_(unk), max_chars_(max_chars) {}
+  // unk may be kNoToken (the word is left out). Words of more than max_chars characters are unknown.
+  WordPiece(WordPieces pieces, TokenId unk, int max_chars)
+      : pieces_(std::move(pieces)), unk_(unk), max_chars_(max_chars) {}
   void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
 
  private:
-  Trie first_, rest_;
+  WordPieces pieces_;
   TokenId unk_;
   int max_chars_;
 };
