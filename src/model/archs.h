@@ -48,5 +48,8 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.
 ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x,
                           const Batch& batch, Ops& ops, const ForwardOptions& options);
+// Vocabulary projection of states [n, model_dim] after the final norm.
+void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
+                    Ops& ops);
 
 }  // namespace penstock

@@ -132,11 +132,16 @@ ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights
   ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
   if (!options.logits) return result;
   result.logits = ops.new_tensor(n_rows, config.vocab_size);
-  const LinearTarget target{&weights.output(), nullptr, result.logits};
-  ops.linear(result.hidden, {&target, 1});
-  if (config.logit_scale != 1.0f || config.final_softcap > 0)
-    ops.scale(result.logits, config.logit_scale, config.final_softcap);
+  project_output(config, weights, result.hidden, result.logits, ops);
   return result;
+}
+
+void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
+                    Ops& ops) {
+  const LinearTarget target{&weights.output(), nullptr, logits};
+  ops.linear(states, {&target, 1});
+  if (config.logit_scale != 1.0f || config.final_softcap > 0)
+    ops.scale(logits, config.logit_scale, config.final_softcap);
 }
 
 }  // namespace penstock

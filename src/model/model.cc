@@ -59,4 +59,8 @@ ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
   return architecture->forward(config_, *weights_, batch, cache, ops, options);
 }
 
+void Model::project(Tensor states, Tensor logits, Ops& ops) const {
+  project_output(config_, *weights_, states, logits, ops);
+}
+
 }  // namespace penstock

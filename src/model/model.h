@@ -51,6 +51,10 @@ class Model {
   ForwardResult forward(const Batch& batch, KvCache& cache, Ops& ops,
                         const ForwardOptions& options = {}) const;
 
+  // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as
+  // forward() does it.
+  void project(Tensor states, Tensor logits, Ops& ops) const;
+
  private:
   Model();
   ModelConfig config_;

@@ -58,10 +58,17 @@ class Runner {
     const Batch batch{tokens, positions, offsets, lens, views, {}, rows};
     ops_.begin_step();
     const ForwardResult result = model_.forward(batch, *cache_, ops_, options);
-    Rows logits;
-    for (int i = 0; i < result.logits.rows; ++i)
-      logits.emplace_back(result.logits.f32(i), result.logits.f32(i) + result.logits.cols);
-    return logits;
+    hidden_ = rows_of(result.hidden);
+    return rows_of(result.logits);
+  }
+
+  // Of the last step: every token's state after the final norm.
+  const Rows& hidden() const { return hidden_; }
+
+  static Rows rows_of(const Tensor& tensor) {
+    Rows rows;
+    for (int i = 0; i < tensor.rows; ++i) rows.emplace_back(tensor.f32(i), tensor.f32(i) + tensor.cols);
+    return rows;
   }
 
   Rows run(int seq, std::span<const int> tokens) { return step({{seq, {tokens.begin(), tokens.end()}}}); }
@@ -88,6 +95,7 @@ class Runner {
   std::unique_ptr<KvCache> cache_;
   std::vector<BlockId> free_;
   std::map<int, Sequence> sequences_;
+  Rows hidden_;
 };
 
 inline float max_difference(const Rows& a, const Rows& b) {

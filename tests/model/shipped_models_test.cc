@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "formats/weight_source.h"
@@ -67,7 +68,7 @@ struct Loaded {
 };
 
 Loaded load(const fs::path& path) {
-  Loaded loaded{.ops = make_ops("cpu", {.n_threads = 2}).value(), .source = nullptr, .model = nullptr};
+  Loaded loaded{.ops = make_ops("cpu", {.n_threads = 1}).value(), .source = nullptr, .model = nullptr};
   auto source = open_weights(path);
   EXPECT_TRUE(source) << source.error().message;
   loaded.source = std::move(source).value();
@@ -127,6 +128,51 @@ INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_mode
       name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
+
+// How often one half of a story finds its other half among those of all stories, by the mean of the states.
+TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
+  const std::string name = "penstock-embed-2m-q8_0.gguf";
+  const json record = read_eval().at("files").at(name);
+  const Loaded loaded = load(kModels / name);
+  std::vector<std::vector<double>> vectors[2];
+  for (const std::vector<int>& ids : read_stories()) {
+    const std::vector<int> body(ids.begin() + 1,
+                                ids.begin() + std::min<std::ptrdiff_t>(std::ssize(ids), 511));
+    const auto middle = body.begin() + std::ssize(body) / 2;
+    for (const int side : {0, 1}) {
+      std::vector<int> half = {ids[0]};
+      half.insert(half.end(), side == 0 ? body.begin() : middle, side == 0 ? middle : body.end());
+      Runner runner(*loaded.model, *loaded.ops);
+      runner.run(0, half);
+      std::vector<double> mean(runner.hidden()[0].size());
+      for (const auto& state : runner.hidden()) {
+        for (size_t i = 0; i < mean.size(); ++i) mean[i] += state[i];
+      }
+      const double length = std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
+      for (double& value : mean) value /= length;
+      vectors[side].push_back(std::move(mean));
+    }
+  }
+  const size_t n = vectors[0].size();
+  double hits = 0, same = 0, other = 0;
+  std::vector<std::vector<double>> scores(n, std::vector<double>(n));
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < n; ++j) {
+      scores[i][j] =
+          std::inner_product(vectors[0][i].begin(), vectors[0][i].end(), vectors[1][j].begin(), 0.0);
+      (i == j ? same : other) += scores[i][j];
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    hits += std::ranges::max_element(scores[i]) - scores[i].begin() == static_cast<std::ptrdiff_t>(i);
+    const auto column = std::ranges::max_element(scores, {}, [&](const auto& row) { return row[i]; });
+    hits += column - scores.begin() == static_cast<std::ptrdiff_t>(i);
+  }
+  const double count = static_cast<double>(n);
+  EXPECT_NEAR(same / count, record.at("similarity_same").get<double>(), 0.005);
+  EXPECT_NEAR(other / (count * (count - 1)), record.at("similarity_other").get<double>(), 0.005);
+  EXPECT_NEAR(hits / (2 * count), record.at("retrieval_top1").get<double>(), 0.02);
+}
 
 TEST(ShippedModels, AreRecordedHaveACardAndFit) {
   const json files = read_eval().at("files");

@@ -1,0 +1,56 @@
+// Medusa's extra heads (Cai et al. 2024): head k guesses the token k places after the next one from the
+// target's final state, x + silu(W x + b) once or more, followed by an output matrix: its own, or the
+// target's. The next token itself is the target's.
+//
+// A safetensors file as the reference implementation writes it: "{k-1}.{i}.linear.weight" [dim, dim] and
+// ".bias" [dim] for the residual layers i, "{k-1}.{n_layers}.weight" [vocab, dim] for an output matrix of its
+// own; config.json beside it with medusa_num_heads and medusa_num_layers. Penstock's additions to
+// config.json: shared_lm_head (no output matrices) and medusa_accuracy, see accuracy().
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+#include "model/model.h"
+#include "ops/ops.h"
+
+namespace penstock {
+
+inline constexpr int kMaxMedusaHeads = 16;
+
+class MedusaHeads {
+ public:
+  // Packs the heads for `ops`; both outlive them. Matrices are kept in 8 bits, which is enough for a guess.
+  // Errors: kCorruptFile (missing, unknown or misshapen tensors, a config that contradicts them),
+  // kUnsupported (made for a target of another width or vocabulary).
+  static Result<std::unique_ptr<MedusaHeads>> load(const WeightSource& source, const Model& target, Ops& ops);
+
+  int n_heads() const { return static_cast<int>(heads_.size()); }
+  int64_t weight_bytes() const { return weight_bytes_; }
+  // [k][r]: how often the (r + 1)-th most likely token of head k + 1 was right when it was measured, given
+  // that the tokens before it were; empty when config.json does not say.
+  const std::vector<std::vector<float>>& accuracy() const { return accuracy_; }
+
+  // states: F32 [n, model_dim], after the final norm. Logits F32 [n_heads * n, vocab_size] of the first
+  // n_heads heads; row k * n + i is head k + 1 on state i.
+  Tensor forward(Tensor states, int n_heads, Ops& ops) const;
+
+ private:
+  struct Layer {
+    std::unique_ptr<Weight> weight;  // [dim, dim]
+    std::vector<float> bias;         // [dim]
+  };
+  struct Head {
+    std::vector<Layer> layers;
+    std::unique_ptr<Weight> output;  // [vocab, dim], null = the target's
+  };
+  class Loader;
+
+  const Model* target_ = nullptr;
+  std::vector<Head> heads_;
+  std::vector<std::vector<float>> accuracy_;
+  int64_t weight_bytes_ = 0;
+};
+
+}  // namespace penstock
