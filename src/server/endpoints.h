@@ -18,5 +18,7 @@ net::awaitable<void> post_tokenize(Server& server, Exchange& exchange);
 net::awaitable<void> post_detokenize(Server& server, Exchange& exchange);
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange);
 net::awaitable<void> get_openapi(Server& server, Exchange& exchange);
+net::awaitable<void> get_page(Server& server, Exchange& exchange);
+net::awaitable<void> get_page_file(Server& server, Exchange& exchange);
 
 }  // namespace penstock

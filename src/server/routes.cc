@@ -15,6 +15,9 @@ constexpr const char* kDetokenizeSchema =
     R"({"type":"object","required":["tokens"],"properties":{"tokens":{"type":"array","items":{"type":"integer"}}}})";
 
 constexpr Route kRoutes[] = {
+    {"GET", "/", Access::kOpen, get_page, "the web page", nullptr},
+    {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts", nullptr},
+    {"GET", "/ui/{id}", Access::kOpen, get_page_file, "a file of the web page", nullptr},
     {"GET", "/health", Access::kOpen, get_health, "the process is alive", nullptr},
     {"GET", "/ready", Access::kOpen, get_ready, "requests are accepted", nullptr},
     {"GET", "/version", Access::kKey, get_version, "version of the server", nullptr},

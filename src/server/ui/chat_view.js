@@ -1,0 +1,231 @@
+// Shows a conversation: as messages, or as one story that the user and the model write together.
+import { $, announce, copy_text, element, icon, icon_button } from "./dom.js";
+import { render_markdown } from "./markdown.js";
+import { shown_text } from "./store.js";
+import { PieceMap } from "./tokens.js";
+
+const kExamples = {
+  story: ["Once upon a time, there was a little boat who was afraid of the sea.",
+    "Lily found a tiny door behind the big tree. She knocked, and",
+    "The old clock had not made a sound for years. But one night"],
+  chat: ["Explain how a turbine turns falling water into light.",
+    "Write a haiku about a river in spring.", "What should I look at when I buy a used bicycle?"],
+};
+const kFinishes = { length: "reached the length limit", stopped: "stopped", error: "failed", abort: "ended by the server" };
+
+function stats_text(stats) {
+  if (!stats) return "";
+  const parts = [];
+  if (stats.n_tokens > 0) parts.push(`${stats.n_tokens} token${stats.n_tokens === 1 ? "" : "s"}`);
+  if (stats.rate) parts.push(`${stats.rate < 10 ? stats.rate.toFixed(1) : Math.round(stats.rate)} per second`);
+  if (stats.first_ms !== null) parts.push(`first after ${stats.first_ms < 1000 ? `${Math.round(stats.first_ms)} ms` : `${(stats.first_ms / 1000).toFixed(1)} s`}`);
+  if (kFinishes[stats.finish]) parts.push(kFinishes[stats.finish]);
+  return parts.join(" · ");
+}
+
+export class ChatView {
+  constructor(conversation) {
+    this.conversation = conversation;
+    this.log = $("log");
+    this.stick = true;       // follow the text as it grows
+    this.frame = 0;
+    this.log.addEventListener("scroll", () => {
+      this.stick = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
+      this.show_jump();
+    }, { passive: true });
+    $("jump-button").addEventListener("click", () => {
+      this.stick = true;
+      this.follow();
+    });
+    new ResizeObserver(() => this.follow()).observe(this.log);
+  }
+
+  follow() {
+    if (this.stick) this.log.scrollTop = this.log.scrollHeight;
+    this.show_jump();
+  }
+  show_jump() {
+    $("jump-button").hidden = this.stick || this.conversation.messages.length === 0;
+  }
+
+  // Everything anew; cheap enough for what happens once per action.
+  render() {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const { messages, mode, running } = this.conversation;
+    this.log.setAttribute("aria-busy", running !== null);
+    this.live = null;
+    if (messages.length === 0) this.log.replaceChildren(this.welcome(mode));
+    else if (mode === "story") this.log.replaceChildren(...this.story());
+    else this.log.replaceChildren(...messages.map((message) => this.message(message)));
+    this.follow();
+  }
+
+  // The running reply grew.
+  progress() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.live?.();
+      this.follow();
+    });
+  }
+
+  welcome(mode) {
+    const story = mode === "story";
+    return element("div", { class: "welcome" },
+      element("h1", {}, story ? "How does the story begin?" : "What would you like to know?"),
+      element("p", {}, story ? "This model continues text. Write the beginning; then take turns with it, sentence by sentence."
+        : "Replies come from the model on this server. Nothing you write leaves it."),
+      element("ul", { class: "examples" }, ...kExamples[mode].map((text) => element("li", {},
+        element("button", { type: "button", onclick: () => this.conversation.send(text) }, text)))));
+  }
+
+  // --- Chat ---
+
+  message(message) {
+    const { running } = this.conversation;
+    const last = message === this.conversation.last;
+    const body = element("div", { class: "body" });
+    const node = element("article", {
+      class: `message ${message.role}${last ? " last" : ""}`, "data-message": true,
+      "aria-label": message.role === "user" ? "You" : "Model",
+    }, body);
+    if (message.role === "user") {
+      body.textContent = message.text;
+    } else {
+      body.dataset.tokens = "";
+      const variant = message.variants[message.at];
+      const update = () => {
+        const map = new PieceMap(variant.text, variant.tokens);
+        render_markdown(body, variant.text, (start, end, parent) => map.emit(start, end, parent));
+      };
+      if (variant) update();
+      if (last && running) {
+        body.classList.add("working");
+        this.live = update;
+        return node;
+      }
+      if (variant?.error) node.append(this.failure(variant.error));
+    }
+    node.append(this.foot(message, node, body));
+    return node;
+  }
+
+  foot(message, node, body) {
+    const foot = element("div", { class: "foot" });
+    const copy = icon_button("copy", "Copy", () => copy_text(shown_text(message), copy));
+    const edit = icon_button("edit", "Edit", () => this.edit_message(message, node));
+    foot.append(copy, edit);
+    if (message.role === "assistant") {
+      if (message === this.conversation.last) foot.append(icon_button("again", "Regenerate", () => this.conversation.regenerate()));
+      this.reply_details(message, foot, body);
+    }
+    if (this.conversation.running) for (const button of foot.querySelectorAll("button")) if (button !== copy) button.disabled = true;
+    return foot;
+  }
+
+  // Tokens, versions and numbers of a reply.
+  reply_details(message, foot, body) {
+    const variant = message.variants[message.at];
+    if (variant?.tokens.length > 0) {
+      const inspect = icon_button("tokens", "Inspect tokens (arrow keys move)", () => body.querySelector(".tok")?.focus());
+      inspect.dataset.inspect = "";
+      foot.append(inspect);
+    }
+    if (message.variants.length > 1) {
+      const step = (by) => this.conversation.choose_variant(message, message.at + by);
+      foot.append(element("span", { class: "variants" }, icon_button("left", "Previous version", () => step(-1)),
+        `${message.at + 1} / ${message.variants.length}`, icon_button("right", "Next version", () => step(1))));
+    }
+    foot.append(element("span", { class: "stats" }, stats_text(variant?.stats)));
+  }
+
+  failure(error) {
+    return element("div", { class: "failure", role: "alert" }, error.message);
+  }
+
+  edit_message(message, node) {
+    const save = (text) => (message.role === "user" && text.trim() === "" ? this.render() : this.conversation.edit(message, text));
+    this.edit(node, shown_text(message), message.role === "user" ? "Send" : "Save", save);
+  }
+
+  edit(node, text, action, save) {
+    const area = element("textarea", { "aria-label": "Edit the text" });
+    area.value = text;
+    const done = () => save(area.value);
+    const cancel = () => {
+      this.render();
+      $("prompt").focus();
+    };
+    area.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        cancel();
+      } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        done();
+      }
+    });
+    node.replaceChildren(element("div", { class: "editor" }, area, element("div", {},
+      element("button", { type: "button", onclick: cancel }, "Cancel"),
+      element("button", { type: "button", class: "main-button", onclick: done }, action))));
+    area.focus();
+    area.setSelectionRange(text.length, text.length);
+  }
+
+  // --- Story ---
+
+  story() {
+    const { messages, running, last } = this.conversation;
+    const text = element("article", { class: "story", "data-message": true, "data-tokens": true, "aria-label": "Story" });
+    const parts = [text];
+    for (const message of messages) {
+      const part = element("span", { class: message.role === "user" ? "mine" : "theirs" });
+      text.append(part);
+      if (message.role === "user") part.textContent = message.text;
+      else this.story_part(message, part, running !== null && message === last);
+    }
+    const variant = last.role === "assistant" ? last.variants[last.at] : null;
+    if (variant?.error && !running) parts.push(this.failure(variant.error));
+    if (!running) parts.push(this.story_foot(text));
+    return parts;
+  }
+
+  // A growing part only ever gets more text, so that what is there stays.
+  story_part(message, part, live) {
+    const variant = message.variants[message.at];
+    let shown = 0;
+    const update = () => {
+      new PieceMap(variant.text, variant.tokens).emit(shown, variant.text.length, part);
+      shown = variant.text.length;
+    };
+    if (variant) update();
+    part.classList.toggle("working", live);
+    if (live) this.live = update;
+  }
+
+  story_foot(text) {
+    const { conversation } = this;
+    const foot = element("div", { class: "foot", "data-message": true });
+    const action = (name, label, onclick) => element("button", { type: "button", class: "text-button", onclick }, icon(name), label);
+    const copy = icon_button("copy", "Copy the story", () => copy_text(conversation.story(), copy));
+    foot.append(action("right", "Continue", () => conversation.send("")));
+    if (conversation.last.role === "assistant") foot.append(action("again", "Regenerate", () => conversation.regenerate()));
+    foot.append(icon_button("undo", "Take back the last part", () => {
+      const own = conversation.undo();
+      if (own !== "") $("prompt").value = own.trimStart();
+      $("prompt").dispatchEvent(new Event("input"));
+      $("prompt").focus();
+    }));
+    foot.append(icon_button("edit", "Edit the story", () => {
+      foot.remove();
+      this.edit(text, conversation.story(), "Save", (changed) => conversation.replace_story(changed));
+    }), copy);
+    if (conversation.last.role === "assistant") this.reply_details(conversation.last, foot, text);
+    return foot;
+  }
+
+  done(variant) {
+    announce(variant.error ? "" : `Reply complete, ${variant.stats.n_tokens} tokens`);
+  }
+}

@@ -1,0 +1,117 @@
+// Reads /metrics once a second while it is shown (less often behind the chat) and draws what changed.
+import { get_text } from "./api.js";
+import { Chart, format_number } from "./chart.js";
+import { $, element } from "./dom.js";
+import { finish_rate, n_finished, quantile, rate, ratio, Reading } from "./metrics.js";
+
+const kShownMs = 1000, kHiddenMs = 3000;
+const kKeptSeconds = 960;
+const kQuantileSeconds = 15;
+
+const ms = (seconds) => (seconds === null ? null : seconds * 1000);
+const percent = (share) => (share === null ? null : 100 * share);
+
+// One point of every chart, from the reading before, one about 15 s old, and the new one.
+function point_of(before, old, now) {
+  return {
+    time: now.time,
+    generated: rate(before, now, "generation_tokens_total"),
+    prompted: rate(before, now, "prompt_tokens_total"),
+    ttft: ms(quantile(old, now, "time_to_first_token_seconds", 0.5)),
+    ttft95: ms(quantile(old, now, "time_to_first_token_seconds", 0.95)),
+    itl: ms(quantile(old, now, "inter_token_latency_seconds", 0.5)),
+    itl95: ms(quantile(old, now, "inter_token_latency_seconds", 0.95)),
+    running: now.sum("num_requests_running"),
+    waiting: now.sum("num_requests_waiting"),
+    step_tokens: ratio(before, now, "iteration_tokens_total_sum", "iteration_tokens_total_count"),
+    cache: percent(now.mean("kv_cache_usage_perc")),
+    hits: percent(ratio(old, now, "prefix_cache_hits_total", "prefix_cache_queries_total")),
+    wait: ms(quantile(old, now, "request_queue_time_seconds", 0.95)),
+    finished: finish_rate(before, now),
+    n_finished: n_finished(now),
+    busy: percent(rate(before, now, "step_seconds_total")),
+    model: percent(rate(before, now, "forward_seconds_total")),
+  };
+}
+
+const kCharts = [
+  { title: "Throughput", unit: "tokens/s", series: [["generated", "generated"], ["prompt", "prompted"]] },
+  { title: "Time to first token", unit: "ms", series: [["median", "ttft"], ["95th", "ttft95"]] },
+  { title: "Time between tokens", unit: "ms", series: [["median", "itl"], ["95th", "itl95"]] },
+  { title: "Requests", unit: "at once", series: [["running", "running"], ["waiting", "waiting"]] },
+  { title: "Batch size", unit: "tokens/step", series: [["mean", "step_tokens"]] },
+  { title: "KV cache", unit: "%", series: [["in use", "cache"], ["prefix hits", "hits"]], most: 100 },
+  { title: "Wait in the queue", unit: "ms", series: [["95th", "wait"]] },
+  { title: "Requests finished", unit: "per second", series: [["finished", "finished"]] },
+  { title: "Engine's time", unit: "%", series: [["busy", "busy"], ["in the model", "model"]], most: 100 },
+];
+const kTiles = [
+  ["Generated", "generated", "tok/s"], ["First token", "ttft", "ms"], ["Running", "running", ""],
+  ["Waiting", "waiting", ""], ["KV cache", "cache", "%"], ["Finished", "n_finished", "in all"],
+];
+
+export class Dashboard {
+  // onpoll(error or null) is told how each reading went.
+  constructor(onpoll) {
+    this.onpoll = onpoll;
+    this.readings = [];
+    this.points = [];
+    this.shown = false;
+    this.charts = kCharts.map(({ series, ...rest }) => new Chart({
+      ...rest, series: series.map(([label, field]) => ({ label, value: (point) => point[field] })),
+    }));
+    this.tiles = kTiles.map(([label]) => ({ label, value: element("dd") }));
+    $("tiles").append(...this.tiles.map(({ label, value }) => element("dl", { class: "tile" }, element("dt", {}, label), value)));
+    $("charts").append(...this.charts.map((chart) => chart.figure));
+    $("window").addEventListener("change", () => this.draw());
+    addEventListener("resize", () => this.draw());
+    document.addEventListener("visibilitychange", () => this.schedule(0));
+    this.schedule(0);
+  }
+
+  show(shown) {
+    this.shown = shown;
+    this.draw();
+    this.schedule(0);
+  }
+
+  schedule(delay) {
+    clearTimeout(this.timer);
+    if (!document.hidden) this.timer = setTimeout(() => this.poll(), delay);
+  }
+
+  async poll() {
+    if (this.polling) return;
+    this.polling = true;
+    try {
+      this.add(new Reading(await get_text("metrics"), performance.now() / 1000));
+      this.onpoll(null);
+    } catch (error) {
+      this.readings = [];  // a restarted server counts from 0 again
+      this.onpoll(error);
+    }
+    this.polling = false;
+    this.schedule(this.shown ? kShownMs : kHiddenMs);
+  }
+
+  add(reading) {
+    const before = this.readings.at(-1);
+    if (before && reading.time - before.time < 0.2) return;
+    if (before && reading.sum("generation_tokens_total") < before.sum("generation_tokens_total")) this.readings = [];
+    this.readings.push(reading);
+    while (this.readings.length > 2 && this.readings[1].time <= reading.time - kQuantileSeconds) this.readings.shift();
+    if (this.readings.length > 1) this.points.push(point_of(this.readings.at(-2), this.readings[0], reading));
+    while (this.points.length > 0 && this.points[0].time < reading.time - kKeptSeconds) this.points.shift();
+    this.draw();
+  }
+
+  draw() {
+    if (!this.shown) return;
+    for (const chart of this.charts) chart.update(this.points, Number($("window").value));
+    const newest = this.points.at(-1);
+    kTiles.forEach(([, field, unit], i) => {
+      const text = newest ? format_number(newest[field]) : "–";
+      this.tiles[i].value.replaceChildren(text, element("small", {}, unit));
+    });
+  }
+}

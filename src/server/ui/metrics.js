@@ -1,0 +1,106 @@
+// Reading Prometheus' text format, and what the dashboard makes of two readings.
+
+const kSample = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/;
+
+function read_labels(text) {
+  const labels = {};
+  for (const [, name, value] of (text ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[name] = value;
+  return labels;
+}
+
+function read_number(text) {
+  return { "+Inf": Infinity, "-Inf": -Infinity }[text] ?? Number(text);
+}
+
+// One reading of /metrics. Names are looked up without their prefix, ours before vLLM's.
+export class Reading {
+  constructor(text, time) {
+    this.time = time;  // seconds
+    this.samples = new Map();  // name -> [{labels, value}]
+    for (const line of text.split("\n")) {
+      const match = line[0] === "#" ? null : kSample.exec(line);
+      if (!match) continue;
+      const sample = { labels: read_labels(match[2]), value: read_number(match[3]) };
+      const list = this.samples.get(match[1]);
+      if (list) list.push(sample);
+      else this.samples.set(match[1], [sample]);
+    }
+  }
+
+  all(name) {
+    return this.samples.get(`penstock:${name}`) ?? this.samples.get(`vllm:${name}`) ?? [];
+  }
+
+  // Over all models and engines; 0 when there is none.
+  sum(name) {
+    return this.all(name).reduce((sum, sample) => sum + sample.value, 0);
+  }
+  mean(name) {
+    return this.sum(name) / Math.max(1, this.all(name).length);
+  }
+
+  // Cumulative counts by upper bound.
+  buckets(name) {
+    const counts = new Map();
+    for (const { labels, value } of this.all(`${name}_bucket`)) {
+      const bound = read_number(labels.le);
+      counts.set(bound, (counts.get(bound) ?? 0) + value);
+    }
+    return counts;
+  }
+
+  // Finished requests by reason, whether the reason is a label or part of the name.
+  finished() {
+    const reasons = {};
+    for (const { labels, value } of this.all("request_success_total")) {
+      const reason = labels.finished_reason ?? "finished";
+      reasons[reason] = (reasons[reason] ?? 0) + value;
+    }
+    for (const reason of ["stop", "length", "abort", "error"]) {
+      const value = this.sum(`request_success_${reason}_total`);
+      if (value > 0) reasons[reason] = (reasons[reason] ?? 0) + value;
+    }
+    return reasons;
+  }
+}
+
+const total = (values) => Object.values(values).reduce((sum, value) => sum + value, 0);
+
+// Events per second from `before` to `now`.
+export function rate(before, now, name) {
+  const seconds = now.time - before.time;
+  return seconds > 0 ? Math.max(0, now.sum(name) - before.sum(name)) / seconds : null;
+}
+
+export function finish_rate(before, now) {
+  const seconds = now.time - before.time;
+  return seconds > 0 ? Math.max(0, total(now.finished()) - total(before.finished())) / seconds : null;
+}
+
+export function n_finished(reading) {
+  return total(reading.finished());
+}
+
+// Quotient of two counters' growth; null when the lower one stood still.
+export function ratio(before, now, upper, lower) {
+  const grown = now.sum(lower) - before.sum(lower);
+  return grown > 0 ? (now.sum(upper) - before.sum(upper)) / grown : null;
+}
+
+// The q-quantile of what a histogram saw from `before` to `now`, by linear interpolation in its bucket; null without news.
+export function quantile(before, now, name, q) {
+  const then = before.buckets(name);
+  const grown = [...now.buckets(name)].map(([bound, count]) => [bound, count - (then.get(bound) ?? 0)]).sort((a, b) => a[0] - b[0]);
+  const count = grown.at(-1)?.[1] ?? 0;
+  if (count <= 0) return null;
+  const rank = q * count;
+  let low = 0, below = 0;
+  for (const [bound, cumulative] of grown) {
+    if (cumulative >= rank && cumulative > below) {
+      return bound === Infinity ? low : low + (bound - low) * (rank - below) / (cumulative - below);
+    }
+    if (bound !== Infinity) low = bound;
+    below = cumulative;
+  }
+  return low;
+}
