@@ -1,7 +1,7 @@
 // GET /, /dashboard and /ui/{id}: the web page, from files that are part of the program.
 //
-// They hold no secret and need no key: a browser cannot send one before the page has asked for it. What the page then
-// does goes through the API like everybody's requests.
+// They hold no secret and need no key: a browser cannot send one before the page has asked for it. What the
+// page then does goes through the API like everybody's requests.
 #include <algorithm>
 
 #include "server/endpoints.h"
@@ -11,14 +11,16 @@
 namespace penstock {
 namespace {
 
-// Nothing but this server's own files and API: no inline script or style, no other origin, no frame around the page.
+// Nothing but this server's own files and API: no inline script or style, no other origin, no frame around
+// the page.
 constexpr const char* kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const EmbeddedFile* find_file(std::string_view name) {
   const auto files = ui_files();
-  const auto found = std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
+  const auto found =
+      std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& file) { return file.name == name; });
   return found == files.end() ? nullptr : &*found;
 }
 
@@ -36,15 +38,16 @@ HttpReply file_reply(const HttpRequest& request, std::string_view name) {
   const std::string tag = fmt::format("\"{}\"", file->tag);
   HttpReply reply;
   reply.content_type = content_type(name);
-  reply.headers = {{"ETag", tag},
-                   {"Cache-Control", "no-cache"},  // kept, but asked about each time: an upgrade shows at once
-                   {"Content-Security-Policy", kContentSecurityPolicy},
-                   {"X-Content-Type-Options", "nosniff"},
-                   {"X-Frame-Options", "DENY"},
-                   {"Referrer-Policy", "no-referrer"},
-                   {"Cross-Origin-Opener-Policy", "same-origin"},
-                   {"Cross-Origin-Resource-Policy", "same-origin"},
-                   {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
+  reply.headers = {
+      {"ETag", tag},
+      {"Cache-Control", "no-cache"},  // kept, but asked about each time: an upgrade shows at once
+      {"Content-Security-Policy", kContentSecurityPolicy},
+      {"X-Content-Type-Options", "nosniff"},
+      {"X-Frame-Options", "DENY"},
+      {"Referrer-Policy", "no-referrer"},
+      {"Cross-Origin-Opener-Policy", "same-origin"},
+      {"Cross-Origin-Resource-Policy", "same-origin"},
+      {"Permissions-Policy", "camera=(), geolocation=(), microphone=()"}};
   if (request.header("if-none-match").find(tag) != std::string_view::npos) {
     reply.status = 304;
   } else {

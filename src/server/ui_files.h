@@ -6,8 +6,8 @@
 namespace penstock {
 
 struct EmbeddedFile {
-  std::string_view name;   // "app.js"
-  std::string_view tag;    // changes with the content
+  std::string_view name;  // "app.js"
+  std::string_view tag;   // changes with the content
   std::string_view bytes;
 };
 
