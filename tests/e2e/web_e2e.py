@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from browser import KEYS, Browser
-from serving import BUILD, STORY_MODEL, Serving, with_chat_template
+from web_server import BUILD, STORY_MODEL, Serving, with_chat_template
 
 SHOTS = BUILD / "web-screenshots"
 PROMPT = "Once upon a time, there was a fox who"
