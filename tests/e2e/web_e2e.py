@@ -458,10 +458,12 @@ class Parsing(Page):
               return [node.textContent === text, ...[...node.childNodes].map((n) => [n.nodeName, n.textContent])];
             };
             return [map("€ ok", ["bytes:\\\\xe2\\\\x82", "bytes:\\\\xac", " ok"]), map("Hi you", [" Hi", " you"]),
-                    map("one tw", ["one", " two"]), map("other", ["not", "this"])];
+                    map("one tw", ["one", " two"]), map("other", ["not", "this"]),
+                    map("so far", ["</think>", "so", " far"])];
           });""")
         self.assertEqual(pieces, [[True, ["SPAN", "€"], ["SPAN", " ok"]], [True, ["SPAN", "Hi"], ["SPAN", " you"]],
-                                  [True, ["SPAN", "one"], ["SPAN", " tw"]], [True, ["#text", "other"]]])
+                                  [True, ["SPAN", "one"], ["SPAN", " tw"]], [True, ["#text", "other"]],
+                                  [True, ["SPAN", "so"], ["SPAN", " far"]]])
 
 
 class Chat(Page):
@@ -503,6 +505,24 @@ class Chat(Page):
         # Regenerating keeps both.
         browser.click("[aria-label='Regenerate']")
         browser.wait(f"document.querySelector('.variants')?.textContent.includes('2 / 2') && {IDLE}")
+
+    def test_thoughts_are_folded_away(self):
+        """A reasoning model's reply, played by the page's own fetch."""
+        self.browser.run("""const parts = [{role: "assistant", content: ""}, {reasoning_content: "Rivers "}, {reasoning_content: "flow."},
+                {content: "Down **hill**"}];
+            const token = (text) => ({token: text, logprob: -0.5, bytes: null, top_logprobs: []});
+            const events = parts.map((delta, i) => ({choices: [{index: 0, delta, finish_reason: i === 3 ? "stop" : null,
+                logprobs: i === 3 ? {content: [token("</think>"), token("Down"), token(" **"), token("hill"), token("**")]} : null}]}));
+            const body = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("") + "data: [DONE]\n\n";
+            const real = window.fetch;
+            window.fetch = (url, options) => (String(url).endsWith("/v1/chat/completions") ? Promise.resolve(new Response(body)) : real(url, options));""")
+        self.write("Where do rivers flow?")
+        self.browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
+        self.assertEqual(self.browser.run("""const node = document.querySelector(".message.last");
+            return [node.querySelector(".thought p").textContent, node.querySelector(".thought").open,
+                    node.querySelector(".body").innerText, node.querySelector("strong").textContent,
+                    [...node.querySelectorAll(".tok")].map((token) => token.textContent)];"""),
+                         ["Rivers flow.", False, "Down hill", "hill", ["Down", " ", "hill"]])
 
     def test_story_mode_can_be_chosen(self):
         self.settings(mode="story")

@@ -11,7 +11,7 @@ const kExamples = {
   chat: ["Explain how a turbine turns falling water into light.",
     "Write a haiku about a river in spring.", "What should I look at when I buy a used bicycle?"],
 };
-const kFinishes = { length: "reached the length limit", stopped: "stopped", error: "failed", abort: "ended by the server" };
+const kFinishes = { length: "length limit", stopped: "stopped", error: "failed", abort: "ended by the server" };
 
 function stats_text(stats) {
   if (!stats) return "";
@@ -96,6 +96,7 @@ export class ChatView {
       body.dataset.tokens = "";
       const variant = message.variants[message.at];
       const update = () => {
+        this.show_thought(variant, node, body);
         const map = new PieceMap(variant.text, variant.tokens);
         render_markdown(body, variant.text, (start, end, parent) => map.emit(start, end, parent));
       };
@@ -109,6 +110,21 @@ export class ChatView {
     }
     node.append(this.foot(message, node, body));
     return node;
+  }
+
+  // What the model thought before it answered: open while there is no answer yet, then folded.
+  show_thought(variant, node, body) {
+    if (!variant.thought) return;
+    let details = node.querySelector(".thought");
+    if (!details) {
+      details = element("details", { class: "thought", open: variant.text === "" }, element("summary", {}, "Thoughts"), element("p"));
+      body.before(details);
+    }
+    if (variant.text !== "" && !details.dataset.answered) {
+      details.dataset.answered = "";
+      details.open = false;
+    }
+    details.lastChild.textContent = variant.thought.trim();
   }
 
   foot(message, node, body) {

@@ -130,11 +130,14 @@ export class Conversation {
         usage = event.usage ?? usage;
         const choice = event.choices[0];
         if (!choice) continue;
-        for (const token of read_logprobs(choice.logprobs)) pieces.add(token);
+        const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
+        // The probabilities of thoughts are not shown.
+        if (thought === "") for (const token of read_logprobs(choice.logprobs)) pieces.add(token);
+        if (thought !== "") variant.thought = (variant.thought ?? "") + thought;
         variant.text += choice.text ?? choice.delta?.content ?? "";
         if (choice.finish_reason) finish = choice.finish_reason;
         clock.last = performance.now();
-        clock.first ||= (choice.text || choice.delta?.content) ? clock.last : 0;
+        clock.first ||= (choice.text || choice.delta?.content || thought) ? clock.last : 0;
         this.hooks.onprogress();
       }
     } catch (error) {

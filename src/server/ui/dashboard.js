@@ -2,7 +2,7 @@
 import { get_text } from "./api.js";
 import { Chart, format_number } from "./chart.js";
 import { $, element } from "./dom.js";
-import { finish_rate, n_finished, quantile, rate, ratio, Reading } from "./metrics.js";
+import { finish_rate, quantile, rate, ratio, Reading } from "./metrics.js";
 
 const kShownMs = 1000, kHiddenMs = 3000;
 const kKeptSeconds = 960;
@@ -24,11 +24,12 @@ function point_of(before, old, now) {
     running: now.sum("num_requests_running"),
     waiting: now.sum("num_requests_waiting"),
     step_tokens: ratio(before, now, "iteration_tokens_total_sum", "iteration_tokens_total_count"),
+    step_seqs: ratio(before, now, "iteration_num_seqs_sum", "iteration_num_seqs_count"),
     cache: percent(now.mean("kv_cache_usage_perc")),
     hits: percent(ratio(old, now, "prefix_cache_hits_total", "prefix_cache_queries_total")),
     wait: ms(quantile(old, now, "request_queue_time_seconds", 0.95)),
     finished: finish_rate(before, now),
-    n_finished: n_finished(now),
+    n_finished: now.n_finished(),
     busy: percent(rate(before, now, "step_seconds_total")),
     model: percent(rate(before, now, "forward_seconds_total")),
   };
@@ -39,7 +40,7 @@ const kCharts = [
   { title: "Time to first token", unit: "ms", series: [["median", "ttft"], ["95th", "ttft95"]] },
   { title: "Time between tokens", unit: "ms", series: [["median", "itl"], ["95th", "itl95"]] },
   { title: "Requests", unit: "at once", series: [["running", "running"], ["waiting", "waiting"]] },
-  { title: "Batch size", unit: "tokens/step", series: [["mean", "step_tokens"]] },
+  { title: "Batch size", unit: "per step", series: [["tokens", "step_tokens"], ["sequences", "step_seqs"]] },
   { title: "KV cache", unit: "%", series: [["in use", "cache"], ["prefix hits", "hits"]], most: 100 },
   { title: "Wait in the queue", unit: "ms", series: [["95th", "wait"]] },
   { title: "Requests finished", unit: "per second", series: [["finished", "finished"]] },

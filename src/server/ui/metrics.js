@@ -49,22 +49,12 @@ export class Reading {
     return counts;
   }
 
-  // Finished requests by reason, whether the reason is a label or part of the name.
-  finished() {
-    const reasons = {};
-    for (const { labels, value } of this.all("request_success_total")) {
-      const reason = labels.finished_reason ?? "finished";
-      reasons[reason] = (reasons[reason] ?? 0) + value;
-    }
-    for (const reason of ["stop", "length", "abort", "error"]) {
-      const value = this.sum(`request_success_${reason}_total`);
-      if (value > 0) reasons[reason] = (reasons[reason] ?? 0) + value;
-    }
-    return reasons;
+  // How many requests have finished: ours by reason in the name, vLLM's by a label; never both.
+  n_finished() {
+    const own = ["stop", "length", "abort", "error"].map((reason) => this.sum(`request_success_${reason}_total`));
+    return own.some((count) => count > 0) ? own.reduce((sum, count) => sum + count, 0) : this.sum("request_success_total");
   }
 }
-
-const total = (values) => Object.values(values).reduce((sum, value) => sum + value, 0);
 
 // Events per second from `before` to `now`.
 export function rate(before, now, name) {
@@ -74,11 +64,7 @@ export function rate(before, now, name) {
 
 export function finish_rate(before, now) {
   const seconds = now.time - before.time;
-  return seconds > 0 ? Math.max(0, total(now.finished()) - total(before.finished())) / seconds : null;
-}
-
-export function n_finished(reading) {
-  return total(reading.finished());
+  return seconds > 0 ? Math.max(0, now.n_finished() - before.n_finished()) / seconds : null;
 }
 
 // Quotient of two counters' growth; null when the lower one stood still.

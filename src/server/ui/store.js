@@ -1,7 +1,7 @@
 // What the browser keeps: settings and conversations, in localStorage (an API key only when asked to).
 //
 // A conversation: {id, title, mode: "chat" | "story" | null, updated, messages}. A message of the user: {role: "user", text};
-// of the model: {role: "assistant", variants, at}, variants[at] being the one shown: {text, tokens, stats, error}.
+// of the model: {role: "assistant", variants, at}, variants[at] being the one shown: {text, thought, tokens, stats, error}.
 
 const kPrefix = "penstock.";
 const kConversation = kPrefix + "conversation.";

@@ -41,19 +41,26 @@ export class PieceBuilder {
   }
 }
 
-// Where the pieces lie in the text. Tokenizers that drop a leading space, and texts cut at a stop string, differ from the
-// pieces' own text: a piece that does not match ends the mapping, and the rest of the text has no tokens.
+// Where the pieces lie in the text. The two can differ: tokenizers drop a leading space, texts are cut at stop strings, and
+// markers such as the end of a chain of thought are tokens without text. A piece that does not match is passed over; after
+// many of them the rest of the text stays without tokens.
+const kMostMisses = 8;
+
 export class PieceMap {
   constructor(text, pieces) {
     this.text = text;
     this.spans = [];
-    let at = 0;
+    let at = 0, misses = 0;
     for (const piece of pieces) {
+      if (at >= text.length || misses > kMostMisses) break;
       let own = piece.t;
       if (at === 0 && !text.startsWith(own)) own = own.trimStart();
-      if (at >= text.length) break;
-      if (!text.startsWith(own.slice(0, text.length - at), at)) break;
-      if (own.length > 0) this.spans.push({ start: at, end: Math.min(at + own.length, text.length), piece });
+      if (own === "" || !text.startsWith(own.slice(0, text.length - at), at)) {
+        ++misses;
+        continue;
+      }
+      misses = 0;
+      this.spans.push({ start: at, end: Math.min(at + own.length, text.length), piece });
       at += own.length;
     }
   }

@@ -1,0 +1,211 @@
+#!/usr/bin/python3
+"""The files of deploy/ against the program they describe: flags, paths, ports, metrics."""
+import configparser
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import yaml
+
+from web_server import PROGRAM, SOURCE, Serving
+
+DEPLOY = SOURCE / "deploy"
+
+
+def serve_flags():
+    text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text.split("With no command")[0]))
+
+
+def routes():
+    """{path: access} as routes.cc lists them."""
+    text = (SOURCE / "src" / "server" / "routes.cc").read_text()
+    return dict(re.findall(r'\{\s*"[A-Z]+",\s*"(/[^"]*)",\s*Access::(\w+)', text))
+
+
+def flags_of(arguments):
+    return {word for word in arguments if word.startswith("--")}
+
+
+class Systemd(unittest.TestCase):
+    UNIT = DEPLOY / "penstock.service"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.parser = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",), inline_comment_prefixes=())
+        cls.parser.optionxform = str
+        cls.parser.read(cls.UNIT)
+
+    def test_command_and_config(self):
+        """The unit's own command line serves with the unit's own configuration file."""
+        command = shlex.split(self.parser["Service"]["ExecStart"])
+        self.assertEqual(command, ["/usr/local/bin/penstock", "--config", "/etc/penstock/penstock.toml", "serve"])
+        config = (DEPLOY / "penstock.toml").read_text()
+        names = re.findall(r"^#? ?([a-z-]+) = ", config, re.M)
+        self.assertGreater(len(names), 4)
+        self.assertEqual({f"--{name}" for name in names} - serve_flags(), set())
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+            free.close()
+            file = pathlib.Path(folder) / "penstock.toml"
+            file.write_text(re.sub(r"^port = \d+", f"port = {port}", config, flags=re.M))
+            process = subprocess.Popen([PROGRAM, *command[1:2], file, *command[3:]], stderr=subprocess.PIPE, text=True)
+            try:
+                lines = iter(process.stderr.readline, "")
+                self.assertTrue(any(f"127.0.0.1:{port}" in line for line in lines))
+                process.terminate()
+                self.assertEqual(process.wait(60), 0)
+            finally:
+                process.kill()
+                process.stderr.close()
+
+    def test_the_kill_comes_after_the_drain(self):
+        config = (DEPLOY / "penstock.toml").read_text()
+        drain = float(re.search(r"^shutdown-timeout = ([\d.]+)", config, re.M).group(1))
+        self.assertGreater(float(self.parser["Service"]["TimeoutStopSec"]), drain + 5)
+
+    def test_verify_and_exposure(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("systemd-analyze is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder) / "penstock.service"
+            unit.write_text(self.UNIT.read_text().replace("/usr/local/bin/penstock", os.path.realpath(PROGRAM)))
+            done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+            mine = [line for line in done.stderr.splitlines() if "penstock.service" in line]
+            self.assertEqual(mine, [], done.stderr)
+            # 0 is sealed off, 10 is root without limits; a network service with a JIT cannot be much below 2.
+            done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20", unit],
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout[-600:] + done.stderr)
+
+
+class Docker(unittest.TestCase):
+    TEXT = (DEPLOY / "Dockerfile").read_text()
+
+    @classmethod
+    def setUpClass(cls):
+        joined = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", cls.TEXT, flags=re.M))
+        cls.steps = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
+
+    def values(self, name):
+        return [value for step, value in self.steps if step == name]
+
+    def test_instructions(self):
+        known = {"FROM", "RUN", "COPY", "WORKDIR", "ENV", "USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT"}
+        self.assertEqual({step for step, _ in self.steps} - known, set())
+        self.assertEqual(len(self.values("FROM")), 2)
+        self.assertRegex(self.values("USER")[-1], r"^[1-9]\d+:[1-9]\d+$")
+        for value in self.values("COPY"):
+            source = value.split()[-2]
+            if not value.startswith("--from"):
+                self.assertTrue((SOURCE / source).exists(), source)
+
+    def test_flags(self):
+        self.assertEqual(flags_of(json.loads(self.values("ENTRYPOINT")[-1])) - serve_flags(), set())
+
+    def test_shell_steps_parse(self):
+        for step in self.values("RUN"):
+            done = subprocess.run(["bash", "-n", "-c", step], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_runtime_packages_are_those_the_program_links(self):
+        """Every shared library of the program belongs to a package of the image, or of the base system."""
+        linked = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        owners = set()
+        for path in re.findall(r"=> (/\S+)", linked):
+            for candidate in (path, os.path.realpath(path), re.sub("^/lib", "/usr/lib", path)):
+                done = subprocess.run(["dpkg-query", "-S", candidate], capture_output=True, text=True)
+                if done.returncode == 0:
+                    owners.add(done.stdout.split(":")[0])
+                    break
+            else:
+                self.fail(f"no package owns {path}")
+        listed = set(re.findall(r"\blib[a-z0-9.-]+\b", self.values("RUN")[-1].split("recommends")[1].split("&&")[0]))
+        base = {"libc6", "libgcc-s1", "libstdc++6"}
+        self.assertEqual(owners - base, listed)
+
+    def test_health_check(self):
+        """The image's own check, on the running program and on nothing."""
+        command = json.loads(re.search(r"CMD (\[.*\])", self.values("HEALTHCHECK")[-1]).group(1))
+        with Serving("--api-key", "secret") as server:
+            check = lambda: subprocess.run([part.replace("/8000", f"/{server.port}") for part in command],
+                                           capture_output=True, timeout=20).returncode
+            self.assertEqual(check(), 0)
+        self.assertNotEqual(check(), 0)
+
+
+class Kubernetes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.objects = {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes" / "penstock.yaml").read_text())}
+        cls.pod = cls.objects["Deployment"]["spec"]["template"]["spec"]
+        cls.container = cls.pod["containers"][0]
+
+    def test_shape(self):
+        self.assertEqual({kind: one["apiVersion"] for kind, one in self.objects.items()},
+                         {"Deployment": "apps/v1", "Service": "v1", "PodDisruptionBudget": "policy/v1"})
+        labels = self.objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        self.assertEqual(self.objects["Deployment"]["spec"]["selector"]["matchLabels"], labels)
+        self.assertEqual(self.objects["Service"]["spec"]["selector"], labels)
+        self.assertEqual(self.objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], labels)
+        self.assertTrue(self.pod["securityContext"]["runAsNonRoot"])
+        self.assertEqual(self.container["securityContext"]["capabilities"]["drop"], ["ALL"])
+        volumes = {one["name"] for one in self.pod["volumes"]}
+        self.assertEqual({one["name"] for one in self.container["volumeMounts"]} - volumes, set())
+
+    def test_probes_reach_open_routes(self):
+        port = self.container["ports"][0]["name"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            get = self.container[probe]["httpGet"]
+            self.assertEqual((get["port"], routes()[get["path"]]), (port, "kOpen"))
+        with Serving("--api-key", "secret") as server:
+            for path in ("/health", "/ready"):
+                self.assertEqual(server.get(path)[0], 200)
+
+    def test_flags_and_drain(self):
+        arguments = self.container["args"]
+        self.assertEqual(flags_of(arguments) - serve_flags(), set())
+        drain = int(arguments[arguments.index("--shutdown-timeout") + 1])
+        self.assertGreater(self.pod["terminationGracePeriodSeconds"], drain + 5)
+
+
+class Grafana(unittest.TestCase):
+    def test_queries_use_exported_metrics(self):
+        board = json.loads((DEPLOY / "grafana" / "penstock.json").read_text())
+        queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+        queries += [one["definition"] for one in board["templating"]["list"] if "definition" in one]
+        self.assertGreater(len(queries), 20)
+        with Serving() as server:
+            status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3})
+            self.assertEqual(status, 200)
+            time.sleep(0.2)
+            exported = {}
+            for line in server.get("/metrics")[2].decode().splitlines():
+                match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
+                if match:
+                    exported.setdefault(match[1], set()).update(re.findall(r'(\w+)="', match[2] or ""))
+        used = set()
+        for query in queries:
+            self.assertEqual(query.count("("), query.count(")"), query)
+            for name, selector in re.findall(r"\b(penstock:\w+)(?:\{([^}]*)\})?", query):
+                used.add(name)
+                self.assertIn(name, exported, query)
+                labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
+                by = re.search(r"by \(([\w, ]+)\)", query)
+                labels |= set(by.group(1).replace(" ", "").split(",")) if by else set()
+                self.assertEqual(labels - exported[name], set(), query)
+        self.assertGreater(len(used), 15)
+        ids = [panel["id"] for panel in board["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
