@@ -513,7 +513,7 @@ class Chat(Page):
             const token = (text) => ({token: text, logprob: -0.5, bytes: null, top_logprobs: []});
             const events = parts.map((delta, i) => ({choices: [{index: 0, delta, finish_reason: i === 3 ? "stop" : null,
                 logprobs: i === 3 ? {content: [token("</think>"), token("Down"), token(" **"), token("hill"), token("**")]} : null}]}));
-            const body = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("") + "data: [DONE]\n\n";
+            const body = events.map((event) => `data: ${JSON.stringify(event)}\\n\\n`).join("") + "data: [DONE]\\n\\n";
             const real = window.fetch;
             window.fetch = (url, options) => (String(url).endsWith("/v1/chat/completions") ? Promise.resolve(new Response(body)) : real(url, options));""")
         self.write("Where do rivers flow?")
