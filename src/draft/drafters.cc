@@ -1,5 +1,6 @@
 #include "draft/drafters.h"
 
+#include "draft/medusa.h"
 #include "draft/ngram.h"
 
 namespace penstock {
@@ -14,6 +15,7 @@ struct Row {
 // THE list.
 constexpr Row kDrafters[] = {
     {"ngram", make_ngram_drafter},
+    {"medusa", make_medusa_drafter},
 };
 
 }  // namespace

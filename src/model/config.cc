@@ -117,6 +117,19 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   return config;
 }
 
+// penstock.exit_layer (GGUF) or penstock_exit_layer (config.json), where the training left one.
+Status read_exit_layer(const json& metadata, const char* key, const std::string& where, ModelConfig& config) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end() || found->is_null()) return {};
+  const int64_t layer = found->is_number_integer() ? found->get<int64_t>() : -1;
+  if (layer < 1 || layer >= config.n_layers) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected a layer in 1..{}, got {}", where, key,
+                  config.n_layers - 1, found->dump(-1, ' ', true, json::error_handler_t::replace));
+  }
+  config.exit_layer = static_cast<int>(layer);
+  return {};
+}
+
 Result<ModelConfig> read_gguf(const WeightSource& source) {
   const json& metadata = source.config();
   const auto text = [&](const char* key) {
@@ -132,6 +145,7 @@ Result<ModelConfig> read_gguf(const WeightSource& source) {
   ConfigReader reader(metadata, Naming::kGguf, name, where);
   ASSIGN_OR_RETURN(ModelConfig config, read(reader, *architecture, &source));
   config.name = text("general.name");
+  RETURN_IF_ERROR(read_exit_layer(metadata, "penstock.exit_layer", where, config));
   return config;
 }
 
@@ -182,7 +196,9 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
     object["quantization_config"] = *quantization;
   }
   ConfigReader reader(object, Naming::kHuggingFace, "", where + ": config.json");
-  return read(reader, *architecture, source);
+  ASSIGN_OR_RETURN(ModelConfig config, read(reader, *architecture, source));
+  RETURN_IF_ERROR(read_exit_layer(object, "penstock_exit_layer", where + ": config.json", config));
+  return config;
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ struct ModelConfig {
   int ffn_dim = 0;      // of dense layers
   int vocab_size = 0;   // rows of the embedding table
   int max_seq_len = 0;  // positions the model was made for
+  int exit_layer = 0;   // the layers after which it was also trained to predict (early exit); 0 = none
 
   int n_experts = 0;  // 0 = no layer is a mixture
   int n_active_experts = 0;
