@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""docs/serving.md against the program: its examples run, its lists are complete. `docs_e2e.py --update` rewrites the lists.
+
+Blocks marked bash and python are run with 127.0.0.1:8000 replaced by a server of the test's own; a json block after one shows
+the shape of its output. Blocks marked console are not run, but their flags must exist.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from web_server import PROGRAM, SOURCE, STORY_MODEL, Serving, with_chat_template
+
+DOC = SOURCE / "docs" / "serving.md"
+ADDRESS = "127.0.0.1:8000"
+ACCESS = {"kOpen": "open", "kKey": "key", "kMetrics": "key (metrics)", "kAdmin": "key (admin)"}
+
+
+def blocks():
+    """[(line number, language, text)]"""
+    text = DOC.read_text()
+    return [(text.count("\n", 0, match.start()) + 1, match[1], match[2])
+            for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
+
+
+def routes():
+    """[(method, path, access, summary)] as routes.cc lists them."""
+    source = (SOURCE / "src" / "server" / "routes.cc").read_text()
+    rows = re.findall(r'\{\s*"([A-Z]+)",\s*"(/[^"]*)",\s*Access::(\w+),\s*\w+,\s*"((?:[^"\\]|\\.)*)"', source)
+    assert len(rows) == source.count("Access::"), "a row of routes.cc was not understood"
+    return rows
+
+
+def flags(command="serve"):
+    """[(names, default, meaning)] as --help lists them."""
+    text = subprocess.run([PROGRAM, command, "--help"], capture_output=True, text=True, check=True).stdout
+    text = text.split("\nWith no command")[0]
+    rows = []
+    for line in text.splitlines():
+        match = re.match(r"  ((?:-\w,)?--[^\s=\[]+)(.*)", line)
+        if match:
+            names = re.sub(r"\{\w*\}", "", match[1])
+            middle, _, meaning = match[2].strip().partition("  ") if re.match(r"\s\S", match[2]) else ("", "", match[2])
+            default = re.search(r"=(\S+)", middle)
+            rows.append([names, default[1] if default else "", meaning.strip()])
+        elif rows and re.match(r" {20,}\S", line):
+            rows[-1][2] = f"{rows[-1][2]} {line.strip()}".strip()
+    return rows
+
+
+def with_lists(text):
+    """The document with its generated lists made anew."""
+    table = lambda head, rows: "\n".join([f"| {' | '.join(head)} |", "|" + "---|" * len(head),
+                                          *(f"| {' | '.join(row)} |" for row in rows)])
+    code = lambda names: ", ".join(f"`{name}`" for name in names.split(","))
+    lists = {
+        "endpoints": table(["", "path", "access", ""],
+                           [[method, f"`{path}`", ACCESS[access], summary] for method, path, access, summary in routes()]),
+        "flags": table(["flag", "default", ""],
+                       [[code(names), f"`{default}`" if default else "", meaning.replace("|", "\\|")]
+                        for names, default, meaning in flags() if "--help" not in names]),
+    }
+    for name, content in lists.items():
+        text, n = re.subn(rf"(<!-- {name}: .*? -->\n).*?(<!-- end -->)", lambda m: f"{m[1]}{content}\n{m[2]}", text, flags=re.S)
+        assert n == 1, name
+    return text
+
+
+def shape(value):
+    """Types and keys; a list has the shape of its first element."""
+    if isinstance(value, dict):
+        return {key: shape(one) for key, one in sorted(value.items())}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+class Lists(unittest.TestCase):
+    def test_every_flag_is_mentioned(self):
+        text = DOC.read_text()
+        rows = flags()
+        self.assertGreater(len(rows), 30)
+        missing = [name for names, _, _ in rows for name in names.split(",")
+                   if name.startswith("--") and name != "--help" and f"`{name}`" not in text]
+        self.assertEqual(missing, [], "docs/serving.md does not mention them; see docs_e2e.py --update")
+
+    def test_every_route_is_mentioned(self):
+        text = DOC.read_text()
+        self.assertEqual([path for _, path, _, _ in routes() if f"`{path}`" not in text], [])
+
+    def test_nothing_is_made_up(self):
+        """No flag and no route in the document that the program does not have."""
+        text = DOC.read_text()
+        generated = re.search(r"<!-- flags: .*? -->\n(.*?)<!-- end -->", text, re.S)[1]
+        known = {name for names, _, _ in flags() for name in names.split(",")}
+        self.assertEqual(set(re.findall(r"^\| .*?`(--[\w-]+)`", generated, re.M)) - known, set())
+        listed = re.search(r"<!-- endpoints: .*? -->\n(.*?)<!-- end -->", text, re.S)[1]
+        self.assertEqual(set(re.findall(r"`(/[^`]*)`", listed)), {path for _, path, _, _ in routes()})
+        for line, language, block in blocks():
+            if language != "console":
+                continue
+            for command in re.findall(r"^\$ (?:scripts/run|penstock) (.*?)(?:\s+#.*)?$", block, re.M):
+                words = command.split()
+                own = {name for names, _, _ in flags(words[0]) for name in names.split(",")}
+                if words[0] == "keys":
+                    own |= {name for names, _, _ in flags_of_subcommand(words[:2]) for name in names.split(",")}
+                self.assertEqual({word for word in words[1:] if word.startswith("--")} - own, set(), f"line {line}: {command}")
+
+    def test_links(self):
+        for path in ("docs/serving.md", "README.md"):
+            text = (SOURCE / path).read_text()
+            for target in re.findall(r"\]\(([^)#:]+)\)", text):
+                self.assertTrue(((SOURCE / path).parent / target).exists(), f"{path}: {target}")
+
+
+def flags_of_subcommand(words):
+    text = subprocess.run([PROGRAM, *words, "--help"], capture_output=True, text=True, check=True).stdout
+    return [(match[1], "", "") for match in re.finditer(r"^  ((?:-\w,)?--[a-z-]+)", text, re.M)]
+
+
+class Examples(unittest.TestCase):
+    """Run in order against one server, whose model has a chat template so that every example makes sense."""
+
+    def test_examples(self):
+        ran = 0
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "penstock-stories-15m-q8_0.gguf"
+            with_chat_template(STORY_MODEL, model)
+            with Serving(model=model) as server:
+                output = None
+                for line, language, text in blocks():
+                    with self.subTest(line=line):
+                        if language in ("bash", "python"):
+                            output = self.run_block(language, text.replace(ADDRESS, f"127.0.0.1:{server.port}"), folder)
+                            ran += 1
+                        elif language == "json":
+                            self.assertEqual(shape(json.loads(output)), shape(json.loads(text)))
+        self.assertGreater(ran, 8)
+
+    def run_block(self, language, text, folder):
+        if language == "bash":
+            command = ["bash", "-euo", "pipefail", "-c", re.sub(r"\bcurl ", "curl --fail-with-body ", text)]
+        else:
+            command = [sys.executable, "-c", text]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120,
+                              env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})
+        self.assertEqual(done.returncode, 0, f"{text}\n{done.stdout}\n{done.stderr}")
+        self.assertNotEqual(done.stdout.strip(), "", text)
+        return done.stdout
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--update"]:
+        DOC.write_text(with_lists(DOC.read_text()))
+    else:
+        unittest.main(verbosity=2)
