@@ -11,10 +11,18 @@
 #include "cli/flags.h"
 #include "cli/models.h"
 #include "cli/terminal.h"
+#include "frontend/reply_parsers/reply_parser.h"
 #include "server/server.h"
 
 namespace penstock {
 namespace {
+
+template <class Rows>
+std::string parser_names(const Rows& rows) {
+  std::string names;
+  for (const auto& row : rows) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
 
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
@@ -26,11 +34,30 @@ struct ServeCommand {
     app.add_option("--api-key-file", api_key_file, "file of keys, one per line");
     app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
     app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
-    app.add_option("--io-threads", config.http.io_threads, "threads for sockets and text")->capture_default_str();
-    app.add_option("--max-connections", config.http.max_connections, "connections at once")->capture_default_str();
-    app.add_option("--max-body-bytes", config.http.max_body_bytes, "largest request body")->capture_default_str();
-    app.add_option("--request-timeout", request_timeout, "seconds a request may take; 0 is no limit")->capture_default_str();
-    app.add_option("--shutdown-timeout", shutdown_timeout, "seconds to finish requests at shutdown")->capture_default_str();
+    app.add_option("--chat-template", config.chat.chat_template,
+                   "a file, or a template's text, instead of the model's");
+    app.add_option("--tool-call-parser", config.chat.tool_call_parser,
+                   "reads tool calls in replies: auto (by the chat template), none or " +
+                       parser_names(tool_parsers()))
+        ->capture_default_str();
+    app.add_option("--reasoning-parser", config.chat.reasoning_parser,
+                   "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
+        ->capture_default_str();
+    app.add_option("--max-logprobs", config.max_logprobs,
+                   "alternatives per token a request may ask for; -1 is any number")
+        ->capture_default_str();
+    app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
+                 "log unknown fields of requests instead of refusing them");
+    app.add_option("--io-threads", config.http.io_threads, "threads for sockets and text")
+        ->capture_default_str();
+    app.add_option("--max-connections", config.http.max_connections, "connections at once")
+        ->capture_default_str();
+    app.add_option("--max-body-bytes", config.http.max_body_bytes, "largest request body")
+        ->capture_default_str();
+    app.add_option("--request-timeout", request_timeout, "seconds a request may take; 0 is no limit")
+        ->capture_default_str();
+    app.add_option("--shutdown-timeout", shutdown_timeout, "seconds to finish requests at shutdown")
+        ->capture_default_str();
     app.add_flag("--log-requests,!--no-log-requests", config.log_requests, "log a line per request");
   }
   int run();

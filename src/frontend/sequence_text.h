@@ -12,19 +12,22 @@ namespace penstock {
 
 class SequenceText {
  public:
-  // has_context: text precedes the first token (a leading space is kept). The tokenizer and params outlive
-  // this.
-  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context)
+  // has_context: text precedes the first token (a leading space is kept). keep_markers: special tokens stay
+  // in the text unless they begin, end or pad one (a reply parser looks for the others). The tokenizer and
+  // params outlive this.
+  SequenceText(const Tokenizer& tokenizer, const SamplingParams& params, bool has_context,
+               bool keep_markers = false)
       : tokenizer_(tokenizer),
         params_(params),
         stream_({params.stop, params.include_stop_str_in_output}),
-        first_(!has_context) {}
+        first_(!has_context),
+        keep_markers_(keep_markers) {}
 
   // Adds a token; does nothing once stopped.
   void add(TokenId token) {
     if (stopped_by() != nullptr) return;
     ++n_tokens_;
-    if (params_.skip_special_tokens && tokenizer_.is_special(token)) return;
+    if (params_.skip_special_tokens && is_left_out(token)) return;
     text_ += stream_.push(tokenizer_.token_bytes(token, first_), n_tokens_ >= params_.min_tokens);
     first_ = false;
   }
@@ -46,10 +49,16 @@ class SequenceText {
   }
 
  private:
+  bool is_left_out(TokenId token) const {
+    if (!tokenizer_.is_special(token)) return false;
+    return !keep_markers_ || token == tokenizer_.bos() || token == tokenizer_.eos() ||
+           token == tokenizer_.pad() || token == tokenizer_.unk() || tokenizer_.is_end_of_generation(token);
+  }
+
   const Tokenizer& tokenizer_;
   const SamplingParams& params_;
   TextStream stream_;
-  bool first_;
+  bool first_, keep_markers_;
   int n_tokens_ = 0;
   std::string text_;
   size_t taken_ = 0;

@@ -120,7 +120,8 @@ bool EventQueue::pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds tim
   return true;
 }
 
-OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt)
+OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt,
+                             bool keep_markers)
     : params_(std::make_unique<const SamplingParams>(std::move(params))), n_open_(params_->n) {
   const bool has_context = std::ranges::any_of(
       prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
@@ -128,7 +129,7 @@ OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, 
   texts_.reserve(params_->n);
   for (int i = 0; i < params_->n; ++i) {
     result_.outputs[i].index = i;
-    texts_.emplace_back(tokenizer, *params_, has_context);
+    texts_.emplace_back(tokenizer, *params_, has_context, keep_markers);
   }
   if (params_->prompt_logprobs) result_.prompt_logprobs.resize(prompt.size());
   result_.prompt_token_ids = std::move(prompt);

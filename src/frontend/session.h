@@ -77,8 +77,9 @@ class EventQueue : public EventSink {
 // Gathers the outputs of one request from its events.
 class OutputBuilder {
  public:
-  // The tokenizer outlives this.
-  OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt);
+  // The tokenizer outlives this. keep_markers: as SequenceText has it.
+  OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt,
+                bool keep_markers = false);
 
   struct Step {
     std::string_view text;      // new and ready; valid until the next call
@@ -88,6 +89,7 @@ class OutputBuilder {
   Step add(const OwnedEvent& event);
   bool finished() const { return n_open_ == 0; }
   const CompletionOutput& output(int index) const { return result_.outputs[index]; }
+  const RequestOutput& so_far() const { return result_; }
   RequestOutput take() { return std::move(result_); }
 
  private:

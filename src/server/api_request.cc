@@ -1,8 +1,12 @@
 #include "server/api_request.h"
 
+#include <spdlog/spdlog.h>
+
+#include <cmath>
 #include <random>
 
 #include "frontend/params_json.h"
+#include "server/json_check.h"
 
 namespace penstock {
 namespace {
@@ -29,89 +33,106 @@ bool too_deep(std::string_view text) {
   return false;
 }
 
-tl::unexpected<Error> wrong(const char* field, const char* expected, const json& got) {
-  std::string text = dump(got);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", field, expected, text);
-}
-
-const json* present(const json& body, const char* field) {
-  const auto found = body.find(field);
-  return found == body.end() || found->is_null() ? nullptr : &*found;
-}
-
-}  // namespace
-
-Result<json> parse_body(const HttpRequest& request) {
-  if (too_deep(request.body)) {
-    return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep", kMaxDepth);
+// Removes the fields that `schema` does not list; their names go to the log.
+void drop_unknown(const HttpRequest& request, const json& schema, json& body) {
+  std::string dropped;
+  for (auto field = body.begin(); field != body.end();) {
+    if (schema["properties"].contains(field.key())) {
+      ++field;
+      continue;
+    }
+    dropped += " " + dump(field.key());
+    field = body.erase(field);
   }
-  json body = json::parse(request.body, nullptr, false);
-  if (body.is_discarded()) return errorf(ErrorCode::kInvalidArgument, "body: not valid JSON");
-  if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
-  return body;
-}
-
-Result<bool> get_bool(const json& body, const char* field, bool fallback) {
-  const json* value = present(body, field);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) return wrong(field, "true or false", *value);
-  return value->get<bool>();
-}
-
-Result<std::string> get_string(const json& body, const char* field, std::string fallback) {
-  const json* value = present(body, field);
-  if (value == nullptr) return fallback;
-  if (!value->is_string()) return wrong(field, "a string", *value);
-  return value->get<std::string>();
-}
-
-Result<int64_t> get_int(const json& body, const char* field, int64_t fallback, int64_t min, int64_t max) {
-  const json* value = present(body, field);
-  if (value == nullptr) return fallback;
-  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) {
-    return wrong(field, "an integer", *value);
-  }
-  const int64_t number = value->get<int64_t>();
-  if (number < min || number > max) {
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected {} to {}, got {}", field, min, max, number);
-  }
-  return number;
-}
-
-Result<SamplingParams> read_sampling(const Session& session, const json& body, int default_max_tokens) {
-  SamplingParams params = session.default_sampling_params();
-  params.max_tokens = default_max_tokens;
-  params.logprobs.reset();
-  RETURN_IF_ERROR(params_from_json(body, params));
-  return params;
-}
-
-Result<Priority> read_priority(const json& body) {
-  ASSIGN_OR_RETURN(const int64_t value, get_int(body, "priority", 1, 0, 2));
-  return static_cast<Priority>(value);
+  if (!dropped.empty()) spdlog::warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
 }
 
 Status check_model(const json& body, const std::string& served) {
-  ASSIGN_OR_RETURN(const std::string name, get_string(body, "model", ""));
+  const std::string name = get_string(body, "model");
   if (!name.empty() && name != served) {
     return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", served, name);
   }
   return {};
 }
 
-Status refuse_fields(const json& body, std::initializer_list<const char*> fields) {
-  for (const char* field : fields) {
-    const json* value = present(body, field);
-    if (value == nullptr || (value->is_boolean() && !value->get<bool>()) || (value->is_array() && value->empty())) continue;
-    return errorf(ErrorCode::kInvalidArgument, "{}: not supported by this server", field);
+Status check_logprobs(const std::optional<int>& asked, const char* field, int most) {
+  if (!asked || most < 0 || (*asked >= 0 && *asked <= most)) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {}, got {}", field, most, *asked);
+}
+
+}  // namespace
+
+Result<json> read_body(Server& server, const HttpRequest& request, const json& schema) {
+  if (too_deep(request.body)) {
+    return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep", kMaxDepth);
   }
-  return {};
+  json body = json::parse(request.body, nullptr, false);
+  if (body.is_discarded()) return errorf(ErrorCode::kInvalidArgument, "body: not valid JSON");
+  if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
+  if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
+  RETURN_IF_ERROR(check_json(schema, body));
+  RETURN_IF_ERROR(check_model(body, server.model_name()));
+  return body;
+}
+
+ordered_json in_order(const HttpRequest& request) {
+  return ordered_json::parse(request.body, nullptr, false);
+}
+
+const json& get_field(const json& body, const char* field) {
+  static const json null;
+  const auto found = body.find(field);
+  return found == body.end() ? null : *found;
+}
+
+bool get_bool(const json& body, const char* field, bool fallback) {
+  const json& value = get_field(body, field);
+  return value.is_boolean() ? value.get<bool>() : fallback;
+}
+
+std::string get_string(const json& body, const char* field, std::string fallback) {
+  const json& value = get_field(body, field);
+  return value.is_string() ? value.get<std::string>() : std::move(fallback);
+}
+
+int64_t get_int(const json& body, const char* field, int64_t fallback) {
+  const json& value = get_field(body, field);
+  if (value.is_number_float()) return static_cast<int64_t>(std::clamp(value.get<double>(), -9e18, 9e18));
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return INT64_MAX;
+  return value.is_number() ? value.get<int64_t>() : fallback;
+}
+
+Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens) {
+  GenerationCall call;
+  call.params = server.session().default_sampling_params();
+  call.params.max_tokens = default_max_tokens;
+  call.params.logprobs.reset();
+  RETURN_IF_ERROR(params_from_json(body, call.params));
+  RETURN_IF_ERROR(check_logprobs(call.params.logprobs, "logprobs", server.config().max_logprobs));
+  RETURN_IF_ERROR(
+      check_logprobs(call.params.prompt_logprobs, "prompt_logprobs", server.config().max_logprobs));
+  const int64_t priority = get_int(body, "priority", 0);
+  if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
+  call.cache_salt = get_string(body, "cache_salt");
+  if (server.config().request_timeout.count() > 0) call.timeout = server.config().request_timeout;
+  return call;
+}
+
+void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt) {
+  const json& value = get_field(body, "truncate_prompt_tokens");
+  if (!value.is_number()) return;
+  int64_t keep = get_int(body, "truncate_prompt_tokens", -1);
+  if (keep < 0) keep = server.session().engine().info().max_model_len - 1;
+  if (static_cast<int64_t>(prompt.size()) > keep) prompt.erase(prompt.begin(), prompt.end() - keep);
 }
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 std::string sse(const json& value) { return "data: " + dump(value) + "\n\n"; }
+
+std::string sse_event(const std::string& name, const json& value) {
+  return "event: " + name + "\ndata: " + dump(value) + "\n\n";
+}
 
 HttpReply json_reply(const json& body) {
   HttpReply reply;
@@ -119,9 +140,9 @@ HttpReply json_reply(const json& body) {
   return reply;
 }
 
-std::string random_id(const char* prefix) {
+std::string random_id(const std::string& prefix) {
   static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
+  return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
 }
 
 }  // namespace penstock

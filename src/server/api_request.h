@@ -1,39 +1,47 @@
-// Reading the JSON body of a request: typed fields with errors that name the field, null meaning absent.
+// Reading the JSON body of a request: checked against its schema, typed access, null meaning absent.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
-#include "frontend/session.h"
-#include "server/exchange.h"
+#include "server/generation.h"
+#include "server/server.h"
 
 namespace penstock {
 
 using json = nlohmann::json;
+using ordered_json = nlohmann::ordered_json;
 
-// The body as a JSON object of bounded depth. Errors: kInvalidArgument (not JSON, not an object, nested too deeply).
-Result<json> parse_body(const HttpRequest& request);
+// The body as a JSON object of bounded depth that fits `schema`. Errors: kInvalidArgument (not JSON, too
+// deep, the first field that does not fit, a field the schema does not list), kNotFound (another model's
+// name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
+Result<json> read_body(Server& server, const HttpRequest& request, const json& schema);
+// The same with the order of fields kept, for what goes to a chat template. Call after read_body.
+ordered_json in_order(const HttpRequest& request);
 
-// A field that must have the type when it is there; `fallback` when it is absent or null.
-Result<bool> get_bool(const json& body, const char* field, bool fallback);
-Result<std::string> get_string(const json& body, const char* field, std::string fallback);
-Result<int64_t> get_int(const json& body, const char* field, int64_t fallback, int64_t min, int64_t max);
+// Fields of a checked body; `fallback` when absent or null.
+bool get_bool(const json& body, const char* field, bool fallback = false);
+std::string get_string(const json& body, const char* field, std::string fallback = {});
+int64_t get_int(const json& body, const char* field, int64_t fallback);
+// The field, or null when it is absent.
+const json& get_field(const json& body, const char* field);
 
-// Sampling fields over the model's defaults, with the API's own default for max_tokens.
-Result<SamplingParams> read_sampling(const Session& session, const json& body, int default_max_tokens);
-Result<Priority> read_priority(const json& body);
+// What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
+// deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
+// caller's.
+Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
 
-// What the API calls a model: nothing, or the served name. Error: kNotFound.
-Status check_model(const json& body, const std::string& served);
-
-// Fields that this server does not implement and must not ignore silently.
-Status refuse_fields(const json& body, std::initializer_list<const char*> fields);
+// Cuts a prompt to its last truncate_prompt_tokens tokens (-1: what fits the context) when the client asks
+// for it.
+void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt);
 
 std::string dump(const json& value);  // never throws: what is not UTF-8 is replaced
 std::string sse(const json& value);   // "data: …\n\n"
+std::string sse_event(const std::string& name, const json& value);  // "event: name\ndata: …\n\n"
 // A 200 reply. (g++ 12 destroys a braced aggregate inside a co_await twice: replies are made by functions.)
 HttpReply json_reply(const json& body);
-std::string random_id(const char* prefix);
+// "prefix" and 24 characters.
+std::string random_id(const std::string& prefix);
 
 }  // namespace penstock

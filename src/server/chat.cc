@@ -1,161 +1,228 @@
 // POST /v1/chat/completions.
-#include "frontend/chat_prompt.h"
+#include "server/answer.h"
 #include "server/api_request.h"
+#include "server/chat_reader.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
-#include "server/streaming.h"
+#include "server/schemas.h"
 
 namespace penstock {
 namespace {
 
-using ordered_json = nlohmann::ordered_json;
+using Kind = ReplySegment::Kind;
+constexpr const char* kObject = "chat.completion";
+constexpr const char* kChunk = "chat.completion.chunk";
 
-struct ChatCall {
-  GenerationCall generation;
-  bool stream = false, include_usage = false, continuous_usage = false, logprobs = false;
+struct ChatCall : OpenAiCall {
+  ChatTask task;
+  bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
+  std::string echo;  // goes before the reply
 };
 
 // max_completion_tokens is the newer name of max_tokens; without either a chat may fill the context.
-Status read_max_tokens(const json& body, int room, SamplingParams& params) {
-  ASSIGN_OR_RETURN(const int64_t newer, get_int(body, "max_completion_tokens", -1, 0, INT32_MAX));
-  if (newer >= 0) params.max_tokens = static_cast<int>(newer);
-  if (params.max_tokens < 0) params.max_tokens = std::max(room, 1);
+void set_max_tokens(Server& server, const json& body, GenerationCall& call) {
+  const int64_t newer = get_int(body, "max_completion_tokens", -1);
+  if (newer >= 0) call.params.max_tokens = static_cast<int>(newer);
+  const int room = server.session().engine().info().max_model_len - static_cast<int>(call.prompts[0].size());
+  if (call.params.max_tokens < 0) call.params.max_tokens = std::max(room, 1);
+}
+
+Status read_logprobs(Server& server, const json& body, ChatCall& call) {
+  call.logprobs = get_bool(body, "logprobs");
+  const int64_t top = get_int(body, "top_logprobs", 0);
+  if (top != 0 && !call.logprobs)
+    return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
+  const int most = server.config().max_logprobs;
+  if (most >= 0 && (top < 0 || top > most)) {
+    return errorf(ErrorCode::kInvalidArgument, "top_logprobs: expected 0 to {}, got {}", most, top);
+  }
+  if (call.logprobs) call.generation.params.logprobs = static_cast<int>(top);
+  call.prompt_logprobs = call.generation.params.prompt_logprobs.has_value();
+  if (call.stream && call.prompt_logprobs) {
+    return errorf(ErrorCode::kInvalidArgument, "prompt_logprobs: not available in a stream");
+  }
   return {};
 }
 
-Status read_logprobs(const json& body, ChatCall& call) {
-  ASSIGN_OR_RETURN(call.logprobs, get_bool(body, "logprobs", false));
-  ASSIGN_OR_RETURN(const int64_t top, get_int(body, "top_logprobs", 0, 0, 20));
-  if (top > 0 && !call.logprobs) return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
-  call.generation.params.logprobs = call.logprobs ? std::optional<int>(static_cast<int>(top)) : std::nullopt;
-  return {};
-}
-
-// The field order of messages matters to some templates: they are read again from the text as it came.
-Result<std::string> render_prompt(Server& server, const HttpRequest& request, const json& body) {
-  const ordered_json in_order = ordered_json::parse(request.body, nullptr, false);
-  ASSIGN_OR_RETURN(const std::string source, get_string(body, "chat_template", ""));
-  ASSIGN_OR_RETURN(const ChatPrompter prompter, ChatPrompter::open(server.session().tokenizer(), source));
-  ChatPrompt options;
-  ASSIGN_OR_RETURN(options.add_generation_prompt, get_bool(body, "add_generation_prompt", true));
-  ASSIGN_OR_RETURN(options.continue_final_message, get_bool(body, "continue_final_message", false));
-  const auto part = [&](const char* name) { return in_order.contains(name) ? in_order[name] : ordered_json(nullptr); };
-  ASSIGN_OR_RETURN(const std::string choice, get_string(body.contains("tool_choice") && body["tool_choice"].is_string() ? body : json::object(), "tool_choice", "auto"));
-  const ordered_json tools = choice == "none" ? ordered_json(nullptr) : part("tools");
-  return prompter.render(part("messages"), tools, part("chat_template_kwargs"), options);
+// The text of the last message, which the model goes on from.
+std::string last_content(const json& body) {
+  const json& last = body["messages"].back();
+  return get_string(last, "content");
 }
 
 Result<ChatCall> read_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(json body, parse_body(request));
-  RETURN_IF_ERROR(check_model(body, server.model_name()));
-  if (const auto format = body.find("response_format"); format != body.end() && format->is_object()) {
-    if (format->value("type", "") != "text") {
-      return errorf(ErrorCode::kInvalidArgument, "response_format: only {{\"type\": \"text\"}} is supported");
-    }
-  }
-  RETURN_IF_ERROR(refuse_fields(body, {"structured_outputs", "use_beam_search", "audio", "functions"}));
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, chat_request()));
   ChatCall call;
-  ASSIGN_OR_RETURN(const std::string prompt, render_prompt(server, request, body));
-  call.generation.prompts.push_back(server.session().encode(prompt, {.add_bos = false, .parse_special = true}));
+  ASSIGN_OR_RETURN(call.task, server.chat().read(read_conversation(request, body)));
+  truncate_prompt(server, body, call.task.prompt);
   json sampling = body;
   sampling.erase("logprobs");  // a flag here, a number elsewhere
-  ASSIGN_OR_RETURN(call.generation.params, read_sampling(server.session(), sampling, -1));
-  const int room = server.session().engine().info().max_model_len - static_cast<int>(call.generation.prompts[0].size());
-  RETURN_IF_ERROR(read_max_tokens(body, room, call.generation.params));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, sampling, -1));
+  call.generation.prompts.push_back(call.task.prompt);
+  call.generation.keep_markers = call.task.parses();
+  set_max_tokens(server, body, call.generation);
   if (call.generation.params.n > server.config().max_choices) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
                   call.generation.params.n);
   }
-  RETURN_IF_ERROR(read_logprobs(body, call));
-  ASSIGN_OR_RETURN(call.stream, get_bool(body, "stream", false));
-  RETURN_IF_ERROR(read_stream_options(body, call.include_usage, call.continuous_usage));
-  ASSIGN_OR_RETURN(call.generation.priority, read_priority(body));
-  ASSIGN_OR_RETURN(call.generation.cache_salt, get_string(body, "cache_salt", ""));
-  if (server.config().request_timeout.count() > 0) call.generation.timeout = server.config().request_timeout;
+  read_openai_call(body, "chatcmpl-", call);
+  RETURN_IF_ERROR(read_logprobs(server, body, call));
+  call.include_reasoning = get_bool(body, "include_reasoning", true);
+  if (get_bool(body, "echo")) call.echo = last_content(body);
   return call;
 }
 
-json envelope(Server& server, const std::string& id, const char* object) {
-  return {{"id", id}, {"object", object}, {"created", unix_time()}, {"model", server.model_name()}};
+json call_json(const ReplySegment& segment) {
+  return {{"id", segment.id},
+          {"type", "function"},
+          {"function", {{"name", segment.call.name}, {"arguments", segment.call.arguments}}}};
 }
 
-net::awaitable<void> reply_whole(Server& server, Exchange& exchange, const ChatCall& call, Generation& generation) {
-  if (!co_await generation.finish()) co_return;
-  if (generation.error()) co_return co_await exchange.reply(error_reply(*generation.error()));
-  json body = envelope(server, random_id("chatcmpl"), "chat.completion");
-  body["choices"] = json::array();
-  for (const CompletionOutput& one : generation.outputs().front().outputs) {
-    json choice = {{"index", one.index},
-                   {"message", {{"role", "assistant"}, {"content", one.text}, {"refusal", nullptr}}},
-                   {"finish_reason", finish_reason_name(one.finish_reason)},
-                   {"stop_reason", stop_reason_json(one)},
-                   {"logprobs", nullptr}};
-    if (call.logprobs) {
-      json content = json::array();
-      for (const auto& row : one.logprobs) content.push_back(chat_logprob_json(server.session().tokenizer(), row));
-      choice["logprobs"] = {{"content", content}, {"refusal", nullptr}};
-    }
-    body["choices"].push_back(std::move(choice));
+const char* finish_name(const ChatReader& reader) {
+  const bool called = reader.finish() == FinishReason::kStop && reader.n_calls() > 0;
+  return called ? "tool_calls" : finish_reason_name(reader.finish());
+}
+
+class ChatShape final : public ReplyShape {
+ public:
+  ChatShape(Server& server, const ChatCall& call)
+      : server_(server), call_(call), names_(server.session().tokenizer(), call.tokens_as_ids) {
+    for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
   }
-  body["usage"] = usage_json(generation);
-  co_await exchange.reply(json_reply(body));
+
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::string end(const Generation& generation) override {
+    return stream_tail(server_, call_, generation, kChunk, n_reasoning_tokens());
+  }
+  json whole(const Generation& generation) override;
+
+ private:
+  struct Choice {
+    explicit Choice(const ChatTask& task) : reader(task, "call_") {}
+    ChatReader reader;
+    bool started = false;
+    int n_calls_sent = 0;
+    json logprobs = json::array();  // of text that is still held back
+    std::vector<TokenId> ids;       // likewise
+  };
+
+  std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news, Generation& generation);
+  json piece(Choice& choice, const ReplySegment& segment) const;
+  std::string chunk(int index, json delta, json extra, const Generation& generation) const;
+  json message(const ChatReader& reader) const;
+  int n_reasoning_tokens() const {
+    int n = 0;
+    for (const Choice& choice : choices_) n += choice.reader.n_reasoning_tokens();
+    return n;
+  }
+
+  Server& server_;
+  const ChatCall& call_;
+  TokenNames names_;
+  std::vector<Choice> choices_;
+};
+
+std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  std::vector<ReplySegment> news = choice.reader.add(delta, generation);
+  if (call_.logprobs && !delta.logprobs.empty())
+    choice.logprobs.push_back(chat_logprob_json(names_, delta.logprobs));
+  if (!call_.stream) return {};
+  if (call_.token_ids && delta.token != kNoToken) choice.ids.push_back(delta.token);
+  return events(delta, std::move(news), generation);
 }
 
-net::awaitable<void> reply_stream(Server& server, Exchange& exchange, const ChatCall& call, Generation& generation) {
-  const std::string id = random_id("chatcmpl");
-  std::vector<char> started(call.generation.params.n, 0);
-  std::vector<json> held(call.generation.params.n, json::array());  // logprobs whose text is still held back
-  const auto chunk_of = [&](int index, json delta, const char* finish, json logprobs) {
-    json chunk = envelope(server, id, "chat.completion.chunk");
-    chunk["choices"] = json::array({{{"index", index}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs)}}});
-    chunk["choices"][0]["finish_reason"] = finish == nullptr ? json(nullptr) : json(finish);
-    if (call.continuous_usage) chunk["usage"] = usage_json(generation);
-    return sse(chunk);
-  };
-  const auto render = [&](const ChoiceDelta& delta) {
-    std::string events;
-    if (!std::exchange(started[delta.choice], 1)) {
-      events += chunk_of(delta.choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    }
-    if (call.logprobs && !delta.logprobs.empty()) {
-      held[delta.choice].push_back(chat_logprob_json(server.session().tokenizer(), delta.logprobs));
-    }
-    if (!delta.text.empty() || (delta.finish != FinishReason::kNone && !held[delta.choice].empty())) {
-      json logprobs = nullptr;
-      if (call.logprobs) logprobs = {{"content", std::exchange(held[delta.choice], json::array())}};
-      events += chunk_of(delta.choice, {{"content", delta.text}}, nullptr, std::move(logprobs));
-    }
-    if (delta.finish != FinishReason::kNone) {
-      events += chunk_of(delta.choice, json::object(), finish_reason_name(delta.finish), nullptr);
-    }
-    return events;
-  };
-  const auto finish = [&] {
-    std::string tail;
-    if (call.include_usage) {
-      json chunk = envelope(server, id, "chat.completion.chunk");
-      chunk["choices"] = json::array();
-      chunk["usage"] = usage_json(generation);
-      tail = sse(chunk);
-    }
-    return tail + "data: [DONE]\n\n";
-  };
-  co_await stream_events(server, exchange, generation, render, finish);
+std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
+                              Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  std::string result;
+  if (!std::exchange(choice.started, true)) {
+    json extra = json::object();
+    if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
+    result +=
+        chunk(delta.choice, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
+  }
+  const bool last = delta.finish != FinishReason::kNone;
+  if (!call_.include_reasoning)
+    std::erase_if(news, [](const ReplySegment& one) { return one.kind == Kind::kReasoning; });
+  if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
+    news.push_back({Kind::kText, {}, {}, {}});
+  for (const ReplySegment& segment : news) {
+    json extra = json::object();
+    if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
+    if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
+    result += chunk(delta.choice, piece(choice, segment), std::move(extra), generation);
+  }
+  if (last) {
+    const json extra = {{"finish_reason", finish_name(choice.reader)},
+                        {"stop_reason", stop_reason_json(delta.stop_reason)}};
+    result += chunk(delta.choice, json::object(), extra, generation);
+  }
+  return result;
+}
+
+json ChatShape::piece(Choice& choice, const ReplySegment& segment) const {
+  if (segment.kind == Kind::kText) return {{"content", segment.text}};
+  // Two names are in use for it: vLLM's and DeepSeek's.
+  if (segment.kind == Kind::kReasoning)
+    return {{"reasoning", segment.text}, {"reasoning_content", segment.text}};
+  json call = call_json(segment);
+  call["index"] = choice.n_calls_sent++;
+  return {{"tool_calls", json::array({std::move(call)})}};
+}
+
+std::string ChatShape::chunk(int index, json delta, json extra, const Generation& generation) const {
+  json choice = {
+      {"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  choice.update(extra);
+  json result = envelope(server_, call_, kChunk);
+  result["choices"] = json::array({std::move(choice)});
+  if (call_.continuous_usage) result["usage"] = usage_json(generation, n_reasoning_tokens());
+  return sse(result);
+}
+
+json ChatShape::message(const ChatReader& reader) const {
+  const std::string text = call_.echo + reader.text_of(Kind::kText);
+  json result = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+  if (text.empty() && reader.n_calls() > 0) result["content"] = nullptr;
+  const std::string reasoning = reader.text_of(Kind::kReasoning);
+  if (call_.include_reasoning && !reasoning.empty())
+    result["reasoning"] = result["reasoning_content"] = reasoning;
+  for (const ReplySegment& segment : reader.segments()) {
+    if (segment.kind == Kind::kCall) result["tool_calls"].push_back(call_json(segment));
+  }
+  return result;
+}
+
+json ChatShape::whole(const Generation& generation) {
+  const RequestOutput& output = generation.outputs().front();
+  json body = envelope(server_, call_, kObject);
+  body["choices"] = json::array();
+  for (const CompletionOutput& one : output.outputs) {
+    Choice& choice = choices_[one.index];
+    json next = {{"index", one.index},
+                 {"message", message(choice.reader)},
+                 {"finish_reason", finish_name(choice.reader)},
+                 {"stop_reason", stop_reason_json(one.stop_reason)},
+                 {"logprobs", nullptr}};
+    if (call_.logprobs) next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
+    if (call_.token_ids) next["token_ids"] = one.token_ids;
+    body["choices"].push_back(std::move(next));
+  }
+  if (call_.prompt_logprobs) body["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
+  if (call_.token_ids) body["prompt_token_ids"] = output.prompt_token_ids;
+  add_totals(call_, generation, body, n_reasoning_tokens());
+  return body;
 }
 
 }  // namespace
 
 net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
-  auto call = read_call(server, exchange.request());
+  const auto call = read_call(server, exchange.request());
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  auto generation = Generation::start(server.session(), exchange, call->generation);
-  if (!generation) co_return co_await exchange.reply(error_reply(generation.error()));
-  if (call->stream) {
-    co_await reply_stream(server, exchange, *call, **generation);
-  } else {
-    co_await reply_whole(server, exchange, *call, **generation);
-  }
+  ChatShape shape(server, *call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace penstock

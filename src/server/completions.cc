@@ -1,18 +1,22 @@
 // POST /v1/completions: OpenAI's legacy completions with vLLM's extra sampling fields.
+#include <algorithm>
+
+#include "server/answer.h"
 #include "server/api_request.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
-#include "server/streaming.h"
+#include "server/schemas.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kDefaultMaxTokens = 16;
+constexpr const char* kObject = "text_completion";
 
-struct CompletionCall {
-  GenerationCall generation;
-  bool stream = false, echo = false, include_usage = false, continuous_usage = false;
+struct CompletionCall : OpenAiCall {
+  bool echo = false, prompt_logprobs = false;
+  int n_wanted = 1;             // choices per prompt in the reply; the most likely of those generated
   std::optional<int> logprobs;  // as the client asked; echo needs them of the prompt too
   std::vector<std::string> prompt_texts;
 };
@@ -20,149 +24,188 @@ struct CompletionCall {
 Result<std::vector<TokenId>> read_ids(const json& list, int vocab_size) {
   std::vector<TokenId> ids;
   for (const json& item : list) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= vocab_size) {
-      return errorf(ErrorCode::kInvalidArgument, "prompt: expected token ids from 0 to {}, got {}", vocab_size - 1,
-                    dump(item));
+    const int64_t id =
+        item.is_number_float() ? static_cast<int64_t>(item.get<double>()) : item.get<int64_t>();
+    if (id >= vocab_size) {
+      return errorf(ErrorCode::kInvalidArgument, "prompt: expected token ids from 0 to {}, got {}",
+                    vocab_size - 1, id);
     }
-    ids.push_back(item.get<TokenId>());
+    ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
 }
 
 // A string, a list of strings, a list of ids or a list of lists of ids.
-Status read_prompts(const Session& session, const json& body, bool add_bos, CompletionCall& call) {
-  const auto found = body.find("prompt");
-  if (found == body.end() || found->is_null()) return errorf(ErrorCode::kInvalidArgument, "prompt: missing");
-  const int vocab_size = session.tokenizer().vocab_size();
-  const bool one = found->is_string() || (found->is_array() && !found->empty() && found->front().is_number());
-  const json list = one ? json::array({*found}) : *found;
-  if (!list.is_array() || list.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "prompt: expected a string, token ids, or a list of them");
-  }
+Status read_prompts(Server& server, const json& body, CompletionCall& call) {
+  const Session& session = server.session();
+  const json& prompt = body["prompt"];
+  const bool one = prompt.is_string() || prompt.front().is_number();
+  const bool add_bos = get_bool(body, "add_special_tokens", true);
+  const json list = one ? json::array({prompt}) : prompt;
   for (const json& item : list) {
+    std::vector<TokenId> ids;
     if (item.is_string()) {
-      call.prompt_texts.push_back(item.get<std::string>());
-      call.generation.prompts.push_back(session.encode(call.prompt_texts.back(), {add_bos, true}));
-    } else if (item.is_array()) {
-      ASSIGN_OR_RETURN(auto ids, read_ids(item, vocab_size));
-      call.prompt_texts.push_back(session.tokenizer().decode(ids, false));
-      call.generation.prompts.push_back(std::move(ids));
+      ids = session.encode(item.get<std::string>(), {add_bos, true});
     } else {
-      return errorf(ErrorCode::kInvalidArgument, "prompt: expected a string or token ids, got {}", dump(item));
+      ASSIGN_OR_RETURN(ids, read_ids(item, session.tokenizer().vocab_size()));
     }
+    const size_t n_read = ids.size();
+    truncate_prompt(server, body, ids);
+    const bool as_given = item.is_string() && ids.size() == n_read;
+    call.prompt_texts.push_back(as_given ? item.get<std::string>() : session.tokenizer().decode(ids, false));
+    call.generation.prompts.push_back(std::move(ids));
   }
   return {};
 }
 
-Result<CompletionCall> read_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, parse_body(request));
-  RETURN_IF_ERROR(check_model(body, server.model_name()));
-  RETURN_IF_ERROR(refuse_fields(body, {"suffix", "response_format", "prompt_embeds", "use_beam_search"}));
-  CompletionCall call;
-  ASSIGN_OR_RETURN(call.generation.params, read_sampling(server.session(), body, kDefaultMaxTokens));
+// best_of: more are generated than returned, and their log-probabilities decide.
+Status read_best_of(const json& body, CompletionCall& call) {
   SamplingParams& params = call.generation.params;
-  ASSIGN_OR_RETURN(const int64_t best_of, get_int(body, "best_of", params.n, 1, server.config().max_choices));
-  if (best_of != params.n) return errorf(ErrorCode::kInvalidArgument, "best_of: expected n ({}), got {}", params.n, best_of);
-  ASSIGN_OR_RETURN(const bool add_bos, get_bool(body, "add_special_tokens", true));
-  RETURN_IF_ERROR(read_prompts(server.session(), body, add_bos, call));
-  if (static_cast<int64_t>(call.generation.prompts.size()) * params.n > server.config().max_choices) {
-    return errorf(ErrorCode::kInvalidArgument, "prompt, n: expected at most {} choices, got {}",
-                  server.config().max_choices, call.generation.prompts.size() * params.n);
+  call.n_wanted = params.n;
+  const auto best_of = static_cast<int>(get_int(body, "best_of", params.n));
+  if (best_of < params.n) {
+    return errorf(ErrorCode::kInvalidArgument, "best_of: expected at least n ({}), got {}", params.n,
+                  best_of);
   }
-  ASSIGN_OR_RETURN(call.stream, get_bool(body, "stream", false));
-  ASSIGN_OR_RETURN(call.echo, get_bool(body, "echo", false));
-  RETURN_IF_ERROR(read_stream_options(body, call.include_usage, call.continuous_usage));
+  if (best_of == params.n) return {};
+  if (call.stream)
+    return errorf(ErrorCode::kInvalidArgument, "best_of: a stream cannot choose, expected n ({})", params.n);
+  params.n = best_of;
+  if (!params.logprobs) params.logprobs = 0;
+  return {};
+}
+
+Result<CompletionCall> read_call(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
+  CompletionCall call;
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kDefaultMaxTokens));
+  read_openai_call(body, "cmpl-", call);
+  SamplingParams& params = call.generation.params;
+  call.echo = get_bool(body, "echo");
   call.logprobs = params.logprobs;
-  if (call.echo && call.logprobs) {
-    if (call.stream) return errorf(ErrorCode::kInvalidArgument, "echo: not supported with stream and logprobs");
-    params.prompt_logprobs = call.logprobs;
+  call.prompt_logprobs = params.prompt_logprobs.has_value();
+  if (call.stream && call.prompt_logprobs) {
+    return errorf(ErrorCode::kInvalidArgument, "prompt_logprobs: not available in a stream");
   }
-  ASSIGN_OR_RETURN(call.generation.priority, read_priority(body));
-  ASSIGN_OR_RETURN(call.generation.cache_salt, get_string(body, "cache_salt", ""));
-  if (server.config().request_timeout.count() > 0) call.generation.timeout = server.config().request_timeout;
+  if (call.echo && !call.prompt_logprobs && (call.logprobs || params.max_tokens == 0)) {
+    params.prompt_logprobs = call.logprobs.value_or(0);
+  }
+  RETURN_IF_ERROR(read_best_of(body, call));
+  RETURN_IF_ERROR(read_prompts(server, body, call));
+  const int64_t n_choices = static_cast<int64_t>(call.generation.prompts.size()) * params.n;
+  if (n_choices > server.config().max_choices) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt: expected at most {} choices (prompts times n or best_of), got {}",
+                  server.config().max_choices, n_choices);
+  }
   return call;
 }
 
-json envelope(Server& server, const std::string& id, const char* object) {
-  return {{"id", id}, {"object", object}, {"created", unix_time()}, {"model", server.model_name()}};
-}
+class CompletionShape final : public ReplyShape {
+ public:
+  CompletionShape(Server& server, const CompletionCall& call)
+      : server_(server),
+        call_(call),
+        names_(server.session().tokenizer(), call.tokens_as_ids),
+        started_(call.generation.prompts.size() * call.generation.params.n, 0),
+        logprobs_(started_.size(), LegacyLogprobs(names_, call.logprobs.value_or(0))),
+        ids_(started_.size()) {}
 
-json choice_json(Server& server, const CompletionCall& call, const RequestOutput& output, const CompletionOutput& one,
-                 int index, const std::string& prompt_text) {
-  const Tokenizer& tokenizer = server.session().tokenizer();
-  json choice = {{"index", index},
-                 {"text", (call.echo ? prompt_text : "") + one.text},
-                 {"finish_reason", finish_reason_name(one.finish_reason)},
-                 {"stop_reason", stop_reason_json(one)},
-                 {"logprobs", nullptr}};
-  if (call.logprobs) {
-    LegacyLogprobs logprobs(tokenizer, *call.logprobs);
-    if (call.echo) logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs);
-    for (const auto& row : one.logprobs) logprobs.add(row);
-    choice["logprobs"] = logprobs.take();
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::string end(const Generation& generation) override {
+    return stream_tail(server_, call_, generation, kObject);
   }
-  return choice;
+  json whole(const Generation& generation) override;
+
+ private:
+  json choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const;
+
+  Server& server_;
+  const CompletionCall& call_;
+  TokenNames names_;
+  std::vector<char> started_;  // by choice, as the two below
+  std::vector<LegacyLogprobs> logprobs_;
+  std::vector<std::vector<TokenId>> ids_;  // not yet sent
+};
+
+std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generation) {
+  if (!call_.stream) return {};
+  std::string text = delta.text;
+  const int prompt = delta.choice / call_.generation.params.n;
+  const bool first = !std::exchange(started_[delta.choice], 1);
+  if (first && call_.echo) {
+    text = call_.prompt_texts[prompt] + text;
+    const RequestOutput& output = generation.prompt_output(prompt);
+    if (call_.logprobs) logprobs_[delta.choice].add_prompt(output.prompt_token_ids, output.prompt_logprobs);
+  }
+  if (call_.logprobs && !delta.logprobs.empty()) logprobs_[delta.choice].add(delta.logprobs);
+  if (call_.token_ids && delta.token != kNoToken) ids_[delta.choice].push_back(delta.token);
+  if (text.empty() && delta.finish == FinishReason::kNone) return {};
+  json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  if (call_.logprobs) choice["logprobs"] = logprobs_[delta.choice].take();
+  if (call_.token_ids) {
+    choice["token_ids"] = std::exchange(ids_[delta.choice], {});
+    if (first) choice["prompt_token_ids"] = generation.prompt_output(prompt).prompt_token_ids;
+  }
+  if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
+  if (delta.finish != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(delta.stop_reason);
+  json chunk = envelope(server_, call_, kObject);
+  chunk["choices"] = json::array({std::move(choice)});
+  if (call_.continuous_usage) chunk["usage"] = usage_json(generation);
+  return sse(chunk);
 }
 
-net::awaitable<void> reply_whole(Server& server, Exchange& exchange, const CompletionCall& call, Generation& generation) {
-  if (!co_await generation.finish()) co_return;
-  if (generation.error()) co_return co_await exchange.reply(error_reply(*generation.error()));
-  json body = envelope(server, random_id("cmpl"), "text_completion");
+json CompletionShape::choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const {
+  json result = {{"text", (call_.echo ? call_.prompt_texts[prompt] : "") + one.text},
+                 {"finish_reason", finish_reason_name(one.finish_reason)},
+                 {"stop_reason", stop_reason_json(one.stop_reason)},
+                 {"logprobs", nullptr}};
+  if (call_.logprobs) {
+    LegacyLogprobs logprobs(names_, *call_.logprobs);
+    if (call_.echo) logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs);
+    for (const auto& row : one.logprobs) logprobs.add(row);
+    result["logprobs"] = logprobs.take();
+  }
+  if (call_.prompt_logprobs) result["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
+  if (call_.token_ids) {
+    result["token_ids"] = one.token_ids;
+    result["prompt_token_ids"] = output.prompt_token_ids;
+  }
+  return result;
+}
+
+json CompletionShape::whole(const Generation& generation) {
+  json body = envelope(server_, call_, kObject);
   body["choices"] = json::array();
   for (size_t p = 0; p < generation.outputs().size(); ++p) {
     const RequestOutput& output = generation.outputs()[p];
-    for (const CompletionOutput& one : output.outputs) {
-      const int index = static_cast<int>(p) * call.generation.params.n + one.index;
-      body["choices"].push_back(choice_json(server, call, output, one, index, call.prompt_texts[p]));
+    std::vector<const CompletionOutput*> best;
+    for (const CompletionOutput& one : output.outputs) best.push_back(&one);
+    const auto per_token = [](const CompletionOutput* one) {
+      return one->token_ids.empty() ? 0.0
+                                    : one->cumulative_logprob / static_cast<double>(one->token_ids.size());
+    };
+    if (call_.n_wanted < static_cast<int>(best.size())) {
+      std::ranges::stable_sort(best, std::ranges::greater(), per_token);
+      best.resize(call_.n_wanted);
+    }
+    for (const CompletionOutput* one : best) {
+      json next = choice(output, *one, p);
+      next["index"] = body["choices"].size();
+      body["choices"].push_back(std::move(next));
     }
   }
-  body["usage"] = usage_json(generation);
-  co_await exchange.reply(json_reply(body));
-}
-
-net::awaitable<void> reply_stream(Server& server, Exchange& exchange, const CompletionCall& call, Generation& generation) {
-  const std::string id = random_id("cmpl");
-  std::vector<char> started(call.generation.prompts.size() * call.generation.params.n, 0);
-  std::vector<LegacyLogprobs> logprobs(started.size(), LegacyLogprobs(server.session().tokenizer(), call.logprobs.value_or(0)));
-  const auto render = [&](const ChoiceDelta& delta) -> std::string {
-    std::string text = delta.text;
-    const bool first = !std::exchange(started[delta.choice], 1);
-    if (first && call.echo) text = call.prompt_texts[delta.choice / call.generation.params.n] + text;
-    if (call.logprobs && !delta.logprobs.empty()) logprobs[delta.choice].add(delta.logprobs);
-    if (text.empty() && delta.finish == FinishReason::kNone) return "";
-    json chunk = envelope(server, id, "text_completion");
-    json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-    if (call.logprobs) choice["logprobs"] = logprobs[delta.choice].take();
-    if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
-    chunk["choices"] = json::array({choice});
-    if (call.continuous_usage) chunk["usage"] = usage_json(generation);
-    return sse(chunk);
-  };
-  const auto finish = [&] {
-    std::string tail;
-    if (call.include_usage) {
-      json chunk = envelope(server, id, "text_completion");
-      chunk["choices"] = json::array();
-      chunk["usage"] = usage_json(generation);
-      tail = sse(chunk);
-    }
-    return tail + "data: [DONE]\n\n";
-  };
-  co_await stream_events(server, exchange, generation, render, finish);
+  add_totals(call_, generation, body);
+  return body;
 }
 
 }  // namespace
 
 net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
-  auto call = read_call(server, exchange.request());
+  const auto call = read_call(server, exchange.request());
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  auto generation = Generation::start(server.session(), exchange, call->generation);
-  if (!generation) co_return co_await exchange.reply(error_reply(generation.error()));
-  if (call->stream) {
-    co_await reply_stream(server, exchange, *call, **generation);
-  } else {
-    co_await reply_whole(server, exchange, *call, **generation);
-  }
+  CompletionShape shape(server, *call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 
 }  // namespace penstock

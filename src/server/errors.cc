@@ -1,5 +1,7 @@
 #include "server/errors.h"
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 namespace penstock {
@@ -7,13 +9,30 @@ namespace {
 
 const char* error_type(int status) {
   switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 503: return "service_unavailable_error";
-    default: return status < 500 ? "invalid_request_error" : "internal_server_error";
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "service_unavailable_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "internal_server_error";
   }
+}
+
+// "top_p: expected …" is about top_p: the name before the first colon, when it is one.
+std::string_view parameter_of(std::string_view message) {
+  const std::string_view name = message.substr(0, message.find(": "));
+  const auto in_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '[' || c == ']';
+  };
+  const bool is_name =
+      name.size() < message.size() && name != "body" && std::all_of(name.begin(), name.end(), in_name);
+  return is_name ? name : std::string_view();
 }
 
 }  // namespace
@@ -21,14 +40,20 @@ const char* error_type(int status) {
 int http_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported: return 400;
-    case ErrorCode::kNotFound: return 404;
-    case ErrorCode::kResourceExhausted: return 429;
-    case ErrorCode::kCancelled: return 503;
-    case ErrorCode::kDeadlineExceeded: return 504;
+    case ErrorCode::kUnsupported:
+      return 400;
+    case ErrorCode::kNotFound:
+      return 404;
+    case ErrorCode::kResourceExhausted:
+      return 429;
+    case ErrorCode::kCancelled:
+      return 503;
+    case ErrorCode::kDeadlineExceeded:
+      return 504;
     case ErrorCode::kCorruptFile:
     case ErrorCode::kIo:
-    case ErrorCode::kInternal: break;
+    case ErrorCode::kInternal:
+      break;
   }
   return 500;
 }
@@ -51,6 +76,10 @@ HttpReply error_reply(int status, std::string_view message, std::string_view par
   return reply;
 }
 
-HttpReply error_reply(const Error& error) { return error_reply(http_status(error.code), error.message); }
+HttpReply error_reply(const Error& error) {
+  const int status = http_status(error.code);
+  return error_reply(status, error.message,
+                     status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());
+}
 
 }  // namespace penstock

@@ -5,7 +5,8 @@ namespace {
 constexpr size_t kMostPending = 65536;  // events a slow reader may leave waiting
 }
 
-Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange, GenerationCall call) {
+Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange,
+                                                      GenerationCall call) {
   std::unique_ptr<Generation> generation(new Generation(session, exchange, std::move(call)));
   RETURN_IF_ERROR(generation->submit());
   return generation;
@@ -43,7 +44,8 @@ Status Generation::submit() {
     const int n = static_cast<int>(call_.prompts[i].size());
     if (n < 1 || n > room) {
       return errorf(ErrorCode::kInvalidArgument,
-                    "prompt: expected 1 to {} tokens (the context is {} tokens long), got {}", room, max_len, n);
+                    "prompt: expected 1 to {} tokens (the context is {} tokens long), got {}", room, max_len,
+                    n);
     }
   }
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
@@ -51,10 +53,11 @@ Status Generation::submit() {
     request.priority = call_.priority;
     request.cache_salt = call_.cache_salt;
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
-    ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
+    ASSIGN_OR_RETURN(const RequestId id,
+                     session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
     ids_.push_back(id);
-    builders_.push_back(
-        std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i]));
+    builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i],
+                                                        call_.keep_markers));
     n_prompt_tokens_ += static_cast<int>(call_.prompts[i].size());
     ++n_open_;
   }
@@ -65,6 +68,7 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
   auto& builder = builders_[news.prompt];
   if (builder == nullptr) return;
   const OwnedEvent& event = news.event;
+  const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
   if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
   if (event.error && !error_) error_ = event.error;
@@ -73,13 +77,14 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
     ChoiceDelta delta;
     delta.choice = news.prompt * call_.params.n + event.index;
     delta.text = std::string(step.text);
-    if (event.token != kNoToken) {
+    if (output.token_ids.size() > n_before) {  // not one that came after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;
       if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
     }
     if (step.finished) {
       delta.finish = output.finish_reason;
+      delta.stop_reason = output.stop_reason;
       n_cached_tokens_ += event.index == 0 ? event.stats.cached_tokens : 0;
     }
     deltas.push_back(std::move(delta));
@@ -106,11 +111,15 @@ net::awaitable<bool> Generation::next(std::vector<ChoiceDelta>& deltas, std::chr
   co_return true;
 }
 
-net::awaitable<bool> Generation::finish() {
-  std::vector<ChoiceDelta> deltas;
-  while (co_await next(deltas, std::chrono::seconds(1))) {
+void Generation::stop(int choice) {
+  const int prompt = choice / call_.params.n;
+  if (builders_[prompt] != nullptr) {
+    session_.engine().cancel(ids_[prompt], choice % call_.params.n, FinishReason::kStop);
   }
-  co_return !gone_;
+}
+
+const RequestOutput& Generation::prompt_output(int prompt) const {
+  return builders_[prompt] != nullptr ? builders_[prompt]->so_far() : outputs_[prompt];
 }
 
 }  // namespace penstock

@@ -15,7 +15,10 @@ struct GenerationCall {
   Priority priority = Priority::kNormal;
   std::string cache_salt;
   std::optional<std::chrono::milliseconds> timeout;
+  bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply
 };
+
+using StopReason = decltype(CompletionOutput::stop_reason);
 
 // News of one choice. Text is whole UTF-8 and never part of a stop string.
 struct ChoiceDelta {
@@ -24,6 +27,7 @@ struct ChoiceDelta {
   TokenId token = kNoToken;
   std::vector<TokenLogprob> logprobs;  // the token first, then the alternatives; empty when not asked for
   FinishReason finish = FinishReason::kNone;
+  StopReason stop_reason;  // with finish: the stop token or string, if it was one
 };
 
 class Generation {
@@ -33,17 +37,21 @@ class Generation {
   // Cancels what still runs.
   ~Generation();
 
-  // Waits for news and hands them to `on_delta` in order; false when every choice has finished or the client is gone.
-  // Without news for `timeout` it returns true and calls nothing (time for a keep-alive).
+  // Waits for news and hands them to `on_delta` in order; false when every choice has finished or the client
+  // is gone. Without news for `timeout` it returns true and calls nothing (time for a keep-alive).
   net::awaitable<bool> next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout);
-  // Waits for all. False: the client is gone.
-  net::awaitable<bool> finish();
+  // Ends one choice as if it had stopped by itself.
+  void stop(int choice);
 
   bool client_gone() const { return gone_; }
   // The first error of a sequence, once there is one.
   const std::optional<Error>& error() const { return error_; }
   // By prompt; complete when next() has returned false.
   const std::vector<RequestOutput>& outputs() const { return outputs_; }
+  const GenerationCall& call() const { return call_; }
+  // What is known of one prompt so far: its ids and, before the first delta of its choices, its
+  // log-probabilities.
+  const RequestOutput& prompt_output(int prompt) const;
   int n_prompt_tokens() const { return n_prompt_tokens_; }
   int n_completion_tokens() const { return n_completion_tokens_; }
   int n_cached_tokens() const { return n_cached_tokens_; }

@@ -24,30 +24,94 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 int64_t unix_time() { return std::time(nullptr); }
 
-json usage_json(const Generation& generation) {
+void read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call) {
+  const std::string asked = get_string(body, "request_id");
+  call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
+  call.stream = get_bool(body, "stream");
+  call.token_ids = get_bool(body, "return_token_ids");
+  call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
+  call.timings = get_bool(body, "timings");
+  const json& options = get_field(body, "stream_options");
+  if (!options.is_object()) return;
+  call.include_usage = get_bool(options, "include_usage");
+  call.continuous_usage = get_bool(options, "continuous_usage_stats");
+}
+
+json envelope(Server& server, const OpenAiCall& call, const char* object) {
+  return {{"id", call.id}, {"object", object}, {"created", unix_time()}, {"model", server.model_name()}};
+}
+
+json usage_json(const Generation& generation, int n_reasoning_tokens) {
   return {{"prompt_tokens", generation.n_prompt_tokens()},
           {"completion_tokens", generation.n_completion_tokens()},
           {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
-          {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}}};
+          {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+          {"completion_tokens_details", {{"reasoning_tokens", n_reasoning_tokens}}}};
 }
 
-json stop_reason_json(const CompletionOutput& output) {
-  if (const auto* token = std::get_if<TokenId>(&output.stop_reason)) return *token;
-  if (const auto* text = std::get_if<std::string>(&output.stop_reason)) return *text;
+json timings_json(const Generation& generation) {
+  double queued = 0, prefill = 0, decode = 0, gap = 0;
+  int preemptions = 0;
+  for (const RequestOutput& output : generation.outputs()) {
+    for (const CompletionOutput& one : output.outputs) {
+      queued = std::max(queued, one.stats.queued_seconds);
+      prefill = std::max(prefill, one.stats.prefill_seconds);
+      decode = std::max(decode, one.stats.decode_seconds);
+      gap = std::max(gap, one.stats.max_inter_token_seconds);
+      preemptions += one.stats.preemptions;
+    }
+  }
+  return {{"queued_ms", queued * 1000},
+          {"prefill_ms", prefill * 1000},
+          {"decode_ms", decode * 1000},
+          {"max_inter_token_ms", gap * 1000},
+          {"preemptions", preemptions}};
+}
+
+void add_totals(const OpenAiCall& call, const Generation& generation, json& body, int n_reasoning_tokens) {
+  body["usage"] = usage_json(generation, n_reasoning_tokens);
+  if (call.timings) body["timings"] = timings_json(generation);
+}
+
+std::string stream_tail(Server& server, const OpenAiCall& call, const Generation& generation,
+                        const char* object, int n_reasoning_tokens) {
+  std::string tail;
+  if (call.include_usage || call.timings) {
+    json chunk = envelope(server, call, object);
+    chunk["choices"] = json::array();
+    add_totals(call, generation, chunk, n_reasoning_tokens);
+    tail = sse(chunk);
+  }
+  return tail + "data: [DONE]\n\n";
+}
+
+json stop_reason_json(const StopReason& reason) {
+  if (const auto* token = std::get_if<TokenId>(&reason)) return *token;
+  if (const auto* text = std::get_if<std::string>(&reason)) return *text;
   return nullptr;
 }
 
-Status read_stream_options(const json& body, bool& include_usage, bool& continuous_usage) {
-  const auto found = body.find("stream_options");
-  if (found == body.end() || found->is_null()) return {};
-  if (!found->is_object()) return errorf(ErrorCode::kInvalidArgument, "stream_options: expected an object");
-  ASSIGN_OR_RETURN(include_usage, get_bool(*found, "include_usage", false));
-  ASSIGN_OR_RETURN(continuous_usage, get_bool(*found, "continuous_usage_stats", false));
-  return {};
+json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& output) {
+  const TokenNames names(tokenizer, false);
+  json list = json::array();
+  for (const auto& row : output.prompt_logprobs) {
+    if (row.empty()) {
+      list.push_back(nullptr);
+      continue;
+    }
+    json one = json::object();
+    for (const TokenLogprob& value : row) {
+      one[std::to_string(value.token)] = {
+          {"logprob", finite(value.logprob)}, {"rank", value.rank}, {"decoded_token", names(value.token)}};
+    }
+    list.push_back(std::move(one));
+  }
+  return list;
 }
 
-std::string token_text(const Tokenizer& tokenizer, TokenId token, bool first) {
-  const std::string bytes(tokenizer.token_bytes(token, first));
+std::string TokenNames::operator()(TokenId token) const {
+  if (as_ids_) return fmt::format("token_id:{}", token);
+  const std::string bytes(tokenizer_->token_bytes(token, false));
   if (is_utf8(bytes)) return bytes;
   std::string text = "bytes:";
   for (const char c : bytes) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
@@ -55,10 +119,11 @@ std::string token_text(const Tokenizer& tokenizer, TokenId token, bool first) {
 }
 
 void LegacyLogprobs::add_token(TokenId token) {
-  const std::string text = token_text(*tokenizer_, token);
-  tokens_.push_back(text);
+  tokens_.push_back(names_(token));
   offsets_.push_back(offset_);
-  offset_ += tokenizer_->token_bytes(token).size();
+  // Characters, not bytes: clients index their own strings with it.
+  for (const char c : names_.tokenizer().token_bytes(token))
+    offset_ += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
 
 void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
@@ -68,16 +133,17 @@ void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
   json top = json::object();
   const size_t n = std::min(row.size() - 1, static_cast<size_t>(std::max(n_top_, 0)));
   for (size_t i = 1; i <= n; ++i) {
-    const std::string text = token_text(*tokenizer_, row[i].token);
+    const std::string text = names_(row[i].token);
     if (!top.contains(text)) top[text] = finite(row[i].logprob);
   }
   // The chosen token is always among them.
-  const std::string own = token_text(*tokenizer_, row[0].token);
+  const std::string own = names_(row[0].token);
   if (!top.contains(own)) top[own] = finite(row[0].logprob);
   top_.push_back(std::move(top));
 }
 
-void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt, const std::vector<std::vector<TokenLogprob>>& rows) {
+void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt,
+                                const std::vector<std::vector<TokenLogprob>>& rows) {
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (i == 0 || i >= rows.size() || rows[i].empty()) {
       add_token(prompt[i]);
@@ -98,12 +164,12 @@ json LegacyLogprobs::take() {
   return result;
 }
 
-json chat_logprob_json(const Tokenizer& tokenizer, const std::vector<TokenLogprob>& row) {
+json chat_logprob_json(const TokenNames& names, const std::vector<TokenLogprob>& row) {
   const auto one = [&](const TokenLogprob& value) {
-    const std::string_view bytes = tokenizer.token_bytes(value.token);
+    const std::string_view bytes = names.tokenizer().token_bytes(value.token);
     json list = json::array();
     for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
-    return json{{"token", token_text(tokenizer, value.token)}, {"logprob", finite(value.logprob)}, {"bytes", list}};
+    return json{{"token", names(value.token)}, {"logprob", finite(value.logprob)}, {"bytes", list}};
   };
   json result = one(row[0]);
   result["top_logprobs"] = json::array();

@@ -5,23 +5,59 @@
 #include <vector>
 
 #include "server/generation.h"
+#include "server/server.h"
 
 namespace penstock {
 
 int64_t unix_time();
-nlohmann::json usage_json(const Generation& generation);
-// null, the stop token id, or the stop string.
-nlohmann::json stop_reason_json(const CompletionOutput& output);
-Status read_stream_options(const nlohmann::json& body, bool& include_usage, bool& continuous_usage);
 
-// The text of one token; what is part of a character is written as "bytes:\xe2\x82".
-std::string token_text(const Tokenizer& tokenizer, TokenId token, bool first = false);
+// What completions and chat completions have in common.
+struct OpenAiCall {
+  GenerationCall generation;
+  std::string id;
+  bool stream = false, include_usage = false, continuous_usage = false;
+  bool token_ids = false;      // add the ids of prompt and reply
+  bool tokens_as_ids = false;  // "token_id:N" where log-probabilities name a token
+  bool timings = false;
+};
+// The fields of a checked body besides prompt and sampling.
+void read_openai_call(const nlohmann::json& body, const char* id_prefix, OpenAiCall& call);
+
+// {id, object, created, model}
+nlohmann::json envelope(Server& server, const OpenAiCall& call, const char* object);
+nlohmann::json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
+// Seconds of the slowest choice by part: {queued, prefill, decode, …}.
+nlohmann::json timings_json(const Generation& generation);
+// What the end of a reply has besides the choices: usage and, when asked for, timings.
+void add_totals(const OpenAiCall& call, const Generation& generation, nlohmann::json& body,
+                int n_reasoning_tokens = 0);
+// The last events of a stream.
+std::string stream_tail(Server& server, const OpenAiCall& call, const Generation& generation,
+                        const char* object, int n_reasoning_tokens = 0);
+
+// null, the stop token id, or the stop string.
+nlohmann::json stop_reason_json(const StopReason& reason);
+// [null, {"<id>": {logprob, rank, decoded_token}}, …] as vLLM has it.
+nlohmann::json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& output);
+
+// How log-probabilities name a token.
+class TokenNames {
+ public:
+  TokenNames(const Tokenizer& tokenizer, bool as_ids) : tokenizer_(&tokenizer), as_ids_(as_ids) {}
+  // Its text; what is part of a character is written as "bytes:\xe2\x82".
+  std::string operator()(TokenId token) const;
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool as_ids_;
+};
 
 // {tokens, token_logprobs, top_logprobs, text_offset} of the completions API, gathered token by token.
 class LegacyLogprobs {
  public:
   // n_top: alternatives to show; the tokenizer outlives this.
-  LegacyLogprobs(const Tokenizer& tokenizer, int n_top) : tokenizer_(&tokenizer), n_top_(n_top) {}
+  LegacyLogprobs(TokenNames names, int n_top) : names_(names), n_top_(n_top) {}
   // row: the token first, then the alternatives, most likely first.
   void add(const std::vector<TokenLogprob>& row);
   // The prompt's rows; the first token has no probability.
@@ -30,7 +66,7 @@ class LegacyLogprobs {
 
  private:
   void add_token(TokenId token);
-  const Tokenizer* tokenizer_;
+  TokenNames names_;
   int n_top_;
   size_t offset_ = 0;
   nlohmann::json tokens_ = nlohmann::json::array(), logprobs_ = nlohmann::json::array(),
@@ -38,6 +74,6 @@ class LegacyLogprobs {
 };
 
 // {token, logprob, bytes, top_logprobs} of the chat API.
-nlohmann::json chat_logprob_json(const Tokenizer& tokenizer, const std::vector<TokenLogprob>& row);
+nlohmann::json chat_logprob_json(const TokenNames& names, const std::vector<TokenLogprob>& row);
 
 }  // namespace penstock

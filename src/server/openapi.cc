@@ -1,62 +1,80 @@
-// GET /openapi.json, generated from the list of routes and the list of sampling parameters.
-#include "frontend/params_json.h"
+// GET /openapi.json, generated from the list of routes and their schemas.
 #include "penstock/version.h"
 #include "server/api_request.h"
 #include "server/endpoints.h"
+#include "server/schemas.h"
 
 namespace penstock {
 namespace {
 
-// The JSON schema of one sampling parameter, by its C++ type. Every optional field accepts null.
-template <class T>
-json field_schema(const T&) {
-  if constexpr (std::is_same_v<T, bool>) return {{"type", {"boolean", "null"}}};
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return {{"type", {"integer", "null"}}};
-  if constexpr (std::is_floating_point_v<T>) return {{"type", {"number", "null"}}};
-  if constexpr (std::is_same_v<T, std::optional<uint64_t>>) return {{"type", {"integer", "null"}}};
-  if constexpr (std::is_same_v<T, std::optional<int>>) return {{"type", {"integer", "boolean", "null"}}};
-  if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-    return {{"type", {"string", "array", "null"}}, {"items", {{"type", "string"}}}};
-  }
-  if constexpr (std::is_same_v<T, std::vector<TokenId>>) {
-    return {{"type", {"array", "null"}}, {"items", {{"type", "integer"}}}};
-  }
-  return {{"type", {"object", "null"}}, {"additionalProperties", {{"type", "number"}}}};
+json content(const char* type, json schema) { return {{type, {{"schema", std::move(schema)}}}}; }
+
+json error_response(const char* description) {
+  return {{"description", description},
+          {"content", content("application/json", {{"$ref", "#/components/schemas/Error"}})}};
 }
 
-json request_body(const Route& route) {
-  json schema = json::parse(route.request_schema);
-  if (std::string_view(route.path).starts_with("/v1/")) {
-    const SamplingParams defaults;
-    SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help) {
-      schema["properties"][name] = field_schema(value);
-      schema["properties"][name]["description"] = help;
-    });
+json responses(const Route& route) {
+  json success = {{"description", "success"}};
+  if (route.reply != nullptr) {
+    success["content"] = content("application/json", route.reply());
+  } else if (std::string_view(route.path).ends_with(".json")) {
+    success["content"] = content("application/json", {{"type", "object"}});
+  } else {
+    success["content"] = content("text/plain", {{"type", "string"}});
   }
-  return {{"required", true}, {"content", {{"application/json", {{"schema", schema}}}}}};
+  if (route.streams) success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  json result = {{"200", success}};
+  result["401"] = error_response("a key is needed, or it is unknown");
+  if (route.request != nullptr) {
+    result["400"] =
+        error_response("the body is not what the schema says, or asks for what the model cannot do");
+    result["404"] = error_response("another model's name");
+    result["413"] = error_response("the body is too large");
+    result["429"] = error_response("the queue is full or a quota is used up");
+  }
+  if (std::string_view(route.path).find('{') != std::string_view::npos)
+    result["404"] = error_response("no such thing");
+  result["503"] = error_response("shutting down");
+  result["default"] = error_response("an error");
+  return result;
+}
+
+json operation(const Route& route) {
+  json result = {{"summary", route.summary}, {"responses", responses(route)}};
+  if (route.access == Access::kOpen) result["security"] = json::array();
+  if (route.request != nullptr) {
+    result["requestBody"] = {{"required", true}, {"content", content("application/json", route.request())}};
+  }
+  if (std::string_view(route.path).find("{id}") != std::string_view::npos) {
+    const json schema = {{"type", "string"}, {"minLength", 1}};
+    result["parameters"] =
+        json::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", schema}}});
+  }
+  return result;
+}
+
+json document() {
+  json paths = json::object();
+  for (const Route& route : routes()) {
+    if (route.access == Access::kOpen && route.reply == nullptr) continue;  // the web page's, not of the API
+    std::string method = route.method;
+    for (char& c : method) c = static_cast<char>(std::tolower(c));
+    paths[route.path][method] = operation(route);
+  }
+  const json schemes = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  return {{"openapi", "3.1.0"},
+          {"info", {{"title", "Penstock"}, {"version", kVersion}}},
+          {"paths", paths},
+          {"components", {{"schemas", {{"Error", error_reply_schema()}}}, {"securitySchemes", schemes}}},
+          {"security", json::array({{{"key", json::array()}}, json::object()})}};
 }
 
 }  // namespace
 
 net::awaitable<void> get_openapi(Server&, Exchange& exchange) {
-  json paths = json::object();
-  for (const Route& route : routes()) {
-    std::string method = route.method;
-    for (char& c : method) c = static_cast<char>(std::tolower(c));
-    json operation = {{"summary", route.summary},
-                      {"responses",
-                       {{"200", {{"description", "success"}}}, {"default", {{"description", "an error object"}}}}}};
-    if (route.request_schema != nullptr) operation["requestBody"] = request_body(route);
-    if (std::string_view(route.path).find("{id}") != std::string_view::npos) {
-      operation["parameters"] = json::array(
-          {{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
-    }
-    paths[route.path][method] = std::move(operation);
-  }
-  const json document = {{"openapi", "3.1.0"},
-                         {"info", {{"title", "Penstock"}, {"version", kVersion}}},
-                         {"paths", paths}};
-  co_await exchange.reply(json_reply(document));
+  static const json value = document();
+  co_await exchange.reply(json_reply(value));
 }
 
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "server/chat_setup.h"
 #include "server/errors.h"
 
 namespace penstock {
@@ -32,14 +33,17 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server());
   server->config_ = config;
   server->created_ = std::time(nullptr);
-  server->model_name_ = config.model_name.empty() ? std::filesystem::path(config.engine.model).filename().string()
-                                                  : config.model_name;
+  server->model_name_ = config.model_name.empty()
+                            ? std::filesystem::path(config.engine.model).filename().string()
+                            : config.model_name;
   // The socket first: an address in use should not cost the loading of a model.
-  ASSIGN_OR_RETURN(server->http_, HttpServer::open(
-                                      config.http,
-                                      [raw = server.get()](Exchange& exchange) { return raw->handle(exchange); },
-                                      [](int status, std::string_view message) { return error_body(status, message); }));
+  ASSIGN_OR_RETURN(
+      server->http_,
+      HttpServer::open(
+          config.http, [raw = server.get()](Exchange& exchange) { return raw->handle(exchange); },
+          [](int status, std::string_view message) { return error_body(status, message); }));
   ASSIGN_OR_RETURN(server->session_, Session::open(config.engine));
+  ASSIGN_OR_RETURN(server->chat_, ChatSetup::open(*server->session_, config.chat));
   return server;
 }
 
@@ -74,13 +78,14 @@ net::awaitable<void> Server::handle(Exchange& exchange) {
     failure = error.what();
   }
   if (!failure.empty()) {
-    spdlog::error("{} {} {}: {}", exchange.request().id, exchange.request().method, exchange.request().path, failure);
+    spdlog::error("{} {} {}: {}", exchange.request().id, exchange.request().method, exchange.request().path,
+                  failure);
     if (!exchange.replied()) co_await exchange.reply(error_reply(500, "internal error"));
   }
   if (config_.log_requests) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    spdlog::info("{} {} {} {} {:.3f} s", exchange.request().id, exchange.request().peer, exchange.request().method,
-                 exchange.request().path, elapsed.count());
+    spdlog::info("{} {} {} {} {:.3f} s", exchange.request().id, exchange.request().peer,
+                 exchange.request().method, exchange.request().path, elapsed.count());
   }
 }
 
@@ -99,9 +104,11 @@ net::awaitable<void> Server::dispatch(Exchange& exchange) {
     co_return co_await route.handler(*this, exchange);
   }
   if (allowed.empty()) {
-    co_return co_await exchange.reply(error_reply(404, fmt::format("no such route: {} {}", request.method, request.path)));
+    co_return co_await exchange.reply(
+        error_reply(404, fmt::format("no such route: {} {}", request.method, request.path)));
   }
-  HttpReply reply = error_reply(405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
+  HttpReply reply =
+      error_reply(405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
   reply.headers.emplace_back("Allow", allowed);
   co_await exchange.reply(std::move(reply));
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,12 +15,23 @@
 
 namespace penstock {
 
+// How conversations become prompts and replies are taken apart (chat_setup.h).
+struct ChatConfig {
+  std::string chat_template;  // a file or a template's text instead of the model's; empty = the model's
+  std::string tool_call_parser = "auto";  // a name of tool_parsers(), "auto" (by the template) or "none"
+  std::string reasoning_parser = "auto";  // a name of reasoning_formats(), "auto" or "none"
+};
+class ChatSetup;
+
 struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
-  std::string model_name;             // served name; empty = the file's name
-  std::vector<std::string> api_keys;  // empty: no authentication
-  int max_choices = 128;              // prompts * n of one call
+  ChatConfig chat;
+  std::string model_name;              // served name; empty = the file's name
+  std::vector<std::string> api_keys;   // empty: no authentication
+  int max_choices = 128;               // prompts * n of one call
+  int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
+  bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
@@ -37,7 +49,9 @@ struct Route {
   Access access;
   net::awaitable<void> (*handler)(Server& server, Exchange& exchange);
   const char* summary;
-  const char* request_schema;  // JSON schema of the body, or null
+  const nlohmann::json& (*request)();  // JSON schema of the body, or null
+  const nlohmann::json& (*reply)();    // JSON schema of a 200 reply, or null when it is not JSON
+  bool streams = false;                // may also reply with server-sent events
 };
 // THE list of endpoints.
 std::span<const Route> routes();
@@ -55,6 +69,7 @@ class Server {
 
   const ServerConfig& config() const { return config_; }
   Session& session() { return *session_; }
+  const ChatSetup& chat() const { return *chat_; }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   const std::string& model_name() const { return model_name_; }
@@ -69,6 +84,7 @@ class Server {
 
   ServerConfig config_;
   std::unique_ptr<Session> session_;
+  std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<HttpServer> http_;
   std::string model_name_;
   std::atomic<bool> stopping_{false};

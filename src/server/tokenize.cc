@@ -1,40 +1,32 @@
-// POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a remote tokenizer.
-#include "frontend/chat_prompt.h"
+// POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
+// remote tokenizer.
 #include "server/api_request.h"
+#include "server/chat_setup.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/schemas.h"
 
 namespace penstock {
 namespace {
 
 Result<std::vector<TokenId>> tokens_of(Server& server, const HttpRequest& request, const json& body) {
-  Session& session = server.session();
-  if (body.contains("messages")) {
-    const auto in_order = nlohmann::ordered_json::parse(request.body, nullptr, false);
-    ASSIGN_OR_RETURN(const ChatPrompter prompter, ChatPrompter::open(session.tokenizer()));
-    ChatPrompt options;
-    ASSIGN_OR_RETURN(options.add_generation_prompt, get_bool(body, "add_generation_prompt", true));
-    const auto tools = in_order.contains("tools") ? in_order["tools"] : nlohmann::ordered_json(nullptr);
-    ASSIGN_OR_RETURN(const std::string text, prompter.render(in_order["messages"], tools, nullptr, options));
-    return session.encode(text, {.add_bos = false, .parse_special = true});
+  if (!get_field(body, "messages").is_null()) {
+    ASSIGN_OR_RETURN(ChatTask task, server.chat().read(read_conversation(request, body)));
+    return std::move(task.prompt);
   }
-  if (!body.contains("prompt") || !body["prompt"].is_string()) {
-    return errorf(ErrorCode::kInvalidArgument, "prompt: expected a string");
-  }
-  ASSIGN_OR_RETURN(const bool add_special, get_bool(body, "add_special_tokens", true));
-  return session.encode(body["prompt"].get<std::string>(), {.add_bos = add_special, .parse_special = true});
+  if (!get_field(body, "prompt").is_string()) return errorf(ErrorCode::kInvalidArgument, "prompt: missing");
+  const bool add_special = get_bool(body, "add_special_tokens", true);
+  return server.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }
 
 Result<json> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, parse_body(request));
-  RETURN_IF_ERROR(check_model(body, server.model_name()));
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, tokenize_request()));
   ASSIGN_OR_RETURN(const auto ids, tokens_of(server, request, body));
   json reply = {{"count", ids.size()},
                 {"max_model_len", server.session().engine().info().max_model_len},
                 {"tokens", ids},
                 {"token_strs", nullptr}};
-  ASSIGN_OR_RETURN(const bool strings, get_bool(body, "return_token_strs", false));
-  if (strings) {
+  if (get_bool(body, "return_token_strs")) {
     reply["token_strs"] = json::array();
     for (const TokenId id : ids) reply["token_strs"].push_back(server.session().tokenizer().piece(id));
   }
@@ -42,17 +34,13 @@ Result<json> tokenize(Server& server, const HttpRequest& request) {
 }
 
 Result<json> detokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, parse_body(request));
-  RETURN_IF_ERROR(check_model(body, server.model_name()));
-  if (!body.contains("tokens") || !body["tokens"].is_array()) {
-    return errorf(ErrorCode::kInvalidArgument, "tokens: expected a list of token ids");
-  }
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, detokenize_request()));
   const Tokenizer& tokenizer = server.session().tokenizer();
   std::vector<TokenId> ids;
   for (const json& item : body["tokens"]) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0 || item.get<int64_t>() >= tokenizer.vocab_size()) {
-      return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}", tokenizer.vocab_size() - 1,
-                    dump(item));
+    if (item.get<int64_t>() >= tokenizer.vocab_size()) {
+      return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
+                    tokenizer.vocab_size() - 1, dump(item));
     }
     ids.push_back(item.get<TokenId>());
   }
@@ -77,12 +65,13 @@ net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
   const Tokenizer& tokenizer = server.session().tokenizer();
   const auto token = [&](TokenId id) { return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id)); };
+  const std::string& chat_template = server.chat().chat_template();
   const json body = {{"tokenizer_class", "PenstockTokenizer"},
                      {"bos_token", token(tokenizer.bos())},
                      {"eos_token", token(tokenizer.eos())},
                      {"pad_token", token(tokenizer.pad())},
                      {"unk_token", token(tokenizer.unk())},
-                     {"chat_template", tokenizer.chat_template().empty() ? json(nullptr) : json(tokenizer.chat_template())}};
+                     {"chat_template", chat_template.empty() ? json(nullptr) : json(chat_template)}};
   co_await exchange.reply(json_reply(body));
 }
 

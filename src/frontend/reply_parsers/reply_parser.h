@@ -42,6 +42,7 @@ struct ToolParserRow {
   const char* models;              // whose replies it reads
   std::vector<const char*> hints;  // a chat template with all of these asks for this parser
   std::unique_ptr<ReplyParser> (*make)();
+  std::vector<const char*> aliases = {};  // vLLM's names for it
 };
 
 struct ReasoningRow {
@@ -49,6 +50,7 @@ struct ReasoningRow {
   const char* models;
   const char* open;
   const char* close;
+  std::vector<const char*> aliases = {};
 };
 
 // THE lists.

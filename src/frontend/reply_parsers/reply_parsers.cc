@@ -108,7 +108,9 @@ class StagedParser : public ReplyParser {
 
 template <class Rows>
 auto find_row(const Rows& rows, std::string_view name) {
-  return std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return name == row.name; });
+  return std::find_if(rows.begin(), rows.end(), [&](const auto& row) {
+    return name == row.name || std::find(row.aliases.begin(), row.aliases.end(), name) != row.aliases.end();
+  });
 }
 
 template <class Rows>
@@ -128,28 +130,41 @@ void ReplyPart::append(ReplyPart more) {
 
 std::span<const ToolParserRow> tool_parsers() {
   static const std::vector<ToolParserRow> rows = {
-      {"deepseek", "DeepSeek V3, V3.1, R1", {"<｜tool▁calls▁begin｜>"}, make<deepseek>},
+      {"deepseek",
+       "DeepSeek V3, V3.1, R1",
+       {"<｜tool▁calls▁begin｜>"},
+       make<deepseek>,
+       {"deepseek_v3", "deepseek_v31"}},
       {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, make<kimi>},
       {"lfm2", "LFM2", {"<|tool_list_start|>"}, make<lfm2>},
       {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, make<mistral>},
       {"qwen3_coder",
        "Qwen3-Coder, Nemotron 3",
        {"<tool_call>", "<function=", "<parameter="},
-       make<qwen3_coder>},
+       make<qwen3_coder>,
+       {"qwen3_xml", "nemotron_v3"}},
       {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, make<seed_oss>},
       {"functionary", "Functionary 3.1", {"<function="}, make<functionary>},
       {"granite", "Granite", {"<|tool_call|>"}, make<granite>},
-      {"hermes", "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ", {"<tool_call>"}, make<hermes>},
-      {"pythonic", "Llama 4, Llama 3.2 pythonic, ToolACE", {"[func_name1("}, make<pythonic>},
-      {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, make<llama3_json>},
+      {"hermes", "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ", {"<tool_call>"}, make<hermes>, {"qwen2_5", "qwen3"}},
+      {"pythonic",
+       "Llama 4, Llama 3.2 pythonic, ToolACE",
+       {"[func_name1("},
+       make<pythonic>,
+       {"llama4_pythonic"}},
+      {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, make<llama3_json>, {"llama4_json"}},
   };
   return rows;
 }
 
 std::span<const ReasoningRow> reasoning_formats() {
   static const std::vector<ReasoningRow> rows = {
-      {"think", "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron", "<think>", "</think>"},
-      {"seed", "Seed-OSS", "<seed:think>", "</seed:think>"},
+      {"think",
+       "DeepSeek R1, Qwen 3, QwQ, GLM, Nemotron",
+       "<think>",
+       "</think>",
+       {"deepseek_r1", "deepseek_v3", "qwen3", "glm45", "nemotron_v3"}},
+      {"seed", "Seed-OSS", "<seed:think>", "</seed:think>", {"seed_oss"}},
       {"mistral", "Magistral, Ministral reasoning", "[THINK]", "[/THINK]"},
       {"granite", "Granite 3.2 and later", "Here is my thought process:", "Here is my response:"},
   };

@@ -1,0 +1,61 @@
+#include "server/answer.h"
+
+#include "server/api_request.h"
+#include "server/errors.h"
+
+namespace penstock {
+namespace {
+
+HttpReply stream_head() {
+  HttpReply head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
+  return head;
+}
+
+net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
+                                   ReplyShape& shape) {
+  bool open = co_await exchange.begin_stream(stream_head());
+  std::string chunk = shape.begin(generation);
+  if (open && !chunk.empty()) open = co_await exchange.write(std::move(chunk));
+  std::vector<ChoiceDelta> deltas;
+  while (open && co_await generation.next(deltas, server.config().keep_alive_interval)) {
+    std::string events;
+    for (const ChoiceDelta& delta : deltas) events += shape.add(delta, generation);
+    if (deltas.empty()) events = ": keep-alive\n\n";
+    if (!events.empty()) open = co_await exchange.write(std::move(events));
+  }
+  if (!open || generation.client_gone()) co_return;
+  const auto& error = generation.error();
+  std::string tail =
+      error && error->code != ErrorCode::kCancelled ? shape.error_event(*error) : shape.end(generation);
+  if (co_await exchange.write(std::move(tail))) co_await exchange.end_stream();
+}
+
+}  // namespace
+
+std::string ReplyShape::begin(const Generation&) { return {}; }
+
+HttpReply ReplyShape::error(const Error& error) { return error_reply(error); }
+
+std::string ReplyShape::error_event(const Error& error) {
+  return "data: " + error_reply(error).body + "\n\ndata: [DONE]\n\n";
+}
+
+net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
+                            ReplyShape& shape) {
+  auto started = Generation::start(server.session(), exchange, std::move(call));
+  if (!started) co_return co_await exchange.reply(shape.error(started.error()));
+  Generation& generation = **started;
+  if (stream) co_return co_await answer_stream(server, exchange, generation, shape);
+  std::vector<ChoiceDelta> deltas;
+  while (co_await generation.next(deltas, std::chrono::seconds(1))) {
+    for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
+  }
+  if (generation.client_gone()) co_return;
+  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  co_await exchange.reply(json_reply(shape.whole(generation)));
+}
+
+}  // namespace penstock

@@ -1,0 +1,120 @@
+#include "server/chat_setup.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "server/api_request.h"
+
+namespace penstock {
+namespace {
+
+// A template is told from a file name by its braces.
+Result<std::string> read_template(const std::string& given) {
+  if (given.empty() || given.find("{{") != std::string::npos || given.find("{%") != std::string::npos)
+    return given;
+  std::ifstream in(given, std::ios::binary);
+  if (!in) return errorf(ErrorCode::kNotFound, "chat template {}: cannot be opened", given);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The parser a flag names; "auto" is `detected`.
+Result<std::string> choose(const std::string& flag, std::string_view detected, bool tools) {
+  if (flag == "none") return std::string();
+  if (flag.empty() || flag == "auto") return std::string(detected);
+  ReplyParserOptions probe;
+  (tools ? probe.tools : probe.reasoning) = flag;
+  RETURN_IF_ERROR(make_reply_parser(probe));
+  return flag;
+}
+
+bool mentions(const std::string& source, const char* word) { return source.find(word) != std::string::npos; }
+
+// What templates expect and clients write differently.
+void adapt(ordered_json& messages, const std::string& source) {
+  for (ordered_json& message : messages) {
+    if (!message.is_object()) continue;
+    if (message.value("role", ordered_json()) == "developer" && !mentions(source, "developer"))
+      message["role"] = "system";
+    if (message.contains("reasoning") && !message.contains("reasoning_content")) {
+      message["reasoning_content"] = message["reasoning"];
+    }
+    if (message.contains("reasoning_content") && message["reasoning_content"].is_null())
+      message.erase("reasoning_content");
+  }
+}
+
+}  // namespace
+
+Conversation read_conversation(const HttpRequest& request, const json& body) {
+  ordered_json ordered = in_order(request);
+  const auto part = [&](const char* name) {
+    const auto found = ordered.find(name);
+    return found == ordered.end() ? ordered_json(nullptr) : std::move(*found);
+  };
+  Conversation conversation;
+  conversation.messages = part("messages");
+  if (get_string(body, "tool_choice", "auto") != "none") conversation.tools = part("tools");
+  conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
+  conversation.variables = part("chat_template_kwargs");
+  if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+  for (const char* name : {"documents", "reasoning_effort"}) {
+    ordered_json value = part(name);
+    if (!value.is_null()) conversation.variables[name] = std::move(value);
+  }
+  conversation.chat_template = get_string(body, "chat_template");
+  conversation.options.continue_final_message = get_bool(body, "continue_final_message");
+  conversation.options.add_generation_prompt =
+      get_bool(body, "add_generation_prompt", !conversation.options.continue_final_message);
+  conversation.add_special_tokens = get_bool(body, "add_special_tokens");
+  return conversation;
+}
+
+Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
+  std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
+  ASSIGN_OR_RETURN(setup->source_, read_template(config.chat_template));
+  auto prompter = ChatPrompter::open(session.tokenizer(), setup->source_);
+  if (setup->source_.empty()) setup->source_ = session.tokenizer().chat_template();
+  if (prompter) {
+    setup->prompter_.emplace(std::move(*prompter));
+  } else if (!config.chat_template.empty()) {
+    return tl::unexpected(prompter.error());
+  } else {
+    setup->missing_ = prompter.error();
+  }
+  const std::string& source = setup->source_;
+  ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detect_tool_parser(source), true));
+  ASSIGN_OR_RETURN(setup->reasoning_parser_,
+                   choose(config.reasoning_parser, detect_reasoning(source), false));
+  return setup;
+}
+
+Result<ChatTask> ChatSetup::read(Conversation conversation) const {
+  const bool own = conversation.chat_template.empty();
+  const std::string& source = own ? source_ : conversation.chat_template;
+  std::optional<ChatPrompter> other;
+  if (!own) {
+    ASSIGN_OR_RETURN(other, ChatPrompter::open(session_->tokenizer(), conversation.chat_template));
+  } else if (!prompter_) {
+    return tl::unexpected(missing_);
+  }
+  const bool with_tools = conversation.tools.is_array() && !conversation.tools.empty();
+  const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
+  if (with_tools && !mentions(source, "tools") && !has_tool_template) {
+    return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them");
+  }
+  adapt(conversation.messages, source);
+  const ChatPrompter& prompter = own ? *prompter_ : *other;
+  ASSIGN_OR_RETURN(const std::string text, prompter.render(conversation.messages, conversation.tools,
+                                                           conversation.variables, conversation.options));
+  ChatTask task;
+  task.prompt = session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
+  if (with_tools) task.parsers.tools = tool_parser_;
+  task.parsers.reasoning = reasoning_parser_;
+  task.parsers.starts_in_reasoning = prompt_opens_reasoning(text, reasoning_parser_);
+  task.one_call = conversation.one_call;
+  return task;
+}
+
+}  // namespace penstock

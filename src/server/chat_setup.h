@@ -1,0 +1,59 @@
+// How this server's model chats: its template and the parsers of its replies. Shared by chat completions,
+// responses, messages and tokenize.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "frontend/chat_prompt.h"
+#include "frontend/reply_parsers/reply_parser.h"
+#include "frontend/session.h"
+#include "server/server.h"
+
+namespace penstock {
+
+// One call's conversation, in chat completions' terms.
+struct Conversation {
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json tools = nullptr;      // an array or null
+  nlohmann::ordered_json variables = nullptr;  // further variables of the template: an object or null
+  std::string chat_template;                   // instead of the server's; empty = the server's
+  ChatPrompt options;
+  bool add_special_tokens = false;  // templates write their own
+  bool one_call = false;            // the reply ends after its first tool call
+};
+
+// From the body of a chat completion (checked before).
+Conversation read_conversation(const HttpRequest& request, const nlohmann::json& body);
+
+struct ChatTask {
+  std::vector<TokenId> prompt;
+  ReplyParserOptions parsers;
+  bool one_call = false;
+
+  // Whether the reply is taken apart at all: only then special tokens that mark parts stay in the text.
+  bool parses() const { return !parsers.tools.empty() || !parsers.reasoning.empty(); }
+};
+
+class ChatSetup {
+ public:
+  // The session outlives this. Errors: kInvalidArgument (a parser's name, a template of the configuration),
+  // kNotFound. A model without a template is no error here: conversations are refused then.
+  static Result<std::unique_ptr<ChatSetup>> open(const Session& session, const ChatConfig& config);
+
+  Result<ChatTask> read(Conversation conversation) const;
+  // Of the server's own template; empty when there is none.
+  const std::string& chat_template() const { return source_; }
+
+ private:
+  explicit ChatSetup(const Session& session) : session_(&session) {}
+
+  const Session* session_;
+  std::string source_;
+  std::optional<ChatPrompter> prompter_;
+  Error missing_;  // why there is no prompter
+  std::string tool_parser_, reasoning_parser_;
+};
+
+}  // namespace penstock

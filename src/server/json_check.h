@@ -1,0 +1,19 @@
+// Checks a request against its JSON schema, the one that /openapi.json shows.
+//
+// Understood, a subset of JSON Schema 2020-12: type, enum, minimum, exclusiveMinimum, maximum, minLength,
+// minItems, maxItems, items, properties, required, additionalProperties, anyOf, title (what a value is called
+// in a message).
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace penstock {
+
+// path names the value in messages ("messages[0]"), empty for the body itself. The first mismatch is the
+// error: kInvalidArgument, "messages[0].role: expected a string, got 5". A value whose schema allows nothing
+// but null is refused with the schema's description.
+Status check_json(const nlohmann::json& schema, const nlohmann::json& value, const std::string& path = {});
+
+}  // namespace penstock

@@ -1,0 +1,137 @@
+"""A model that says what a test wants: one token follows another by a fixed table.
+
+Every piece of a script is a token of its own; the row of the output matrix of a token is the embedding of the token
+before it, and the layer between adds nothing. So a chat's last token, which the template chooses by a word in the last
+message, decides the whole reply, and a test knows it to the letter.
+"""
+import array
+import json
+import pathlib
+import random
+import struct
+
+WIDTH = 256
+EOS = "<|end|>"
+MARKER = "<tool_call>"  # the one marker that is a special token, as in some models
+
+# name: the pieces of the reply; a piece occurs once in all of them.
+SCRIPTS = {
+    "plain": ["Hello", " there", "!"],
+    "weather": [MARKER, '\n{"name": "get_weather", "arg', 'uments": {"city": "Par', 'is"}}\n</tool_', "call>"],
+    "think": ["<think>\nLet me ", "think.\n</thi", "nk>\n\nThe answer", " is 42."],
+    "several": ["<think>Two cities.", "</think>I will ", "look.\n<tool_call>{\"name\": \"get_weather\", ",
+                '"arguments": {"city": "Rome"}}</tool_call>\n<tool_', 'call>{"name": "get_time", "arguments": {}}',
+                "</tool_call>\n"],
+    "broken": ["<tool_call>this is", " no call</tool_call> at all"],
+    "sunny": ["It is sunny", " in Paris."],
+    "endless": ["la ", "li "],
+}
+LOOPS = {"endless"}
+
+TEMPLATE = """{#- hermes calls: <tool_call> </tool_call>; reasoning: <think> </think> -#}
+{%- set ns = namespace(go='plain') -%}
+{%- if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif -%}
+{%- for m in messages -%}
+<|{{ m.role }}|>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}
+{%- for call in m.tool_calls or [] %}[{{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor -%}
+{%- if not (loop.last and not add_generation_prompt) %}<|end|>{% endif -%}
+{%- for name in NAMES %}{% if name in (m.content or '') %}{% set ns.go = name %}{% endif %}{% endfor -%}
+{%- if m.role == 'tool' %}{% set ns.go = 'sunny' %}{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{{ '<|go:' ~ ns.go ~ '|>' }}{% endif -%}"""
+
+
+def byte_alphabet():
+    """GPT-2's printable stand-in for every byte."""
+    kept = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    letters, extra = {}, 0
+    for byte in range(256):
+        letters[byte] = chr(byte if byte in kept else 256 + extra)
+        extra += byte not in kept
+    return letters
+
+
+def write_safetensors(path, tensors):
+    header, offset = {}, 0
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [offset, offset + 4 * len(values)]}
+        offset += 4 * len(values)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, values in tensors.values():
+            values.tofile(file)
+
+
+def write(directory):
+    directory = pathlib.Path(directory)
+    vocab = {letter: byte for byte, letter in byte_alphabet().items()}
+    added = {}
+
+    def token(text, special):
+        added.setdefault(text, {"id": 256 + len(added), "content": text, "special": special, "single_word": False,
+                                "lstrip": False, "rstrip": False, "normalized": False})
+        return added[text]["id"]
+
+    eos = token(EOS, True)
+    for role in ("system", "user", "assistant", "tool"):
+        token(f"<|{role}|>", True)
+    after = {}
+    for name, pieces in SCRIPTS.items():
+        ids = [token(f"<|go:{name}|>", True)] + [token(piece, piece == MARKER) for piece in pieces]
+        ids.append(ids[1] if name in LOOPS else eos)
+        for here, there in zip(ids, ids[1:]):
+            assert here not in after, f"{name}: a piece occurs twice"
+            after[here] = there
+    size = 256 + len(added)
+    write_model(directory, size, after, eos)
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": list(added.values()),
+                 "normalizer": None, "post_processor": None,
+                 "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                 "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                 "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                           "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
+                           "merges": []}}
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False))
+    (directory / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS,
+        "chat_template": TEMPLATE.replace("NAMES", json.dumps(sorted(SCRIPTS)))}))
+    return directory
+
+
+def write_model(directory, size, after, eos):
+    signs = random.Random(1)
+    rows = [array.array("f", (signs.choice((-1.0, 1.0)) for _ in range(WIDTH))) for _ in range(size)]
+    nothing = array.array("f", bytes(4 * WIDTH))
+    head = [nothing] * size
+    for here, there in after.items():
+        head[there] = array.array("f", (a + b for a, b in zip(head[there], rows[here])))
+
+    def matrix(n, m):
+        return [n, m], array.array("f", bytes(4 * n * m))
+
+    ones = array.array("f", [1.0] * WIDTH)
+    layer = "model.layers.0."
+    tensors = {"model.embed_tokens.weight": ([size, WIDTH], array.array("f", b"".join(row.tobytes() for row in rows))),
+               "lm_head.weight": ([size, WIDTH], array.array("f", b"".join(row.tobytes() for row in head))),
+               "model.norm.weight": ([WIDTH], ones),
+               layer + "input_layernorm.weight": ([WIDTH], ones),
+               layer + "post_attention_layernorm.weight": ([WIDTH], ones)}
+    for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        tensors[f"{layer}self_attn.{name}.weight"] = matrix(WIDTH, WIDTH)
+    for name in ("gate_proj", "up_proj"):
+        tensors[f"{layer}mlp.{name}.weight"] = matrix(64, WIDTH)
+    tensors[layer + "mlp.down_proj.weight"] = matrix(WIDTH, 64)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_safetensors(directory / "model.safetensors", tensors)
+    (directory / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 64,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": size,
+        "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "torch_dtype": "float32", "eos_token_id": eos, "bos_token_id": None}))
+
+
+if __name__ == "__main__":
+    import sys
+    print(write(sys.argv[1]))

@@ -1,0 +1,609 @@
+#!/usr/bin/env python3
+"""The HTTP interface of the running server: every route, every field, errors, streams against plain replies."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import script_model
+from serving import SMALL_MODEL, Server
+
+PROMPT = "Once upon a time"
+LONGEST_BODY = 200_000
+CHAT = [{"role": "user", "content": "say plain words"}]
+TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "parameters": {"type": "object", "properties": {}}}}
+         for name in ("get_weather", "get_time")]
+GENERATING = {"/v1/generate": {"prompt": PROMPT, "max_tokens": 2}, "/v1/completions": {"prompt": PROMPT, "max_tokens": 2}}
+CHATTING = {"/v1/chat/completions": {"messages": CHAT}, "/v1/responses": {"input": "say plain words"},
+            "/v1/messages": {"messages": CHAT, "max_tokens": 8}, "/v1/messages/count_tokens": {"messages": CHAT},
+            "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}}
+
+
+def setUpModule():
+    global story, script, directory
+    directory = tempfile.TemporaryDirectory()
+    story = Server().__enter__()
+    model = script_model.write(pathlib.Path(directory.name) / "script")
+    script = Server(model, "--max-body-bytes", LONGEST_BODY).__enter__()
+
+
+def tearDownModule():
+    story.__exit__()
+    script.__exit__()
+    directory.cleanup()
+
+
+def said(word):
+    return {"messages": [{"role": "user", "content": word}]}
+
+
+def error_of(test, reply, status):
+    """Checks OpenAI's (or, with a type beside it, Anthropic's) error shape; returns the error."""
+    error = json.loads(reply)["error"]
+    test.assertIsInstance(error["message"], str)
+    test.assertTrue(error["message"])
+    test.assertIsInstance(error["type"], str)
+    if json.loads(reply).get("type") != "error":
+        test.assertEqual(error["code"], status)
+        test.assertIn("param", error)
+    return error
+
+
+def wrong_values(schema):
+    """Values of a type that a field's schema does not allow."""
+    kinds = {"null": None, "boolean": True, "integer": 3, "number": 1.5, "string": "\0wrong", "array": [{}], "object": {"\0": 1}}
+    allowed = set()
+    for one in schema.get("anyOf", [schema]):
+        types = one.get("type", [])
+        allowed |= {types} if isinstance(types, str) else set(types)
+        for value in one.get("enum", []):
+            allowed |= {kind for kind, sample in kinds.items() if type(sample) is type(value)}
+    if "number" in allowed:
+        allowed.add("integer")
+    return [value for kind, value in kinds.items() if kind not in allowed]
+
+
+class Routes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.paths = script.get("/openapi.json")["paths"]
+        cls.bodies = {**GENERATING, **CHATTING}
+
+    def schema(self, path):
+        return self.paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+
+    def posts(self):
+        for path, methods in self.paths.items():
+            if "requestBody" in methods.get("post", {}):
+                yield path
+
+    def test_every_route_that_reads_a_body_is_tried_here(self):
+        self.assertLessEqual(set(self.bodies), set(self.posts()))
+
+    def test_other_methods(self):
+        for path, methods in self.paths.items():
+            for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
+                if method.lower() in methods:
+                    continue
+                status, headers, reply = script.request(method, path.replace("{id}", "x"), "{}")
+                self.assertEqual((method, path, status), (method, path, 405))
+                error_of(self, reply, 405)
+                self.assertIn(list(methods)[0].upper(), headers["allow"])
+
+    def test_unknown_routes(self):
+        for path in ("/v1/none", "/v1", "/v2/completions", "/v1/completions/", "/..%2f..%2fetc/passwd", "/v1/models/none"):
+            status, _, reply = script.request("GET", path)
+            self.assertEqual((path, status), (path, 404))
+            error_of(self, reply, 404)
+
+    def test_malformed_bodies(self):
+        bodies = ["", "{", "[]", "7", '"text"', "null", '{"prompt": "\xff"}'.encode("latin-1"), "[" * 5000, '{"a":' * 5000,
+                  '{"prompt": "a" "b"}', b"\x00\x01\x02"]
+        for path in self.posts():
+            for body in bodies:
+                status, _, reply = script.request("POST", path, body)
+                self.assertEqual((path, body[:20], status), (path, body[:20], 400))
+                error_of(self, reply, 400)
+
+    def test_oversized_bodies(self):
+        body = json.dumps({"prompt": "x" * LONGEST_BODY})
+        for path in self.posts():
+            status, _, reply = script.request("POST", path, body)
+            self.assertEqual((path, status), (path, 413))
+            self.assertIn(str(LONGEST_BODY), error_of(self, reply, 413)["message"])
+
+    def test_unknown_fields_are_refused_by_name(self):
+        for path in self.posts():
+            for name in ("temprature", "zzz"):
+                status, _, reply = script.request("POST", path, json.dumps({**self.bodies.get(path, {}), name: 1}))
+                self.assertEqual((path, status), (path, 400))
+                self.assertIn(name, error_of(self, reply, 400)["message"])
+
+    def test_unknown_fields_can_be_ignored(self):
+        with Server(script_model.write(pathlib.Path(directory.name) / "script"), "--ignore-unknown-fields") as server:
+            reply = server.post("/v1/chat/completions", {**said("plain"), "zzz": 1})
+            self.assertEqual(reply["choices"][0]["message"]["content"], "Hello there!")
+        self.assertIn("zzz", "".join(server.log))
+
+    def test_missing_fields_are_named(self):
+        for path in self.posts():
+            for name in self.schema(path).get("required", []):
+                body = {key: value for key, value in self.bodies[path].items() if key != name}
+                status, _, reply = script.request("POST", path, json.dumps(body))
+                self.assertEqual((path, name, status), (path, name, 400))
+                self.assertIn(name, error_of(self, reply, 400)["message"])
+
+    def test_every_optional_field_accepts_null(self):
+        for path in self.bodies:
+            schema = self.schema(path)
+            nulls = {name: None for name in schema["properties"] if name not in schema.get("required", [])}
+            self.assertGreater(len(nulls), 0)
+            server = story if path in GENERATING else script
+            server.post(path, {**nulls, **self.bodies[path]})
+
+    def test_wrong_types_are_named(self):
+        for path in self.bodies:
+            for name, field in self.schema(path)["properties"].items():
+                for value in wrong_values(field):
+                    status, _, reply = script.request("POST", path, json.dumps({**self.bodies[path], name: value}))
+                    self.assertEqual((path, name, value, status), (path, name, value, 400), reply)
+                    self.assertIn(name, error_of(self, reply, 400)["message"])
+
+    def test_errors_name_the_parameter(self):
+        reply = script.post("/v1/completions", {"prompt": "x", "top_p": 7}, 400)
+        self.assertEqual(reply["error"]["param"], "top_p")
+        reply = script.post("/v1/chat/completions", {"messages": [{"role": 5}]}, 400)
+        self.assertEqual(reply["error"]["param"], "messages[0].role")
+
+    def test_another_models_name(self):
+        for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize"):
+            status, _, reply = script.request("POST", path, json.dumps({**self.bodies.get(path, {}), "model": "gpt-9"}))
+            self.assertEqual((path, status), (path, 404))
+            self.assertIn("gpt-9", error_of(self, reply, 404)["message"])
+
+    def test_models(self):
+        models = story.get("/v1/models")["data"]
+        self.assertEqual([model["id"] for model in models], [story.model])
+        self.assertEqual(story.get("/v1/models/" + story.model), models[0])
+
+
+class Limits(unittest.TestCase):
+    def test_a_prompt_that_is_too_long_gives_both_numbers(self):
+        longest = story.get("/v1/models")["data"][0]["max_model_len"]
+        reply = story.post("/v1/completions", {"prompt": [5] * (longest + 9)}, 400)
+        self.assertIn(str(longest), reply["error"]["message"])
+        self.assertIn(str(longest + 9), reply["error"]["message"])
+        longest = script.get("/v1/models")["data"][0]["max_model_len"]
+        for path, body in (("/v1/chat/completions", said("x" * 2000)), ("/v1/responses", {"input": "x" * 2000}),
+                           ("/v1/messages", {**said("x" * 2000), "max_tokens": 5})):
+            _, _, reply = script.request("POST", path, json.dumps(body))
+            self.assertRegex(error_of(self, reply, 400)["message"], rf"{longest}.*20\d\d")
+
+    def test_truncation_happens_when_asked_for(self):
+        whole = story.post("/v1/completions", {"prompt": PROMPT, "truncate_prompt_tokens": 2, "max_tokens": 4, "temperature": 0})
+        ids = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        short = story.post("/v1/completions", {"prompt": ids[-2:], "max_tokens": 4, "temperature": 0})
+        self.assertEqual(whole["usage"]["prompt_tokens"], 2)
+        self.assertEqual(whole["choices"][0]["text"], short["choices"][0]["text"])
+
+    def test_what_is_not_supported_says_so(self):
+        for path, body, word in (
+                ("/v1/completions", {"prompt": "x", "suffix": "y"}, "suffix"),
+                ("/v1/completions", {"prompt": "x", "response_format": {"type": "json_object"}}, "response_format"),
+                ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+                ("/v1/chat/completions", {**said("x"), "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+                ("/v1/chat/completions", {**said("x"), "store": True}, "store"),
+                ("/v1/chat/completions", {**said("x"), "n": 1000}, "n"),
+                ("/v1/chat/completions", {**said("x"), "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+                ("/v1/chat/completions", {**said("x"), "top_logprobs": 2}, "top_logprobs"),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]}, "content"),
+                ("/v1/completions", {"prompt": "x", "logprobs": 21}, "logprobs"),
+                ("/v1/completions", {"prompt": ["x"] * 200}, "prompt"),
+                ("/v1/completions", {"prompt": "x", "n": 3, "best_of": 2}, "best_of"),
+                ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
+                ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+                ("/v1/completions", {"prompt": [[10 ** 9]]}, "prompt"),
+                ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
+                ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": ""}]}]}, "input[0]"),
+                ("/v1/responses", {"input": "x", "tools": [{"type": "web_search", "name": "w"}]}, "tools"),
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking")):
+            _, _, reply = script.request("POST", path, json.dumps(body))
+            self.assertIn(word, error_of(self, reply, 400)["message"])
+
+    def test_a_model_without_a_template_cannot_chat(self):
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+            _, _, reply = story.request("POST", path, json.dumps(CHATTING[path]))
+            self.assertIn("template", error_of(self, reply, 400)["message"])
+
+    def test_tools_need_a_template_that_knows_them(self):
+        body = {**said("x"), "tools": TOOLS, "chat_template": "{{ messages[0].content }}"}
+        self.assertIn("tools", script.post("/v1/chat/completions", body, 400)["error"]["message"])
+
+
+class Completions(unittest.TestCase):
+    def complete(self, **fields):
+        return story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, **fields})
+
+    def test_stream_is_the_plain_text(self):
+        for fields in ({"seed": 7, "temperature": 1}, {"seed": 1, "n": 3, "temperature": 1.5, "top_p": 0.9},
+                       {"stop": [" little", "."]}, {"stop": "a", "include_stop_str_in_output": True, "n": 2},
+                       {"echo": True, "logprobs": 2}, {"prompt": [PROMPT, "The dog"], "n": 2, "seed": 3, "temperature": 1},
+                       {"logprobs": 1, "stop": "girl"}, {"max_tokens": 1}, {"skip_special_tokens": False, "max_tokens": 400}):
+            with self.subTest(fields):
+                body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, **fields}
+                plain = story.post("/v1/completions", body)
+                chunks = story.chunks("/v1/completions", {**body, "stream_options": {"include_usage": True}})
+                self.assertEqual(chunks[-1]["choices"], [])
+                usage = [{k: v for k, v in one["usage"].items() if not k.endswith("details")} for one in (chunks[-1], plain)]
+                self.assertEqual(*usage)
+                for choice in plain["choices"]:
+                    parts = [part for chunk in chunks for part in chunk["choices"] if part["index"] == choice["index"]]
+                    self.assertEqual("".join(part["text"] for part in parts), choice["text"])
+                    self.assertEqual([p["finish_reason"] for p in parts if p["finish_reason"]], [choice["finish_reason"]])
+                    if choice["logprobs"]:
+                        tokens = [token for part in parts for token in (part["logprobs"] or {"tokens": []})["tokens"]]
+                        self.assertEqual(tokens, choice["logprobs"]["tokens"])
+
+    def test_seeds(self):
+        texts = [self.complete(seed=seed, temperature=1)["choices"][0]["text"] for seed in (1, 1, 2)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_stop(self):
+        text = self.complete()["choices"][0]["text"]
+        word = text.split()[4]
+        choice = self.complete(stop=[word])["choices"][0]
+        self.assertEqual((choice["text"], choice["finish_reason"], choice["stop_reason"]), (text[:text.index(word)], "stop", word))
+        choice = self.complete(stop=[word], include_stop_str_in_output=True)["choices"][0]
+        self.assertEqual(choice["text"], text[:text.index(word) + len(word)])
+        token = self.complete(return_token_ids=True)["choices"][0]["token_ids"][3]
+        self.assertEqual(self.complete(stop_token_ids=[token])["choices"][0]["stop_reason"], token)
+
+    def test_logprobs(self):
+        reply = self.complete(logprobs=2, echo=True, max_tokens=3)
+        logprobs, text = reply["choices"][0]["logprobs"], reply["choices"][0]["text"]
+        n = reply["usage"]["total_tokens"]
+        self.assertEqual([len(logprobs[key]) for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")], [n] * 4)
+        self.assertIsNone(logprobs["token_logprobs"][0])
+        self.assertTrue(text.startswith(PROMPT))
+        for token, logprob, top in list(zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]))[1:]:
+            self.assertLessEqual(logprob, 0)
+            self.assertEqual(top[token], logprob)
+        # Greedy tokens are the most likely ones.
+        for token, top in list(zip(logprobs["tokens"], logprobs["top_logprobs"]))[-3:]:
+            self.assertEqual(max(top, key=top.get), token)
+        ids = self.complete(logprobs=0, return_tokens_as_token_ids=True, return_token_ids=True)["choices"][0]
+        self.assertEqual(ids["logprobs"]["tokens"], [f"token_id:{i}" for i in ids["token_ids"]])
+
+    def test_scoring_without_generating(self):
+        ids = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        scored = self.complete(prompt=[ids], echo=True, logprobs=1, max_tokens=0)["choices"][0]["logprobs"]
+        longer = self.complete(prompt=[ids], echo=True, logprobs=1, max_tokens=1)["choices"][0]["logprobs"]
+        self.assertEqual(scored["token_logprobs"], longer["token_logprobs"][:len(ids)])
+
+    def test_prompt_logprobs(self):
+        choice = self.complete(prompt_logprobs=1)["choices"][0]
+        ids = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        self.assertIsNone(choice["prompt_logprobs"][0])
+        for token, row in list(zip(ids, choice["prompt_logprobs"]))[1:]:
+            self.assertIn(str(token), row)
+            self.assertGreaterEqual(row[str(token)]["rank"], 1)
+
+    def test_best_of_returns_the_most_likely(self):
+        body = {"prompt": PROMPT, "seed": 5, "temperature": 2, "max_tokens": 8, "logprobs": 0}
+        all_of = story.post("/v1/completions", {**body, "n": 4})["choices"]
+        best = story.post("/v1/completions", {**body, "best_of": 4, "n": 2})
+        mean = [(sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["tokens"]), c["text"]) for c in all_of]
+        self.assertEqual([c["text"] for c in best["choices"]], [text for _, text in sorted(mean, reverse=True)[:2]])
+        self.assertEqual([c["index"] for c in best["choices"]], [0, 1])
+
+    def test_tokens_can_be_allowed_and_biased(self):
+        ids = story.post("/tokenize", {"prompt": " dog cat", "add_special_tokens": False})["tokens"]
+        choice = self.complete(allowed_token_ids=ids, return_token_ids=True)["choices"][0]
+        self.assertLessEqual(set(choice["token_ids"]), set(ids))
+        choice = self.complete(logit_bias={str(ids[0]): 100}, return_token_ids=True)["choices"][0]
+        self.assertEqual(set(choice["token_ids"]), {ids[0]})
+
+    def test_salts_separate_cached_prompts(self):
+        def cached(salt):
+            reply = story.post("/v1/completions", {"prompt": [list(range(100, 180))], "max_tokens": 1, "cache_salt": salt})
+            return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertEqual(cached("a"), 0)
+        self.assertGreater(cached("a"), 0)
+        self.assertEqual(cached("b"), 0)
+
+    def test_usage_in_every_chunk(self):
+        chunks = story.chunks("/v1/completions", {"prompt": PROMPT, "max_tokens": 6, "ignore_eos": True,
+                                                  "stream_options": {"include_usage": True, "continuous_usage_stats": True}})
+        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        self.assertEqual(counts, sorted(counts))
+        self.assertEqual(counts[-1], 6)
+
+    def test_request_id_priority_timings(self):
+        reply = self.complete(request_id="mine", priority=-3, timings=True)
+        self.assertEqual(reply["id"], "cmpl-mine")
+        self.assertGreaterEqual(reply["timings"]["decode_ms"], 0)
+
+    def test_generate(self):
+        body = {"prompt": PROMPT, "max_tokens": 9, "seed": 4}
+        plain = story.post("/v1/generate", body)
+        self.assertEqual(plain["tokens_generated"], 9)
+        self.assertLessEqual({"text", "latency_ms", "tokens_per_second"}, set(plain))
+        events = [data for _, data in story.events("/v1/generate", body)]
+        self.assertEqual("".join(event.get("text", "") for event in events), plain["text"])
+        self.assertTrue(events[-1]["done"])
+
+    def test_tokens_and_text(self):
+        reply = story.post("/tokenize", {"prompt": PROMPT, "return_token_strs": True})
+        self.assertEqual((reply["count"], len(reply["token_strs"])), (len(reply["tokens"]),) * 2)
+        bare = story.post("/tokenize", {"prompt": PROMPT, "add_special_tokens": False})["tokens"]
+        self.assertEqual(reply["tokens"][-len(bare):], bare)
+        self.assertEqual(story.post("/detokenize", {"tokens": bare})["prompt"].strip(), PROMPT)
+        info = story.get("/tokenizer_info")
+        self.assertEqual((info["bos_token"], info["eos_token"]), ("<s>", "</s>"))
+
+
+# What the script model says: (reasoning, text, calls).
+REPLIES = {
+    "plain": ("", "Hello there!", []),
+    "weather": ("", "", [("get_weather", {"city": "Paris"})]),
+    "think": ("Let me think.", "The answer is 42.", []),
+    "several": ("Two cities.", "I will look.", [("get_weather", {"city": "Rome"}), ("get_time", {})]),
+    "broken": ("", "<tool_call>this is no call</tool_call> at all", []),
+}
+
+
+class Chats(unittest.TestCase):
+    def check_message(self, name, message, finish):
+        reasoning, text, calls = REPLIES[name]
+        self.assertEqual(message.get("reasoning") or "", reasoning)
+        self.assertEqual(message["content"] or "", text)
+        found = [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
+        self.assertEqual(found, calls)
+        self.assertEqual(finish, "tool_calls" if calls else "stop")
+        self.assertEqual(len({call["id"] for call in message.get("tool_calls", [])}), len(calls))
+
+    def test_replies_are_taken_apart(self):
+        for name in REPLIES:
+            with self.subTest(name):
+                body = {**said(name), "tools": TOOLS}
+                choice = script.post("/v1/chat/completions", body)["choices"][0]
+                self.check_message(name, choice["message"], choice["finish_reason"])
+                message, finish, roles = {"content": "", "reasoning": "", "tool_calls": []}, None, []
+                for chunk in script.chunks("/v1/chat/completions", body):
+                    part = chunk["choices"][0]
+                    finish = part["finish_reason"] or finish
+                    roles.append(part["delta"].get("role"))
+                    for key in ("content", "reasoning"):
+                        message[key] += part["delta"].get(key) or ""
+                    message["tool_calls"] += part["delta"].get("tool_calls", [])
+                self.check_message(name, message, finish)
+                self.assertEqual(roles, ["assistant"] + [None] * (len(roles) - 1))
+                self.assertEqual([call["index"] for call in message["tool_calls"]], list(range(len(message["tool_calls"]))))
+
+    def test_without_tools_a_call_is_text(self):
+        for body in (said("weather"), {**said("weather"), "tools": TOOLS, "tool_choice": "none"}):
+            message = script.post("/v1/chat/completions", body)["choices"][0]["message"]
+            self.assertNotIn("tool_calls", message)
+            self.assertIn('"get_weather"', message["content"])
+
+    def test_one_call_only(self):
+        body = {**said("several"), "tools": TOOLS, "parallel_tool_calls": False}
+        choice = script.post("/v1/chat/completions", body)["choices"][0]
+        self.assertEqual([call["function"]["name"] for call in choice["message"]["tool_calls"]], ["get_weather"])
+        self.assertEqual(choice["finish_reason"], "tool_calls")
+
+    def test_parsers_can_be_named_and_switched_off(self):
+        model = script_model.write(pathlib.Path(directory.name) / "script")
+        with Server(model, "--tool-call-parser", "none", "--reasoning-parser", "none") as server:
+            message = server.post("/v1/chat/completions", {**said("think"), "tools": TOOLS})["choices"][0]["message"]
+            self.assertEqual(message["content"], "<think>\nLet me think.\n</think>\n\nThe answer is 42.")
+        with Server(model, "--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1") as server:
+            choice = server.post("/v1/chat/completions", {**said("several"), "tools": TOOLS})["choices"][0]
+            self.check_message("several", choice["message"], choice["finish_reason"])
+        with self.assertRaisesRegex(AssertionError, "hermes"):
+            Server(model, "--tool-call-parser", "nonsense")
+
+    def test_reasoning_can_be_left_out(self):
+        reply = script.post("/v1/chat/completions", {**said("think"), "include_reasoning": False})
+        self.assertNotIn("reasoning", reply["choices"][0]["message"])
+        self.assertEqual(reply["choices"][0]["message"]["content"], "The answer is 42.")
+        self.assertGreater(reply["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
+
+    def test_the_conversation_goes_on_after_a_call(self):
+        call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+        messages = [{"role": "user", "content": "weather"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]
+        reply = script.post("/v1/chat/completions", {"messages": messages, "tools": TOOLS})
+        self.assertEqual(reply["choices"][0]["message"]["content"], "It is sunny in Paris.")
+
+    def test_logprobs(self):
+        body = {**said("think"), "logprobs": True, "top_logprobs": 2}
+        choice = script.post("/v1/chat/completions", body)["choices"][0]
+        tokens = [one["token"] for one in choice["logprobs"]["content"]]
+        self.assertEqual("".join(tokens[:4]), "".join(script_model.SCRIPTS["think"]))
+        self.assertEqual({len(one["top_logprobs"]) for one in choice["logprobs"]["content"]}, {2})
+        streamed = [one["token"] for chunk in script.chunks("/v1/chat/completions", body) for part in chunk["choices"]
+                    for one in (part["logprobs"] or {"content": []})["content"]]
+        self.assertEqual(streamed, tokens)
+
+    def test_choices_and_lengths(self):
+        reply = script.post("/v1/chat/completions", {**said("endless"), "n": 2, "max_completion_tokens": 5})
+        self.assertEqual([c["message"]["content"] for c in reply["choices"]], ["la li la li la "] * 2)
+        self.assertEqual({c["finish_reason"] for c in reply["choices"]}, {"length"})
+        self.assertEqual(reply["usage"]["completion_tokens"], 10)
+        reply = script.post("/v1/chat/completions", {**said("endless"), "stop": ["li la"]})
+        self.assertEqual((reply["choices"][0]["message"]["content"], reply["choices"][0]["stop_reason"]), ("la ", "li la"))
+
+    def test_roles_templates_and_endings(self):
+        reply = script.post("/v1/chat/completions", {"messages": [{"role": "developer", "content": "be kind"}, *CHAT]})
+        self.assertEqual(reply["choices"][0]["message"]["content"], "Hello there!")
+        given = script.post("/v1/chat/completions", {**said("x"), "chat_template": "{{ messages[0].content ~ go }}",
+                                                     "chat_template_kwargs": {"go": "<|go:sunny|>"}})
+        self.assertEqual(given["choices"][0]["message"]["content"], "It is sunny in Paris.")
+        reply = script.post("/v1/chat/completions", {"messages": [*CHAT, {"role": "assistant", "content": "Hello"}], "echo": True,
+                                                     "continue_final_message": True, "add_generation_prompt": False})
+        self.assertEqual(reply["choices"][0]["message"]["content"], "Hello there!")
+        parts = [{"role": "user", "content": [{"type": "text", "text": "say"}, {"type": "text", "text": "sunny"}]}]
+        self.assertEqual(script.post("/v1/chat/completions", {"messages": parts})["choices"][0]["message"]["content"],
+                         "It is sunny in Paris.")
+
+    def test_seeded_stream_is_the_plain_text(self):
+        with Server(SMALL_MODEL, "--chat-template", "{{ messages[0].content }}") as server:
+            body = {**said(PROMPT), "seed": 11, "temperature": 1.2, "max_tokens": 30, "n": 2}
+            plain = server.post("/v1/chat/completions", body)["choices"]
+            chunks = server.chunks("/v1/chat/completions", body)
+            for choice in plain:
+                text = "".join(part["delta"].get("content", "") for chunk in chunks for part in chunk["choices"]
+                               if part["index"] == choice["index"])
+                self.assertEqual(text, choice["message"]["content"])
+
+
+class Responses(unittest.TestCase):
+    tools = [{"type": "function", "name": tool["function"]["name"], "parameters": {}} for tool in TOOLS]
+
+    def parts(self, response):
+        """(reasoning, text, calls) of a response's items."""
+        reasoning, text, calls = "", "", []
+        for item in response["output"]:
+            if item["type"] == "function_call":
+                calls.append((item["name"], json.loads(item["arguments"])))
+                continue
+            joined = "".join(part["text"] for part in item["content"])
+            reasoning, text = (reasoning + joined, text) if item["type"] == "reasoning" else (reasoning, text + joined)
+        return reasoning, text, calls
+
+    def test_plain_and_stream(self):
+        for name in REPLIES:
+            with self.subTest(name):
+                body = {"input": name, "tools": self.tools}
+                plain = script.post("/v1/responses", body)
+                self.assertEqual(plain["status"], "completed")
+                self.assertEqual(self.parts(plain), REPLIES[name])
+                kinds = [item["type"] for item in plain["output"]]
+                self.assertEqual(kinds, [kind for kind, said in zip(("reasoning", "message"), REPLIES[name]) if said]
+                                 + ["function_call"] * len(REPLIES[name][2]))
+                events = script.events("/v1/responses", body)
+                self.assertEqual([data["sequence_number"] for _, data in events], list(range(len(events))))
+                self.assertEqual([kind for kind, _ in events], [data["type"] for _, data in events])
+                self.assertEqual([kind for kind, _ in events[:2]], ["response.created", "response.in_progress"])
+                self.assertEqual(events[-1][0], "response.completed")
+                last = events[-1][1]["response"]
+                self.assertEqual(self.parts(last), REPLIES[name])
+                self.check_items(events, last)
+
+    def check_items(self, events, response):
+        """What the events of every item add up to is the item at the end."""
+        for index, item in enumerate(response["output"]):
+            mine = [(kind, data) for kind, data in events if data.get("output_index") == index]
+            self.assertEqual(mine[0][0], "response.output_item.added")
+            self.assertEqual(mine[-1], ("response.output_item.done", {**mine[-1][1], "item": item}))
+            deltas = "".join(data["delta"] for kind, data in mine if kind.endswith(".delta"))
+            self.assertEqual(deltas, item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])
+            self.assertTrue(all(data["item_id"] == item["id"] for _, data in mine if "item_id" in data))
+
+    def test_length_and_fields(self):
+        reply = script.post("/v1/responses", {"input": "endless", "max_output_tokens": 3, "instructions": "sing",
+                                              "metadata": {"a": "b"}})
+        self.assertEqual((reply["status"], reply["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
+        self.assertEqual((reply["instructions"], reply["metadata"], reply["store"]), ("sing", {"a": "b"}, False))
+        self.assertEqual(reply["usage"]["output_tokens"], 3)
+        self.assertEqual(script.events("/v1/responses", {"input": "endless", "max_output_tokens": 3})[-1][0], "response.incomplete")
+
+    def test_items_as_input(self):
+        items = [{"role": "user", "content": [{"type": "input_text", "text": "weather"}]},
+                 {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+                 {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
+                 {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}]
+        self.assertEqual(self.parts(script.post("/v1/responses", {"input": items}))[1], "It is sunny in Paris.")
+
+    def test_logprobs(self):
+        body = {"input": "plain", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+        content = script.post("/v1/responses", body)["output"][0]["content"][0]
+        self.assertEqual("".join(one["token"] for one in content["logprobs"]), "Hello there!")
+
+
+class Messages(unittest.TestCase):
+    tools = [{"name": tool["function"]["name"], "input_schema": {"type": "object"}} for tool in TOOLS]
+
+    def parts(self, content):
+        reasoning = "".join(block["thinking"] for block in content if block["type"] == "thinking")
+        text = "".join(block["text"] for block in content if block["type"] == "text")
+        return reasoning, text, [(block["name"], block["input"]) for block in content if block["type"] == "tool_use"]
+
+    def streamed(self, events):
+        """The message that a stream's events build, with every rule of their order checked."""
+        self.assertEqual(events[0][0], "message_start")
+        self.assertEqual([kind for kind, _ in events[-2:]], ["message_delta", "message_stop"])
+        message, open_block, pieces = events[0][1]["message"], None, ""
+        for kind, data in events[1:-2]:
+            if kind == "content_block_start":
+                self.assertIsNone(open_block)
+                self.assertEqual(data["index"], len(message["content"]))
+                open_block, pieces = data["content_block"], ""
+            elif kind == "content_block_delta":
+                delta = data["delta"]
+                field = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": None, "signature_delta": "signature"}[delta["type"]]
+                if field is None:
+                    pieces += delta["partial_json"]
+                else:
+                    open_block[field] += delta[field]
+            else:
+                self.assertEqual(kind, "content_block_stop")
+                if open_block["type"] == "tool_use":
+                    open_block["input"] = json.loads(pieces)
+                message["content"].append(open_block)
+                open_block = None
+        return {**message, **events[-2][1]["delta"], "usage": events[-2][1]["usage"]}
+
+    def test_plain_and_stream(self):
+        for name in REPLIES:
+            with self.subTest(name):
+                body = {**said(name), "max_tokens": 50, "tools": self.tools}
+                plain = script.post("/v1/messages", body)
+                self.assertEqual(self.parts(plain["content"]), REPLIES[name])
+                kinds = [block["type"] for block in plain["content"]]
+                self.assertEqual(kinds, [kind for kind, said in zip(("thinking", "text"), REPLIES[name]) if said]
+                                 + ["tool_use"] * len(REPLIES[name][2]))
+                self.assertEqual(plain["stop_reason"], "tool_use" if REPLIES[name][2] else "end_turn")
+                built = self.streamed(script.events("/v1/messages", body))
+                self.assertEqual(self.parts(built["content"]), REPLIES[name])
+                self.assertEqual(built["stop_reason"], plain["stop_reason"])
+                self.assertEqual(built["usage"]["output_tokens"], plain["usage"]["output_tokens"])
+
+    def test_stops(self):
+        reply = script.post("/v1/messages", {**said("endless"), "max_tokens": 3})
+        self.assertEqual(reply["stop_reason"], "max_tokens")
+        reply = script.post("/v1/messages", {**said("plain"), "max_tokens": 9, "stop_sequences": ["there"]})
+        self.assertEqual((reply["stop_reason"], reply["stop_sequence"], reply["content"][0]["text"]), ("stop_sequence", "there", "Hello "))
+
+    def test_blocks_as_input(self):
+        messages = [{"role": "user", "content": [{"type": "text", "text": "weather", "cache_control": {"type": "ephemeral"}}]},
+                    {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""},
+                                                      {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}]}]
+        body = {"system": [{"type": "text", "text": "be brief"}], "messages": messages, "tools": self.tools}
+        reply = script.post("/v1/messages", {**body, "max_tokens": 20})
+        self.assertEqual(reply["content"], [{"type": "text", "text": "It is sunny in Paris."}])
+        counted = script.post("/v1/messages/count_tokens", body)["input_tokens"]
+        self.assertEqual(counted, reply["usage"]["input_tokens"] + reply["usage"]["cache_read_input_tokens"])
+
+    def test_a_begun_reply_is_continued(self):
+        messages = [*CHAT, {"role": "assistant", "content": "Hello"}]
+        self.assertEqual(script.post("/v1/messages", {"messages": messages, "max_tokens": 9})["content"][0]["text"], " there!")
+
+    def test_one_call_only(self):
+        reply = script.post("/v1/messages", {**said("several"), "max_tokens": 50, "tools": self.tools,
+                                             "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}})
+        self.assertEqual(len(self.parts(reply["content"])[2]), 1)
+
+    def test_errors_have_anthropics_shape(self):
+        reply = script.post("/v1/messages", {**said("x")}, 400)
+        self.assertEqual((reply["type"], reply["error"]["type"]), ("error", "invalid_request_error"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
