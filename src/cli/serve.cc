@@ -36,6 +36,8 @@ struct ServeCommand {
     app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
     app.add_option("--chat-template", config.chat.chat_template,
                    "a file, or a template's text, instead of the model's");
+    app.add_flag("--trust-request-chat-template", config.chat.trust_request_template,
+                 "requests may bring a chat template of their own");
     app.add_option("--tool-call-parser", config.chat.tool_call_parser,
                    "reads tool calls in replies: auto (by the chat template), none or " +
                        parser_names(tool_parsers()))

@@ -73,6 +73,7 @@ Conversation read_conversation(const HttpRequest& request, const json& body) {
 
 Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
   std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
+  setup->trust_request_template_ = config.trust_request_template;
   ASSIGN_OR_RETURN(setup->source_, read_template(config.chat_template));
   auto prompter = ChatPrompter::open(session.tokenizer(), setup->source_);
   if (setup->source_.empty()) setup->source_ = session.tokenizer().chat_template();
@@ -94,6 +95,10 @@ Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   const bool own = conversation.chat_template.empty();
   const std::string& source = own ? source_ : conversation.chat_template;
   std::optional<ChatPrompter> other;
+  if (!own && !trust_request_template_) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "chat_template: templates of requests are refused (--trust-request-chat-template)");
+  }
   if (!own) {
     ASSIGN_OR_RETURN(other, ChatPrompter::open(session_->tokenizer(), conversation.chat_template));
   } else if (!prompter_) {

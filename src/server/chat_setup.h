@@ -54,6 +54,7 @@ class ChatSetup {
   std::optional<ChatPrompter> prompter_;
   Error missing_;  // why there is no prompter
   std::string tool_parser_, reasoning_parser_;
+  bool trust_request_template_ = false;
 };
 
 }  // namespace penstock

@@ -27,8 +27,9 @@ Result<PlainCall> read_call(Server& server, const HttpRequest& request) {
 
 class PlainShape final : public ReplyShape {
  public:
+  explicit PlainShape(bool stream) : stream_(stream) {}
   std::string add(const ChoiceDelta& delta, Generation&) override {
-    return delta.text.empty() ? std::string() : sse({{"text", delta.text}});
+    return !stream_ || delta.text.empty() ? std::string() : sse({{"text", delta.text}});
   }
   std::string end(const Generation& generation) override {
     json last = summary(generation);
@@ -52,15 +53,16 @@ class PlainShape final : public ReplyShape {
             {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
   }
 
+  bool stream_;
   Clock::time_point start_ = Clock::now();
 };
 
 }  // namespace
 
 net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
-  PlainShape shape;
   const auto call = read_call(server, exchange.request());
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
+  PlainShape shape(call->stream);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

@@ -133,6 +133,7 @@ class ResponseShape final : public ReplyShape {
 };
 
 std::string ResponseShape::event(const std::string& type, json fields) {
+  if (!call_.stream) return {};
   fields["type"] = type;
   fields["sequence_number"] = sequence_++;
   return sse_event(type, fields);

@@ -20,6 +20,7 @@ struct ChatConfig {
   std::string chat_template;  // a file or a template's text instead of the model's; empty = the model's
   std::string tool_call_parser = "auto";  // a name of tool_parsers(), "auto" (by the template) or "none"
   std::string reasoning_parser = "auto";  // a name of reasoning_formats(), "auto" or "none"
+  bool trust_request_template = false;    // requests may bring a template of their own
 };
 class ChatSetup;
 

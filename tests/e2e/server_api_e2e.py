@@ -26,7 +26,7 @@ def setUpModule():
     directory = tempfile.TemporaryDirectory()
     story = Server().__enter__()
     model = script_model.write(pathlib.Path(directory.name) / "script")
-    script = Server(model, "--max-body-bytes", LONGEST_BODY).__enter__()
+    script = Server(model, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template").__enter__()
 
 
 def tearDownModule():
@@ -217,6 +217,10 @@ class Limits(unittest.TestCase):
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
             _, _, reply = story.request("POST", path, json.dumps(CHATTING[path]))
             self.assertIn("template", error_of(self, reply, 400)["message"])
+
+    def test_templates_of_requests_must_be_trusted(self):
+        reply = story.post("/v1/chat/completions", {**said("x"), "chat_template": "{{ messages[0].content }}"}, 400)
+        self.assertIn("--trust-request-chat-template", reply["error"]["message"])
 
     def test_tools_need_a_template_that_knows_them(self):
         body = {**said("x"), "tools": TOOLS, "chat_template": "{{ messages[0].content }}"}
