@@ -1,0 +1,276 @@
+"""Real API clients against the running server. Started by tests/e2e/server_clients_e2e.py."""
+import asyncio
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import script_model
+from serving import SOURCE, Server
+
+HERE = pathlib.Path(__file__).resolve().parent
+KEY = "sk-test-key"
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "The weather", "parameters": WEATHER}}
+PROMPT = "Once upon a time"
+
+
+def setUpModule():
+    global story, script, directory
+    directory = tempfile.TemporaryDirectory()
+    story = Server().__enter__()
+    script = Server(script_model.write(pathlib.Path(directory.name) / "script"), "--api-key", KEY).__enter__()
+
+
+def tearDownModule():
+    story.__exit__()
+    script.__exit__()
+    directory.cleanup()
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+class OpenAI(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import openai
+        cls.openai = openai
+        cls.client = openai.OpenAI(base_url=script.url + "/v1", api_key=KEY, max_retries=0)
+        cls.story = openai.OpenAI(base_url=story.url + "/v1", api_key="none", max_retries=0)
+
+    def test_models(self):
+        self.assertEqual([model.id for model in self.client.models.list()], [script.model])
+        self.assertEqual(self.client.models.retrieve(script.model).object, "model")
+
+    def test_chat(self):
+        reply = self.client.chat.completions.create(model=script.model, messages=user("plain"), n=2, logprobs=True, top_logprobs=2)
+        self.assertEqual([choice.message.content for choice in reply.choices], ["Hello there!"] * 2)
+        self.assertEqual(reply.choices[0].finish_reason, "stop")
+        self.assertEqual(reply.choices[0].logprobs.content[0].token, "Hello")
+        self.assertEqual(reply.usage.total_tokens, reply.usage.prompt_tokens + reply.usage.completion_tokens)
+
+    def test_chat_stream(self):
+        stream = self.client.chat.completions.create(model=script.model, messages=user("plain"), stream=True,
+                                                     stream_options={"include_usage": True})
+        chunks = list(stream)
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks if c.choices), "Hello there!")
+        self.assertEqual(chunks[-1].usage.completion_tokens, 4)
+
+    def test_chat_stream_helper(self):
+        with self.client.chat.completions.stream(model=script.model, messages=user("several"), tools=[TOOL]) as stream:
+            for _ in stream:
+                pass
+            message = stream.get_final_completion().choices[0].message
+        self.assertEqual(message.content, "I will look.")
+        self.assertEqual([call.function.name for call in message.tool_calls], ["get_weather", "get_time"])
+
+    def test_tools(self):
+        messages = user("weather")
+        reply = self.client.chat.completions.create(model=script.model, messages=messages, tools=[TOOL], tool_choice="auto")
+        self.assertEqual(reply.choices[0].finish_reason, "tool_calls")
+        call = reply.choices[0].message.tool_calls[0]
+        self.assertEqual((call.function.name, json.loads(call.function.arguments)), ("get_weather", {"city": "Paris"}))
+        messages += [reply.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+        reply = self.client.chat.completions.create(model=script.model, messages=messages, tools=[TOOL])
+        self.assertEqual(reply.choices[0].message.content, "It is sunny in Paris.")
+
+    def test_completions(self):
+        reply = self.story.completions.create(model=story.model, prompt=[PROMPT, "The cat"], max_tokens=6, n=2, logprobs=2,
+                                              seed=1, echo=True)
+        self.assertEqual([choice.index for choice in reply.choices], [0, 1, 2, 3])
+        self.assertTrue(reply.choices[3].text.startswith("The cat"))
+        self.assertEqual(len(reply.choices[0].logprobs.tokens), len(reply.choices[0].logprobs.token_logprobs))
+        plain = self.story.completions.create(model=story.model, prompt=PROMPT, max_tokens=20, seed=5, stop=["."])
+        stream = self.story.completions.create(model=story.model, prompt=PROMPT, max_tokens=20, seed=5, stop=["."], stream=True)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in stream), plain.choices[0].text)
+        extra = self.story.completions.create(model=story.model, prompt=PROMPT, max_tokens=5, temperature=0,
+                                              extra_body={"top_k": 1, "min_p": 0.1, "ignore_eos": True})
+        self.assertEqual(extra.usage.completion_tokens, 5)
+
+    def test_errors(self):
+        create = self.client.chat.completions.create
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            create(model=script.model, messages=user("x"), temperature=-1)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(self.openai.NotFoundError):
+            create(model="another", messages=user("x"))
+        with self.assertRaises(self.openai.BadRequestError):
+            create(model=script.model, messages=user("x"), response_format={"type": "json_object"})
+        with self.assertRaises(self.openai.AuthenticationError):
+            self.openai.OpenAI(base_url=script.url + "/v1", api_key="wrong", max_retries=0).models.list()
+        with self.assertRaises(self.openai.NotFoundError):
+            self.client.files.list()
+
+    def test_responses(self):
+        reply = self.client.responses.create(model=script.model, input="think", instructions="be brief")
+        self.assertEqual((reply.output_text, reply.status), ("The answer is 42.", "completed"))
+        self.assertEqual([item.type for item in reply.output], ["reasoning", "message"])
+        tool = {"type": "function", "name": "get_weather", "parameters": WEATHER, "strict": False}
+        kinds = []
+        with self.client.responses.stream(model=script.model, input="several", tools=[tool]) as stream:
+            for event in stream:
+                kinds.append(event.type)
+            final = stream.get_final_response()
+        self.assertEqual((kinds[0], kinds[-1]), ("response.created", "response.completed"))
+        self.assertEqual(final.output_text, "I will look.")
+        self.assertEqual([item.name for item in final.output if item.type == "function_call"], ["get_weather", "get_time"])
+        with self.assertRaises(self.openai.BadRequestError):
+            self.client.responses.create(model=script.model, input="x", previous_response_id="resp_1")
+
+    def test_many_at_once(self):
+        async def run():
+            client = self.openai.AsyncOpenAI(base_url=script.url + "/v1", api_key=KEY)
+
+            async def one(name):
+                stream = await client.chat.completions.create(model=script.model, messages=user(name), stream=True)
+                return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+            names = ["plain", "think", "sunny"] * 10
+            replies = await asyncio.gather(*(one(name) for name in names))
+            await client.close()
+            return dict(zip(names, replies)), len(set(zip(names, replies)))
+        self.assertEqual(asyncio.run(run()), ({"plain": "Hello there!", "think": "The answer is 42.",
+                                               "sunny": "It is sunny in Paris."}, 3))
+
+
+class Anthropic(unittest.TestCase):
+    tool = {"name": "get_weather", "description": "The weather", "input_schema": WEATHER}
+
+    @classmethod
+    def setUpClass(cls):
+        import anthropic
+        cls.anthropic = anthropic
+        cls.client = anthropic.Anthropic(base_url=script.url, api_key=KEY, max_retries=0)
+
+    def create(self, text, **fields):
+        return self.client.messages.create(model=script.model, max_tokens=50, messages=user(text), **fields)
+
+    def test_messages(self):
+        reply = self.create("think", system="be brief")
+        self.assertEqual([block.type for block in reply.content], ["thinking", "text"])
+        self.assertEqual((reply.content[1].text, reply.stop_reason), ("The answer is 42.", "end_turn"))
+
+    def test_both_kinds_of_key(self):
+        bearer = self.anthropic.Anthropic(base_url=script.url, auth_token=KEY, api_key=None, max_retries=0)
+        self.assertEqual(bearer.messages.create(model=script.model, max_tokens=9, messages=user("plain")).content[0].text,
+                         "Hello there!")
+        wrong = self.anthropic.Anthropic(base_url=script.url, api_key="wrong", max_retries=0)
+        with self.assertRaises(self.anthropic.AuthenticationError):
+            wrong.messages.create(model=script.model, max_tokens=9, messages=user("plain"))
+
+    def test_stream_and_tools(self):
+        with self.client.messages.stream(model=script.model, max_tokens=50, messages=user("several"), tools=[self.tool]) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        self.assertEqual((text, final.stop_reason), ("I will look.", "tool_use"))
+        calls = [block for block in final.content if block.type == "tool_use"]
+        self.assertEqual([(call.name, call.input) for call in calls], [("get_weather", {"city": "Rome"}), ("get_time", {})])
+        messages = [*user("weather"), {"role": "assistant", "content": final.content},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": calls[0].id, "content": "sunny"}]}]
+        reply = self.client.messages.create(model=script.model, max_tokens=50, messages=messages, tools=[self.tool])
+        self.assertEqual(reply.content[0].text, "It is sunny in Paris.")
+
+    def test_count_and_errors(self):
+        counted = self.client.messages.count_tokens(model=script.model, messages=user("plain")).input_tokens
+        usage = self.create("plain").usage
+        self.assertEqual(counted, usage.input_tokens + usage.cache_read_input_tokens)
+        with self.assertRaises(self.anthropic.BadRequestError):
+            self.create("plain", extra_body={"temperature": -1})
+
+
+class LangChain(unittest.TestCase):
+    def chat(self, **fields):
+        from langchain_openai import ChatOpenAI
+        return ChatOpenAI(model=script.model, base_url=script.url + "/v1", api_key=KEY, max_retries=0, **fields)
+
+    def test_chat(self):
+        self.assertEqual(self.chat().invoke("plain").content, "Hello there!")
+        self.assertEqual("".join(chunk.content for chunk in self.chat().stream("plain")), "Hello there!")
+        self.assertEqual([one.content for one in self.chat().batch(["plain", "sunny"])], ["Hello there!", "It is sunny in Paris."])
+
+    def test_tools(self):
+        reply = self.chat().bind_tools([TOOL], parallel_tool_calls=False).invoke("several")
+        self.assertEqual([(call["name"], call["args"]) for call in reply.tool_calls], [("get_weather", {"city": "Rome"})])
+
+    def test_responses(self):
+        reply = self.chat(use_responses_api=True).invoke("plain")
+        self.assertEqual(reply.text if isinstance(reply.text, str) else reply.text(), "Hello there!")
+
+    def test_completions(self):
+        from langchain_openai import OpenAI
+        llm = OpenAI(model=story.model, base_url=story.url + "/v1", api_key="none", max_tokens=6, temperature=0, max_retries=0)
+        texts = llm.generate([PROMPT, PROMPT]).generations
+        self.assertEqual(texts[0][0].text, texts[1][0].text)
+        self.assertEqual("".join(llm.stream(PROMPT)), texts[0][0].text)
+
+
+class LiteLLM(unittest.TestCase):
+    def test_chat(self):
+        import litellm
+        for prefix in ("openai", "hosted_vllm"):
+            fields = {"model": f"{prefix}/{script.model}", "api_base": script.url + "/v1", "api_key": KEY, "num_retries": 0}
+            reply = litellm.completion(messages=user("think"), **fields)
+            self.assertEqual(reply.choices[0].message.content, "The answer is 42.")
+            self.assertEqual(reply.choices[0].message.reasoning_content, "Let me think.")
+            stream = litellm.completion(messages=user("plain"), stream=True, **fields)
+            self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in stream), "Hello there!")
+            reply = litellm.completion(messages=user("weather"), tools=[TOOL], **fields)
+            self.assertEqual(reply.choices[0].message.tool_calls[0].function.name, "get_weather")
+
+    def test_completions(self):
+        import litellm
+        reply = litellm.text_completion(model=f"text-completion-openai/{story.model}", prompt=PROMPT, max_tokens=5,
+                                        api_base=story.url + "/v1", api_key="none")
+        self.assertEqual(reply.usage.completion_tokens, 5)
+
+
+class Fuzzing(unittest.TestCase):
+    CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+              "negative_data_rejection", "unsupported_method", "ignored_auth")
+
+    def test_the_document_is_valid(self):
+        from openapi_spec_validator import OpenAPIV31SpecValidator
+        document = story.get("/openapi.json")
+        OpenAPIV31SpecValidator(document).validate()
+        self.assertEqual(document["openapi"][:3], "3.1")
+
+    def test_schemathesis(self):
+        # A short context bounds what a reply can cost.
+        with Server(pathlib.Path(directory.name) / "script", "--max-model-len", "96", "--api-key", KEY) as server:
+            command = [pathlib.Path(sys.executable).parent / "st", "run", server.url + "/openapi.json",
+                       "--checks", ",".join(self.CHECKS), "--phases", "coverage,fuzzing", "--max-examples", "8",
+                       "--generation-deterministic",
+                       "--request-timeout", "30", "--header", f"Authorization: Bearer {KEY}", "--no-color",
+                       "--max-failures", "20"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=directory.name)
+        self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
+        print(done.stdout[-400:])
+
+
+class Evaluation(unittest.TestCase):
+    def test_scores_are_those_of_transformers(self):
+        golden = json.loads((HERE / "golden.json").read_text())
+        with Server(SOURCE / "models" / "penstock-stories-1m-bf16", "--served-model-name", "stories") as server, \
+                tempfile.TemporaryDirectory() as out:
+            command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args",
+                       f"base_url={server.url}/v1/completions,model=stories,tokenizer_backend=remote,num_concurrent=4,max_retries=1",
+                       "--tasks", ",".join(golden), "--include_path", HERE / "tasks", "--output_path", out]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=HERE / "tasks",
+                                  env={**os.environ, "HF_HOME": out, "OPENAI_API_KEY": "none"})
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-5000:])
+            file = next(pathlib.Path(out).rglob("results_*.json"))
+            results = json.loads(file.read_text())["results"]
+        for task, scores in golden.items():
+            for name, score in scores.items():
+                if name.startswith(("acc", "exact_match")):
+                    self.assertEqual((task, name, results[task][name]), (task, name, score))
+                else:  # a perplexity; bfloat16 weights, other rounding
+                    self.assertAlmostEqual(results[task][name] / score, 1, delta=0.01, msg=f"{task} {name}")
+
+
+if __name__ == "__main__":
+    unittest.main()
