@@ -1,0 +1,91 @@
+#include "server/json_check.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+namespace {
+
+using nlohmann::json;
+
+// The message of the first mismatch, empty when the value fits.
+std::string mismatch(const char* schema, const char* value) {
+  const Status status = check_json(json::parse(schema), json::parse(value));
+  return status ? "" : status.error().message;
+}
+
+TEST(JsonCheck, Types) {
+  const char* schema =
+      R"({"type": "object", "properties": {"a": {"type": ["integer", "null"]}, "b": {"type": "number"}}})";
+  EXPECT_EQ(mismatch(schema, R"({})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"a": null, "b": 1})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"a": 3.0, "b": 1.5})"),
+            "");  // a whole number is an integer however it is written
+  EXPECT_EQ(mismatch(schema, R"({"a": 3.5})"), "a: expected an integer, got 3.5");
+  EXPECT_EQ(mismatch(schema, R"({"a": true})"), "a: expected an integer, got true");
+  EXPECT_EQ(mismatch(schema, R"({"b": null})"), "b: expected a number, got null");
+  EXPECT_EQ(mismatch(schema, R"([])"), "body: expected an object, got []");
+}
+
+TEST(JsonCheck, Ranges) {
+  EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "0"), "");
+  EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "1"), "");
+  EXPECT_EQ(mismatch(R"({"minimum": 0, "maximum": 1})", "1.001"), "body: expected a number <= 1, got 1.001");
+  EXPECT_EQ(mismatch(R"({"minimum": 0})", "-1e300"), "body: expected a number >= 0, got -1e+300");
+  EXPECT_EQ(mismatch(R"({"exclusiveMinimum": 0})", "0"), "body: expected a number > 0, got 0");
+  EXPECT_EQ(mismatch(R"({"maximum": 9})", "18446744073709551615"),
+            "body: expected a number <= 9, got 18446744073709551615");
+}
+
+TEST(JsonCheck, ListsAndTheirPlaces) {
+  const char* schema =
+      R"({"type": "object", "properties": {"m": {"type": "array", "minItems": 1, "maxItems": 2,
+      "items": {"type": "object", "required": ["role"], "properties": {"role": {"type": "string", "minLength": 1}}}}}})";
+  EXPECT_EQ(mismatch(schema, R"({"m": [{"role": "x"}]})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"m": []})"), "m: expected at least 1 items, got 0");
+  EXPECT_EQ(mismatch(schema, R"({"m": [{"role": "x"}, {"role": "x"}, {}]})"),
+            "m: expected at most 2 items, got 3");
+  EXPECT_EQ(mismatch(schema, R"({"m": [{"role": "x"}, {}]})"), "m[1].role: missing");
+  EXPECT_EQ(mismatch(schema, R"({"m": [{"role": 5}]})"), "m[0].role: expected a string, got 5");
+  EXPECT_EQ(mismatch(schema, R"({"m": [{"role": ""}]})"),
+            "m[0].role: expected a string that is not empty, got \"\"");
+}
+
+TEST(JsonCheck, UnknownFields) {
+  const char* closed = R"({"type": "object", "properties": {"a": {}}, "additionalProperties": false})";
+  EXPECT_EQ(mismatch(closed, R"({"a": [1]})"), "");
+  EXPECT_EQ(mismatch(closed, R"({"b": null})"), "b: this server knows no such field");
+  EXPECT_EQ(mismatch(R"({"type": "object"})", R"({"b": 1})"), "");
+  EXPECT_EQ(mismatch(R"({"additionalProperties": {"type": "number"}})", R"({"b": "1"})"),
+            "b: expected a number, got \"1\"");
+}
+
+TEST(JsonCheck, RefusedFieldsSayWhy) {
+  const char* schema = R"({"properties": {"suffix": {"type": "null", "description": "not supported"},
+      "store": {"enum": [false, null]}}})";
+  EXPECT_EQ(mismatch(schema, R"({"suffix": null, "store": false})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"suffix": "x"})"), "suffix: not supported");
+  EXPECT_EQ(mismatch(schema, R"({"store": true})"), "store: expected false, got true");
+}
+
+TEST(JsonCheck, Alternatives) {
+  const char* schema =
+      R"({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer", "minimum": 0},
+      "title": "a list of token ids"}]})";
+  EXPECT_EQ(mismatch(schema, R"("x")"), "");
+  EXPECT_EQ(mismatch(schema, R"([1, 2])"), "");
+  EXPECT_EQ(mismatch(schema, R"([1, -2])"), "[1]: expected a number >= 0, got -2");
+  EXPECT_EQ(mismatch(schema, R"(true)"), "body: expected a string or a list of token ids, got true");
+}
+
+TEST(JsonCheck, LongValuesAreCutBetweenCharacters) {
+  std::string value = "\"";
+  for (int i = 0; i < 100; ++i) value += "\xe2\x82\xac";
+  const std::string message = mismatch(R"({"type": "integer"})", (value + "\"").c_str());
+  EXPECT_LT(message.size(), 120u);
+  EXPECT_NO_THROW(json(message).dump());  // whole UTF-8
+}
+
+}  // namespace
+}  // namespace penstock
