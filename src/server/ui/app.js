@@ -50,6 +50,7 @@ async function connect() {
     server.has_template = Boolean(tokenizer.chat_template);
     show_models(models.data.map((one) => one.id));
     notice("");
+    dashboard.resume();
     show_running();
     onstructure();
   } catch (error) {

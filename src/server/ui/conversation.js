@@ -128,7 +128,7 @@ export class Conversation {
       const pieces = new PieceBuilder(variant.tokens);
       for await (const event of stream_json(...this.request(), abort.signal)) {
         usage = event.usage ?? usage;
-        const choice = event.choices[0];
+        const choice = event.choices?.[0];
         if (!choice) continue;
         const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
         // The probabilities of thoughts are not shown.

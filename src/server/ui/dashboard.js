@@ -58,6 +58,7 @@ export class Dashboard {
     this.readings = [];
     this.points = [];
     this.shown = false;
+    this.refused = false;  // by the key: asking again would only fill the server's log
     this.charts = kCharts.map(({ series, ...rest }) => new Chart({
       ...rest, series: series.map(([label, field]) => ({ label, value: (point) => point[field] })),
     }));
@@ -78,7 +79,7 @@ export class Dashboard {
 
   schedule(delay) {
     clearTimeout(this.timer);
-    if (!document.hidden) this.timer = setTimeout(() => this.poll(), delay);
+    if (!document.hidden && !this.refused) this.timer = setTimeout(() => this.poll(), delay);
   }
 
   async poll() {
@@ -89,10 +90,17 @@ export class Dashboard {
       this.onpoll(null);
     } catch (error) {
       this.readings = [];  // a restarted server counts from 0 again
+      this.refused = error.status === 401 || error.status === 403;
       this.onpoll(error);
     }
     this.polling = false;
     this.schedule(this.shown ? kShownMs : kHiddenMs);
+  }
+
+  // The key may be another one now.
+  resume() {
+    this.refused = false;
+    this.schedule(0);
   }
 
   add(reading) {

@@ -25,6 +25,9 @@ export function read_logprobs(logprobs) {
   }));
 }
 
+// Four decimals are more than is shown, and half the size in the browser's storage.
+const rounded = (logprob) => Math.round(logprob * 1e4) / 1e4;
+
 // Gathers tokens into pieces of whole characters: {t: text, k: [[token, logprob, top], …]}; nearly always one token each.
 export class PieceBuilder {
   constructor(pieces) {
@@ -33,7 +36,7 @@ export class PieceBuilder {
     this.waiting = [];
   }
   add(entry) {
-    this.waiting.push([entry.token, entry.logprob, entry.top]);
+    this.waiting.push([entry.token, rounded(entry.logprob), entry.top.map(([text, logprob]) => [text, rounded(logprob)])]);
     const text = this.decoder.decode(token_bytes(entry), { stream: true });
     if (text === "") return;
     this.pieces.push({ t: text, k: this.waiting });
@@ -144,7 +147,9 @@ export function watch_tokens(root) {
     if (span) show(span);
     else hide_tooltip();
   });
-  root.addEventListener("pointerleave", hide_tooltip);
+  // A finger that is lifted leaves too; what it tapped stays shown until the next tap.
+  root.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && hide_tooltip());
+  document.addEventListener("pointerdown", (event) => token_of(event.target) || hide_tooltip());
   root.addEventListener("scroll", hide_tooltip, { passive: true });
   root.addEventListener("focusin", (event) => {
     const span = token_of(event.target);
