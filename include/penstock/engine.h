@@ -50,6 +50,9 @@ struct RequestStats {
   int cached_tokens = 0;      // of the prompt, found in the prefix cache
   int completion_tokens = 0;  // of this sequence
   int preemptions = 0;
+  int drafts = 0;           // rounds of speculation: forwards that checked guesses
+  int draft_tokens = 0;     // guessed
+  int accepted_tokens = 0;  // of these, kept
   double queued_seconds = 0;   // submit to first scheduled
   double prefill_seconds = 0;  // first scheduled to first token
   double decode_seconds = 0;   // first token to last token

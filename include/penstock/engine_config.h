@@ -29,6 +29,12 @@ struct EngineConfig {
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
   int64_t max_queued_tokens = 0;  // 0 = no limit
+  std::string spec;                // speculation: "" = off (or draft, with draft_model), else the drafter
+  std::string draft_model;         // spec draft: GGUF file or Hugging Face directory
+  std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
+  std::string spec_corpus;         // spec ngram: a text that is searched too
+  std::string spec_heads;          // spec medusa: the trained heads
+  int spec_exit_layer = 0;         // spec early-exit: 0 = automatic
   uint64_t seed = 0;
 
   // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
@@ -60,6 +66,13 @@ struct EngineConfig {
     v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
+    v("spec", c.spec,
+      "speculative decoding, the same output sooner: draft, ngram, early-exit or medusa; empty is off");
+    v("draft_model", c.draft_model, "spec draft: small model with the same vocabulary that guesses");
+    v("spec_length", c.spec_length, "tokens to guess at a time; auto goes by what pays at the moment");
+    v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");
+    v("spec_heads", c.spec_heads, "spec medusa: directory or file with the trained heads");
+    v("spec_exit_layer", c.spec_exit_layer, "spec early-exit: layers that guess; 0 is automatic");
     v("seed", c.seed, "seed of the requests that bring none");
   }
 };

@@ -34,6 +34,19 @@ struct Histogram {
   }
 };
 
+inline constexpr int kMaxPositions = 16;
+
+// A counter for every place in a sequence of them; further ones count as the last.
+struct PositionCounter {
+  std::array<double, kMaxPositions> values{};
+  int n = 0;  // places seen so far
+  void add(int position) {
+    const int i = position < kMaxPositions ? position : kMaxPositions - 1;
+    values[i] += 1;
+    n = i + 1 > n ? i + 1 : n;
+  }
+};
+
 // Upper bounds of buckets, in seconds or tokens.
 inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                                1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
@@ -52,8 +65,10 @@ struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc;
   Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
   Counter num_preemptions, steps, admission_rejections;
+  Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
+  PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
-  Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds;
+  Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
   Histogram time_to_first_token_seconds{kFirstTokenBounds}, inter_token_latency_seconds{kInterTokenBounds};
   Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
   Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
@@ -72,6 +87,11 @@ struct Metrics {
     v("prefix_cache_queries", m.prefix_cache_queries, "tokens looked up in the prefix cache");
     v("prefix_cache_hits", m.prefix_cache_hits, "tokens found in the prefix cache");
     v("num_preemptions", m.num_preemptions, "sequences that gave their blocks back and started over");
+    v("spec_decode_num_drafts", m.spec_decode_num_drafts, "drafts checked by the target");
+    v("spec_decode_num_draft_tokens", m.spec_decode_num_draft_tokens, "tokens in these drafts");
+    v("spec_decode_num_accepted_tokens", m.spec_decode_num_accepted_tokens, "draft tokens that were kept");
+    v("spec_decode_num_accepted_tokens_per_pos", m.spec_decode_num_accepted_tokens_per_pos,
+      "draft tokens that were kept, by their place in the draft");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections, "requests refused because the queue was full");
     v("request_success_stop", m.request_success_stop, "sequences that ended by a stop token or string");
@@ -82,6 +102,7 @@ struct Metrics {
     v("schedule_seconds", m.schedule_seconds, "time in the scheduler and in bookkeeping");
     v("forward_seconds", m.forward_seconds, "time in the model");
     v("sample_seconds", m.sample_seconds, "time in the sampler");
+    v("draft_seconds", m.draft_seconds, "time in the drafter");
     v("time_to_first_token_seconds", m.time_to_first_token_seconds, "submit to first token");
     v("inter_token_latency_seconds", m.inter_token_latency_seconds, "between two tokens of a sequence");
     v("e2e_request_latency_seconds", m.e2e_request_latency_seconds, "submit to last token");

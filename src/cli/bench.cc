@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@
 #include "model/config.h"
 #include "model/synthetic.h"
 #include "ops/limits.h"
+#include "text/tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -30,6 +32,7 @@ struct Row {
   std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
   double tokens_per_second = 0, low = 0, high = 0;
   double limit_share = 0;  // of the roofline; 0 = not measured
+  double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
 };
 
 struct BenchCommand {
@@ -50,6 +53,10 @@ struct BenchCommand {
     app.add_option("-r,--repetitions", repetitions, "measured repetitions")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    app.add_option("--prompts", prompts_file,
+                   "decode after the lines of this text file, in turn, instead of random tokens (speculation on "
+                   "random tokens says nothing)")
+        ->check(CLI::ExistingFile);
     app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
     app.add_flag("--json", json, "print one JSON object {model, limits, results}");
   }
@@ -59,7 +66,8 @@ struct BenchCommand {
   Result<std::vector<Row>> measure(Engine& engine, const MachineLimits& limits) const;
 
   EngineConfig config;
-  std::string shape, type = "q8_0", write_gguf;
+  std::string shape, type = "q8_0", write_gguf, prompts_file;
+  std::vector<std::vector<TokenId>> prompts;  // of prompts_file
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
   bool roofline = true, json = false;
@@ -95,14 +103,35 @@ class RoundSink : public EventSink {
   int n_done_ = 0;
 };
 
-// Runs `batch` requests of n_prompt random tokens that each decode n_decode tokens, all at once.
-Result<std::vector<RequestStats>> run_round(Engine& engine, int n_prompt, int n_decode, int batch, uint32_t seed) {
+// The lines of a text file.
+Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, const WeightSource& source) {
+  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(source));
+  std::ifstream file(path);
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) prompts.push_back(tokenizer->encode(line));
+  }
+  if (prompts.empty()) return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none", path);
+  return prompts;
+}
+
+std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, int n, uint32_t seed) {
   std::mt19937 random(seed);
-  std::uniform_int_distribution<TokenId> token(0, engine.info().vocab_size - 1);
+  std::uniform_int_distribution<TokenId> token(0, vocab_size - 1);
+  std::vector<std::vector<TokenId>> prompts(n);
+  for (auto& prompt : prompts) {
+    for (int t = 0; t < n_tokens; ++t) prompt.push_back(token(random));
+  }
+  return prompts;
+}
+
+// Runs one request per prompt that each decode n_decode tokens, all at once.
+Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts, int n_decode) {
   auto sink = std::make_shared<RoundSink>();
-  for (int i = 0; i < batch; ++i) {
+  const auto batch = static_cast<int>(prompts.size());
+  for (auto& prompt : prompts) {
     Request request;
-    for (int t = 0; t < n_prompt; ++t) request.prompt.push_back(token(random));
+    request.prompt = std::move(prompt);
     request.sampling.max_tokens = n_decode;
     request.sampling.temperature = 0;
     request.sampling.ignore_eos = true;
@@ -125,7 +154,7 @@ class Bench {
   Result<Row> prefill(int n_tokens) {
     std::vector<double> rates;
     for (int i = 0; i <= command_.repetitions; ++i) {
-      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, n_tokens, 1, 1, static_cast<uint32_t>(i)));
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(n_tokens, 1, i), 1));
       if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
     }
     const EngineInfo& info = engine_.info();
@@ -137,10 +166,15 @@ class Bench {
 
   Result<Row> decode(int depth, int batch) {
     const int n = command_.decode_tokens;
-    const int n_prompt = std::max(depth, 1);
+    const auto& prompts = command_.prompts;
+    const int n_prompt = prompts.empty() ? std::max(depth, 1) : static_cast<int>(prompts[0].size());
     std::vector<double> rates;
+    const Metrics before = engine_.metrics();
     for (int i = 0; i <= command_.repetitions; ++i) {
-      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, n_prompt, n + 1, batch, static_cast<uint32_t>(i)));
+      std::vector<std::vector<TokenId>> round;
+      for (int b = 0; b < batch && !prompts.empty(); ++b) round.push_back(prompts[(i * batch + b) % prompts.size()]);
+      if (prompts.empty()) round = random(n_prompt, batch, i);
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, std::move(round), n + 1));
       double seconds = 0;
       for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
       if (i > 0) rates.push_back(static_cast<double>(n) * batch / seconds);
@@ -151,10 +185,23 @@ class Bench {
     std::string test = fmt::format("decode {}", n);
     if (depth > 0) test += fmt::format(" @ {}", depth);
     if (batch > 1) test += fmt::format(" x {}", batch);
-    return summarize(test, rates, limits_.read_bytes_per_second / bytes);
+    Row row = summarize(test, rates, limits_.read_bytes_per_second / bytes);
+    const Metrics after = engine_.metrics();
+    const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
+    const double kept = after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
+    if (drafts > 0) {
+      row.acceptance =
+          kept / (after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value);
+      row.tokens_per_round = 1 + kept / drafts;
+    }
+    return row;
   }
 
  private:
+  std::vector<std::vector<TokenId>> random(int n_tokens, int n, int seed) const {
+    return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
+  }
+
   const BenchCommand& command_;
   Engine& engine_;
   const MachineLimits& limits_;
@@ -171,15 +218,19 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
   if (!shape.empty()) {
     ASSIGN_OR_RETURN(source, make_synthetic_source(shape, type));
   } else {
-    ASSIGN_OR_RETURN(const auto path, find_model(config.model));
-    config.model = path.string();
-    ASSIGN_OR_RETURN(source, open_weights(path));
+    RETURN_IF_ERROR(find_models(config));
+    ASSIGN_OR_RETURN(source, open_weights(config.model));
+  }
+  if (!prompts_file.empty()) {
+    ASSIGN_OR_RETURN(prompts, read_prompts(prompts_file, *source));
+    for (const auto& prompt : prompts) longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
   }
   if (config.kv_cache_memory == 0 && config.memory_utilization == 0) {
     ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
     config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
+    if (!config.spec.empty()) config.kv_cache_memory *= 2;  // a draft model has a cache of its own
   }
   return open_engine(std::move(source), config);
 }
@@ -204,6 +255,8 @@ void print_head(const std::string& name, const EngineInfo& info, const MachineLi
 void print_row(const Row& row) {
   fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low, row.high);
   if (row.limit_share > 0) fmt::print("  {:5.1f} % of the limit", row.limit_share * 100);
+  if (row.acceptance >= 0)
+    fmt::print("  {:.2f} of the guesses right, {:.2f} tokens per round", row.acceptance, row.tokens_per_round);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -225,6 +278,10 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
                                  {"min", row.low},
                                  {"max", row.high},
                                  {"limit_share", row.limit_share}});
+    if (row.acceptance >= 0) {
+      object["results"].back()["acceptance"] = row.acceptance;
+      object["results"].back()["tokens_per_round"] = row.tokens_per_round;
+    }
   }
   return object;
 }

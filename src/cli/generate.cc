@@ -68,6 +68,15 @@ nlohmann::json timings_json(const RequestStats& stats) {
           {"decode_tokens_per_second", rate(decoded, stats.decode_seconds)}};
 }
 
+nlohmann::json speculation_json(const RequestStats& stats) {
+  const auto per_draft = [&](int n) { return static_cast<double>(n) / stats.drafts; };
+  return {{"drafts", stats.drafts},
+          {"draft_tokens", stats.draft_tokens},
+          {"accepted_tokens", stats.accepted_tokens},
+          {"acceptance", static_cast<double>(stats.accepted_tokens) / std::max(stats.draft_tokens, 1)},
+          {"tokens_per_round", 1 + per_draft(stats.accepted_tokens)}};
+}
+
 nlohmann::json logprobs_json(const CompletionOutput& output) {
   nlohmann::json rows = nlohmann::json::array();
   for (const auto& row : output.logprobs) {
@@ -87,6 +96,7 @@ nlohmann::json output_json(const RequestOutput& result, const CompletionOutput& 
                            {"completion_tokens", output.token_ids.size()},
                            {"finish_reason", finish_reason_name(output.finish_reason)},
                            {"timings", timings_json(output.stats)}};
+  if (output.stats.drafts > 0) object["speculation"] = speculation_json(output.stats);
   if (!output.logprobs.empty()) object["logprobs"] = logprobs_json(output);
   return object;
 }
@@ -101,11 +111,15 @@ void print_stats(const RequestOutput& result) {
   }
   const RequestStats& stats = result.outputs[0].stats;
   const double prefill = stats.prefill_seconds;
+  std::string speculation;
+  if (stats.drafts > 0) {
+    speculation = fmt::format(", {} of {} guesses right", stats.accepted_tokens, stats.draft_tokens);
+  }
   fmt::print(stderr, "{}\n",
-             dim(fmt::format("prompt: {} tokens, {:.1f} tokens/s; decode: {} tokens, {:.1f} tokens/s ({})",
+             dim(fmt::format("prompt: {} tokens, {:.1f} tokens/s; decode: {} tokens, {:.1f} tokens/s{} ({})",
                              stats.prompt_tokens,
                              prefill > 0 ? (stats.prompt_tokens - stats.cached_tokens) / prefill : 0.0,
-                             completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0,
+                             completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0, speculation,
                              finish_reason_name(result.outputs[0].finish_reason))));
 }
 
@@ -135,10 +149,8 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
 }
 
 int GenerateCommand::run() {
-  auto model = find_model(config.model);
-  if (!model) return fail(model.error());
   const bool built_in = config.model.empty();
-  config.model = model->string();
+  if (const Status found = find_models(config); !found) return fail(found.error());
   auto text = read_prompt();
   if (!text) return fail(text.error());
   auto llm = LLM::open(config);

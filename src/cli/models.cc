@@ -7,6 +7,7 @@ namespace penstock {
 namespace {
 
 constexpr const char* kDefaultModel = "penstock-stories-15m-q8_0.gguf";
+constexpr const char* kDefaultDraft = "penstock-stories-1m-q8_0.gguf";
 
 std::vector<std::filesystem::path> model_folders() {
   std::vector<std::filesystem::path> folders;
@@ -39,6 +40,16 @@ Result<std::filesystem::path> find_model(const std::string& name) {
   if (name.empty()) return errorf(ErrorCode::kNotFound, "the built-in model {} is in none of: {}", file, searched);
   return errorf(ErrorCode::kNotFound, "model {}: no such file or directory{}", name,
                 searched.empty() ? "" : " (also looked in " + searched + ")");
+}
+
+Status find_models(EngineConfig& config) {
+  if (config.spec == "draft" && config.draft_model.empty() && config.model.empty()) config.draft_model = kDefaultDraft;
+  ASSIGN_OR_RETURN(const auto model, find_model(config.model));
+  config.model = model.string();
+  if (config.draft_model.empty()) return {};
+  ASSIGN_OR_RETURN(const auto draft, find_model(config.draft_model));
+  config.draft_model = draft.string();
+  return {};
 }
 
 }  // namespace penstock

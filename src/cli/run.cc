@@ -149,9 +149,7 @@ struct RunCommand {
   }
 
   int run() {
-    auto model = find_model(config.model);
-    if (!model) return fail(model.error());
-    config.model = model->string();
+    if (const Status found = find_models(config); !found) return fail(found.error());
     auto llm = LLM::open(config);
     if (!llm) return fail(llm.error());
     SamplingParams defaults = (*llm)->default_sampling_params();
@@ -159,7 +157,7 @@ struct RunCommand {
     install_interrupt_handler();
     Chat chat(**llm, sampling.over(defaults), system);
     if (stdout_is_terminal()) {
-      fmt::print("{}{}\n", model->filename().string(),
+      fmt::print("{}{}\n", std::filesystem::path(config.model).filename().string(),
                  (*llm)->has_chat_template() ? "; /help lists the commands"
                                              : ": no chat template, it goes on from what you type; /help lists the commands");
     }

@@ -80,9 +80,7 @@ Status read_keys(const std::string& file, std::vector<std::string>& keys) {
 }
 
 int ServeCommand::run() {
-  auto model = find_model(config.engine.model);
-  if (!model) return fail(model.error());
-  config.engine.model = model->string();
+  if (const Status found = find_models(config.engine); !found) return fail(found.error());
   config.request_timeout = std::chrono::milliseconds(static_cast<int64_t>(request_timeout * 1000));
   config.shutdown_timeout = std::chrono::milliseconds(static_cast<int64_t>(shutdown_timeout * 1000));
   if (!api_key_file.empty()) {

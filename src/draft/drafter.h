@@ -67,6 +67,9 @@ class Drafter {
   virtual std::vector<int> tree_sizes() const { return {}; }
   virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes
   virtual bool wants_hidden() const { return false; }
+  // It leaves out what is not worth its place by itself, from better knowledge than the acceptance so far;
+  // and costs next to nothing when it proposes nothing.
+  virtual bool knows_its_chances() const { return false; }
 
   virtual int64_t weight_bytes() const { return 0; }
   virtual int64_t kv_bytes_per_token() const { return 0; }  // of a KV cache of its own

@@ -1,12 +1,13 @@
 #include "draft/drafters.h"
 
 #include "draft/medusa.h"
+#include "draft/model_drafter.h"
 #include "draft/ngram.h"
 
 namespace penstock {
 namespace {
 
-using Make = Result<std::unique_ptr<Drafter>> (*)(const DrafterConfig&, const DraftTarget&);
+using Make = Result<std::unique_ptr<Drafter>> (*)(DrafterConfig, const DraftTarget&);
 struct Row {
   const char* name;
   Make make;
@@ -14,6 +15,7 @@ struct Row {
 
 // THE list.
 constexpr Row kDrafters[] = {
+    {"draft", make_model_drafter},
     {"ngram", make_ngram_drafter},
     {"medusa", make_medusa_drafter},
 };
@@ -26,9 +28,9 @@ std::string drafter_names() {
   return names;
 }
 
-Result<std::unique_ptr<Drafter>> make_drafter(const DrafterConfig& config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_drafter(DrafterConfig config, const DraftTarget& target) {
   for (const Row& row : kDrafters) {
-    if (config.kind == row.name) return row.make(config, target);
+    if (config.kind == row.name) return row.make(std::move(config), target);
   }
   return errorf(ErrorCode::kInvalidArgument, "spec: expected one of {}, got '{}'", drafter_names(),
                 config.kind);

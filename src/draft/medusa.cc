@@ -152,7 +152,7 @@ class MedusaDrafter : public Drafter {
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_medusa_drafter(const DrafterConfig& config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const DraftTarget& target) {
   if (config.heads.empty()) {
     return errorf(
         ErrorCode::kInvalidArgument,

@@ -5,6 +5,6 @@
 
 namespace penstock {
 
-Result<std::unique_ptr<Drafter>> make_medusa_drafter(const DrafterConfig& config, const DraftTarget& target);
+Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const DraftTarget& target);
 
 }  // namespace penstock

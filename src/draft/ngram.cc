@@ -73,11 +73,12 @@ class Reliability {
 
 class NgramDrafter : public Drafter {
  public:
-  explicit NgramDrafter(const DrafterConfig& config) : corpus_(config.corpus) {
+  explicit NgramDrafter(std::vector<TokenId> corpus) : corpus_(std::move(corpus)) {
     corpus_index_.extend(corpus_, static_cast<int>(corpus_.size()));
   }
   const char* name() const override { return "ngram"; }
   int max_nodes() const override { return kMaxNodes; }
+  bool knows_its_chances() const override { return true; }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     for (size_t i = 0; i < requests.size(); ++i) propose(requests[i], trees[i]);
@@ -137,13 +138,13 @@ class NgramDrafter : public Drafter {
 
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_ngram_drafter(const DrafterConfig& config, const DraftTarget& target) {
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(DrafterConfig config, const DraftTarget& target) {
   for (const TokenId token : config.corpus) {
     if (token >= 0 && token < target.model->config().vocab_size) continue;
     return errorf(ErrorCode::kInvalidArgument, "spec_corpus: expected token ids in [0, {}), got {}",
                   target.model->config().vocab_size, token);
   }
-  return std::make_unique<NgramDrafter>(config);
+  return std::make_unique<NgramDrafter>(std::move(config.corpus));
 }
 
 }  // namespace penstock

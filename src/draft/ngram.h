@@ -31,6 +31,6 @@ class NgramIndex {
   int used_ = 0;
 };
 
-Result<std::unique_ptr<Drafter>> make_ngram_drafter(const DrafterConfig& config, const DraftTarget& target);
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(DrafterConfig config, const DraftTarget& target);
 
 }  // namespace penstock

@@ -7,6 +7,7 @@ BatchBuilder::BatchBuilder(int n_groups, int block_size, int max_tokens, int max
   tokens_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   output_rows_.reserve(max_tokens);
+  tree_masks_.reserve(max_tokens);
   seq_offsets_.reserve(max_seqs + 1);
   seq_lens_.reserve(max_seqs);
   first_rows_.reserve(max_seqs);
@@ -35,26 +36,51 @@ void BatchBuilder::add_group(const ScheduledItem& item, size_t g) {
   }
 }
 
+// The nodes of an item's draft, after its own tokens. Of a chain the causal order is right as it is.
+void BatchBuilder::add_draft(const ScheduledItem& item) {
+  const DraftTree& tree = *item.draft;
+  const int root = item.count - item.n_draft - 1;  // of the item's tokens
+  const int root_position = item.first + root;
+  const size_t first = tokens_.size();
+  const bool chain = tree.is_chain();
+  if (!chain) {
+    has_trees_ = true;
+    tree_masks_.resize(first, 0);
+    tree_masks_.back() = (uint64_t{2} << root) - 1;
+  }
+  for (int node = 0; node < tree.size(); ++node) {
+    output_rows_.push_back(static_cast<int32_t>(tokens_.size()));
+    tokens_.push_back(tree.tokens[node]);
+    positions_.push_back(root_position + (chain ? node + 1 : tree.depth(node)));
+    if (chain) continue;
+    const int parent = tree.parents[node];
+    const uint64_t above = parent < 0 ? tree_masks_[first - 1] : tree_masks_[first + parent];
+    tree_masks_.push_back(above | uint64_t{1} << (root + 1 + node));
+  }
+}
+
 const Batch& BatchBuilder::build(const Plan& plan, std::span<const char> all_rows) {
   tokens_.clear(), positions_.clear(), output_rows_.clear(), first_rows_.clear();
   seq_offsets_.assign(1, 0);
-  seq_lens_.clear();
+  seq_lens_.clear(), tree_masks_.clear();
+  has_trees_ = false;
   for (GroupArrays& group : groups_) {
     group.slots.clear(), group.tables.clear(), group.first_positions.clear();
     group.table_offsets.assign(1, 0);
   }
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const ScheduledItem& item = plan.items[i];
-    const int end = item.first + item.count;
+    const int end = item.first + item.count, own_end = end - item.n_draft;
     const bool every_row = all_rows[i] != 0;
     first_rows_.push_back(every_row || item.last ? static_cast<int32_t>(output_rows_.size()) : -1);
-    for (int position = item.first; position < end; ++position) {
-      if (every_row || (item.last && position + 1 == end)) {
+    for (int position = item.first; position < own_end; ++position) {
+      if (every_row || (item.last && position + 1 == own_end)) {
         output_rows_.push_back(static_cast<int32_t>(tokens_.size()));
       }
       tokens_.push_back(item.sequence->tokens[position]);
       positions_.push_back(position);
     }
+    if (item.n_draft > 0) add_draft(item);
     seq_offsets_.push_back(static_cast<int32_t>(tokens_.size()));
     seq_lens_.push_back(end);
     for (size_t g = 0; g < groups_.size(); ++g) add_group(item, g);
@@ -62,7 +88,8 @@ const Batch& BatchBuilder::build(const Plan& plan, std::span<const char> all_row
   for (size_t g = 0; g < groups_.size(); ++g) {
     views_[g] = {groups_[g].slots, groups_[g].tables, groups_[g].table_offsets, groups_[g].first_positions};
   }
-  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, {}, output_rows_};
+  if (has_trees_) tree_masks_.resize(tokens_.size(), 0);
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_};
   return batch_;
 }
 

@@ -10,6 +10,7 @@ bool EngineImpl::step() {
   const double started = now();
   take_inbox();
   if (n_with_deadline_ > 0) expire_deadlines();
+  if (speculation_) ask_for_drafts();
   scheduler_->next(started, prefill_limit(), plan_);
   note_plan(started);
   if (!plan_.items.empty()) compute(started);
@@ -31,20 +32,27 @@ void EngineImpl::note_plan(double time) {
     leave_queue(*running.request);
   }
   metrics_.num_preemptions.add(static_cast<double>(plan_.preempted.size()));
+  if (!speculation_) return;
+  for (const Sequence* sequence : plan_.preempted) speculation_->forget(sequence->id);
 }
 
 void EngineImpl::compute(double started) {
   all_rows_.clear();
   for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
   for (const BlockCopy& copy : plan_.copies) model_->copy_block(copy.group, copy.from, copy.to);
-  const Batch& batch = builder_.build(plan_, all_rows_);
   const double planned = now();
+  if (speculation_) propose_drafts();
+  const Batch& batch = builder_.build(plan_, all_rows_);
   const Tensor logits = model_->forward(batch);
   const double computed = now();
   scheduler_->commit(plan_);
   take_results(logits, computed);
   const double sampled = now();
   learn_speed(sampled - started);
+  if (speculation_) {
+    tell_drafter();
+    learn_draft_costs(sampled - started);
+  }
   metrics_.schedule_seconds.add(planned - started);
   metrics_.forward_seconds.add(computed - planned);
   metrics_.sample_seconds.add(sampled - computed);
@@ -70,6 +78,11 @@ void EngineImpl::take_results(Tensor logits, double time) {
              std::span<const TokenLogprob>(workers_[result.worker].alternatives)
                  .subspan(result.first_alternative, result.sampled.n_alternatives),
              time);
+      if (speculation_) note_draft_outcome(sequence, 0, 0, row);
+      continue;
+    }
+    if (item.n_draft > 0) {
+      verify_draft(sequence, item, logits, row, time);
       continue;
     }
     if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
@@ -82,6 +95,7 @@ void EngineImpl::take_results(Tensor logits, double time) {
     }
     fork_others(sequence, values, time);
     sample_into(sequence, values, time);
+    if (speculation_) note_draft_outcome(sequence, 0, 0, last_row);
   }
 }
 
@@ -100,7 +114,8 @@ void EngineImpl::sample_rows(Tensor logits) {
     const ScheduledItem& item = engine.plan_.items[i];
     Running& sequence = static_cast<Running&>(*item.sequence);
     const int row = engine.builder_.first_row(i);
-    if (row < 0 || engine.all_rows_[i] != 0 || sequence.n_tokens() == sequence.n_prompt) return;
+    if (row < 0 || engine.all_rows_[i] != 0 || item.n_draft > 0 || sequence.n_tokens() == sequence.n_prompt)
+      return;
     Worker& worker = engine.workers_[thread];
     RowResult& result = engine.results_[i];
     result.first_alternative = worker.alternatives.size();
@@ -212,6 +227,7 @@ void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) 
   RequestState& state = *sequence.request;
   const double time = now();
   scheduler_->finish(sequence);
+  if (speculation_) speculation_->forget(sequence.id);
   sequence.done = true;
   RequestStats& stats = sequence.stats;
   stats.prompt_tokens = sequence.n_prompt;
@@ -296,7 +312,8 @@ int EngineImpl::prefill_limit() const {
 // Running averages of a step that only decodes and of one more prompt token.
 void EngineImpl::learn_speed(double seconds) {
   int n_decoding = 0, n_prompt = 0;
-  for (const ScheduledItem& item : plan_.items) (item.count == 1 ? n_decoding : n_prompt) += item.count;
+  for (const ScheduledItem& item : plan_.items)
+    (item.count == 1 + item.n_draft ? n_decoding : n_prompt) += item.count;
   const auto blend = [](double& average, double value) {
     average = average <= 0 ? value : 0.9 * average + 0.1 * value;
   };

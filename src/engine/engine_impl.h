@@ -10,6 +10,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "engine/step_model.h"
 #include "penstock/engine.h"
 #include "sampling/sampler.h"
@@ -21,6 +22,7 @@ struct EngineParts {
   EngineInfo info;
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Speculation> speculation;  // null: none
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // of the model and of all that shapes its cache
@@ -56,6 +58,7 @@ class EngineImpl final : public Engine {
     bool done = false;
     int n_prompt_logprobs = 0;  // prompt positions reported
     double first_scheduled = -1, first_token = -1, last_token = -1;
+    float draft_worth = 0;
     RequestStats stats;
     Error error;
 
@@ -97,6 +100,16 @@ class EngineImpl final : public Engine {
   void compute(double started);
   bool wants_prompt_rows(const ScheduledItem& item) const;
   void take_results(Tensor logits, double time);
+  // draft_step.cc
+  bool may_speculate(const Running& sequence) const;
+  void ask_for_drafts();
+  void propose_drafts();
+  void verify_draft(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row, double time);
+  void compact_draft(const Running& sequence, int n_accepted);
+  void note_draft_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
+  void tell_drafter();
+  void learn_draft_costs(double seconds);
+  // engine.cc
   void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
   void fork_others(Running& first, std::span<const float> logits, double time);
   void sample_rows(Tensor logits);
@@ -121,6 +134,7 @@ class EngineImpl final : public Engine {
   const Clock::time_point epoch_ = Clock::now();
   std::unique_ptr<StepModel> model_;
   std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Speculation> speculation_;
 
   // Shared with the callers of submit() and cancel().
   mutable std::mutex inbox_mutex_;
@@ -154,6 +168,16 @@ class EngineImpl final : public Engine {
   };
   std::vector<Worker> workers_;
   std::vector<RowResult> results_;  // [plan items]
+  // Of the step's drafts.
+  std::vector<SeqId> may_draft_;
+  std::vector<Speculation::Choice> choices_;
+  std::vector<DraftTree> trees_;
+  std::vector<DraftRequest> draft_requests_;
+  std::vector<DraftOutcome> outcomes_;
+  std::vector<int> draft_path_;
+  std::vector<int32_t> move_from_, move_to_;
+  double draft_seconds_ = 0;
+  int tokens_gained_ = 0;
   std::vector<float> row_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;

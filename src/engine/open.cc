@@ -4,11 +4,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/log.h"
+#include "draft/drafters.h"
 #include "engine/engine_impl.h"
 
 namespace penstock {
@@ -87,6 +89,16 @@ int64_t read_number(const char* path) {
   return file ? value : -1;
 }
 
+// 0 for auto, -1 for what is no length.
+int spec_length(const std::string& text) {
+  if (text == "auto" || text.empty()) return 0;
+  int length = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+  return error == std::errc() && end == text.data() + text.size() && length >= 1 && length <= kMaxDraftNodes
+             ? length
+             : -1;
+}
+
 Status check_config(const EngineConfig& c) {
   const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {
     if (ok) return {};
@@ -106,6 +118,12 @@ Status check_config(const EngineConfig& c) {
                          "a number in (0, 1]", c.memory_utilization));
   RETURN_IF_ERROR(
       expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
+  RETURN_IF_ERROR(expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
+  RETURN_IF_ERROR(expect(c.spec_exit_layer >= 0, "spec_exit_layer", "a number >= 0", c.spec_exit_layer));
+  RETURN_IF_ERROR(expect(c.draft_model.empty() || c.spec.empty() || c.spec == "draft", "draft_model",
+                         "spec draft beside it", c.spec));
+  RETURN_IF_ERROR(
+      expect(c.spec_corpus.empty() || c.spec == "ngram", "spec_corpus", "spec ngram beside it", c.spec));
   return {};
 }
 
@@ -139,6 +157,7 @@ Result<EngineConfig> resolve_preset(EngineConfig config) {
   }
   if (config.memory_utilization == 0) config.memory_utilization = preset->memory_utilization;
   if (config.max_batch_size == 0) config.max_batch_size = config.max_num_seqs;
+  if (config.spec.empty() && !config.draft_model.empty()) config.spec = "draft";
   RETURN_IF_ERROR(check_config(config));
   return config;
 }
@@ -185,10 +204,36 @@ int64_t token_bytes(const CacheSpec& spec) {
   for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
   return bytes;
 }
+
+// A window that a draft tree could fill by itself: only chains keep their tokens in the order of positions.
+bool has_short_window(const CacheSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const KvLayerSpec& layer) {
+    return layer.window > 0 && layer.window <= kMaxDraftNodes;
+  });
+}
+
+// Nothing when speculation is off.
+Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
+                                              SpeculationInputs inputs, const DraftTarget& target) {
+  if (config.spec.empty()) return nullptr;
+  DrafterConfig draft;
+  draft.kind = config.spec;
+  draft.draft_model = config.draft_model;
+  draft.draft_source = std::move(inputs.draft_source);
+  draft.corpus = std::move(inputs.corpus);
+  draft.heads = config.spec_heads;
+  draft.exit_layer = config.spec_exit_layer;
+  draft.max_num_seqs = config.max_num_seqs;
+  draft.max_num_batched_tokens = config.max_num_batched_tokens;
+  draft.max_model_len = config.max_model_len;
+  draft.block_size = config.block_size;
+  draft.kv_dtype = dtype;
+  return make_drafter(std::move(draft), target);
+}
 }  // namespace
 
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
-                                            const LoadProgress& progress) {
+                                            const LoadProgress& progress, SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, {config.max_batch_size, config.max_wait_ms / 1e3,
@@ -203,11 +248,19 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                   shape.max_seq_len, config.max_model_len);
   }
 
+  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, std::move(inputs), {model.get(), ops.get()}));
   const CacheSpec spec = model->cache_spec(dtype, config.block_size);
   int64_t budget = config.kv_cache_memory;
   if (budget == 0) {
     const auto total = static_cast<double>(available_memory() + model->weight_bytes());
     budget = static_cast<int64_t>(config.memory_utilization * total) - model->weight_bytes();
+  }
+  const auto own_bytes = static_cast<double>(token_bytes(spec));
+  double share = 1;  // of the budget that the target's own cache gets
+  if (drafter) {
+    if (config.kv_cache_memory == 0) budget -= drafter->weight_bytes();
+    share = own_bytes / (own_bytes + static_cast<double>(drafter->kv_bytes_per_token()));
+    budget = static_cast<int64_t>(share * static_cast<double>(budget));
   }
   const CachePlan cache_plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
                                           config.max_model_len, config.max_num_batched_tokens);
@@ -224,6 +277,13 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
              static_cast<double>(cache_plan.bytes) / (1 << 20), cache_plan.max_tokens, config.block_size);
   ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
+  std::unique_ptr<Speculation> speculation;
+  if (drafter) {
+    RETURN_IF_ERROR(drafter->start(*cache, cache_plan.max_tokens));
+    log().info("speculation: {}", drafter->name());
+    speculation = std::make_unique<Speculation>(std::move(drafter), spec_length(config.spec_length),
+                                                config.batch_invariant || has_short_window(spec));
+  }
 
   EngineParts parts;
   parts.info = {.architecture = shape.arch,
@@ -243,6 +303,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.scheduler = std::make_unique<Scheduler>(
       SchedulerConfig{config.max_num_seqs, config.max_num_batched_tokens, config.enable_prefix_caching, true},
       std::move(policy), cache_plan.n_blocks, cache_plan.windows, config.block_size);
+  parts.speculation = std::move(speculation);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = config.prefix_cache_file.empty() ? 0 : fingerprint_of(*source, config, ops->name());

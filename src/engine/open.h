@@ -11,9 +11,15 @@ namespace penstock {
 
 using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
+// What an engine needs of files beside its own model, in token form or opened already.
+struct SpeculationInputs {
+  std::unique_ptr<WeightSource> draft_source;  // of config.draft_model; null = opened when needed
+  std::vector<TokenId> corpus;                 // of config.spec_corpus
+};
+
 // config.model is not read. Errors: as Engine::open.
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& config,
-                                            const LoadProgress& progress = {});
+                                            const LoadProgress& progress = {}, SpeculationInputs inputs = {});
 
 // Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
 // depend on the model.

@@ -24,11 +24,13 @@ EngineImpl::EngineImpl(EngineParts parts)
       fingerprint_(parts.fingerprint),
       model_(std::move(parts.model)),
       scheduler_(std::move(parts.scheduler)),
+      speculation_(std::move(parts.speculation)),
       builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
                parts.max_num_seqs) {
   workers_.resize(model_->n_host_threads());
   for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
   results_.reserve(parts.max_num_seqs);
+  if (speculation_) trees_.resize(parts.max_num_seqs);
   row_.reserve(info_.vocab_size);
   all_rows_.reserve(parts.max_num_seqs);
   with_news_.reserve(parts.max_num_seqs);

@@ -69,6 +69,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan) {
     if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
     if (plan.n_tokens < config_.max_num_batched_tokens) schedule(*sequence, 1, plan);
   }
+  schedule_drafts(plan);
   int left = config_.max_num_batched_tokens - plan.n_tokens;
   if (!plan.items.empty()) left = std::min(left, prefill_limit);
   const int end = plan.n_tokens + left;  // of tokens in this plan
@@ -92,6 +93,31 @@ void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   plan.items.push_back(
       {&sequence, sequence.n_computed, count, sequence.n_computed + count == sequence.n_tokens()});
   plan.n_tokens += count;
+}
+
+// Room for the drafts that sequences ask for. While others need blocks only room that is there already.
+// REQUIRES: the plan holds decoding sequences only.
+void Scheduler::schedule_drafts(Plan& plan) {
+  const bool others = n_waiting_ > 0 || plan.items.size() < running_.size();
+  for (ScheduledItem& item : plan.items) {
+    Sequence& sequence = *item.sequence;
+    const int room = others ? tokens_in_blocks(sequence) : tokens_available(sequence);
+    const int n = std::min({sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1});
+    if (n <= 0 || !reserve(sequence, item.first + 1 + n, plan)) continue;
+    item.n_draft = n;
+    item.count += n;
+    plan.n_tokens += n;
+  }
+}
+
+// How many more tokens its own blocks hold.
+int Scheduler::tokens_in_blocks(const Sequence& sequence) const {
+  int64_t most = std::numeric_limits<int>::max();
+  for (const GroupBlocks& kv : sequence.kv) {
+    most = std::min(
+        most, (kv.first_block + static_cast<int64_t>(kv.blocks.size())) * block_size_ - sequence.n_computed);
+  }
+  return static_cast<int>(most);
 }
 
 // How many more tokens the blocks at hand would hold.
@@ -419,9 +445,26 @@ void Scheduler::commit(const Plan& plan) {
   for (const ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     if (sequence.state != SeqState::kRunning) continue;
-    sequence.n_computed = item.first + item.count;
-    if (config_.prefix_caching) publish_blocks(sequence);
-    slide_windows(sequence);
+    note_computed(sequence, item.first + item.count - item.n_draft);
+  }
+}
+
+void Scheduler::note_computed(Sequence& sequence, int n_computed) {
+  sequence.n_computed = n_computed;
+  if (config_.prefix_caching) publish_blocks(sequence);
+  slide_windows(sequence);
+}
+
+void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
+  PENSTOCK_CHECK(sequence.state == SeqState::kRunning && n_accepted < sequence.gap());
+  if (n_accepted > 0) note_computed(sequence, sequence.n_computed + n_accepted);
+  if (!config_.paged) return;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    GroupBlocks& kv = sequence.kv[g];
+    while (kv.first_block + static_cast<int>(kv.blocks.size()) > blocks_for(sequence.n_tokens())) {
+      groups_[g].allocator.release(kv.blocks.back());
+      kv.blocks.pop_back();
+    }
   }
 }
 

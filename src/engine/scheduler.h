@@ -5,6 +5,9 @@
 // prompts never stall them. When blocks run out the sequence that came last gives its blocks back and starts
 // over later (its published blocks usually survive in the prefix index).
 //
+// Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
+// waits or loses blocks for them.
+//
 // A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
 // again.
 #pragma once
@@ -18,6 +21,7 @@
 #include "cache/cache_spec.h"
 #include "engine/policies.h"
 #include "engine/sequence.h"
+#include "sampling/draft_tree.h"
 
 namespace penstock {
 
@@ -30,9 +34,11 @@ struct SchedulerConfig {
 
 struct ScheduledItem {
   Sequence* sequence = nullptr;
-  int first = 0;  // index of the first token computed in this step
-  int count = 0;
+  int first = 0;      // index of the first token computed in this step
+  int count = 0;      // with its draft
   bool last = false;  // closes the gap: its last row's logits choose the next token
+  int n_draft = 0;    // of count: guessed tokens after the sequence's own, which are to be checked
+  const DraftTree* draft = nullptr;  // [n_draft] nodes; the scheduler only makes room for them
 };
 
 struct BlockCopy {  // K and V of a whole block, before the step's own tokens are stored
@@ -68,8 +74,12 @@ class Scheduler {
   void next(double now, int prefill_limit, Plan& plan);
 
   // After the plan was computed: moves n_computed, publishes full blocks, gives up those behind sliding
-  // windows.
+  // windows. Drafts do not count yet.
   void commit(const Plan& plan);
+
+  // After a draft was checked: its first n_accepted tokens are computed, the sequence's own and in their
+  // slots; the room made for the others is given back.
+  void accept_draft(Sequence& sequence, int n_accepted);
 
   // A sampled token of a running sequence.
   void append(Sequence& sequence, TokenId token) { sequence.tokens.push_back(token); }
@@ -106,7 +116,9 @@ class Scheduler {
   };
 
   void schedule(Sequence& sequence, int count, Plan& plan);
+  void schedule_drafts(Plan& plan);
   int tokens_available(const Sequence& sequence) const;
+  int tokens_in_blocks(const Sequence& sequence) const;
   int blocks_missing(const Sequence& sequence, size_t group, int n_tokens) const;
   bool writes_shared_block(const Sequence& sequence, size_t group) const;
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);  // false: out of blocks, nothing changed
@@ -129,6 +141,7 @@ class Scheduler {
   void claim_blocks(Sequence& sequence);
   void drop_claims(const Sequence& sequence);
   void drop_claim(const Sequence& sequence, size_t block);
+  void note_computed(Sequence& sequence, int n_computed);
   void publish_blocks(Sequence& sequence);
   void slide_windows(Sequence& sequence);
   int blocks_for(int n_tokens) const { return (n_tokens + block_size_ - 1) / block_size_; }

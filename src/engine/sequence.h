@@ -20,6 +20,7 @@ struct Sequence {
   int n_computed = 0;       // leading tokens whose K and V are in the cache
   int max_len = 0;          // tokens it may reach, prompt included
   int max_chunk = 1 << 30;  // most tokens of it in one step
+  int n_draft = 0;          // guessed tokens that the next step may check; asked for anew every step
   bool read_cache = true;   // may start from cached blocks
   Priority priority = Priority::kNormal;
   double arrival = 0;          // seconds, the clock of Scheduler::next

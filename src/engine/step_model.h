@@ -14,8 +14,16 @@ class StepModel {
   virtual int vocab_size() const = 0;
   // Computes the batch; logits F32 [n_output_rows, vocab_size], writable, valid until the next call.
   virtual Tensor forward(const Batch& batch) = 0;
+  // The final normed state behind row `row` of the last forward's logits [model_dim]; null when there is
+  // none.
+  virtual const float* hidden(int row) const {
+    (void)row;
+    return nullptr;
+  }
   // K and V of a whole block, all layers of the group; before the forward of the same step.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
+  // K and V from slot to slot, in this order, all layers of the group; after a forward.
+  virtual void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
 
   // Host threads for sampling; as Ops::for_each.
   virtual int n_host_threads() const { return 1; }
@@ -42,7 +50,13 @@ class LoadedModel : public StepModel {
   int vocab_size() const override { return model_->config().vocab_size; }
   Tensor forward(const Batch& batch) override {
     ops_->begin_step();
-    return model_->forward(batch, *cache_, *ops_).logits;
+    const ForwardResult result = model_->forward(batch, *cache_, *ops_);
+    hidden_ = result.hidden;
+    return result.logits;
+  }
+  const float* hidden(int row) const override { return hidden_.f32(row); }
+  void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
+    ops_->move_kv(*cache_, group, from, to);
   }
   void copy_block(int group, BlockId from, BlockId to) override;
   int n_host_threads() const override { return ops_->n_host_threads(); }
@@ -67,6 +81,7 @@ class LoadedModel : public StepModel {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int32_t> from_, to_;
+  Tensor hidden_;
 };
 
 }  // namespace penstock

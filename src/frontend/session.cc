@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/open.h"
+#include "frontend/speculation_inputs.h"
 
 namespace penstock {
 namespace {
@@ -34,7 +35,8 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   std::unique_ptr<Session> session(new Session);
   ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(*source));
   session->defaults_ = defaults_of(source->generation_config());
-  ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config));
+  ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
+  ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
   return session;
 }
 

@@ -86,6 +86,8 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
       delta.finish = output.finish_reason;
       delta.stop_reason = output.stop_reason;
       n_cached_tokens_ += event.index == 0 ? event.stats.cached_tokens : 0;
+      n_draft_tokens_ += event.stats.draft_tokens;
+      n_accepted_tokens_ += event.stats.accepted_tokens;
     }
     deltas.push_back(std::move(delta));
   }

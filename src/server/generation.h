@@ -55,6 +55,9 @@ class Generation {
   int n_prompt_tokens() const { return n_prompt_tokens_; }
   int n_completion_tokens() const { return n_completion_tokens_; }
   int n_cached_tokens() const { return n_cached_tokens_; }
+  // Of speculation: guessed, and of these kept.
+  int n_draft_tokens() const { return n_draft_tokens_; }
+  int n_accepted_tokens() const { return n_accepted_tokens_; }
 
  private:
   Generation(Session& session, Exchange& exchange, GenerationCall call);
@@ -71,6 +74,7 @@ class Generation {
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
+  int n_draft_tokens_ = 0, n_accepted_tokens_ = 0;
   bool gone_ = false;
 };
 

@@ -14,18 +14,31 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-void fill(const Counter& counter, MetricFamily& family, ClientMetric& metric) {
+// Each adds its metrics to the family; `metric` has the labels that all share.
+void fill(const Counter& counter, MetricFamily& family, ClientMetric metric) {
   family.type = MetricType::Counter;
   if (!family.name.ends_with("_total")) family.name += "_total";
   metric.counter.value = counter.value;
+  family.metric.push_back(std::move(metric));
 }
 
-void fill(const Gauge& gauge, MetricFamily& family, ClientMetric& metric) {
+void fill(const PositionCounter& counter, MetricFamily& family, const ClientMetric& metric) {
+  family.type = MetricType::Counter;
+  family.name += "_total";
+  for (int i = 0; i < counter.n; ++i) {
+    family.metric.push_back(metric);
+    family.metric.back().label.push_back({"position", std::to_string(i)});
+    family.metric.back().counter.value = counter.values[i];
+  }
+}
+
+void fill(const Gauge& gauge, MetricFamily& family, ClientMetric metric) {
   family.type = MetricType::Gauge;
   metric.gauge.value = gauge.value;
+  family.metric.push_back(std::move(metric));
 }
 
-void fill(const Histogram& histogram, MetricFamily& family, ClientMetric& metric) {
+void fill(const Histogram& histogram, MetricFamily& family, ClientMetric metric) {
   family.type = MetricType::Histogram;
   uint64_t cumulative = 0;
   for (size_t i = 0; i <= histogram.bounds.size(); ++i) {
@@ -36,6 +49,7 @@ void fill(const Histogram& histogram, MetricFamily& family, ClientMetric& metric
   }
   metric.histogram.sample_count = histogram.count;
   metric.histogram.sample_sum = histogram.sum;
+  family.metric.push_back(std::move(metric));
 }
 
 // One family per metric under each prefix; "vllm:" makes existing dashboards work.
@@ -49,7 +63,6 @@ std::vector<MetricFamily> families(const Metrics& metrics, const std::string& mo
       ClientMetric metric;
       metric.label = {{"model_name", model}, {"engine", "0"}};
       fill(value, family, metric);
-      family.metric.push_back(std::move(metric));
       result.push_back(std::move(family));
     });
   }
@@ -82,7 +95,11 @@ net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
                {"avg_time_to_first_token_ms", mean(metrics.time_to_first_token_seconds) * 1000},
                {"avg_inter_token_latency_ms", mean(metrics.inter_token_latency_seconds) * 1000}};
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
-    if constexpr (requires { value.value; }) body[name] = value.value;
+    if constexpr (requires { value.value; }) {
+      body[name] = value.value;
+    } else if constexpr (requires { value.values; }) {
+      body[name] = std::vector<double>(value.values.begin(), value.values.begin() + value.n);
+    }
   });
   co_await exchange.reply(json_reply(body));
 }

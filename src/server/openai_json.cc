@@ -42,11 +42,16 @@ json envelope(Server& server, const OpenAiCall& call, const char* object) {
 }
 
 json usage_json(const Generation& generation, int n_reasoning_tokens) {
+  json completion = {{"reasoning_tokens", n_reasoning_tokens}};
+  if (generation.n_draft_tokens() > 0) {
+    completion["accepted_prediction_tokens"] = generation.n_accepted_tokens();
+    completion["rejected_prediction_tokens"] = generation.n_draft_tokens() - generation.n_accepted_tokens();
+  }
   return {{"prompt_tokens", generation.n_prompt_tokens()},
           {"completion_tokens", generation.n_completion_tokens()},
           {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
           {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
-          {"completion_tokens_details", {{"reasoning_tokens", n_reasoning_tokens}}}};
+          {"completion_tokens_details", completion}};
 }
 
 json timings_json(const Generation& generation) {

@@ -5,6 +5,7 @@
 
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
+#include "engine/fake_drafter.h"
 #include "engine/fake_model.h"
 #include "engine/open.h"
 
@@ -17,6 +18,8 @@ struct FakeEngineConfig {
   std::vector<int> windows = {0};
   int max_model_len = 200;
   EngineConfig engine;
+  std::shared_ptr<DraftScript> drafts;  // null: no speculation
+  int spec_length = 0;                  // 0 = automatic
 };
 
 struct FakeEngine {
@@ -41,6 +44,11 @@ struct FakeEngine {
         SchedulerConfig{parts.config.max_num_seqs, parts.config.max_num_batched_tokens,
                         parts.config.enable_prefix_caching, true},
         std::move(policy).value(), c.n_blocks, c.windows, c.block_size);
+    if (c.drafts) {
+      parts.speculation =
+          std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), c.spec_length,
+                                        c.windows.size() > 1);
+    }
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }
 

@@ -21,6 +21,7 @@ class FakeModel : public StepModel {
 
   int vocab_size() const override { return vocab_size_; }
   int64_t n_tokens() const { return n_tokens_; }
+  int64_t n_moved() const { return n_moved_; }
   int n_steps() const { return n_steps_; }
   int largest_batch() const { return largest_batch_; }
 
@@ -46,6 +47,11 @@ class FakeModel : public StepModel {
                 block_size_ * sizeof(Slot));
   }
 
+  void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
+    for (size_t i = 0; i < from.size(); ++i) slots_[group][to[i]] = slots_[group][from[i]];
+    n_moved_ += static_cast<int64_t>(from.size());
+  }
+
   Tensor forward(const Batch& batch) override {
     n_tokens_ += batch.n_tokens();
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
@@ -60,9 +66,8 @@ class FakeModel : public StepModel {
       const int t = batch.output_rows[row];
       int s = 0;
       while (batch.seq_offsets[s + 1] <= t) ++s;
-      PENSTOCK_CHECK(batch.seq_lens[s] == batch.positions[batch.seq_offsets[s + 1] - 1] + 1);
       uint64_t seed = 1;
-      for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, batch.positions[t]));
+      for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, t));
       fill(logits_.data() + row * vocab_size_, seed);
     }
     return {logits_.data(), DType::kF32, static_cast<int>(batch.output_rows.size()), vocab_size_,
@@ -90,20 +95,31 @@ class FakeModel : public StepModel {
     int position = -1;
   };
 
-  uint64_t seen(const Batch& batch, size_t g, int s, int position) const {
+  // The tokens that token t of sequence s sees: all older ones, and of the new ones those that the tree mask
+  // names, or all up to itself.
+  uint64_t seen(const Batch& batch, size_t g, int s, int t) const {
     const KvView& kv = batch.kv[g];
     const int first_position = kv.first_positions.empty() ? 0 : kv.first_positions[s];
+    const int position = batch.positions[t];
     const int first = windows_[g] > 0 ? std::max(0, position - windows_[g] + 1) : 0;
     PENSTOCK_CHECK(first_position <= first && first_position % block_size_ == 0);
+    const int first_new = batch.seq_offsets[s];
+    const int n_old = batch.seq_lens[s] - (batch.seq_offsets[s + 1] - first_new);
+    const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[t];
+    const int end = mask != 0 ? batch.seq_lens[s] : n_old + t - first_new + 1;
     uint64_t hash = 7;
-    for (int p = first; p <= position; ++p) {
-      const int entry = kv.table_offsets[s] + (p - first_position) / block_size_;
+    int expected = first;
+    for (int index = first; index < end; ++index) {  // of the token in the sequence's slots
+      if (mask != 0 && index >= n_old && (mask >> (index - n_old) & 1) == 0) continue;
+      const int entry = kv.table_offsets[s] + (index - first_position) / block_size_;
       PENSTOCK_CHECK(entry < kv.table_offsets[s + 1]);
       const int block = static_cast<int>(kv.block_tables[entry]);
-      const Slot& slot = slots_[g].at(static_cast<size_t>(block) * block_size_ + p % block_size_);
-      PENSTOCK_CHECK(slot.position == p);
+      const Slot& slot = slots_[g].at(static_cast<size_t>(block) * block_size_ + index % block_size_);
+      PENSTOCK_CHECK(slot.position == expected);
+      ++expected;
       hash = mix_seed(hash, slot.token);
     }
+    PENSTOCK_CHECK(expected == position + 1);
     return hash;
   }
 
@@ -119,6 +135,7 @@ class FakeModel : public StepModel {
   std::vector<std::vector<Slot>> slots_;
   std::vector<float> logits_;
   int64_t n_tokens_ = 0;
+  int64_t n_moved_ = 0;
   int n_steps_ = 0, largest_batch_ = 0;
 };
 

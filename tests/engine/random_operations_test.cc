@@ -50,6 +50,11 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.policy = policies[pick(0, 4)];
   config.engine.max_wait_ms = 0;
   config.engine.priority_ageing_s = 0.001;
+  if (pick(0, 2) != 0) {
+    config.drafts = std::make_shared<DraftScript>();
+    config.drafts->max_nodes = pick(1, 20);
+    config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
+  }
   return config;
 }
 
@@ -95,10 +100,17 @@ void check_outcome(const FakeEngine& fake, const Submitted& s) {
 }
 
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
-  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0;
+  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_kept = 0, n_moved = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
     FakeEngine fake(random_config(seed));
+    const auto drafts = fake.settings.drafts;
+    RandomDrafts random_drafts(seed, static_cast<int>(mix_seed(seed, 1000) % 101), seed % 3 != 0);
+    if (drafts) {
+      drafts->propose = [&](const DraftRequest& request, DraftTree& tree) {
+        random_drafts.fill(*fake.model, request, tree);
+      };
+    }
     std::vector<Submitted> all;
     for (const Op& op : ops) {
       ++n_operations;
@@ -136,6 +148,12 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_requests += static_cast<int64_t>(all.size());
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
+    if (!drafts) return;
+    RC_ASSERT(drafts->last_size.empty());  // whatever has ended was forgotten
+    const Metrics metrics = fake.engine->metrics();
+    RC_ASSERT(metrics.spec_decode_num_draft_tokens.value <= static_cast<double>(drafts->n_proposed));
+    n_kept += static_cast<int64_t>(metrics.spec_decode_num_accepted_tokens.value);
+    n_moved += fake.model->n_moved();
   });
   EXPECT_TRUE(ok);
   // The test means nothing unless it reached the paths it is about.
@@ -143,6 +161,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_requests, 5000);
   EXPECT_GT(n_preemptions, 100);
   EXPECT_GT(n_hits, 1000);
+  EXPECT_GT(n_kept, 5000);
+  EXPECT_GT(n_moved, 500);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));
 }
 

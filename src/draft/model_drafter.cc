@@ -1,0 +1,224 @@
+#include "draft/model_drafter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+
+#include "cache/block_allocator.h"
+#include "draft/draft_batch.h"
+#include "sampling/sampler.h"
+#include "sampling/vocab_scan.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMaxNodes = 16;
+
+// Its K and V live in a cache of its own, block by block; layers with a window keep all tokens, so that one
+// table serves every group. What it has computed for a sequence stays; tokens that were rejected are cut off
+// when the next draft begins. A sequence for which there are no blocks is not drafted for.
+class ModelDrafter : public Drafter {
+ public:
+  ModelDrafter(std::unique_ptr<WeightSource> source, std::unique_ptr<Model> model, const DraftTarget& target,
+               const DrafterConfig& config)
+      : source_(std::move(source)),
+        model_(std::move(model)),
+        ops_(*target.ops),
+        spec_(model_->cache_spec(config.kv_dtype, config.block_size)),
+        max_batch_(config.max_num_batched_tokens),
+        batch_(config.block_size),
+        row_(target.model->config().vocab_size) {}
+
+  const char* name() const override { return "draft"; }
+  int max_nodes() const override { return kMaxNodes; }
+  int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  int64_t kv_bytes_per_token() const override {
+    int64_t bytes = 0;
+    for (const KvLayerSpec& layer : spec_.layers) bytes += CacheSpec::token_bytes(layer, spec_.dtype);
+    return bytes;
+  }
+
+  Status start(KvCache&, int64_t own_tokens) override {
+    const auto n_blocks = static_cast<int>(std::max<int64_t>(1, own_tokens / spec_.block_size));
+    const std::vector<int> per_group(std::max(1, spec_.n_groups()), n_blocks);
+    ASSIGN_OR_RETURN(cache_, ops_.make_cache(spec_, per_group));
+    allocator_ = std::make_unique<BlockAllocator>(n_blocks, spec_.block_size);
+    return {};
+  }
+
+  void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
+    drafting_.clear();
+    batch_.clear();
+    // What each sequence has gained since its last draft comes first, as far as one forward goes.
+    for (size_t i = 0; i < requests.size(); ++i) {
+      State& state = states_[requests[i].id];
+      const int first = rewind(requests[i], state);
+      const auto n_tokens = static_cast<int>(requests[i].tokens.size());
+      const int count = std::min(n_tokens - first, max_batch_ - batch_.n_tokens());
+      if (count <= 0 || !make_room(state, n_tokens, requests[i].max_nodes)) continue;
+      const bool ready = first + count == n_tokens;
+      const auto gap = requests[i].tokens.subspan(first, count);
+      state.computed.insert(state.computed.end(), gap.begin(), gap.end());
+      batch_.add(gap, first, {&state.kv, 1}, ready);
+      if (ready) drafting_.push_back({&requests[i], &trees[i], &state, 1.0f});
+    }
+    while (batch_.n_tokens() > 0) {
+      ops_.begin_step();
+      const Batch& batch = batch_.build(std::max(1, spec_.n_groups()));
+      const Tensor logits = model_->forward(batch, *cache_, ops_).logits;
+      batch_.clear();
+      size_t n_left = 0;
+      for (size_t i = 0; i < drafting_.size(); ++i) {
+        Drafting drafting = drafting_[i];
+        if (guess(drafting, {logits.f32(static_cast<int>(i)), static_cast<size_t>(logits.cols)}))
+          drafting_[n_left++] = drafting;
+      }
+      drafting_.resize(n_left);
+      for (Drafting& drafting : drafting_) {
+        State& state = *drafting.state;
+        const auto n_before = static_cast<int>(state.computed.size());
+        state.computed.push_back(drafting.tree->tokens.back());
+        batch_.add({&state.computed.back(), 1}, n_before, {&state.kv, 1}, true);
+      }
+    }
+  }
+
+  void accepted(std::span<const DraftOutcome> outcomes) override {
+    for (const DraftOutcome& outcome : outcomes) {
+      const auto found = states_.find(outcome.id);
+      if (found == states_.end() || found->second.expected <= 0) continue;
+      predicted_ += kWeight * (found->second.expected - predicted_);
+      kept_ += kWeight * (static_cast<float>(outcome.n_accepted) - kept_);
+      found->second.expected = 0;
+    }
+  }
+
+  void forget(SeqId sequence) override {
+    const auto found = states_.find(sequence);
+    if (found == states_.end()) return;
+    for (const BlockId block : found->second.kv.blocks) allocator_->release(block);
+    states_.erase(found);
+  }
+
+ private:
+  struct State {
+    std::vector<TokenId> computed;  // tokens whose K and V are in the cache
+    GroupBlocks kv;
+    int n_checked = 0;   // leading tokens of `computed` that are the sequence's own
+    float expected = 0;  // tokens of the last draft that were thought to be kept
+  };
+  struct Drafting {
+    const DraftRequest* request;
+    DraftTree* tree;
+    State* state;
+    float confidence;  // the draft's own probability of its path, while it takes the likeliest tokens
+  };
+
+  // Cuts off what the target did not keep; returns how many tokens are left. The last token of the sequence
+  // is always computed anew: its logits are wanted.
+  static int rewind(const DraftRequest& request, State& state) {
+    const auto limit = std::min(state.computed.size(), request.tokens.size() - 1);
+    size_t n = std::min<size_t>(state.n_checked, limit);
+    while (n < limit && state.computed[n] == request.tokens[n]) ++n;
+    state.computed.resize(n);
+    state.n_checked = static_cast<int>(n);
+    state.expected = 0;
+    return static_cast<int>(n);
+  }
+
+  bool make_room(State& state, int n_tokens, int n_nodes) {
+    if (n_tokens >= model_->config().max_seq_len) return false;
+    const int wanted = std::min(n_tokens + n_nodes, model_->config().max_seq_len);
+    const auto n_blocks = static_cast<size_t>((wanted + spec_.block_size - 1) / spec_.block_size);
+    if (n_blocks > state.kv.blocks.size() + allocator_->n_available()) return false;
+    while (state.kv.blocks.size() < n_blocks) state.kv.blocks.push_back(*allocator_->allocate());
+    return true;
+  }
+
+  // Adds a node from the draft's logits; whether another one is to follow.
+  bool guess(Drafting& drafting, std::span<const float> logits) {
+    const DraftRequest& request = *drafting.request;
+    DraftTree& tree = *drafting.tree;
+    State& state = *drafting.state;
+    const size_t n = std::min(logits.size(), row_.size());
+    std::copy_n(logits.begin(), n, row_.begin());
+    std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(), -std::numeric_limits<float>::infinity());
+    const bool greedy = request.state->spec->greedy();
+    const float probability = greedy && request.worth > 0 ? likeliest() : 1.0f;
+    const TokenId token = choose(request, tree, state);
+    if (token == kNoToken) return false;
+    tree.add_next(token);
+    if (greedy && request.worth > 0) {
+      drafting.confidence *= probability;
+      state.expected += drafting.confidence;
+      if (drafting.confidence * calibration() < request.worth) return false;
+    }
+    return tree.size() < request.max_nodes &&
+           static_cast<int>(state.computed.size()) + 1 < model_->config().max_seq_len;
+  }
+
+  // The probability of the largest logit in row_.
+  float likeliest() {
+    const float max = scan_block_max(row_, block_max_);
+    return static_cast<float>(1.0 / scan_sum_exp(row_, max, 1.0f));
+  }
+
+  float calibration() const { return predicted_ > 0 ? std::clamp(kept_ / predicted_, 0.3f, 3.0f) : 1.0f; }
+
+  // With the sequence's own sampler steps, as if the tokens of the tree had been accepted.
+  TokenId choose(const DraftRequest& request, DraftTree& tree, const State& state) {
+    Hypothesis hypothesis(*request.state);
+    for (const TokenId token : tree.tokens) hypothesis.append(token);
+    // The computed tokens are the sequence's and the tree's.
+    const SampleInput input{row_, state.computed, request.n_prompt, {}};
+    if (!request.may_draw) {
+      none_.clear();
+      return sampler_.sample(hypothesis.state(), input, none_).token;
+    }
+    tree.drawn_from.emplace_back();
+    const TokenId token = sampler_.draw_draft(hypothesis.state(), input, tree.drawn_from.back());
+    if (token == kNoToken) tree.drawn_from.pop_back();
+    return token;
+  }
+
+  static constexpr float kWeight = 0.03f;
+
+  std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
+  std::unique_ptr<Model> model_;
+  Ops& ops_;
+  const CacheSpec spec_;
+  const int max_batch_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<BlockAllocator> allocator_;
+  std::unordered_map<SeqId, State> states_;
+  DraftBatch batch_;
+  std::vector<Drafting> drafting_;
+  Sampler sampler_;
+  std::vector<float> row_, block_max_;
+  std::vector<TokenLogprob> none_;
+  float predicted_ = 0, kept_ = 0;  // tokens per draft, running means
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const DraftTarget& target) {
+  if (config.draft_model.empty() && !config.draft_source)
+    return errorf(ErrorCode::kInvalidArgument, "spec draft: expected a draft_model, got none");
+  if (!config.draft_source) {
+    ASSIGN_OR_RETURN(config.draft_source, open_weights(config.draft_model));
+  }
+  ASSIGN_OR_RETURN(auto model, Model::load(*config.draft_source, *target.ops, {}, config.max_model_len));
+  const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;
+  // Embedding tables of one family may be padded differently.
+  if (std::abs(own - wanted) > wanted / 64) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "draft_model {}: expected the target's vocabulary of {} tokens, got {}; a draft must have "
+                  "the target's tokenizer",
+                  config.draft_source->path().string(), wanted, own);
+  }
+  auto source = std::move(config.draft_source);
+  return std::make_unique<ModelDrafter>(std::move(source), std::move(model), target, config);
+}
+
+}  // namespace penstock

@@ -1,0 +1,12 @@
+// What speculation needs of files and must be read with the tokenizer.
+#pragma once
+#include "engine/open.h"
+#include "text/tokenizer.h"
+
+namespace penstock {
+
+// Opens config.draft_model and compares its vocabulary with the target's; reads config.spec_corpus as text.
+// Errors: kInvalidArgument (the tokenizers differ: where), kNotFound, kCorruptFile.
+Result<SpeculationInputs> read_speculation_inputs(const EngineConfig& config, const Tokenizer& target);
+
+}  // namespace penstock

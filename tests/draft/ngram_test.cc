@@ -1,0 +1,90 @@
+#include "draft/ngram.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace penstock {
+namespace {
+
+// The longest agreement by looking at every place; the latest among equals.
+NgramIndex::Match slow_find(std::span<const TokenId> text, int end, std::span<const TokenId> context) {
+  NgramIndex::Match best;
+  for (int position = end - 1; position >= 1; --position) {
+    int length = 0;
+    while (length <= position && length < static_cast<int>(context.size()) && length < 64 &&
+           text[position - length] == context[context.size() - 1 - length])
+      ++length;
+    if (length >= 2 && length > best.length) best = {position + 1, length};
+  }
+  return best;
+}
+
+TEST(NgramIndex, FindsTheLongestAgreement) {
+  std::mt19937 rng(1);
+  for (int round = 0; round < 300; ++round) {
+    const int vocab = 2 + static_cast<int>(rng() % 30), n = static_cast<int>(rng() % 60);
+    std::vector<TokenId> text;
+    NgramIndex index;
+    for (int i = 0; i < n; ++i) {
+      text.push_back(static_cast<TokenId>(rng() % vocab));
+      if (rng() % 3 == 0) index.extend(text, std::max(0, i));  // in pieces, as a sequence grows
+      if (index.end() == 0) continue;
+      const NgramIndex::Match got = index.find(text, text), expected = slow_find(text, index.end(), text);
+      ASSERT_EQ(got.length, expected.length);
+      ASSERT_EQ(got.next, expected.next);
+    }
+  }
+}
+
+TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
+  DrafterConfig config;
+  config.corpus = {};
+  // No target is needed without a corpus.
+  auto drafter = make_ngram_drafter(std::move(config), {});
+  ASSERT_TRUE(drafter);
+  const auto propose = [&](std::vector<TokenId> tokens, int most) {
+    DraftTree tree;
+    DraftRequest request;
+    request.id = SeqId(tokens.size());
+    request.tokens = tokens;
+    request.max_nodes = most;
+    (*drafter)->propose({&request, 1}, {&tree, 1});
+    EXPECT_TRUE(tree.is_chain());
+    return tree.tokens;
+  };
+  EXPECT_EQ(propose({1, 2, 3, 4, 5, 1, 2}, 3), (std::vector<TokenId>{3, 4, 5}));
+  // The longer agreement wins over the later one.
+  EXPECT_EQ(propose({7, 1, 2, 3, 9, 1, 2, 4, 7, 1, 2}, 2), (std::vector<TokenId>{3, 9}));
+  // A repetition goes on with itself.
+  EXPECT_EQ(propose({8, 5, 6, 5, 6}, 5), (std::vector<TokenId>{5, 6, 5, 6, 5}));
+  EXPECT_EQ(propose({1, 2, 3, 4}, 5), std::vector<TokenId>());
+  EXPECT_EQ(propose({1}, 5), std::vector<TokenId>());
+}
+
+TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
+  auto drafter = make_ngram_drafter({}, {});
+  ASSERT_TRUE(drafter);
+  std::vector<TokenId> tokens = {1, 2, 3};
+  int n_proposed = 0, n_late = 0;
+  for (int i = 0; i < 200; ++i) {
+    tokens.insert(tokens.end(), {1, 2});  // what follows is never what followed before
+    DraftRequest request;
+    request.id = SeqId(1);
+    request.tokens = tokens;
+    request.max_nodes = 8;
+    request.worth = 0.2f;
+    DraftTree tree;
+    (*drafter)->propose({&request, 1}, {&tree, 1});
+    n_proposed += tree.size();
+    if (i >= 100) n_late += tree.size();
+    tokens.push_back(100 + i);
+    const DraftOutcome outcome{request.id, tokens, 0, nullptr};
+    (*drafter)->accepted({&outcome, 1});
+  }
+  EXPECT_GT(n_proposed, 0);
+  EXPECT_LT(n_late, 12);
+}
+
+}  // namespace
+}  // namespace penstock
