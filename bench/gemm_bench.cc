@@ -61,7 +61,7 @@ struct BigWeight {
     constexpr int kRows = 128;
     const auto rows = random_rows(type, kRows, cols);
     const QuantizedMatrix matrix{type, kRows, cols, rows};
-    const auto small = pack_cpu_weight(pool(), matrix).value();
+    const auto small = WeightPacker(pool()).pack(matrix).value();
     panels = static_cast<const CpuWeight&>(*small).panels();
     const size_t piece = panels.panel_bytes * panels.n_panels();
     const size_t copies = std::max<size_t>(1, bytes / piece);
@@ -92,10 +92,10 @@ struct Int8Activations {
     groups.resize(static_cast<size_t>(n_padded) * n_steps);
     for (int m = 0; m < n_rows; ++m) {
       const size_t first = static_cast<size_t>(m / block) * n_steps * block + m % block;
-      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, false, block,
+      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, {}, block,
                                  &values[first * 32], &groups[first]);
     }
-    rows = {values.data(), groups.data(), block, n_steps};
+    rows = {values.data(), groups.data(), block, n_steps, false};
   }
 };
 
@@ -170,7 +170,7 @@ void prefill(benchmark::State& state, QuantType type, int n_rows, int rows, int 
   const auto bytes = random_rows(type, 128, cols);
   std::vector<std::byte> all;
   for (int r = 0; r < rows; r += 128) all.insert(all.end(), bytes.begin(), bytes.end());
-  const auto weight = pack_cpu_weight(pool(), {type, rows, cols, all}).value();
+  const auto weight = WeightPacker(pool()).pack({type, rows, cols, all}).value();
   auto x = random_activations(n_rows, cols);
   std::vector<float> y(static_cast<size_t>(n_rows) * rows);
   LinearScratch scratch;

@@ -41,7 +41,8 @@ struct BenchCommand {
     std::string names;
     for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
     app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
-    app.add_option("--type", type, "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, …")
+    app.add_option("--type", type, "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, int3, nf4, w8a8, "
+                   "fp8, ternary, …")
         ->capture_default_str();
     app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
     app.add_option("-p,--prompt-tokens", prompt_tokens, "prompt lengths to measure prefill with; 0 is none")

@@ -19,6 +19,8 @@
 
 namespace penstock {
 
+class Prequantized;
+
 enum class Naming : uint8_t { kGguf, kHuggingFace };
 
 struct TensorInfo {
@@ -56,6 +58,10 @@ class WeightSource {
   // The content of a file beside the weights ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
   // "chat_template.jinja"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
   virtual std::optional<std::string> side_file(std::string_view name) const = 0;
+
+  // Linear layers that are no tensors and that the configuration does not describe (formats/prequantized.h); null:
+  // none. Belongs to the source.
+  virtual const Prequantized* grouped_layers() const { return nullptr; }
 
   // Tells the system that this tensor's pages will not be read again soon.
   virtual void drop(const TensorInfo& tensor) const = 0;

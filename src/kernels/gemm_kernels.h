@@ -7,12 +7,22 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quant/quant_type.h"
+#include "kernels/panel_codes.h"
 
 namespace penstock {
 
 inline constexpr int kPanelRows = 16;
-inline constexpr int kQuantTypeCount = static_cast<int>(QuantType::kMXFP4) + 1;
+
+// How activations become int8: a scale for every 32 columns, for every row (its absolute maximum / 127), or
+// one given number; values beyond 127 scales become 127.
+struct ActivationRounding {
+  enum class Kind : uint8_t { kPerGroup, kPerRow, kFixed };
+  Kind kind = Kind::kPerGroup;
+  float fixed_scale = 0;
+
+  bool one_scale() const { return kind != Kind::kPerGroup; }
+  bool operator==(const ActivationRounding&) const = default;
+};
 
 // Packed weights. `type` says how the panels are laid out; it may differ from the type in the file.
 struct PanelMatrix {
@@ -22,7 +32,8 @@ struct PanelMatrix {
   int rows = 0;
   int cols = 0;
   int padded_cols = 0;  // a multiple of the layout's unit; weights beyond cols are 0
-  QuantType type = QuantType::kF32;
+  PanelType type = panel_type(QuantType::kF32);
+  alignas(16) uint8_t levels[16] = {};  // level + 128 of each code, where the layout has levels of its own
 
   int n_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
@@ -46,6 +57,7 @@ struct Int8Rows {
   const ActivationGroup* groups;
   int block_rows;  // int8_block_rows(n_rows)
   int n_steps;     // padded columns / 32; at least those of every matrix multiplied
+  bool one_scale;  // all groups of a row have the same
 };
 
 constexpr int int8_block_rows(int n_rows) {
@@ -66,37 +78,48 @@ struct GemmOutput {
 struct GemmKernels {
   const char* name;
   // One row of activations: x[0, cols) to columns [0, padded_cols) (a multiple of 32) of a row of Int8Rows,
-  // whose first step is at values and groups. one_scale: the same scale for the whole row (absolute maximum /
-  // 127) instead of one per group.
-  void (*quantize_row)(const float* x, int cols, int padded_cols, bool one_scale, int block_rows,
-                       int8_t* values, ActivationGroup* groups);
+  // whose first step is at values and groups.
+  void (*quantize_row)(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
+                       int block_rows, int8_t* values, ActivationGroup* groups);
   // By the matrix' type; null where the type's panels hold floats. The sum of an output does not depend on
   // n_rows.
   using Int8Gemm = void (*)(const PanelMatrix& w, const Int8Rows& x, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out);
-  Int8Gemm int8[kQuantTypeCount];
+  Int8Gemm int8[kPanelTypeCount];
   // By the matrix' type; null where the panels hold integer codes.
   using FloatGemm = void (*)(const PanelMatrix& w, const FloatRows& x, int n_rows, int panel_begin,
                              int panel_end, const GemmOutput& out);
-  FloatGemm f32[kQuantTypeCount];
+  FloatGemm f32[kPanelTypeCount];
 };
 
 // Matrix units (AMX): products of many rows.
 struct TileKernels {
   const char* name;
-  // Activations as BF16 tiles for bf16 below: rows [first_row, first_row + n_rows) of x, first_row a multiple
-  // of 16, into the buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
+  size_t scratch_bytes;  // per worker, 64-byte aligned
+
+  // Activations as tiles: rows [first_row, first_row + n_rows) of x, first_row a multiple of 16, into the
+  // buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
+  size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
   void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
                     uint8_t* tiles);
-  size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
-  size_t scratch_bytes;  // per worker, 64-byte aligned
-  using Bf16Gemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
+  // One scale per row: rounding is not kPerGroup.
+  size_t (*int8_tile_bytes)(int total_rows, int padded_cols);
+  void (*pack_int8)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
+                    const ActivationRounding& rounding, uint8_t* tiles);
+
+  // padded_cols of the activations: that of the matrix, rounded up to 256.
+  using TileGemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
-  Bf16Gemm bf16[kQuantTypeCount];
+  TileGemm bf16[kPanelTypeCount];
+  // Products without a scale inside a row, in whole numbers from end to end: the same results, bit for bit,
+  // as GemmKernels::int8 with one scale per row.
+  TileGemm int8_rows[kPanelTypeCount];
+  static constexpr int kMinRowTileRows = 5;
+
   // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) to about 32
   // rows.
   static constexpr int kMinInt8Rows = 9;
-  GemmKernels::Int8Gemm int8[kQuantTypeCount];
+  GemmKernels::Int8Gemm int8[kPanelTypeCount];
 };
 
 }  // namespace penstock

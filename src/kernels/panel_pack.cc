@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/panel_layout.h"
+#include "kernels/panel_planes.h"
 
 namespace penstock {
 namespace {
@@ -15,70 +15,6 @@ int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
 // --- Integer codes
 // -----------------------------------------------------------------------------------------------
-
-// 32 codes of row r into the planes of a step. Words hold four codes, one per byte.
-template <class Q>
-void store_codes(uint8_t* step, int r, const uint8_t* codes) {
-  uint32_t c[8];
-  std::memcpy(c, codes, sizeof c);
-  const auto put = [&](int line, uint32_t word) { std::memcpy(step + 64 * line + 4 * r, &word, 4); };
-  const auto crumbs = [&](int first_line, int shift) {
-    for (int l = 0; l < 2; ++l) {
-      uint32_t word = 0;
-      for (int s = 0; s < 4; ++s) word |= ((c[4 * l + s] >> shift) & 0x03030303u) << (2 * s);
-      put(first_line + l, word);
-    }
-  };
-  const auto bits = [&](int line, int shift) {
-    uint32_t word = 0;
-    for (int s = 0; s < 8; ++s) word |= ((c[s] >> shift) & 0x01010101u) << s;
-    put(line, word);
-  };
-  if constexpr (Q::kBits == 8) {
-    for (int j = 0; j < 8; ++j) put(j, c[j]);
-  } else if constexpr (Q::kBits >= 4) {
-    for (int l = 0; l < 4; ++l) put(l, (c[2 * l] & 0x0f0f0f0fu) | (c[2 * l + 1] & 0x0f0f0f0fu) << 4);
-  } else {
-    crumbs(0, 0);
-  }
-  if constexpr (Q::kBits == 3) bits(2, 2);
-  if constexpr (Q::kBits == 5) bits(4, 4);
-  if constexpr (Q::kBits == 6) crumbs(4, 4);
-}
-
-// The inverse of store_codes.
-template <class Q>
-void load_codes(const uint8_t* step, int r, uint8_t* codes) {
-  uint32_t c[8];
-  const auto get = [&](int line) {
-    uint32_t word;
-    std::memcpy(&word, step + 64 * line + 4 * r, 4);
-    return word;
-  };
-  for (int j = 0; j < 8; ++j) {
-    if constexpr (Q::kBits == 8) {
-      c[j] = get(j);
-    } else if constexpr (Q::kBits >= 4) {
-      c[j] = get(j / 2) >> (4 * (j % 2)) & 0x0f0f0f0fu;
-    } else {
-      c[j] = get(j / 4) >> (2 * (j % 4)) & 0x03030303u;
-    }
-    if constexpr (Q::kBits == 3) c[j] |= (get(2) >> j & 0x01010101u) << 2;
-    if constexpr (Q::kBits == 5) c[j] |= (get(4) >> j & 0x01010101u) << 4;
-    if constexpr (Q::kBits == 6) c[j] |= (get(4 + j / 4) >> (2 * (j % 4)) & 0x03030303u) << 4;
-  }
-  std::memcpy(codes, c, sizeof c);
-}
-
-void put_half(uint8_t* to, int r, float value) {
-  const Half half = to_half(value);
-  std::memcpy(to + 2 * r, &half, 2);
-}
-float get_half(const uint8_t* from, int r) {
-  Half half;
-  std::memcpy(&half, from + 2 * r, 2);
-  return to_float(half);
-}
 
 // Scales that a file does not hold as FP16 may not fit its range: their rows get a factor.
 template <class Q>
@@ -101,8 +37,7 @@ float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
     for (float s : scales) largest = std::max(largest, std::fabs(s));
     for (float o : offsets) largest = std::max(largest, std::fabs(o));
   }
-  if (!(largest > 0) || !std::isfinite(largest)) return 1.0f;
-  return std::ldexp(1.0f, std::max(std::ilogb(largest) - 14, -126));
+  return power_for_half(largest);
 }
 
 // One block of row r into its units.
@@ -163,6 +98,37 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
   }
 }
 
+// The scale and the offset of a group of a unit, without the row's factor.
+template <class Q>
+void load_scale(const uint8_t* unit, int group, int r, float& scale, float& offset) {
+  using L = PanelLayout<Q>;
+  if constexpr (Q::kHasSuperScales) {
+    const uint8_t sub = unit[L::kScales + 16 * group + r];
+    scale = get_half(unit + L::kSuper, r) *
+            static_cast<float>(L::kPackedMins ? sub & 15 : static_cast<int8_t>(sub));
+    if constexpr (Q::kHasOffset) {
+      const int min = L::kPackedMins ? sub >> 4 : unit[L::kOffsets + 16 * group + r];
+      offset = -(get_half(unit + L::kSuper + 32, r) * static_cast<float>(min));
+    }
+  } else if constexpr (!L::kWholeRow) {
+    scale = get_half(unit + L::kScales + 32 * group, r);
+    if constexpr (L::kZeros) {
+      offset = -(scale * static_cast<float>(static_cast<int8_t>(unit[L::kOffsets + 16 * group + r])));
+    } else if constexpr (Q::kHasOffset) {
+      offset = get_half(unit + L::kOffsets + 32 * group, r);
+    }
+  }
+}
+
+template <class Q>
+float level_of(const PanelMatrix& w, uint8_t code) {
+  if constexpr (panel::OwnLevels<Q>) {
+    return static_cast<float>(w.levels[code] - 128);
+  } else {
+    return static_cast<float>(Q::level(code));
+  }
+}
+
 template <class Q>
 void unpack_codes(const PanelMatrix& w, int row, float* out) {
   using L = PanelLayout<Q>;
@@ -175,22 +141,10 @@ void unpack_codes(const PanelMatrix& w, int row, float* out) {
     uint8_t codes[32];
     load_codes<Q>(u + step * L::kStepBytes, r, codes);
     for (int i = 0; i < 32 && k + i < w.cols; ++i) {
-      const int g = (step * 32 + i) / Q::kGroupSize;
-      float scale = 0, offset = 0;
-      if constexpr (Q::kHasSuperScales) {
-        const uint8_t sub = u[L::kScales + 16 * g + r];
-        scale = get_half(u + L::kSuper, r) *
-                static_cast<float>(L::kPackedMins ? sub & 15 : static_cast<int8_t>(sub));
-        if constexpr (Q::kHasOffset) {
-          const int min = L::kPackedMins ? sub >> 4 : u[L::kOffsets + 16 * g + r];
-          offset = -(get_half(u + L::kSuper + 32, r) * static_cast<float>(min));
-        }
-      } else {
-        scale = get_half(u + L::kScales + 32 * g, r) * row_scale;
-        if constexpr (Q::kHasOffset) offset = get_half(u + L::kOffsets + 32 * g, r) * row_scale;
-      }
-      out[k + i] = scale * static_cast<float>(Q::level(codes[i]));
-      if constexpr (Q::kHasOffset) out[k + i] += offset;
+      float scale = 1, offset = 0;
+      load_scale<Q>(u, L::group_of(step * 32 + i), r, scale, offset);
+      out[k + i] = scale * row_scale * level_of<Q>(w, codes[i]);
+      if constexpr (Q::kHasOffset) out[k + i] += offset * row_scale;
     }
   }
 }
@@ -223,7 +177,7 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   std::memset(panel, 0, to.panel_bytes);
   T* elements = reinterpret_cast<T*>(panel);
   constexpr int kChunk = 64;
-  const bool as_is = from.type == to.type;
+  const bool as_is = panel_type(from.type) == to.type;
   for (int k = 0; k < from.cols; k += kChunk) {
     const int n = std::min(kChunk, from.cols - k);
     for (int r = 0; r < n_rows; ++r) {
@@ -243,15 +197,22 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
 
 template <class T>
 void unpack_floats(const PanelMatrix& w, int row, float* out) {
+  const float row_scale = w.row_scales != nullptr ? w.row_scales[row] : 1.0f;
   const T* elements =
       reinterpret_cast<const T*>(w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes);
   for (int k = 0; k < w.cols; ++k) {
     if constexpr (std::is_same_v<T, float>) {
-      out[k] = elements[float_index<T>(row % kPanelRows, k)];
+      out[k] = elements[float_index<T>(row % kPanelRows, k)] * row_scale;
     } else {
-      out[k] = penstock::to_float(elements[float_index<T>(row % kPanelRows, k)]);
+      out[k] = penstock::to_float(elements[float_index<T>(row % kPanelRows, k)]) * row_scale;
     }
   }
+}
+
+void unpack_f8(const PanelMatrix& w, int row, float* out) {
+  const uint8_t* codes = w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes + row % kPanelRows;
+  const float row_scale = w.row_scales[row] * 0x1p-8f;
+  for (int k = 0; k < w.cols; ++k) out[k] = quant::decode_f8e4m3(codes[16 * k]) * row_scale;
 }
 
 }  // namespace
@@ -262,15 +223,16 @@ PanelShape panel_shape(QuantType type, int cols) {
     if constexpr (quant::IntegerCoded<Q>) {
       using L = PanelLayout<Q>;
       const int padded = round_up(cols, L::kUnitK);
-      return {type == QuantType::kTQ1_0 ? QuantType::kTQ2_0 : type, padded,
+      return {panel_type(type == QuantType::kTQ1_0 ? QuantType::kTQ2_0 : type), padded,
               static_cast<size_t>(padded / L::kUnitK) * L::kUnitBytes, needs_row_scales<Q>()};
     } else {
       const int padded = round_up(cols, 32);
-      if (type == QuantType::kBF16) return {type, padded, static_cast<size_t>(padded) * 32, false};
+      if (type == QuantType::kBF16)
+        return {panel_type(type), padded, static_cast<size_t>(padded) * 32, false};
       if (type == QuantType::kF16 || type == QuantType::kF8E4M3 || type == QuantType::kF8E5M2) {
-        return {QuantType::kF16, padded, static_cast<size_t>(padded) * 32, false};
+        return {panel_type(QuantType::kF16), padded, static_cast<size_t>(padded) * 32, false};
       }
-      return {QuantType::kF32, padded, static_cast<size_t>(padded) * 64, false};
+      return {panel_type(QuantType::kF32), padded, static_cast<size_t>(padded) * 64, false};
     }
   });
 }
@@ -282,9 +244,9 @@ void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       if constexpr (quant::IntegerCoded<Q>) {
         pack_codes<Q>(from, to, row_scales, panel);
-      } else if (to.type == QuantType::kBF16) {
+      } else if (to.type == panel_type(QuantType::kBF16)) {
         pack_floats<BFloat16>(from, to, panel);
-      } else if (to.type == QuantType::kF16) {
+      } else if (to.type == panel_type(QuantType::kF16)) {
         pack_floats<Half>(from, to, panel);
       } else {
         pack_floats<float>(from, to, panel);
@@ -295,13 +257,15 @@ void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_
 
 void unpack_row(const PanelMatrix& w, int row, float* out) {
   PENSTOCK_CHECK(row >= 0 && row < w.rows);
-  quant::visit(w.type, [&](auto q) {
+  panel::visit(w.type, [&](auto q) {
     using Q = decltype(q);
-    if constexpr (quant::IntegerCoded<Q>) {
+    if constexpr (panel::Codes<Q>) {
       unpack_codes<Q>(w, row, out);
-    } else if (w.type == QuantType::kBF16) {
+    } else if constexpr (std::is_same_v<Q, panel::F8Row>) {
+      unpack_f8(w, row, out);
+    } else if constexpr (std::is_same_v<Q, quant::BF16>) {
       unpack_floats<BFloat16>(w, row, out);
-    } else if (w.type == QuantType::kF16) {
+    } else if constexpr (std::is_same_v<Q, quant::F16>) {
       unpack_floats<Half>(w, row, out);
     } else {
       unpack_floats<float>(w, row, out);

@@ -3,12 +3,13 @@
 #include <cstddef>
 
 #include "kernels/gemm_kernels.h"
+#include "quant/grouped_matrix.h"
 
 namespace penstock {
 
 // How a matrix of this type is laid out in panels.
 struct PanelShape {
-  QuantType type;  // of the panels
+  PanelType type;
   int padded_cols;
   size_t panel_bytes;  // a multiple of 64
   bool row_scales;     // needs a factor per row
@@ -22,6 +23,26 @@ PanelShape panel_shape(QuantType type, int cols);
 // from.cols); row_scales (null unless the shape asks for it) is written for the rows of these panels.
 void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_begin,
                  int panel_end);
+
+// The same for a grouped matrix.
+struct GroupedShape {
+  PanelShape panels;
+  int code_offset = 0;       // what is added to codes and zeros
+  uint8_t levels[16] = {};   // PanelMatrix::levels
+  float level_scale = 1.0f;  // value of one unit of those
+  bool decoded = false;      // as FP16 values: no layout of codes fits
+};
+
+// Codes are kept; scales become FP16 relative to a power of two of their row. Exceptions: uneven levels are
+// rounded to 8 bits (relative to the largest), unless they are multiples of one number; codes of 6 and 7 bits
+// take 8. Decoded to FP16: groups that are no multiple of 32 (of 16 for 4 bits without zeros), F8 with scales
+// inside a row.
+GroupedShape grouped_shape(const GroupedMatrix& matrix);
+
+// Packs panels [panel_begin, panel_end) of rows [first_row, first_row + to.rows). In the order of the codes:
+// to's columns are from.input_order's, unless decoded.
+void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& shape, const PanelMatrix& to,
+                  float* row_scales, int panel_begin, int panel_end);
 
 // Row `row` as w.cols floats.
 void unpack_row(const PanelMatrix& w, int row, float* out);

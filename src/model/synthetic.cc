@@ -12,6 +12,7 @@
 #include "model/mixture.h"
 #include "model/names.h"
 #include "model/rope.h"
+#include "model/synthetic_layers.h"
 
 namespace penstock {
 
@@ -180,10 +181,12 @@ std::vector<std::byte> random_blocks(QuantType type, size_t size) {
 
 class SyntheticSource final : public WeightSource {
  public:
-  SyntheticSource(const ModelConfig& config, const Mixture& mixture)
+  // coding: how the projections of the layers are stored; null: as the mixture says.
+  SyntheticSource(const ModelConfig& config, const Mixture& mixture, const LayerCoding* coding)
       : path_(fmt::format("{} {}", config.name, mixture.name)), config_(gguf_metadata(config)) {
     add_stand_in_vocabulary(config_, config.vocab_size);
-    const std::vector<Wanted> wanted = wanted_tensors(config, mixture);
+    std::vector<Wanted> wanted = wanted_tensors(config, mixture);
+    if (coding != nullptr) take_layers(*coding, wanted);
     for (const Wanted& tensor : wanted) add(tensor, config);
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
     place(wanted);
@@ -200,8 +203,24 @@ class SyntheticSource final : public WeightSource {
   }
   std::optional<std::string> side_file(std::string_view) const override { return {}; }
   void drop(const TensorInfo&) const override {}
+  const Prequantized* grouped_layers() const override { return layers_.get(); }
 
  private:
+  // Moves the projections from `wanted` to layers_.
+  void take_layers(const LayerCoding& coding, std::vector<Wanted>& wanted) {
+    layers_ = std::make_unique<SyntheticLayers>(coding);
+    std::erase_if(wanted, [&](const Wanted& tensor) {
+      const bool projection = tensor.name.starts_with("blk.") && tensor.shape.size() == 2 &&
+                              tensor.name.find("gate_inp") == std::string::npos;
+      if (projection) {
+        layers_->add(tensor.name.substr(0, tensor.name.size() - 7), static_cast<int>(tensor.shape[0]),
+                     static_cast<int>(tensor.shape[1]));
+      }
+      return projection;
+    });
+    layers_->fill();
+  }
+
   void add(const Wanted& wanted, const ModelConfig& config) {
     TensorInfo info{wanted.name, wanted.type, wanted.shape, {}};
     size_t& size = pool_sizes_[wanted.type];
@@ -239,6 +258,7 @@ class SyntheticSource final : public WeightSource {
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
   std::map<QuantType, size_t> pool_sizes_;
   std::map<QuantType, std::vector<std::byte>> pools_;
+  std::unique_ptr<SyntheticLayers> layers_;
   std::vector<float> rope_factors_, ones_;
   int64_t longest_norm_ = 0;
 };
@@ -247,8 +267,17 @@ class SyntheticSource final : public WeightSource {
 
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config,
                                                             std::string_view type) {
-  ASSIGN_OR_RETURN(const Mixture mixture, find_mixture(type));
-  return std::make_unique<SyntheticSource>(config, mixture);
+  if (const LayerCoding* coding = find_layer_coding(type); coding != nullptr) {
+    const QuantType t = coding->output;
+    return std::make_unique<SyntheticSource>(config, Mixture{coding->name, t, t, t, t, t, t, t}, coding);
+  }
+  const auto mixture = find_mixture(type);
+  if (!mixture) {
+    std::string names;
+    for (const LayerCoding& coding : layer_codings()) names += ", " + std::string(coding.name);
+    return errorf(mixture.error().code, "{}{}", mixture.error().message, names);
+  }
+  return std::make_unique<SyntheticSource>(config, *mixture, nullptr);
 }
 
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type) {
@@ -268,6 +297,9 @@ Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_vi
 }
 
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path) {
+  if (source.grouped_layers() != nullptr) {
+    return errorf(ErrorCode::kUnsupported, "{}: its layers have no GGUF encoding", source.path().string());
+  }
   if (source.naming() != Naming::kGguf) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a model with GGUF names",
                   source.path().string());

@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-// `shape`: a row of named_shapes(); `type`: an encoding or a mixture (mixture.h). Memory: one pool of random
+// `shape`: a row of named_shapes(); `type`: an encoding, a mixture (mixture.h) or a layer coding
+// (synthetic_layers.h). Memory: one pool of random
 // blocks per encoding, as large as its largest tensor, which the tensors share from different offsets. Named
 // as a GGUF file, with a stand-in vocabulary (without merges: tokens are <t0>, <t1>, ...).
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type);

@@ -25,12 +25,16 @@ bool is_integer_type(QuantType type) {
   return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 || type == kBool;
 }
 
-// A matrix to pack: in the file, or rewritten into `storage`.
+// A matrix to pack: in the file, rewritten into `storage`, or as another quantizer stored it.
 struct Matrix {
   QuantizedMatrix view;
   std::vector<std::byte> storage;
+  std::optional<GroupedMatrix> grouped;  // then view is unused
   const TensorInfo* tensor = nullptr;
 };
+
+// What a matrix is for: tables are looked up, only projections are ternary in BitNet or transposed in GPT-2.
+enum class Use : uint8_t { kTable, kOutput, kProjection };
 
 class Loader {
  public:
@@ -66,13 +70,14 @@ class Loader {
   Result<std::vector<float>> vector(const std::string& name, int64_t size);
   Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
   Status norm(const std::string& name, int64_t size, NormWeights& out);
-  // bit: BitNet's projections, whose weights are ternary.
-  Result<Matrix> matrix(const std::string& name, int rows, int cols, bool projection);
-  Result<bool> decode_prequantized(const std::string& stem, int rows, int cols, Matrix& out);
+  Result<Matrix> matrix(const std::string& name, int rows, int cols, Use use);
+  Result<bool> find_prequantized(const std::string& stem, int rows, int cols, Matrix& out);
   Status unpack_ternary(const std::string& stem, int rows, int cols, Matrix& out);
   Status make_ternary(Matrix& out) const;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
-  Result<std::unique_ptr<Weight>> table(const std::string& name, int rows, int cols);
+  Result<std::unique_ptr<Weight>> pack_rows(const Matrix& matrix, int first, int count,
+                                            const std::string& name);
+  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, Use use);
   Status linear(const std::string& stem, int rows, int cols, LinearWeights& out);
   Status fused(const std::string& stem, std::span<const int> rows, int cols,
                std::span<LinearWeights* const> out);
@@ -84,7 +89,8 @@ class Loader {
   Ops& ops_;
   const Model::Progress& progress_;
   NameTable names_;
-  std::unique_ptr<Prequantized> prequantized_;  // null: layers are plain tensors
+  std::unique_ptr<Prequantized> opened_;
+  const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
   std::string prefix_;
   std::unordered_set<std::string_view> used_;
   int64_t done_bytes_ = 0, total_bytes_ = 0;
@@ -139,12 +145,13 @@ Status Loader::norm(const std::string& name, int64_t size, NormWeights& out) {
   return {};
 }
 
-Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool projection) {
+Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, Use use) {
   const std::string name = stem + ".weight";
+  const bool projection = use == Use::kProjection;
   Matrix result;
   const TensorInfo* tensor = find(name);
-  if (projection && prequantized_ != nullptr) {
-    ASSIGN_OR_RETURN(const bool found, decode_prequantized(stem, rows, cols, result));
+  if (use != Use::kTable && prequantized_ != nullptr) {
+    ASSIGN_OR_RETURN(const bool found, find_prequantized(stem, rows, cols, result));
     if (found) return result;
   }
   if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.int8_activations) {
@@ -171,40 +178,45 @@ Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, bool 
   return result;
 }
 
-// A layer that another quantizer stored, as F16: what such checkpoints compute with. False: it is stored
-// plainly.
-Result<bool> Loader::decode_prequantized(const std::string& stem, int rows, int cols, Matrix& out) {
-  ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
-  if (!layer) return false;
-  if (layer->rows != rows || layer->cols != cols) {
+// A layer that another quantizer stored. False: it is stored plainly.
+Result<bool> Loader::find_prequantized(const std::string& stem, int rows, int cols, Matrix& out) {
+  ASSIGN_OR_RETURN(out.grouped, prequantized_->find_linear(stem));
+  if (!out.grouped) return false;
+  if (out.grouped->rows != rows || out.grouped->cols != cols) {
     return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected shape [{}, {}], got [{}, {}]",
-                  source_.path().string(), stem, rows, cols, layer->rows, layer->cols);
+                  source_.path().string(), stem, rows, cols, out.grouped->rows, out.grouped->cols);
   }
-  out.storage.resize(static_cast<size_t>(rows) * quant_bytes(QuantType::kF16, cols));
-  std::vector<float> row(static_cast<size_t>(cols));
-  for (int r = 0; r < rows; ++r) {
-    layer->dequantize(r, 1, row.data());
-    quantize_row(QuantType::kF16, row.data(), out.storage.data() + r * quant_bytes(QuantType::kF16, cols),
-                 cols);
-  }
-  out.view = {QuantType::kF16, rows, cols, out.storage};
   for (const TensorInfo& tensor : source_.tensors()) {
     const bool part = tensor.name.starts_with(stem) && tensor.name.substr(stem.size()).starts_with(".");
     if (!part) continue;
     used_.insert(tensor.name);
-    if (!tensor.name.ends_with(".bias")) out.tensor = &tensor;
+    if (tensor.bytes.data() == out.grouped->packed.data()) out.tensor = &tensor;
   }
   return true;
 }
 
-// F32 values that are {-1, 0, 1} * scale, in 2 bits where rows are whole blocks.
-void store_ternary(std::vector<float> values, int rows, int cols, Matrix& out) {
-  const QuantType type =
-      cols % quant_info(QuantType::kTQ2_0).block_size == 0 ? QuantType::kTQ2_0 : QuantType::kF32;
-  std::vector<std::byte> bytes(static_cast<size_t>(rows) * quant_bytes(type, cols));
-  quantize_row(type, values.data(), bytes.data(), static_cast<int64_t>(rows) * cols);
-  out.storage = std::move(bytes);
-  out.view = {type, rows, cols, out.storage};
+// {-1, 0, 1} * scale in 2 bits, for activations with one scale per token. `packed`: codes 0 = -1.
+GroupedMatrix ternary_matrix(int rows, int cols, float scale, CodeLayout layout,
+                             std::span<const std::byte> packed) {
+  GroupedMatrix m;
+  m.rows = rows, m.cols = m.group_size = cols, m.bits = 2, m.uniform_zero = 1;
+  m.scales.assign(static_cast<size_t>(rows), scale);
+  m.activations.kind = ActivationCoding::Kind::kInt8PerToken;
+  m.layout = layout;
+  m.packed = packed;
+  return m;
+}
+
+void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float scale, Matrix& out) {
+  const size_t row_bytes = (static_cast<size_t>(cols) + 15) / 16 * 4;
+  out.storage.assign(static_cast<size_t>(rows) * row_bytes, std::byte{});
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < cols; ++c) {
+      out.storage[static_cast<size_t>(r) * row_bytes + static_cast<size_t>(c / 4)] |=
+          static_cast<std::byte>(codes[static_cast<size_t>(r) * cols + c] << (c % 4 * 2));
+    }
+  }
+  out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kWordsByRow, out.storage);
 }
 
 // The master weights of BitNet training: rounded to {-1, 0, 1} times their mean magnitude.
@@ -214,9 +226,17 @@ Status Loader::make_ternary(Matrix& out) const {
   dequantize_row(view.type, view.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
   double sum = 0;
   for (const float value : values) sum += std::abs(value);
+  if (!std::isfinite(sum)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", source_.path().string(),
+                  out.tensor->name);
+  }
   const float scale = 1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
-  for (float& value : values) value = std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) / scale;
-  store_ternary(std::move(values), view.rows, view.cols, out);
+  std::vector<uint8_t> codes;
+  codes.reserve(values.size());
+  for (const float value : values) {
+    codes.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) + 1));
+  }
+  store_ternary(codes, view.rows, view.cols, 1.0f / scale, out);
   return {};
 }
 
@@ -230,16 +250,18 @@ Status Loader::unpack_ternary(const std::string& stem, int rows, int cols, Matri
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
                   source_.path().string(), stem, stored[0]);
   }
-  std::vector<float> values(static_cast<size_t>(rows) * cols);
-  const int64_t packed_rows = shape[0];
+  if (rows % 4 == 0) {
+    out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
+    return {};
+  }
+  std::vector<uint8_t> codes;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      const int byte = static_cast<int>(out.tensor->bytes[static_cast<size_t>(r % packed_rows * cols + c)]);
-      values[static_cast<size_t>(r * cols + c)] =
-          static_cast<float>((byte >> (2 * (r / packed_rows)) & 3) - 1) * scale;
+      const auto byte = static_cast<uint8_t>(out.tensor->bytes[static_cast<size_t>(r % shape[0] * cols + c)]);
+      codes.push_back(byte >> (2 * (r / shape[0])) & 3);
     }
   }
-  store_ternary(std::move(values), rows, cols, out);
+  store_ternary(codes, rows, cols, scale, out);
   return {};
 }
 
@@ -252,10 +274,21 @@ Result<std::unique_ptr<Weight>> Loader::pack(const QuantizedMatrix& view, const 
   return packed;
 }
 
-Result<std::unique_ptr<Weight>> Loader::table(const std::string& stem, int rows, int cols) {
-  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, rows, cols, false));
-  ASSIGN_OR_RETURN(auto packed, pack(m.view, stem + ".weight"));
-  done(*m.tensor);
+Result<std::unique_ptr<Weight>> Loader::pack_rows(const Matrix& matrix, int first, int count,
+                                                  const std::string& name) {
+  if (!matrix.grouped) return pack(matrix.view.row_range(first, count), name);
+  auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
+  if (!packed) {
+    return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
+                  packed.error().message);
+  }
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> Loader::weight(const std::string& stem, int rows, int cols, Use use) {
+  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, rows, cols, use));
+  ASSIGN_OR_RETURN(auto packed, pack_rows(m, 0, rows, stem + ".weight"));
+  if (m.tensor != nullptr) done(*m.tensor);
   return packed;
 }
 
@@ -269,15 +302,15 @@ Status Loader::fused(const std::string& stem, std::span<const int> rows, int col
                      std::span<LinearWeights* const> out) {
   int total = 0;
   for (const int count : rows) total += count;
-  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, total, cols, true));
+  ASSIGN_OR_RETURN(const Matrix m, matrix(stem, total, cols, Use::kProjection));
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(stem + ".bias", total));
   int first = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    ASSIGN_OR_RETURN(out[i]->weight, pack(m.view.row_range(first, rows[i]), stem + ".weight"));
+    ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first, rows[i], stem + ".weight"));
     if (!bias.empty()) out[i]->bias.assign(bias.begin() + first, bias.begin() + first + rows[i]);
     first += rows[i];
   }
-  done(*m.tensor);
+  if (m.tensor != nullptr) done(*m.tensor);
   return {};
 }
 
@@ -320,7 +353,7 @@ Status Loader::experts(const std::string& pattern, int rows, int cols,
   out.resize(static_cast<size_t>(config_.n_experts));
   if (pattern.find("{}") != std::string::npos) {
     for (int e = 0; e < config_.n_experts; ++e) {
-      ASSIGN_OR_RETURN(out[e], table(with_index(pattern, e), rows, cols));
+      ASSIGN_OR_RETURN(out[e], weight(with_index(pattern, e), rows, cols, Use::kOutput));
     }
     return {};
   }
@@ -413,21 +446,23 @@ Status Loader::check_unused() const {
 Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
   if (!config_.int8_activations) {
-    ASSIGN_OR_RETURN(prequantized_, open_prequantized(source_));
+    ASSIGN_OR_RETURN(opened_, open_prequantized(source_));
+    prequantized_ = opened_ != nullptr ? opened_.get() : source_.grouped_layers();
   }
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   RETURN_IF_ERROR(load_ropes(*weights, max_seq_len));
-  ASSIGN_OR_RETURN(weights->embedding, table(name(names_.embedding), vocab, dim));
+  ASSIGN_OR_RETURN(weights->embedding, weight(name(names_.embedding), vocab, dim, Use::kTable));
   if (config_.learned_positions) {
-    ASSIGN_OR_RETURN(weights->positions, table(name(names_.positions), config_.max_seq_len, dim));
+    ASSIGN_OR_RETURN(weights->positions,
+                     weight(name(names_.positions), config_.max_seq_len, dim, Use::kTable));
   }
   for (int i = 0; i < config_.n_layers; ++i) {
     RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
   }
   RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights->final_norm));
   if (!config_.tied_embeddings) {
-    ASSIGN_OR_RETURN(weights->lm_head, table(std::string(names_.lm_head), vocab, dim));
+    ASSIGN_OR_RETURN(weights->lm_head, weight(std::string(names_.lm_head), vocab, dim, Use::kOutput));
   }
   RETURN_IF_ERROR(check_unused());
   return weights;

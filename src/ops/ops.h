@@ -15,6 +15,7 @@
 #include "kernels/activation.h"
 #include "ops/batch.h"
 #include "ops/tensor.h"
+#include "quant/grouped_matrix.h"
 #include "quant/quant_type.h"
 
 namespace penstock {
@@ -82,6 +83,9 @@ class Ops {
   // --- Loading -------------------------------------------------------------------------------------------------
   // Copies the matrix into the backend's layout (or keeps a view of it where that layout is as fast).
   virtual Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) = 0;
+  // Rows [first_row, first_row + n_rows) of a matrix that GroupedMatrix::check accepts. Its activation coding tells
+  // how linear() rounds the activations.
+  virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) = 0;
   // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
   virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) = 0;
 

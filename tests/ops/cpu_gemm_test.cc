@@ -100,7 +100,9 @@ struct QuantizedRows {
   std::vector<ActivationGroup> groups;
   int block, n_steps;
 
-  Int8Rows view() const { return {values.data(), groups.data(), block, n_steps}; }
+  bool one_scale;
+
+  Int8Rows view() const { return {values.data(), groups.data(), block, n_steps, one_scale}; }
   size_t at(int m, int step) const {
     return (static_cast<size_t>(m / block) * n_steps + step) * block + m % block;
   }
@@ -110,15 +112,15 @@ struct QuantizedRows {
 };
 
 QuantizedRows quantize(const GemmKernels& kernels, const std::vector<float>& x, int n_rows, int cols,
-                       bool one_scale = false) {
+                       ActivationRounding rounding = {}) {
   const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
   const int n_padded = (n_rows + block - 1) / block * block;
   QuantizedRows q{std::vector<int8_t>(static_cast<size_t>(n_padded) * padded),
                   std::vector<ActivationGroup>(static_cast<size_t>(n_padded) * padded / 32), block,
-                  padded / 32};
+                  padded / 32, rounding.one_scale()};
   for (int m = 0; m < n_padded; ++m) {
     const float* row = m < n_rows ? x.data() + static_cast<size_t>(m) * cols : nullptr;
-    kernels.quantize_row(row, m < n_rows ? cols : 0, padded, one_scale, block, &q.values[q.at(m, 0) * 32],
+    kernels.quantize_row(row, m < n_rows ? cols : 0, padded, rounding, block, &q.values[q.at(m, 0) * 32],
                          &q.groups[q.at(m, 0)]);
   }
   return q;
@@ -131,7 +133,7 @@ struct PackedMatrix {
 
 PackedMatrix pack(const Matrix& m) {
   static ThreadPool pool(2);
-  return {pack_cpu_weight(pool, m.view()).value()};
+  return {WeightPacker(pool).pack(m.view()).value()};
 }
 
 // Sum and sum of magnitudes of row n of w times x, which is given as a function of k.
@@ -291,15 +293,19 @@ TEST_P(QuantizeActivationsTest, RoundsToNearestAndMatchesScalar) {
   for (int cols : {1, 31, 32, 100, 512}) {
     auto x = random_floats(cols, 11);
     if (cols > 64) std::fill_n(x.begin() + 32, 32, 0.0f);
-    for (bool one_scale : {false, true}) {
-      const QuantizedRows q = quantize(*GetParam()->gemm, x, 1, cols, one_scale);
-      const QuantizedRows spec = quantize(*available_kernels()[0].gemm, x, 1, cols, one_scale);
+    using Kind = ActivationRounding::Kind;
+    for (const ActivationRounding& rounding :
+         {ActivationRounding{}, ActivationRounding{Kind::kPerRow}, ActivationRounding{Kind::kFixed, 0.01f}}) {
+      const bool one_scale = rounding.one_scale();
+      const QuantizedRows q = quantize(*GetParam()->gemm, x, 1, cols, rounding);
+      const QuantizedRows spec = quantize(*available_kernels()[0].gemm, x, 1, cols, rounding);
       EXPECT_EQ(q.values, spec.values);
       EXPECT_EQ(0,
                 std::memcmp(q.groups.data(), spec.groups.data(), q.groups.size() * sizeof(ActivationGroup)));
       for (int k = 0; k < q.n_steps * 32; ++k) {
         const double scale = q.groups[k / 32].scale;
-        EXPECT_NEAR(q.value(0, k), k < cols ? x[k] : 0.0f, scale * 0.5001) << k;
+        const double exact = k < cols ? x[k] : 0.0f;
+        EXPECT_NEAR(q.value(0, k), std::clamp(exact, -127 * scale, 127 * scale), scale * 0.5001) << k;
         if (one_scale) {
           EXPECT_EQ(scale, q.groups[0].scale);
         }

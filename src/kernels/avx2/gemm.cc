@@ -19,6 +19,6 @@ namespace {
 }  // namespace
 
 constinit const GemmKernels kAvx2GemmKernels =
-    make_gemm_kernels<Avx2>("avx2", static_cast<quant::All*>(nullptr));
+    make_gemm_kernels<Avx2>("avx2", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

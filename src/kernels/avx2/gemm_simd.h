@@ -87,6 +87,18 @@ struct Avx2 {
   [[gnu::always_inline]] static Floats load_high_nibbles(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_srli_epi32(_mm256_cvtepu8_epi32(load_8(p)), 4));
   }
+  // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
+  [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
+    const __m128i v = _mm_cvtepu8_epi16(load_8(p));
+    const __m128i sign = _mm_slli_epi16(_mm_and_si128(v, _mm_set1_epi16(0x80)), 8);
+    const __m128i rest = _mm_slli_epi16(_mm_and_si128(v, _mm_set1_epi16(0x7f)), 7);
+    return _mm256_cvtph_ps(_mm_or_si128(sign, rest));
+  }
+  [[gnu::always_inline]] static Ints zero_int() { return _mm256_setzero_si256(); }
+  [[gnu::always_inline]] static Ints add_int(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+  [[gnu::always_inline]] static Floats clamp(Floats a, float limit) {
+    return _mm256_max_ps(_mm256_min_ps(a, _mm256_set1_ps(limit)), _mm256_set1_ps(-limit));
+  }
   [[gnu::always_inline]] static Floats load_aligned(const uint8_t* p) {
     return _mm256_load_ps(reinterpret_cast<const float*>(p));
   }

@@ -20,6 +20,6 @@ namespace {
 }  // namespace
 
 constinit const GemmKernels kAvx512GemmKernels =
-    make_gemm_kernels<Avx512>("avx512", static_cast<quant::All*>(nullptr));
+    make_gemm_kernels<Avx512>("avx512", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

@@ -71,6 +71,18 @@ struct Avx512 {
     const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_cvtepi32_ps(_mm512_srli_epi32(v, 4));
   }
+  // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
+  [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {
+    const __m256i v = _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(v, _mm256_set1_epi16(0x80)), 8);
+    const __m256i rest = _mm256_slli_epi16(_mm256_and_si256(v, _mm256_set1_epi16(0x7f)), 7);
+    return _mm512_cvtph_ps(_mm256_or_si256(sign, rest));
+  }
+  [[gnu::always_inline]] static Ints zero_int() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static Ints add_int(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+  [[gnu::always_inline]] static Floats clamp(Floats a, float limit) {
+    return _mm512_max_ps(_mm512_min_ps(a, _mm512_set1_ps(limit)), _mm512_set1_ps(-limit));
+  }
   [[gnu::always_inline]] static Floats load_aligned(const uint8_t* p) { return _mm512_load_ps(p); }
   [[gnu::always_inline]] static void load_bf16_pairs(const uint8_t* p, Floats& even, Floats& odd) {
     const __m512i v = _mm512_load_si512(p);

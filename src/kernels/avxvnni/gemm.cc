@@ -30,6 +30,6 @@ struct AvxVnni : Avx2 {
 }  // namespace
 
 constinit const GemmKernels kAvxVnniGemmKernels =
-    make_gemm_kernels<AvxVnni>("avxvnni", static_cast<quant::All*>(nullptr));
+    make_gemm_kernels<AvxVnni>("avxvnni", static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
 // Products of float panels with float activations, written once over Simd (see int8_gemm.inl for S). Panels:
-//   F32: [k][16 rows]; F16: [k][16 rows]; BF16: [k / 2][16 rows][2].
+//   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2].
 // One chain of fused multiply-adds per output, in the order of k.
 
 // Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of those that
@@ -15,20 +15,23 @@ template <class S>
   S::store(out.values + row * out.stride + first, sum, n_valid);
 }
 
-template <class S, QuantType Type>
+template <class S, class Q>
 struct FloatPanel {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes;
-  static constexpr int kColumnBytes = Type == QuantType::kF32 ? 64 : 32;
+  static constexpr bool kF32 = std::is_same_v<Q, quant::F32>, kF8 = std::is_same_v<Q, panel::F8Row>;
+  static constexpr int kColumnBytes = kF32 ? 64 : kF8 ? 16 : 32;
 
   // acc += w[k] x[k] and w[k + 1] x[k + 1].
   template <int M>
   [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
                                               Floats (&acc)[M]) {
     Floats even, odd;
-    if constexpr (Type == QuantType::kF32) {
+    if constexpr (kF32) {
       even = S::load_aligned(p + 4 * lane), odd = S::load_aligned(p + 64 + 4 * lane);
-    } else if constexpr (Type == QuantType::kF16) {
+    } else if constexpr (kF8) {
+      even = S::load_f8(p + lane), odd = S::load_f8(p + 16 + lane);
+    } else if constexpr (std::is_same_v<Q, quant::F16>) {
       even = S::load_half(p + 2 * lane), odd = S::load_half(p + 32 + 2 * lane);
     } else {
       S::load_bf16_pairs(p + 4 * lane, even, odd);

@@ -1,9 +1,8 @@
-// Fills a GemmKernels with the kernels of Simd S for every encoding in quant::All.
+// Fills a GemmKernels with the kernels of Simd S for every encoding in panel::All.
 
 template <class S, class Q>
 consteval GemmKernels::Int8Gemm int8_entry() {
-  // TQ1_0 is laid out as TQ2_0.
-  if constexpr (quant::IntegerCoded<Q> && Q::kType != QuantType::kTQ1_0) {
+  if constexpr (panel::Codes<Q>) {
     return &Int8Panel<S, Q>::gemm;
   } else {
     return nullptr;
@@ -13,8 +12,9 @@ consteval GemmKernels::Int8Gemm int8_entry() {
 template <class S, class... Q>
 consteval GemmKernels make_gemm_kernels(const char* name, std::tuple<Q...>*) {
   GemmKernels table{name, &quantize_activations<S>, {int8_entry<S, Q>()...}, {}};
-  table.f32[static_cast<int>(QuantType::kF32)] = &FloatPanel<S, QuantType::kF32>::gemm;
-  table.f32[static_cast<int>(QuantType::kF16)] = &FloatPanel<S, QuantType::kF16>::gemm;
-  table.f32[static_cast<int>(QuantType::kBF16)] = &FloatPanel<S, QuantType::kBF16>::gemm;
+  table.f32[static_cast<int>(QuantType::kF32)] = &FloatPanel<S, quant::F32>::gemm;
+  table.f32[static_cast<int>(QuantType::kF16)] = &FloatPanel<S, quant::F16>::gemm;
+  table.f32[static_cast<int>(QuantType::kBF16)] = &FloatPanel<S, quant::BF16>::gemm;
+  table.f32[static_cast<int>(PanelType::kF8Row)] = &FloatPanel<S, panel::F8Row>::gemm;
   return table;
 }

@@ -11,6 +11,7 @@ template <class S, class Q>
 struct Int8Panel {
   using L = PanelLayout<Q>;
   using Bytes = typename S::Bytes;
+  using Ints = typename S::Ints;
   using Floats = typename S::Floats;
 
   // The eight dword vectors of a step. `line` points at the first plane, at the vector's rows.
@@ -84,8 +85,10 @@ struct Int8Panel {
     }
   }
 
-  [[gnu::always_inline]] static Bytes table() {
-    if constexpr (Q::kIsCodebook) {
+  [[gnu::always_inline]] static Bytes table(const PanelMatrix& w) {
+    if constexpr (panel::OwnLevels<Q>) {
+      return S::load_table(w.levels);
+    } else if constexpr (Q::kIsCodebook) {
       alignas(16) uint8_t levels[16];
       for (int i = 0; i < 16; ++i) levels[i] = static_cast<uint8_t>(Q::level(i) + 128);
       return S::load_table(levels);
@@ -107,7 +110,9 @@ struct Int8Panel {
     return u;
   }
   [[gnu::always_inline]] static Floats scale(const uint8_t* unit, const UnitScales& u, int group, int lane) {
-    if constexpr (!Q::kHasSuperScales) {
+    if constexpr (L::kWholeRow) {
+      return S::splat(1.0f);
+    } else if constexpr (!Q::kHasSuperScales) {
       return S::load_half(unit + L::kScales + 32 * group + 2 * lane);
     } else if constexpr (L::kPackedMins) {
       return S::mul(S::load_low_nibbles(unit + L::kScales + 16 * group + lane), u.scale);
@@ -116,7 +121,10 @@ struct Int8Panel {
     }
   }
   [[gnu::always_inline]] static Floats offset(const uint8_t* unit, const UnitScales& u, int group, int lane) {
-    if constexpr (!Q::kHasSuperScales) {
+    if constexpr (L::kZeros) {
+      const Floats zero = S::load_i8(unit + L::kOffsets + 16 * group + lane);
+      return S::negate(S::mul(zero, scale(unit, u, group, lane)));
+    } else if constexpr (!Q::kHasSuperScales) {
       return S::load_half(unit + L::kOffsets + 32 * group + 2 * lane);
     } else if constexpr (L::kPackedMins) {
       return S::mul(S::load_high_nibbles(unit + L::kScales + 16 * group + lane), u.min);
@@ -161,7 +169,7 @@ struct Int8Panel {
         }
       }
     } else {
-      const int group = step * 32 / Q::kGroupSize;
+      const int group = L::group_of(step * 32);
       const Floats s = scale(unit, u, group, lane);
       Floats o = S::zero();
       if constexpr (Q::kHasOffset) o = offset(unit, u, group, lane);
@@ -170,29 +178,57 @@ struct Int8Panel {
         const int8_t* xm = x + m * 32;
         const ActivationGroup& g = groups[m];
         const auto d = S::template dot<L::kBias, L::kMaxCode, 8, (M >= 8)>(w, xm, g.negative_sum);
-        acc[m] = S::fma(S::to_float(d), S::mul(s, S::splat(g.scale)), acc[m]);
+        const Floats xs = S::splat(g.scale);
+        acc[m] = S::fma(S::to_float(d), L::kWholeRow ? xs : S::mul(s, xs), acc[m]);
         if constexpr (Q::kHasOffset) acc[m] = S::fma(o, S::splat(g.scaled_sum), acc[m]);
       }
     }
   }
 
+  // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
+  template <int M, int PrefetchBytes>
+  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
+                                              const int8_t* x, const ActivationGroup* groups, Ints (&acc)[M]) {
+    if constexpr (PrefetchBytes > 0) {
+      for (int l = 0; l < Q::kBits; ++l)
+        __builtin_prefetch(unit + PrefetchBytes + step * L::kStepBytes + l * 64, 0, 2);
+    }
+    Bytes w[8];
+    load_codes(unit + step * L::kStepBytes + 4 * lane, table, w);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      const auto d =
+          S::template dot<L::kBias, L::kMaxCode, 8, (M >= 8)>(w, x + m * 32, groups[m].negative_sum);
+      acc[m] = S::add_int(acc[m], d);
+    }
+  }
+
+  template <bool Whole>
+  [[gnu::always_inline]] static auto fresh_sum() {
+    if constexpr (Whole) {
+      return S::zero_int();
+    } else {
+      return S::zero();
+    }
+  }
+
   // M rows of activations from `row` on, of blocks of R, times P panels `panel_step` apart (the last one in
   // place of those beyond it) that advance together: several streams keep more of the memory's latency in
-  // flight than one.
-  template <int M, int R, int P, int PrefetchBytes>
+  // flight than one. Whole: nothing has scales inside a row, sums are whole numbers.
+  template <bool Whole, int M, int R, int P, int PrefetchBytes>
   static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step,
                     int last, const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
     const int n_units = w.padded_cols / L::kUnitK;
-    const Bytes codebook = table();
+    const Bytes codebook = table(w);
     const uint8_t* unit[P];
     int index[P];
-    Floats acc[P][kParts][M];
+    decltype(fresh_sum<Whole>()) acc[P][kParts][M];
     for (int i = 0; i < P; ++i) {
       index[i] = panel + i * panel_step < last ? panel + i * panel_step : last;
       unit[i] = w.data + static_cast<size_t>(index[i]) * w.panel_bytes;
       for (int part = 0; part < kParts; ++part) {
-        for (int m = 0; m < M; ++m) acc[i][part][m] = S::zero();
+        for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / R) * x.n_steps * R + row % R;
@@ -214,23 +250,29 @@ struct Int8Panel {
     for (int i = 0; i < P; ++i) {
       for (int part = 0; part < kParts; ++part) {
         for (int m = 0; m < M && row + m < n_rows; ++m) {
-          store_output<S>(w, index[i], part * S::kLanes, acc[i][part][m], row + m, out);
+          Floats sum;
+          if constexpr (Whole) {
+            sum = S::mul(S::to_float(acc[i][part][m]), S::splat(x.groups[first + m].scale));
+          } else {
+            sum = acc[i][part][m];
+          }
+          store_output<S>(w, index[i], part * S::kLanes, sum, row + m, out);
         }
       }
     }
   }
 
   // One block of R rows, P panels at once.
-  template <int R, int P>
+  template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
     constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
     const int n = (end - begin + P - 1) / P;
-    for (int p = 0; p < n; ++p) block<R, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
+    for (int p = 0; p < n; ++p) block<Whole, R, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
 
   // Any number of rows in blocks of R, one panel at a time.
-  template <int R>
+  template <bool Whole, int R>
   static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                      const GemmOutput& out) {
     constexpr int kRows = S::kMaxRows < R ? S::kMaxRows : R;
@@ -240,34 +282,43 @@ struct Int8Panel {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
       for (int panel = begin; panel < end; ++panel) {
         for (int row = first; row < last; row += kRows)
-          block<kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+          block<Whole, kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
+    }
+  }
+
+  template <bool Whole>
+  static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
+    switch (x.block_rows) {
+      case 1:
+        return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 2:
+        return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 4:
+        return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
+      case 8:
+        return blocks<Whole, 8>(w, x, n_rows, begin, end, out);
+      default:
+        return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
     }
   }
 
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
-    constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
-    switch (x.block_rows) {
-      case 1:
-        return streams<1, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 2:
-        return streams<2, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 4:
-        return streams<4, kFewer>(w, x, n_rows, begin, end, out);
-      case 8:
-        return blocks<8>(w, x, n_rows, begin, end, out);
-      default:
-        return blocks<16>(w, x, n_rows, begin, end, out);
+    if constexpr (L::kWholeRow) {
+      if (x.one_scale) return rows<true>(w, x, n_rows, begin, end, out);
     }
+    rows<false>(w, x, n_rows, begin, end, out);
   }
 };
 
 // Quantizes one row of activations; see GemmKernels::quantize_row. S: load_f32, abs_max, max_of,
 // quantize_store (rounds to nearest even; returns nothing), all on kLanes floats.
 template <class S>
-void quantize_activations(const float* x, int cols, int padded_cols, bool one_scale, int block_rows,
-                          int8_t* values, ActivationGroup* groups) {
+void quantize_activations(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
+                          int block_rows, int8_t* values, ActivationGroup* groups) {
   using Floats = typename S::Floats;
   constexpr int kVectors = 32 / S::kLanes;
   const auto load = [&](int k, Floats(&v)[kVectors]) {
@@ -281,8 +332,10 @@ void quantize_activations(const float* x, int cols, int padded_cols, bool one_sc
     for (int i = 0; i < kVectors; ++i) m = S::abs_max(m, v[i]);
     return S::max_of(m);
   };
-  float row_max = 0;
-  if (one_scale) {
+  const bool one_scale = rounding.one_scale();
+  float row_max = rounding.fixed_scale * 127.0f;
+  if (rounding.kind == ActivationRounding::Kind::kPerRow) {
+    row_max = 0;
     for (int k = 0; k < cols; k += 32) {
       Floats v[kVectors];
       load(k, v);
@@ -297,7 +350,7 @@ void quantize_activations(const float* x, int cols, int padded_cols, bool one_sc
     // Scales so small that their reciprocal overflows round the group to zero.
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     for (int i = 0; i < kVectors; ++i)
-      S::store_rounded(values + i * S::kLanes, S::mul(v[i], S::splat(inverse)));
+      S::store_rounded(values + i * S::kLanes, S::clamp(S::mul(v[i], S::splat(inverse)), 127.0f));
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; ++i) sums[i / 16] += values[i];
     ActivationGroup& g = *groups;

@@ -38,7 +38,7 @@ void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRow
 template <class Q>
 struct Step {
   using L = PanelLayout<Q>;
-  static constexpr int kGroup = Q::kGroupSize < 32 ? Q::kGroupSize : 32;
+  static constexpr int kGroup = Q::kGroupSize == 16 ? 16 : 32;
 
   int16_t levels[kPanelRows][32];
   float scales[32 / kGroup][kPanelRows], offsets[32 / kGroup][kPanelRows];
@@ -58,11 +58,19 @@ struct Step {
     return code;
   }
 
-  void load(const uint8_t* unit, int step) {
+  static int16_t level(const PanelMatrix& w, int code) {
+    if constexpr (panel::OwnLevels<Q>) {
+      return static_cast<int16_t>(w.levels[code] - 128);
+    } else {
+      return static_cast<int16_t>(Q::level(code));
+    }
+  }
+
+  void load(const PanelMatrix& w, const uint8_t* unit, int step) {
     const uint8_t* planes = unit + step * L::kStepBytes;
     for (int r = 0; r < kPanelRows; ++r) {
-      for (int k = 0; k < 32; ++k) levels[r][k] = static_cast<int16_t>(Q::level(code(planes, r, k)));
-      for (int g = 0; g < 32 / kGroup; ++g) load_scale(unit, (step * 32 + g * kGroup) / Q::kGroupSize, r, g);
+      for (int k = 0; k < 32; ++k) levels[r][k] = level(w, code(planes, r, k));
+      for (int g = 0; g < 32 / kGroup; ++g) load_scale(unit, L::group_of(step * 32 + g * kGroup), r, g);
     }
   }
 
@@ -75,9 +83,15 @@ struct Step {
         const int min = L::kPackedMins ? sub >> 4 : unit[L::kOffsets + 16 * group + r];
         offsets[g][r] = -half_at(unit + L::kSuper + 32, r) * static_cast<float>(min);
       }
+    } else if constexpr (L::kWholeRow) {
+      scales[g][r] = 1.0f;
     } else {
       scales[g][r] = half_at(unit + L::kScales + 32 * group, r);
-      if constexpr (Q::kHasOffset) offsets[g][r] = half_at(unit + L::kOffsets + 32 * group, r);
+      if constexpr (L::kZeros) {
+        const auto zero = static_cast<int8_t>(unit[L::kOffsets + 16 * group + r]);
+        offsets[g][r] = -(static_cast<float>(zero) * scales[g][r]);
+      } else if constexpr (Q::kHasOffset)
+        offsets[g][r] = half_at(unit + L::kOffsets + 32 * group, r);
     }
   }
 
@@ -92,6 +106,12 @@ struct Step {
       }
     }
   }
+
+  void add(const int8_t* x, int32_t (&sums)[kPanelRows]) const {
+    for (int r = 0; r < kPanelRows; ++r) {
+      for (int k = 0; k < 32; ++k) sums[r] += levels[r][k] * x[k];
+    }
+  }
 };
 
 template <class Q>
@@ -103,14 +123,26 @@ void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, i
     for (int row = 0; row < n_rows; row += kRowsAtOnce) {
       const int n = n_rows - row < kRowsAtOnce ? n_rows - row : kRowsAtOnce;
       float sums[kRowsAtOnce][kPanelRows] = {};
+      int32_t whole[kRowsAtOnce][kPanelRows] = {};  // where nothing has scales inside a row
+      const auto index = [&](int m, int s) {
+        const int b = x.block_rows;
+        return (static_cast<ptrdiff_t>((row + m) / b) * x.n_steps + s) * b + (row + m) % b;
+      };
       for (int s = 0; s < w.padded_cols / 32; ++s) {
         Step<Q> step;
-        step.load(units + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes, s % L::kSteps);
+        step.load(w, units + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes, s % L::kSteps);
         for (int m = 0; m < n; ++m) {
-          const int b = x.block_rows;
-          const ptrdiff_t at = (static_cast<ptrdiff_t>((row + m) / b) * x.n_steps + s) * b + (row + m) % b;
-          step.add(x.values + at * 32, x.groups[at], sums[m]);
+          const ptrdiff_t at = index(m, s);
+          if (L::kWholeRow && x.one_scale) {
+            step.add(x.values + at * 32, whole[m]);
+          } else {
+            step.add(x.values + at * 32, x.groups[at], sums[m]);
+          }
         }
+      }
+      for (int m = 0; L::kWholeRow && x.one_scale && m < n; ++m) {
+        for (int r = 0; r < kPanelRows; ++r)
+          sums[m][r] = static_cast<float>(whole[m][r]) * x.groups[index(m, 0)].scale;
       }
       store_sums(w, sums, n, panel, row, out);
     }
@@ -118,12 +150,14 @@ void int8_gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, i
 }
 
 // 16 rows of one column of a float panel.
-template <QuantType Type>
+template <class Q>
 void load_column(const uint8_t* panel, int k, float (&column)[kPanelRows]) {
   for (int r = 0; r < kPanelRows; ++r) {
-    if constexpr (Type == QuantType::kF32) {
+    if constexpr (std::is_same_v<Q, panel::F8Row>) {
+      column[r] = quant::decode_f8e4m3(panel[16 * static_cast<size_t>(k) + r]) * 0x1p-8f;
+    } else if constexpr (std::is_same_v<Q, quant::F32>) {
       std::memcpy(&column[r], panel + 64 * static_cast<size_t>(k) + 4 * r, 4);
-    } else if constexpr (Type == QuantType::kF16) {
+    } else if constexpr (std::is_same_v<Q, quant::F16>) {
       column[r] = half_at(panel + 32 * static_cast<size_t>(k), r);
     } else {
       BFloat16 value;
@@ -133,7 +167,7 @@ void load_column(const uint8_t* panel, int k, float (&column)[kPanelRows]) {
   }
 }
 
-template <QuantType Type>
+template <class Q>
 void float_gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
                 const GemmOutput& out) {
   for (int panel = begin; panel < end; ++panel) {
@@ -143,7 +177,7 @@ void float_gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin,
       float sums[kRowsAtOnce][kPanelRows] = {};
       for (int k = 0; k < w.cols; ++k) {
         float column[kPanelRows];
-        load_column<Type>(data, k, column);
+        load_column<Q>(data, k, column);
         for (int m = 0; m < n; ++m) {
           const float value = x.values[(row + m) * x.stride + k];
           for (int r = 0; r < kPanelRows; ++r) sums[m][r] += column[r] * value;
@@ -160,9 +194,12 @@ float largest(const float* x, int n) {
   return largest;
 }
 
-void quantize_row(const float* x, int cols, int padded_cols, bool one_scale, int block_rows, int8_t* values,
-                  ActivationGroup* groups) {
-  const float row_max = one_scale ? largest(x, cols) : 0.0f;
+void quantize_row(const float* x, int cols, int padded_cols, const ActivationRounding& rounding,
+                  int block_rows, int8_t* values, ActivationGroup* groups) {
+  const bool one_scale = rounding.one_scale();
+  const float row_max = rounding.kind == ActivationRounding::Kind::kFixed ? rounding.fixed_scale * 127.0f
+                        : one_scale                                       ? largest(x, cols)
+                                                                          : 0.0f;
   for (int k = 0; k < padded_cols; k += 32, values += 32 * block_rows, groups += block_rows) {
     const int n = cols - k < 0 ? 0 : cols - k < 32 ? cols - k : 32;
     const float top = one_scale ? row_max : largest(x + k, n);
@@ -170,7 +207,8 @@ void quantize_row(const float* x, int cols, int padded_cols, bool one_scale, int
     const float inverse = top > 1e-30f ? 127.0f / top : 0.0f;
     int sums[2] = {0, 0};
     for (int i = 0; i < 32; ++i) {
-      values[i] = i < n ? static_cast<int8_t>(std::nearbyintf(x[k + i] * inverse)) : int8_t{0};
+      const float value = i < n ? std::fmax(std::fmin(x[k + i] * inverse, 127.0f), -127.0f) : 0.0f;
+      values[i] = static_cast<int8_t>(std::nearbyintf(value));
       sums[i / 16] += values[i];
     }
     ActivationGroup& g = *groups;
@@ -187,7 +225,7 @@ void quantize_row(const float* x, int cols, int padded_cols, bool one_scale, int
 
 template <class Q>
 consteval GemmKernels::Int8Gemm int8_entry() {
-  if constexpr (quant::IntegerCoded<Q> && Q::kType != QuantType::kTQ1_0) {  // TQ1_0 is laid out as TQ2_0
+  if constexpr (panel::Codes<Q>) {
     return &int8_gemm<Q>;
   } else {
     return nullptr;
@@ -197,14 +235,15 @@ consteval GemmKernels::Int8Gemm int8_entry() {
 template <class... Q>
 consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
   GemmKernels table{"scalar", &quantize_row, {int8_entry<Q>()...}, {}};
-  table.f32[static_cast<int>(QuantType::kF32)] = &float_gemm<QuantType::kF32>;
-  table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<QuantType::kF16>;
-  table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<QuantType::kBF16>;
+  table.f32[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
+  table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
+  table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
+  table.f32[static_cast<int>(PanelType::kF8Row)] = &float_gemm<panel::F8Row>;
   return table;
 }
 
 }  // namespace
 
-constinit const GemmKernels kScalarGemmKernels = make_scalar_kernels(static_cast<quant::All*>(nullptr));
+constinit const GemmKernels kScalarGemmKernels = make_scalar_kernels(static_cast<panel::All*>(nullptr));
 
 }  // namespace penstock

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
-#include "ops/cpu/weight.h"
 
 namespace penstock {
 namespace {
@@ -28,12 +27,15 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
     : kernels_(kernels),
       config_(config),
       pool_(config.n_threads),
+      packer_(pool_),
       linear_{pool_, linear_scratch_, kernels_, config.batch_invariant},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
-Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
-  return pack_cpu_weight(pool_, matrix);
+Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) { return packer_.pack(matrix); }
+
+Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) {
+  return packer_.pack(matrix, first_row, n_rows);
 }
 
 Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::span<const int> n_blocks) {

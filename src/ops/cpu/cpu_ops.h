@@ -8,6 +8,7 @@
 #include "kernels/kernel_table.h"
 #include "ops/cpu/attention.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/weight.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -18,6 +19,8 @@ class CpuOps final : public Ops {
 
   const char* name() const override { return name_.c_str(); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                               int n_rows) override;
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }
@@ -65,6 +68,7 @@ class CpuOps final : public Ops {
   const KernelTable& kernels_;
   OpsConfig config_;
   ThreadPool pool_;
+  WeightPacker packer_;
   Arena arena_;
   LinearScratch linear_scratch_;
   Arena attention_scratch_;

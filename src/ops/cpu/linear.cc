@@ -10,39 +10,63 @@ namespace penstock {
 namespace {
 
 // Which kernel computes a product.
-enum class Path : uint8_t { kF32, kInt8, kInt8Tiles, kBf16Tiles };
+enum class Path : uint8_t { kF32, kInt8, kInt8Tiles, kInt8RowTiles, kBf16Tiles };
 
 constexpr int kMinBf16Rows = 32;  // from here on unpacking panels to BF16 pays
 
 int index_of(const PanelMatrix& w) { return static_cast<int>(w.type); }
 
-Path choose_path(const LinearContext& context, const PanelMatrix& w, int n_rows) {
+const CpuWeight& cpu_weight(const LinearTarget& target) {
+  return static_cast<const CpuWeight&>(*target.weight);
+}
+
+Path choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows) {
   const TileKernels* tiles = context.kernels.tiles;
+  const int type = index_of(weight.panels());
   if (tiles != nullptr) {
-    if (!context.batch_invariant && n_rows >= kMinBf16Rows && tiles->bf16[index_of(w)] != nullptr) {
+    const bool whole = weight.rounding().one_scale() && tiles->int8_rows[type] != nullptr;
+    if (whole && n_rows >= TileKernels::kMinRowTileRows) return Path::kInt8RowTiles;
+    if (!whole && !context.batch_invariant && n_rows >= kMinBf16Rows && tiles->bf16[type] != nullptr) {
       return Path::kBf16Tiles;
     }
-    if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index_of(w)] != nullptr) return Path::kInt8Tiles;
+    if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[type] != nullptr) return Path::kInt8Tiles;
   }
-  return context.kernels.gemm->int8[index_of(w)] != nullptr ? Path::kInt8 : Path::kF32;
+  return context.kernels.gemm->int8[type] != nullptr ? Path::kInt8 : Path::kF32;
 }
 
-// Ternary weights belong to models trained with one activation scale per token.
-bool wants_one_scale(const PanelMatrix& w) {
-  return w.type == QuantType::kTQ1_0 || w.type == QuantType::kTQ2_0;
-}
+// The activations as one kind of kernel wants them, for all targets that want the same.
+struct Form {
+  enum class Kind : uint8_t { kFloats, kInt8, kInt8Tiles, kBf16Tiles };
+  Kind kind = Kind::kFloats;
+  const InputOrder* order = nullptr;  // null: as they are
+  ActivationRounding rounding;        // of the int8 kinds
 
-// The activations of a call in every form its targets need.
-struct Activations {
-  FloatRows floats{};
-  Int8Rows grouped{}, one_scale{};
-  const uint8_t* bf16 = nullptr;
+  bool operator==(const Form&) const = default;
 };
 
-constexpr int kInt8Unit = 256;  // a multiple of every layout's unit
+Form wanted_form(const CpuWeight& weight, Path path) {
+  Form form{Form::Kind::kFloats, weight.input_order(), {}};
+  if (path == Path::kBf16Tiles) form.kind = Form::Kind::kBf16Tiles;
+  if (path == Path::kInt8RowTiles) form.kind = Form::Kind::kInt8Tiles;
+  if (path == Path::kInt8 || path == Path::kInt8Tiles) form.kind = Form::Kind::kInt8;
+  if (form.kind == Form::Kind::kInt8 || form.kind == Form::Kind::kInt8Tiles)
+    form.rounding = weight.rounding();
+  return form;
+}
 
-Int8Rows quantize(const LinearContext& context, Tensor x, bool one_scale) {
-  const int padded = (x.cols + kInt8Unit - 1) / kInt8Unit * kInt8Unit, n_steps = padded / 32;
+struct Activations {
+  Form form;
+  FloatRows floats{};
+  Int8Rows int8{};
+  const uint8_t* tiles = nullptr;
+};
+
+constexpr int kPaddedUnit = 256;  // a multiple of every layout's unit
+
+int padded_cols(Tensor x) { return (x.cols + kPaddedUnit - 1) / kPaddedUnit * kPaddedUnit; }
+
+Int8Rows quantize(const LinearContext& context, Tensor x, const ActivationRounding& rounding) {
+  const int padded = padded_cols(x), n_steps = padded / 32;
   const int block = int8_block_rows(x.rows), n_padded = (x.rows + block - 1) / block * block;
   auto* values = context.scratch.linear.allocate_array<int8_t>(static_cast<size_t>(n_padded) * padded);
   auto* groups =
@@ -51,7 +75,7 @@ Int8Rows quantize(const LinearContext& context, Tensor x, bool one_scale) {
     for (int m = static_cast<int>(begin); m < end; ++m) {
       const ptrdiff_t first = static_cast<ptrdiff_t>(m / block) * n_steps * block + m % block;
       context.kernels.gemm->quantize_row(m < x.rows ? x.f32(m) : nullptr, m < x.rows ? x.cols : 0, padded,
-                                         one_scale, block, values + first * 32, groups + first);
+                                         rounding, block, values + first * 32, groups + first);
     }
   };
   if (n_padded <= 4) {
@@ -59,78 +83,154 @@ Int8Rows quantize(const LinearContext& context, Tensor x, bool one_scale) {
   } else {
     context.pool.for_ranges(n_padded, 1, quantize_rows);
   }
-  return {values, groups, block, n_steps};
+  return {values, groups, block, n_steps, rounding.one_scale()};
 }
 
-const uint8_t* pack_bf16(const LinearContext& context, Tensor x) {
+const uint8_t* pack_tiles(const LinearContext& context, Tensor x, const Form& form) {
   const TileKernels& tiles = *context.kernels.tiles;
-  const int padded = (x.cols + kInt8Unit - 1) / kInt8Unit * kInt8Unit;
-  auto* buffer =
-      static_cast<uint8_t*>(context.scratch.linear.allocate(tiles.bf16_tile_bytes(x.rows, padded)));
+  const int padded = padded_cols(x);
+  const bool int8 = form.kind == Form::Kind::kInt8Tiles;
+  const size_t bytes = (int8 ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes)(x.rows, padded);
+  auto* buffer = static_cast<uint8_t*>(context.scratch.linear.allocate(bytes));
   context.pool.for_ranges(x.rows, 16, [&](int64_t begin, int64_t end, int) {
-    tiles.pack_bf16({x.f32(), x.row_stride}, x.rows, static_cast<int>(begin), static_cast<int>(end - begin),
-                    x.cols, padded, buffer);
+    const int first = static_cast<int>(begin), n = static_cast<int>(end - begin);
+    if (int8) {
+      tiles.pack_int8({x.f32(), x.row_stride}, x.rows, first, n, x.cols, padded, form.rounding, buffer);
+    } else {
+      tiles.pack_bf16({x.f32(), x.row_stride}, x.rows, first, n, x.cols, padded, buffer);
+    }
   });
   return buffer;
 }
 
+Tensor permute(const LinearContext& context, Tensor x, const InputOrder& order) {
+  Tensor out = x;
+  out.data = context.scratch.linear.allocate_array<float>(static_cast<size_t>(x.rows) * x.cols);
+  out.row_stride = x.cols;
+  const auto permute_rows = [&](int64_t begin, int64_t end, int) {
+    for (int m = static_cast<int>(begin); m < end; ++m) {
+      const float* from = x.f32(m);
+      float* to = out.f32(m);
+      for (int j = 0; j < x.cols; ++j) to[j] = from[order[static_cast<size_t>(j)]];
+    }
+  };
+  if (x.rows <= 4) {
+    permute_rows(0, x.rows, 0);
+  } else {
+    context.pool.for_ranges(x.rows, 1, permute_rows);
+  }
+  return out;
+}
+
+// The forms of one call; few, for its targets mostly want the same.
+class FormList {
+ public:
+  static constexpr int kMost = 8;
+
+  FormList(const LinearContext& context, Tensor x) : context_(context), x_(x) {}
+
+  const Activations& get(const Form& form) {
+    for (int i = 0; i < n_; ++i) {
+      if (forms_[i].form == form) return forms_[i];
+    }
+    PENSTOCK_CHECK(n_ < kMost);
+    const Tensor x = form.order != nullptr ? ordered(*form.order) : x_;
+    Activations& a = forms_[n_];
+    a = {form, {x.f32(), x.row_stride}};
+    if (form.kind == Form::Kind::kInt8) {
+      a.int8 = quantize(context_, x, form.rounding);
+    } else if (form.kind != Form::Kind::kFloats) {
+      a.tiles = pack_tiles(context_, x, form);
+      has_tiles_ = true;
+    }
+    return forms_[n_++];
+  }
+  bool has_tiles() const { return has_tiles_; }
+
+ private:
+  Tensor ordered(const InputOrder& order) {
+    for (int i = 0; i < n_; ++i) {
+      if (forms_[i].form.order != &order) continue;
+      Tensor x = x_;
+      x.data = const_cast<float*>(forms_[i].floats.values);
+      x.row_stride = forms_[i].floats.stride;
+      return x;
+    }
+    return permute(context_, x_, order);
+  }
+
+  const LinearContext& context_;
+  Tensor x_;
+  Activations forms_[kMost];
+  int n_ = 0;
+  bool has_tiles_ = false;
+};
+
 void run_panels(const LinearContext& context, const LinearTarget& target, Path path, const Activations& x,
                 int n_rows, int begin, int end, uint8_t* scratch) {
-  const PanelMatrix& w = static_cast<const CpuWeight&>(*target.weight).panels();
+  const PanelMatrix& w = cpu_weight(target).panels();
   const GemmOutput out{target.out.f32(), target.out.row_stride, target.bias};
-  const Int8Rows& int8 = wants_one_scale(w) ? x.one_scale : x.grouped;
   const int type = index_of(w);
   switch (path) {
     case Path::kF32:
       return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
     case Path::kInt8:
-      return context.kernels.gemm->int8[type](w, int8, n_rows, begin, end, out);
+      return context.kernels.gemm->int8[type](w, x.int8, n_rows, begin, end, out);
     case Path::kInt8Tiles:
-      return context.kernels.tiles->int8[type](w, int8, n_rows, begin, end, out);
+      return context.kernels.tiles->int8[type](w, x.int8, n_rows, begin, end, out);
+    case Path::kInt8RowTiles:
+      return context.kernels.tiles->int8_rows[type](w, x.tiles, n_rows, begin, end, out, scratch);
     case Path::kBf16Tiles:
-      return context.kernels.tiles->bf16[type](w, x.bf16, n_rows, begin, end, out, scratch);
+      return context.kernels.tiles->bf16[type](w, x.tiles, n_rows, begin, end, out, scratch);
   }
+}
+
+// One parallel region for all targets: each worker takes a range of their panels laid end to end.
+void run_targets(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
+  context.scratch.linear.reset();
+  FormList forms(context, x);
+  struct Job {
+    Path path;
+    const Activations* activations;
+  } jobs[FormList::kMost];
+  int n_panels = 0;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const CpuWeight& weight = cpu_weight(targets[i]);
+    const PanelMatrix& w = weight.panels();
+    PENSTOCK_CHECK(w.cols == x.cols && w.rows == targets[i].out.cols && targets[i].out.rows == x.rows);
+    n_panels += w.n_panels();
+    const Path path = choose_path(context, weight, x.rows);
+    jobs[i] = {path, &forms.get(wanted_form(weight, path))};
+  }
+  uint8_t* scratch = nullptr;
+  const size_t scratch_bytes = forms.has_tiles() ? context.kernels.tiles->scratch_bytes : 0;
+  if (scratch_bytes > 0) {
+    scratch = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes * context.pool.size()));
+  }
+  const int64_t grain = forms.has_tiles() ? 2 : 1;
+  context.pool.for_ranges(n_panels, grain, [&](int64_t begin, int64_t end, int worker) {
+    int64_t first = 0;  // of the target, in the concatenation
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const PanelMatrix& w = cpu_weight(targets[i]).panels();
+      const int64_t b = std::max(begin - first, int64_t{0});
+      const int64_t e = std::min<int64_t>(end - first, w.n_panels());
+      if (b < e) {
+        run_panels(context, targets[i], jobs[i].path, *jobs[i].activations, x.rows, static_cast<int>(b),
+                   static_cast<int>(e), scratch + worker * scratch_bytes);
+      }
+      first += w.n_panels();
+    }
+  });
 }
 
 }  // namespace
 
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
   if (x.rows == 0) return;
-  context.scratch.linear.reset();
-  Activations activations{{x.f32(), x.row_stride}};
-  int n_panels = 0;
-  for (const LinearTarget& target : targets) {
-    const PanelMatrix& w = static_cast<const CpuWeight&>(*target.weight).panels();
-    PENSTOCK_CHECK(w.cols == x.cols && w.rows == target.out.cols && target.out.rows == x.rows);
-    n_panels += w.n_panels();
-    const Path path = choose_path(context, w, x.rows);
-    if (path == Path::kInt8 || path == Path::kInt8Tiles) {
-      Int8Rows& int8 = wants_one_scale(w) ? activations.one_scale : activations.grouped;
-      if (int8.values == nullptr) int8 = quantize(context, x, wants_one_scale(w));
-    } else if (path == Path::kBf16Tiles && activations.bf16 == nullptr) {
-      activations.bf16 = pack_bf16(context, x);
-    }
+  for (size_t first = 0; first < targets.size(); first += FormList::kMost) {
+    run_targets(context, x,
+                targets.subspan(first, std::min<size_t>(FormList::kMost, targets.size() - first)));
   }
-  uint8_t* scratch = nullptr;
-  const size_t scratch_bytes = activations.bf16 != nullptr ? context.kernels.tiles->scratch_bytes : 0;
-  if (scratch_bytes > 0) {
-    scratch = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes * context.pool.size()));
-  }
-  // One parallel region for all targets: each worker takes a range of their panels laid end to end.
-  const int64_t grain = activations.bf16 != nullptr ? 2 : 1;
-  context.pool.for_ranges(n_panels, grain, [&](int64_t begin, int64_t end, int worker) {
-    int64_t first = 0;  // of the target, in the concatenation
-    for (const LinearTarget& target : targets) {
-      const PanelMatrix& w = static_cast<const CpuWeight&>(*target.weight).panels();
-      const int64_t b = std::max(begin - first, int64_t{0});
-      const int64_t e = std::min<int64_t>(end - first, w.n_panels());
-      if (b < e) {
-        run_panels(context, target, choose_path(context, w, x.rows), activations, x.rows, static_cast<int>(b),
-                   static_cast<int>(e), scratch + worker * scratch_bytes);
-      }
-      first += w.n_panels();
-    }
-  });
 }
 
 void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,

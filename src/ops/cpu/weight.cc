@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -56,9 +57,35 @@ WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
   return *this;
 }
 
-void CpuWeight::decode_row(int row, float* out) const { unpack_row(panels_, row, out); }
+void CpuWeight::decode_row(int row, float* out) const {
+  if (order_ == nullptr) return unpack_row(panels_, row, out);
+  std::vector<float> ordered(static_cast<size_t>(cols()));
+  unpack_row(panels_, row, ordered.data());
+  for (size_t j = 0; j < ordered.size(); ++j) out[(*order_)[j]] = ordered[j];
+}
 
-Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const QuantizedMatrix& matrix) {
+Result<std::unique_ptr<CpuWeight>> WeightPacker::allocate(const PanelShape& shape, int rows, int cols) {
+  auto weight = std::make_unique<CpuWeight>();
+  PanelMatrix& panels = weight->panels_;
+  panels.panel_bytes = shape.panel_bytes;
+  panels.rows = rows, panels.cols = cols, panels.padded_cols = shape.padded_cols, panels.type = shape.type;
+  const size_t panels_bytes = shape.panel_bytes * static_cast<size_t>(panels.n_panels());
+  const size_t scale_bytes = shape.row_scales ? sizeof(float) * kPanelRows * panels.n_panels() : 0;
+  weight->memory_ = WeightMemory(panels_bytes + scale_bytes);
+  if (weight->memory_.data() == nullptr) {
+    return errorf(ErrorCode::kResourceExhausted, "weight of {} x {}: {} bytes of memory refused", rows, cols,
+                  panels_bytes + scale_bytes);
+  }
+  panels.data = weight->memory_.data();
+  if (shape.row_scales) {
+    panels.row_scales = reinterpret_cast<const float*>(weight->memory_.data() + panels_bytes);
+  }
+  return weight;
+}
+
+float* WeightPacker::row_scales(CpuWeight& weight) { return const_cast<float*>(weight.panels_.row_scales); }
+
+Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix) {
   const int block = quant_info(matrix.type).block_size;
   if (matrix.rows <= 0 || matrix.cols <= 0 || matrix.cols % block != 0 ||
       matrix.bytes.size() < matrix.row_bytes() * static_cast<size_t>(matrix.rows)) {
@@ -67,25 +94,45 @@ Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const Quantize
                   quant_info(matrix.type).name, block, matrix.rows, matrix.cols, matrix.bytes.size());
   }
   const PanelShape shape = panel_shape(matrix.type, matrix.cols);
-  auto weight = std::make_unique<CpuWeight>();
-  PanelMatrix& panels = weight->panels_;
-  panels = {nullptr, shape.panel_bytes, nullptr, matrix.rows, matrix.cols, shape.padded_cols, shape.type};
-  const size_t panels_bytes = shape.panel_bytes * static_cast<size_t>(panels.n_panels());
-  const size_t scale_bytes = shape.row_scales ? sizeof(float) * kPanelRows * panels.n_panels() : 0;
-  weight->memory_ = WeightMemory(panels_bytes + scale_bytes);
-  if (weight->memory_.data() == nullptr) {
-    return errorf(ErrorCode::kResourceExhausted, "weight of {} x {}: {} bytes of memory refused", matrix.rows,
-                  matrix.cols, panels_bytes + scale_bytes);
+  ASSIGN_OR_RETURN(std::unique_ptr<CpuWeight> weight, allocate(shape, matrix.rows, matrix.cols));
+  // Ternary weights belong to models trained with one activation scale per token.
+  if (shape.type == panel_type(QuantType::kTQ2_0)) {
+    weight->rounding_.kind = ActivationRounding::Kind::kPerRow;
   }
-  panels.data = weight->memory_.data();
-  float* row_scales =
-      scale_bytes > 0 ? reinterpret_cast<float*>(weight->memory_.data() + panels_bytes) : nullptr;
-  panels.row_scales = row_scales;
   // The same split as in a product, so that on a NUMA machine each worker's panels are in its own memory.
-  pool.for_ranges(panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-    pack_panels(matrix, panels, row_scales, static_cast<int>(begin), static_cast<int>(end));
+  pool_.for_ranges(weight->panels_.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+    pack_panels(matrix, weight->panels_, row_scales(*weight), static_cast<int>(begin), static_cast<int>(end));
   });
-  return weight;
+  return std::unique_ptr<Weight>(std::move(weight));
+}
+
+Result<std::unique_ptr<Weight>> WeightPacker::pack(const GroupedMatrix& matrix, int first_row, int n_rows) {
+  if (first_row < 0 || n_rows <= 0 || first_row > matrix.rows - n_rows) {
+    return errorf(ErrorCode::kInvalidArgument, "weight of {} rows: expected some of them, got {} from {} on",
+                  matrix.rows, n_rows, first_row);
+  }
+  const GroupedShape shape = grouped_shape(matrix);
+  ASSIGN_OR_RETURN(std::unique_ptr<CpuWeight> weight, allocate(shape.panels, n_rows, matrix.cols));
+  std::copy_n(shape.levels, 16, weight->panels_.levels);
+  using Coding = ActivationCoding::Kind;
+  // LLM.int8 keeps outliers apart because they spoil a token's one scale; groups' scales need no such care.
+  const bool per_token = matrix.activations.outlier_threshold <= 0;
+  if (matrix.activations.kind == Coding::kInt8PerToken && per_token) {
+    weight->rounding_.kind = ActivationRounding::Kind::kPerRow;
+  } else if (matrix.activations.kind == Coding::kInt8Static) {
+    weight->rounding_ = {ActivationRounding::Kind::kFixed, matrix.activations.static_scale};
+  }
+  if (!matrix.input_order.empty() && !shape.decoded) {
+    if (last_order_ == nullptr || *last_order_ != matrix.input_order) {
+      last_order_ = std::make_shared<const InputOrder>(matrix.input_order);
+    }
+    weight->order_ = last_order_;
+  }
+  pool_.for_ranges(weight->panels_.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+    pack_grouped(matrix, first_row, shape, weight->panels_, row_scales(*weight), static_cast<int>(begin),
+                 static_cast<int>(end));
+  });
+  return std::unique_ptr<Weight>(std::move(weight));
 }
 
 }  // namespace penstock

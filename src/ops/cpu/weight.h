@@ -1,10 +1,11 @@
 // A weight matrix of the CPU backend: panels of 16 rows in one allocation.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "kernels/gemm_kernels.h"
+#include "kernels/panel_pack.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -26,6 +27,10 @@ class WeightMemory {
   size_t size_ = 0;
 };
 
+// The order of a weight's columns: column j multiplies input order[j]. Weights with equal orders share one,
+// so that their inputs are put into it once.
+using InputOrder = std::vector<int32_t>;
+
 class CpuWeight final : public Weight {
  public:
   int rows() const override { return panels_.rows; }
@@ -33,17 +38,35 @@ class CpuWeight final : public Weight {
   int64_t packed_bytes() const override { return static_cast<int64_t>(memory_.size()); }
 
   const PanelMatrix& panels() const { return panels_; }
+  const InputOrder* input_order() const { return order_.get(); }  // null: as they are
+  const ActivationRounding& rounding() const { return rounding_; }
   // Row `row` as cols() floats.
   void decode_row(int row, float* out) const;
 
  private:
-  friend Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const QuantizedMatrix& matrix);
+  friend class WeightPacker;
   PanelMatrix panels_;
   WeightMemory memory_;  // the panels, then the row scales if any
+  std::shared_ptr<const InputOrder> order_;
+  ActivationRounding rounding_;
 };
 
-// Packs the matrix into panels, in parallel; `matrix` is not needed afterwards.
-// Errors: kInvalidArgument (no such shape), kResourceExhausted.
-Result<std::unique_ptr<Weight>> pack_cpu_weight(ThreadPool& pool, const QuantizedMatrix& matrix);
+// Packs matrices into panels, in parallel; the matrix is not needed afterwards.
+class WeightPacker {
+ public:
+  explicit WeightPacker(ThreadPool& pool) : pool_(pool) {}
+
+  // Errors: kInvalidArgument (no such shape), kResourceExhausted.
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix);
+  // Rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
+  Result<std::unique_ptr<Weight>> pack(const GroupedMatrix& matrix, int first_row, int n_rows);
+
+ private:
+  static Result<std::unique_ptr<CpuWeight>> allocate(const PanelShape& shape, int rows, int cols);
+  static float* row_scales(CpuWeight& weight);
+
+  ThreadPool& pool_;
+  std::shared_ptr<const InputOrder> last_order_;
+};
 
 }  // namespace penstock
