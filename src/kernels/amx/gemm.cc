@@ -417,10 +417,12 @@ template <class Q>
 struct Int8Tiles {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
-  static constexpr int kRows = 16;  // of a block of activations
-  static constexpr int kBatch = 4;  // groups whose sums are in tiles at once
+  static constexpr int kRows = 16;                            // of a block of activations
+  static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;  // groups with sums of their own in a step
+  static constexpr int kBatch = 4;                            // groups whose sums are in tiles at once
+  static constexpr int kStepsAtOnce = kBatch / kParts;
 
-  // The codes of a step as a B tile of 8 x 64 bytes.
+  // The codes of a step as B tiles, 8 x 64 bytes in all.
   [[gnu::always_inline]] static void unpack(const uint8_t* unit, int step, __m512i codebook, uint8_t* tile) {
     __m512i w[8];
     Panel::load_codes(unit + step * L::kStepBytes, codebook, w);
@@ -428,16 +430,53 @@ struct Int8Tiles {
     for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + 64 * j, w[j]);
   }
 
+  // The sums of group I of a batch.
   template <int I>
-  [[gnu::always_inline]] static void dot_step(const int8_t* x, const uint8_t* codes, int32_t* sums) {
+  [[gnu::always_inline]] static void dot_group(const int8_t* x, const uint8_t* codes, int32_t* sums) {
     tile_zero<I>();
-    tile_load<4 + I % 2>(x + 32 * kRows * I, 32);
-    tile_load<6 + I % 2>(codes + 512 * I, 64);
+    tile_load<4 + I % 2>(x + 32 * kRows * (I / kParts) + 16 * (I % kParts), 32);
+    tile_load<6 + I % 2>(codes + 512 / kParts * I, 64);
     tile_dot_int8<I, 4 + I % 2, 6 + I % 2>();
     tile_store<I>(sums + 256 * I, 64);
   }
 
-  // Block `block` of 16 rows times one panel. The order of operations on an output is that of Int8Panel.
+  [[gnu::always_inline]] static __m512 whole_sums(const int32_t* sums, int32_t negative_sum) {
+    __m512i d = _mm512_load_si512(sums);
+    if constexpr (L::kBias != 0) {
+      d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(negative_sum),
+                                                std::countr_zero(static_cast<unsigned>(L::kBias))));
+    }
+    return _mm512_cvtepi32_ps(d);
+  }
+
+  // Adds a step whose whole sums are done to those of all rows. The order of operations on an output is that
+  // of Int8Panel.
+  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, const int32_t* sums,
+                                              const ActivationGroup* groups, __m512 (&acc)[kRows]) {
+    const auto u = Panel::unit_scales(unit, 0);
+    __m512 scale[kParts], offset[kParts];
+    for (int p = 0; p < kParts; ++p) {
+      const int group = kParts == 2 ? 2 * step + p : L::group_of(step * 32);
+      scale[p] = Panel::scale(unit, u, group, 0);
+      if constexpr (Q::kHasOffset) offset[p] = Panel::offset(unit, u, group, 0);
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      const ActivationGroup& g = groups[m];
+      const __m512 xs = _mm512_set1_ps(g.scale);
+      for (int p = 0; p < kParts; ++p) {
+        const __m512 d =
+            whole_sums(sums + 256 * p + 16 * m, kParts == 2 ? g.negative_sums[p] : g.negative_sum);
+        acc[m] = _mm512_fmadd_ps(d, _mm512_mul_ps(scale[p], xs), acc[m]);
+      }
+      for (int p = 0; Q::kHasOffset && p < kParts; ++p) {
+        const float sum = kParts == 2 ? g.scaled_sums[p] : g.scaled_sum;
+        acc[m] = _mm512_fmadd_ps(offset[p], _mm512_set1_ps(sum), acc[m]);
+      }
+    }
+  }
+
+  // Block `block` of 16 rows times one panel.
   static void panel_rows(const PanelMatrix& w, const Int8Rows& x, int block, int n_rows, int panel,
                          const GemmOutput& out) {
     alignas(64) uint8_t codes[kBatch * 512];
@@ -450,10 +489,11 @@ struct Int8Tiles {
     const ActivationGroup* groups = x.groups + first;
     __m512 acc[kRows];
     for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_ps();
-    for (int s = 0; s < n_steps; s += kBatch) {
-      const int n = n_steps - s < kBatch ? n_steps - s : kBatch;
+    const auto unit_of = [&](int s) { return data + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes; };
+    for (int s = 0; s < n_steps; s += kStepsAtOnce) {
+      const int n = n_steps - s < kStepsAtOnce ? n_steps - s : kStepsAtOnce;
       for (int i = 0; i < n; ++i) {
-        const uint8_t* unit = data + static_cast<size_t>((s + i) / L::kSteps) * L::kUnitBytes;
+        const uint8_t* unit = unit_of(s + i);
         constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
         for (int l = 0; l < kLines; ++l) {
           __builtin_prefetch(unit + 4096 + ((s + i) % L::kSteps * kLines + l) * 64, 0, 3);
@@ -461,31 +501,14 @@ struct Int8Tiles {
         unpack(unit, (s + i) % L::kSteps, codebook, codes + 512 * i);
       }
       const int8_t* xs = values + 32 * kRows * s;
-      dot_step<0>(xs, codes, sums);
-      dot_step<1>(xs, codes, sums);
-      if (n == kBatch) {
-        dot_step<2>(xs, codes, sums);
-        dot_step<3>(xs, codes, sums);
+      dot_group<0>(xs, codes, sums);
+      dot_group<1>(xs, codes, sums);
+      if (n == kStepsAtOnce) {  // otherwise half a batch: the number of steps is even
+        dot_group<2>(xs, codes, sums);
+        dot_group<3>(xs, codes, sums);
       }
       for (int i = 0; i < n; ++i) {
-        const uint8_t* unit = data + static_cast<size_t>((s + i) / L::kSteps) * L::kUnitBytes;
-        const auto u = Panel::unit_scales(unit, 0);
-        const int group = L::group_of((s + i) % L::kSteps * 32);
-        const __m512 scale = Panel::scale(unit, u, group, 0);
-        __m512 offset = _mm512_setzero_ps();
-        if constexpr (Q::kHasOffset) offset = Panel::offset(unit, u, group, 0);
-#pragma GCC unroll 16
-        for (int m = 0; m < kRows; ++m) {
-          const ActivationGroup& g = groups[(s + i) * kRows + m];
-          __m512i d = _mm512_load_si512(sums + 256 * i + 16 * m);
-          if constexpr (L::kBias != 0) {
-            d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(g.negative_sum),
-                                                      std::countr_zero(static_cast<unsigned>(L::kBias))));
-          }
-          acc[m] =
-              _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), _mm512_mul_ps(scale, _mm512_set1_ps(g.scale)), acc[m]);
-          if constexpr (Q::kHasOffset) acc[m] = _mm512_fmadd_ps(offset, _mm512_set1_ps(g.scaled_sum), acc[m]);
-        }
+        add_step(unit_of(s + i), (s + i) % L::kSteps, sums + 256 * kParts * i, groups + (s + i) * kRows, acc);
       }
     }
     for (int m = 0; m < kRows && block * kRows + m < n_rows; ++m) {
@@ -497,8 +520,8 @@ struct Int8Tiles {
                    const GemmOutput& out) {
     TileConfig config;
     for (int t = 0; t < 4; ++t) config.set(t, kRows, 64);
-    for (int t = 4; t < 6; ++t) config.set(t, kRows, 32);
-    for (int t = 6; t < 8; ++t) config.set(t, 8, 64);
+    for (int t = 4; t < 6; ++t) config.set(t, kRows, 32 / kParts);
+    for (int t = 6; t < 8; ++t) config.set(t, 8 / kParts, 64);
     const TileScope scope(config);
     for (int panel = begin; panel < end; ++panel) {
       for (int block = 0; block * kRows < n_rows; ++block) panel_rows(w, x, block, n_rows, panel, out);
@@ -533,9 +556,10 @@ consteval TileKernels::TileGemm int8_rows_entry() {
 template <class Q>
 consteval GemmKernels::Int8Gemm int8_tiles_entry() {
   if constexpr (panel::Codes<Q>) {
-    if constexpr (Q::kGroupSize >= 32 || PanelLayout<Q>::kWholeRow) return &Int8Tiles<Q>::gemm;
+    return &Int8Tiles<Q>::gemm;
+  } else {
+    return nullptr;
   }
-  return nullptr;
 }
 
 template <class... Q>
