@@ -52,17 +52,66 @@ std::vector<std::byte> random_rows(QuantType type, int rows, int cols) {
   return bytes;
 }
 
+// A way to store weights: an encoding of files, or what other quantizers make.
+struct Kind {
+  std::string name;
+  QuantType type = QuantType::kF32;  // where bits is 0
+  int bits = 0, group_size = 0;      // 0: a group is a whole row
+  bool zeros = false, levels = false, per_token = false;
+};
+
+const std::vector<Kind>& grouped_kinds() {
+  static const std::vector<Kind> kinds = {
+      {"int8", {}, 8, 0},
+      {"w8a8", {}, 8, 0, false, false, true},
+      {"int4", {}, 4, 128},
+      {"int4_zeros", {}, 4, 128, true},
+      {"int3", {}, 3, 128, true},
+      {"int2", {}, 2, 128, true},
+      {"nf4", {}, 4, 64, false, true},
+      {"ternary", {}, 2, 0, false, false, true},
+  };
+  return kinds;
+}
+
+std::unique_ptr<Weight> pack_grouped(const Kind& kind, int rows, int cols) {
+  GroupedMatrix m;
+  m.rows = rows, m.cols = cols, m.bits = kind.bits;
+  m.group_size = kind.group_size > 0 ? kind.group_size : cols;
+  m.layout = kind.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
+  m.uniform_zero = static_cast<int16_t>(kind.bits == 2 && !kind.zeros ? 1 : 1 << (kind.bits - 1));
+  m.scales.assign(static_cast<size_t>(rows) * m.n_groups(), 0.01f);
+  for (size_t i = 0; kind.zeros && i < m.scales.size(); ++i) m.zeros.push_back(static_cast<int16_t>(i % 3));
+  for (int c = 0; kind.levels && c < 16; ++c)
+    m.codebook.push_back(static_cast<float>((c - 8) * (c - 8)) / 64);
+  if (kind.per_token) m.activations.kind = ActivationCoding::Kind::kInt8PerToken;
+  std::vector<std::byte> codes(GroupedMatrix::packed_bytes(m.layout, rows, cols, m.bits));
+  std::mt19937 random(1);
+  for (std::byte& byte : codes) byte = static_cast<std::byte>(random());
+  m.packed = codes;
+  return WeightPacker(pool()).pack(m, 0, rows).value();
+}
+
+// `rows` rows, a multiple of 128: the same 128 over and over.
+std::unique_ptr<Weight> pack_kind(const Kind& kind, int rows, int cols) {
+  if (kind.bits > 0) return pack_grouped(kind, rows, cols);
+  const auto some = random_rows(kind.type, 128, cols);
+  std::vector<std::byte> all;
+  for (int r = 0; r < rows; r += 128) all.insert(all.end(), some.begin(), some.end());
+  return WeightPacker(pool()).pack({kind.type, rows, cols, all}).value();
+}
+
 // A weight of `copies` times the same 128 rows: packing gigabytes would take longer than measuring.
 struct BigWeight {
   WeightMemory memory;
   PanelMatrix panels;
+  ActivationRounding rounding;
 
-  BigWeight(QuantType type, int cols, size_t bytes) {
+  BigWeight(const Kind& kind, int cols, size_t bytes) {
     constexpr int kRows = 128;
-    const auto rows = random_rows(type, kRows, cols);
-    const QuantizedMatrix matrix{type, kRows, cols, rows};
-    const auto small = WeightPacker(pool()).pack(matrix).value();
+    const auto small = pack_kind(kind, kRows, cols);
     panels = static_cast<const CpuWeight&>(*small).panels();
+    rounding = static_cast<const CpuWeight&>(*small).rounding();
     const size_t piece = panels.panel_bytes * panels.n_panels();
     const size_t copies = std::max<size_t>(1, bytes / piece);
     memory = WeightMemory(copies * piece);
@@ -72,6 +121,7 @@ struct BigWeight {
     });
     panels.data = memory.data();
     panels.rows = static_cast<int>(copies) * kRows;
+    panels.row_scales = nullptr;
   }
 };
 
@@ -85,17 +135,17 @@ struct Int8Activations {
   std::vector<ActivationGroup> groups;
   Int8Rows rows;
 
-  Int8Activations(const std::vector<float>& x, int n_rows, int cols) {
+  Int8Activations(const std::vector<float>& x, int n_rows, int cols, const ActivationRounding& rounding) {
     const int padded = (cols + 255) / 256 * 256, block = int8_block_rows(n_rows);
     const int n_padded = (n_rows + block - 1) / block * block, n_steps = padded / 32;
     values.resize(static_cast<size_t>(n_padded) * padded);
     groups.resize(static_cast<size_t>(n_padded) * n_steps);
     for (int m = 0; m < n_rows; ++m) {
       const size_t first = static_cast<size_t>(m / block) * n_steps * block + m % block;
-      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, {}, block,
+      table().gemm->quantize_row(&x[static_cast<size_t>(m) * cols], cols, padded, rounding, block,
                                  &values[first * 32], &groups[first]);
     }
-    rows = {values.data(), groups.data(), block, n_steps, false};
+    rows = {values.data(), groups.data(), block, n_steps, rounding.one_scale()};
   }
 };
 
@@ -123,15 +173,15 @@ std::pair<double, double> alternate(benchmark::State& state, F f, G g) {
 }
 
 // Few rows: all weights once, in place of a model's layers; larger than any cache.
-void decode(benchmark::State& state, QuantType type, int n_rows) {
+void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   constexpr int kCols = 2048;
   static size_t bytes =
       size_t{std::getenv("PENSTOCK_BENCH_MB") ? std::strtoul(std::getenv("PENSTOCK_BENCH_MB"), nullptr, 10)
                                               : 768}
       << 20;
-  const BigWeight w(type, kCols, bytes);
+  const BigWeight w(kind, kCols, bytes);
   const auto x = random_activations(n_rows, kCols);
-  const Int8Activations int8(x, n_rows, kCols);
+  const Int8Activations int8(x, n_rows, kCols, w.rounding);
   std::vector<float> y(static_cast<size_t>(w.panels.rows) * n_rows);
   const GemmOutput out{y.data(), w.panels.rows, nullptr};
   const int index = static_cast<int>(w.panels.type);
@@ -166,11 +216,8 @@ void decode(benchmark::State& state, QuantType type, int n_rows) {
   state.counters["GMAC/s"] = static_cast<double>(w.panels.rows) * kCols * n_rows / seconds * 1e-9;
 }
 
-void prefill(benchmark::State& state, QuantType type, int n_rows, int rows, int cols) {
-  const auto bytes = random_rows(type, 128, cols);
-  std::vector<std::byte> all;
-  for (int r = 0; r < rows; r += 128) all.insert(all.end(), bytes.begin(), bytes.end());
-  const auto weight = WeightPacker(pool()).pack({type, rows, cols, all}).value();
+void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, int cols) {
+  const auto weight = pack_kind(kind, rows, cols);
   auto x = random_activations(n_rows, cols);
   std::vector<float> y(static_cast<size_t>(n_rows) * rows);
   LinearScratch scratch;
@@ -198,28 +245,31 @@ void prefill(benchmark::State& state, QuantType type, int n_rows, int rows, int 
   state.counters["%peak"] = 100 * (flops / seconds) / peak;
 }
 
-void register_all() {
-  for (const QuantTypeInfo& info : quant_types()) {
-    if (info.type >= QuantType::kI8 && info.type <= QuantType::kF8E5M2) continue;
-    if (!can_quantize(info.type)) continue;
-    const std::string name(info.name);
-    for (int n_rows : {1, 2, 4, 8, 16, 31}) {
-      benchmark::RegisterBenchmark(("decode/" + name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
-                                   info.type, n_rows)
+void register_kind(const Kind& kind) {
+  for (int n_rows : {1, 2, 4, 8, 16, 31}) {
+    benchmark::RegisterBenchmark(("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
+                                 kind, n_rows)
+        ->Iterations(7)
+        ->Unit(benchmark::kMillisecond);
+  }
+  for (int n_rows : {32, 128, 512, 2048}) {
+    for (const auto& [rows, cols] : {std::pair{8192, 2048}, std::pair{2048, 8192}}) {
+      benchmark::RegisterBenchmark(("prefill/" + kind.name + "/rows:" + std::to_string(n_rows) + "/" +
+                                    std::to_string(cols) + "x" + std::to_string(rows))
+                                       .c_str(),
+                                   prefill, kind, n_rows, rows, cols)
           ->Iterations(7)
           ->Unit(benchmark::kMillisecond);
     }
-    for (int n_rows : {32, 128, 512, 2048}) {
-      for (const auto& [rows, cols] : {std::pair{8192, 2048}, std::pair{2048, 8192}}) {
-        benchmark::RegisterBenchmark(("prefill/" + name + "/rows:" + std::to_string(n_rows) + "/" +
-                                      std::to_string(cols) + "x" + std::to_string(rows))
-                                         .c_str(),
-                                     prefill, info.type, n_rows, rows, cols)
-            ->Iterations(7)
-            ->Unit(benchmark::kMillisecond);
-      }
-    }
   }
+}
+
+void register_all() {
+  for (const QuantTypeInfo& info : quant_types()) {
+    if (info.type >= QuantType::kI8 && info.type <= QuantType::kF8E5M2) continue;
+    if (can_quantize(info.type)) register_kind({std::string(info.name), info.type});
+  }
+  for (const Kind& kind : grouped_kinds()) register_kind(kind);
 }
 
 }  // namespace

@@ -276,7 +276,13 @@ Result<std::unique_ptr<Weight>> Loader::pack(const QuantizedMatrix& view, const 
 
 Result<std::unique_ptr<Weight>> Loader::pack_rows(const Matrix& matrix, int first, int count,
                                                   const std::string& name) {
-  if (!matrix.grouped) return pack(matrix.view.row_range(first, count), name);
+  if (!matrix.grouped) {
+    // A part only of a matrix that is whole; pack() tells what is wrong with others.
+    const bool part =
+        count < matrix.view.rows &&
+        matrix.view.bytes.size() >= matrix.view.row_bytes() * static_cast<size_t>(matrix.view.rows);
+    return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
+  }
   auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
   if (!packed) {
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
