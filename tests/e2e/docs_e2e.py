@@ -79,6 +79,12 @@ def shape(value):
     return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
 
 
+def client_python():
+    """A Python that has OpenAI's client: the environment of the client tests."""
+    import server_clients_e2e
+    return str(server_clients_e2e.environment())
+
+
 class Lists(unittest.TestCase):
     def test_every_flag_is_mentioned(self):
         text = DOC.read_text()
@@ -145,7 +151,8 @@ class Examples(unittest.TestCase):
         if language == "bash":
             command = ["bash", "-euo", "pipefail", "-c", re.sub(r"\bcurl ", "curl --fail-with-body ", text)]
         else:
-            command = [sys.executable, "-c", text]
+            needs_client = re.search(r"^(from|import) (openai|anthropic)", text, re.M)
+            command = [client_python() if needs_client else sys.executable, "-c", text]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120,
                               env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"})
         self.assertEqual(done.returncode, 0, f"{text}\n{done.stdout}\n{done.stderr}")
