@@ -1,5 +1,6 @@
 #include "draft/drafters.h"
 
+#include "draft/early_exit.h"
 #include "draft/medusa.h"
 #include "draft/model_drafter.h"
 #include "draft/ngram.h"
@@ -17,6 +18,7 @@ struct Row {
 constexpr Row kDrafters[] = {
     {"draft", make_model_drafter},
     {"ngram", make_ngram_drafter},
+    {"early-exit", make_early_exit_drafter},
     {"medusa", make_medusa_drafter},
 };
 

@@ -1,0 +1,161 @@
+#include "draft/early_exit.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "draft/draft_batch.h"
+#include "sampling/sampler.h"
+#include "sampling/vocab_scan.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMaxNodes = 8;
+
+// Reads the K and V that the target has stored for its first layers, and writes those of the last token and
+// of the drafted ones behind them, in the same places and with the same values that the target's forward over
+// the draft writes again: nothing has to be undone, and no memory is needed.
+class EarlyExitDrafter : public Drafter {
+ public:
+  EarlyExitDrafter(const DraftTarget& target, int n_layers, int block_size)
+      : model_(*target.model),
+        ops_(*target.ops),
+        n_layers_(n_layers),
+        batch_(block_size),
+        row_(static_cast<size_t>(target.model->config().vocab_size)) {}
+
+  const char* name() const override { return "early-exit"; }
+  int max_nodes() const override { return kMaxNodes; }
+  Status start(KvCache& target_cache, int64_t) override {
+    cache_ = &target_cache;
+    return {};
+  }
+
+  void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
+    drafting_.clear();
+    batch_.clear();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const DraftRequest& request = requests[i];
+      State& state = states_[request.id];
+      state.expected = 0;
+      const int n_before = static_cast<int>(request.tokens.size()) - 1;
+      if (n_before + 1 >= model_.config().max_seq_len) continue;
+      batch_.add(request.tokens.last(1), n_before, request.kv, true);
+      drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}, 1.0});
+    }
+    while (!drafting_.empty()) {
+      ops_.begin_step();
+      const Batch& batch = batch_.build(std::max(1, cache_->spec().n_groups()));
+      const Tensor logits = model_.forward(batch, *cache_, ops_, {.n_layers = n_layers_}).logits;
+      batch_.clear();
+      size_t n_left = 0;
+      for (size_t i = 0; i < drafting_.size(); ++i) {
+        Drafting& drafting = drafting_[i];
+        if (!guess(drafting, {logits.f32(static_cast<int>(i)), static_cast<size_t>(logits.cols)})) continue;
+        batch_.add(std::span(drafting.tokens).last(1), static_cast<int>(drafting.tokens.size()) - 1,
+                   drafting.request->kv, true);
+        if (n_left != i) drafting_[n_left] = std::move(drafting);
+        ++n_left;
+      }
+      drafting_.resize(n_left);
+    }
+  }
+
+  void accepted(std::span<const DraftOutcome> outcomes) override {
+    for (const DraftOutcome& outcome : outcomes) {
+      const auto found = states_.find(outcome.id);
+      if (found == states_.end() || found->second.expected <= 0) continue;
+      predicted_ += kWeight * (found->second.expected - predicted_);
+      kept_ += kWeight * (outcome.n_accepted - kept_);
+      found->second.expected = 0;
+    }
+  }
+
+  void forget(SeqId sequence) override { states_.erase(sequence); }
+
+ private:
+  static constexpr double kWeight = 0.03;
+
+  struct State {
+    double expected = 0;  // tokens of the last draft that were thought to be kept
+  };
+  struct Drafting {
+    const DraftRequest* request;
+    DraftTree* tree;
+    State* state;
+    std::vector<TokenId> tokens;  // the sequence's and the draft's
+    double confidence;            // the exit's own probability of its path
+  };
+
+  // Adds a node from the exit's logits; whether another one is to follow.
+  bool guess(Drafting& drafting, std::span<const float> logits) {
+    const DraftRequest& request = *drafting.request;
+    std::ranges::copy(logits, row_.begin());
+    const bool weigh = request.state->spec->greedy() && request.worth > 0;
+    if (weigh) {
+      const float max = scan_block_max(row_, block_max_);
+      drafting.confidence /= scan_sum_exp(row_, max, 1.0f);
+    }
+    const TokenId token = choose(drafting);
+    if (token == kNoToken) return false;
+    drafting.tree->add_next(token);
+    drafting.tokens.push_back(token);
+    if (weigh) {
+      drafting.state->expected += drafting.confidence;
+      const double calibration = predicted_ > 0 ? std::clamp(kept_ / predicted_, 0.3, 3.0) : 1.0;
+      if (drafting.confidence * calibration < request.worth) return false;
+    }
+    return drafting.tree->size() < std::min(request.max_nodes, kMaxNodes) &&
+           static_cast<int>(drafting.tokens.size()) < model_.config().max_seq_len;
+  }
+
+  // With the sequence's own sampler steps, as if the tokens of the tree had been accepted.
+  TokenId choose(Drafting& drafting) {
+    const DraftRequest& request = *drafting.request;
+    Hypothesis hypothesis(*request.state);
+    for (const TokenId token : drafting.tree->tokens) hypothesis.append(token);
+    const SampleInput input{row_, drafting.tokens, request.n_prompt, {}};
+    if (!request.may_draw) {
+      none_.clear();
+      return sampler_.sample(hypothesis.state(), input, none_).token;
+    }
+    TokenDistribution& from = drafting.tree->drawn_from.emplace_back();
+    const TokenId token = sampler_.draw_draft(hypothesis.state(), input, from);
+    if (token == kNoToken) drafting.tree->drawn_from.pop_back();
+    return token;
+  }
+
+  const Model& model_;
+  Ops& ops_;
+  const int n_layers_;
+  KvCache* cache_ = nullptr;
+  DraftBatch batch_;
+  std::unordered_map<SeqId, State> states_;
+  std::vector<Drafting> drafting_;
+  Sampler sampler_;
+  std::vector<float> row_, block_max_;
+  std::vector<TokenLogprob> none_;
+  double predicted_ = 0, kept_ = 0;  // tokens per draft, running means
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
+  const ModelConfig& model = target.model->config();
+  const int n_layers = config.exit_layer > 0 ? config.exit_layer : model.exit_layer;
+  if (n_layers <= 0) {
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "spec early-exit: the model was not trained with an exit; expected the layers to draft with, 1 to "
+        "{}, got none",
+        model.n_layers - 1);
+  }
+  if (n_layers >= model.n_layers) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "spec early-exit: expected 1 to {} layers to draft with, got {}", model.n_layers - 1,
+                  n_layers);
+  }
+  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.block_size);
+}
+
+}  // namespace penstock
