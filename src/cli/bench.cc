@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "cli/bench_ladder.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
@@ -36,7 +37,7 @@ struct Row {
 };
 
 struct BenchCommand {
-  explicit BenchCommand(CLI::App& app) {
+  explicit BenchCommand(CLI::App& app) : ladder(app) {
     add_engine_flags(app, config);
     std::string names;
     for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
@@ -72,6 +73,7 @@ struct BenchCommand {
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
   bool roofline = true, json = false;
+  Ladder ladder;
 };
 
 // Counts the requests of one round and keeps the stats of each.
@@ -310,6 +312,10 @@ Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const MachineLimi
 int BenchCommand::run() {
   if (!write_gguf.empty()) return write();
   install_interrupt_handler();
+  if (ladder.wanted) {
+    const Status done = ladder.run(config, shape, repetitions, json);
+    return done ? kExitOk : fail(done.error());
+  }
   MachineLimits limits;
   if (roofline) limits = measure_limits(config.threads);
   auto engine = open();

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "draft/drafters.h"
+#include "draft/synthetic.h"
 #include "engine/engine_impl.h"
 
 namespace penstock {
@@ -228,7 +229,9 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
   draft.max_model_len = config.max_model_len;
   draft.block_size = config.block_size;
   draft.kv_dtype = dtype;
-  return make_drafter(std::move(draft), target);
+  ASSIGN_OR_RETURN(auto drafter, make_drafter(std::move(draft), target));
+  if (inputs.acceptance >= 0) return make_synthetic_drafter(std::move(drafter), inputs.acceptance);
+  return drafter;
 }
 }  // namespace
 

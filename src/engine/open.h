@@ -15,6 +15,7 @@ using LoadProgress = std::function<void(int64_t done_bytes, int64_t total_bytes)
 struct SpeculationInputs {
   std::unique_ptr<WeightSource> draft_source;  // of config.draft_model; null = opened when needed
   std::vector<TokenId> corpus;                 // of config.spec_corpus
+  double acceptance = -1;                      // >= 0: the drafter's guesses are replaced (draft/synthetic.h)
 };
 
 // config.model is not read. Errors: as Engine::open.

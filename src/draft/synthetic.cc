@@ -1,0 +1,49 @@
+#include "draft/synthetic.h"
+
+#include <random>
+
+namespace penstock {
+namespace {
+
+class SyntheticDrafter : public Drafter {
+ public:
+  SyntheticDrafter(std::unique_ptr<Drafter> inner, double acceptance)
+      : inner_(std::move(inner)), right_(acceptance) {}
+
+  const char* name() const override { return "synthetic"; }
+  int max_nodes() const override { return inner_->max_nodes(); }
+  int64_t weight_bytes() const override { return inner_->weight_bytes(); }
+  int64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }
+  Status start(KvCache& target_cache, int64_t own_tokens) override {
+    return inner_->start(target_cache, own_tokens);
+  }
+
+  void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
+    inner_->propose(requests, trees);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<TokenId>& allowed = requests[i].state->spec->params.allowed_token_ids;
+      if (allowed.size() != 1) {
+        trees[i].clear();
+        continue;
+      }
+      trees[i].drawn_from.clear();
+      for (TokenId& token : trees[i].tokens)
+        token = right_(random_) ? allowed[0] : (allowed[0] > 0 ? allowed[0] - 1 : 1);
+    }
+  }
+  void accepted(std::span<const DraftOutcome> outcomes) override { inner_->accepted(outcomes); }
+  void forget(SeqId sequence) override { inner_->forget(sequence); }
+
+ private:
+  std::unique_ptr<Drafter> inner_;
+  std::bernoulli_distribution right_;
+  std::mt19937_64 random_{1};
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_synthetic_drafter(std::unique_ptr<Drafter> inner, double acceptance) {
+  return std::make_unique<SyntheticDrafter>(std::move(inner), acceptance);
+}
+
+}  // namespace penstock
