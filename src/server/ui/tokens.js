@@ -124,7 +124,8 @@ function show(span) {
   tooltip.replaceChildren(...tooltip_content(kPieces.get(span)));
   tooltip.hidden = false;
   span.setAttribute("aria-describedby", "tooltip");
-  const box = span.getClientRects()[0] ?? span.getBoundingClientRect();
+  // A token can begin at the end of a line with its space: its word is where it is shown.
+  const box = [...span.getClientRects()].sort((a, b) => b.width - a.width)[0] ?? span.getBoundingClientRect();
   const own = tooltip.getBoundingClientRect();
   const left = Math.max(8, Math.min(innerWidth - own.width - 8, box.left + box.width / 2 - own.width / 2));
   const above = box.top - own.height - 8;
