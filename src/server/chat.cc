@@ -5,6 +5,7 @@
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -66,7 +67,7 @@ Result<ChatCall> read_call(Server& server, const HttpRequest& request) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
                   call.generation.params.n);
   }
-  read_openai_call(body, "chatcmpl-", call);
+  RETURN_IF_ERROR(read_openai_call(body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(server, body, call));
   call.include_reasoning = get_bool(body, "include_reasoning", true);
   if (get_bool(body, "echo")) call.echo = last_content(body);
@@ -219,7 +220,8 @@ json ChatShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
-  const auto call = read_call(server, exchange.request());
+  decltype(read_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   ChatShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

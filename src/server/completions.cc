@@ -6,6 +6,7 @@
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -79,7 +80,7 @@ Result<CompletionCall> read_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
   CompletionCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kDefaultMaxTokens));
-  read_openai_call(body, "cmpl-", call);
+  RETURN_IF_ERROR(read_openai_call(body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");
   call.logprobs = params.logprobs;
@@ -202,7 +203,8 @@ json CompletionShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
-  const auto call = read_call(server, exchange.request());
+  decltype(read_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   CompletionShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

@@ -4,6 +4,7 @@
 #include "server/api_request.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -60,7 +61,8 @@ class PlainShape final : public ReplyShape {
 }  // namespace
 
 net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
-  const auto call = read_call(server, exchange.request());
+  decltype(read_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   PlainShape shape(call->stream);
   co_await answer(server, exchange, call->generation, call->stream, shape);

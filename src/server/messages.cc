@@ -5,6 +5,7 @@
 #include "server/conversations.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -203,14 +204,16 @@ Result<json> count_tokens(Server& server, const HttpRequest& request) {
 }  // namespace
 
 net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
-  const auto call = read_call(server, exchange.request());
+  decltype(read_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
   MessageShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 
 net::awaitable<void> post_count_tokens(Server& server, Exchange& exchange) {
-  const auto result = count_tokens(server, exchange.request());
+  Result<json> result;
+  co_await run_apart(exchange, [&] { result = count_tokens(server, exchange.request()); });
   if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
   co_await exchange.reply(json_reply(*result));
 }

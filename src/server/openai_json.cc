@@ -24,7 +24,7 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 int64_t unix_time() { return std::time(nullptr); }
 
-void read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call) {
+Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call) {
   const std::string asked = get_string(body, "request_id");
   call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
   call.stream = get_bool(body, "stream");
@@ -32,9 +32,11 @@ void read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call)
   call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
   call.timings = get_bool(body, "timings");
   const json& options = get_field(body, "stream_options");
-  if (!options.is_object()) return;
+  if (!options.is_object()) return {};
+  if (!call.stream) return errorf(ErrorCode::kInvalidArgument, "stream_options: only with stream: true");
   call.include_usage = get_bool(options, "include_usage");
   call.continuous_usage = get_bool(options, "continuous_usage_stats");
+  return {};
 }
 
 json envelope(Server& server, const OpenAiCall& call, const char* object) {

@@ -20,8 +20,8 @@ struct OpenAiCall {
   bool tokens_as_ids = false;  // "token_id:N" where log-probabilities name a token
   bool timings = false;
 };
-// The fields of a checked body besides prompt and sampling.
-void read_openai_call(const nlohmann::json& body, const char* id_prefix, OpenAiCall& call);
+// The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
+Status read_openai_call(const nlohmann::json& body, const char* id_prefix, OpenAiCall& call);
 
 // {id, object, created, model}
 nlohmann::json envelope(Server& server, const OpenAiCall& call, const char* object);

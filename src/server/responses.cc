@@ -7,6 +7,7 @@
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -291,7 +292,8 @@ std::string ResponseShape::error_event(const Error& error) {
 }  // namespace
 
 net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
-  const auto call = read_call(server, exchange.request());
+  decltype(read_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   ResponseShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

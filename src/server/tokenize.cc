@@ -4,6 +4,7 @@
 #include "server/chat_setup.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/run_apart.h"
 #include "server/schemas.h"
 
 namespace penstock {
@@ -47,7 +48,11 @@ Result<json> detokenize(Server& server, const HttpRequest& request) {
   return json{{"prompt", tokenizer.decode(ids, false)}};
 }
 
-net::awaitable<void> answer(Exchange& exchange, const Result<json>& result) {
+using Work = Result<json> (*)(Server& server, const HttpRequest& request);
+
+net::awaitable<void> answer_with(Server& server, Exchange& exchange, Work work) {
+  Result<json> result;
+  co_await run_apart(exchange, [&] { result = work(server, exchange.request()); });
   if (!result) co_return co_await exchange.reply(error_reply(result.error()));
   co_await exchange.reply(json_reply(*result));
 }
@@ -55,11 +60,11 @@ net::awaitable<void> answer(Exchange& exchange, const Result<json>& result) {
 }  // namespace
 
 net::awaitable<void> post_tokenize(Server& server, Exchange& exchange) {
-  co_await answer(exchange, tokenize(server, exchange.request()));
+  co_await answer_with(server, exchange, tokenize);
 }
 
 net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
-  co_await answer(exchange, detokenize(server, exchange.request()));
+  co_await answer_with(server, exchange, detokenize);
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {

@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -202,6 +203,7 @@ class Limits(unittest.TestCase):
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]}, "content"),
                 ("/v1/completions", {"prompt": "x", "logprobs": 21}, "logprobs"),
                 ("/v1/completions", {"prompt": ["x"] * 200}, "prompt"),
+                ("/v1/completions", {"prompt": "x", "stream_options": {"include_usage": True}}, "stream_options"),
                 ("/v1/completions", {"prompt": "x", "n": 3, "best_of": 2}, "best_of"),
                 ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
                 ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
@@ -250,6 +252,41 @@ class Completions(unittest.TestCase):
                     if choice["logprobs"]:
                         tokens = [token for part in parts for token in (part["logprobs"] or {"tokens": []})["tokens"]]
                         self.assertEqual(tokens, choice["logprobs"]["tokens"])
+
+    def test_characters_are_never_cut(self):
+        # Only tokens of single bytes: characters arrive in pieces, and many bytes belong to none.
+        names = story.post("/tokenize", {"prompt": "\u20ac\U0001f600\u4e16\u00e9", "add_special_tokens": False})["tokens"]
+        body = {"prompt": PROMPT, "allowed_token_ids": names, "temperature": 100, "max_tokens": 120, "n": 2, "seed": 9,
+                "ignore_eos": True}
+        plain = story.post("/v1/completions", body)["choices"]
+        self.assertTrue(any(ord(c) > 127 and c != "\ufffd" for c in plain[0]["text"]), plain)
+        chunks = story.chunks("/v1/completions", body)
+        for choice in plain:
+            pieces = [part["text"] for chunk in chunks for part in chunk["choices"] if part["index"] == choice["index"]]
+            self.assertEqual("".join(pieces), choice["text"])
+            self.assertLess(len([piece for piece in pieces if piece]), 120)  # some wait for their character's end
+
+    def test_stop_strings_across_tokens(self):
+        text = story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 20, "temperature": 0})["choices"][0]["text"]
+        for start in range(2, len(text) - 12, 3):
+            stop = text[start:start + 9]
+            body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0, "stop": stop}
+            parts = [chunk["choices"][0] for chunk in story.chunks("/v1/completions", body)]
+            self.assertEqual("".join(part["text"] for part in parts), text[:text.index(stop)])
+            self.assertEqual((parts[-1]["finish_reason"], parts[-1]["stop_reason"]), ("stop", stop))
+
+    def test_a_huge_prompt_holds_nobody_up(self):
+        huge = json.dumps({"prompt": "word " * 2_000_000})
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(story.request("POST", "/v1/completions", huge)[0]))
+        thread.start()
+        n_small = 0
+        while thread.is_alive():
+            self.assertEqual(story.get("/health"), {"status": "healthy"})
+            n_small += 1
+        thread.join()
+        self.assertEqual(replies, [400])
+        self.assertGreater(n_small, 20)
 
     def test_seeds(self):
         texts = [self.complete(seed=seed, temperature=1)["choices"][0]["text"] for seed in (1, 1, 2)]
