@@ -151,11 +151,23 @@ TEST(DrafterErrors, SayWhatIsWrong) {
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("draft_model"));
   config.draft_model = kModels + "/no-such-file.gguf";
   EXPECT_EQ(error_of(config).code, ErrorCode::kNotFound);
-  config.draft_model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/llama";
+  config.draft_model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/llama3";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("vocabulary of 4096 tokens"));
   config.spec = "ngram";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("spec draft"));
   config.draft_model.clear();
+  config.spec = "medusa";
+  EXPECT_THAT(error_of(config).message, testing::HasSubstr("expected the heads"));
+  config.spec_heads = kModels;
+  EXPECT_THAT(error_of(config).message, testing::HasSubstr("config.json"));
+  config.spec_heads = kModels + "/penstock-stories-15m-medusa";
+  config.model = kModels + "/penstock-stories-1m-q8_0.gguf";
+  EXPECT_THAT(error_of(config).message, testing::HasSubstr("the target has width 128"));
+  config.spec_heads.clear();
+  config.spec = "early-exit";
+  EXPECT_THAT(error_of(config).message, testing::HasSubstr("was not trained with an exit"));
+  config.spec_exit_layer = 3;
+  EXPECT_THAT(error_of(config).message, testing::HasSubstr("expected 1 to 2 layers to draft with, got 3"));
   config.spec_length = "many";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("spec_length"));
 }
