@@ -128,7 +128,8 @@ json function_tool() {
   return closed({{"type", {{"enum", {"function"}}}},
                  {"function", open({{"name", {{"type", "string"}, {"minLength", 1}}},
                                     {"description", field({"string"}, "what it does")},
-                                    {"parameters", field({"object"}, "JSON schema of its arguments")}},
+                                    {"parameters", field({"object"}, "JSON schema of its arguments")},
+                                    {"strict", boolean("no effect: calls are not constrained")}},
                                    {"name"})}},
                 {"type", "function"});
 }
@@ -334,11 +335,11 @@ json messages_fields() {
                {{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
               {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
              {"type"});
-  const json thinking = closed({{"type",
-                                 {{"enum", {"adaptive", "disabled"}},
-                                  {"title", "\"adaptive\" or \"disabled\" (a budget cannot be enforced)"}}},
-                                {"display", text("no effect")}},
-                               {"type"});
+  const json thinking =
+      closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
+              {"budget_tokens", integer(0, INT32_MAX, "no effect: max_tokens bounds reasoning too")},
+              {"display", text("no effect")}},
+             {"type"});
   return {{"model", text("the served model's name")},
           {"messages", {{"type", "array"}, {"items", message}, {"minItems", 1}}},
           {"system", any_of({plain("string"), blocks}, "a system message")},

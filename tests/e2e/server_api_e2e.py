@@ -211,7 +211,8 @@ class Limits(unittest.TestCase):
                 ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
                 ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": ""}]}]}, "input[0]"),
                 ("/v1/responses", {"input": "x", "tools": [{"type": "web_search", "name": "w"}]}, "tools"),
-                ("/v1/messages", {**said("x"), "max_tokens": 5, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking")):
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "thinking": {"type": "sometimes"}}, "thinking"),
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "tool_choice": {"type": "any"}}, "tool_choice")):
             _, _, reply = script.request("POST", path, json.dumps(body))
             self.assertIn(word, error_of(self, reply, 400)["message"])
 
@@ -635,6 +636,15 @@ class Messages(unittest.TestCase):
     def test_a_begun_reply_is_continued(self):
         messages = [*CHAT, {"role": "assistant", "content": "Hello"}]
         self.assertEqual(script.post("/v1/messages", {"messages": messages, "max_tokens": 9})["content"][0]["text"], " there!")
+
+    def test_thinking_is_a_variable_of_the_template(self):
+        template = "{{ messages[0].content }}{{ '<|go:think|>' if enable_thinking else '<|go:sunny|>' }}"
+        model = script_model.write(pathlib.Path(directory.name) / "script")
+        with Server(model, "--chat-template", template, "--reasoning-parser", "qwen3") as server:
+            for thinking, kinds in (({"type": "enabled", "budget_tokens": 2048}, ["thinking", "text"]),
+                                    ({"type": "adaptive"}, ["thinking", "text"]), ({"type": "disabled"}, ["text"])):
+                reply = server.post("/v1/messages", {**said("x"), "max_tokens": 20, "thinking": thinking})
+                self.assertEqual([block["type"] for block in reply["content"]], kinds)
 
     def test_one_call_only(self):
         reply = script.post("/v1/messages", {**said("several"), "max_tokens": 50, "tools": self.tools,
