@@ -22,7 +22,7 @@ double expected_tokens(double chance, int k) {
 
 }  // namespace
 
-void RecentMedian::add(double value) {
+void RecentTime::add(double value) {
   values_[n_++ % kKept] = value;
   if (n_ >= 2 * kKept) n_ -= kKept;
   std::array<double, kKept> sorted{};
@@ -32,7 +32,7 @@ void RecentMedian::add(double value) {
     for (; place > 0 && sorted[place - 1] > values_[i]; --place) sorted[place] = sorted[place - 1];
     sorted[place] = values_[i];
   }
-  median_ = sorted[(n - 1) / 2];
+  value_ = sorted[(n - 1) / 4];
 }
 
 void RowCosts::add(int rows, double seconds) {
@@ -125,8 +125,9 @@ int Speculation::best_tree(const Load& load, int n_sequences, int n_decoding, do
   return best;
 }
 
-bool Speculation::probe(Load& load) const {
-  if (++load.since_draft < load.probe_after) return false;
+// A probe costs more beside many sequences and has less to find out.
+bool Speculation::probe(Load& load, int n_decoding) const {
+  if (++load.since_draft < load.probe_after * (1 + n_decoding / 4)) return false;
   load.since_draft = 0;
   load.probe_after = std::min(2 * load.probe_after, kLastProbe);
   return true;
@@ -135,7 +136,7 @@ bool Speculation::probe(Load& load) const {
 // A few sequences try again whether it pays now.
 void Speculation::choose_probe(std::span<const SeqId> sequences, std::vector<Choice>& choices) const {
   const int nodes = tree_sizes_.empty() ? kProbeNodes : tree_sizes_.front();
-  for (size_t i = 0; i < (sequences.size() + 7) / 8; ++i) choices[i] = {nodes, 0};
+  for (size_t i = 0; i < (sequences.size() + 15) / 16; ++i) choices[i] = {nodes, 0};
 }
 
 void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices) {
@@ -171,7 +172,7 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
     best = best_tree(load, n, n_decoding, rate);
   }
   if (best == 0) {
-    if (probe(load)) choose_probe(sequences, choices);
+    if (probe(load, n_decoding)) choose_probe(sequences, choices);
     return;
   }
   load.since_draft = 0;

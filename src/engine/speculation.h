@@ -16,18 +16,19 @@
 
 namespace penstock {
 
-// The median of the last few values of something noisy.
-class RecentMedian {
+// What something takes when nothing disturbs it: the lower quartile of the last few times, since others' work
+// on the machine only ever adds to them.
+class RecentTime {
  public:
   void add(double value);
   bool empty() const { return n_ == 0; }
-  double value() const { return median_; }
+  double value() const { return value_; }
 
  private:
   static constexpr int kKept = 7;
   std::array<double, kKept> values_{};
   int n_ = 0;
-  double median_ = 0;
+  double value_ = 0;
 };
 
 // Seconds of a step by the rows it computes, at about the same number of decoding sequences.
@@ -42,7 +43,7 @@ class RowCosts {
  private:
   struct Point {
     int rows;
-    RecentMedian seconds;
+    RecentTime seconds;
   };
   std::vector<Point> points_;  // ascending by rows
 };
@@ -80,7 +81,7 @@ class Speculation {
   // What is known for about the same number of decoding sequences.
   struct Load {
     RowCosts steps;
-    RecentMedian draft_pass;  // seconds of one more token of a chain, or of a whole tree
+    RecentTime draft_pass;  // seconds of one more token of a chain, or of a whole tree
     double rate = 0;          // tokens per second, lately
     int n_choices = 0, since_draft = 0, probe_after = kFirstProbe;
   };
@@ -93,7 +94,7 @@ class Speculation {
   double draft_seconds(const Load& load, int n_decoding, int nodes) const;
   int best_chain(const Load& load, std::span<const double> chances, int n_decoding, double& rate) const;
   int best_tree(const Load& load, int n_sequences, int n_decoding, double& rate) const;
-  bool probe(Load& load) const;
+  bool probe(Load& load, int n_decoding) const;
   void choose_probe(std::span<const SeqId> sequences, std::vector<Choice>& choices) const;
 
   std::unique_ptr<Drafter> drafter_;
