@@ -54,7 +54,15 @@ const json& version_reply() {
 }
 
 const json& numbers_reply() {
-  static const json value = {{"type", "object"}, {"additionalProperties", {{"type", {"number", "null"}}}}};
+  static const json value = [] {
+    json properties = json::object(), required = json::array();
+    for (const char* name :
+         {"total_requests", "total_tokens", "avg_latency_ms", "avg_tokens_per_second", "avg_batch_size"}) {
+      properties[name] = or_null("number");
+      required.push_back(name);
+    }
+    return open(std::move(properties), std::move(required));
+  }();
   return value;
 }
 

@@ -18,7 +18,7 @@ const nlohmann::json& detokenize_request();
 // What a 200 reply looks like.
 const nlohmann::json& status_reply();
 const nlohmann::json& version_reply();
-const nlohmann::json& numbers_reply();  // an object of numbers
+const nlohmann::json& numbers_reply();  // totals and averages, null before the first request, and more
 const nlohmann::json& models_reply();
 const nlohmann::json& model_reply();
 const nlohmann::json& generate_reply();
