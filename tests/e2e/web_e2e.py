@@ -576,6 +576,7 @@ class Files(unittest.TestCase):
         cls.server = cls.enterClassContext(Serving("--api-key", "k"))
 
     def test_headers(self):
+        self.server.key = None
         for path, kind in {"/": "text/html", "/dashboard": "text/html", "/ui/app.js": "text/javascript",
                            "/ui/base.css": "text/css", "/ui/icon.svg": "image/svg+xml"}.items():
             status, headers, body = self.server.get(path)
@@ -589,6 +590,7 @@ class Files(unittest.TestCase):
             self.assertEqual((status, body), (304, b""))
 
     def test_only_its_own_files(self):
+        self.server.key = "k"
         for path in ("/ui/", "/ui/../routes.cc", "/ui/%2e%2e/CMakeLists.txt", "/ui//etc/passwd", "/ui/nothing.js", "/ui/app.js/"):
             status, headers, body = self.server.get(path)
             self.assertEqual((path, status, headers.get_content_type()), (path, 404, "application/json"))
