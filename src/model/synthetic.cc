@@ -305,7 +305,11 @@ Status write_gguf(const WeightSource& source, const std::filesystem::path& path)
                   source.path().string());
   }
   GgufWriter writer;
-  for (const auto& [key, value] : source.config().items()) RETURN_IF_ERROR(writer.set_json(key, value));
+  for (const auto& [key, value] : source.config().items()) {
+    // llama.cpp reads counts as unsigned only.
+    const bool count = value.is_number_integer() && value.get<int64_t>() >= 0;
+    RETURN_IF_ERROR(writer.set_json(key, count ? json(value.get<uint64_t>()) : value));
+  }
   for (const TensorInfo& tensor : source.tensors()) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
   ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
   for (const TensorInfo& tensor : source.tensors()) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
