@@ -37,7 +37,7 @@ Result<SpeculationInputs> read_speculation_inputs(const EngineConfig& config, co
     ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(*inputs.draft_source));
     RETURN_IF_ERROR(check_same_vocabulary(target, *tokenizer, config.draft_model));
   }
-  if (!config.spec_corpus.empty()) {
+  if (!config.spec_corpus.empty() && config.spec == "ngram") {
     ASSIGN_OR_RETURN(const auto file, MappedFile::open(config.spec_corpus));
     const auto bytes = file.bytes();
     if (bytes.size() > kLargestCorpus) {
