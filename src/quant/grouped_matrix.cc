@@ -1,5 +1,6 @@
 #include "quant/grouped_matrix.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace penstock {
@@ -117,6 +118,14 @@ Status GroupedMatrix::check(const std::string& where) const {
   if (!zeros.empty() && zeros.size() != n_scales) return fail("zero points", n_scales, zeros.size());
   if (!codebook.empty() && codebook.size() != size_t{1} << bits) {
     return fail("codebook", size_t{1} << bits, codebook.size());
+  }
+  for (const float level : codebook) {  // F8 has codes that are no numbers
+    if (bits <= 4 && !std::isfinite(level)) return fail("codebook", "finite levels", level);
+  }
+  using Coding = ActivationCoding::Kind;
+  const bool is_static = activations.kind == Coding::kInt8Static || activations.kind == Coding::kF8E4M3Static;
+  if (is_static && !(activations.static_scale > 0 && std::isfinite(activations.static_scale))) {
+    return fail("scale of the activations", "a positive number", activations.static_scale);
   }
   if (input_order.empty()) return {};
   if (input_order.size() != static_cast<size_t>(cols)) return fail("input order", cols, input_order.size());

@@ -181,6 +181,17 @@ TEST(GroupedPanels, EqualOrdersAreShared) {
   EXPECT_NE(order(c), expected);
 }
 
+TEST(GroupedPanels, NumbersThatAreNoneAreRefused) {
+  Grouped g = make_grouped({Kind::kNf4, 4, 64, 64, kLevels64}, 16, false, 1);
+  g.matrix.codebook[3] = NAN;
+  EXPECT_FALSE(g.matrix.check("test").has_value());
+  g = make_grouped(kShapes[0], 16, false, 1);
+  for (const float scale : {0.0f, -1.0f, NAN, INFINITY}) {
+    g.matrix.activations = {ActivationCoding::Kind::kInt8Static, scale, 0};
+    EXPECT_FALSE(g.matrix.check("test").has_value()) << scale;
+  }
+}
+
 TEST(GroupedPanels, RowsOutsideTheMatrixAreRefused) {
   ThreadPool pool(1);
   const Grouped g = make_grouped(kShapes[0], 32, false, 1);
