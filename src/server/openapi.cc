@@ -18,7 +18,7 @@ json responses(const Route& route) {
   json success = {{"description", "success"}};
   if (route.reply != nullptr) {
     success["content"] = content("application/json", route.reply());
-  } else if (std::string_view(route.path).ends_with(".json")) {
+  } else if (std::string_view(route.path).ends_with(".json") || std::string_view(route.method) == "POST") {
     success["content"] = content("application/json", {{"type", "object"}});
   } else {
     success["content"] = content("text/plain", {{"type", "string"}});
