@@ -225,6 +225,23 @@ class Tools(unittest.TestCase):
             self.assertGreater(reply["config"]["n_layers"], 0, model)
             self.assertEqual(sum(tensor["bytes"] for tensor in reply["tensors"]), reply["bytes"])
 
+    def test_bench_ladder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = pathlib.Path(folder) / "ladder.svg"
+            for model in ([], ["--shape", "tiny"]):
+                reply = penstock_json("bench", *model, "--ladder", "--ladder-tokens", 6, "--ladder-batch", 2, "-r", 1, "-t", 1,
+                                      "--svg", svg, "--json")
+                rungs = reply["rungs"]
+                self.assertEqual([rung["requests"] for rung in rungs], [1, 1, 1, 2, 2, 1])
+                for rung in rungs:
+                    wanted = rung["requests"] * 6 / rung["request_seconds"]
+                    self.assertAlmostEqual(rung["tokens_per_second"], wanted, delta=1e-6 * wanted)
+                naive, cached, small = (rung["memory_bytes"] for rung in rungs[:3])
+                self.assertGreater(cached, naive)  # K and V
+                self.assertLess(small, naive)
+                self.assertEqual(svg.read_text().count("<rect"), 1 + len(rungs))
+        self.assertEqual(penstock("bench", "--ladder", "--ladder-tokens", 1)[0], 2)
+
     def test_bench(self):
         reply = penstock_json("bench", "-p", 32, "-n", 8, "-r", 1, "--no-roofline", "--json")
         self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
