@@ -30,5 +30,8 @@ Action add_score(CLI::App& app);
 Action add_perplexity(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_serve(CLI::App& app);
+Action add_quantize(CLI::App& app);
+Action add_eval_quant(CLI::App& app);
+Action add_imatrix(CLI::App& app);
 
 }  // namespace penstock

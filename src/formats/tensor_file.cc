@@ -9,6 +9,11 @@
 
 namespace penstock {
 
+ErrorCode file_error(int error_number) {
+  const bool full = error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG;
+  return full ? ErrorCode::kResourceExhausted : ErrorCode::kIo;
+}
+
 TensorFile::TensorFile(TensorFile&& other) noexcept { *this = std::move(other); }
 
 TensorFile& TensorFile::operator=(TensorFile&& other) noexcept {
@@ -34,9 +39,9 @@ Result<TensorFile> TensorFile::create(const std::filesystem::path& path, std::st
   file.partial_ = path;
   file.partial_ += ".partial";
   file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file.fd_ < 0) return errorf(ErrorCode::kIo, "{}: {}", file.partial_.string(), std::strerror(errno));
+  if (file.fd_ < 0) return errorf(file_error(errno), "{}: {}", file.partial_.string(), std::strerror(errno));
   if (::ftruncate(file.fd_, static_cast<off_t>(file_size)) != 0) {
-    return errorf(ErrorCode::kIo, "{}: {} bytes: {}", file.partial_.string(), file_size,
+    return errorf(file_error(errno), "{}: {} bytes: {}", file.partial_.string(), file_size,
                   std::strerror(errno));
   }
   RETURN_IF_ERROR(file.write_at(0, reinterpret_cast<const std::byte*>(header.data()), header.size()));
@@ -49,7 +54,7 @@ Status TensorFile::write_at(uint64_t offset, const std::byte* data, size_t size)
   while (size > 0) {
     const ssize_t n = ::pwrite(fd_, data, size, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return errorf(ErrorCode::kIo, "{}: write: {}", partial_.string(), std::strerror(errno));
+    if (n <= 0) return errorf(file_error(errno), "{}: write: {}", partial_.string(), std::strerror(errno));
     data += n;
     size -= static_cast<size_t>(n);
     offset += static_cast<uint64_t>(n);
@@ -84,7 +89,7 @@ Status TensorFile::finish() {
   if (!error) return {};
   std::error_code ignored;
   std::filesystem::remove(partial_, ignored);
-  return errorf(ErrorCode::kIo, "{}: {}", path_.string(), error.message());
+  return errorf(file_error(error.value()), "{}: {}", path_.string(), error.message());
 }
 
 }  // namespace penstock

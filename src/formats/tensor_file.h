@@ -15,6 +15,9 @@
 
 namespace penstock {
 
+// kResourceExhausted when errno says that the disk (or a quota on it) is full, else kIo.
+ErrorCode file_error(int error_number);
+
 class TensorFile {
  public:
   struct Slot {
@@ -29,7 +32,7 @@ class TensorFile {
   TensorFile& operator=(TensorFile&& other) noexcept;
   ~TensorFile();  // removes what was not finished
 
-  // Errors: kIo.
+  // Errors: kIo; kResourceExhausted when the disk is full (also of the calls below).
   static Result<TensorFile> create(const std::filesystem::path& path, std::string_view header,
                                    std::vector<Slot> slots, uint64_t file_size);
 

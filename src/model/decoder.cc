@@ -95,7 +95,9 @@ class Decoder {
 ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
                               KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
-  const Tensor x = ops.new_tensor(batch.n_tokens(), config.model_dim);  // [n, model_dim], the residual stream
+  // [n, model_dim], the residual stream
+  const Tensor x =
+      options.stream != nullptr ? *options.stream : ops.new_tensor(batch.n_tokens(), config.model_dim);
   const Tensor normed = ops.new_tensor(batch.n_tokens(), config.model_dim);
   Decoder decoder(config, weights, batch, cache, ops);
 
@@ -108,17 +110,18 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
     ops.add_norm(x, f, config.residual_scale, norm_params(config, *pre), normed);
   };
 
-  ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
+  if (options.stream == nullptr) ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
   if (config.norms != NormPlacement::kPost) {
     h = normed;
-    ops.norm(x, norm_params(config, weights.layers[0].attn_norm), h);
+    ops.norm(x, norm_params(config, weights.layers[options.first_layer].attn_norm), h);
   }
-  for (int i = 0; i < n_layers; ++i) {
+  for (int i = options.first_layer; i < n_layers; ++i) {
     const LayerWeights& layer = weights.layers[i];
     add_residual(decoder.attention(i, h), layer.attn_post_norm, &layer.ffn_norm);
     add_residual(decoder.feed_forward(i, h), layer.ffn_post_norm,
                  i + 1 < n_layers ? &weights.layers[i + 1].attn_norm : nullptr);
   }
+  if (options.stream != nullptr) return {};
   return output_head(config, weights, x, batch, ops, options);
 }
 

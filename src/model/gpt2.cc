@@ -32,7 +32,8 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n = batch.n_tokens();
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
-  const Tensor x = ops.new_tensor(n, config.model_dim);  // the residual stream
+  const Tensor x =
+      options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim);  // the residual stream
   const Tensor h = ops.new_tensor(n, config.model_dim);  // what a sub-layer reads, then what it adds
   const Tensor q = ops.new_tensor(n, config.q_dim());    // [n, n_heads * head_dim]
   const Tensor k = ops.new_tensor(n, config.kv_dim());   // [n, n_kv_heads * head_dim]
@@ -40,9 +41,11 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
   const Tensor attended = ops.new_tensor(n, config.q_dim());
   const Tensor wide = ops.new_tensor(n, config.ffn_dim);
 
-  ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
-  ops.embed(*weights.positions, batch.positions, 1.0f, x, true);
-  for (int i = 0; i < n_layers; ++i) {
+  if (options.stream == nullptr) {
+    ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
+    ops.embed(*weights.positions, batch.positions, 1.0f, x, true);
+  }
+  for (int i = options.first_layer; i < n_layers; ++i) {
     const LayerWeights& layer = weights.layers[i];
     ops.norm(x, norm_params(config, layer.attn_norm), h);
     const LinearTarget qkv[] = {layer.q.into(q), layer.k.into(k), layer.v.into(v)};
@@ -60,6 +63,7 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
     ops.linear(wide, {&down, 1});
     ops.add(x, h, 1.0f);
   }
+  if (options.stream != nullptr) return {};
   return output_head(config, weights, x, batch, ops, options);
 }
 

@@ -27,6 +27,10 @@ struct ForwardResult {
 struct ForwardOptions {
   int n_layers = 0;    // early exit after so many layers; 0 = all
   bool logits = true;  // false: hidden states only
+  // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer, n_layers)
+  // are applied to it in place and nothing else is computed. For whoever looks at one layer at a time.
+  const Tensor* stream = nullptr;
+  int first_layer = 0;
 };
 
 class Model {

@@ -18,6 +18,60 @@ namespace penstock {
 
 using nlohmann::json;
 
+json gguf_metadata(const ModelConfig& c) {
+  const std::string arch = c.arch == "mistral" || c.arch == "mixtral" ? "llama" : c.arch;
+  json m = json::object();
+  const auto set = [&](std::string_view key, json value) {
+    m[fmt::format("{}.{}", arch, key)] = std::move(value);
+  };
+  m["general.architecture"] = arch;
+  m["general.name"] = c.name;
+  set("block_count", c.n_layers);
+  set("embedding_length", c.model_dim);
+  set("context_length", c.max_seq_len);
+  set("feed_forward_length", c.ffn_dim > 0 ? c.ffn_dim : c.expert_ffn_dim);
+  set("attention.head_count", c.n_heads);
+  set("attention.head_count_kv", c.n_kv_heads);
+  set("attention.key_length", c.head_dim);
+  set("attention.value_length", c.head_dim);
+  set(c.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm_eps);
+  set("vocab_size", c.vocab_size);
+  if (!c.ropes.empty()) {
+    set("rope.dimension_count", c.ropes[0].rotary_dim);
+    set("rope.freq_base", c.ropes[0].theta);
+    if (c.ropes.size() > 1) set("rope.freq_base_swa", c.ropes[1].theta);
+    if (c.ropes[0].scaling == RopeScaling::kLinear) {
+      set("rope.scaling.type", "linear");
+      set("rope.scaling.factor", c.ropes[0].factor);
+    }
+  }
+  int window = 0;
+  json sliding = json::array();
+  for (const LayerConfig& layer : c.layers) {
+    window = std::max(window, layer.window);
+    sliding.push_back(layer.window > 0);
+  }
+  if (window > 0) {
+    set("attention.sliding_window", window);
+    set("attention.sliding_window_pattern", sliding);
+  }
+  if (c.n_experts > 0) {
+    set("expert_count", c.n_experts);
+    set("expert_used_count", c.n_active_experts);
+    set("expert_feed_forward_length", c.expert_ffn_dim);
+    if (!c.normalize_experts) set("expert_weights_norm", false);
+  }
+  if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
+  if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
+  if (arch == "granite" || arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
+  if (arch == "granite") {
+    set("embedding_scale", c.embedding_scale);
+    set("residual_scale", c.residual_scale);
+    set("logit_scale", 1.0f / c.logit_scale);
+  }
+  return m;
+}
+
 namespace {
 
 struct Wanted {
@@ -82,60 +136,6 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const Mixture& mixture)
   return wanted;
 }
 
-// The metadata that read_config() turns into the same configuration.
-json gguf_metadata(const ModelConfig& c) {
-  const std::string arch = c.arch == "mistral" || c.arch == "mixtral" ? "llama" : c.arch;
-  json m = json::object();
-  const auto set = [&](std::string_view key, json value) {
-    m[fmt::format("{}.{}", arch, key)] = std::move(value);
-  };
-  m["general.architecture"] = arch;
-  m["general.name"] = c.name + " (random weights)";
-  set("block_count", c.n_layers);
-  set("embedding_length", c.model_dim);
-  set("context_length", c.max_seq_len);
-  set("feed_forward_length", c.ffn_dim > 0 ? c.ffn_dim : c.expert_ffn_dim);
-  set("attention.head_count", c.n_heads);
-  set("attention.head_count_kv", c.n_kv_heads);
-  set("attention.key_length", c.head_dim);
-  set("attention.value_length", c.head_dim);
-  set(c.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm_eps);
-  set("vocab_size", c.vocab_size);
-  if (!c.ropes.empty()) {
-    set("rope.dimension_count", c.ropes[0].rotary_dim);
-    set("rope.freq_base", c.ropes[0].theta);
-    if (c.ropes.size() > 1) set("rope.freq_base_swa", c.ropes[1].theta);
-    if (c.ropes[0].scaling == RopeScaling::kLinear) {
-      set("rope.scaling.type", "linear");
-      set("rope.scaling.factor", c.ropes[0].factor);
-    }
-  }
-  int window = 0;
-  json sliding = json::array();
-  for (const LayerConfig& layer : c.layers) {
-    window = std::max(window, layer.window);
-    sliding.push_back(layer.window > 0);
-  }
-  if (window > 0) {
-    set("attention.sliding_window", window);
-    set("attention.sliding_window_pattern", sliding);
-  }
-  if (c.n_experts > 0) {
-    set("expert_count", c.n_experts);
-    set("expert_used_count", c.n_active_experts);
-    set("expert_feed_forward_length", c.expert_ffn_dim);
-  }
-  if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
-  if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
-  if (arch == "granite" || arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
-  if (arch == "granite") {
-    set("embedding_scale", c.embedding_scale);
-    set("residual_scale", c.residual_scale);
-    set("logit_scale", 1.0f / c.logit_scale);
-  }
-  return m;
-}
-
 void add_stand_in_vocabulary(json& m, int vocab_size) {
   json tokens = json::array(), types = json::array();
   for (int i = 0; i < vocab_size; ++i) {
@@ -184,6 +184,7 @@ class SyntheticSource final : public WeightSource {
   // coding: how the projections of the layers are stored; null: as the mixture says.
   SyntheticSource(const ModelConfig& config, const Mixture& mixture, const LayerCoding* coding)
       : path_(fmt::format("{} {}", config.name, mixture.name)), config_(gguf_metadata(config)) {
+    config_["general.name"] = config.name + " (random weights)";
     add_stand_in_vocabulary(config_, config.vocab_size);
     std::vector<Wanted> wanted = wanted_tensors(config, mixture);
     if (coding != nullptr) take_layers(*coding, wanted);

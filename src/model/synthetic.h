@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "base/result.h"
@@ -19,6 +20,9 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
 
 // Bytes of all weights of such a model, without making it.
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type);
+
+// Metadata from which read_config() makes the same configuration (no vocabulary).
+nlohmann::json gguf_metadata(const ModelConfig& config);
 
 // Writes any source with GGUF names to one file.
 Status write_gguf(const WeightSource& source, const std::filesystem::path& path);

@@ -55,9 +55,11 @@ class Loader {
   }
 
   Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
+  Status open();  // before anything else
+  Status load_frame(ModelWeights& weights, int max_seq_len);
+  Status load_layer(int i, LayerWeights& layer);
 
  private:
-  Status load_layer(int i, LayerWeights& layer);
   Status load_qkv(const std::string& at, LayerWeights& layer);
   Status load_dense(const std::string& at, LayerWeights& layer);
   Status load_experts(const std::string& at, LayerWeights& layer);
@@ -449,26 +451,34 @@ Status Loader::check_unused() const {
   return {};
 }
 
-Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
-  auto weights = std::make_unique<ModelWeights>();
-  if (!config_.int8_activations) {
-    ASSIGN_OR_RETURN(opened_, open_prequantized(source_));
-    prequantized_ = opened_ != nullptr ? opened_.get() : source_.grouped_layers();
-  }
+Status Loader::open() {
+  if (config_.int8_activations) return {};
+  ASSIGN_OR_RETURN(opened_, open_prequantized(source_));
+  prequantized_ = opened_ != nullptr ? opened_.get() : source_.grouped_layers();
+  return {};
+}
+
+Status Loader::load_frame(ModelWeights& weights, int max_seq_len) {
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
-  RETURN_IF_ERROR(load_ropes(*weights, max_seq_len));
-  ASSIGN_OR_RETURN(weights->embedding, weight(name(names_.embedding), vocab, dim, Use::kTable));
+  RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
+  ASSIGN_OR_RETURN(weights.embedding, weight(name(names_.embedding), vocab, dim, Use::kTable));
   if (config_.learned_positions) {
-    ASSIGN_OR_RETURN(weights->positions,
+    ASSIGN_OR_RETURN(weights.positions,
                      weight(name(names_.positions), config_.max_seq_len, dim, Use::kTable));
   }
+  RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
+  if (config_.tied_embeddings) return {};
+  ASSIGN_OR_RETURN(weights.lm_head, weight(std::string(names_.lm_head), vocab, dim, Use::kOutput));
+  return {};
+}
+
+Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
+  auto weights = std::make_unique<ModelWeights>();
+  RETURN_IF_ERROR(open());
+  RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
   for (int i = 0; i < config_.n_layers; ++i) {
     RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
-  }
-  RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights->final_norm));
-  if (!config_.tied_embeddings) {
-    ASSIGN_OR_RETURN(weights->lm_head, weight(std::string(names_.lm_head), vocab, dim, Use::kOutput));
   }
   RETURN_IF_ERROR(check_unused());
   return weights;
@@ -480,6 +490,26 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
                                                    Ops& ops, const Model::Progress& progress,
                                                    int max_seq_len) {
   return Loader(source, config, ops, progress).load(max_seq_len);
+}
+
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
+                                                 Ops& ops) {
+  const Model::Progress none;
+  Loader loader(source, config, ops, none);
+  auto weights = std::make_unique<ModelWeights>();
+  RETURN_IF_ERROR(loader.open());
+  RETURN_IF_ERROR(loader.load_frame(*weights, 0));
+  weights->layers.resize(static_cast<size_t>(config.n_layers));
+  return weights;
+}
+
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer) {
+  const Model::Progress none;
+  Loader loader(source, config, ops, none);
+  LayerWeights weights;
+  RETURN_IF_ERROR(loader.open());
+  RETURN_IF_ERROR(loader.load_layer(layer, weights));
+  return weights;
 }
 
 }  // namespace penstock

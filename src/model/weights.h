@@ -65,4 +65,9 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
                                                    Ops& ops, const Model::Progress& progress,
                                                    int max_seq_len);
 
+// The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
+// n_layers empty ones), and one layer. Unused tensors are no error.
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config, Ops& ops);
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer);
+
 }  // namespace penstock

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,13 @@ constexpr std::string_view kDeepseekV3 =
     "?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 // The cased letters DeepSeek LLM lists one by one.
 constexpr std::string_view kDeepseekLetters =
-    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-"
+    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-"
+    "ᵷᵹ-"
     "ᶚḀ-"
     "ἕἘ-"
     "Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-"
-    "ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-"
+    "ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-"
+    "𐓓𐓘-"
     "𐓻𐲀-"
     "𐲲𐳀-"
     "𐳲𑢠-𑣟𞤀-𞥃]+";
@@ -148,6 +151,95 @@ Result<BytePreset> byte_preset(std::string_view name) {
   }
   return errorf(ErrorCode::kUnsupported, "tokenizer.ggml.pre: \"{:.60}\" is not a known way to split text",
                 name);
+}
+
+namespace {
+
+using Json = nlohmann::json;
+
+Json byte_level_step(bool split) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", split}};
+}
+
+// Null for shapes that no published tokenizer.json of a family we can name has in one way.
+Json steps_json(const Family& family) {
+  Json steps = Json::array();
+  switch (family.shape) {
+    case Shape::kGpt2:
+      return byte_level_step(true);
+    case Shape::kDigitsGpt2:
+      steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+      steps.push_back(byte_level_step(true));
+      break;
+    case Shape::kPattern:
+      steps.push_back({{"type", "Split"},
+                       {"pattern", {{"Regex", family.pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}});
+      steps.push_back(byte_level_step(false));
+      break;
+    default:
+      return nullptr;
+  }
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+// What of a pre-tokenizer decides the result: the patterns and kinds of its steps, in order.
+std::string essence(const Json& step) {
+  if (!step.is_object()) return "";
+  const std::string type = step.value("type", Json("")).dump();
+  if (type == "\"Sequence\"") {
+    std::string all;
+    const auto list = step.find("pretokenizers");
+    if (list == step.end() || !list->is_array()) return "";
+    for (const Json& part : *list) all += essence(part);
+    return all;
+  }
+  const auto text = [&](const char* key) {
+    return step.value(key, Json()).dump(-1, ' ', true, Json::error_handler_t::replace);
+  };
+  if (type == "\"ByteLevel\"") return "bytes " + step.value("use_regex", Json(true)).dump() + ";";
+  if (type == "\"Split\"") return "split " + text("pattern") + text("behavior") + text("invert") + ";";
+  if (type == "\"Digits\"") return "digits " + text("individual_digits") + ";";
+  return type + ";";
+}
+
+bool normalizes_nfc(const Json& tokenizer) {
+  const auto normalizer = tokenizer.find("normalizer");
+  return normalizer != tokenizer.end() && normalizer->is_object() &&
+         normalizer->value("type", Json("")) == Json("NFC");
+}
+
+}  // namespace
+
+Result<nlohmann::json> byte_preset_json(std::string_view name) {
+  for (const Family& family : kFamilies) {
+    if (!lists(family.names, name)) continue;
+    Json steps = steps_json(family);
+    if (steps.is_null()) break;
+    return Json{{"pre_tokenizer", std::move(steps)},
+                {"normalizer", family.nfc ? Json{{"type", "NFC"}} : Json()},
+                {"ignore_merges", family.ignore_merges}};
+  }
+  return errorf(ErrorCode::kUnsupported,
+                "tokenizer.ggml.pre: \"{:.60}\" cannot be written to tokenizer.json yet", name);
+}
+
+Result<std::string> byte_preset_of_json(const nlohmann::json& tokenizer) {
+  const auto found = tokenizer.find("pre_tokenizer");
+  const std::string wanted = found != tokenizer.end() ? essence(*found) : "";
+  const bool nfc = normalizes_nfc(tokenizer);
+  const auto model = tokenizer.find("model");
+  const bool ignore_merges = model != tokenizer.end() && model->is_object() &&
+                             model->value("ignore_merges", Json(false)) == Json(true);
+  for (const Family& family : kFamilies) {
+    const Json steps = steps_json(family);
+    if (steps.is_null() || essence(steps) != wanted) continue;
+    if (family.nfc == nfc && family.ignore_merges == ignore_merges)
+      return std::string(family.names.substr(0, family.names.find(' ')));
+  }
+  return errorf(ErrorCode::kUnsupported,
+                "tokenizer.json: GGUF has no name for the way this vocabulary splits text");
 }
 
 }  // namespace penstock

@@ -243,13 +243,12 @@ Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec) {
   return parts;
 }
 
-Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy) {
+Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes) {
   SentencePieceSpec spec;
   spec.unigram = true;  // the format's defaults
   spec.unk = 0;
   spec.bos = 1;
   spec.eos = 2;
-  spec.legacy = legacy;
   spec.rules.remove_extra_whitespaces = true;
   for (ProtoReader reader(bytes); !reader.done();) {
     ASSIGN_OR_RETURN(const Field field, reader.next());
@@ -264,6 +263,12 @@ Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool le
     if (field.number == 2) RETURN_IF_ERROR(read_trainer(field.bytes, spec));
     if (field.number == 3) RETURN_IF_ERROR(read_normalizer(field.bytes, spec));
   }
+  return spec;
+}
+
+Result<TokenizerParts> load_sentence_piece_model(std::string_view bytes, bool legacy) {
+  ASSIGN_OR_RETURN(SentencePieceSpec spec, read_sentence_piece(bytes));
+  spec.legacy = legacy;
   const bool unigram = spec.unigram;
   ASSIGN_OR_RETURN(TokenizerParts parts, make_sentence_piece(std::move(spec)));
   // Llama and its kin begin with a BOS; T5 and its kin end with an EOS.

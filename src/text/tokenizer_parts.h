@@ -66,6 +66,8 @@ struct SentencePieceSpec {
   int unk = -1, bos = -1, eos = -1, pad = -1;  // -1 = none
 };
 Result<TokenizerParts> make_sentence_piece(SentencePieceSpec spec);
+// The content of tokenizer.model. Errors: kCorruptFile, kUnsupported.
+Result<SentencePieceSpec> read_sentence_piece(std::string_view bytes);
 
 // Applies tokenizer_config.json, special_tokens_map.json, added_tokens.json, config.json and
 // generation_config.json.

@@ -1,0 +1,243 @@
+#include "quantize/convert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "model/archs.h"
+#include "model/rope.h"
+#include "quantize/tensor_map.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+const char* activation_name(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kRelu2:
+      return "relu2";
+  }
+  return "silu";
+}
+
+// Llama 3's frequencies come as factors in GGUF; the published models use one of these.
+struct Llama3Scaling {
+  float factor, low, high;
+  int original;
+};
+constexpr Llama3Scaling kLlama3Scalings[] = {{8, 1, 4, 8192}, {32, 1, 4, 8192}, {16, 1, 4, 8192}};
+
+Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config) {
+  const RopeConfig& rope = config.ropes[0];
+  json parameters = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
+  if (rope.scaling == RopeScaling::kLinear) {
+    parameters["rope_type"] = "linear";
+    parameters["factor"] = rope.factor;
+  } else if (rope.scaling != RopeScaling::kNone) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: this scaling of positions cannot be written to config.json yet", gguf.path().string());
+  }
+  const TensorInfo* factors = gguf.find("rope_freqs.weight");
+  if (factors == nullptr) return parameters;
+  std::vector<float> stored(static_cast<size_t>(factors->n_elements()));
+  dequantize_row(factors->type, factors->bytes.data(), stored.data(), factors->n_elements());
+  const std::vector<float> plain = rope_frequencies(rope, 0);
+  for (const Llama3Scaling& known : kLlama3Scalings) {
+    RopeConfig scaled = rope;
+    scaled.scaling = RopeScaling::kLlama3;
+    scaled.factor = known.factor;
+    scaled.low_freq_factor = known.low;
+    scaled.high_freq_factor = known.high;
+    scaled.original_max_seq_len = known.original;
+    const std::vector<float> wanted = rope_frequencies(scaled, 0);
+    bool same = stored.size() == wanted.size();
+    for (size_t i = 0; same && i < stored.size(); ++i)
+      same = std::fabs(plain[i] / stored[i] - wanted[i]) <= 1e-5f * wanted[i];
+    if (!same) continue;
+    parameters.update({{"rope_type", "llama3"},
+                       {"factor", known.factor},
+                       {"low_freq_factor", known.low},
+                       {"high_freq_factor", known.high},
+                       {"original_max_position_embeddings", known.original}});
+    return parameters;
+  }
+  return errorf(ErrorCode::kUnsupported, "{}: rope_freqs.weight: the factors are those of no known scaling",
+                gguf.path().string());
+}
+
+void set_token(const WeightSource& gguf, const char* from, const char* to, json& out) {
+  const auto found = gguf.config().find(from);
+  if (found != gguf.config().end() && found->is_number()) out[to] = *found;
+}
+
+void set_experts(const ModelConfig& config, const std::string& arch, json& out) {
+  out[arch == "mixtral" ? "num_local_experts" : "num_experts"] = config.n_experts;
+  out["num_experts_per_tok"] = config.n_active_experts;
+  if (arch == "mixtral") {
+    out["intermediate_size"] = config.expert_ffn_dim;
+  } else {
+    out["moe_intermediate_size"] = config.expert_ffn_dim;
+    out["norm_topk_prob"] = config.normalize_experts;
+  }
+}
+
+void set_windows(const ModelConfig& config, json& out) {
+  int window = 0;
+  json types = json::array();
+  for (const LayerConfig& layer : config.layers) {
+    window = std::max(window, layer.window);
+    types.push_back(layer.window > 0 ? "sliding_attention" : "full_attention");
+  }
+  if (window == 0) return;
+  out["sliding_window"] = window;
+  out["layer_types"] = types;
+}
+
+}  // namespace
+
+Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
+  const std::string arch = arch_in(config, Naming::kHuggingFace);
+  const Architecture* row = find_architecture(arch);
+  if (row == nullptr || row->hf_types.empty() || config.learned_positions || config.int8_activations) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} cannot be written as a Hugging Face checkpoint", gguf.path().string(),
+                  config.arch);
+  }
+  ASSIGN_OR_RETURN(const json rope, rope_parameters(gguf, config));
+  json out = {{"architectures", {row->hf_types[1]}},
+              {"model_type", row->hf_types[0]},
+              {"hidden_size", config.model_dim},
+              {"intermediate_size", config.ffn_dim > 0 ? config.ffn_dim : config.expert_ffn_dim},
+              {"num_hidden_layers", config.n_layers},
+              {"num_attention_heads", config.n_heads},
+              {"num_key_value_heads", config.n_kv_heads},
+              {"head_dim", config.head_dim},
+              {"vocab_size", config.vocab_size},
+              {"max_position_embeddings", config.max_seq_len},
+              {"rms_norm_eps", config.norm_eps},
+              {"hidden_act", activation_name(config.activation)},
+              {"tie_word_embeddings", config.tied_embeddings},
+              {"rope_theta", config.ropes[0].theta},
+              {"rope_parameters", rope},
+              {"torch_dtype", "float16"}};
+  if (rope["rope_type"] != "default") out["rope_scaling"] = rope;
+  set_token(gguf, "tokenizer.ggml.bos_token_id", "bos_token_id", out);
+  set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
+  if (config.n_experts > 0) set_experts(config, arch, out);
+  set_windows(config, out);
+  if (arch == "granite") {
+    out["embedding_multiplier"] = config.embedding_scale;
+    out["residual_multiplier"] = config.residual_scale;
+    out["attention_multiplier"] = config.attention_scale;
+    out["logits_scaling"] = 1.0f / config.logit_scale;
+  }
+  if (arch.starts_with("gemma")) {
+    out["query_pre_attn_scalar"] = 1.0f / (config.attention_scale * config.attention_scale);
+    out["hidden_activation"] = out["hidden_act"];
+    if (config.ropes.size() > 1) out["rope_local_base_freq"] = config.ropes[1].theta;
+    if (config.ropes.size() > 1) out.erase("rope_parameters");
+  }
+  if (config.attention_softcap > 0) out["attn_logit_softcapping"] = config.attention_softcap;
+  if (config.final_softcap > 0) out["final_logit_softcapping"] = config.final_softcap;
+  return out;
+}
+
+std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
+  const auto close = [](float x, float y) {
+    return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f);
+  };
+  const struct {
+    const char* name;
+    bool same;
+  } checks[] = {
+      {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
+                    a.head_dim == b.head_dim && a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim &&
+                    a.vocab_size == b.vocab_size},
+      {"context length", a.max_seq_len == b.max_seq_len},
+      {"experts", a.n_experts == b.n_experts && a.n_active_experts == b.n_active_experts &&
+                      a.expert_ffn_dim == b.expert_ffn_dim && a.normalize_experts == b.normalize_experts},
+      {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
+                    a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms},
+      {"activation", a.activation == b.activation && a.int8_activations == b.int8_activations},
+      {"positions", a.learned_positions == b.learned_positions && a.ropes.size() == b.ropes.size()},
+      {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
+      {"embedding scale", close(a.embedding_scale, b.embedding_scale)},
+      {"residual scale", close(a.residual_scale, b.residual_scale)},
+      {"attention scale", close(a.attention_scale, b.attention_scale)},
+      {"logit scale", close(a.logit_scale, b.logit_scale)},
+      {"soft caps",
+       close(a.attention_softcap, b.attention_softcap) && close(a.final_softcap, b.final_softcap)},
+  };
+  for (const auto& check : checks) {
+    if (!check.same) return check.name;
+  }
+  for (size_t i = 0; i < a.layers.size(); ++i) {
+    if (a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
+        a.layers[i].rope != b.layers[i].rope)
+      return fmt::format("layer {}", i);
+  }
+  for (size_t i = 0; i < a.ropes.size(); ++i) {
+    const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
+    // llama3's factors are a tensor in GGUF and settings elsewhere.
+    const bool tensor = x.scaling == RopeScaling::kLlama3 || y.scaling == RopeScaling::kLlama3;
+    if (x.rotary_dim != y.rotary_dim || !close(x.theta, y.theta) ||
+        (!tensor && (x.scaling != y.scaling || !close(x.factor, y.factor))))
+      return "rope";
+  }
+  return "";
+}
+
+Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source, const ModelConfig& config) {
+  std::vector<EncodedTensor> out;
+  if (source.naming() == Naming::kGguf) {
+    for (const TensorInfo& tensor : source.tensors()) {
+      if (!tensor.name.starts_with("rope_f")) continue;
+      out.push_back({tensor.name, tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}});
+    }
+    return out;
+  }
+  if (config.ropes.empty() || config.ropes[0].scaling == RopeScaling::kNone ||
+      config.ropes[0].scaling == RopeScaling::kLinear)
+    return out;
+  if (config.ropes[0].scaling != RopeScaling::kLlama3) {
+    return errorf(ErrorCode::kUnsupported, "{}: this scaling of positions cannot be written to GGUF yet",
+                  source.path().string());
+  }
+  RopeConfig plain = config.ropes[0];
+  plain.scaling = RopeScaling::kNone;
+  const std::vector<float> scaled = rope_frequencies(config.ropes[0], 0);
+  std::vector<float> factors = rope_frequencies(plain, 0);
+  for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
+  EncodedTensor tensor{"rope_freqs.weight", QuantType::kF32, {static_cast<int64_t>(factors.size())}, {}};
+  tensor.bytes.resize(factors.size() * sizeof(float));
+  std::memcpy(tensor.bytes.data(), factors.data(), tensor.bytes.size());
+  out.push_back(std::move(tensor));
+  return out;
+}
+
+int gguf_file_type(std::string_view mixture) {
+  constexpr std::pair<std::string_view, int> kNumbers[] = {
+      {"f32", 0},     {"f16", 1},     {"q4_0", 2},    {"q4_1", 3},    {"q8_0", 7},
+      {"q5_0", 8},    {"q5_1", 9},    {"q2_k", 10},   {"q3_k_s", 11}, {"q3_k_m", 12},
+      {"q3_k_l", 13}, {"q4_k_s", 14}, {"q4_k_m", 15}, {"q5_k_s", 16}, {"q5_k_m", 17},
+      {"q6_k", 18},   {"iq4_nl", 25}, {"iq4_xs", 30}, {"bf16", 32},   {"tq1_0", 36},
+      {"tq2_0", 37},  {"mxfp4", 38},  {"q3_k", 12},   {"q4_k", 15},   {"q5_k", 17},
+  };
+  for (const auto& [name, number] : kNumbers) {
+    if (name == mixture) return number;
+  }
+  return -1;
+}
+
+}  // namespace penstock

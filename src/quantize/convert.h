@@ -1,0 +1,24 @@
+// A model's configuration in the words of the other file format.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "quantize/encode.h"
+#include "quantize/recipe.h"
+
+namespace penstock {
+
+// config.json (without quantization_config). Errors: kUnsupported for what it cannot say.
+Result<nlohmann::json> hf_config_of(const WeightSource& gguf, const ModelConfig& config);
+
+// Whether two configurations compute the same, given weights in the layout of each; "" or what differs.
+std::string config_difference(const ModelConfig& a, const ModelConfig& b);
+
+// Tensors that GGUF has beside the weights (rope_freqs.weight). Errors: kUnsupported.
+Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source, const ModelConfig& config);
+
+// general.file_type of a mixture, as llama.cpp numbers them; -1 for those it has no number for.
+int gguf_file_type(std::string_view mixture);
+
+}  // namespace penstock

@@ -1,0 +1,189 @@
+#include "quantize/layer_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "model/archs.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr int kBlock = 16;
+constexpr int kBatchTokens = 1024;  // sequences run together up to this many; a longer one runs alone
+
+}  // namespace
+
+Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& source,
+                                                       const RunnerOptions& options,
+                                                       const std::vector<std::vector<TokenId>>& sequences) {
+  std::unique_ptr<LayerRunner> runner(new LayerRunner);
+  runner->source_ = &source;
+  ASSIGN_OR_RETURN(runner->config_, read_config(source));
+  ASSIGN_OR_RETURN(runner->inner_, make_ops("cpu", {options.threads, options.exact}));
+  runner->ops_ = std::make_unique<ObservingOps>(*runner->inner_);
+  ASSIGN_OR_RETURN(runner->frame_, load_frame(source, runner->config_, *runner->inner_));
+  int longest = kBatchTokens;
+  runner->starts_ = {0};
+  for (const auto& sequence : sequences) {
+    const int length = static_cast<int>(sequence.size());
+    if (length > runner->config_.max_seq_len) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: a sequence of {} tokens: expected at most {}",
+                    source.path().string(), length, runner->config_.max_seq_len);
+    }
+    for (const TokenId id : sequence) {
+      if (id < 0 || id >= runner->config_.vocab_size) {
+        return errorf(ErrorCode::kInvalidArgument, "{}: token {}: expected 0 to {}", source.path().string(),
+                      id, runner->config_.vocab_size - 1);
+      }
+    }
+    longest = std::max(longest, length);
+    runner->tokens_.insert(runner->tokens_.end(), sequence.begin(), sequence.end());
+    runner->starts_.push_back(static_cast<int32_t>(runner->tokens_.size()));
+  }
+  const CacheSpec spec = runner->config_.cache_spec(KvDType::kF32, kBlock);
+  runner->blocks_per_batch_ = (longest + kBlock - 1) / kBlock;
+  const std::vector<int> blocks(static_cast<size_t>(std::max(1, spec.n_groups())), runner->blocks_per_batch_);
+  ASSIGN_OR_RETURN(runner->cache_, runner->inner_->make_cache(spec, blocks));
+  runner->embed();
+  return runner;
+}
+
+void LayerRunner::embed() {
+  const int dim = config_.model_dim;
+  stream_.resize(tokens_.size() * static_cast<size_t>(dim));
+  for (size_t s = 0; s + 1 < starts_.size(); ++s) {
+    const int first = starts_[s], n = starts_[s + 1] - first;
+    inner_->begin_step();
+    const Tensor x{stream_.data() + static_cast<size_t>(first) * static_cast<size_t>(dim), DType::kF32, n,
+                   dim, dim};
+    const std::span<const int32_t> ids(tokens_.data() + first, static_cast<size_t>(n));
+    inner_->embed(*frame_->embedding, ids, config_.embedding_scale, x, false);
+    if (!config_.learned_positions) continue;
+    std::vector<int32_t> positions(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) positions[static_cast<size_t>(i)] = i;
+    inner_->embed(*frame_->positions, positions, 1.0f, x, true);
+  }
+}
+
+Status LayerRunner::load(int layer) {
+  if (layer_ >= 0) frame_->layers[static_cast<size_t>(layer_)] = {};
+  layer_ = layer;
+  ASSIGN_OR_RETURN(frame_->layers[static_cast<size_t>(layer)], load_layer(*source_, config_, *inner_, layer));
+  return {};
+}
+
+std::vector<std::unique_ptr<Weight>*> LayerRunner::weights_of(const MappedTensor& tensor) {
+  LayerWeights& w = weights();
+  if (tensor.expert >= 0) {
+    const auto e = static_cast<size_t>(tensor.expert);
+    if (tensor.part == Part::kGate) return {&w.expert_gate[e]};
+    if (tensor.part == Part::kUp) return {&w.expert_up[e]};
+    return {&w.expert_down[e]};
+  }
+  switch (tensor.part) {
+    case Part::kQ:
+      return {&w.q.weight};
+    case Part::kK:
+      return {&w.k.weight};
+    case Part::kV:
+      return {&w.v.weight};
+    case Part::kQkv:
+      return {&w.q.weight, &w.k.weight, &w.v.weight};
+    case Part::kO:
+      return {&w.o.weight};
+    case Part::kRouter:
+      return {&w.router.weight};
+    case Part::kGate:
+      return {&w.gate.weight};
+    case Part::kUp:
+      return {&w.up.weight};
+    case Part::kGateUp:
+      return {&w.gate.weight, &w.up.weight};
+    case Part::kDown:
+      return {&w.down.weight};
+    default:
+      return {};
+  }
+}
+
+Status LayerRunner::replace(const MappedTensor& tensor, const std::vector<float>& values) {
+  LayerWeights& w = weights();
+  if (!tensor.is_matrix) {
+    NormWeights* norm = tensor.part == Part::kAttentionNorm     ? &w.attn_norm
+                        : tensor.part == Part::kFeedForwardNorm ? &w.ffn_norm
+                                                                : nullptr;
+    if (norm != nullptr) {
+      std::vector<float>& to = tensor.is_bias ? norm->bias : norm->weight;
+      to = values;
+      for (float& value : to) value += tensor.is_bias ? 0.0f : config_.norm_offset;
+    }
+    if (tensor.part == Part::kV) w.v.bias = values;
+    if (tensor.part == Part::kUp) w.up.bias = values;
+    return {};
+  }
+  int first = 0;
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  for (std::unique_ptr<Weight>* weight : weights_of(tensor)) {
+    const QuantizedMatrix whole{QuantType::kF32, tensor.rows, tensor.cols, bytes};
+    const int rows = (*weight)->rows();
+    ASSIGN_OR_RETURN(*weight, inner_->pack(whole.row_range(first, rows)));
+    first += rows;
+  }
+  return {};
+}
+
+Status LayerRunner::run(bool keep) {
+  size_t first = 0;
+  const size_t n = starts_.size() - 1;
+  while (first < n) {
+    size_t last = first + 1;
+    int blocks = (starts_[last] - starts_[first] + kBlock - 1) / kBlock;
+    while (last < n && starts_[last + 1] - starts_[first] <= kBatchTokens) {
+      const int more = (starts_[last + 1] - starts_[last] + kBlock - 1) / kBlock;
+      if (blocks + more > blocks_per_batch_) break;
+      blocks += more;
+      ++last;
+    }
+    run_batch(first, last, keep);
+    first = last;
+  }
+  return {};
+}
+
+void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
+  const int dim = config_.model_dim, begin = starts_[first], n = starts_[last] - begin;
+  std::vector<int32_t> positions, offsets = {0}, lens, slots, table_offsets = {0};
+  std::vector<BlockId> tables;
+  int next_block = 0;
+  for (size_t s = first; s < last; ++s) {
+    const int length = starts_[s + 1] - starts_[s];
+    for (int i = 0; i < length; ++i) {
+      positions.push_back(i);
+      slots.push_back(next_block * kBlock + i);
+    }
+    const int blocks = (length + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks; ++b) tables.push_back(static_cast<BlockId>(next_block + b));
+    next_block += blocks;
+    offsets.push_back(static_cast<int32_t>(positions.size()));
+    lens.push_back(length);
+    table_offsets.push_back(static_cast<int32_t>(tables.size()));
+  }
+  const std::vector<KvView> views(static_cast<size_t>(cache_->spec().n_groups()),
+                                  KvView{slots, tables, table_offsets, {}});
+  const std::span<const TokenId> tokens(tokens_.data() + begin, static_cast<size_t>(n));
+  const Batch batch{tokens, positions, offsets, lens, views, {}, {}};
+  ops_->begin_step();
+  Tensor x = ops_->new_tensor(n, dim);
+  const size_t at = static_cast<size_t>(begin) * static_cast<size_t>(dim),
+               bytes = static_cast<size_t>(n) * static_cast<size_t>(dim) * sizeof(float);
+  std::memcpy(x.f32(), stream_.data() + at, bytes);
+  ForwardOptions options;
+  options.stream = &x;
+  options.first_layer = layer_;
+  options.n_layers = layer_ + 1;
+  find_architecture(config_.arch)->forward(config_, *frame_, batch, *cache_, *ops_, options);
+  if (keep) std::memcpy(stream_.data() + at, x.f32(), bytes);
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+// A backend that does what another one does and shows the inputs of linear layers to a listener.
+#pragma once
+#include <functional>
+
+#include "ops/ops.h"
+
+namespace penstock {
+
+class ObservingOps final : public Ops {
+ public:
+  // After every product: the weight, its input [n, cols] and its output [n, rows]. Experts see their own
+  // tokens only.
+  using Listener = std::function<void(const Weight& weight, Tensor x, Tensor out)>;
+
+  explicit ObservingOps(Ops& inner) : inner_(inner) {}
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  const char* name() const override { return inner_.name(); }
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_.pack(matrix); }
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) override {
+    return inner_.pack_grouped(matrix, first_row, n_rows);
+  }
+  int n_host_threads() const override { return inner_.n_host_threads(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    inner_.for_each(n_items, fn, ctx);
+  }
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
+    return inner_.make_cache(spec, n_blocks);
+  }
+  void begin_step() override { inner_.begin_step(); }
+  Tensor new_tensor(int rows, int cols) override { return inner_.new_tensor(rows, cols); }
+  void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override {
+    inner_.embed(table, ids, scale, out, add);
+  }
+  void norm(Tensor x, const NormParams& params, Tensor out) override { inner_.norm(x, params, out); }
+  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params, Tensor out) override {
+    inner_.add_norm(x, delta, scale, params, out);
+  }
+  void add(Tensor x, Tensor delta, float scale) override { inner_.add(x, delta, scale); }
+  void scale(Tensor x, float factor, float softcap) override { inner_.scale(x, factor, softcap); }
+  void linear(Tensor x, std::span<const LinearTarget> targets) override;
+  void round_int8(Tensor x) override { inner_.round_int8(x); }
+  void activate(Tensor x, Activation activation) override { inner_.activate(x, activation); }
+  void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override {
+    inner_.activate_mul(gate, up, activation, out);
+  }
+  void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
+                      KvCache& cache, int layer) override {
+    inner_.rope_and_store(q, k, v, batch, rope, cache, layer);
+  }
+  void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
+              Tensor out) override {
+    inner_.attend(q, batch, cache, params, out);
+  }
+  void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) override {
+    inner_.gather_rows(x, rows, out);
+  }
+  void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+               std::span<const int32_t> to) override {
+    inner_.move_kv(cache, group, from, to);
+  }
+
+ private:
+  Ops& inner_;
+  Listener listener_;
+};
+
+}  // namespace penstock

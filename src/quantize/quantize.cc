@@ -1,0 +1,363 @@
+#include "quantize/quantize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "model/synthetic.h"
+#include "quantize/convert.h"
+#include "quantize/encode.h"
+#include "quantize/imatrix.h"
+#include "quantize/layer_method.h"
+#include "quantize/parts.h"
+
+namespace penstock {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Keys of a GGUF source that describe its file, not its model.
+bool describes_file(const std::string& key) {
+  return key.starts_with("split.") || key.starts_with("GGUF.") || key == "general.file_type" ||
+         key == "general.quantization_version" || key.starts_with("quantize.imatrix");
+}
+
+class Run {
+ public:
+  explicit Run(const QuantizeJob& job) : job_(job), pool_(job.threads) {}
+  Result<QuantizeReport> run();
+
+ private:
+  Status open();
+  Status check_output() const;
+  Status outside_part(int index);
+  Status layer_part(int layer);
+  Result<std::vector<EncodedTensor>> encode(const MappedTensor& tensor, std::vector<float> values,
+                                            LinearDecision decision, bool changed);
+  Status append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const MappedTensor& from) const;
+  Status note(const std::string& what);
+  Status finish();
+  Status finish_gguf();
+  Status finish_directory();
+  Status copy_side_files() const;
+  Status check_written() const;
+  std::string fingerprint() const;
+  int n_outside() const { return static_cast<int>(map_.outside.size()); }
+  int n_parts() const { return n_outside() + static_cast<int>(map_.layers.size()) + 1; }
+
+  const QuantizeJob& job_;
+  ThreadPool pool_;
+  Naming naming_ = Naming::kGguf;
+  std::unique_ptr<WeightSource> source_;
+  ModelConfig config_;
+  Recipe recipe_;
+  TensorMap map_;
+  TensorReader reader_;
+  ImportanceMatrix importance_;
+  std::unique_ptr<LayerMethod> method_;
+  PartStore parts_;
+  QuantizeReport report_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::string Run::fingerprint() const {
+  std::string text = recipe_.fingerprint();
+  text += fmt::format("\nfrom {}\n", fs::weakly_canonical(job_.in).string());
+  for (const TensorInfo& tensor : source_->tensors())
+    text += fmt::format("{} {} {}\n", tensor.name, quant_info(tensor.type).name, tensor.bytes.size());
+  uint64_t hash = 1469598103934665603ull;
+  const auto mix = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
+  for (const auto& sample : job_.samples) {
+    mix(sample.size());
+    for (const TokenId id : sample) mix(static_cast<uint64_t>(id));
+  }
+  std::error_code error;
+  const auto written = fs::last_write_time(job_.in, error);
+  return text + fmt::format("samples {:x}\nimatrix {}\nwritten {}\n", hash, job_.imatrix.string(),
+                            error ? 0 : written.time_since_epoch().count());
+}
+
+Status Run::check_output() const {
+  std::error_code error;
+  if (fs::equivalent(job_.in, job_.out, error))
+    return errorf(ErrorCode::kInvalidArgument, "{}: the output is the input", job_.out.string());
+  if (job_.force || !fs::exists(job_.out, error)) return {};
+  if (naming_ == Naming::kHuggingFace && fs::is_directory(job_.out, error) && fs::is_empty(job_.out, error))
+    return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: exists already (--force replaces it)", job_.out.string());
+}
+
+Status Run::open() {
+  naming_ = output_naming(job_.out);
+  ASSIGN_OR_RETURN(source_, open_weights(job_.in));
+  RETURN_IF_ERROR(check_output());
+  ASSIGN_OR_RETURN(config_, read_config(*source_));
+  ASSIGN_OR_RETURN(recipe_, make_recipe(job_.recipe, naming_));
+  ASSIGN_OR_RETURN(map_, map_tensors(*source_, config_, naming_));
+  ASSIGN_OR_RETURN(reader_, TensorReader::open(*source_));
+  if (naming_ != source_->naming()) {
+    if (naming_ == Naming::kHuggingFace) {
+      ASSIGN_OR_RETURN(const json unused, hf_config_of(*source_, config_));  // before hours of work
+    } else {
+      ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
+    }
+  }
+  if (!job_.imatrix.empty()) {
+    ASSIGN_OR_RETURN(importance_, read_imatrix(job_.imatrix));
+  }
+  if (recipe_.calibrates() && job_.samples.empty()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--method {}, --type {}: needs calibration text (--calibration FILE)", job_.recipe.method,
+                  job_.recipe.type);
+  }
+  ASSIGN_OR_RETURN(parts_, PartStore::open(job_.out, fingerprint(), naming_));
+  for (const TensorInfo& tensor : source_->tensors())
+    report_.bytes_in += static_cast<int64_t>(tensor.bytes.size());
+  report_.n_parts = n_parts();
+  ASSIGN_OR_RETURN(method_, make_layer_method({job_, recipe_, *source_, map_, reader_, parts_, pool_}));
+  return {};
+}
+
+Status Run::note(const std::string& what) {
+  if (job_.should_stop && job_.should_stop()) {
+    return errorf(ErrorCode::kCancelled,
+                  "interrupted: the finished layers are in {}.parts; the same command goes on",
+                  job_.out.string());
+  }
+  int done = 0;
+  for (int part = 0; part < n_parts(); ++part) done += parts_.has(part) ? 1 : 0;
+  if (job_.progress) job_.progress(done, n_parts(), what);
+  return {};
+}
+
+Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::vector<float> values,
+                                               LinearDecision decision, bool changed) {
+  std::vector<EncodedTensor> out;
+  to_output(tensor, values);
+  if (decision.codes) {
+    GroupedCodes& codes = *decision.codes;
+    to_output_rows(tensor, static_cast<size_t>(codes.cols), codes.codes);
+    to_output_rows(tensor, static_cast<size_t>(codes.n_groups()), codes.scales);
+  }
+  const QuantType stored = reader_.type(tensor);
+  const bool coded = recipe_.layout != Layout::kGguf && recipe_.layout != Layout::kPlain;
+  if (coded && tensor.is_linear) return encode_layer(pool_, recipe_, tensor, values, decision);
+  QuantType type = plain_type(recipe_, tensor, stored, map_);
+  // A folded scale needs more than the source's 8 bits of fraction.
+  if (changed && !tensor.is_matrix) type = QuantType::kF32;
+  if (decision.codes && recipe_.layout == Layout::kGguf && decision.codes->cols % 32 == 0 &&
+      type == recipe_.mixture.base) {
+    ASSIGN_OR_RETURN(EncodedTensor blocks, encode_blocks(tensor, type, *decision.codes));
+    out.push_back(std::move(blocks));
+    return out;
+  }
+  const float* importance = nullptr;
+  if (!decision.importance.empty()) importance = decision.importance.data();
+  if (const auto* found = importance_.find(tensor.out, tensor.expert); found != nullptr) {
+    if (static_cast<int>(found->size()) != tensor.cols) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: {}: expected {} values, got {}", job_.imatrix.string(),
+                    tensor.out, tensor.cols, found->size());
+    }
+    importance = found->data();
+  }
+  if (!can_quantize(type) || quant_info(type).block_size == 1) importance = nullptr;
+  ASSIGN_OR_RETURN(EncodedTensor plain, encode_plain(pool_, tensor, type, std::move(values), importance));
+  out.push_back(std::move(plain));
+  return out;
+}
+
+// Experts that the output keeps in one tensor follow each other.
+Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const MappedTensor& from) const {
+  if (from.out_experts == 0) {
+    list.push_back(std::move(tensor));
+    return {};
+  }
+  if (from.expert == 0) {
+    tensor.shape.insert(tensor.shape.begin(), from.out_experts);
+    list.push_back(std::move(tensor));
+    return {};
+  }
+  const auto whole =
+      std::ranges::find_if(list, [&](const EncodedTensor& t) { return t.name == tensor.name; });
+  if (whole == list.end())
+    return errorf(ErrorCode::kInternal, "tensor {}: experts out of order", tensor.name);
+  whole->bytes.insert(whole->bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+  return {};
+}
+
+Status Run::outside_part(int index) {
+  if (parts_.has(index)) {
+    ++report_.n_resumed;
+    return {};
+  }
+  const MappedTensor& tensor = map_.outside[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(note(tensor.in));
+  ASSIGN_OR_RETURN(std::vector<float> values, reader_.read(tensor));
+  ASSIGN_OR_RETURN(const std::vector<EncodedTensor> encoded, encode(tensor, std::move(values), {}, false));
+  return parts_.write(index, encoded);
+}
+
+// BitNet's master weights are rounded when they are used.
+void make_ternary(std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += std::fabs(value);
+  const float scale = std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+  for (float& value : values) value = std::clamp(std::nearbyint(value / scale), -1.0f, 1.0f) * scale;
+}
+
+Status Run::layer_part(int layer) {
+  const int part = n_outside() + layer;
+  const bool done = parts_.has(part);
+  if (done) ++report_.n_resumed;
+  if (done && method_ == nullptr) return {};
+  RETURN_IF_ERROR(note(fmt::format("layer {}", layer)));
+  const std::vector<MappedTensor>& tensors = map_.layers[static_cast<size_t>(layer)];
+  LayerValues values{layer, &tensors, {}, {}, {}};
+  values.decisions.resize(tensors.size());
+  values.changed.resize(tensors.size());
+  for (const MappedTensor& tensor : tensors) {
+    ASSIGN_OR_RETURN(std::vector<float> read, reader_.read(tensor));
+    if (config_.ternary_weights && tensor.is_linear) make_ternary(read);
+    values.values.push_back(std::move(read));
+  }
+  if (method_ != nullptr) RETURN_IF_ERROR(method_->process(values, done));
+  if (done) return {};
+  std::vector<EncodedTensor> list;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    auto encoded =
+        encode(tensors[i], std::move(values.values[i]), std::move(values.decisions[i]), values.changed[i]);
+    if (!encoded) return tl::unexpected(encoded.error());
+    values.values[i].clear();
+    for (EncodedTensor& tensor : *encoded) RETURN_IF_ERROR(append(list, std::move(tensor), tensors[i]));
+  }
+  return parts_.write(part, list);
+}
+
+Status Run::finish_gguf() {
+  json metadata = json::object();
+  if (source_->naming() == Naming::kGguf) {
+    const json& config = source_->config();
+    for (const auto& [key, value] : config.items()) {
+      if (!describes_file(key)) metadata[key] = value;
+    }
+  } else {
+    metadata = gguf_metadata(config_);
+    if (job_.gguf_tokenizer) {
+      ASSIGN_OR_RETURN(const json tokenizer, job_.gguf_tokenizer(*source_));
+      metadata.update(tokenizer);
+    }
+  }
+  metadata["general.quantization_version"] = 2u;
+  if (const int type = gguf_file_type(recipe_.type); type >= 0)
+    metadata["general.file_type"] = static_cast<unsigned>(type);
+  return assemble_gguf(parts_, n_parts(), metadata, job_.out);
+}
+
+Status Run::copy_side_files() const {
+  const fs::path& from = source_->path();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(from, error)) {
+    const std::string name = entry.path().filename().string(), extension = entry.path().extension().string();
+    const bool weights = extension == ".safetensors" || extension == ".bin" || extension == ".gguf" ||
+                         extension == ".pt" || extension == ".pth" || name.ends_with(".index.json");
+    const bool config = name == "config.json" || name == "quantize_config.json" || name == "recipe.yaml";
+    if (!entry.is_regular_file() || weights || config) continue;
+    fs::copy_file(entry.path(), job_.out / name, fs::copy_options::overwrite_existing, error);
+    if (error) return errorf(ErrorCode::kIo, "{}: {}", (job_.out / name).string(), error.message());
+  }
+  return {};
+}
+
+const char* torch_dtype(QuantType type) {
+  return type == QuantType::kF32 ? "float32" : type == QuantType::kBF16 ? "bfloat16" : "float16";
+}
+
+Status Run::finish_directory() {
+  std::error_code error;
+  fs::create_directories(job_.out, error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", job_.out.string(), error.message());
+  RETURN_IF_ERROR(assemble_safetensors(parts_, n_parts(), job_.out));
+  json config;
+  if (source_->naming() == Naming::kHuggingFace) {
+    config = source_->config();
+    config.erase("quantization_config");
+    config.erase("compression_config");
+    if (recipe_.layout == Layout::kPlain) {
+      config.erase("dtype");
+      config["torch_dtype"] = torch_dtype(recipe_.mixture.base);
+    }
+    RETURN_IF_ERROR(copy_side_files());
+  } else {
+    ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
+    if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.mixture.base);
+    if (job_.tokenizer_files) {
+      ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
+      for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));
+    }
+  }
+  const json quantization = quantization_config(recipe_, map_.tied);
+  if (!quantization.is_null()) config["quantization_config"] = quantization;
+  return write_file(job_.out / "config.json", config.dump(2) + "\n");
+}
+
+// What was written is read back as a configuration: a fact that the other format could not hold is an error,
+// not a checkpoint that computes something else.
+Status Run::check_written() const {
+  ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
+  ASSIGN_OR_RETURN(const ModelConfig there, read_config(*written));
+  ModelConfig here = config_;
+  if (here.ternary_weights) here.ternary_weights = false;
+  const std::string difference = config_difference(here, there);
+  if (difference.empty() || source_->naming() == naming_) return {};
+  std::error_code ignored;
+  fs::remove_all(job_.out, ignored);
+  return errorf(ErrorCode::kUnsupported, "{}: {}: the output's format cannot say it",
+                source_->path().string(), difference);
+}
+
+Status Run::finish() {
+  const int extras = n_parts() - 1;
+  std::vector<EncodedTensor> list;
+  if (naming_ == Naming::kGguf) {
+    ASSIGN_OR_RETURN(list, gguf_extra_tensors(*source_, config_));
+  }
+  RETURN_IF_ERROR(parts_.write(extras, list));
+  RETURN_IF_ERROR(note("writing"));
+  if (job_.force) {
+    std::error_code ignored;
+    fs::remove_all(job_.out, ignored);
+  }
+  RETURN_IF_ERROR(naming_ == Naming::kGguf ? finish_gguf() : finish_directory());
+  RETURN_IF_ERROR(check_written());
+  parts_.remove();
+  ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
+  for (const TensorInfo& tensor : written->tensors())
+    report_.bytes_out += static_cast<int64_t>(tensor.bytes.size());
+  return {};
+}
+
+Result<QuantizeReport> Run::run() {
+  RETURN_IF_ERROR(open());
+  for (int i = 0; i < n_outside(); ++i) RETURN_IF_ERROR(outside_part(i));
+  for (size_t i = 0; i < map_.layers.size(); ++i) RETURN_IF_ERROR(layer_part(static_cast<int>(i)));
+  method_.reset();
+  RETURN_IF_ERROR(finish());
+  report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return report_;
+}
+
+}  // namespace
+
+Naming output_naming(const fs::path& out) {
+  std::string extension = out.extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return extension == ".gguf" ? Naming::kGguf : Naming::kHuggingFace;
+}
+
+Result<QuantizeReport> quantize(const QuantizeJob& job) { return Run(job).run(); }
+
+}  // namespace penstock

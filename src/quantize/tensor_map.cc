@@ -1,0 +1,362 @@
+#include "quantize/tensor_map.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/names.h"
+#include "quant/grouped_encode.h"
+
+namespace penstock {
+
+namespace {
+
+std::string with_index(std::string_view pattern, int index) {
+  std::string name(pattern);
+  const size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
+}
+
+bool pairs_in_gguf(std::string_view arch) {
+  return arch == "llama" || arch == "mistral" || arch == "mixtral" || arch == "granite";
+}
+
+class Mapper {
+ public:
+  Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
+      : source_(source), config_(config), out_naming_(out), in_(tensor_names(config, source.naming())) {
+    ModelConfig there = config;
+    there.arch = arch_in(config, out);
+    out_ = out == source.naming() ? in_ : tensor_names(there, out);
+    in_prefix_ = prefix_of(in_);
+    out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
+    crossing_ = out != source.naming();
+  }
+
+  Result<TensorMap> map();
+
+ private:
+  std::string prefix_of(const NameTable& names) const {
+    for (const std::string_view prefix : names.prefixes) {
+      if (has(std::string(prefix) + std::string(names.embedding) + ".weight")) return std::string(prefix);
+    }
+    return std::string(names.prefixes[0]);
+  }
+  bool has(const std::string& name) const { return source_.find(name) != nullptr; }
+  // Also when another tool quantized it.
+  bool has_linear(const std::string& stem) const {
+    for (const char* suffix : {".weight", ".qweight", ".weight_packed"}) {
+      if (has(stem + suffix)) return true;
+    }
+    return false;
+  }
+  std::string in_name(std::string_view part, int layer) const {
+    return in_prefix_ + (layer < 0 ? "" : with_index(in_.layer, layer)) + std::string(part);
+  }
+  std::string out_name(std::string_view part, int layer) const {
+    return out_prefix_ + (layer < 0 ? "" : with_index(out_.layer, layer)) + std::string(part);
+  }
+
+  MappedTensor base(std::string_view in, std::string_view out, int layer) const;
+  void vector(std::vector<MappedTensor>& list, int layer, std::string in, std::string out, int size);
+  void norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out, int size,
+            Part part = Part::kOther);
+  struct Spec {
+    std::string_view in, out;
+    WeightRole role;
+    int rows, cols;
+    Site site = Site::kNone;
+    Part part = Part::kOther;
+  };
+  MappedTensor& matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec);
+  void linear(std::vector<MappedTensor>& list, int layer, const Spec& spec);
+  void rotate(MappedTensor& tensor, int n_heads) const;
+  void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
+  void attention(std::vector<MappedTensor>& list, int layer);
+  void feed_forward(std::vector<MappedTensor>& list, int layer);
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  Naming out_naming_;
+  NameTable in_, out_;
+  std::string in_prefix_, out_prefix_;
+  bool crossing_ = false;
+};
+
+MappedTensor Mapper::base(std::string_view in, std::string_view out, int layer) const {
+  MappedTensor tensor;
+  tensor.in = in_name(in, layer);
+  tensor.out = out_name(out, layer);
+  tensor.layer = layer;
+  return tensor;
+}
+
+void Mapper::vector(std::vector<MappedTensor>& list, int layer, std::string in, std::string out, int size) {
+  MappedTensor tensor = base(in, out, layer);
+  tensor.rows = 1;
+  tensor.cols = size;
+  list.push_back(std::move(tensor));
+}
+
+void Mapper::norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
+                  int size, Part part) {
+  vector(list, layer, std::string(in) + ".weight", std::string(out) + ".weight", size);
+  list.back().part = part;
+  // Gemma's norms are stored less one in Hugging Face checkpoints and as they are in GGUF.
+  if (crossing_ && config_.arch.starts_with("gemma"))
+    list.back().add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
+  if (!config_.layer_norm) return;
+  vector(list, layer, std::string(in) + ".bias", std::string(out) + ".bias", size);
+  list.back().part = part;
+  list.back().is_bias = true;
+}
+
+MappedTensor& Mapper::matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec) {
+  MappedTensor tensor = base(std::string(spec.in) + ".weight", std::string(spec.out) + ".weight", layer);
+  tensor.is_matrix = true;
+  tensor.role = spec.role;
+  tensor.rows = spec.rows;
+  tensor.cols = spec.cols;
+  tensor.site = spec.site;
+  tensor.part = spec.part;
+  list.push_back(std::move(tensor));
+  return list.back();
+}
+
+void Mapper::linear(std::vector<MappedTensor>& list, int layer, const Spec& spec) {
+  MappedTensor& weight = matrix(list, layer, spec);
+  weight.is_linear = spec.part != Part::kRouter;
+  weight.in_transposed = in_.transposed;
+  weight.out_transposed = out_.transposed;
+  const bool rotated = spec.part == Part::kQ || spec.part == Part::kK;
+  const int n_heads = spec.part == Part::kQ ? config_.n_heads : config_.n_kv_heads;
+  if (rotated) rotate(weight, n_heads);
+  if (!has(in_name(std::string(spec.in) + ".bias", layer))) return;
+  vector(list, layer, std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
+  list.back().part = spec.part;
+  list.back().is_bias = true;
+  if (rotated) rotate(list.back(), n_heads);
+}
+
+void Mapper::rotate(MappedTensor& tensor, int n_heads) const {
+  if (!crossing_ || !pairs_in_gguf(config_.arch)) return;
+  tensor.heads_to_pairs = out_naming_ == Naming::kGguf ? n_heads : -n_heads;
+  tensor.rotary_dim = config_.ropes.empty() ? config_.head_dim : config_.ropes[0].rotary_dim;
+  tensor.head_dim = config_.head_dim;
+}
+
+void Mapper::experts(std::vector<MappedTensor>& list, int layer, Spec spec) {
+  const std::string in(spec.in), out(spec.out);
+  for (int e = 0; e < config_.n_experts; ++e) {
+    const std::string in_e = with_index(in, e), out_e = with_index(out, e);
+    spec.in = in_e;
+    spec.out = out_e;
+    MappedTensor& tensor = matrix(list, layer, spec);
+    tensor.is_linear = true;
+    tensor.expert = e;
+    if (in.find("{}") == std::string::npos) tensor.in_expert = e;
+    if (out.find("{}") == std::string::npos) tensor.out_experts = config_.n_experts;
+  }
+}
+
+void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, q = config_.q_dim(), kv = config_.kv_dim();
+  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
+  if (pre) norm(list, layer, in_.attn_norm, out_.attn_norm, dim, Part::kAttentionNorm);
+  if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
+    linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQ, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
+  } else {
+    linear(list, layer, {in_.q, out_.q, WeightRole::kQ, q, dim, Site::kAttention, Part::kQ});
+    linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
+    linear(list, layer, {in_.v, out_.v, WeightRole::kV, kv, dim, Site::kAttention, Part::kV});
+  }
+  if (config_.qk_norm != QkNorm::kNone) {
+    const bool heads = config_.qk_norm == QkNorm::kHead;
+    norm(list, layer, in_.q_norm, out_.q_norm, heads ? config_.head_dim : q);
+    norm(list, layer, in_.k_norm, out_.k_norm, heads ? config_.head_dim : kv);
+  }
+  if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
+  linear(list, layer, {in_.o, out_.o, WeightRole::kO, dim, q, Site::kAttentionOut, Part::kO});
+  if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
+}
+
+void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, ffn = config_.ffn_dim;
+  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
+  const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
+  if (pre) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
+  if (config_.layers[static_cast<size_t>(layer)].moe) {
+    const int width = config_.expert_ffn_dim;
+    std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
+    if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
+      gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
+    const bool keep = !crossing_;
+    linear(list, layer,
+           {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, dim, Site::kFeedForward,
+            Part::kRouter});
+    experts(list, layer,
+            {gate, keep ? gate : out_.expert_gate, wide, width, dim, Site::kFeedForward, Part::kGate});
+    experts(list, layer, {up, keep ? up : out_.expert_up, wide, width, dim, Site::kFeedForward, Part::kUp});
+    experts(list, layer,
+            {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
+  } else {
+    const bool gated = !config_.learned_positions;
+    const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
+    if (gated && !separate) {
+      linear(list, layer, {in_.gate_up, out_.gate_up, wide, 2 * ffn, dim, Site::kFeedForward, Part::kGateUp});
+    } else {
+      if (gated) linear(list, layer, {in_.gate, out_.gate, wide, ffn, dim, Site::kFeedForward, Part::kGate});
+      linear(list, layer, {in_.up, out_.up, wide, ffn, dim, Site::kFeedForward, Part::kUp});
+    }
+    if (config_.sub_norms) norm(list, layer, in_.ffn_sub_norm, out_.ffn_sub_norm, ffn);
+    linear(list, layer, {in_.down, out_.down, narrow, dim, ffn, Site::kDown, Part::kDown});
+  }
+  if (post) norm(list, layer, in_.ffn_post_norm, out_.ffn_post_norm, dim);
+}
+
+Result<TensorMap> Mapper::map() {
+  TensorMap map;
+  map.tied = config_.tied_embeddings;
+  const int dim = config_.model_dim;
+  matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
+  if (config_.learned_positions)
+    matrix(map.outside, -1, {in_.positions, out_.positions, WeightRole::kRouter, config_.max_seq_len, dim});
+  norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
+  if (!map.tied) {
+    MappedTensor& head =
+        matrix(map.outside, -1, {in_.lm_head, out_.lm_head, WeightRole::kOutput, config_.vocab_size, dim});
+    head.in = std::string(in_.lm_head) + ".weight";
+    head.out = std::string(out_.lm_head) + ".weight";
+  }
+  for (int i = 0; i < config_.n_layers; ++i) {
+    std::vector<MappedTensor>& list = map.layers.emplace_back();
+    attention(list, i);
+    feed_forward(list, i);
+  }
+  return map;
+}
+
+}  // namespace
+
+std::string arch_in(const ModelConfig& config, Naming naming) {
+  if (naming == Naming::kGguf) {
+    return config.arch == "mistral" || config.arch == "mixtral" ? "llama" : config.arch;
+  }
+  if (config.arch != "llama") return config.arch;
+  if (config.n_experts > 0) return "mixtral";
+  const bool windows =
+      std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
+  return windows ? "mistral" : "llama";
+}
+
+Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out) {
+  return Mapper(source, config, out).map();
+}
+
+const MappedTensor* TensorMap::find_linear(int layer, std::string_view in) const {
+  for (const MappedTensor& tensor : layers[static_cast<size_t>(layer)]) {
+    if (tensor.is_linear && tensor.in == in) return &tensor;
+  }
+  return nullptr;
+}
+
+Result<TensorReader> TensorReader::open(const WeightSource& source) {
+  TensorReader reader;
+  reader.source_ = &source;
+  ASSIGN_OR_RETURN(std::unique_ptr<Prequantized> prequantized, open_prequantized(source));
+  reader.prequantized_ = std::move(prequantized);
+  return reader;
+}
+
+QuantType TensorReader::type(const MappedTensor& tensor) const {
+  const TensorInfo* info = source_->find(tensor.in);
+  if (info == nullptr || info->type == QuantType::kI8 || info->type == QuantType::kU8) return QuantType::kF16;
+  return info->type;
+}
+
+namespace {
+
+std::vector<float> transpose(const std::vector<float>& in, int rows, int cols) {
+  std::vector<float> out(in.size());
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < cols; ++c)
+      out[static_cast<size_t>(c) * static_cast<size_t>(rows) + static_cast<size_t>(r)] =
+          in[static_cast<size_t>(r) * static_cast<size_t>(cols) + static_cast<size_t>(c)];
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) const {
+  const std::string where = fmt::format("{}: tensor {}", source_->path().string(), tensor.in);
+  std::vector<float> values(static_cast<size_t>(tensor.rows) * static_cast<size_t>(tensor.cols));
+  if (tensor.is_linear && prequantized_ != nullptr) {
+    const std::string stem = tensor.in.substr(0, tensor.in.size() - std::string_view(".weight").size());
+    ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
+    if (layer) {
+      if (layer->rows != tensor.rows || layer->cols != tensor.cols) {
+        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where, tensor.rows,
+                      tensor.cols, layer->rows, layer->cols);
+      }
+      layer->dequantize(0, layer->rows, values.data());
+      return values;
+    }
+  }
+  const TensorInfo* info = source_->find(tensor.in);
+  if (info == nullptr) return errorf(ErrorCode::kCorruptFile, "{} is missing", where);
+  const int64_t n =
+      tensor.in_expert >= 0 ? info->n_elements() / std::max<int64_t>(info->shape[0], 1) : info->n_elements();
+  if (n != static_cast<int64_t>(values.size()) ||
+      (tensor.in_expert >= 0 && tensor.in_expert >= info->shape[0])) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected {} elements, got {}", where, values.size(), n);
+  }
+  if (!can_quantize(info->type) && info->type != QuantType::kF64) {
+    return errorf(ErrorCode::kUnsupported, "{}: expected an encoding of real numbers, got {}", where,
+                  quant_info(info->type).name);
+  }
+  const size_t skip =
+      tensor.in_expert >= 0 ? quant_bytes(info->type, n) * static_cast<size_t>(tensor.in_expert) : 0;
+  dequantize_row(info->type, info->bytes.data() + skip, values.data(), n);
+  source_->drop(*info);
+  return values;
+}
+
+Result<std::vector<float>> TensorReader::read(const MappedTensor& tensor) const {
+  ASSIGN_OR_RETURN(std::vector<float> values, stored(tensor));
+  for (const float value : values) {
+    if (!std::isfinite(value)) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: tensor {}: expected finite weights, got {}",
+                    source_->path().string(), tensor.in, value);
+    }
+  }
+  if (tensor.in_transposed && tensor.is_linear) values = transpose(values, tensor.cols, tensor.rows);
+  return values;
+}
+
+// Every head's rotated rows from halves (i, i + n / 2) to pairs (2i, 2i + 1), or back.
+template <class T>
+void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows) {
+  if (tensor.heads_to_pairs == 0) return;
+  const std::vector<T> in = rows;
+  const int n_rows = static_cast<int>(in.size() / width);
+  for (int row = 0; row < n_rows; ++row) {
+    const int first = row / tensor.head_dim * tensor.head_dim, in_head = row - first;
+    int half_order = in_head;
+    if (in_head < tensor.rotary_dim) half_order = in_head / 2 + in_head % 2 * (tensor.rotary_dim / 2);
+    const auto pairs = static_cast<size_t>(row) * width,
+               halves = static_cast<size_t>(first + half_order) * width;
+    const size_t from = tensor.heads_to_pairs > 0 ? halves : pairs,
+                 to = tensor.heads_to_pairs > 0 ? pairs : halves;
+    std::copy_n(in.begin() + static_cast<ptrdiff_t>(from), width, rows.begin() + static_cast<ptrdiff_t>(to));
+  }
+}
+template void to_output_rows(const MappedTensor&, size_t, std::vector<float>&);
+template void to_output_rows(const MappedTensor&, size_t, std::vector<uint8_t>&);
+template void to_output_rows(const MappedTensor&, size_t, std::vector<GroupScale>&);
+
+void to_output(const MappedTensor& tensor, std::vector<float>& values) {
+  to_output_rows(tensor, tensor.is_matrix ? static_cast<size_t>(tensor.cols) : 1, values);
+  for (float& value : values) value += tensor.add;
+}
+
+}  // namespace penstock

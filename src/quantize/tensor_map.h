@@ -1,0 +1,92 @@
+// What every tensor of a checkpoint is in the decoder, and what it is called and how it is laid out in the
+// file to be written.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/prequantized.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/mixture.h"
+
+namespace penstock {
+
+// Where a linear layer's input comes from: matrices of one site read the same activations.
+enum class Site : uint8_t { kNone, kAttention, kAttentionOut, kFeedForward, kDown };
+
+// What a tensor of a layer is, as far as methods that change weights need to know.
+enum class Part : uint8_t {
+  kOther,
+  kAttentionNorm,
+  kQ,
+  kK,
+  kV,
+  kQkv,  // all three, row after row
+  kO,
+  kFeedForwardNorm,
+  kRouter,
+  kGate,
+  kUp,
+  kGateUp,  // both, row after row
+  kDown,
+};
+
+// One matrix or vector.
+struct MappedTensor {
+  std::string in, out;  // names in the source and in the output; expert matrices of a GGUF file share one
+  bool is_matrix = false;
+  bool is_linear = false;  // a projection inside a layer: what quantized Hugging Face checkpoints quantize
+  WeightRole role = WeightRole::kQ;
+  Site site = Site::kNone;
+  Part part = Part::kOther;
+  bool is_bias = false;
+  int layer = -1, expert = -1;
+  int rows = 0, cols = 0;  // as it is used: [outputs, inputs]; vectors have one row
+  bool in_transposed = false, out_transposed = false;  // stored [inputs, outputs]
+  int in_expert = -1;                                  // its index in a tensor of all experts
+  int out_experts = 0;                                 // > 0: it goes to a tensor of so many experts
+  int heads_to_pairs =
+      0;  // heads whose rotated rows are reordered: halves to pairs (> 0), pairs to halves (< 0)
+  int rotary_dim = 0, head_dim = 0;
+  float add = 0;  // to every element (norms stored less one)
+};
+
+struct TensorMap {
+  std::vector<MappedTensor> outside;              // embedding, positions, final norm, head
+  std::vector<std::vector<MappedTensor>> layers;  // [n_layers]
+  bool tied = false;
+
+  const MappedTensor* find_linear(int layer, std::string_view in) const;
+};
+
+// Errors: kUnsupported for what the other format cannot say; kCorruptFile for a missing tensor.
+Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out);
+
+// A source that is already quantized by another tool, or plain.
+class TensorReader {
+ public:
+  static Result<TensorReader> open(const WeightSource& source);
+  // [rows, cols] as the source's configuration uses them. Errors: kCorruptFile; a NaN or infinite weight is
+  // kInvalidArgument with the tensor's name.
+  Result<std::vector<float>> read(const MappedTensor& tensor) const;
+  // The encoding in the source; F16 for layers that another tool quantized.
+  QuantType type(const MappedTensor& tensor) const;
+
+ private:
+  Result<std::vector<float>> stored(const MappedTensor& tensor) const;
+  const WeightSource* source_ = nullptr;
+  std::shared_ptr<Prequantized> prequantized_;
+};
+
+// Rows of `width` elements in the order (and, for norms, with the offset) that the output's configuration
+// wants.
+template <class T>
+void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows);
+void to_output(const MappedTensor& tensor, std::vector<float>& values);
+
+// The architecture's name in the other format ("mistral" is "llama" in GGUF; "llama" with experts is
+// "mixtral" in Hugging Face).
+std::string arch_in(const ModelConfig& config, Naming naming);
+
+}  // namespace penstock

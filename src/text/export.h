@@ -1,0 +1,20 @@
+// A tokenizer in the words of the other checkpoint format.
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+
+namespace penstock {
+
+// Metadata keys of a GGUF file ("tokenizer.ggml.model", ...) for a Hugging Face directory's tokenizer.
+// Errors: kUnsupported for vocabularies that GGUF cannot describe.
+Result<nlohmann::json> tokenizer_to_gguf(const WeightSource& directory);
+
+// Files of a Hugging Face directory (tokenizer.model or tokenizer.json, tokenizer_config.json, ...) for a
+// GGUF file's tokenizer. Errors: as above.
+Result<std::map<std::string, std::string>> tokenizer_to_files(const WeightSource& gguf);
+
+}  // namespace penstock

@@ -1,0 +1,356 @@
+// Checkpoints in, checkpoints out: conversions keep the logits, every layout is read back, and interrupted,
+// full and damaged runs end in one clear error.
+#include "quantize/quantize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "formats/prequantized.h"
+#include "formats/safetensors_writer.h"
+#include "formats/temp_dir.h"
+#include "model/runner.h"
+#include "model/synthetic.h"
+#include "quantize/evaluate.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::max_difference;
+using testing::Rows;
+using testing::Runner;
+
+fs::path golden(const std::string& name) { return fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / name; }
+
+std::vector<int> some_tokens() {
+  std::vector<int> tokens;
+  for (int i = 0; i < 24; ++i) tokens.push_back((i * 7 + 3) % 50);
+  return tokens;
+}
+
+Rows logits_of(const fs::path& path) {
+  const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
+  auto source = open_weights(path);
+  EXPECT_TRUE(source) << source.error().message;
+  if (!source) return {};
+  auto model = Model::load(**source, *ops);
+  EXPECT_TRUE(model) << model.error().message;
+  if (!model) return {};
+  return Runner(**model, *ops).run(0, some_tokens());
+}
+
+QuantizeJob job_of(const fs::path& in, const fs::path& out, const std::string& type) {
+  QuantizeJob job;
+  job.in = in;
+  job.out = out;
+  job.threads = 2;
+  job.recipe.type = type;
+  return job;
+}
+
+double relative(const Rows& a, const Rows& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < a[i].size(); ++j) {
+      difference += std::pow(a[i][j] - b[i][j], 2);
+      norm += std::pow(a[i][j], 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+class Conversion : public ::testing::TestWithParam<const char*> {};
+
+// Directory -> GGUF -> directory, all in F32: names, orders of heads, offsets of norms and the configuration
+// are right exactly when the logits stay.
+TEST_P(Conversion, KeepsTheLogits) {
+  const TempDir dir;
+  const fs::path in = golden(GetParam());
+  const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
+  ASSERT_TRUE(there) << there.error().message;
+  const Rows original = logits_of(in);
+  EXPECT_LT(max_difference(original, logits_of(dir / "a.gguf")), 2e-4);
+  const auto back = quantize(job_of(dir / "a.gguf", dir / "b", "f32"));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_LT(max_difference(original, logits_of(dir / "b")), 2e-4);
+  EXPECT_FALSE(fs::exists(dir / "a.gguf.parts"));
+}
+INSTANTIATE_TEST_SUITE_P(Models, Conversion,
+                         ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral",
+                                           "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
+                                           "olmo2"));
+
+// What the types' own row encoders give is what lies in the file.
+TEST(QuantizeGguf, EveryEncodingLoadsAndIsNearTheOriginal) {
+  const TempDir dir;
+  const fs::path in = golden("llama3");
+  const Rows original = logits_of(in);
+  double last = 0;
+  for (const char* type : {"q8_0", "q5_1", "q4_0", "iq4_nl", "mxfp4"}) {
+    const fs::path out = dir / (std::string(type) + ".gguf");
+    const auto report = quantize(job_of(in, out, type));
+    ASSERT_TRUE(report) << type << ": " << report.error().message;
+    EXPECT_LT(report->bytes_out, report->bytes_in) << type;
+    const double error = relative(original, logits_of(out));
+    EXPECT_LT(error, 0.5) << type;  // a model of 32 channels
+    EXPECT_GT(error, 0) << type;
+    last = std::max(last, error);
+  }
+}
+
+struct LayoutCase {
+  const char* type;
+  const char* layout;
+  int group;
+  bool asymmetric;
+  double most;  // relative error of the logits
+};
+
+// Random weights in sizes that every layout can hold.
+fs::path wide_model(const TempDir& dir) {
+  const auto source = open_weights(golden("llama2")).value();
+  ModelConfig config = read_config(*source).value();
+  config.model_dim = 64;
+  config.ffn_dim = 128;
+  config.n_heads = 4;
+  config.n_kv_heads = 2;
+  config.head_dim = 16;
+  config.ropes[0].rotary_dim = 16;
+  config.attention_scale = 0.25f;
+  config.vocab_size = 64;
+  config.name = "wide";
+  const auto made = make_synthetic_source(config, "f32").value();
+  EXPECT_TRUE(write_gguf(*made, dir / "wide.gguf"));
+  return dir / "wide.gguf";
+}
+
+class Layouts : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(Layouts, ReadBackByOurReader) {
+  const TempDir dir;
+  const LayoutCase& c = GetParam();
+  const fs::path in = wide_model(dir);
+  QuantizeJob job = job_of(in, dir / "out", c.type);
+  job.recipe.layout = c.layout;
+  job.recipe.group_size = c.group;
+  job.recipe.asymmetric = c.asymmetric;
+  const auto report = quantize(job);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_LT(relative(logits_of(in), logits_of(dir / "out")), c.most);
+  // A second run on the same output is refused, and replaces it when told to.
+  EXPECT_FALSE(quantize(job));
+  job.force = true;
+  EXPECT_TRUE(quantize(job));
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, Layouts,
+    ::testing::Values(
+        LayoutCase{"int8", "compressed-tensors", 16, false, 0.01},
+        LayoutCase{"int8", "compressed-tensors", 0, true, 0.02}, LayoutCase{"int8", "gptq", 16, false, 0.01},
+        LayoutCase{"int4", "gptq", 16, false, 0.25}, LayoutCase{"int4", "gptq", 16, true, 0.25},
+        LayoutCase{"int4", "awq", 16, true, 0.25}, LayoutCase{"int4", "compressed-tensors", 16, true, 0.25},
+        LayoutCase{"int4", "compressed-tensors", 0, false, 0.4}, LayoutCase{"int6", "gptq", 16, false, 0.06},
+        LayoutCase{"int5", "gptq", 0, true, 0.2}, LayoutCase{"int3", "gptq", 16, true, 0.6},
+        LayoutCase{"int2", "gptq", 16, true, 1.5}, LayoutCase{"int7", "compressed-tensors", 16, false, 0.03},
+        LayoutCase{"nf4", "bitsandbytes", 32, false, 0.3}, LayoutCase{"fp4", "bitsandbytes", 32, false, 0.4},
+        LayoutCase{"w8a8", "", 0, false, 0.05}, LayoutCase{"fp8", "", 0, false, 0.1},
+        LayoutCase{"ternary", "", 0, false, 2.0}));
+
+// A checkpoint that differs from golden llama3 in one value.
+void damage(const fs::path& from, const fs::path& to, const std::string& tensor, float value) {
+  fs::copy(from, to, fs::copy_options::recursive);
+  std::fstream file(to / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t length = 0;
+  file.read(reinterpret_cast<char*>(&length), 8);
+  std::string text(length, ' ');
+  file.read(text.data(), static_cast<std::streamsize>(length));
+  const auto header = nlohmann::json::parse(text);
+  const auto& entry = header.at(tensor);
+  const auto offset = 8 + length + entry.at("data_offsets").at(0).get<uint64_t>();
+  file.seekp(static_cast<std::streamoff>(offset));
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, 4);
+  if (entry.at("dtype") == "F32") {
+    file.write(reinterpret_cast<const char*>(&bits), 4);
+  } else {
+    ASSERT_EQ(entry.at("dtype"), "BF16");
+    bits >>= 16;
+    file.write(reinterpret_cast<const char*>(&bits), 2);
+  }
+}
+
+TEST(QuantizeErrors, NotFiniteWeightsAreNamed) {
+  const TempDir dir;
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  for (const float value : {NAN, INFINITY}) {
+    const fs::path in = dir / (std::isnan(value) ? "nan" : "inf");
+    damage(golden("llama3"), in, name, value);
+    const auto report = quantize(job_of(in, dir / "x.gguf", "q8_0"));
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(report.error().message, ::testing::HasSubstr(name));
+    EXPECT_FALSE(fs::exists(dir / "x.gguf"));
+  }
+}
+
+TEST(QuantizeErrors, WrongRecipesSayWhatWouldBeRight) {
+  const TempDir dir;
+  const auto message = [&](const std::string& out, auto change) {
+    QuantizeJob job = job_of(golden("llama3"), dir / out, "int4");
+    change(job.recipe);
+    const auto report = quantize(job);
+    EXPECT_FALSE(report);
+    return report ? std::string() : report.error().message;
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(message("x.gguf", [](auto&) {}), HasSubstr("q4_k_m"));
+  EXPECT_THAT(message("x", [](auto& r) { r.type = "q4_k"; }), HasSubstr(".gguf"));
+  EXPECT_THAT(message("x", [](auto& r) { r.type = "int9"; }), HasSubstr("int8"));
+  EXPECT_THAT(message("x", [](auto& r) { r.method = "best"; }), HasSubstr("smoothquant"));
+  EXPECT_THAT(message("x", [](auto& r) { r.method = "gptq"; }), HasSubstr("calibration"));
+  EXPECT_THAT(message("x", [](auto& r) { r.group_size = 48; }), HasSubstr("divisor"));
+  EXPECT_THAT(message("x", [](auto& r) { r.type = "nf4", r.layout = "awq"; }), HasSubstr("layout"));
+  EXPECT_THAT(message("x", [](auto& r) { r.method = "smoothquant"; }), HasSubstr("w8a8"));
+}
+
+// Stopped after some layers, the same command makes the same bytes as one run, and does not do the finished
+// layers again.
+TEST(QuantizeResume, GoesOnWhereItStopped) {
+  const TempDir dir;
+  for (const char* method : {"rtn", "gptq"}) {
+    const auto job_to = [&](const std::string& name) {
+      QuantizeJob job = job_of(golden("llama3"), dir / (std::string(method) + name), "int4");
+      job.recipe.method = method;
+      job.recipe.layout = "gptq";
+      job.recipe.group_size = 16;
+      if (std::string(method) == "gptq") {
+        const std::vector<int> tokens = some_tokens();
+        job.samples.assign(4, {tokens.begin(), tokens.end()});
+      }
+      return job;
+    };
+    ASSERT_TRUE(quantize(job_to("whole")));
+    QuantizeJob job = job_to("parts");
+    int asked = 0;
+    job.should_stop = [&] { return ++asked > 4; };  // embedding, norm, head (if any), first layer
+    const auto stopped = quantize(job);
+    ASSERT_FALSE(stopped);
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+    EXPECT_FALSE(fs::exists(job.out));
+    job.should_stop = {};
+    const auto report = quantize(job);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_GE(report->n_resumed, 3);
+    const auto bytes = [&](const fs::path& path) {
+      std::ifstream file(path / "model.safetensors", std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    EXPECT_EQ(bytes(job.out), bytes(job_to("whole").out)) << method;
+    EXPECT_FALSE(fs::exists(job.out.string() + ".parts"));
+  }
+}
+
+std::vector<std::vector<TokenId>> calibration() {
+  std::vector<std::vector<TokenId>> samples;
+  uint32_t state = 1;
+  for (int s = 0; s < 8; ++s) {
+    auto& sample = samples.emplace_back();
+    for (int i = 0; i < 48; ++i) {
+      state = state * 1664525u + 1013904223u;
+      sample.push_back(static_cast<TokenId>(state >> 16) % 60);
+    }
+  }
+  return samples;
+}
+
+// Methods that only move scales around compute the same function when nothing is rounded hard: 8 bits per
+// group.
+TEST(QuantizeMethods, ScalesAreFoldedExactly) {
+  for (const char* model : {"llama3", "qwen2", "mistral", "mixtral", "gemma3"}) {
+    const TempDir dir;
+    QuantizeJob job = job_of(golden(model), dir / "out", "w8a8");
+    job.recipe.method = "smoothquant";
+    job.recipe.smoothing = 0.5;
+    job.samples = calibration();
+    const auto report = quantize(job);
+    ASSERT_TRUE(report) << model << ": " << report.error().message;
+    EXPECT_LT(relative(logits_of(job.in), logits_of(job.out)), 0.05) << model;
+  }
+}
+
+TEST(QuantizeMethods, EveryMethodRunsAndAgreesWithTheOriginal) {
+  const TempDir dir;
+  struct Case {
+    const char *method, *type, *out;
+    double most;
+  };
+  for (const Case& c :
+       {Case{"gptq", "int8", "gptq8", 0.02}, Case{"gptq", "int4", "gptq4", 0.3},
+        Case{"awq", "int4", "awq4", 0.3}, Case{"gptq", "q4_0", "q4.gguf", 0.5},
+        Case{"awq", "q8_0", "q8.gguf", 0.06}, Case{"smoothquant", "w8a8-static", "static", 0.1},
+        Case{"rtn", "q4_0", "importance.gguf", 0.5}}) {
+    QuantizeJob job = job_of(golden("llama3"), dir / c.out, c.type);
+    job.recipe.method = c.method;
+    if (std::string(c.type).starts_with("int")) job.recipe.group_size = 16;
+    job.samples = calibration();
+    const auto report = quantize(job);
+    ASSERT_TRUE(report) << c.out << ": " << report.error().message;
+    EXPECT_LT(relative(logits_of(job.in), logits_of(job.out)), c.most) << c.out;
+  }
+}
+
+TEST(Importance, IsWrittenReadAndUsed) {
+  const TempDir dir;
+  QuantizeJob job;
+  job.in = golden("mixtral");
+  job.samples = calibration();
+  job.threads = 2;
+  const auto measured = measure_importance(job);
+  ASSERT_TRUE(measured) << measured.error().message;
+  ASSERT_TRUE(write_imatrix(*measured, dir / "i.gguf"));
+  const auto read = read_imatrix(dir / "i.gguf");
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->rows().size(), measured->rows().size());
+  for (const auto& [key, value] : measured->rows()) {
+    const auto* other = read->find(key.first, key.second);
+    ASSERT_NE(other, nullptr) << key.first;
+    for (size_t i = 0; i < value.first.size(); ++i)
+      EXPECT_NEAR((*other)[i], value.first[i], 1e-5 * std::abs(value.first[i]) + 1e-9);
+  }
+  QuantizeJob with = job_of(job.in, dir / "with.gguf", "q4_0"),
+              without = job_of(job.in, dir / "without.gguf", "q4_0");
+  with.imatrix = dir / "i.gguf";
+  ASSERT_TRUE(quantize(with));
+  ASSERT_TRUE(quantize(without));
+  EXPECT_GT(relative(logits_of(with.out), logits_of(without.out)), 0);
+  EXPECT_FALSE(read_imatrix(with.out));
+}
+
+TEST(Evaluate, TheOriginalAgreesWithItself) {
+  const TempDir dir;
+  const auto made = quantize(job_of(golden("llama3"), dir / "q4.gguf", "q4_0"));
+  ASSERT_TRUE(made);
+  EvaluateOptions options;
+  options.threads = 2;
+  const auto result = evaluate(golden("llama3"), {golden("llama3"), dir / "q4.gguf"}, calibration(), options);
+  ASSERT_TRUE(result) << result.error().message;
+  const Agreement &same = result->variants[0], &other = result->variants[1];
+  EXPECT_EQ(same.n_tokens, 8 * 47);
+  EXPECT_NEAR(same.kl, 0, 1e-9);
+  EXPECT_EQ(same.top1, 1);
+  EXPECT_EQ(same.top5, 1);
+  EXPECT_EQ(same.nll, result->reference.nll);
+  EXPECT_GT(other.kl, 1e-6);
+  EXPECT_LT(other.top5, 1);
+  ASSERT_FALSE(result->layer_errors[1].empty());
+  EXPECT_GT(result->layer_errors[1][0].relative, result->layer_errors[1].back().relative);
+  EXPECT_LT(result->layer_errors[0][0].relative, 1e-6);
+}
+
+}  // namespace
+}  // namespace penstock
