@@ -58,6 +58,8 @@ inline constexpr double kTokenBounds[] = {1,    2,    5,    10,    20,    50,   
                                           1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 inline constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,   256,
                                               512, 1024, 2048, 4096, 8192, 16384, 32768};
+inline constexpr double kCountBounds[] = {1, 2, 5, 10, 20};
+inline constexpr double kBatchBounds[] = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
 inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005,
                                              .01,    .02,    .05,    .1,    .2,    .5,    1,    2,    5};
 
@@ -73,7 +75,12 @@ struct Metrics {
   Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
   Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
   Histogram request_prompt_tokens{kTokenBounds}, request_generation_tokens{kTokenBounds};
+  Histogram request_inference_time_seconds{kLatencyBounds};
+  Histogram request_time_per_output_token_seconds{kInterTokenBounds};
+  Histogram request_max_num_generation_tokens{kTokenBounds}, request_prefill_kv_computed_tokens{kTokenBounds};
+  Histogram request_params_n{kCountBounds}, request_params_max_tokens{kTokenBounds};
   Histogram iteration_tokens_total{kStepTokenBounds}, iteration_seconds{kStepTimeBounds};
+  Histogram iteration_num_seqs{kBatchBounds};
 
   // Calls v(name, metric, help) for every metric. Self is Metrics or const Metrics.
   template <class Self, class V>
@@ -111,8 +118,18 @@ struct Metrics {
     v("request_decode_time_seconds", m.request_decode_time_seconds, "first to last token");
     v("request_prompt_tokens", m.request_prompt_tokens, "prompt length");
     v("request_generation_tokens", m.request_generation_tokens, "completion length");
+    v("request_inference_time_seconds", m.request_inference_time_seconds, "first scheduled to last token");
+    v("request_time_per_output_token_seconds", m.request_time_per_output_token_seconds,
+      "mean time between the tokens of a sequence");
+    v("request_max_num_generation_tokens", m.request_max_num_generation_tokens,
+      "longest completion of a request's sequences");
+    v("request_prefill_kv_computed_tokens", m.request_prefill_kv_computed_tokens,
+      "prompt tokens that were computed, not taken from the prefix cache");
+    v("request_params_n", m.request_params_n, "sequences asked for");
+    v("request_params_max_tokens", m.request_params_max_tokens, "max_tokens asked for");
     v("iteration_tokens_total", m.iteration_tokens_total, "tokens computed in a step");
     v("iteration_seconds", m.iteration_seconds, "duration of a step");
+    v("iteration_num_seqs", m.iteration_num_seqs, "sequences in a step: the batch size");
   }
 };
 

@@ -33,5 +33,6 @@ Action add_serve(CLI::App& app);
 Action add_quantize(CLI::App& app);
 Action add_eval_quant(CLI::App& app);
 Action add_imatrix(CLI::App& app);
+Action add_keys(CLI::App& app);
 
 }  // namespace penstock

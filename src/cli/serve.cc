@@ -1,8 +1,10 @@
 // penstock serve: the OpenAI-compatible server.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -27,65 +29,108 @@ std::string parser_names(const Rows& rows) {
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
     add_engine_flags(app, config.engine);
-    app.add_option("--host", config.http.host, "address to listen on")->capture_default_str();
-    app.add_option("--port", config.http.port, "port to listen on; 0 is any free one")->capture_default_str();
     app.add_option("--served-model-name", config.model_name, "name in the API (default: the file's name)");
-    app.add_option("--api-key", config.api_keys, "key that clients must send; may be repeated");
-    app.add_option("--api-key-file", api_key_file, "file of keys, one per line");
-    app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
-    app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
-    app.add_option("--chat-template", config.chat.chat_template,
-                   "a file, or a template's text, instead of the model's");
-    app.add_flag("--trust-request-chat-template", config.chat.trust_request_template,
-                 "requests may bring a chat template of their own");
-    app.add_option("--tool-call-parser", config.chat.tool_call_parser,
-                   "reads tool calls in replies: auto (by the chat template), none or " +
-                       parser_names(tool_parsers()))
-        ->capture_default_str();
-    app.add_option("--reasoning-parser", config.chat.reasoning_parser,
-                   "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
-        ->capture_default_str();
-    app.add_option("--max-logprobs", config.max_logprobs,
-                   "alternatives per token a request may ask for; -1 is any number")
-        ->capture_default_str();
-    app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
-                 "log unknown fields of requests instead of refusing them");
-    app.add_option("--io-threads", config.http.io_threads, "threads for sockets and text")
-        ->capture_default_str();
-    app.add_option("--max-connections", config.http.max_connections, "connections at once")
-        ->capture_default_str();
-    app.add_option("--max-body-bytes", config.http.max_body_bytes, "largest request body")
-        ->capture_default_str();
-    app.add_option("--request-timeout", request_timeout, "seconds a request may take; 0 is no limit")
-        ->capture_default_str();
-    app.add_option("--shutdown-timeout", shutdown_timeout, "seconds to finish requests at shutdown")
-        ->capture_default_str();
-    app.add_flag("--log-requests,!--no-log-requests", config.log_requests, "log a line per request");
+    add_api_flags(app);
+    add_network_flags(app);
+    add_security_flags(app);
+    add_log_flags(app);
   }
   int run();
 
   ServerConfig config;
-  std::string api_key_file;
-  double request_timeout = 0, shutdown_timeout = 30;
+
+ private:
+  void add_api_flags(CLI::App& app);
+  void add_network_flags(CLI::App& app);
+  void add_security_flags(CLI::App& app);
+  void add_log_flags(CLI::App& app);
+  // A time given in seconds.
+  static void add_seconds(CLI::App& app, const char* flag, Milliseconds& value, const char* help) {
+    app.add_option_function<double>(
+           flag, [&value](double seconds) { value = Milliseconds(static_cast<int64_t>(seconds * 1000)); },
+           help)
+        ->check(CLI::Range(0.0, 1e7))
+        ->type_name("SECONDS")
+        ->default_str(fmt::format("{}", static_cast<double>(value.count()) / 1000));
+  }
 };
 
-Status read_keys(const std::string& file, std::vector<std::string>& keys) {
-  std::ifstream in(file);
-  if (!in) return errorf(ErrorCode::kNotFound, "--api-key-file {}: cannot be opened", file);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.empty() && line[0] != '#') keys.push_back(line);
-  }
-  if (keys.empty()) return errorf(ErrorCode::kInvalidArgument, "--api-key-file {}: holds no key", file);
-  return {};
+void ServeCommand::add_api_flags(CLI::App& app) {
+  app.add_option("--chat-template", config.chat.chat_template,
+                 "a file, or a template's text, instead of the model's");
+  app.add_flag("--trust-request-chat-template", config.chat.trust_request_template,
+               "requests may bring a chat template of their own");
+  app.add_option("--tool-call-parser", config.chat.tool_call_parser,
+                 "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
+      ->capture_default_str();
+  app.add_option("--reasoning-parser", config.chat.reasoning_parser,
+                 "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
+      ->capture_default_str();
+  app.add_option("--max-logprobs", config.max_logprobs,
+                 "alternatives per token a request may ask for; -1 is any number")
+      ->capture_default_str();
+  app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
+               "log unknown fields of requests instead of refusing them");
+}
+
+void ServeCommand::add_network_flags(CLI::App& app) {
+  HttpConfig& http = config.http;
+  app.add_option("--host", http.host, "address to listen on")->capture_default_str();
+  app.add_option("--port", http.port, "port to listen on; 0 is any free one")->capture_default_str();
+  app.add_option("--io-threads", http.io_threads, "threads for sockets and text")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--max-connections", http.max_connections, "connections at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-header-bytes", http.max_header_bytes, "largest head of a request")
+      ->check(CLI::Range(1024, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-body-bytes", http.max_body_bytes, "largest request body")->capture_default_str();
+  app.add_option("--max-total-body-bytes", http.max_total_body_bytes, "of all requests under way")
+      ->capture_default_str();
+  add_seconds(app, "--header-timeout", http.header_timeout, "for the head of a request to arrive");
+  add_seconds(app, "--body-timeout", http.body_timeout, "for the body of a request to arrive");
+  add_seconds(app, "--idle-timeout", http.idle_timeout, "between two requests of a connection");
+  add_seconds(app, "--write-timeout", http.write_timeout, "that a client may read nothing");
+  add_seconds(app, "--sse-keep-alive-interval", config.keep_alive_interval,
+              "between two comments of a silent stream");
+  add_seconds(app, "--request-timeout", config.request_timeout, "that a request may take; 0 is no limit");
+  add_seconds(app, "--shutdown-timeout", config.shutdown_timeout, "to finish requests at shutdown");
+}
+
+void ServeCommand::add_security_flags(CLI::App& app) {
+  app.add_option("--api-key", config.api_keys, "key that clients must send; may be repeated")
+      ->envname("PENSTOCK_API_KEY");
+  app.add_option("--api-key-file", config.api_key_file,
+                 "file of hashed keys with scopes and quotas: see `penstock keys`");
+  app.add_option("--cors-origin", config.cors_origins,
+                 "origin whose pages may call this server; * is any; may be repeated");
+  app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
+  app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
+}
+
+void ServeCommand::add_log_flags(CLI::App& app) {
+  app.add_flag("--log-requests,!--no-log-requests", config.log.requests, "log a line per request");
+  app.add_flag("--log-prompts", config.log.prompts, "and what it sent");
+  app.add_option("--log-format", config.log.format, "text or json")->capture_default_str();
+  app.add_option("--log-level", config.log.level, "trace, debug, info, warn, error or off")
+      ->capture_default_str();
+  app.add_flag("--vllm-metrics,!--no-vllm-metrics", config.vllm_metrics,
+               "show /metrics under vLLM's names too");
+}
+
+// A connection is a descriptor: as many as the system lets this process have.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int ServeCommand::run() {
   if (const Status found = find_models(config.engine); !found) return fail(found.error());
-  config.request_timeout = std::chrono::milliseconds(static_cast<int64_t>(request_timeout * 1000));
-  config.shutdown_timeout = std::chrono::milliseconds(static_cast<int64_t>(shutdown_timeout * 1000));
-  if (!api_key_file.empty()) {
-    if (const Status read = read_keys(api_key_file, config.api_keys); !read) return fail(read.error());
-  }
+  raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
   sigset_t signals;
   sigemptyset(&signals);
@@ -97,14 +142,20 @@ int ServeCommand::run() {
   std::thread([&signals, raw = server->get()] {
     int signal = 0;
     sigwait(&signals, &signal);
+    if (!raw->loaded()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
     raw->stop();
     sigwait(&signals, &signal);  // a second one does not wait for the drain
     _exit(kExitInterrupted);
   }).detach();
-  fmt::print(stderr, "serving {} at {}://{}:{}\n", (*server)->model_name(),
-             config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
-  (*server)->run();
-  return kExitOk;
+  const Status served = (*server)->run([&] {
+    fmt::print(stderr, "serving {} at {}://{}:{}\n", (*server)->model_name(),
+               config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
+  });
+  if (served) return kExitOk;
+  // The io threads still answer /health; the process ends here all the same.
+  const int code = fail(served.error());
+  std::fflush(nullptr);
+  _exit(code);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ void EngineImpl::compute(double started) {
   metrics_.forward_seconds.add(computed - planned);
   metrics_.sample_seconds.add(sampled - computed);
   metrics_.iteration_tokens_total.observe(plan_.n_tokens);
+  metrics_.iteration_num_seqs.observe(static_cast<double>(plan_.items.size()));
 }
 
 bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
@@ -277,6 +278,20 @@ void EngineImpl::note_end(const Running& sequence, FinishReason reason, double t
   metrics_.request_decode_time_seconds.observe(sequence.stats.decode_seconds);
   metrics_.request_prompt_tokens.observe(sequence.stats.prompt_tokens);
   metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
+  if (sequence.first_scheduled >= 0) {
+    metrics_.request_inference_time_seconds.observe(time - sequence.first_scheduled);
+    metrics_.request_prefill_kv_computed_tokens.observe(sequence.stats.prompt_tokens - sequence.stats.cached_tokens);
+  }
+  if (sequence.stats.completion_tokens > 1) {
+    metrics_.request_time_per_output_token_seconds.observe(sequence.stats.decode_seconds /
+                                                           (sequence.stats.completion_tokens - 1));
+  }
+  if (sequence.request->n_open > 1) return;
+  int longest = 0;
+  for (const auto& each : sequence.request->sequences) longest = std::max(longest, each->n_tokens() - each->n_prompt);
+  metrics_.request_max_num_generation_tokens.observe(longest);
+  metrics_.request_params_n.observe(sequence.spec().params.n);
+  metrics_.request_params_max_tokens.observe(sequence.spec().params.max_tokens);
 }
 
 void EngineImpl::push(RequestState& state, const PendingEvent& news) {

@@ -1,10 +1,11 @@
 #include "server/api_request.h"
 
-#include <spdlog/spdlog.h>
+
 
 #include <cmath>
 #include <random>
 
+#include "base/log.h"
 #include "frontend/params_json.h"
 #include "server/json_check.h"
 
@@ -44,7 +45,7 @@ void drop_unknown(const HttpRequest& request, const json& schema, json& body) {
     dropped += " " + dump(field.key());
     field = body.erase(field);
   }
-  if (!dropped.empty()) spdlog::warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
+  if (!dropped.empty()) log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
 }
 
 Status check_model(const json& body, const std::string& served) {

@@ -9,6 +9,7 @@ net::awaitable<void> get_ready(Server& server, Exchange& exchange);
 net::awaitable<void> get_version(Server& server, Exchange& exchange);
 net::awaitable<void> get_metrics(Server& server, Exchange& exchange);
 net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange);
+net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange);
 net::awaitable<void> get_models(Server& server, Exchange& exchange);
 net::awaitable<void> get_model(Server& server, Exchange& exchange);
 net::awaitable<void> post_generate(Server& server, Exchange& exchange);

@@ -1,6 +1,7 @@
 // One HTTP request and the means to answer it: a whole reply, or a stream of chunks.
 //
-// Everything runs on the connection's executor (the io threads); a handler is a coroutine that must not block.
+// Everything runs on the connection's executor (one of the io threads); a handler is a coroutine that must
+// not block.
 #pragma once
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -55,11 +56,26 @@ class Exchange {
 
   // Called once, on the executor, when the client closes the connection before the exchange is over.
   std::function<void()> on_disconnect;
+  // Told of every token that the request costs, as it costs it: prompt tokens at the start, then one by one.
+  std::function<void(int)> on_tokens;
+  // Headers that go with whatever the answer is.
+  std::vector<std::pair<std::string, std::string>> reply_headers;
+
+  void count_tokens(int prompt, int completion) {
+    prompt_tokens_ += prompt;
+    completion_tokens_ += completion;
+    if (on_tokens) on_tokens(prompt + completion);
+  }
+  int prompt_tokens() const { return prompt_tokens_; }
+  int completion_tokens() const { return completion_tokens_; }
   bool replied() const { return replied_; }
+  bool gone() const { return gone_; }     // the client has left
+  int status() const { return status_; }  // of the answer; 0 before there is one
 
  protected:
   HttpRequest request_;
-  bool replied_ = false;
+  bool replied_ = false, gone_ = false;
+  int status_ = 0, prompt_tokens_ = 0, completion_tokens_ = 0;
 };
 
 }  // namespace penstock

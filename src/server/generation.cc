@@ -59,6 +59,7 @@ Status Generation::submit() {
     builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i],
                                                         call_.keep_markers));
     n_prompt_tokens_ += static_cast<int>(call_.prompts[i].size());
+    exchange_.count_tokens(static_cast<int>(call_.prompts[i].size()), 0);
     ++n_open_;
   }
   return {};
@@ -80,6 +81,7 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
     if (output.token_ids.size() > n_before) {  // not one that came after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;
+      exchange_.count_tokens(0, 1);
       if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
     }
     if (step.finished) {

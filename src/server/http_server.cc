@@ -1,430 +1,250 @@
 #include "server/http_server.h"
 
 #include <openssl/ssl.h>
-#include <poll.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
-#include <boost/beast/version.hpp>
-#include <list>
-#include <mutex>
-#include <random>
 #include <thread>
 
-#include "server/url.h"
+#include "server/http_connection.h"
 
 namespace penstock {
 namespace {
 
-namespace beast = boost::beast;
-namespace http = beast::http;
-namespace ssl = net::ssl;
-using net::ip::tcp;
-using boost::system::error_code;
-using TcpStream = beast::tcp_stream;
-using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+using Steady = std::chrono::steady_clock;
+constexpr Milliseconds kTick{250};
 
-constexpr auto kNoThrow = net::as_tuple(net::use_awaitable);
-
-std::string fresh_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("req-{:016x}", random());
-}
-
-// What connections need of their server.
-struct Shared {
-  HttpConfig config;
-  HttpHandler handler;
-  HttpErrorBody error_body;
-  std::atomic<int> n_connections{0}, n_exchanges{0};
-  std::atomic<bool> stopping{false};
-};
-
-// A connection that can be told to go.
-class Connection {
+// One io thread and the connections that live on it: no locks, no strands.
+class Lane {
  public:
-  virtual ~Connection() = default;
-  virtual void close_if_idle() = 0;  // between two requests
-  virtual void cut() = 0;
-};
+  Lane() : work_(net::make_work_guard(context_)), timer_(context_) {}
 
-template <class Stream>
-class ConnectionOf final : public Connection, public Exchange, public std::enable_shared_from_this<ConnectionOf<Stream>> {
- public:
-  ConnectionOf(Stream stream, std::shared_ptr<Shared> shared)
-      : stream_(std::move(stream)), shared_(std::move(shared)), watch_timer_(stream_.get_executor()) {
-    error_code ignored;
-    const auto endpoint = tcp_stream().socket().remote_endpoint(ignored);
-    peer_ = ignored ? "" : endpoint.address().to_string();
-    tcp_stream().socket().set_option(tcp::no_delay(true), ignored);
+  net::io_context& context() { return context_; }
+  void start() {
+    thread_ = std::thread([this] { context_.run(); });
   }
-  ~ConnectionOf() override { shared_->n_connections.fetch_sub(1); }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  ~Lane() {
+    context_.stop();
+    join();
+  }
 
-  net::awaitable<void> serve() {
-    const auto self = this->shared_from_this();
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      expires(shared_->config.header_timeout);
-      const auto [error] = co_await stream_.async_handshake(ssl::stream_base::server, kNoThrow);
-      if (error) co_return;
+  // The rest runs on the lane's own thread.
+  void add(std::shared_ptr<HttpConnection> connection) {
+    connections_.push_back(connection);
+    net::co_spawn(context_, connection->serve(), net::detached);
+    if (!std::exchange(ticking_, true)) tick();
+  }
+  template <class F>
+  void for_each(F&& f) {
+    for (const auto& weak : connections_) {
+      if (const auto connection = weak.lock()) f(*connection);
     }
-    while (!shared_->stopping.load() && co_await serve_one()) {
-    }
-    co_await shut_down();
   }
-
-  void close_if_idle() override {
-    net::post(stream_.get_executor(), [self = this->shared_from_this()] {
-      if (self->idle_) self->cut_now();
-    });
-  }
-  void cut() override {
-    net::post(stream_.get_executor(), [self = this->shared_from_this()] { self->cut_now(); });
-  }
-
-  net::any_io_executor executor() override { return stream_.get_executor(); }
-
-  net::awaitable<void> reply(HttpReply reply) override {
-    replied_ = true;
-    http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
-    fill_head(response, reply);
-    response.body() = std::move(reply.body);
-    response.prepare_payload();
-    expires(shared_->config.write_timeout);
-    const auto [error, n] = co_await http::async_write(stream_, response, kNoThrow);
-    if (error) gone_ = true;
-  }
-
-  net::awaitable<bool> begin_stream(HttpReply head) override {
-    replied_ = true;
-    http::response<http::empty_body> response(static_cast<http::status>(head.status), 11);
-    fill_head(response, head);
-    response.chunked(request_version_ == 11);
-    if (request_version_ != 11) keep_alive_ = false, response.keep_alive(false);
-    http::response_serializer<http::empty_body> serializer(response);
-    expires(shared_->config.write_timeout);
-    const auto [error, n] = co_await http::async_write_header(stream_, serializer, kNoThrow);
-    if (error) gone_ = true;
-    co_return !gone_;
-  }
-
-  net::awaitable<bool> write(std::string chunk) override {
-    if (gone_) co_return false;
-    expires(shared_->config.write_timeout);
-    if (request_version_ == 11) {
-      const auto [error, n] = co_await net::async_write(stream_, http::make_chunk(net::buffer(chunk)), kNoThrow);
-      gone_ = gone_ || error;
-    } else {
-      const auto [error, n] = co_await net::async_write(stream_, net::buffer(chunk), kNoThrow);
-      gone_ = gone_ || error;
-    }
-    co_return !gone_;
-  }
-
-  net::awaitable<void> end_stream() override {
-    if (gone_ || request_version_ != 11) co_return;
-    expires(shared_->config.write_timeout);
-    const auto [error, n] = co_await net::async_write(stream_, http::make_chunk_last(), kNoThrow);
-    if (error) gone_ = true;
+  template <class F>
+  void post(F&& f) {
+    net::post(context_, std::forward<F>(f));
   }
 
  private:
-  beast::tcp_stream& tcp_stream() { return beast::get_lowest_layer(stream_); }
-  void expires(std::chrono::seconds timeout) { tcp_stream().expires_after(timeout); }
-
-  template <class Response>
-  void fill_head(Response& response, const HttpReply& reply) {
-    response.set(http::field::content_type, reply.content_type);
-    response.set("x-request-id", request_.id);
-    for (const auto& [name, value] : reply.headers) response.set(name, value);
-    response.keep_alive(keep_alive_ && !shared_->stopping.load());
+  void tick() {
+    timer_.expires_after(kTick);
+    timer_.async_wait([this](error_code error) {
+      if (error) return;
+      std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
+      const auto now = Steady::now();
+      for_each([&](HttpConnection& connection) { connection.check_time(now); });
+      ticking_ = !connections_.empty();
+      if (ticking_) tick();
+    });
   }
 
-  // Reads one request and answers it. False: the connection is over.
-  net::awaitable<bool> serve_one() {
-    http::request_parser<http::string_body> parser;
-    parser.header_limit(static_cast<uint32_t>(shared_->config.max_header_bytes));
-    parser.body_limit(shared_->config.max_body_bytes);
-    if (!co_await read_request(parser)) co_return false;
-    take_request(parser.get());
-    replied_ = gone_ = false;
-    shared_->n_exchanges.fetch_add(1);
-    start_watch();
-    co_await shared_->handler(*this);
-    stop_watch();
-    shared_->n_exchanges.fetch_sub(1);
-    on_disconnect = nullptr;
-    co_return keep_alive_ && !gone_ && replied_;
-  }
-
-  net::awaitable<bool> read_request(http::request_parser<http::string_body>& parser) {
-    idle_ = true;
-    expires(shared_->config.idle_timeout);
-    if (buffer_.size() == 0) {  // the header timeout starts with the first byte
-      const auto [error, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
-      if (error) co_return false;
-      buffer_.commit(n);
-    }
-    idle_ = false;
-    expires(shared_->config.header_timeout);
-    auto [error, n] = co_await http::async_read_header(stream_, buffer_, parser, kNoThrow);
-    if (!error && !parser.is_done()) {
-      if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-        http::response<http::empty_body> go_on(http::status::continue_, 11);
-        expires(shared_->config.write_timeout);
-        co_await http::async_write(stream_, go_on, kNoThrow);
-      }
-      expires(shared_->config.body_timeout);
-      std::tie(error, n) = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
-    }
-    if (!error) co_return true;
-    co_await refuse(error);
-    co_return false;
-  }
-
-  // Tells the client what was wrong with its request before the connection closes.
-  net::awaitable<void> refuse(error_code error) {
-    if (error == http::error::end_of_stream || error == net::error::eof || error == net::error::connection_reset ||
-        error == net::error::operation_aborted) {
-      co_return;
-    }
-    int status = 400;
-    if (error == http::error::body_limit) status = 413;
-    if (error == http::error::header_limit) status = 431;
-    if (error == beast::error::timeout) status = 408;
-    std::string message = error.message();
-    if (status == 413) message = fmt::format("request body: at most {} bytes", shared_->config.max_body_bytes);
-    if (status == 431) message = fmt::format("request headers: at most {} bytes", shared_->config.max_header_bytes);
-    if (status == 408) message = "the request did not arrive in time";
-    keep_alive_ = false;
-    request_ = {};
-    request_.id = fresh_id();
-    HttpReply answer;
-    answer.status = status;
-    answer.body = shared_->error_body(status, message);
-    co_await reply(std::move(answer));
-    // Let the client read the answer before a reset can destroy it: drain a little of what it still sends.
-    char scratch[4096];
-    expires(std::chrono::seconds(2));
-    for (size_t drained = 0; drained < (size_t{1} << 20);) {
-      const auto [read_error, n] = co_await stream_.async_read_some(net::buffer(scratch), kNoThrow);
-      if (read_error) break;
-      drained += n;
-    }
-  }
-
-  void take_request(http::request<http::string_body>& message) {
-    request_ = {};
-    request_.method = std::string(message.method_string());
-    parse_target(message.target(), request_.path, request_.query);
-    for (const auto& field : message) {
-      std::string name(field.name_string());
-      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-      std::string& value = request_.headers[name];
-      value += (value.empty() ? "" : ", ") + std::string(field.value());
-    }
-    request_.body = std::move(message.body());
-    const std::string_view id = request_.header("x-request-id");
-    request_.id = is_printable(id) && !id.empty() && id.size() <= 128 ? std::string(id) : fresh_id();
-    request_.peer = peer_;
-    request_version_ = message.version();
-    keep_alive_ = message.keep_alive();
-  }
-
-  static bool is_printable(std::string_view text) {
-    return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
-  }
-
-  // Notices that the client has closed while its request is being answered.
-  void start_watch() {
-    watching_ = true;
-    net::co_spawn(stream_.get_executor(), watch(this->shared_from_this()), net::detached);
-  }
-  void stop_watch() {
-    watching_ = false;
-    watch_timer_.cancel();
-  }
-  net::awaitable<void> watch([[maybe_unused]] std::shared_ptr<ConnectionOf> self) {
-    while (watching_ && !gone_) {
-      pollfd state{tcp_stream().socket().native_handle(), POLLRDHUP, 0};
-      if (state.fd < 0 || (poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)) {
-        gone_ = true;
-        if (watching_ && on_disconnect) on_disconnect();
-        break;
-      }
-      watch_timer_.expires_after(std::chrono::milliseconds(50));
-      co_await watch_timer_.async_wait(kNoThrow);
-    }
-  }
-
-  void cut_now() {
-    error_code ignored;
-    tcp_stream().socket().close(ignored);
-  }
-
-  net::awaitable<void> shut_down() {
-    expires(std::chrono::seconds(2));
-    if constexpr (std::is_same_v<Stream, TlsStream>) {
-      if (!gone_) co_await stream_.async_shutdown(kNoThrow);
-    }
-    error_code ignored;
-    tcp_stream().socket().shutdown(tcp::socket::shutdown_send, ignored);
-  }
-
-  Stream stream_;
-  std::shared_ptr<Shared> shared_;
-  beast::flat_buffer buffer_{128 * 1024};
-  net::steady_timer watch_timer_;
-  std::string peer_;
-  unsigned request_version_ = 11;
-  bool keep_alive_ = true, gone_ = false, idle_ = false, watching_ = false;
+  net::io_context context_{1};
+  net::executor_work_guard<net::io_context::executor_type> work_;
+  net::steady_timer timer_;
+  std::vector<std::weak_ptr<HttpConnection>> connections_;
+  std::thread thread_;
+  bool ticking_ = false;
 };
+
+// Clients that offer HTTP/2 are told that this is HTTP/1.1.
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
+                    unsigned in_size, void*) {
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+  const int chosen = SSL_select_next_proto(const_cast<unsigned char**>(out), out_size, kHttp11,
+                                           sizeof(kHttp11) - 1, in, in_size);
+  return chosen == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
 
 class HttpServerImpl final : public HttpServer {
  public:
   HttpServerImpl(const HttpConfig& config, HttpHandler handler, HttpErrorBody error_body)
-      : context_(std::max(1, config.io_threads)),
-        tls_(ssl::context::tls_server),
-        acceptor_(net::make_strand(context_)),
-        drain_timer_(acceptor_.get_executor()),
-        shared_(std::make_shared<Shared>()) {
-    shared_->config = config;
-    shared_->handler = std::move(handler);
-    shared_->error_body = std::move(error_body);
+      : tls_(net::ssl::context::tls_server) {
+    shared_.config = config;
+    shared_.handler = std::move(handler);
+    shared_.error_body = std::move(error_body);
+    for (int i = 0; i < std::clamp(config.io_threads, 1, 256); ++i)
+      lanes_.push_back(std::make_unique<Lane>());
+    acceptor_.emplace(lanes_[0]->context());
+    timer_.emplace(lanes_[0]->context());
+  }
+  ~HttpServerImpl() override {
+    for (const auto& lane : lanes_) lane->context().stop();
+    wait();
+    timer_.reset();
+    acceptor_.reset();
+    lanes_.clear();  // suspended exchanges end here
   }
 
   Status listen() {
-    const HttpConfig& config = shared_->config;
+    const HttpConfig& config = shared_.config;
     error_code error;
-    if (!config.tls_certificate.empty() || !config.tls_key.empty()) {
-      RETURN_IF_ERROR(load_certificate());
+    if (config.tls_certificate.empty() != config.tls_key.empty()) {
+      return errorf(ErrorCode::kInvalidArgument, "TLS: expected a certificate and a key, got one of them");
     }
+    if (!config.tls_certificate.empty()) RETURN_IF_ERROR(load_certificate());
     const auto address = net::ip::make_address(config.host == "localhost" ? "127.0.0.1" : config.host, error);
     if (error) return errorf(ErrorCode::kInvalidArgument, "host {}: expected an IP address", config.host);
     const tcp::endpoint endpoint(address, config.port);
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(4096, error);
+    acceptor_->open(endpoint.protocol(), error);
+    if (!error) acceptor_->set_option(net::socket_base::reuse_address(true), error);
+    if (!error) acceptor_->bind(endpoint, error);
+    if (!error) acceptor_->listen(4096, error);
     if (error) return errorf(ErrorCode::kIo, "{}:{}: {}", config.host, config.port, error.message());
+    port_ = acceptor_->local_endpoint().port();
     return {};
   }
 
-  uint16_t port() const override { return acceptor_.local_endpoint().port(); }
-  int n_connections() const override { return shared_->n_connections.load(); }
-  int n_exchanges() const override { return shared_->n_exchanges.load(); }
-  net::any_io_executor executor() override { return context_.get_executor(); }
+  uint16_t port() const override { return port_; }
+  const HttpCounters& counters() const override { return shared_.counters; }
 
-  void run() override {
-    net::co_spawn(acceptor_.get_executor(), accept_loop(), net::detached);
-    std::vector<std::thread> threads;
-    for (int i = 1; i < shared_->config.io_threads; ++i) threads.emplace_back([this] { context_.run(); });
-    context_.run();
-    for (std::thread& thread : threads) thread.join();
+  void start() override {
+    net::co_spawn(lanes_[0]->context(), accept_loop(), net::detached);
+    for (const auto& lane : lanes_) lane->start();
   }
-
-  void stop(std::chrono::milliseconds timeout) override {
-    if (shared_->stopping.exchange(true)) return;
-    net::post(acceptor_.get_executor(), [this] {
-      error_code ignored;
-      acceptor_.close(ignored);
-    });
-    net::co_spawn(acceptor_.get_executor(), drain(timeout), net::detached);
+  void wait() override {
+    for (const auto& lane : lanes_) lane->join();
+  }
+  void stop(Milliseconds timeout, std::function<void()> at_timeout) override {
+    if (shared_.stopping.exchange(true)) return;
+    net::co_spawn(lanes_[0]->context(), drain(timeout, std::move(at_timeout)), net::detached);
   }
 
  private:
   Status load_certificate() {
+    using net::ssl::context;
     error_code error;
-    tls_.set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 | ssl::context::no_sslv3 |
-                     ssl::context::no_tlsv1 | ssl::context::no_tlsv1_1);
-    const HttpConfig& config = shared_->config;
+    tls_.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+                     context::no_tlsv1 | context::no_tlsv1_1);
+    SSL_CTX_set_options(tls_.native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(tls_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(tls_.native_handle(), choose_protocol, nullptr);
+    const HttpConfig& config = shared_.config;
     tls_.use_certificate_chain_file(config.tls_certificate, error);
-    if (error) return errorf(ErrorCode::kInvalidArgument, "certificate {}: {}", config.tls_certificate, error.message());
-    tls_.use_private_key_file(config.tls_key, ssl::context::pem, error);
+    if (error)
+      return errorf(ErrorCode::kInvalidArgument, "certificate {}: {}", config.tls_certificate,
+                    error.message());
+    tls_.use_private_key_file(config.tls_key, context::pem, error);
     if (error) return errorf(ErrorCode::kInvalidArgument, "key {}: {}", config.tls_key, error.message());
     use_tls_ = true;
     return {};
   }
 
   net::awaitable<void> accept_loop() {
-    while (acceptor_.is_open()) {
-      auto [error, socket] = co_await acceptor_.async_accept(net::make_strand(context_), kNoThrow);
-      if (!acceptor_.is_open()) break;
+    for (size_t turn = 0; acceptor_->is_open(); ++turn) {
+      Lane& lane = *lanes_[turn % lanes_.size()];
+      auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
+      if (!acceptor_->is_open()) break;
       if (error) {  // out of descriptors, say: wait for some to close
-        drain_timer_.expires_after(std::chrono::milliseconds(50));
-        co_await drain_timer_.async_wait(kNoThrow);
+        timer_->expires_after(Milliseconds(50));
+        co_await timer_->async_wait(kNoThrow);
         continue;
       }
-      if (shared_->n_connections.load() >= shared_->config.max_connections) continue;  // closes the socket
-      shared_->n_connections.fetch_add(1);
+      shared_.counters.accepted.fetch_add(1);
+      if (shared_.counters.connections.load() >= shared_.config.max_connections) {
+        turn_away(std::move(socket));
+        continue;
+      }
+      shared_.counters.connections.fetch_add(1);
+      std::shared_ptr<HttpConnection> connection;
       if (use_tls_) {
-        start(std::make_shared<ConnectionOf<TlsStream>>(TlsStream(TcpStream(std::move(socket)), tls_), shared_));
+        connection =
+            std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_);
       } else {
-        start(std::make_shared<ConnectionOf<TcpStream>>(TcpStream(std::move(socket)), shared_));
+        connection = std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_);
+      }
+      if (&lane == lanes_[0].get()) {
+        lane.add(std::move(connection));
+      } else {
+        lane.post([&lane, connection = std::move(connection)] { lane.add(connection); });
       }
     }
   }
 
-  template <class C>
-  void start(std::shared_ptr<C> connection) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (connections_.size() > 64 && connections_.size() > 2 * static_cast<size_t>(n_connections())) {
-        connections_.remove_if([](const auto& weak) { return weak.expired(); });
-      }
-      connections_.push_back(connection);
+  // One attempt to say why; nothing is waited for.
+  void turn_away(tcp::socket socket) {
+    shared_.counters.turned_away.fetch_add(1);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    if (!use_tls_) {
+      const std::string body = shared_.error_body(503, "too many connections");
+      const std::string answer = fmt::format(
+          "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+          "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+          body.size(), body);
+      socket.write_some(net::buffer(answer), ignored);
+      socket.shutdown(tcp::socket::shutdown_send, ignored);
     }
-    net::co_spawn(connection->executor(), connection->serve(), net::detached);
+    socket.close(ignored);
   }
 
   template <class F>
-  void for_each_connection(F&& f) {
-    const std::scoped_lock lock(mutex_);
-    for (const auto& weak : connections_) {
-      if (const auto connection = weak.lock()) f(*connection);
-    }
+  void on_every_connection(F f) {
+    for (const auto& lane : lanes_) lane->post([raw = lane.get(), f] { raw->for_each(f); });
   }
 
-  net::awaitable<void> drain(std::chrono::milliseconds timeout) {
-    const auto end = std::chrono::steady_clock::now() + timeout;
-    net::steady_timer timer(acceptor_.get_executor());
-    while (n_exchanges() > 0 && std::chrono::steady_clock::now() < end) {
-      for_each_connection([](Connection& connection) { connection.close_if_idle(); });
-      timer.expires_after(std::chrono::milliseconds(20));
-      co_await timer.async_wait(kNoThrow);
+  net::awaitable<void> pause(Milliseconds time) {
+    net::steady_timer timer(lanes_[0]->context(), time);
+    co_await timer.async_wait(kNoThrow);
+  }
+  net::awaitable<bool> wait_until_zero(const std::atomic<int>& count, Milliseconds timeout) {
+    for (const auto end = Steady::now() + timeout; count.load() > 0 && Steady::now() < end;) {
+      co_await pause(Milliseconds(10));
     }
-    // The last replies are written; give their connections a moment to close by themselves.
-    for (int i = 0; i < 10 && n_connections() > 0; ++i) {
-      for_each_connection([](Connection& connection) { connection.close_if_idle(); });
-      timer.expires_after(std::chrono::milliseconds(10));
-      co_await timer.async_wait(kNoThrow);
-    }
-    for_each_connection([](Connection& connection) { connection.cut(); });
-    for (int i = 0; i < 100 && n_connections() > 0; ++i) {
-      timer.expires_after(std::chrono::milliseconds(10));
-      co_await timer.async_wait(kNoThrow);
-    }
-    context_.stop();
+    co_return count.load() == 0;
   }
 
-  net::io_context context_;
-  ssl::context tls_;
-  tcp::acceptor acceptor_;
-  net::steady_timer drain_timer_;
-  std::shared_ptr<Shared> shared_;
-  std::mutex mutex_;
-  std::list<std::weak_ptr<Connection>> connections_;
+  net::awaitable<void> drain(Milliseconds timeout, std::function<void()> at_timeout) {
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    if (!co_await wait_until_zero(shared_.counters.exchanges, timeout)) {
+      if (at_timeout) at_timeout();
+      co_await wait_until_zero(shared_.counters.exchanges, Milliseconds(2000));
+    }
+    error_code ignored;
+    acceptor_->close(ignored);
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    // The last replies are written; their connections close by themselves.
+    if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(500))) {
+      on_every_connection([](HttpConnection& connection) { connection.cut(); });
+      co_await wait_until_zero(shared_.counters.connections, Milliseconds(2000));
+    }
+    for (const auto& lane : lanes_) lane->context().stop();
+  }
+
+  HttpShared shared_;
+  net::ssl::context tls_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::optional<tcp::acceptor> acceptor_;  // on lane 0, as the timer and the drain are
+  std::optional<net::steady_timer> timer_;
+  uint16_t port_ = 0;
   bool use_tls_ = false;
 };
 

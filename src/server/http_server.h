@@ -12,6 +12,9 @@
 
 namespace penstock {
 
+using Milliseconds = std::chrono::milliseconds;
+
+// Every limit holds for one connection unless it says otherwise. Times are kept to a quarter of a second.
 struct HttpConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free port, see HttpServer::port()
@@ -19,11 +22,12 @@ struct HttpConfig {
   std::string tls_certificate, tls_key;  // PEM files; both or none
   size_t max_header_bytes = 32 * 1024;
   size_t max_body_bytes = 32 * 1024 * 1024;
-  int max_connections = 16384;
-  std::chrono::seconds header_timeout{15};  // from the first byte of a request to its last header
-  std::chrono::seconds body_timeout{60};
-  std::chrono::seconds idle_timeout{75};   // between two requests of a connection
-  std::chrono::seconds write_timeout{30};  // a reader slower than this is gone
+  size_t max_total_body_bytes = 256 * 1024 * 1024;  // of all connections together, as received
+  int max_connections = 16384;                      // of the server
+  Milliseconds header_timeout{15000};               // from the first byte of a request to its last header
+  Milliseconds body_timeout{60000};
+  Milliseconds idle_timeout{75000};   // between two requests of a connection
+  Milliseconds write_timeout{30000};  // a reader that takes nothing for so long is gone
 };
 
 // Answers one exchange. Must not throw.
@@ -31,21 +35,34 @@ using HttpHandler = std::function<net::awaitable<void>(Exchange&)>;
 // Renders an error the socket side found (a malformed or oversized request) in the API's own shape.
 using HttpErrorBody = std::function<std::string(int status, std::string_view message)>;
 
+// Counters of the socket side; read from any thread.
+struct HttpCounters {
+  std::atomic<int> connections{0};                    // open now
+  std::atomic<int> exchanges{0};                      // requests being answered now
+  std::atomic<int64_t> body_bytes{0};                 // of request bodies held now
+  std::atomic<uint64_t> accepted{0}, turned_away{0};  // connections; turned away: over max_connections
+  std::atomic<uint64_t> malformed{0}, timed_out{0};   // requests that never reached a handler
+  std::atomic<uint64_t> disconnects{0};               // clients that left before their answer was complete
+};
+
 class HttpServer {
  public:
   // Binds and listens. Errors: kIo (address in use, …), kInvalidArgument (host, certificate).
-  static Result<std::unique_ptr<HttpServer>> open(const HttpConfig& config, HttpHandler handler, HttpErrorBody error_body);
+  static Result<std::unique_ptr<HttpServer>> open(const HttpConfig& config, HttpHandler handler,
+                                                  HttpErrorBody error_body);
   virtual ~HttpServer() = default;
 
   virtual uint16_t port() const = 0;
-  // Serves until stop() has finished. Blocks.
-  virtual void run() = 0;
-  // From any thread: no new connections; idle ones close; exchanges under way may finish until the timeout, then their
-  // connections are cut.
-  virtual void stop(std::chrono::milliseconds timeout) = 0;
-  virtual int n_connections() const = 0;
-  virtual int n_exchanges() const = 0;  // requests being answered
-  virtual net::any_io_executor executor() = 0;
+  // Serves on io threads of its own from now on.
+  virtual void start() = 0;
+  // Waits until stop() has finished.
+  virtual void wait() = 0;
+  // From any thread, once. Connections close after the exchange they are in; new ones are still answered (the
+  // handler refuses what it must). When no exchange is left, or after `timeout`, the server closes.
+  // `at_timeout` is called on an io thread when exchanges are left then: it should make them end; what has
+  // not ended two seconds later is cut.
+  virtual void stop(Milliseconds timeout, std::function<void()> at_timeout) = 0;
+  virtual const HttpCounters& counters() const = 0;
 };
 
 }  // namespace penstock

@@ -39,6 +39,7 @@ net::awaitable<void> get_health(Server&, Exchange& exchange) {
 }
 
 net::awaitable<void> get_ready(Server& server, Exchange& exchange) {
+  if (!server.loaded()) co_return co_await exchange.reply(error_reply(503, "the model is being loaded"));
   if (server.stopping()) co_return co_await exchange.reply(error_reply(503, "shutting down"));
   const json body = {{"status", "ready"}};
   co_await exchange.reply(json_reply(body));

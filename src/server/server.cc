@@ -1,11 +1,11 @@
 #include "server/server.h"
 
-#include <openssl/crypto.h>
-#include <spdlog/spdlog.h>
-
+#include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 
+#include "server/access.h"
 #include "server/chat_setup.h"
 #include "server/errors.h"
 
@@ -19,8 +19,15 @@ bool matches(std::string_view route, std::string_view path) {
   return path.size() > brace && path.substr(0, brace) == route.substr(0, brace);
 }
 
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+// The route of a request, or null and the methods that its path has.
+const Route* find_route(const HttpRequest& request, std::string& allowed) {
+  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  for (const Route& route : routes()) {
+    if (!matches(route.path, request.path)) continue;
+    if (route.method == method) return &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -36,73 +43,72 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   server->model_name_ = config.model_name.empty()
                             ? std::filesystem::path(config.engine.model).filename().string()
                             : config.model_name;
-  // The socket first: an address in use should not cost the loading of a model.
+  for (const std::string& origin : config.cors_origins) RETURN_IF_ERROR(check_cors_origin(origin));
+  ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
+  ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(
       server->http_,
       HttpServer::open(
           config.http, [raw = server.get()](Exchange& exchange) { return raw->handle(exchange); },
           [](int status, std::string_view message) { return error_body(status, message); }));
-  ASSIGN_OR_RETURN(server->session_, Session::open(config.engine));
-  ASSIGN_OR_RETURN(server->chat_, ChatSetup::open(*server->session_, config.chat));
   return server;
 }
 
-Server::~Server() = default;
+Server::~Server() {
+  if (session_ != nullptr) session_->engine().stop();  // its events go to exchanges of http_
+}
 
-void Server::run() {
+Status Server::run(const std::function<void()>& on_ready) {
+  http_->start();
+  auto session = Session::open(config_.engine);
+  if (!session) return tl::unexpected(std::move(session).error());
+  session_ = std::move(*session);
+  ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, config_.chat));
   session_->engine().start();
-  http_->run();
+  loaded_.store(true);
+  if (on_ready) on_ready();
+  http_->wait();
   session_->engine().stop();
+  return {};
 }
 
 void Server::stop() {
   if (stopping_.exchange(true)) return;
-  http_->stop(config_.shutdown_timeout);
-}
-
-bool Server::authorized(const HttpRequest& request) const {
-  if (config_.api_keys.empty()) return true;
-  std::string_view key = request.header("authorization");
-  key = key.starts_with("Bearer ") ? key.substr(7) : request.header("x-api-key");
-  bool found = false;
-  for (const std::string& known : config_.api_keys) found |= equal_in_constant_time(known, key);
-  return found;
+  http_->stop(config_.shutdown_timeout, [this] {
+    log_->warn("shutdown timeout: requests under way are cut");
+    if (loaded_.load()) session_->engine().stop();  // every sequence ends, and its client hears of it
+  });
 }
 
 net::awaitable<void> Server::handle(Exchange& exchange) {
   const auto start = std::chrono::steady_clock::now();
+  const Route* route = nullptr;
+  std::shared_ptr<ApiKey> key;
   std::string failure;
   try {
-    co_await dispatch(exchange);
+    co_await dispatch(exchange, route, key);
   } catch (const std::exception& error) {
     failure = error.what();
   }
   if (!failure.empty()) {
-    spdlog::error("{} {} {}: {}", exchange.request().id, exchange.request().method, exchange.request().path,
-                  failure);
+    log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
+                            exchange.request().path, failure));
     if (!exchange.replied()) co_await exchange.reply(error_reply(500, "internal error"));
   }
-  if (config_.log_requests) {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    spdlog::info("{} {} {} {} {:.3f} s", exchange.request().id, exchange.request().peer,
-                 exchange.request().method, exchange.request().path, elapsed.count());
-  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
+                exchange.gone() ? 0 : exchange.status(), elapsed.count());
+  log_->request(exchange, elapsed.count(),
+                key == nullptr ? std::string_view() : std::string_view(key->record().id));
 }
 
-net::awaitable<void> Server::dispatch(Exchange& exchange) {
+net::awaitable<void> Server::dispatch(Exchange& exchange, const Route*& route, std::shared_ptr<ApiKey>& key) {
   const HttpRequest& request = exchange.request();
   std::string allowed;
-  for (const Route& route : routes()) {
-    if (!matches(route.path, request.path)) continue;
-    if (route.method != request.method) {
-      allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
-      continue;
-    }
-    if (route.access == Access::kKey && !authorized(request)) {
-      co_return co_await exchange.reply(error_reply(401, "missing or unknown API key"));
-    }
-    co_return co_await route.handler(*this, exchange);
-  }
+  route = find_route(request, allowed);
+  if (auto refused = check_origin(exchange)) co_return co_await exchange.reply(std::move(*refused));
+  if (auto refused = refusal(exchange, route, key)) co_return co_await exchange.reply(std::move(*refused));
+  if (route != nullptr) co_return co_await route->handler(*this, exchange);
   if (allowed.empty()) {
     co_return co_await exchange.reply(
         error_reply(404, fmt::format("no such route: {} {}", request.method, request.path)));
@@ -111,6 +117,64 @@ net::awaitable<void> Server::dispatch(Exchange& exchange) {
       error_reply(405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
   reply.headers.emplace_back("Allow", allowed);
   co_await exchange.reply(std::move(reply));
+}
+
+// Keys come first: who has none learns nothing, not even which routes there are.
+std::optional<HttpReply> Server::refusal(Exchange& exchange, const Route* route,
+                                         std::shared_ptr<ApiKey>& key) {
+  const Access access = route == nullptr ? Access::kKey : route->access;
+  if (access == Access::kOpen) return std::nullopt;
+  if (auto refused = check_key(exchange, access, key)) return refused;
+  if (route == nullptr) return std::nullopt;
+  if (!loaded_.load()) return error_reply(503, "the model is being loaded");
+  if (stopping_.load() && access != Access::kMetrics) return error_reply(503, "shutting down");
+  return std::nullopt;
+}
+
+std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key) {
+  if (!keys_->required()) return std::nullopt;
+  const HttpRequest& request = exchange.request();
+  key = keys_->find(presented_key(request));
+  if (const std::string warning = keys_->warning(); !warning.empty()) log_->warn(warning);
+  if (key == nullptr) {
+    traffic_.note_unauthorized();
+    return unauthorized_reply(request);
+  }
+  const bool may = access == Access::kMetrics
+                       ? key->may(Scope::kMetrics) || key->may(Scope::kInference)
+                       : key->may(access == Access::kAdmin ? Scope::kAdmin : Scope::kInference);
+  if (!may) {
+    return error_reply(403, fmt::format("this API key has no {} scope, only {}",
+                                        access == Access::kAdmin ? "admin" : "inference",
+                                        scope_names(key->record().scopes)));
+  }
+  if (access != Access::kKey || request.method != "POST") return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  const auto refused = key->admit(now);
+  add_quota_headers(*key, exchange);
+  if (refused) {
+    traffic_.note_quota_refusal();
+    return quota_reply(*key, *refused);
+  }
+  exchange.on_tokens = [key](int n) { key->charge_tokens(n, std::chrono::steady_clock::now()); };
+  return std::nullopt;
+}
+
+// Cross-origin pages: allowed ones get the headers that their browser wants to see; a page of an origin that
+// is not allowed must not even cause work (a browser would send its POST and only hide the answer).
+std::optional<HttpReply> Server::check_origin(Exchange& exchange) const {
+  const HttpRequest& request = exchange.request();
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return std::nullopt;
+  const bool any = std::ranges::find(config_.cors_origins, "*") != config_.cors_origins.end();
+  if (any || std::ranges::find(config_.cors_origins, origin) != config_.cors_origins.end()) {
+    return allow_origin(exchange, any ? "*" : std::string(origin));
+  }
+  if (request.header("sec-fetch-site") == "cross-site" && request.method != "GET" &&
+      request.method != "HEAD") {
+    return error_reply(403, fmt::format("pages of {} may not call this server (see --cors-origin)", origin));
+  }
+  return std::nullopt;
 }
 
 }  // namespace penstock

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "frontend/session.h"
+#include "gateway/api_keys.h"
 #include "server/http_server.h"
+#include "server/request_log.h"
+#include "server/traffic.h"
 
 namespace penstock {
 
@@ -28,20 +31,29 @@ struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
   ChatConfig chat;
-  std::string model_name;              // served name; empty = the file's name
-  std::vector<std::string> api_keys;   // empty: no authentication
-  int max_choices = 128;               // prompts * n of one call
+  std::string model_name;             // served name; empty = the file's name
+  std::vector<std::string> api_keys;  // as clients send them; they may do everything
+  std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
+  std::vector<std::string> cors_origins;  // whose pages a browser may let call this server; "*": anyone's
+  int max_choices = 128;                  // prompts * n of one call
   int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
   bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
-  bool log_requests = true;
+  LogConfig log;
+  bool vllm_metrics = true;  // /metrics also under vLLM's names
 };
 
 class Server;
 
-enum class Access : uint8_t { kOpen, kKey };  // kKey: needs a key as soon as one exists
+// Who may call a route as soon as there are keys.
+enum class Access : uint8_t {
+  kOpen,     // anyone
+  kKey,      // keys with the inference scope
+  kMetrics,  // keys with the metrics scope, and those with the inference scope
+  kAdmin,    // keys with the admin scope (which may do everything)
+};
 
 // One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes.
 struct Route {
@@ -59,36 +71,46 @@ std::span<const Route> routes();
 
 class Server {
  public:
-  // Loads the model and binds the socket.
+  // Reads the keys and binds the socket. Errors: of both.
   static Result<std::unique_ptr<Server>> open(const ServerConfig& config);
   ~Server();
 
-  // Serves until stop(). Blocks.
-  void run();
-  // From any thread or a signal watcher: drains, then run() returns.
+  // Answers /health and /ready at once, loads the model, calls `on_ready`, serves until stop(). Blocks.
+  // Errors: of loading.
+  Status run(const std::function<void()>& on_ready);
+  // From any thread: drains, then run() returns.
   void stop();
 
   const ServerConfig& config() const { return config_; }
-  Session& session() { return *session_; }
+  Session& session() { return *session_; }  // only while ready() has been true
   const ChatSetup& chat() const { return *chat_; }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   const std::string& model_name() const { return model_name_; }
+  bool ready() const { return loaded_.load() && !stopping_.load(); }
+  bool loaded() const { return loaded_.load(); }
   bool stopping() const { return stopping_.load(); }
   int64_t created() const { return created_; }  // unix time of the start
+  const Traffic& traffic() const { return traffic_; }
+  RequestLog& log() { return *log_; }
 
  private:
   Server() = default;
   net::awaitable<void> handle(Exchange& exchange);
-  net::awaitable<void> dispatch(Exchange& exchange);
-  bool authorized(const HttpRequest& request) const;
+  net::awaitable<void> dispatch(Exchange& exchange, const Route*& route, std::shared_ptr<ApiKey>& key);
+  std::optional<HttpReply> refusal(Exchange& exchange, const Route* route, std::shared_ptr<ApiKey>& key);
+  std::optional<HttpReply> check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key);
+  std::optional<HttpReply> check_origin(Exchange& exchange) const;
 
   ServerConfig config_;
+  std::unique_ptr<RequestLog> log_;
+  std::unique_ptr<ApiKeys> keys_;
+  Traffic traffic_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<HttpServer> http_;
   std::string model_name_;
-  std::atomic<bool> stopping_{false};
+  std::atomic<bool> loaded_{false}, stopping_{false};
   int64_t created_ = 0;
 };
 

@@ -1,0 +1,112 @@
+// Who may use the server, and how much: API keys with scopes, request rates and token rates.
+//
+// A key is shown once, when it is made. The file keeps a salted SHA-256 of it: a key has 256 random bits, so
+// that a slow hash would add nothing. Keys look like "pst-<id>-<secret>"; the id finds the entry, the secret
+// is compared in constant time. Keys that were given as they are (--api-key, an environment variable) have no
+// id and are compared with every such entry.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gateway/quota.h"
+
+namespace penstock {
+
+enum class Scope : uint8_t { kInference = 1, kMetrics = 2, kAdmin = 4 };  // admin may do everything
+
+// "inference,metrics" -> bits. Error: kInvalidArgument with the known names.
+Result<uint8_t> parse_scopes(std::string_view text);
+std::string scope_names(uint8_t scopes);
+
+// One line of the key file.
+struct ApiKeyRecord {
+  std::string id, name;
+  std::string salt, hash;  // hexadecimal; hash = SHA-256(salt bytes + key)
+  uint8_t scopes = static_cast<uint8_t>(Scope::kInference);
+  double requests_per_minute = 0, tokens_per_minute = 0;  // 0 = no limit
+  int64_t created = 0;                                    // unix time, seconds
+};
+
+// A new key: the record to keep and the key to hand out.
+struct NewApiKey {
+  ApiKeyRecord record;
+  std::string key;
+};
+Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests_per_minute,
+                               double tokens_per_minute);
+// The record of a key that was chosen by the user; it may do everything.
+Result<ApiKeyRecord> record_of_plain_key(std::string_view key);
+
+// The file is JSON: {"keys": [{id, name, salt, hash, scopes, …}]}. Errors of reading: kNotFound,
+// kCorruptFile; of writing: kIo. It is replaced whole, with mode 0600.
+Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path);
+Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& keys);
+
+// A known key in use, with what is left of its quotas. Any thread.
+class ApiKey {
+ public:
+  explicit ApiKey(ApiKeyRecord record);
+  const ApiKeyRecord& record() const { return record_; }
+  bool may(Scope scope) const;
+  bool matches(std::string_view key) const;  // constant time
+
+  // Counts a request; otherwise the seconds until it may come again and which quota is spent.
+  struct Refusal {
+    double retry_seconds;
+    const char* what;  // "requests" or "tokens"
+  };
+  std::optional<Refusal> admit(Quota::Time now);
+  void charge_tokens(int n, Quota::Time now);
+  struct Left {
+    double requests, tokens;
+  };
+  Left left(Quota::Time now) const;
+  // The same key with other limits keeps its balances.
+  void take_balances(const ApiKey& other);
+
+ private:
+  const ApiKeyRecord record_;
+  std::string salt_, hash_;  // bytes
+  mutable std::mutex mutex_;
+  Quota requests_, tokens_;
+};
+
+// The keys of a server. Any thread.
+class ApiKeys {
+ public:
+  // `file` may be empty, then only the plain keys count. Errors: of the file; an empty plain key.
+  static Result<std::unique_ptr<ApiKeys>> open(const std::string& file,
+                                               const std::vector<std::string>& plain_keys);
+
+  // Whether requests need a key: there is a plain key or a file, even one whose last key was revoked.
+  bool required() const { return required_; }
+  // Null when the key is unknown. A change of the file is taken up within a second; a file that became
+  // unreadable leaves the keys as they were (warning() says so once per change).
+  std::shared_ptr<ApiKey> find(std::string_view key);
+  // The last problem with the file, cleared by the call.
+  std::string warning();
+
+ private:
+  ApiKeys() = default;
+  void reload_when_changed();
+  void take(std::vector<ApiKeyRecord> records);
+
+  std::string file_;
+  bool required_ = false;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<ApiKey>, std::less<>> by_id_;
+  std::vector<std::shared_ptr<ApiKey>> plain_;
+  std::chrono::steady_clock::time_point checked_{};
+  std::pair<int64_t, int64_t> stamp_{};  // of the file: modification time in nanoseconds, size
+  std::string warning_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,164 @@
+// The file of API keys: reading, writing, taking up changes.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gateway/api_keys.h"
+
+namespace penstock {
+namespace {
+
+using json = nlohmann::json;
+constexpr size_t kLargestFile = 64 << 20;  // bytes
+
+bool is_hex(std::string_view text, size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+double limit_of(const json& entry, const char* field) {
+  const auto found = entry.find(field);
+  if (found == entry.end() || found->is_null()) return 0;
+  return found->is_number() ? found->get<double>() : -1;
+}
+
+Result<ApiKeyRecord> read_record(const json& entry, const std::string& where) {
+  const auto wrong = [&](const char* what) { return errorf(ErrorCode::kCorruptFile, "{}: {}", where, what); };
+  if (!entry.is_object()) return wrong("expected an object");
+  const auto text = [&](const char* field) {
+    const auto found = entry.find(field);
+    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  ApiKeyRecord record;
+  record.id = text("id");
+  record.name = text("name");
+  record.salt = text("salt");
+  record.hash = text("hash");
+  if (!is_hex(record.id, 12)) return wrong("id: expected 12 hexadecimal digits");
+  if (!is_hex(record.salt, 32)) return wrong("salt: expected 32 hexadecimal digits");
+  if (!is_hex(record.hash, 64)) return wrong("hash: expected 64 hexadecimal digits");
+  const auto scopes = parse_scopes(text("scopes"));
+  if (!scopes) return errorf(ErrorCode::kCorruptFile, "{}: {}", where, scopes.error().message);
+  record.scopes = *scopes;
+  record.requests_per_minute = limit_of(entry, "requests_per_minute");
+  record.tokens_per_minute = limit_of(entry, "tokens_per_minute");
+  if (record.requests_per_minute < 0 || record.tokens_per_minute < 0)
+    return wrong("a quota is not a number >= 0");
+  if (const auto created = entry.find("created"); created != entry.end() && created->is_number_integer()) {
+    record.created = created->get<int64_t>();
+  }
+  return record;
+}
+
+json to_json(const ApiKeyRecord& record) {
+  return {{"id", record.id},
+          {"name", record.name},
+          {"salt", record.salt},
+          {"hash", record.hash},
+          {"scopes", scope_names(record.scopes)},
+          {"requests_per_minute", record.requests_per_minute},
+          {"tokens_per_minute", record.tokens_per_minute},
+          {"created", record.created}};
+}
+
+std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return {-1, -1};
+  return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size};
+}
+
+}  // namespace
+
+Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return errorf(ErrorCode::kNotFound, "key file {}: {}", path, std::strerror(errno));
+  std::string text;
+  text.resize(kLargestFile + 1);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kLargestFile)
+    return errorf(ErrorCode::kCorruptFile, "key file {}: more than {} bytes", path, kLargestFile);
+  const json document = json::parse(text, nullptr, false);
+  if (!document.is_object() || !document.contains("keys") || !document["keys"].is_array()) {
+    return errorf(ErrorCode::kCorruptFile, "key file {}: expected the JSON that `penstock keys add` writes",
+                  path);
+  }
+  std::vector<ApiKeyRecord> records;
+  for (const json& entry : document["keys"]) {
+    ASSIGN_OR_RETURN(ApiKeyRecord record,
+                     read_record(entry, fmt::format("key file {}, entry {}", path, records.size() + 1)));
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& keys) {
+  json document = {{"keys", json::array()}};
+  for (const ApiKeyRecord& record : keys) document["keys"].push_back(to_json(record));
+  const std::string text = document.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string fresh = fmt::format("{}.{}.new", path, getpid());
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return errorf(ErrorCode::kIo, "key file {}: {}", fresh, std::strerror(errno));
+  bool ok = true;
+  for (size_t done = 0; ok && done < text.size();) {
+    const ssize_t n = ::write(file, text.data() + done, text.size() - done);
+    ok = n > 0;
+    done += ok ? static_cast<size_t>(n) : 0;
+  }
+  ok = fsync(file) == 0 && ok;
+  ok = ::close(file) == 0 && ok;
+  if (ok && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  const int reason = errno;
+  ::unlink(fresh.c_str());
+  return errorf(ErrorCode::kIo, "key file {}: {}", path, std::strerror(reason));
+}
+
+Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
+                                               const std::vector<std::string>& plain_keys) {
+  std::unique_ptr<ApiKeys> keys(new ApiKeys);
+  keys->file_ = file;
+  keys->required_ = !file.empty() || !plain_keys.empty();
+  for (const std::string& key : plain_keys) {
+    ASSIGN_OR_RETURN(ApiKeyRecord record, record_of_plain_key(key));
+    keys->plain_.push_back(std::make_shared<ApiKey>(std::move(record)));
+  }
+  if (file.empty()) return keys;
+  keys->stamp_ = stamp_of(file);
+  ASSIGN_OR_RETURN(auto records, read_key_file(file));
+  keys->take(std::move(records));
+  keys->checked_ = std::chrono::steady_clock::now();
+  return keys;
+}
+
+void ApiKeys::take(std::vector<ApiKeyRecord> records) {
+  std::map<std::string, std::shared_ptr<ApiKey>, std::less<>> fresh;
+  for (ApiKeyRecord& record : records) {
+    const auto old = by_id_.find(record.id);
+    auto key = std::make_shared<ApiKey>(std::move(record));
+    if (old != by_id_.end()) key->take_balances(*old->second);
+    fresh[key->record().id] = std::move(key);
+  }
+  by_id_ = std::move(fresh);
+}
+
+void ApiKeys::reload_when_changed() {
+  if (file_.empty()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - checked_ < std::chrono::seconds(1)) return;
+  checked_ = now;
+  const auto stamp = stamp_of(file_);
+  if (stamp == stamp_) return;
+  stamp_ = stamp;
+  auto records = read_key_file(file_);
+  if (records) {
+    take(std::move(*records));
+  } else {
+    warning_ = records.error().message + "; the keys read before stay in force";
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,47 @@
+// A token bucket: so many units a minute, in bursts of at most a minute's worth.
+#pragma once
+#include <algorithm>
+#include <chrono>
+
+namespace penstock {
+
+// Not thread-safe.
+class Quota {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // per_minute 0: no limit. A new bucket is full.
+  explicit Quota(double per_minute) : per_minute_(per_minute), level_(per_minute) {}
+
+  bool limited() const { return per_minute_ > 0; }
+  // Whether at least `n` units are there.
+  bool has(double n, Time now) { return !limited() || (refill(now), level_ >= n); }
+  // Takes n units, also ones that are not there: later ones make up for them first.
+  void take(double n, Time now) {
+    if (limited()) refill(now), level_ -= n;
+  }
+  // Seconds until `n` units are there (n at most a minute's worth); 0 when they are.
+  double wait_seconds(double n, Time now) {
+    if (has(n, now)) return 0;
+    return (n - level_) * 60 / per_minute_;
+  }
+  double left(Time now) { return refill(now), level_; }
+  void copy_level(const Quota& other) {
+    if (limited() && other.limited()) level_ = std::min(other.level_, per_minute_), time_ = other.time_;
+  }
+
+ private:
+  void refill(Time now) {
+    if (time_ != Time{} && now > time_) {
+      const double seconds = std::chrono::duration<double>(now - time_).count();
+      level_ = std::min(per_minute_, level_ + seconds * per_minute_ / 60);
+    }
+    if (now > time_) time_ = now;
+  }
+
+  double per_minute_;
+  double level_;
+  Time time_{};
+};
+
+}  // namespace penstock

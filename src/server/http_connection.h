@@ -1,0 +1,340 @@
+// One connection of the HTTP server: reads requests, answers them through the handler, keeps its time limits,
+// notices a client that leaves. Everything happens on the one io thread that owns it.
+#pragma once
+#include <poll.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <memory>
+#include <type_traits>
+
+#include "server/http_body.h"
+#include "server/http_server.h"
+
+namespace penstock {
+
+using boost::system::error_code;
+using net::ip::tcp;
+using TlsSocket = net::ssl::stream<tcp::socket>;
+inline constexpr auto kNoThrow = net::as_tuple(net::use_awaitable);
+
+// What connections need of their server; outlives them.
+struct HttpShared {
+  HttpConfig config;
+  HttpHandler handler;
+  HttpErrorBody error_body;
+  HttpCounters counters;
+  std::atomic<bool> stopping{false};
+};
+
+// How its io thread sees a connection.
+class HttpConnection {
+ public:
+  virtual ~HttpConnection() = default;
+  virtual net::awaitable<void> serve() = 0;
+  virtual void check_time(std::chrono::steady_clock::time_point now) = 0;  // every quarter of a second
+  virtual void close_if_idle() = 0;  // between two requests, nothing received
+  virtual void cut() = 0;
+};
+
+// Fills what `request_` shows of a message: method, path, query, headers, id.
+void take_head(const boost::beast::http::fields& fields, std::string_view method, std::string_view target,
+               HttpRequest& request);
+std::string fresh_request_id();
+// Status and message for a request that could not be read; status 0: the client left, there is nobody to
+// tell.
+std::pair<int, std::string> read_failure(error_code error, bool timed_out, const HttpConfig& config);
+
+template <class Stream>
+class HttpConnectionOf final : public HttpConnection,
+                               public Exchange,
+                               public std::enable_shared_from_this<HttpConnectionOf<Stream>> {
+  static constexpr bool kTls = std::is_same_v<Stream, TlsSocket>;
+  using Parser = boost::beast::http::request_parser<GrowingBody>;
+  using Time = std::chrono::steady_clock::time_point;
+
+ public:
+  HttpConnectionOf(Stream stream, HttpShared& shared) : stream_(std::move(stream)), shared_(shared) {
+    error_code ignored;
+    const auto endpoint = socket().remote_endpoint(ignored);
+    peer_ = ignored ? "" : endpoint.address().to_string();
+    socket().set_option(tcp::no_delay(true), ignored);
+    // What the kernel holds for a reader that does not read is bounded.
+    socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
+                        ignored);
+  }
+  ~HttpConnectionOf() override { shared_.counters.connections.fetch_sub(1); }
+
+  net::awaitable<void> serve() override {
+    const auto self = this->shared_from_this();
+    if constexpr (kTls) {
+      expire_after(shared_.config.header_timeout);
+      const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
+      if (error) co_return close();
+    }
+    while (co_await wait_for_request() && co_await serve_one()) {
+    }
+    co_await shut_down();
+    close();
+  }
+
+  void check_time(Time now) override {
+    if (watch_again_ && watching_) look_at_client();
+    if (now < deadline_ || timed_out_) return;
+    timed_out_ = true;
+    error_code ignored;
+    socket().cancel(ignored);
+  }
+  void close_if_idle() override {
+    if (idle_ && !has_input(POLLIN)) close();
+  }
+  void cut() override {
+    if (watching_) leave();
+    close();
+  }
+
+  net::any_io_executor executor() override { return stream_.get_executor(); }
+
+  net::awaitable<void> reply(HttpReply reply) override {
+    namespace http = boost::beast::http;
+    http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
+    fill_head(response, reply);
+    response.body() = std::move(reply.body);
+    response.prepare_payload();
+    if (request_.method == "HEAD") response.body().clear();
+    http::response_serializer<http::string_body> serializer(response);
+    while (!gone_ && !serializer.is_done()) {  // the timeout is one of standing still, not of the whole
+      expire_after(shared_.config.write_timeout);
+      const auto [error, n] = co_await http::async_write_some(stream_, serializer, kNoThrow);
+      if (error) leave();
+    }
+    expire_never();
+  }
+
+  net::awaitable<bool> begin_stream(HttpReply head) override {
+    namespace http = boost::beast::http;
+    http::response<http::empty_body> response(static_cast<http::status>(head.status), 11);
+    if (request_version_ != 11) keep_alive_ = false;
+    fill_head(response, head);
+    response.chunked(request_version_ == 11);
+    http::response_serializer<http::empty_body> serializer(response);
+    expire_after(shared_.config.write_timeout);
+    const auto [error, n] = co_await http::async_write_header(stream_, serializer, kNoThrow);
+    if (error) leave();
+    expire_never();
+    co_return !gone_;
+  }
+
+  net::awaitable<bool> write(std::string chunk) override {
+    if (request_version_ != 11 || chunk.empty()) co_return co_await write_all(std::move(chunk));
+    std::string framed = fmt::format("{:x}\r\n", chunk.size());
+    framed.reserve(framed.size() + chunk.size() + 2);
+    framed += chunk;
+    framed += "\r\n";
+    co_return co_await write_all(std::move(framed));
+  }
+
+  net::awaitable<void> end_stream() override {
+    if (request_version_ == 11) co_await write_all("0\r\n\r\n");
+  }
+
+ private:
+  static constexpr int kMostUnsent = 128 * 1024;
+  static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
+
+  tcp::socket& socket() {
+    if constexpr (kTls) {
+      return stream_.next_layer();
+    } else {
+      return stream_;
+    }
+  }
+  void expire_after(Milliseconds timeout) {
+    deadline_ = std::chrono::steady_clock::now() + timeout;
+    timed_out_ = false;
+  }
+  void expire_never() { deadline_ = Time::max(); }
+  void close() {
+    error_code ignored;
+    socket().close(ignored);
+  }
+  bool has_input(short events) {
+    pollfd state{socket().native_handle(), events, 0};
+    return state.fd < 0 || (poll(&state, 1, 0) > 0 && (state.revents & (events | POLLHUP | POLLERR)) != 0);
+  }
+
+  template <class Response>
+  void fill_head(Response& response, const HttpReply& reply) {
+    replied_ = true;
+    status_ = reply.status;
+    response.set(boost::beast::http::field::content_type, reply.content_type);
+    response.set("x-request-id", request_.id);
+    for (const auto& [name, value] : reply_headers) response.set(name, value);
+    for (const auto& [name, value] : reply.headers) response.set(name, value);
+    keep_alive_ = keep_alive_ && !shared_.stopping.load();
+    response.keep_alive(keep_alive_);
+  }
+
+  net::awaitable<bool> write_all(std::string bytes) {
+    for (size_t done = 0; !gone_ && done < bytes.size();) {
+      expire_after(shared_.config.write_timeout);
+      const auto [error, n] =
+          co_await stream_.async_write_some(net::buffer(bytes.data() + done, bytes.size() - done), kNoThrow);
+      if (error) leave();
+      done += n;
+    }
+    expire_never();
+    co_return !gone_;
+  }
+
+  // False: the client left, was silent for too long, or the server stops.
+  net::awaitable<bool> wait_for_request() {
+    if (shared_.stopping.load() && n_requests_ > 0) co_return false;
+    if (!keep_alive_) co_return false;
+    if (buffer_.size() > 0) co_return true;
+    buffer_.shrink_to_fit();
+    idle_ = true;
+    expire_after(shared_.config.idle_timeout);
+    error_code error;
+    if constexpr (kTls) {  // TLS may hold decrypted bytes that the socket does not show
+      const auto [read_error, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
+      buffer_.commit(n);
+      error = read_error;
+    } else {
+      std::tie(error) = co_await socket().async_wait(tcp::socket::wait_read, kNoThrow);
+    }
+    idle_ = false;
+    co_return !error;
+  }
+
+  // Reads one request and answers it. False: the connection is over.
+  net::awaitable<bool> serve_one() {
+    BodyBudget budget;
+    budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes));
+    {
+      Parser parser;
+      parser.header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
+      parser.body_limit(shared_.config.max_body_bytes);
+      parser.get().body().budget = &budget;
+      if (!co_await read_request(parser)) co_return false;
+      begin_exchange(parser.get());
+    }
+    ++n_requests_;
+    shared_.counters.exchanges.fetch_add(1);
+    start_watch();
+    co_await shared_.handler(*this);
+    watching_ = false;
+    on_disconnect = nullptr;
+    on_tokens = nullptr;
+    if (gone_) shared_.counters.disconnects.fetch_add(1);
+    shared_.counters.exchanges.fetch_sub(1);
+    request_ = {};
+    reply_headers.clear();
+    co_return keep_alive_ && !gone_ && replied_;
+  }
+
+  net::awaitable<bool> read_request(Parser& parser) {
+    namespace http = boost::beast::http;
+    expire_after(shared_.config.header_timeout);
+    auto [error, n] = co_await http::async_read_header(stream_, buffer_, parser, kNoThrow);
+    if (!error && !parser.is_done()) {
+      if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) co_await write_all(kGoOn);
+      expire_after(shared_.config.body_timeout);
+      buffer_.reserve(16 * 1024);
+      std::tie(error, n) = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
+    }
+    const bool timed_out = timed_out_;
+    expire_never();
+    if (!error && parser.get().version() == 11 && parser.get()[http::field::host].empty()) {
+      error = http::error::bad_field;
+    }
+    if (!error) co_return true;
+    const auto [status, message] = read_failure(error, timed_out, shared_.config);
+    if (status == 0) co_return false;
+    (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
+    co_await refuse(status, message);
+    co_return false;
+  }
+
+  // Tells the client what was wrong with its request before the connection closes.
+  net::awaitable<void> refuse(int status, const std::string& message) {
+    keep_alive_ = gone_ = false;
+    request_ = {};
+    request_.id = fresh_request_id();
+    HttpReply answer;
+    answer.status = status;
+    answer.body = shared_.error_body(status, message);
+    if (status == 503) answer.headers.emplace_back("Retry-After", "1");
+    co_await reply(std::move(answer));
+    // Let the client read the answer before a reset can destroy it: take a little of what it still sends.
+    error_code ignored;
+    socket().shutdown(tcp::socket::shutdown_send, ignored);
+    char scratch[4096];
+    expire_after(Milliseconds(2000));
+    for (size_t drained = 0; drained < (size_t{1} << 20) && !timed_out_;) {
+      const auto [error, n] = co_await socket().async_read_some(net::buffer(scratch), kNoThrow);
+      if (error) break;
+      drained += n;
+    }
+  }
+
+  void begin_exchange(boost::beast::http::request<GrowingBody>& message) {
+    request_ = {};
+    take_head(message, std::string_view(message.method_string().data(), message.method_string().size()),
+              std::string_view(message.target().data(), message.target().size()), request_);
+    request_.body = std::move(message.body().text);
+    request_.peer = peer_;
+    request_version_ = message.version();
+    keep_alive_ = message.keep_alive();
+    replied_ = gone_ = false;
+    status_ = prompt_tokens_ = completion_tokens_ = 0;
+  }
+
+  // Notices that the client closes while its request is being answered. What it sends meanwhile (the next
+  // request, in a pipeline) stays in the kernel; then its leaving is looked for four times a second.
+  void start_watch() {
+    watching_ = true;
+    watch_again_ = false;
+    if (watch_armed_) return;
+    watch_armed_ = true;
+    socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this()](error_code error) {
+      self->watch_armed_ = false;
+      if (!error && self->watching_) self->look_at_client();
+    });
+  }
+  void look_at_client() {
+    watch_again_ = !has_input(POLLRDHUP);
+    if (!watch_again_) leave();
+  }
+  void leave() {
+    if (std::exchange(gone_, true)) return;
+    if (watching_ && on_disconnect) on_disconnect();
+  }
+
+  net::awaitable<void> shut_down() {
+    if (gone_ || !socket().is_open()) co_return;
+    expire_after(Milliseconds(2000));
+    if constexpr (kTls) co_await stream_.async_shutdown(kNoThrow);
+    error_code ignored;
+    socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  static constexpr const char* kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+
+  Stream stream_;
+  HttpShared& shared_;
+  boost::beast::flat_buffer buffer_{kMostBuffered};
+  std::string peer_;
+  Time deadline_ = Time::max();
+  unsigned request_version_ = 11;
+  int n_requests_ = 0;
+  bool keep_alive_ = true, idle_ = false, timed_out_ = false;
+  bool watching_ = false, watch_armed_ = false, watch_again_ = false;
+};
+
+}  // namespace penstock

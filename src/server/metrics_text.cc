@@ -1,0 +1,280 @@
+#include "server/metrics_text.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <dirent.h>
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "base/result.h"
+
+namespace penstock {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+// Each adds its metrics to the family; `metric` has the labels that all share.
+void fill(const Counter& counter, MetricFamily& family, ClientMetric metric) {
+  family.type = MetricType::Counter;
+  if (!family.name.ends_with("_total")) family.name += "_total";
+  metric.counter.value = counter.value;
+  family.metric.push_back(std::move(metric));
+}
+
+void fill(const PositionCounter& counter, MetricFamily& family, const ClientMetric& metric) {
+  family.type = MetricType::Counter;
+  family.name += "_total";
+  for (int i = 0; i < counter.n; ++i) {
+    family.metric.push_back(metric);
+    family.metric.back().label.push_back({"position", std::to_string(i)});
+    family.metric.back().counter.value = counter.values[i];
+  }
+}
+
+void fill(const Gauge& gauge, MetricFamily& family, ClientMetric metric) {
+  family.type = MetricType::Gauge;
+  metric.gauge.value = gauge.value;
+  family.metric.push_back(std::move(metric));
+}
+
+void fill(const Histogram& histogram, MetricFamily& family, ClientMetric metric) {
+  family.type = MetricType::Histogram;
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i <= histogram.bounds.size(); ++i) {
+    cumulative += histogram.counts[i];
+    const double bound =
+        i < histogram.bounds.size() ? histogram.bounds[i] : std::numeric_limits<double>::infinity();
+    metric.histogram.bucket.push_back({cumulative, bound});
+  }
+  metric.histogram.sample_count = histogram.count;
+  metric.histogram.sample_sum = histogram.sum;
+  family.metric.push_back(std::move(metric));
+}
+
+template <class Metric>
+void add_row(MetricFamily& family, const Metric& value, Labels labels) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  fill(value, family, std::move(metric));
+}
+
+template <class Metric>
+MetricFamily family_of(std::string name, const char* help, const Metric& value, Labels labels) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = help;
+  add_row(family, value, std::move(labels));
+  return family;
+}
+
+// The same bounds that vLLM has, where ours are finer.
+constexpr double kVllmInterToken[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                      .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kVllmStepTokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+
+enum class Buckets : uint8_t { kAsOurs, kInterToken, kStepTokens, kUpToContext };
+struct VllmName {
+  const char* name;  // of ours and theirs
+  Buckets buckets;
+};
+constexpr VllmName kVllmNames[] = {
+    {"num_requests_running", Buckets::kAsOurs},
+    {"num_requests_waiting", Buckets::kAsOurs},
+    {"kv_cache_usage_perc", Buckets::kAsOurs},
+    {"prompt_tokens", Buckets::kAsOurs},
+    {"prompt_tokens_cached", Buckets::kAsOurs},
+    {"generation_tokens", Buckets::kAsOurs},
+    {"prefix_cache_queries", Buckets::kAsOurs},
+    {"prefix_cache_hits", Buckets::kAsOurs},
+    {"num_preemptions", Buckets::kAsOurs},
+    {"spec_decode_num_drafts", Buckets::kAsOurs},
+    {"spec_decode_num_draft_tokens", Buckets::kAsOurs},
+    {"spec_decode_num_accepted_tokens", Buckets::kAsOurs},
+    {"spec_decode_num_accepted_tokens_per_pos", Buckets::kAsOurs},
+    {"time_to_first_token_seconds", Buckets::kAsOurs},
+    {"inter_token_latency_seconds", Buckets::kInterToken},
+    {"request_time_per_output_token_seconds", Buckets::kInterToken},
+    {"e2e_request_latency_seconds", Buckets::kAsOurs},
+    {"request_queue_time_seconds", Buckets::kAsOurs},
+    {"request_inference_time_seconds", Buckets::kAsOurs},
+    {"request_prefill_time_seconds", Buckets::kAsOurs},
+    {"request_decode_time_seconds", Buckets::kAsOurs},
+    {"request_prompt_tokens", Buckets::kUpToContext},
+    {"request_generation_tokens", Buckets::kUpToContext},
+    {"request_max_num_generation_tokens", Buckets::kUpToContext},
+    {"request_params_n", Buckets::kAsOurs},
+    {"request_params_max_tokens", Buckets::kUpToContext},
+    {"request_prefill_kv_computed_tokens", Buckets::kUpToContext},
+    {"iteration_tokens_total", Buckets::kStepTokens},
+};
+
+template <class Metric>
+Metric for_vllm(const Metric& metric, Buckets, int) {
+  return metric;
+}
+Histogram for_vllm(const Histogram& histogram, Buckets buckets, int context) {
+  switch (buckets) {
+    case Buckets::kInterToken:
+      return with_bounds(histogram, kVllmInterToken);
+    case Buckets::kStepTokens:
+      return with_bounds(histogram, kVllmStepTokens);
+    case Buckets::kUpToContext: {
+      size_t n = 0;
+      while (n < histogram.bounds.size() && histogram.bounds[n] <= context) ++n;
+      return with_bounds(histogram, histogram.bounds.first(n));
+    }
+    case Buckets::kAsOurs:
+      break;
+  }
+  return histogram;
+}
+
+Labels model_labels(const MetricsSource& source) { return {{"model_name", source.model}, {"engine", "0"}}; }
+
+Labels with(Labels labels, const char* name, std::string value) {
+  labels.push_back({name, std::move(value)});
+  return labels;
+}
+
+Labels cache_labels(const MetricsSource& source) {
+  const EngineConfig& config = *source.config;
+  Labels labels = {{"engine", "0"}};
+  labels.push_back({"block_size", std::to_string(source.info->block_size)});
+  labels.push_back({"cache_dtype", config.kv_cache_dtype});
+  labels.push_back({"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"});
+  labels.push_back({"gpu_memory_utilization", fmt::format("{}", config.memory_utilization)});
+  labels.push_back({"num_gpu_blocks", std::to_string(source.info->n_blocks)});
+  labels.push_back({"num_cpu_blocks", "0"});
+  return labels;
+}
+
+void add_labelled_vllm(const MetricsSource& source, std::vector<MetricFamily>& out) {
+  const Metrics& m = source.metrics;
+  const Labels base = model_labels(source);
+  MetricFamily success = family_of("vllm:request_success", "requests by the way they ended",
+                                   m.request_success_stop, with(base, "finished_reason", "stop"));
+  add_row(success, m.request_success_length, with(base, "finished_reason", "length"));
+  add_row(success, m.request_success_abort, with(base, "finished_reason", "abort"));
+  add_row(success, m.request_success_error, with(base, "finished_reason", "error"));
+  out.push_back(std::move(success));
+  MetricFamily waiting =
+      family_of("vllm:num_requests_waiting_by_reason", "waiting sequences by what they wait for",
+                m.num_requests_waiting, with(base, "reason", "capacity"));
+  add_row(waiting, Gauge{0}, with(base, "reason", "deferred"));
+  out.push_back(std::move(waiting));
+  out.push_back(family_of("vllm:admission_rejections", "requests refused", m.admission_rejections,
+                          with(base, "reason", "queue_full")));
+  out.push_back(
+      family_of("vllm:cache_config_info", "how the KV cache is set up", Gauge{1}, cache_labels(source)));
+  MetricFamily sleep = family_of("vllm:engine_sleep_state", "1 for the state the engine is in", Gauge{1},
+                                 with(base, "sleep_state", "awake"));
+  add_row(sleep, Gauge{0}, with(base, "sleep_state", "weights_offloaded"));
+  add_row(sleep, Gauge{0}, with(base, "sleep_state", "discard_all"));
+  out.push_back(std::move(sleep));
+}
+
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+int count_open_files() {
+  int n = 0;
+  if (DIR* folder = opendir("/proc/self/fd")) {
+    while (readdir(folder) != nullptr) ++n;
+    closedir(folder);
+    n -= 3;  // ".", ".." and the folder itself
+  }
+  return n;
+}
+
+}  // namespace
+
+Histogram with_bounds(const Histogram& histogram, std::span<const double> bounds) {
+  Histogram result{bounds};
+  result.sum = histogram.sum;
+  result.count = histogram.count;
+  size_t bucket = 0;
+  for (size_t i = 0; i < histogram.bounds.size(); ++i) {
+    while (bucket < bounds.size() && histogram.bounds[i] > bounds[bucket]) ++bucket;
+    result.counts[bucket] += histogram.counts[i];
+  }
+  result.counts[bounds.size()] += histogram.counts[histogram.bounds.size()];
+  return result;
+}
+
+void add_own_families(const MetricsSource& source, std::vector<MetricFamily>& out) {
+  Metrics::visit(source.metrics, [&](const char* name, const auto& value, const char* help) {
+    out.push_back(family_of(std::string("penstock:") + name, help, value, model_labels(source)));
+  });
+  out.push_back(
+      family_of("penstock:cache_config_info", "how the KV cache is set up", Gauge{1}, cache_labels(source)));
+}
+
+void add_vllm_families(const MetricsSource& source, std::vector<MetricFamily>& out) {
+  Metrics::visit(source.metrics, [&](const char* name, const auto& value, const char* help) {
+    const auto known = std::ranges::find_if(
+        kVllmNames, [&](const VllmName& one) { return std::string_view(one.name) == name; });
+    if (known == std::end(kVllmNames)) return;
+    const auto adapted = for_vllm(value, known->buckets, source.info->max_model_len);
+    out.push_back(family_of(std::string("vllm:") + name, help, adapted, model_labels(source)));
+  });
+  add_labelled_vllm(source, out);
+}
+
+void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
+                       std::vector<MetricFamily>& out) {
+  const auto add = [&](const char* name, const char* help, const auto& value) {
+    out.push_back(family_of(std::string("penstock:http_") + name, help, value, {}));
+  };
+  const auto count = [](uint64_t value) { return Counter{static_cast<double>(value)}; };
+  MetricFamily requests;
+  requests.name = "penstock:http_requests_total";
+  requests.help = "requests answered, by route, method and status; status 0: the client left first";
+  requests.type = MetricType::Counter;
+  for (const auto& [key, n] : traffic.requests) {
+    const auto& [path, method, status] = key;
+    add_row(requests, count(n), {{"path", path}, {"method", method}, {"status", std::to_string(status)}});
+  }
+  out.push_back(std::move(requests));
+  add("request_seconds", "time from a whole request to its whole answer", traffic.seconds);
+  add("connections", "open connections", Gauge{static_cast<double>(counters.connections.load())});
+  add("requests_in_flight", "requests being answered", Gauge{static_cast<double>(counters.exchanges.load())});
+  add("body_bytes", "bytes of request bodies held", Gauge{static_cast<double>(counters.body_bytes.load())});
+  add("connections_accepted", "connections accepted", count(counters.accepted.load()));
+  add("connections_refused", "connections over the limit", count(counters.turned_away.load()));
+  add("requests_malformed", "requests that were not HTTP, or over a limit", count(counters.malformed.load()));
+  add("requests_timed_out", "requests that did not arrive in time", count(counters.timed_out.load()));
+  add("disconnects", "clients that left before their answer was complete",
+      count(counters.disconnects.load()));
+  add("unauthorized", "requests without a valid key", count(traffic.unauthorized));
+  add("quota_refusals", "requests over their key's quota", count(traffic.quota_refusals));
+}
+
+// The names that every Prometheus client library gives to these.
+void add_process_families(std::vector<MetricFamily>& out) {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  out.push_back(family_of("process_cpu_seconds_total", "user and system CPU time",
+                          Counter{seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime)}, {}));
+  long pages = 0, resident = 0;
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
+    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    std::fclose(file);
+  }
+  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  out.push_back(family_of("process_resident_memory_bytes", "memory in use",
+                          Gauge{static_cast<double>(resident) * page}, {}));
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  out.push_back(family_of("process_open_fds", "open file descriptors",
+                          Gauge{static_cast<double>(count_open_files())}, {}));
+  out.push_back(family_of("process_max_fds", "most open file descriptors",
+                          Gauge{static_cast<double>(limit.rlim_cur)}, {}));
+}
+
+}  // namespace penstock

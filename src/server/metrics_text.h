@@ -1,0 +1,35 @@
+// The server's metrics as Prometheus families: under the project's own prefix and, when asked, under vLLM's
+// names and buckets.
+#pragma once
+#include <prometheus/metric_family.h>
+
+#include <string>
+#include <vector>
+
+#include "penstock/engine.h"
+#include "server/http_server.h"
+#include "server/traffic.h"
+
+namespace penstock {
+
+struct MetricsSource {
+  Metrics metrics;
+  const EngineInfo* info = nullptr;
+  const EngineConfig* config = nullptr;
+  std::string model;  // label model_name
+};
+
+// "penstock:NAME", every metric of Metrics::visit.
+void add_own_families(const MetricsSource& source, std::vector<prometheus::MetricFamily>& out);
+// "vllm:NAME": those that vLLM has, with its labels and bucket bounds.
+void add_vllm_families(const MetricsSource& source, std::vector<prometheus::MetricFamily>& out);
+// The HTTP side and the process.
+void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
+                       std::vector<prometheus::MetricFamily>& out);
+void add_process_families(std::vector<prometheus::MetricFamily>& out);
+
+// `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and gets the
+// count below.
+Histogram with_bounds(const Histogram& histogram, std::span<const double> bounds);
+
+}  // namespace penstock
