@@ -1,6 +1,6 @@
 #include "server/api_request.h"
 
-
+#include <spdlog/spdlog.h>
 
 #include <cmath>
 #include <random>

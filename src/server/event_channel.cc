@@ -5,6 +5,19 @@
 #include <boost/asio/use_awaitable.hpp>
 
 namespace penstock {
+namespace {
+
+// What may wait for a reader that does not read. The log-probabilities of the longest prompts come in one piece
+// per step and are taken out at once by a coroutine that is not held up by its client.
+constexpr size_t kMostPendingBytes = 8 << 20;
+
+size_t bytes_of(const OwnedEvent& event) {
+  size_t bytes = sizeof(event) + event.alternatives.size() * sizeof(TokenLogprob);
+  for (const auto& row : event.prompt_logprobs) bytes += sizeof(row) + row.size() * sizeof(TokenLogprob);
+  return bytes;
+}
+
+}  // namespace
 
 class EventChannel::Sink : public EventQueue {
  public:
@@ -39,6 +52,15 @@ void EventChannel::push(PromptEvent event) {
   bool wake_needed = false;
   {
     const std::scoped_lock lock(mutex_);
+    if (overflowed_) return;
+    pending_bytes_ += bytes_of(event.event);
+    if (pending_bytes_ > kMostPendingBytes) {
+      overflowed_ = true;
+      net::post(executor_, [self = shared_from_this()] {
+        if (self->on_overflow) self->on_overflow();
+      });
+      return;
+    }
     events_.push_back(std::move(event));
     wake_needed = std::exchange(waiting_, false);
   }
@@ -50,11 +72,6 @@ void EventChannel::push(PromptEvent event) {
 void EventChannel::wake() {
   woken_ = true;
   wake_.cancel();
-}
-
-size_t EventChannel::n_pending() const {
-  const std::scoped_lock lock(mutex_);
-  return events_.size();
 }
 
 net::awaitable<void> EventChannel::next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout) {
@@ -72,6 +89,7 @@ net::awaitable<void> EventChannel::next(std::vector<PromptEvent>& out, std::chro
   waiting_ = false;
   for (PromptEvent& event : events_) out.push_back(std::move(event));
   events_.clear();
+  pending_bytes_ = 0;
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -30,7 +31,9 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   net::awaitable<void> next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout);
   // Ends a wait at once (the client is gone).
   void wake();
-  size_t n_pending() const;
+  // Called once, on the executor, when more waits here than a reader may leave; later events are dropped. The
+  // request should be cancelled.
+  std::function<void()> on_overflow;
 
  private:
   class Sink;
@@ -40,7 +43,8 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   net::steady_timer wake_;  // used on the executor only
   mutable std::mutex mutex_;
   std::vector<PromptEvent> events_;
-  bool waiting_ = false, woken_ = false;
+  size_t pending_bytes_ = 0;
+  bool waiting_ = false, woken_ = false, overflowed_ = false;
 };
 
 }  // namespace penstock

@@ -1,10 +1,6 @@
 #include "server/generation.h"
 
 namespace penstock {
-namespace {
-constexpr size_t kMostPending = 65536;  // events a slow reader may leave waiting
-}
-
 Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange,
                                                       GenerationCall call) {
   std::unique_ptr<Generation> generation(new Generation(session, exchange, std::move(call)));
@@ -18,15 +14,18 @@ Generation::Generation(Session& session, Exchange& exchange, GenerationCall call
       call_(std::move(call)),
       channel_(std::make_shared<EventChannel>(exchange.executor())),
       outputs_(call_.prompts.size()) {
-  exchange_.on_disconnect = [this] {
+  const auto leave = [this] {
     gone_ = true;
     cancel_all();
     channel_->wake();
   };
+  exchange_.on_disconnect = leave;
+  channel_->on_overflow = leave;
 }
 
 Generation::~Generation() {
   exchange_.on_disconnect = nullptr;
+  channel_->on_overflow = nullptr;
   cancel_all();
 }
 
@@ -107,11 +106,6 @@ net::awaitable<bool> Generation::next(std::vector<ChoiceDelta>& deltas, std::chr
   co_await channel_->next(news, timeout);
   if (gone_) co_return false;
   for (PromptEvent& one : news) handle(one, deltas);
-  if (channel_->n_pending() > kMostPending) {
-    gone_ = true;
-    cancel_all();
-    co_return false;
-  }
   co_return true;
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 #include <atomic>
 #include <boost/asio/buffer.hpp>
-#include <boost/beast/http/error.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/optional.hpp>
+#include <boost/system/errc.hpp>
 #include <string>
 #include <utility>
 
@@ -22,8 +22,12 @@ class BodyBudget {
   void attach(std::atomic<int64_t>& used, int64_t limit) { used_ = &used, limit_ = limit; }
   bool take(int64_t bytes) {
     if (used_ == nullptr) return true;
+    if (used_->fetch_add(bytes) + bytes > limit_) {
+      used_->fetch_sub(bytes);
+      return false;
+    }
     taken_ += bytes;
-    return used_->fetch_add(bytes) + bytes <= limit_;
+    return true;
   }
   void release() {
     if (used_ != nullptr) used_->fetch_sub(std::exchange(taken_, 0));
@@ -34,7 +38,7 @@ class BodyBudget {
   int64_t limit_ = 0, taken_ = 0;
 };
 
-// A Beast Body. Its only error besides the parser's own is http::error::buffer_overflow: the budget is spent.
+// A Beast Body. Its own error is errc::not_enough_memory: the budget is spent.
 struct GrowingBody {
   struct value_type {
     std::string text;
@@ -50,7 +54,7 @@ struct GrowingBody {
       const size_t n = boost::asio::buffer_size(buffers);
       error = {};
       if (value_.budget != nullptr && !value_.budget->take(static_cast<int64_t>(n))) {
-        error = boost::beast::http::error::buffer_overflow;
+        error = boost::system::errc::make_error_code(boost::system::errc::not_enough_memory);
         return 0;
       }
       for (auto it = boost::asio::buffer_sequence_begin(buffers);

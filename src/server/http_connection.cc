@@ -41,7 +41,7 @@ std::pair<int, std::string> read_failure(error_code error, bool timed_out, const
   if (error == http::error::header_limit) {
     return {431, fmt::format("request headers: at most {} bytes", config.max_header_bytes)};
   }
-  if (error == http::error::buffer_overflow) {
+  if (error == boost::system::errc::not_enough_memory) {
     return {503, fmt::format("request bodies under way hold {} bytes, all that this server allows",
                              config.max_total_body_bytes)};
   }

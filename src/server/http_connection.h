@@ -209,7 +209,7 @@ class HttpConnectionOf final : public HttpConnection,
       std::tie(error) = co_await socket().async_wait(tcp::socket::wait_read, kNoThrow);
     }
     idle_ = false;
-    co_return !error;
+    co_return !error && !timed_out_;  // a cancelled wait does not always say so
   }
 
   // Reads one request and answers it. False: the connection is over.
@@ -256,6 +256,8 @@ class HttpConnectionOf final : public HttpConnection,
     if (!error) co_return true;
     const auto [status, message] = read_failure(error, timed_out, shared_.config);
     if (status == 0) co_return false;
+    parser.get().body().text = {};
+    parser.get().body().budget->release();
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
     co_await refuse(status, message);
     co_return false;

@@ -1,6 +1,7 @@
 #include "server/http_server.h"
 
 #include <openssl/ssl.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -27,7 +28,10 @@ class Lane {
 
   net::io_context& context() { return context_; }
   void start() {
-    thread_ = std::thread([this] { context_.run(); });
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "penstock-io");  // bench/server_load.py tells threads by their names
+      context_.run();
+    });
   }
   void join() {
     if (thread_.joinable()) thread_.join();

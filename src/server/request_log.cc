@@ -1,5 +1,6 @@
 #include "server/request_log.h"
 
+#include <pthread.h>
 #include <spdlog/async.h>
 #include <spdlog/async_logger.h>
 #include <spdlog/pattern_formatter.h>
@@ -63,7 +64,8 @@ Result<std::unique_ptr<RequestLog>> RequestLog::open(const LogConfig& config) {
 }
 
 RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.format == "json") {
-  pool_ = std::make_shared<spdlog::details::thread_pool>(kMostLines, 1);
+  pool_ = std::make_shared<spdlog::details::thread_pool>(
+      kMostLines, 1, [] { pthread_setname_np(pthread_self(), "penstock-log"); });
   logger_ =
       std::make_shared<spdlog::async_logger>("server", std::make_shared<spdlog::sinks::stderr_sink_mt>(),
                                              pool_, spdlog::async_overflow_policy::overrun_oldest);

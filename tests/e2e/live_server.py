@@ -34,7 +34,9 @@ class Server:
 
     def __init__(self, *args, model=MODEL, env=None, scheme="http"):
         self.log_file = tempfile.NamedTemporaryFile("w+", suffix=".log", errors="replace")
-        command = [PROGRAM, "serve", "-m", str(model), "--host", "127.0.0.1", "--port", "0", "--kv-cache-memory", "64M", *map(str, args)]
+        command = [PROGRAM, "serve", "-m", str(model), "--host", "127.0.0.1", "--port", "0", *map(str, args)]
+        if "--kv-cache-memory" not in args:
+            command += ["--kv-cache-memory", "64M"]
         self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self.scheme = scheme
         end = time.monotonic() + 60 * SLOW

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""What a hostile or broken client can do to the server: no crash, healthy requests go on, blocks, memory and descriptors
+return to where they were.
+
+PENSTOCK_BINARY names another build (sanitizers), PENSTOCK_SLOWNESS multiplies the time limits for it, ABUSE_ROUNDS the rounds
+of the disconnect storm (10).
+"""
+import json
+import os
+import random
+import re
+import socket
+import struct
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_server import SLOW, Server, in_threads, read_all, read_head, read_until, wait_for  # noqa: E402
+
+ROUNDS = int(os.environ.get("ABUSE_ROUNDS", "10"))
+STORM = 200
+MEMORY_SLACK = (24 << 20) * SLOW  # allocators keep some of what was freed; sanitizers keep much
+
+
+def http(method, path, body=b"", *headers):
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", *headers]
+    if body and not any(h.lower().startswith(("transfer-encoding", "content-length")) for h in headers):
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+GENERATE = json.dumps({"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}).encode()
+STREAM = json.dumps({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": True, "stream": True}).encode()
+
+
+def status_of(reply):
+    found = re.match(rb"HTTP/1\.[01] (\d{3})", reply)
+    return int(found.group(1)) if found else 0
+
+
+class Healthy:
+    """A well-behaved client in the background: every request of it must succeed with the same text."""
+
+    def __init__(self, server):
+        self.server, self.done, self.texts, self.failures = server, threading.Event(), set(), []
+        self.thread = threading.Thread(target=self.run)
+        self.n = 0
+
+    def run(self):
+        while not self.done.is_set():
+            try:
+                reply = self.server.generate()
+                if reply.status == 200:
+                    self.texts.add(reply.json()["text"])
+                else:
+                    self.failures.append((reply.status, reply.body))
+            except Exception as error:  # noqa: B902
+                self.failures.append(repr(error))
+            self.n += 1
+            self.done.wait(0.05)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.done.set()
+        self.thread.join()
+
+
+class Abuse(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # The batch-invariant engine gives the healthy client the same text whatever else runs.
+        cls.server = Server("--no-log-requests", "--header-timeout", "1", "--body-timeout", "2", "--idle-timeout", "20",
+                            "--write-timeout", "2", "--max-num-seqs", "16", "--batch-invariant", "--max-queued-requests", "1000")
+        cls.healthy = Healthy(cls.server).__enter__()
+        for i in range(20):
+            cls.server.generate(f"Warm {i}")
+        cls.rss, cls.files, cls.threads = cls.server.rss(), cls.server.n_files(), cls.server.n_threads()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.healthy.__exit__()
+        code = cls.server.stop()
+        log = cls.server.log()
+        cls.server.__exit__()
+        assert code == 0, f"exit code {code}: {log[-3000:]}"
+        assert "Sanitizer" not in log and "runtime error" not in log, log[-5000:]
+        assert not cls.healthy.failures, cls.healthy.failures[:5]
+        assert len(cls.healthy.texts) == 1, cls.healthy.texts
+        assert cls.healthy.n > 5, cls.healthy.n
+
+    def setUp(self):
+        self.n_healthy = self.healthy.n
+
+    def tearDown(self):
+        server = self.server
+        self.assertIsNone(server.process.poll(), server.log()[-3000:])
+        self.assertEqual(server.generate().status, 200)
+        self.assertEqual(self.healthy.failures, [])
+        # All that is left is what the healthy client does: at most its one sequence, at most two connections.
+        self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_waiting") == 0), "requests stay in the queue")
+        self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") <= 1), "sequences go on running")
+        self.assertTrue(wait_for(lambda: server.metric("penstock:kv_cache_usage_perc") <= 0.01), "blocks are not freed")
+        self.assertTrue(wait_for(lambda: server.metric("penstock:http_connections") <= 2, 25), "connections stay open")
+        self.assertTrue(wait_for(lambda: server.n_files() <= self.files + 4), "descriptors leak")
+        self.assertTrue(wait_for(lambda: server.metric("penstock:http_body_bytes") <= 1000), "bodies stay in memory")
+        self.assertLessEqual(server.n_threads(), self.threads)
+        self.assertLess(server.rss() - self.rss, MEMORY_SLACK, "memory does not return")
+
+    def send(self, data, timeout=30):
+        with self.server.raw(timeout=timeout) as sock:
+            try:
+                sock.sendall(data)
+            except ConnectionError:
+                pass  # refused before it was all sent; the answer may still be there
+            return read_all(sock)
+
+    def expect(self, data, *statuses):
+        reply = self.send(data)
+        self.assertIn(status_of(reply), statuses, (data[:200], reply[:300]))
+        return reply
+
+    def test_slow_loris(self):
+        socks = [self.server.raw() for _ in range(150)]
+        head = http("POST", "/v1/generate", GENERATE)
+        start = time.monotonic()
+        n_sent, n_cut = 0, 0
+        for byte in range(len(head)):  # a byte each, every 50 ms: a head takes 4 s, the limit is 1 s
+            for sock in list(socks):
+                try:
+                    sock.sendall(head[byte:byte + 1])
+                    n_sent += 1
+                except ConnectionError:
+                    socks.remove(sock)
+                    n_cut += 1
+            if n_cut > 100 or time.monotonic() - start > 10 * SLOW:
+                break
+            time.sleep(0.05)
+        replies = [status_of(read_all(sock)) for sock in socks]
+        self.assertGreater(n_cut + sum(status in (0, 408) for status in replies), 140)
+        self.assertGreater(self.server.metric("penstock:http_requests_timed_out_total"), 100)
+        self.assertGreater(self.healthy.n, self.n_healthy)
+
+    def test_slow_bodies(self):
+        head = http("POST", "/v1/generate", b"", "Content-Length: 1000000")
+        replies = in_threads(30, lambda i: self.send(head + b"x" * i * 100))
+        self.assertEqual({status_of(reply) for reply in replies}, {408})
+
+    def test_half_closed(self):
+        def half(i):
+            with self.server.raw() as sock:
+                data = http("POST", "/v1/completions", STREAM if i % 2 else GENERATE)
+                sock.sendall(data if i % 3 else data[:len(data) // 2])
+                sock.shutdown(socket.SHUT_WR)
+                return read_all(sock)
+        for reply in in_threads(30, half):
+            self.assertIsInstance(reply, bytes)
+
+    def test_reset_in_every_phase(self):
+        data = http("POST", "/v1/completions", STREAM)
+        for cut in [0, 1, 10, 60, len(data) - 10, len(data)] * 8:
+            sock = self.server.raw(data[:cut])
+            if cut == len(data) and cut % 2:
+                sock.recv(10)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+
+    def test_large_bodies(self):
+        size = 100 << 20
+        self.expect(http("POST", "/v1/generate", b"", f"Content-Length: {size}"), 413)
+        for n_digits in (18, 19, 20, 40, 1000):
+            self.expect(http("POST", "/v1/generate", b"", "Content-Length: " + "9" * n_digits), 400, 413)
+        piece = b"a" * (1 << 20)
+        for head, wrap in ((http("POST", "/v1/generate", b"", f"Content-Length: {size}"), lambda p: p),
+                           (http("POST", "/v1/generate", b"", "Transfer-Encoding: chunked"), lambda p: b"100000\r\n" + p + b"\r\n")):
+            with self.server.raw(head) as sock:
+                sent = 0
+                try:
+                    while sent < size:
+                        sock.sendall(wrap(piece))
+                        sent += len(piece)
+                except ConnectionError:
+                    pass
+                self.assertLess(sent, size)
+        # Just inside the limit: a prompt much longer than the context.
+        prompt = json.dumps({"prompt": "word " * (6 << 20 >> 2), "max_tokens": 1}).encode()
+        reply = self.expect(http("POST", "/v1/generate", prompt, "Connection: close"), 400)
+        self.assertIn(b"tokens", reply)
+        self.assertGreater(self.healthy.n, self.n_healthy)
+
+    def test_json(self):
+        bodies = [b"[" * 100000, b'{"a":' * 100000, b'{"prompt":' + b"[" * 60 + b"]" * 60 + b"}", b"{", b"", b"null", b"[]", b'"x"',
+                  b'{"prompt":"x","prompt":"y","max_tokens":1e999}', b'{"prompt": 1' + b"0" * 5000 + b"}", b'{"prompt":"\\ud800"}',
+                  b'{"prompt":"\xff\xfe","max_tokens":1}', b'{"prompt":"\xed\xa0\x80"}', b'\xef\xbb\xbf{"prompt":1}', b"\x00" * 1000,
+                  b'{"prompt":"x","max_tokens":-5}', b'{"prompt":"x","n":100000000}', b'{"prompt":"x","temperature":"hot"}',
+                  b'{"prompt":"x","stop":' + b"[" + b'"a",' * 20000 + b'"b"]}', b'{"prompt":"x","max_tokens":99999999999999999999}',
+                  b'{"prompt":"x","logit_bias":{"99999999":1}}', b'{"prompt":"x","seed":-1.5}', b'{"prompt":[[' + b"1," * 20000 + b"1]]}",
+                  b'{"prompt":[' + b'"a",' * 20000 + b'"a"]}', b'{"messages":' + b"[" * 63 + b"]" * 63 + b"}",
+                  b'{"messages":[{"role":"user","content":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}]}", b'{"prompt":"' + b"\\u0000" * 1000 + b'"}']
+        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
+            for body in bodies:
+                reply = self.send(http("POST", path, body, "Connection: close"))
+                status = status_of(reply)
+                self.assertTrue(status in (200, 400, 404, 422), (path, body[:60], reply[:300]))
+                if status != 200:
+                    self.assertIn("error", json.loads(reply.partition(b"\r\n\r\n")[2]))
+
+    def test_malformed_http(self):
+        long_line = b"GET /" + b"a" * 100000
+        for data in (b"\r\n\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
+                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", long_line, b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
+                     b"GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n: empty\r\n\r\n",
+                     b"GET / HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n", b"GET / HTTP/1.1\nHost: x\n\n",
+                     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0x10\r\n\r\n",
+                     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+                     b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                     http("GET", "/", b"", *[f"h{i}: v" for i in range(20000)]), http("GET", "/", b"", "x: " + "y" * 40000),
+                     os.urandom(2000), b"GET / HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\n"):
+            reply = self.send(data)
+            self.assertIn(status_of(reply), (0, 400, 404, 405, 408, 431, 501, 505), (data[:100], reply[:200]))
+        for path in ("/../../etc/passwd", "/ui/../../etc/passwd", "/ui/%2e%2e/%2e%2e/etc/passwd", "/v1/models/../../../etc/passwd",
+                     "/%00", "/" + "%2f" * 5000, "//", "/\xff\xfe", "/v1/models/%ff%fe"):
+            reply = self.expect(http("GET", path, b"", "Connection: close"), 400, 404, 405)
+            self.assertNotIn(b"root:", reply)
+
+    def test_chunked_encoding(self):
+        head = http("POST", "/v1/generate", b"", "Transfer-Encoding: chunked", "Connection: close")
+        good = b"%x\r\n%s\r\n0\r\n\r\n" % (len(GENERATE), GENERATE)
+        self.expect(head + good, 200)
+        self.expect(head + b"".join(b"1\r\n%c\r\n" % byte for byte in GENERATE) + b"0\r\n\r\n", 200)
+        self.expect(head + b"%x;ext=\"1\"\r\n%s\r\n0\r\nTrailer: x\r\n\r\n" % (len(GENERATE), GENERATE), 200)
+        for body in (b"zz\r\n", b"-5\r\nabcde\r\n", b"5\r\nabcdeXX", b"ffffffffffffffffff\r\n", b"5" * 5000, b"5;" + b"e" * 200000 + b"\r\n",
+                     b"1\r\na\r\n0\r\n" + b"T: x\r\n" * 50000 + b"\r\n", b"\r\n\r\n"):
+            self.expect(head + body, 0, 400, 408, 413, 431)
+        self.expect(http("POST", "/v1/generate", b"", "Transfer-Encoding: gzip, chunked", "Connection: close") + good, 200, 400, 501)
+        self.expect(http("POST", "/v1/generate", b"", "Transfer-Encoding: gzip") + good, 400, 408, 501)
+
+    def test_pipelining(self):
+        n = 40
+        with self.server.raw(http("POST", "/v1/generate", GENERATE) * n) as sock:
+            data = b""
+            while data.count(b"tokens_generated") < n:
+                piece = sock.recv(65536)
+                self.assertTrue(piece, data[-300:])
+                data += piece
+            self.assertEqual(data.count(b"HTTP/1.1 200"), n)
+        # More requests than are ever read: the rest waits in the kernel and goes with the client.
+        socks = [self.server.raw() for _ in range(10)]
+        for sock in socks:
+            sock.setblocking(False)
+            for _ in range(200):
+                try:
+                    sock.send(http("POST", "/v1/completions", STREAM) * 20)
+                except BlockingIOError:
+                    break
+        time.sleep(0.5)
+        for sock in socks:
+            sock.close()
+
+    def test_disconnect_storms(self):
+        rng = random.Random(7)
+        for _ in range(ROUNDS):
+            socks = [self.server.stream(json.loads(STREAM), timeout=60) for _ in range(STORM)]
+            for sock in rng.sample(socks, 10):  # some have read, some have not
+                read_head(sock)
+            for sock in socks:
+                if rng.random() < 0.5:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.close()
+            self.assertTrue(wait_for(lambda: self.server.metric("penstock:num_requests_running") <= 1, 30))
+        self.assertTrue(wait_for(lambda: self.healthy.n > self.n_healthy))
+
+    def test_connections_that_say_nothing(self):
+        socks = [self.server.raw() for _ in range(500)]
+        self.assertEqual(self.server.generate().status, 200)
+        for sock in socks:
+            sock.close()
+
+    def test_many_keep_alive_requests_on_one_connection(self):
+        with self.server.raw() as sock:
+            for i in range(300):
+                sock.sendall(http("GET", "/health" if i % 2 else "/nope"))
+                data = read_until(sock, b"}")
+                self.assertEqual(status_of(data), 200 if i % 2 else 404)
+                if i % 2 == 0:
+                    while not data.endswith(b"}}"):
+                        data += sock.recv(1000)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
