@@ -60,8 +60,9 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "a file, or a template's text, instead of the model's");
   app.add_flag("--trust-request-chat-template", config.chat.trust_request_template,
                "requests may bring a chat template of their own");
-  app.add_option("--tool-call-parser", config.chat.tool_call_parser,
-                 "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
+  app.add_option(
+         "--tool-call-parser", config.chat.tool_call_parser,
+         "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
       ->capture_default_str();
   app.add_option("--reasoning-parser", config.chat.reasoning_parser,
                  "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))

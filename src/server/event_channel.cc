@@ -7,14 +7,13 @@
 namespace penstock {
 namespace {
 
-// What may wait for a reader that does not read. The log-probabilities of the longest prompts come in one piece
-// per step and are taken out at once by a coroutine that is not held up by its client.
+// Token events that may wait for a reader that does not read. The prompt's log-probabilities, which come in
+// bursts, do not count: what there is of them is part of the reply in any case.
 constexpr size_t kMostPendingBytes = 8 << 20;
 
 size_t bytes_of(const OwnedEvent& event) {
-  size_t bytes = sizeof(event) + event.alternatives.size() * sizeof(TokenLogprob);
-  for (const auto& row : event.prompt_logprobs) bytes += sizeof(row) + row.size() * sizeof(TokenLogprob);
-  return bytes;
+  if (event.first_position >= 0) return 0;
+  return sizeof(event) + event.alternatives.size() * sizeof(TokenLogprob);
 }
 
 }  // namespace

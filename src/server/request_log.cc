@@ -118,13 +118,16 @@ void RequestLog::request(const Exchange& exchange, double seconds, std::string_v
 }
 
 void RequestLog::info(std::string_view message) {
-  logger_->info(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message)) : one_line(message));
+  logger_->info(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                      : one_line(message));
 }
 void RequestLog::warn(std::string_view message) {
-  logger_->warn(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message)) : one_line(message));
+  logger_->warn(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                      : one_line(message));
 }
 void RequestLog::error(std::string_view message) {
-  logger_->error(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message)) : one_line(message));
+  logger_->error(json_ ? fmt::format(R"("event":"server","message":{})", json_string(message))
+                       : one_line(message));
 }
 
 }  // namespace penstock

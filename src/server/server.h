@@ -36,7 +36,7 @@ struct ServerConfig {
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
   std::vector<std::string> cors_origins;  // whose pages a browser may let call this server; "*": anyone's
   int max_choices = 128;                  // prompts * n of one call
-  int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
+  int max_logprobs = 20;                  // alternatives per token a request may ask for; -1 = any number
   bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
