@@ -1,5 +1,8 @@
 #include "server/answer.h"
 
+#include <cmath>
+#include <cstdlib>
+
 #include "server/api_request.h"
 #include "server/errors.h"
 
@@ -12,6 +15,21 @@ HttpReply stream_head() {
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
   return head;
+}
+
+// "x-request-timeout: SECONDS" shortens the server's own limit.
+Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
+  const std::string text(request.header("x-request-timeout"));
+  if (text.empty()) return {};
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
+    return errorf(ErrorCode::kInvalidArgument, "x-request-timeout: expected seconds greater than 0, got {}",
+                  text);
+  }
+  const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
+  timeout = timeout ? std::min(*timeout, asked) : asked;
+  return {};
 }
 
 net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
@@ -45,6 +63,9 @@ std::string ReplyShape::error_event(const Error& error) {
 
 net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
                             ReplyShape& shape) {
+  if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
+    co_return co_await exchange.reply(shape.error(read.error()));
+  }
   auto started = Generation::start(server.session(), exchange, std::move(call));
   if (!started) co_return co_await exchange.reply(shape.error(started.error()));
   Generation& generation = **started;

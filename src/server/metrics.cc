@@ -53,7 +53,9 @@ json metrics_json(Server& server) {
       {"http_requests_in_flight", server.http().counters().exchanges.load()},
       {"http_connections", server.http().counters().connections.load()}};
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
-    if constexpr (requires { value.value; }) body[name] = value.value; else if constexpr (requires { value.values; }) {
+    if constexpr (requires { value.value; })
+      body[name] = value.value;
+    else if constexpr (requires { value.values; }) {
       body[name] = std::vector<double>(value.values.begin(), value.values.begin() + value.n);
     }
   });

@@ -281,6 +281,15 @@ class Overload(unittest.TestCase):
             self.assertIn("deadline", tail)
             self.assertTrue(idle(server))
 
+    def test_deadline_of_the_request(self):
+        with Server() as server:
+            late = server.post("/v1/completions", {**LONG, "n": 16}, {"x-request-timeout": "0.05"})
+            self.assertEqual(late.status, 504)
+            for wrong in ("-1", "soon", "nan", "0", "1e99"):
+                self.assertEqual(server.post("/v1/completions", LONG, {"x-request-timeout": wrong}).status, 400)
+            self.assertEqual(server.generate(headers={"x-request-timeout": "60"}).status, 200)
+            self.assertTrue(idle(server))
+
     def test_comments_keep_a_silent_stream_alive(self):
         with Server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
             first = server.stream({**LONG, "stream": True})
@@ -349,6 +358,18 @@ class Drain(unittest.TestCase):
             for sock in streams:
                 self.assertIn(b"[DONE]", read_all(sock))
             self.assertRegex(read_all(plain), rb"HTTP/1.1 (503|200) ")
+
+    def test_the_prefix_cache_survives(self):
+        prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "prefixes")
+            with Server("--prefix-cache-file", file) as server:
+                first = server.generate(prompt)
+                self.assertEqual(server.stop(), 0)
+            self.assertGreater(os.path.getsize(file), 0)
+            with Server("--prefix-cache-file", file) as server:
+                self.assertEqual(server.generate(prompt).json()["text"], first.json()["text"])
+                self.assertGreaterEqual(server.metric("penstock:prompt_tokens_cached_total"), 16)
 
     def test_idle_server_goes_at_once_and_a_second_signal_does_not_wait(self):
         with Server() as server:
@@ -436,6 +457,14 @@ class Observed(unittest.TestCase):
     def test_vllm_names_can_be_switched_off(self):
         with Server("--no-vllm-metrics") as server:
             self.assertFalse([name for name in server.metrics() if name.startswith("vllm:")])
+
+    def test_timings_when_asked(self):
+        with Server() as server:
+            self.assertNotIn("timings", server.post("/v1/completions", {**LONG, "max_tokens": 2}).json())
+            timings = server.post("/v1/completions", {**LONG, "max_tokens": 9, "timings": True}).json()["timings"]
+            self.assertEqual(timings["preemptions"], 0)
+            for name in ("prefill_ms", "decode_ms", "max_inter_token_ms"):
+                self.assertGreater(timings[name], 0)
 
     def test_head(self):
         with Server() as server:

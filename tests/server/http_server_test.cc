@@ -1,0 +1,292 @@
+#include "server/http_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <future>
+#include <thread>
+
+#include "server/access.h"
+
+namespace penstock {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A client's side of a connection.
+class Client {
+ public:
+  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval limit{20, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Client() { close(fd_); }
+  void send(const std::string& bytes) {
+    EXPECT_EQ(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
+  void half_close() { shutdown(fd_, SHUT_WR); }
+  // What comes until `n` copies of `marker` are there, or until the end.
+  std::string read(const std::string& marker = "", int n = 1) {
+    std::string data;
+    char piece[4096];
+    for (;;) {
+      int found = 0;
+      for (size_t at = 0; !marker.empty() && (at = data.find(marker, at)) != std::string::npos;
+           at += marker.size())
+        ++found;
+      if (!marker.empty() && found >= n) return data;
+      const ssize_t got = recv(fd_, piece, sizeof(piece), 0);
+      if (got <= 0) return data;
+      data.append(piece, static_cast<size_t>(got));
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+struct Seen {
+  std::atomic<int> left{0};
+};
+
+HttpReply text_reply(std::string text) {
+  HttpReply reply;
+  reply.body = std::move(text);
+  return reply;
+}
+
+// /echo: the body; /wait: an answer when the client has left or after ten seconds; /stream: three chunks.
+net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
+  const std::string& path = exchange.request().path;
+  if (path == "/wait") {
+    net::steady_timer timer(exchange.executor(), std::chrono::seconds(10));
+    exchange.on_disconnect = [&] {
+      ++seen.left;
+      timer.cancel();
+    };
+    boost::system::error_code error;
+    co_await timer.async_wait(net::redirect_error(net::use_awaitable, error));
+    co_return co_await exchange.reply(text_reply("waited"));
+  }
+  if (path == "/stream") {
+    co_await exchange.begin_stream(text_reply(""));
+    for (const char* piece : {"one ", "two ", "three"}) co_await exchange.write(piece);
+    co_return co_await exchange.end_stream();
+  }
+  co_await exchange.reply(
+      text_reply(exchange.request().method + " " + path + " " + exchange.request().body + "."));
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  void start(HttpConfig config) {
+    config.port = 0;
+    auto opened = HttpServer::open(
+        config, [this](Exchange& exchange) { return handle(exchange, seen_); },
+        [](int status, std::string_view message) { return fmt::format("{{{} {}}}", status, message); });
+    ASSERT_TRUE(opened) << opened.error().message;
+    server_ = std::move(*opened);
+    server_->start();
+  }
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    server_->stop(Milliseconds(100), {});
+    server_->wait();
+    EXPECT_EQ(server_->counters().connections.load(), 0);
+    EXPECT_EQ(server_->counters().exchanges.load(), 0);
+    EXPECT_EQ(server_->counters().body_bytes.load(), 0);
+  }
+  std::string ask(const std::string& request) {
+    Client client(server_->port());
+    client.send(request);
+    return client.read();
+  }
+  template <class Condition>
+  bool soon(Condition&& condition) {
+    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(Milliseconds(5));
+    return condition();
+  }
+
+  Seen seen_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, KeepsConnectionsAndAnswersPipelinesInOrder) {
+  start({});
+  Client client(server_->port());
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhelloGET /a%20b HTTP/1.1\r\nHost: "
+      "x\r\n\r\n");
+  const std::string data = client.read(".", 2 + 2);  // and those of "HTTP/1.1"
+  EXPECT_THAT(data, HasSubstr("POST /echo hello."));
+  EXPECT_THAT(data.substr(data.find("hello.")), HasSubstr("GET /a b ."));
+  client.send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(client.read("0\r\n\r\n"), HasSubstr("4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"));
+  EXPECT_EQ(server_->counters().accepted.load(), 1u);
+}
+
+TEST_F(HttpServerTest, OldClientsGetAnUnchunkedStreamAndAClosedConnection) {
+  start({});
+  const std::string reply = ask("GET /stream HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(reply, HasSubstr("\r\n\r\none two three"));
+  EXPECT_THAT(reply, Not(HasSubstr("chunked")));
+}
+
+TEST_F(HttpServerTest, RequestIdsAreEchoedWhenTheyAreHarmless) {
+  start({});
+  EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: abc-1\r\n\r\n"), HasSubstr("x-request-id: abc-1\r\n"));
+  EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: a b\r\n\r\n"), HasSubstr("x-request-id: req-"));
+  EXPECT_THAT(ask("GET / HTTP/1.0\r\nx-request-id: " + std::string(200, 'a') + "\r\n\r\n"),
+              HasSubstr("x-request-id: req-"));
+}
+
+TEST_F(HttpServerTest, SizesAreLimited) {
+  HttpConfig config;
+  config.max_header_bytes = 1000;
+  config.max_body_bytes = 100;
+  start(config);
+  EXPECT_THAT(ask("GET / HTTP/1.1\r\nHost: x\r\nA: " + std::string(2000, 'a') + "\r\n\r\n"),
+              StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n"), StartsWith("HTTP/1.1 413 "));
+  const std::string chunk = "32\r\n" + std::string(50, 'c') + "\r\n";
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk + chunk),
+              StartsWith("HTTP/1.1 413 "));
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" +
+                  chunk + chunk + "0\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpServerTest, BodiesOfAllConnectionsShareABudget) {
+  HttpConfig config;
+  config.max_total_body_bytes = 100;
+  start(config);
+  Client first(server_->port());
+  first.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n" + std::string(80, 'a'));
+  ASSERT_TRUE(soon([&] { return server_->counters().body_bytes.load() == 80; }));
+  EXPECT_THAT(ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 30\r\n\r\n" + std::string(30, 'b')),
+              StartsWith("HTTP/1.1 503 "));
+  first.send(std::string(10, 'a'));
+  EXPECT_THAT(first.read("a."), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpServerTest, TimesAreLimited) {
+  HttpConfig config;
+  config.header_timeout = config.body_timeout = config.idle_timeout = Milliseconds(300);
+  start(config);
+  EXPECT_THAT(ask("GET / HT"), StartsWith("HTTP/1.1 408 "));
+  EXPECT_THAT(ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"),
+              StartsWith("HTTP/1.1 408 "));
+  EXPECT_EQ(ask(""), "");
+  EXPECT_EQ(server_->counters().timed_out.load(), 2u);
+}
+
+TEST_F(HttpServerTest, MalformedRequestsGetFourHundred) {
+  start({});
+  for (const char* request :
+       {"GET / HTTP/1.1\r\n\r\n", "GET / HTTP/3.7\r\n\r\n", "GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n", "\x16\x03\x01\x02"}) {
+    Client client(server_->port());
+    client.send(request);
+    client.half_close();
+    const std::string reply = client.read();
+    EXPECT_TRUE(reply.empty() || reply.starts_with("HTTP/1.1 400 ")) << request << reply;
+  }
+  EXPECT_GE(server_->counters().malformed.load(), 4u);
+}
+
+TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
+  HttpConfig config;
+  config.max_connections = 2;
+  start(config);
+  Client one(server_->port()), two(server_->port());
+  ASSERT_TRUE(soon([&] { return server_->counters().connections.load() == 2; }));
+  Client three(server_->port());
+  EXPECT_THAT(three.read(), StartsWith("HTTP/1.1 503 "));
+  EXPECT_EQ(server_->counters().turned_away.load(), 1u);
+}
+
+TEST_F(HttpServerTest, LeavingClientsAreNoticedAtOnce) {
+  start({});
+  for (const char* more :
+       {"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"}) {  // also behind a request that waits its turn
+    const int before = seen_.left.load();
+    {
+      Client client(server_->port());
+      client.send(std::string("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n") + more);
+      ASSERT_TRUE(soon([&] { return server_->counters().exchanges.load() == 1; }));
+    }
+    EXPECT_TRUE(soon([&] { return seen_.left.load() == before + 1; })) << more;
+    EXPECT_TRUE(soon([&] { return server_->counters().exchanges.load() == 0; }));
+  }
+}
+
+TEST_F(HttpServerTest, StopWaitsForExchangesThenAsksThenCuts) {
+  start({});
+  Client client(server_->port()), idle(server_->port());
+  client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(soon([&] { return server_->counters().exchanges.load() == 1; }));
+  std::atomic<bool> asked{false};
+  const auto start = std::chrono::steady_clock::now();
+  server_->stop(Milliseconds(200), [&] { asked = true; });
+  EXPECT_EQ(idle.read(), "");
+  Client late(server_->port());
+  late.send("GET /late HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(late.read(), HasSubstr("Connection: close"));
+  server_->wait();
+  EXPECT_TRUE(asked.load());
+  EXPECT_EQ(seen_.left.load(), 1);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, Milliseconds(200));
+}
+
+TEST(HttpServerOpen, Errors) {
+  HttpConfig config;
+  config.host = "not an address";
+  EXPECT_EQ(HttpServer::open(config, {}, {}).error().code, ErrorCode::kInvalidArgument);
+  config = {};
+  config.port = 0;
+  const auto first = HttpServer::open(config, {}, {});
+  ASSERT_TRUE(first);
+  config.port = (*first)->port();
+  EXPECT_EQ(HttpServer::open(config, {}, {}).error().code, ErrorCode::kIo);
+  config.tls_certificate = "/nonexistent.pem";
+  EXPECT_EQ(HttpServer::open(config, {}, {}).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(PresentedKey, AllWays) {
+  const auto key = [](std::map<std::string, std::string> headers) {
+    HttpRequest request;
+    request.headers = std::move(headers);
+    return presented_key(request);
+  };
+  EXPECT_EQ(key({}), "");
+  EXPECT_EQ(key({{"authorization", "Bearer abc"}}), "abc");
+  EXPECT_EQ(key({{"authorization", "bEARER  abc "}}), "abc");
+  EXPECT_EQ(key({{"authorization", "Bearer"}}), "");
+  EXPECT_EQ(key({{"authorization", "Bearerabc"}}), "");
+  EXPECT_EQ(key({{"x-api-key", "k"}}), "k");
+  EXPECT_EQ(key({{"authorization", "Basic bWU6YTpi"}}), "a:b");
+  EXPECT_EQ(key({{"authorization", "Basic !!!"}}), "");
+  EXPECT_EQ(key({{"authorization", "Basic " + std::string(10000, 'A')}}), "");
+}
+
+TEST(CorsOrigin, Forms) {
+  for (const char* good : {"*", "https://example.org", "http://localhost:3000"})
+    EXPECT_TRUE(check_cors_origin(good)) << good;
+  for (const char* bad : {"", "example.org", "https://", "https://a/b", "https://a b", "://x"})
+    EXPECT_FALSE(check_cors_origin(bad)) << bad;
+}
+
+}  // namespace
+}  // namespace penstock
