@@ -1,6 +1,7 @@
 // One connection of the HTTP server: reads requests, answers them through the handler, keeps its time limits,
 // notices a client that leaves. Everything happens on the one io thread that owns it.
 #pragma once
+#include <malloc.h>
 #include <poll.h>
 
 #include <boost/asio/as_tuple.hpp>
@@ -77,7 +78,9 @@ class HttpConnectionOf final : public HttpConnection,
       const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
       if (error) co_return close();
     }
-    while (co_await wait_for_request() && co_await serve_one()) {
+    for (bool open = true; open;) {  // one co_await to an expression: g++ 12 evaluates both sides of &&
+      open = co_await wait_for_request();
+      if (open) open = co_await serve_one();
     }
     co_await shut_down();
     close();
@@ -144,6 +147,7 @@ class HttpConnectionOf final : public HttpConnection,
   }
 
  private:
+  static constexpr size_t kLargeBody = 1 << 20;
   static constexpr int kMostUnsent = 128 * 1024;
   static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
 
@@ -209,7 +213,7 @@ class HttpConnectionOf final : public HttpConnection,
       std::tie(error) = co_await socket().async_wait(tcp::socket::wait_read, kNoThrow);
     }
     idle_ = false;
-    co_return !error && !timed_out_;  // a cancelled wait does not always say so
+    co_return !error;
   }
 
   // Reads one request and answers it. False: the connection is over.
@@ -233,8 +237,10 @@ class HttpConnectionOf final : public HttpConnection,
     on_tokens = nullptr;
     if (gone_) shared_.counters.disconnects.fetch_add(1);
     shared_.counters.exchanges.fetch_sub(1);
+    const bool was_large = request_.body.capacity() > kLargeBody;
     request_ = {};
     reply_headers.clear();
+    if (was_large) malloc_trim(0);  // or the allocator would keep what the largest requests ever took
     co_return keep_alive_ && !gone_ && replied_;
   }
 
