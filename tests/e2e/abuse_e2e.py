@@ -109,7 +109,7 @@ class Abuse(unittest.TestCase):
         self.assertTrue(wait_for(lambda: server.metric("penstock:http_connections") <= 2, 25), "connections stay open")
         self.assertTrue(wait_for(lambda: server.n_files() <= self.files + 4), "descriptors leak")
         self.assertTrue(wait_for(lambda: server.metric("penstock:http_body_bytes") <= 1000), "bodies stay in memory")
-        self.assertLessEqual(server.n_threads(), self.threads)
+        self.assertLessEqual(server.n_threads(), self.threads + 2)  # some start at their first use
         self.assertLess(server.rss() - self.rss, MEMORY_SLACK, "memory does not return")
 
     def send(self, data, timeout=30):
