@@ -259,10 +259,11 @@ class Limits(unittest.TestCase):
 class Overload(unittest.TestCase):
     def test_a_full_queue_says_when_to_come_back(self):
         with Server("--max-num-seqs", "1", "--max-queued-requests", "1") as server:
-            first = server.stream({**LONG, "stream": True})
+            first = server.stream({**LONG, "stream": True, "n": 16})
             read_until(first, b"data:")
             second = server.stream({**LONG, "stream": True, "max_tokens": 4})
-            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_waiting") == 1))
+            # The two and the one that asks.
+            self.assertTrue(wait_for(lambda: server.metric("penstock:http_requests_in_flight") == 3))
             refused = server.generate()
             self.assertEqual(refused.status, 429)
             self.assertGreaterEqual(int(refused.headers["Retry-After"]), 1)
@@ -273,7 +274,7 @@ class Overload(unittest.TestCase):
 
     def test_deadline(self):
         with Server("--request-timeout", "0.2", "--max-num-seqs", "1") as server:
-            first = server.stream({**LONG, "n": 1, "stream": True})
+            first = server.stream({**LONG, "n": 16, "stream": True})
             late = server.post("/v1/completions", LONG)
             tail = read_until(first, b"0\r\n\r\n").decode()
             self.assertEqual(late.status, 504)
@@ -292,7 +293,7 @@ class Overload(unittest.TestCase):
 
     def test_comments_keep_a_silent_stream_alive(self):
         with Server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
-            first = server.stream({**LONG, "stream": True})
+            first = server.stream({**LONG, "stream": True, "n": 32})
             read_until(first, b"data:")
             second = server.stream({"prompt": "x", "max_tokens": 2, "stream": True})
             self.assertIn(b"\r\n: ", read_until(second, b"\n: "))
@@ -329,12 +330,12 @@ class Overload(unittest.TestCase):
 class Drain(unittest.TestCase):
     def test_requests_under_way_are_finished(self):
         with Server() as server:
-            plain = json.dumps(LONG).encode()
-            sock = server.stream({**LONG, "stream": True})
+            plain = json.dumps({**LONG, "n": 6}).encode()
+            sock = server.stream({**LONG, "stream": True, "n": 6})
             other = server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(plain) + plain)
             idler = server.raw()
             data = read_until(sock, b"data:")
-            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") == 2))
+            self.assertTrue(wait_for(lambda: server.metric("penstock:http_requests_in_flight") == 3))
             server.terminate()
             self.assertTrue(wait_for(lambda: server.get("/ready").status == 503))
             refused = server.generate()
