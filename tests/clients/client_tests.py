@@ -26,9 +26,11 @@ def setUpModule():
 
 
 def tearDownModule():
-    story.__exit__()
-    script.__exit__()
-    directory.cleanup()
+    try:
+        story.__exit__()
+    finally:
+        script.__exit__()
+        directory.cleanup()
 
 
 def user(text):
