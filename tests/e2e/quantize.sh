@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# penstock quantize, imatrix and eval-quant as a user runs them, on the models of the source tree.
+set -euo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+model=$PENSTOCK_SOURCE/models/penstock-stories-1m-q8_0.gguf
+text=$PENSTOCK_SOURCE/tests/golden/heldout_tinystories.txt
+
+"$PENSTOCK" quantize "$model" "$dir/q4.gguf" --type q4_0 > "$dir/out"
+grep -q 'q4.gguf' "$dir/out"
+"$PENSTOCK" quantize "$model" "$dir/f16" --type f16
+"$PENSTOCK" quantize "$dir/f16" "$dir/back.gguf" --type q8_0
+# Text to ids and greedy text do not change on the way through a directory.
+"$PENSTOCK" tokenize -m "$model" -f "$text" > "$dir/ids"
+"$PENSTOCK" tokenize -m "$dir/f16" -f "$text" | cmp - "$dir/ids"
+"$PENSTOCK" tokenize -m "$dir/back.gguf" -f "$text" | cmp - "$dir/ids"
+"$PENSTOCK" generate -m "$model" -p "Once upon a time" -n 20 --temp 0 -q > "$dir/want"
+"$PENSTOCK" generate -m "$dir/back.gguf" -p "Once upon a time" -n 20 --temp 0 -q | cmp - "$dir/want"
+
+"$PENSTOCK" imatrix "$model" "$dir/i.gguf" --calibration "$text" --calibration-samples 8
+"$PENSTOCK" quantize "$model" "$dir/q4i.gguf" --type q4_0 --imatrix "$dir/i.gguf"
+"$PENSTOCK" quantize "$dir/f16" "$dir/gptq" --type int4 -g 32 --method gptq --calibration "$text" --calibration-samples 8
+"$PENSTOCK" eval-quant "$model" "$dir/q4.gguf" "$dir/q4i.gguf" "$dir/gptq" -f "$text" --max-windows 4 --no-speed --json \
+  --plot "$dir/p.svg" > "$dir/report"
+python3 - "$dir/report" "$dir/p.svg" <<'P'
+import json, sys, xml.dom.minidom
+report = json.load(open(sys.argv[1]))
+assert [v["name"] for v in report["variants"]] == ["q4.gguf", "q4i.gguf", "gptq"], report
+for variant in report["variants"]:
+    assert 0 < variant["kl"] < 0.5 and 0.5 < variant["top1"] < 1, variant
+    assert len(variant["worst_layers"]) == 3 and variant["worst_layers"][0]["relative_error"] > 0, variant
+assert report["variants"][0]["bytes"] < report["original"]["bytes"]
+assert xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("circle").length == 4
+P
+
+refused() {  # expected exit code, expected words, arguments…
+  local code=0 want=$1 words=$2
+  shift 2
+  "$PENSTOCK" "$@" > "$dir/out" 2> "$dir/err" || code=$?
+  [ "$code" = "$want" ] || { echo "exit code $code, expected $want: $*"; cat "$dir/err"; exit 1; }
+  grep -qF -- "$words" "$dir/err" || { echo "expected '$words' on stderr, got:"; cat "$dir/err"; exit 1; }
+}
+refused 2 "--force" quantize "$model" "$dir/q4.gguf" --type q4_0
+refused 2 "the output is the input" quantize "$dir/q4.gguf" "$dir/q4.gguf" --type q4_0 --force
+refused 2 "q4_k_m" quantize "$model" "$dir/x.gguf" --type int4
+refused 2 "calibration" quantize "$model" "$dir/x" --type int4 --method awq
+refused 3 "nowhere" quantize "$dir/nowhere" "$dir/x.gguf" --type q4_0
+printf '{"text": 3}\n' > "$dir/bad.jsonl"
+refused 4 "line 1" quantize "$model" "$dir/x" --type int4 -g 32 --method awq --calibration "$dir/bad.jsonl"
+# A full disk (here: a limit on the size of a file) is one error, leaves no output, and the same command goes on.
+(
+  ulimit -f 64
+  refused 5 "quantize" quantize "$model" "$dir/full.gguf" --type q8_0 || true
+) 2> /dev/null || true
+[ ! -e "$dir/full.gguf" ]
+"$PENSTOCK" quantize "$model" "$dir/full.gguf" --type q8_0
+[ -e "$dir/full.gguf" ] && [ ! -e "$dir/full.gguf.parts" ]
+echo "quantize: ok"
