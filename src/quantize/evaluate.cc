@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
@@ -146,12 +147,13 @@ struct Opened {
   TensorReader reader;
 
   static Result<Opened> open(const fs::path& path, int threads,
-                             const std::vector<std::vector<TokenId>>& sequences) {
+                             const std::vector<std::vector<TokenId>>& sequences,
+                             std::optional<Naming> there = {}) {
     Opened opened;
     ASSIGN_OR_RETURN(opened.source, open_weights(path));
     ASSIGN_OR_RETURN(opened.runner, LayerRunner::open(*opened.source, {threads, false}, sequences));
-    ASSIGN_OR_RETURN(opened.map,
-                     map_tensors(*opened.source, opened.runner->config(), opened.source->naming()));
+    ASSIGN_OR_RETURN(opened.map, map_tensors(*opened.source, opened.runner->config(),
+                                             there.value_or(opened.source->naming())));
     ASSIGN_OR_RETURN(opened.reader, TensorReader::open(*opened.source));
     return opened;
   }
@@ -226,6 +228,8 @@ struct MatrixPair {
   std::string name;
   const std::vector<float>* input = nullptr;  // null: as they are
   const std::vector<float>* output = nullptr;
+  std::vector<float>
+      order;  // the original's output at each of the variant's, where heads are ordered otherwise
   std::vector<float> bias;  // of the original, in its outputs; empty: none
   double difference = 0, norm = 0;
 
@@ -244,8 +248,10 @@ struct MatrixPair {
     ops.linear(x, {&target, 1});
     for (int t = 0; t < out.rows; ++t) {
       for (int c = 0; c < out.cols; ++c) {
+        const auto column =
+            order.empty() ? static_cast<size_t>(c) : static_cast<size_t>(order[static_cast<size_t>(c)]);
         const double factor = output != nullptr ? (*output)[static_cast<size_t>(c)] : 1.0f;
-        const double wanted = out.f32(t)[c] - (bias.empty() ? 0.0f : bias[static_cast<size_t>(c)]);
+        const double wanted = out.f32(t)[column] - (bias.empty() ? 0.0f : bias[column]);
         const double d = result.f32(t)[c] / factor - wanted;
         difference += d * d;
         norm += wanted * wanted;
@@ -271,9 +277,15 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
     const auto weights_a = a.runner->weights_of(t), weights_b = b.runner->weights_of(*same);
     const auto input = scales.input.find(t.site);
     const auto output = scales.output.find(t.part);
+    std::vector<float> order;
+    if (t.heads_to_pairs != 0) {
+      for (int r = 0; r < t.rows; ++r) order.push_back(static_cast<float>(r));
+      to_output_rows(t, 1, order);
+    }
     for (size_t k = 0; k < weights_a.size(); ++k) {
       MatrixPair& pair = pairs[weights_a[k]->get()];
       pair.other = weights_b[k]->get();
+      pair.order = order;
       for (const LinearWeights* linear :
            {&weights.q, &weights.k, &weights.v, &weights.o, &weights.up, &weights.down}) {
         if (&linear->weight == weights_a[k]) pair.bias = linear->bias;
@@ -298,8 +310,8 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
 Result<std::vector<LayerError>> layer_errors(const fs::path& original, const fs::path& variant,
                                              const std::vector<std::vector<TokenId>>& sequences,
                                              const EvaluateOptions& options) {
-  ASSIGN_OR_RETURN(Opened a, Opened::open(original, options.threads, sequences));
   ASSIGN_OR_RETURN(Opened b, Opened::open(variant, options.threads, {}));
+  ASSIGN_OR_RETURN(Opened a, Opened::open(original, options.threads, sequences, b.source->naming()));
   std::vector<LayerError> errors;
   for (int i = 0; i < a.runner->config().n_layers; ++i) {
     if (options.should_stop && options.should_stop()) return make_error(ErrorCode::kCancelled, "interrupted");
