@@ -331,8 +331,6 @@ const contrast = (a, b) => {
 
 
 class DashboardPage(Page):
-    env = {}
-
     def test_live_charts(self):
         browser = self.browser
         self.open("/dashboard")
