@@ -24,8 +24,10 @@ tl::unexpected<Error> errorf(ErrorCode code, fmt::format_string<Args...> format,
   } while (false)
 
 // ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
+// The left side may be a declaration, which takes no parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_(PENSTOCK_CONCAT(result_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_(result, lhs, expr)                     \
   auto result = (expr);                                          \
   if (!result) return tl::unexpected(std::move(result).error()); \
   lhs = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)
