@@ -1,4 +1,5 @@
 // penstock serve: the OpenAI-compatible server.
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -129,7 +130,13 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// The allocator raises its limit for mapping a block by itself with every large block that is freed, up to 32
+// MiB, and keeps what lies below it for later: a few large requests would stay in memory for good. A fixed
+// limit gives them back.
+void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
+
 int ServeCommand::run() {
+  return_large_blocks();
   if (const Status found = find_models(config.engine); !found) return fail(found.error());
   raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.

@@ -261,9 +261,11 @@ class HttpConnectionOf final : public HttpConnection,
     }
     if (!error) co_return true;
     const auto [status, message] = read_failure(error, timed_out, shared_.config);
-    if (status == 0) co_return false;
+    const bool was_large = parser.get().body().text.capacity() > kLargeBody;
     parser.get().body().text = {};
     parser.get().body().budget->release();
+    if (was_large) malloc_trim(0);
+    if (status == 0) co_return false;
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
     co_await refuse(status, message);
     co_return false;

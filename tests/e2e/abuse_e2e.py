@@ -22,7 +22,7 @@ from live_server import SLOW, Server, in_threads, read_all, read_head, read_unti
 ROUNDS = int(os.environ.get("ABUSE_ROUNDS", "10"))
 STORM = 200
 # What allocators may keep of what was freed; sanitizers keep much. It must not grow: the tests run in one server.
-MEMORY_SLACK = (48 << 20) * (8 if SLOW > 1 else 1)
+MEMORY_SLACK = (24 << 20) * (8 if SLOW > 1 else 1)
 
 
 def http(method, path, body=b"", *headers):
@@ -101,16 +101,17 @@ class Abuse(unittest.TestCase):
         server = self.server
         self.assertIsNone(server.process.poll(), server.log()[-3000:])
         self.assertEqual(server.generate().status, 200)
-        self.assertEqual(self.healthy.failures, [])
+        failures, self.healthy.failures = self.healthy.failures, []
+        self.assertEqual(failures, [])
         # All that is left is what the healthy client does: at most its one sequence, at most two connections.
         self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_waiting") == 0), "requests stay in the queue")
         self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") <= 1), "sequences go on running")
         self.assertTrue(wait_for(lambda: server.metric("penstock:kv_cache_usage_perc") <= 0.01), "blocks are not freed")
-        self.assertTrue(wait_for(lambda: server.metric("penstock:http_connections") <= 2, 25), "connections stay open")
+        self.assertTrue(wait_for(lambda: server.metric("penstock:http_connections") <= 2), "connections stay open")
         self.assertTrue(wait_for(lambda: server.n_files() <= self.files + 4), "descriptors leak")
         self.assertTrue(wait_for(lambda: server.metric("penstock:http_body_bytes") <= 1000), "bodies stay in memory")
         self.assertLessEqual(server.n_threads(), self.threads + 2)  # some start at their first use
-        self.assertLess(server.rss() - self.rss, MEMORY_SLACK, "memory does not return")
+        self.assertTrue(wait_for(lambda: server.rss() - self.rss < MEMORY_SLACK, 10), f"{server.rss() - self.rss} bytes do not return")
 
     def send(self, data, timeout=30):
         with self.server.raw(timeout=timeout) as sock:
@@ -127,6 +128,8 @@ class Abuse(unittest.TestCase):
 
     def test_slow_loris(self):
         socks = [self.server.raw() for _ in range(150)]
+        for sock in socks:
+            self.addCleanup(sock.close)
         head = http("POST", "/v1/generate", GENERATE)
         start = time.monotonic()
         n_sent, n_cut = 0, 0

@@ -17,6 +17,8 @@ import time
 PROGRAM = os.environ.get("PENSTOCK_BINARY") or os.environ["PENSTOCK"]
 SOURCE = pathlib.Path(os.environ.get("PENSTOCK_SOURCE") or pathlib.Path(__file__).resolve().parents[2])
 MODEL = SOURCE / "models" / "penstock-stories-1m-q8_0.gguf"
+# For tests that must find a request under way: some 40 tokens a second here, and no machine makes 400 in an instant.
+LARGER_MODEL, SLOW_KERNELS = SOURCE / "models" / "penstock-stories-15m-q8_0.gguf", {"PENSTOCK_ISA": "scalar"}
 # Sanitizer builds compute some twenty times slower.
 SLOW = float(os.environ.get("PENSTOCK_SLOWNESS", "1"))
 
@@ -39,7 +41,7 @@ class Server:
             command += ["--kv-cache-memory", "64M"]
         self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self.scheme = scheme
-        end = time.monotonic() + 60 * SLOW
+        end = time.monotonic() + 120 * SLOW
         while True:
             found = re.search(r"serving \S+ at \w+://127\.0\.0\.1:(\d+)", self.log())
             if found:
@@ -71,7 +73,7 @@ class Server:
         self.terminate()
         return self.process.wait(timeout * SLOW)
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=120):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
         try:
             if isinstance(body, (dict, list)):
@@ -91,7 +93,7 @@ class Server:
     def generate(self, prompt="Once upon a time", headers=None, **fields):
         return self.post("/v1/generate", {"prompt": prompt, "temperature": 0, "max_tokens": 8, **fields}, headers)
 
-    def stream(self, body, path="/v1/completions", headers=None, timeout=60):
+    def stream(self, body, path="/v1/completions", headers=None, timeout=120):
         """A socket on which a streamed reply runs, with the request sent."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
@@ -121,6 +123,11 @@ class Server:
 
     def n_threads(self):
         return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
+
+def slow_server(*args):
+    """A server that is slow on every machine."""
+    return Server(*args, model=LARGER_MODEL, env=SLOW_KERNELS)
 
 
 def read_all(sock):
@@ -155,7 +162,7 @@ def read_until(sock, marker, data=b""):
     return data
 
 
-def wait_for(what, timeout=10, step=0.05):
+def wait_for(what, timeout=60, step=0.05):
     """Polls until what() is true; its last value."""
     end = time.monotonic() + timeout * SLOW
     while not (value := what()) and time.monotonic() < end:

@@ -15,10 +15,12 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import PROGRAM, SLOW, Server, in_threads, read_all, read_head, read_until, wait_for  # noqa: E402
+from live_server import PROGRAM, SLOW, Server, in_threads, read_all, read_head, read_until, slow_server, wait_for  # noqa: E402
 
 TLS = pathlib.Path(__file__).parent / "tls"
+# Never over before somebody looks, on a slow_server(); some seconds there when it has to be waited for.
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+SECONDS = {**LONG, "max_tokens": 100}
 
 
 def keys(*args):
@@ -238,7 +240,6 @@ class Limits(unittest.TestCase):
 
     def test_connections(self):
         socks = [self.server.raw() for _ in range(8)]
-        time.sleep(0.2)
         status, reply = self.answer(b"")
         self.assertEqual(status, 503)
         self.assertIn("Retry-After: 1", reply)
@@ -258,8 +259,8 @@ class Limits(unittest.TestCase):
 
 class Overload(unittest.TestCase):
     def test_a_full_queue_says_when_to_come_back(self):
-        with Server("--max-num-seqs", "1", "--max-queued-requests", "1") as server:
-            first = server.stream({**LONG, "stream": True, "n": 16})
+        with slow_server("--max-num-seqs", "1", "--max-queued-requests", "1") as server:
+            first = server.stream({**SECONDS, "stream": True, "n": 2})
             read_until(first, b"data:")
             second = server.stream({**LONG, "stream": True, "max_tokens": 4})
             # The two and the one that asks.
@@ -273,8 +274,8 @@ class Overload(unittest.TestCase):
             self.assertEqual(server.metric("vllm:admission_rejections_total"), 1)
 
     def test_deadline(self):
-        with Server("--request-timeout", "0.2", "--max-num-seqs", "1") as server:
-            first = server.stream({**LONG, "n": 16, "stream": True})
+        with slow_server("--request-timeout", "0.2", "--max-num-seqs", "1") as server:
+            first = server.stream({**LONG, "stream": True})
             late = server.post("/v1/completions", LONG)
             tail = read_until(first, b"0\r\n\r\n").decode()
             self.assertEqual(late.status, 504)
@@ -283,8 +284,8 @@ class Overload(unittest.TestCase):
             self.assertTrue(idle(server))
 
     def test_deadline_of_the_request(self):
-        with Server() as server:
-            late = server.post("/v1/completions", {**LONG, "n": 16}, {"x-request-timeout": "0.05"})
+        with slow_server() as server:
+            late = server.post("/v1/completions", LONG, {"x-request-timeout": "0.05"})
             self.assertEqual(late.status, 504)
             for wrong in ("-1", "soon", "nan", "0", "1e99"):
                 self.assertEqual(server.post("/v1/completions", LONG, {"x-request-timeout": wrong}).status, 400)
@@ -292,8 +293,8 @@ class Overload(unittest.TestCase):
             self.assertTrue(idle(server))
 
     def test_comments_keep_a_silent_stream_alive(self):
-        with Server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
-            first = server.stream({**LONG, "stream": True, "n": 32})
+        with slow_server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
+            first = server.stream({**LONG, "stream": True, "n": 4})
             read_until(first, b"data:")
             second = server.stream({"prompt": "x", "max_tokens": 2, "stream": True})
             self.assertIn(b"\r\n: ", read_until(second, b"\n: "))
@@ -301,7 +302,7 @@ class Overload(unittest.TestCase):
             self.assertIn(b"[DONE]", read_until(second, b"0\r\n\r\n"))
 
     def test_a_client_that_leaves_frees_its_blocks_at_once(self):
-        with Server() as server:
+        with slow_server() as server:
             for body in ({**LONG, "stream": True, "n": 4}, {**LONG, "n": 4}):
                 sock = server.stream(body)
                 self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") == 4))
@@ -329,9 +330,9 @@ class Overload(unittest.TestCase):
 
 class Drain(unittest.TestCase):
     def test_requests_under_way_are_finished(self):
-        with Server() as server:
-            plain = json.dumps({**LONG, "n": 6}).encode()
-            sock = server.stream({**LONG, "stream": True, "n": 6})
+        with slow_server() as server:
+            plain = json.dumps({**SECONDS, "n": 2}).encode()
+            sock = server.stream({**SECONDS, "stream": True, "n": 2})
             other = server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(plain) + plain)
             idler = server.raw()
             data = read_until(sock, b"data:")
@@ -350,7 +351,7 @@ class Drain(unittest.TestCase):
             self.assertEqual(server.process.wait(30 * SLOW), 0)
 
     def test_at_the_timeout_they_are_cut_and_told(self):
-        with Server("--shutdown-timeout", "0.3", "--max-num-seqs", "2") as server:
+        with slow_server("--shutdown-timeout", "0.3", "--max-num-seqs", "2") as server:
             streams = [server.stream({**LONG, "stream": True, "n": 2}) for _ in range(4)]
             plain = server.stream(LONG)
             read_until(streams[0], b"data:")
@@ -358,7 +359,7 @@ class Drain(unittest.TestCase):
             self.assertEqual(server.process.wait(30 * SLOW), 0)
             for sock in streams:
                 self.assertIn(b"[DONE]", read_all(sock))
-            self.assertRegex(read_all(plain), rb"HTTP/1.1 (503|200) ")
+            self.assertRegex(read_all(plain), rb"HTTP/1.1 503 ")
 
     def test_the_prefix_cache_survives(self):
         prompt = "Once upon a time there was a little girl who liked to play in the garden with her dog and her cat. "
@@ -378,8 +379,8 @@ class Drain(unittest.TestCase):
             server.process.send_signal(signal.SIGINT)
             self.assertEqual(server.process.wait(30 * SLOW), 0)
             self.assertLess(time.monotonic() - start, 5 * SLOW)
-        with Server() as server:
-            sock = server.stream({**LONG, "stream": True, "n": 16})
+        with slow_server() as server:
+            sock = server.stream({**LONG, "stream": True})
             read_until(sock, b"data:")
             server.terminate()
             server.process.send_signal(signal.SIGINT)
