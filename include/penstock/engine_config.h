@@ -12,6 +12,7 @@ struct EngineConfig {
   std::string backend = "auto";
   int threads = 0;  // 0 = as many as the process may use
   bool batch_invariant = false;
+  std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
@@ -28,13 +29,13 @@ struct EngineConfig {
   double max_wait_ms = 50;        // policy dynamic
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
-  int64_t max_queued_tokens = 0;  // 0 = no limit
-  std::string spec;                // speculation: "" = off (or draft, with draft_model), else the drafter
-  std::string draft_model;         // spec draft: GGUF file or Hugging Face directory
+  int64_t max_queued_tokens = 0;     // 0 = no limit
+  std::string spec;                  // speculation: "" = off (or draft, with draft_model), else the drafter
+  std::string draft_model;           // spec draft: GGUF file or Hugging Face directory
   std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
-  std::string spec_corpus;         // spec ngram: a text that is searched too
-  std::string spec_heads;          // spec medusa: the trained heads
-  int spec_exit_layer = 0;         // spec early-exit: 0 = automatic
+  std::string spec_corpus;           // spec ngram: a text that is searched too
+  std::string spec_heads;            // spec medusa: the trained heads
+  int spec_exit_layer = 0;           // spec early-exit: 0 = automatic
   uint64_t seed = 0;
 
   // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
@@ -44,6 +45,9 @@ struct EngineConfig {
     v("backend", c.backend, "where to compute: auto, cpu, cuda");
     v("threads", c.threads, "compute threads; 0 is as many as the process may use");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
+    v("quantize", c.quantize,
+      "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
+      "fp8, w8a8");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16 or int8");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,

@@ -13,6 +13,7 @@
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
 #include "engine/engine_impl.h"
+#include "model/quantizing_source.h"
 
 namespace penstock {
 namespace {
@@ -241,6 +242,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, {config.max_batch_size, config.max_wait_ms / 1e3,
                                                             config.priority_ageing_s}));
+  if (!config.quantize.empty()) {
+    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+  }
   ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
   ASSIGN_OR_RETURN(auto model, Model::load(*source, *ops, progress, config.max_model_len));
   const ModelConfig& shape = model->config();

@@ -365,6 +365,15 @@ Status Loader::experts(const std::string& pattern, int rows, int cols,
     }
     return {};
   }
+  if (prequantized_ != nullptr) {
+    Matrix all;
+    ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, config_.n_experts * rows, cols, all));
+    for (int e = 0; found && e < config_.n_experts; ++e) {
+      ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows, rows, pattern + ".weight"));
+    }
+    if (found && all.tensor != nullptr) done(*all.tensor);
+    if (found) return {};
+  }
   const int64_t shape[] = {config_.n_experts, rows, cols};
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(pattern + ".weight", shape));
   RETURN_IF_ERROR(check_type(*tensor));

@@ -8,25 +8,21 @@ namespace {
 
 using Kind = ActivationCoding::Kind;
 
-// THE list.
+// THE list: one row for each GroupType.
 constexpr TypeRow kTypes[] = {
-    {"int8", 8, "", 128, Layout::kCompressed, Kind::kNone, "8-bit codes"},
-    {"int7", 7, "", 128, Layout::kGptq, Kind::kNone, "7-bit codes"},
-    {"int6", 6, "", 128, Layout::kGptq, Kind::kNone, "6-bit codes"},
-    {"int5", 5, "", 128, Layout::kGptq, Kind::kNone, "5-bit codes"},
-    {"int4", 4, "", 128, Layout::kCompressed, Kind::kNone, "4-bit codes"},
-    {"int3", 3, "", 128, Layout::kGptq, Kind::kNone, "3-bit codes"},
-    {"int2", 2, "", 64, Layout::kGptq, Kind::kNone, "2-bit codes"},
-    {"w8a8", 8, "", 0, Layout::kCompressed, Kind::kInt8PerToken,
-     "8-bit weights per channel, activations per token"},
-    {"w8a8-static", 8, "", 0, Layout::kCompressed, Kind::kInt8Static,
-     "the same with calibrated activation scales"},
-    {"nf4", 4, "nf4", 64, Layout::kBitsAndBytes, Kind::kNone, "quantiles of the normal distribution"},
-    {"fp4", 4, "fp4", 64, Layout::kBitsAndBytes, Kind::kNone, "4-bit floats"},
-    {"fp8", 8, "f8_e4m3", 0, Layout::kCompressed, Kind::kF8E4M3PerToken,
-     "E4M3 per channel, activations per token"},
-    {"ternary", 2, "ternary", 0, Layout::kBitNet, Kind::kInt8PerToken,
-     "-1, 0 and 1 times one scale per matrix"},
+    {"int8", Layout::kCompressed, "8-bit codes"},
+    {"int7", Layout::kGptq, "7-bit codes"},
+    {"int6", Layout::kGptq, "6-bit codes"},
+    {"int5", Layout::kGptq, "5-bit codes"},
+    {"int4", Layout::kCompressed, "4-bit codes"},
+    {"int3", Layout::kGptq, "3-bit codes"},
+    {"int2", Layout::kGptq, "2-bit codes"},
+    {"w8a8", Layout::kCompressed, "8-bit weights per channel, activations per token"},
+    {"w8a8-static", Layout::kCompressed, "the same with calibrated activation scales"},
+    {"nf4", Layout::kBitsAndBytes, "quantiles of the normal distribution"},
+    {"fp4", Layout::kBitsAndBytes, "4-bit floats"},
+    {"fp8", Layout::kCompressed, "E4M3 per channel, activations per token"},
+    {"ternary", Layout::kBitNet, "-1, 0 and 1 times one scale per matrix"},
 };
 
 struct Name {
@@ -88,12 +84,10 @@ Status check_gguf(const Recipe& recipe, GroupCoding& coding) {
                 "--method gptq into GGUF: expected --type q4_0, q5_0 or q8_0, got '{}'", recipe.type);
 }
 
-Status set_group(const RecipeOptions& options, const TypeRow& row, Recipe& recipe) {
+Status set_group(const RecipeOptions& options, const GroupType& row, Recipe& recipe) {
   const int group = options.group_size >= 0 ? options.group_size : row.group_size;
   recipe.coding.group_size = group;
-  const bool whole_rows =
-      recipe.activations != Kind::kNone || row.codebook == "f8_e4m3" || row.codebook == "ternary";
-  if (whole_rows && group != 0) {
+  if (row.whole_rows() && group != 0) {
     return errorf(ErrorCode::kInvalidArgument, "--type {}: expected --group-size 0 (whole rows), got {}",
                   row.name, group);
   }
@@ -104,15 +98,9 @@ Status set_group(const RecipeOptions& options, const TypeRow& row, Recipe& recip
   return {};
 }
 
-Status set_codes(const RecipeOptions& options, const TypeRow& row, Recipe& recipe) {
-  recipe.coding.bits = row.bits;
-  recipe.coding.symmetric = !options.asymmetric;
-  if (row.codebook == "nf4") recipe.coding.codebook.assign(nf4_levels().begin(), nf4_levels().end());
-  if (row.codebook == "fp4") recipe.coding.codebook.assign(fp4_levels().begin(), fp4_levels().end());
-  if (row.codebook == "f8_e4m3") recipe.coding.codebook = f8e4m3_levels();
-  recipe.coding.scale_type = QuantType::kF16;
-  if (recipe.activations != Kind::kNone || recipe.layout == Layout::kBitsAndBytes)
-    recipe.coding.scale_type = QuantType::kF32;
+Status set_codes(const RecipeOptions& options, const GroupType& row, Recipe& recipe) {
+  recipe.coding = coding_of(row);
+  recipe.coding.symmetric = !options.asymmetric && recipe.layout != Layout::kAwq;
   if (recipe.layout == Layout::kGptq) recipe.coding.lowest_zero = 1;
   if (options.asymmetric && (!row.codebook.empty() || recipe.activations != Kind::kNone)) {
     return errorf(ErrorCode::kInvalidArgument, "--type {}: has no zero points, --asymmetric does not apply",
@@ -121,15 +109,14 @@ Status set_codes(const RecipeOptions& options, const TypeRow& row, Recipe& recip
   return {};
 }
 
-Status check_layout(const TypeRow& row, Recipe& recipe) {
+Status check_layout(const TypeRow& type, const GroupType& row, const Recipe& recipe) {
   const bool integers = row.codebook.empty() && recipe.activations == Kind::kNone;
-  bool fits = recipe.layout == row.layout;
+  bool fits = recipe.layout == type.layout;
   if (recipe.layout == Layout::kGptq || recipe.layout == Layout::kCompressed) fits |= integers;
   if (recipe.layout == Layout::kAwq) fits = integers && row.bits == 4;
   if (!fits) {
     return errorf(ErrorCode::kInvalidArgument, "--type {} does not fit this --layout", row.name);
   }
-  if (recipe.layout == Layout::kAwq) recipe.coding.symmetric = false;
   if (recipe.method == Method::kSmoothQuant && recipe.activations == Kind::kNone) {
     return errorf(ErrorCode::kInvalidArgument,
                   "--method smoothquant: expected --type w8a8 or w8a8-static, got {}", row.name);
@@ -205,20 +192,19 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
         "one of q4_k_m, q8_0, q4_0, iq4_nl, tq2_0, …",
         recipe.type);
   }
-  recipe.activations = row->activations;
+  const GroupType& type = *find_group_type(row->name);
+  recipe.activations = type.activations;
   recipe.layout = row->layout;
-  if (recipe.method == Method::kGptq && row->codebook.empty() && recipe.activations == Kind::kNone)
+  if (recipe.method == Method::kGptq && type.codebook.empty() && recipe.activations == Kind::kNone)
     recipe.layout = Layout::kGptq;
-  if (recipe.method == Method::kAwq && row->bits == 4 && row->codebook.empty()) recipe.layout = Layout::kAwq;
+  if (recipe.method == Method::kAwq && type.bits == 4 && type.codebook.empty()) recipe.layout = Layout::kAwq;
   if (!options.layout.empty()) {
     ASSIGN_OR_RETURN(const int layout, lookup(kLayouts, lower(options.layout), "--layout"));
     recipe.layout = static_cast<Layout>(layout);
   }
-  RETURN_IF_ERROR(check_layout(*row, recipe));
-  const bool asymmetric = !recipe.coding.symmetric;
-  RETURN_IF_ERROR(set_group(options, *row, recipe));
-  RETURN_IF_ERROR(set_codes(options, *row, recipe));
-  if (asymmetric) recipe.coding.symmetric = false;
+  RETURN_IF_ERROR(check_layout(*row, type, recipe));
+  RETURN_IF_ERROR(set_codes(options, type, recipe));
+  RETURN_IF_ERROR(set_group(options, type, recipe));
   if (recipe.method == Method::kGptq) RETURN_IF_ERROR(set_act_order(options, recipe));
   return recipe;
 }

@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "formats/weight_source.h"
 #include "model/mixture.h"
-#include "quant/grouped_encode.h"
+#include "quant/group_types.h"
 
 namespace penstock {
 
@@ -56,12 +56,8 @@ struct Recipe {
 
 // One row for each type that is not a GGUF encoding.
 struct TypeRow {
-  std::string_view name;
-  int bits;
-  std::string_view codebook;  // "", "nf4", "fp4", "f8_e4m3", "ternary"
-  int group_size;             // default
-  Layout layout;              // default
-  ActivationCoding::Kind activations;
+  std::string_view name;  // of the GroupType
+  Layout layout;          // default
   std::string_view help;
 };
 std::span<const TypeRow> quantize_types();

@@ -16,6 +16,10 @@ grep -q 'q4.gguf' "$dir/out"
 "$PENSTOCK" tokenize -m "$dir/back.gguf" -f "$text" | cmp - "$dir/ids"
 "$PENSTOCK" generate -m "$model" -p "Once upon a time" -n 20 --temp 0 -q > "$dir/want"
 "$PENSTOCK" generate -m "$dir/back.gguf" -p "Once upon a time" -n 20 --temp 0 -q | cmp - "$dir/want"
+# At load: the same text as the file of that type.
+"$PENSTOCK" quantize "$dir/f16" "$dir/int8" --type int8
+"$PENSTOCK" generate -m "$dir/int8" -p "Once upon a time" -n 20 --temp 0 -q > "$dir/want8"
+"$PENSTOCK" generate -m "$dir/f16" --quantize int8 -p "Once upon a time" -n 20 --temp 0 -q | cmp - "$dir/want8"
 
 "$PENSTOCK" imatrix "$model" "$dir/i.gguf" --calibration "$text" --calibration-samples 8
 "$PENSTOCK" quantize "$model" "$dir/q4i.gguf" --type q4_0 --imatrix "$dir/i.gguf"
@@ -47,12 +51,22 @@ refused 2 "calibration" quantize "$model" "$dir/x" --type int4 --method awq
 refused 3 "nowhere" quantize "$dir/nowhere" "$dir/x.gguf" --type q4_0
 printf '{"text": 3}\n' > "$dir/bad.jsonl"
 refused 4 "line 1" quantize "$model" "$dir/x" --type int4 -g 32 --method awq --calibration "$dir/bad.jsonl"
-# A full disk (here: a limit on the size of a file) is one error, leaves no output, and the same command goes on.
-(
-  ulimit -f 64
-  refused 5 "quantize" quantize "$model" "$dir/full.gguf" --type q8_0 || true
-) 2> /dev/null || true
-[ ! -e "$dir/full.gguf" ]
-"$PENSTOCK" quantize "$model" "$dir/full.gguf" --type q8_0
-[ -e "$dir/full.gguf" ] && [ ! -e "$dir/full.gguf.parts" ]
+# A file that may not grow is one error, leaves no output, and the same command goes on with the parts it has: too
+# little for the first part, then enough for every part and not for the whole.
+for kib in 64 400; do
+  (
+    ulimit -f "$kib"
+    refused 5 "File too large" quantize "$model" "$dir/full.gguf" --type q4_0
+  )
+  [ ! -e "$dir/full.gguf" ] && [ ! -e "$dir/full.gguf.partial" ]
+done
+[ -e "$dir/full.gguf.parts/part-00000" ]
+# A device that is full.
+ln -s /dev/full "$dir/full.gguf.partial"
+refused 5 "No space left on device" quantize "$model" "$dir/full.gguf" --type q4_0
+[ ! -e "$dir/full.gguf" ] && [ ! -L "$dir/full.gguf.partial" ]
+"$PENSTOCK" quantize "$model" "$dir/full.gguf" --type q4_0 --json > "$dir/out"
+python3 -c 'import json, sys; r = json.load(open(sys.argv[1])); assert r["resumed"] == r["parts"] - 1 > 0, r' "$dir/out"
+cmp "$dir/full.gguf" "$dir/q4.gguf"
+[ ! -e "$dir/full.gguf.parts" ]
 echo "quantize: ok"
