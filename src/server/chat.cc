@@ -1,4 +1,6 @@
 // POST /v1/chat/completions.
+#include <fmt/format.h>
+
 #include "server/answer.h"
 #include "server/api_request.h"
 #include "server/chat_reader.h"
@@ -88,7 +90,10 @@ const char* finish_name(const ChatReader& reader) {
 class ChatShape final : public ReplyShape {
  public:
   ChatShape(Server& server, const ChatCall& call)
-      : server_(server), call_(call), names_(server.session().tokenizer(), call.tokens_as_ids) {
+      : server_(server),
+        call_(call),
+        names_(server.session().tokenizer(), call.tokens_as_ids),
+        events_(server, call, kChunk) {
     for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
   }
 
@@ -121,6 +126,7 @@ class ChatShape final : public ReplyShape {
   Server& server_;
   const ChatCall& call_;
   TokenNames names_;
+  StreamEvents events_;
   std::vector<Choice> choices_;
 };
 
@@ -150,6 +156,13 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
   if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
     news.push_back({Kind::kText, {}, {}, {}});
   for (const ReplySegment& segment : news) {
+    if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
+      result += events_.event(
+          fmt::format(R"({{"delta":{{"content":{}}},"finish_reason":null,"index":{},"logprobs":null}})",
+                      json_text(segment.text), delta.choice),
+          generation, n_reasoning_tokens());
+      continue;
+    }
     json extra = json::object();
     if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
     if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
@@ -177,10 +190,7 @@ std::string ChatShape::chunk(int index, json delta, json extra, const Generation
   json choice = {
       {"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   choice.update(extra);
-  json result = envelope(server_, call_, kChunk);
-  result["choices"] = json::array({std::move(choice)});
-  if (call_.continuous_usage) result["usage"] = usage_json(generation, n_reasoning_tokens());
-  return sse(result);
+  return events_.event(dump(choice), generation, n_reasoning_tokens());
 }
 
 json ChatShape::message(const ChatReader& reader) const {

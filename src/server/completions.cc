@@ -1,4 +1,6 @@
 // POST /v1/completions: OpenAI's legacy completions with vLLM's extra sampling fields.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "server/answer.h"
@@ -108,6 +110,7 @@ class CompletionShape final : public ReplyShape {
       : server_(server),
         call_(call),
         names_(server.session().tokenizer(), call.tokens_as_ids),
+        events_(server, call, kObject),
         started_(call.generation.prompts.size() * call.generation.params.n, 0),
         logprobs_(started_.size(), LegacyLogprobs(names_, call.logprobs.value_or(0))),
         ids_(started_.size()) {}
@@ -124,6 +127,7 @@ class CompletionShape final : public ReplyShape {
   Server& server_;
   const CompletionCall& call_;
   TokenNames names_;
+  StreamEvents events_;
   std::vector<char> started_;  // by choice, as the two below
   std::vector<LegacyLogprobs> logprobs_;
   std::vector<std::vector<TokenId>> ids_;  // not yet sent
@@ -142,6 +146,11 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   if (call_.logprobs && !delta.logprobs.empty()) logprobs_[delta.choice].add(delta.logprobs);
   if (call_.token_ids && delta.token != kNoToken) ids_[delta.choice].push_back(delta.token);
   if (text.empty() && delta.finish == FinishReason::kNone) return {};
+  if (delta.finish == FinishReason::kNone && !call_.logprobs && !call_.token_ids) {
+    return events_.event(fmt::format(R"({{"finish_reason":null,"index":{},"logprobs":null,"text":{}}})",
+                                     delta.choice, json_text(text)),
+                         generation);
+  }
   json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   if (call_.logprobs) choice["logprobs"] = logprobs_[delta.choice].take();
   if (call_.token_ids) {
@@ -150,10 +159,7 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   }
   if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
   if (delta.finish != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(delta.stop_reason);
-  json chunk = envelope(server_, call_, kObject);
-  chunk["choices"] = json::array({std::move(choice)});
-  if (call_.continuous_usage) chunk["usage"] = usage_json(generation);
-  return sse(chunk);
+  return events_.event(dump(choice), generation);
 }
 
 json CompletionShape::choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const {

@@ -86,8 +86,8 @@ net::awaitable<void> EventChannel::next(std::vector<PromptEvent>& out, std::chro
   if (wait) co_await wake_.async_wait(net::as_tuple(net::use_awaitable));
   const std::scoped_lock lock(mutex_);
   waiting_ = false;
-  for (PromptEvent& event : events_) out.push_back(std::move(event));
-  events_.clear();
+  out.clear();
+  out.swap(events_);
   pending_bytes_ = 0;
 }
 

@@ -27,7 +27,7 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   // The sink to submit prompt number `prompt` with.
   std::shared_ptr<EventSink> sink(int prompt);
 
-  // Waits until there is news or `timeout` has passed; appends the news.
+  // Waits until there is news or `timeout` has passed; `out` becomes the news, its memory is used again.
   net::awaitable<void> next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout);
   // Ends a wait at once (the client is gone).
   void wake();

@@ -102,10 +102,9 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
 net::awaitable<bool> Generation::next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout) {
   deltas.clear();
   if (gone_ || n_open_ == 0) co_return false;
-  std::vector<PromptEvent> news;
-  co_await channel_->next(news, timeout);
+  co_await channel_->next(news_, timeout);
   if (gone_) co_return false;
-  for (PromptEvent& one : news) handle(one, deltas);
+  for (PromptEvent& one : news_) handle(one, deltas);
   co_return true;
 }
 

@@ -71,6 +71,7 @@ class Generation {
   std::shared_ptr<EventChannel> channel_;
   std::vector<RequestId> ids_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
+  std::vector<PromptEvent> news_;  // kept for its memory
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;

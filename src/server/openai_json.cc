@@ -27,6 +27,7 @@ int64_t unix_time() { return std::time(nullptr); }
 Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call) {
   const std::string asked = get_string(body, "request_id");
   call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
+  call.created = unix_time();
   call.stream = get_bool(body, "stream");
   call.token_ids = get_bool(body, "return_token_ids");
   call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
@@ -40,7 +41,7 @@ Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& cal
 }
 
 json envelope(Server& server, const OpenAiCall& call, const char* object) {
-  return {{"id", call.id}, {"object", object}, {"created", unix_time()}, {"model", server.model_name()}};
+  return {{"id", call.id}, {"object", object}, {"created", call.created}, {"model", server.model_name()}};
 }
 
 json usage_json(const Generation& generation, int n_reasoning_tokens) {
@@ -54,6 +55,27 @@ json usage_json(const Generation& generation, int n_reasoning_tokens) {
           {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
           {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
           {"completion_tokens_details", completion}};
+}
+
+std::string json_text(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
+  });
+  return plain ? '"' + text + '"' : dump(json(text));
+}
+
+StreamEvents::StreamEvents(Server& server, const OpenAiCall& call, const char* object)
+    : usage_(call.continuous_usage) {
+  const std::string rest = dump(envelope(server, call, object));
+  common_ = "]," + rest.substr(1, rest.size() - 2);
+}
+
+std::string StreamEvents::event(std::string_view choice, const Generation& generation,
+                                int n_reasoning_tokens) const {
+  std::string text = "data: {\"choices\":[";
+  text.append(choice).append(common_);
+  if (usage_) text.append(",\"usage\":").append(usage_json(generation, n_reasoning_tokens).dump());
+  return text.append("}\n\n");
 }
 
 json timings_json(const Generation& generation) {

@@ -15,6 +15,7 @@ int64_t unix_time();
 struct OpenAiCall {
   GenerationCall generation;
   std::string id;
+  int64_t created = 0;  // Unix seconds, the same in every event
   bool stream = false, include_usage = false, continuous_usage = false;
   bool token_ids = false;      // add the ids of prompt and reply
   bool tokens_as_ids = false;  // "token_id:N" where log-probabilities name a token
@@ -28,6 +29,21 @@ nlohmann::json envelope(Server& server, const OpenAiCall& call, const char* obje
 nlohmann::json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
 // Seconds of the slowest choice by part: {queued, prefill, decode, …}.
 nlohmann::json timings_json(const Generation& generation);
+// The text as a JSON string, with its quotes.
+std::string json_text(const std::string& text);
+
+// The events of a stream: what all have in common is written once.
+class StreamEvents {
+ public:
+  StreamEvents(Server& server, const OpenAiCall& call, const char* object);
+  // choice: an object as JSON text. With usage so far when the call wants it continuously.
+  std::string event(std::string_view choice, const Generation& generation, int n_reasoning_tokens = 0) const;
+
+ private:
+  std::string common_;  // what follows the choices, without the closing brace
+  bool usage_;
+};
+
 // What the end of a reply has besides the choices: usage and, when asked for, timings.
 void add_totals(const OpenAiCall& call, const Generation& generation, nlohmann::json& body,
                 int n_reasoning_tokens = 0);
