@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -131,8 +133,15 @@ TEST_P(Drafters, DrawnTextsAreFineToo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Drafters,
-                         testing::Values("penstock-stories-15m-q8_0.gguf", "penstock-stories-1m-q8_0.gguf"),
-                         [](const auto& info) { return info.index == 0 ? "target" : "draft"; });
+                         testing::Values("penstock-stories-15m-q8_0.gguf", "penstock-stories-1m-q8_0.gguf",
+                                         "penstock-stories-sliding-4m-q8_0.gguf",
+                                         "penstock-stories-ternary-4m-tq2_0.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
 
 Error error_of(EngineConfig config) {
   config.threads = 1;
