@@ -21,7 +21,9 @@ using nlohmann::json;
 json gguf_metadata(const ModelConfig& c) {
   const std::string arch = c.arch == "mistral" || c.arch == "mixtral" ? "llama" : c.arch;
   json m = json::object();
+  // Counts are unsigned: llama.cpp refuses others.
   const auto set = [&](std::string_view key, json value) {
+    if (value.is_number_integer() && value.get<int64_t>() >= 0) value = value.get<uint64_t>();
     m[fmt::format("{}.{}", arch, key)] = std::move(value);
   };
   m["general.architecture"] = arch;

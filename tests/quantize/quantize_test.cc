@@ -85,6 +85,23 @@ INSTANTIATE_TEST_SUITE_P(Models, Conversion,
                                            "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
                                            "olmo2"));
 
+// llama.cpp refuses a file whose counts are signed.
+TEST(QuantizeGguf, CountsAreUnsigned) {
+  const TempDir dir;
+  for (const char* name : {"llama3", "mixtral", "gemma3"}) {
+    const fs::path out = dir / (std::string(name) + ".gguf");
+    ASSERT_TRUE(quantize(job_of(golden(name), out, "q8_0")));
+    const auto source = open_weights(out).value();
+    int n_counts = 0;
+    for (const auto& [key, value] : source->config().items()) {
+      if (!value.is_number_integer()) continue;
+      EXPECT_TRUE(value.is_number_unsigned()) << name << " " << key;
+      ++n_counts;
+    }
+    EXPECT_GE(n_counts, 8) << name;
+  }
+}
+
 // What the types' own row encoders give is what lies in the file.
 TEST(QuantizeGguf, EveryEncodingLoadsAndIsNearTheOriginal) {
   const TempDir dir;
