@@ -147,7 +147,7 @@ int ServeCommand::run() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   auto server = Server::open(config);
   if (!server) return fail(server.error());
-  std::thread([&signals, raw = server->get()] {
+  std::thread([signals, raw = server->get()] {
     int signal = 0;
     sigwait(&signals, &signal);
     if (!raw->loaded()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish

@@ -42,7 +42,7 @@ std::string presented_key(const HttpRequest& request) {
 
 HttpReply unauthorized_reply(const HttpRequest& request) {
   HttpReply reply =
-      error_reply(401, presented_key(request).empty() ? "an API key is needed" : "unknown API key");
+      error_reply(request, 401, presented_key(request).empty() ? "an API key is needed" : "unknown API key");
   if (request.header("accept").find("text/html") != std::string_view::npos) {
     std::erase_if(reply.headers, [](const auto& header) { return header.first == "WWW-Authenticate"; });
     reply.headers.emplace_back("WWW-Authenticate",
@@ -51,16 +51,14 @@ HttpReply unauthorized_reply(const HttpRequest& request) {
   return reply;
 }
 
-HttpReply quota_reply(const ApiKey& key, const ApiKey::Refusal& refusal) {
+HttpReply quota_reply(const HttpRequest& request, const ApiKey& key, const ApiKey::Refusal& refusal) {
   const bool tokens = std::string_view(refusal.what) == "tokens";
   const double limit = tokens ? key.record().tokens_per_minute : key.record().requests_per_minute;
   const double seconds = std::clamp(std::ceil(refusal.retry_seconds), 1.0, 86400.0);
-  HttpReply reply =
-      error_reply(429, fmt::format("this API key's quota is {} {} per minute; try again in {} s", limit,
-                                   refusal.what, seconds));
-  for (auto& [name, value] : reply.headers) {
-    if (name == "Retry-After") value = fmt::format("{:.0f}", seconds);
-  }
+  HttpReply reply = error_reply(request, 429,
+                                fmt::format("this API key's quota is {} {} per minute; try again in {} s",
+                                            limit, refusal.what, seconds));
+  set_retry_after(reply, seconds);
   return reply;
 }
 

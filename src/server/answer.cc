@@ -67,7 +67,11 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall c
     co_return co_await exchange.reply(shape.error(read.error()));
   }
   auto started = Generation::start(server.session(), exchange, std::move(call));
-  if (!started) co_return co_await exchange.reply(shape.error(started.error()));
+  if (!started) {
+    HttpReply refused = shape.error(started.error());
+    if (refused.status == 429) set_retry_after(refused, server.seconds_of_queue());
+    co_return co_await exchange.reply(std::move(refused));
+  }
   Generation& generation = **started;
   if (stream) co_return co_await answer_stream(server, exchange, generation, shape);
   std::vector<ChoiceDelta> deltas;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace penstock {
@@ -22,6 +23,23 @@ const char* error_type(int status) {
     default:
       return status < 500 ? "invalid_request_error" : "internal_server_error";
   }
+}
+
+const char* anthropic_error_type(int status) {
+  switch (status) {
+    case 413:
+      return "request_too_large";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return status < 500 ? error_type(status) : "api_error";
+  }
+}
+
+std::string text_of(const nlohmann::json& body) {
+  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // "top_p: expected …" is about top_p: the name before the first colon, when it is one.
@@ -64,7 +82,20 @@ std::string error_body(int status, std::string_view message, std::string_view pa
                                  {"type", error_type(status)},
                                  {"param", param.empty() ? nlohmann::json(nullptr) : nlohmann::json(param)},
                                  {"code", status}}}};
-  return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return text_of(body);
+}
+
+std::string anthropic_error_body(int status, std::string_view message) {
+  return text_of(
+      {{"type", "error"}, {"error", {{"type", anthropic_error_type(status)}, {"message", message}}}});
+}
+
+std::string error_body_at(std::string_view path, int status, std::string_view message) {
+  constexpr std::string_view kMessages = "/v1/messages";
+  const bool anthropic =
+      path.starts_with(kMessages) &&
+      (path.size() == kMessages.size() || path[kMessages.size()] == '/' || path[kMessages.size()] == '?');
+  return anthropic ? anthropic_error_body(status, message) : error_body(status, message);
 }
 
 HttpReply error_reply(int status, std::string_view message, std::string_view param) {
@@ -80,6 +111,18 @@ HttpReply error_reply(const Error& error) {
   const int status = http_status(error.code);
   return error_reply(status, error.message,
                      status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());
+}
+
+HttpReply error_reply(const HttpRequest& request, int status, std::string_view message) {
+  HttpReply reply = error_reply(status, message);
+  reply.body = error_body_at(request.path, status, message);
+  return reply;
+}
+
+void set_retry_after(HttpReply& reply, double seconds) {
+  std::erase_if(reply.headers, [](const auto& header) { return header.first == "Retry-After"; });
+  reply.headers.emplace_back("Retry-After",
+                             fmt::format("{:.0f}", std::clamp(std::ceil(seconds), 1.0, 86400.0)));
 }
 
 }  // namespace penstock

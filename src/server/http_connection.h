@@ -89,6 +89,8 @@ class HttpConnectionOf final : public HttpConnection,
   void check_time(Time now) override {
     if (watch_again_ && watching_) look_at_client();
     if (now < deadline_ || timed_out_) return;
+    // Not at once: when this thread was held up, what the client sent in time is still to be read.
+    if (!std::exchange(overdue_, true)) return;
     timed_out_ = true;
     error_code ignored;
     socket().cancel(ignored);
@@ -160,7 +162,7 @@ class HttpConnectionOf final : public HttpConnection,
   }
   void expire_after(Milliseconds timeout) {
     deadline_ = std::chrono::steady_clock::now() + timeout;
-    timed_out_ = false;
+    timed_out_ = overdue_ = false;
   }
   void expire_never() { deadline_ = Time::max(); }
   void close() {
@@ -261,24 +263,25 @@ class HttpConnectionOf final : public HttpConnection,
     }
     if (!error) co_return true;
     const auto [status, message] = read_failure(error, timed_out, shared_.config);
+    const std::string target = parser.is_header_done() ? std::string(parser.get().target()) : std::string();
     const bool was_large = parser.get().body().text.capacity() > kLargeBody;
     parser.get().body().text = {};
     parser.get().body().budget->release();
     if (was_large) malloc_trim(0);
     if (status == 0) co_return false;
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
-    co_await refuse(status, message);
+    co_await refuse(target, status, message);
     co_return false;
   }
 
   // Tells the client what was wrong with its request before the connection closes.
-  net::awaitable<void> refuse(int status, const std::string& message) {
+  net::awaitable<void> refuse(const std::string& target, int status, const std::string& message) {
     keep_alive_ = gone_ = false;
     request_ = {};
     request_.id = fresh_request_id();
     HttpReply answer;
     answer.status = status;
-    answer.body = shared_.error_body(status, message);
+    answer.body = shared_.error_body(target, status, message);
     if (status == 503) answer.headers.emplace_back("Retry-After", "1");
     co_await reply(std::move(answer));
     // Let the client read the answer before a reset can destroy it: take a little of what it still sends.
@@ -343,7 +346,7 @@ class HttpConnectionOf final : public HttpConnection,
   Time deadline_ = Time::max();
   unsigned request_version_ = 11;
   int n_requests_ = 0;
-  bool keep_alive_ = true, idle_ = false, timed_out_ = false;
+  bool keep_alive_ = true, idle_ = false, timed_out_ = false, overdue_ = false;
   bool watching_ = false, watch_armed_ = false, watch_again_ = false;
 };
 

@@ -199,7 +199,7 @@ class HttpServerImpl final : public HttpServer {
     error_code ignored;
     socket.non_blocking(true, ignored);
     if (!use_tls_) {
-      const std::string body = shared_.error_body(503, "too many connections");
+      const std::string body = shared_.error_body("", 503, "too many connections");
       const std::string answer = fmt::format(
           "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
           "Connection: close\r\nContent-Length: {}\r\n\r\n{}",

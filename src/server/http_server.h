@@ -14,7 +14,7 @@ namespace penstock {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Every limit holds for one connection unless it says otherwise. Times are kept to a quarter of a second.
+// Every limit holds for one connection unless it says otherwise. Times are kept to half a second.
 struct HttpConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free port, see HttpServer::port()
@@ -32,8 +32,10 @@ struct HttpConfig {
 
 // Answers one exchange. Must not throw.
 using HttpHandler = std::function<net::awaitable<void>(Exchange&)>;
-// Renders an error the socket side found (a malformed or oversized request) in the API's own shape.
-using HttpErrorBody = std::function<std::string(int status, std::string_view message)>;
+// Renders an error the socket side found (a malformed or oversized request) in the shape of the API that
+// `target` belongs to; empty when it is not known.
+using HttpErrorBody =
+    std::function<std::string(std::string_view target, int status, std::string_view message)>;
 
 // Counters of the socket side; read from any thread.
 struct HttpCounters {

@@ -13,33 +13,9 @@ namespace {
 
 using Kind = ReplySegment::Kind;
 
-const char* anthropic_error_type(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "api_error";
-  }
-}
-
-json error_json(const Error& error) {
-  return {{"type", "error"},
-          {"error", {{"type", anthropic_error_type(http_status(error.code))}, {"message", error.message}}}};
-}
-
 HttpReply anthropic_error(const Error& error) {
   HttpReply reply = error_reply(error);
-  reply.body = dump(error_json(error));
+  reply.body = anthropic_error_body(reply.status, error.message);
   return reply;
 }
 
@@ -76,7 +52,9 @@ class MessageShape final : public ReplyShape {
   std::string end(const Generation& generation) override;
   json whole(const Generation& generation) override;
   HttpReply error(const Error& error) override { return anthropic_error(error); }
-  std::string error_event(const Error& error) override { return event("error", error_json(error)); }
+  std::string error_event(const Error& error) override {
+    return "event: error\ndata: " + anthropic_error(error).body + "\n\n";
+  }
 
  private:
   static std::string event(const char* type, json fields) {

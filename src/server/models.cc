@@ -28,7 +28,8 @@ net::awaitable<void> get_models(Server& server, Exchange& exchange) {
 net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
   if (id != server.model_name()) {
-    co_return co_await exchange.reply(error_reply(404, fmt::format("model: expected {}, got {}", server.model_name(), id)));
+    co_return co_await exchange.reply(
+        error_reply(404, fmt::format("model: expected {}, got {}", server.model_name(), id)));
   }
   co_await exchange.reply(json_reply(model_json(server)));
 }
@@ -39,8 +40,7 @@ net::awaitable<void> get_health(Server&, Exchange& exchange) {
 }
 
 net::awaitable<void> get_ready(Server& server, Exchange& exchange) {
-  if (!server.loaded()) co_return co_await exchange.reply(error_reply(503, "the model is being loaded"));
-  if (server.stopping()) co_return co_await exchange.reply(error_reply(503, "shutting down"));
+  if (auto reply = server.not_ready(exchange.request())) co_return co_await exchange.reply(std::move(*reply));
   const json body = {{"status", "ready"}};
   co_await exchange.reply(json_reply(body));
 }

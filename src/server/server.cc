@@ -50,7 +50,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
       server->http_,
       HttpServer::open(
           config.http, [raw = server.get()](Exchange& exchange) { return raw->handle(exchange); },
-          [](int status, std::string_view message) { return error_body(status, message); }));
+          error_body_at));
   return server;
 }
 
@@ -73,6 +73,7 @@ Status Server::run(const std::function<void()>& on_ready) {
 }
 
 void Server::stop() {
+  drain_end_.store((std::chrono::steady_clock::now() + config_.shutdown_timeout).time_since_epoch());
   if (stopping_.exchange(true)) return;
   http_->stop(config_.shutdown_timeout, [this] {
     log_->warn("shutdown timeout: requests under way are cut");
@@ -93,7 +94,7 @@ net::awaitable<void> Server::handle(Exchange& exchange) {
   if (!failure.empty()) {
     log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
                             exchange.request().path, failure));
-    if (!exchange.replied()) co_await exchange.reply(error_reply(500, "internal error"));
+    if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
@@ -111,10 +112,10 @@ net::awaitable<void> Server::dispatch(Exchange& exchange, const Route*& route, s
   if (route != nullptr) co_return co_await route->handler(*this, exchange);
   if (allowed.empty()) {
     co_return co_await exchange.reply(
-        error_reply(404, fmt::format("no such route: {} {}", request.method, request.path)));
+        error_reply(request, 404, fmt::format("no such route: {} {}", request.method, request.path)));
   }
-  HttpReply reply =
-      error_reply(405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
+  HttpReply reply = error_reply(
+      request, 405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
   reply.headers.emplace_back("Allow", allowed);
   co_await exchange.reply(std::move(reply));
 }
@@ -126,9 +127,30 @@ std::optional<HttpReply> Server::refusal(Exchange& exchange, const Route* route,
   if (access == Access::kOpen) return std::nullopt;
   if (auto refused = check_key(exchange, access, key)) return refused;
   if (route == nullptr) return std::nullopt;
-  if (!loaded_.load()) return error_reply(503, "the model is being loaded");
-  if (stopping_.load() && access != Access::kMetrics) return error_reply(503, "shutting down");
-  return std::nullopt;
+  if (loaded_.load() && access == Access::kMetrics) return std::nullopt;
+  return not_ready(exchange.request());
+}
+
+std::optional<HttpReply> Server::not_ready(const HttpRequest& request) const {
+  const bool loading = !loaded_.load();
+  if (!loading && !stopping_.load()) return std::nullopt;
+  HttpReply reply = error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  if (loading) {  // nothing says how far it is: as long again as it has taken so far
+    set_retry_after(reply, std::chrono::duration<double>(now - started_.time_since_epoch()).count());
+  } else {
+    set_retry_after(reply, std::chrono::duration<double>(drain_end_.load() - now).count());
+  }
+  return reply;
+}
+
+double Server::seconds_of_queue() const {
+  const Metrics metrics = session_->engine().metrics();
+  const Histogram& busy = metrics.request_inference_time_seconds;
+  if (busy.count == 0) return 0;
+  const double mean = busy.sum / static_cast<double>(busy.count);
+  const double n_at_once = std::max<double>(metrics.num_requests_running.value, 1);
+  return mean / n_at_once * std::max<double>(metrics.num_requests_waiting.value, 1) / 2;
 }
 
 std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key) {
@@ -144,9 +166,10 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
                        ? key->may(Scope::kMetrics) || key->may(Scope::kInference)
                        : key->may(access == Access::kAdmin ? Scope::kAdmin : Scope::kInference);
   if (!may) {
-    return error_reply(403, fmt::format("this API key has no {} scope, only {}",
-                                        access == Access::kAdmin ? "admin" : "inference",
-                                        scope_names(key->record().scopes)));
+    return error_reply(
+        request, 403,
+        fmt::format("this API key has no {} scope, only {}", access == Access::kAdmin ? "admin" : "inference",
+                    scope_names(key->record().scopes)));
   }
   if (access != Access::kKey || request.method != "POST") return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
@@ -154,7 +177,7 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
   add_quota_headers(*key, exchange);
   if (refused) {
     traffic_.note_quota_refusal();
-    return quota_reply(*key, *refused);
+    return quota_reply(request, *key, *refused);
   }
   exchange.on_tokens = [key](int n) { key->charge_tokens(n, std::chrono::steady_clock::now()); };
   return std::nullopt;
@@ -172,7 +195,8 @@ std::optional<HttpReply> Server::check_origin(Exchange& exchange) const {
   }
   if (request.header("sec-fetch-site") == "cross-site" && request.method != "GET" &&
       request.method != "HEAD") {
-    return error_reply(403, fmt::format("pages of {} may not call this server (see --cors-origin)", origin));
+    return error_reply(request, 403,
+                       fmt::format("pages of {} may not call this server (see --cors-origin)", origin));
   }
   return std::nullopt;
 }

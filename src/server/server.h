@@ -82,14 +82,17 @@ class Server {
   void stop();
 
   const ServerConfig& config() const { return config_; }
-  Session& session() { return *session_; }  // only while ready() has been true
+  Session& session() { return *session_; }  // only when not_ready() has returned nothing
   const ChatSetup& chat() const { return *chat_; }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   const std::string& model_name() const { return model_name_; }
-  bool ready() const { return loaded_.load() && !stopping_.load(); }
   bool loaded() const { return loaded_.load(); }
-  bool stopping() const { return stopping_.load(); }
+  // 503 while the model is loaded and while the server drains; nothing when requests are answered.
+  std::optional<HttpReply> not_ready(const HttpRequest& request) const;
+  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken
+  // so far.
+  double seconds_of_queue() const;
   int64_t created() const { return created_; }  // unix time of the start
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }
@@ -111,6 +114,8 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   std::string model_name_;
   std::atomic<bool> loaded_{false}, stopping_{false};
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  std::atomic<std::chrono::steady_clock::duration> drain_end_{};  // since the clock's epoch
   int64_t created_ = 0;
 };
 

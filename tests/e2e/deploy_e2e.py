@@ -137,7 +137,7 @@ class Docker(unittest.TestCase):
         command = json.loads(re.search(r"CMD (\[.*\])", self.values("HEALTHCHECK")[-1]).group(1))
         with Serving("--api-key", "secret") as server:
             check = lambda: subprocess.run([part.replace("/8000", f"/{server.port}") for part in command],
-                                           capture_output=True, timeout=20).returncode
+                                           capture_output=True, timeout=60).returncode
             self.assertEqual(check(), 0)
         self.assertNotEqual(check(), 0)
 
@@ -184,11 +184,13 @@ class Grafana(unittest.TestCase):
         queries += [one["definition"] for one in board["templating"]["list"] if "definition" in one]
         self.assertGreater(len(queries), 20)
         with Serving() as server:
-            status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3})
+            status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3, "ignore_eos": True})
             self.assertEqual(status, 200)
-            time.sleep(0.2)
+            text, end = "", time.monotonic() + 60
+            while not re.search(r"\npenstock:generation_tokens_total\S* 3\n", text) and time.monotonic() < end:
+                text = server.get("/metrics")[2].decode()  # a reply can be there before it is counted
             exported = {}
-            for line in server.get("/metrics")[2].decode().splitlines():
+            for line in text.splitlines():
                 match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
                 if match:
                     exported.setdefault(match[1], set()).update(re.findall(r'(\w+)="', match[2] or ""))

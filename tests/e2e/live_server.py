@@ -17,7 +17,8 @@ import time
 PROGRAM = os.environ.get("PENSTOCK_BINARY") or os.environ["PENSTOCK"]
 SOURCE = pathlib.Path(os.environ.get("PENSTOCK_SOURCE") or pathlib.Path(__file__).resolve().parents[2])
 MODEL = SOURCE / "models" / "penstock-stories-1m-q8_0.gguf"
-# For tests that must find a request under way: some 40 tokens a second here, and no machine makes 400 in an instant.
+# For tests that must find a request under way: plain C++ on one core makes some 40 tokens a second of the larger model, and no
+# machine makes 400 in an instant.
 LARGER_MODEL, SLOW_KERNELS = SOURCE / "models" / "penstock-stories-15m-q8_0.gguf", {"PENSTOCK_ISA": "scalar"}
 # Sanitizer builds compute some twenty times slower.
 SLOW = float(os.environ.get("PENSTOCK_SLOWNESS", "1"))
@@ -40,7 +41,7 @@ class Server:
         if "--kv-cache-memory" not in args:
             command += ["--kv-cache-memory", "64M"]
         self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
-        self.scheme = scheme
+        self.scheme, self.socks = scheme, []  # those that a test leaves open are closed with the server
         end = time.monotonic() + 120 * SLOW
         while True:
             found = re.search(r"serving \S+ at \w+://127\.0\.0\.1:(\d+)", self.log())
@@ -60,6 +61,8 @@ class Server:
             self.process.kill()
         self.process.wait()
         self.log_file.close()
+        for sock in self.socks:
+            sock.close()
 
     def log(self):
         self.log_file.flush()
@@ -102,6 +105,7 @@ class Server:
 
     def raw(self, data=b"", timeout=30):
         sock = socket.create_connection(("127.0.0.1", self.port), timeout=timeout * SLOW)
+        self.socks = [one for one in self.socks if one.fileno() >= 0] + [sock]
         sock.sendall(data)
         return sock
 
@@ -127,7 +131,7 @@ class Server:
 
 def slow_server(*args):
     """A server that is slow on every machine."""
-    return Server(*args, model=LARGER_MODEL, env=SLOW_KERNELS)
+    return Server("--threads", 1, *args, model=LARGER_MODEL, env=SLOW_KERNELS)
 
 
 def read_all(sock):

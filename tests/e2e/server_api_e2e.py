@@ -48,7 +48,9 @@ def error_of(test, reply, status):
     test.assertIsInstance(error["message"], str)
     test.assertTrue(error["message"])
     test.assertIsInstance(error["type"], str)
-    if json.loads(reply).get("type") != "error":
+    if json.loads(reply).get("type") == "error":
+        test.assertEqual(set(error), {"type", "message"})
+    else:
         test.assertEqual(error["code"], status)
         test.assertIn("param", error)
     return error
@@ -109,6 +111,17 @@ class Routes(unittest.TestCase):
                 status, _, reply = script.request("POST", path, body)
                 self.assertEqual((path, body[:20], status), (path, body[:20], 400))
                 error_of(self, reply, 400)
+
+    def test_errors_of_messages_have_their_apis_shape(self):
+        for method, path, body, status, kind in (
+                ("GET", "/v1/messages", None, 405, "invalid_request_error"), ("POST", "/v1/messages/none", "{}", 404, "not_found_error"),
+                ("POST", "/v1/messages", "{", 400, "invalid_request_error"),
+                ("POST", "/v1/messages/count_tokens", "x" * (LONGEST_BODY + 1), 413, "request_too_large")):
+            got, _, reply = script.request(method, path, body)
+            error = json.loads(reply)
+            self.assertEqual((path, got, error["type"], error["error"]["type"]), (path, status, "error", kind))
+        for path in ("/v1/messagesx", "/v1/chat/completions"):
+            self.assertNotIn("type", json.loads(script.request("GET", path)[2]))
 
     def test_oversized_bodies(self):
         body = json.dumps({"prompt": "x" * LONGEST_BODY})

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from live_server import PROGRAM, SLOW, Server, in_threads, read_all, read_head, read_until, slow_server, wait_for  # noqa: E402
@@ -20,7 +21,7 @@ from live_server import PROGRAM, SLOW, Server, in_threads, read_all, read_head, 
 TLS = pathlib.Path(__file__).parent / "tls"
 # Never over before somebody looks, on a slow_server(); some seconds there when it has to be waited for.
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
-SECONDS = {**LONG, "max_tokens": 100}
+SECONDS = {**LONG, "max_tokens": 50}
 
 
 def keys(*args):
@@ -99,6 +100,15 @@ class Keys(unittest.TestCase):
         self.assertTrue(1 <= int(replies[2].headers["Retry-After"]) <= 30)
         self.assertEqual(replies[2].json()["error"]["type"], "rate_limit_error")
         self.assertEqual(self.server.generate(headers=bearer(self.user), max_tokens=1).status, 200)
+
+    def test_errors_have_the_shape_of_the_api(self):
+        few = keys("add", "-f", self.file, "--requests-per-minute", "1")
+        self.assertTrue(wait_for(lambda: self.status("GET", "/v1/models", bearer(few)) == 200))
+        for headers, status, kind in (({}, 401, "authentication_error"), (bearer(self.scraper), 403, "permission_error"),
+                                      (bearer(few), 400, "invalid_request_error"), (bearer(few), 429, "rate_limit_error")):
+            reply = self.server.post("/v1/messages", {}, headers)
+            self.assertEqual((reply.status, reply.json()["type"], reply.json()["error"]["type"]), (status, "error", kind))
+            self.assertEqual(set(reply.json()["error"]), {"type", "message"})
 
     def test_token_quota(self):
         self.assertEqual(self.server.generate(headers=bearer(self.short), max_tokens=40, ignore_eos=True).status, 200)
@@ -208,7 +218,7 @@ class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server("--max-header-bytes", "4096", "--max-body-bytes", "10000", "--header-timeout", "0.5",
-                            "--body-timeout", "0.5", "--idle-timeout", "1", "--max-connections", "8")
+                            "--body-timeout", "0.5", "--idle-timeout", "1")
 
     @classmethod
     def tearDownClass(cls):
@@ -236,22 +246,26 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.answer(b"GET /health HT")[0], 408)
         self.assertEqual(self.answer(b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")[0], 408)
         self.assertEqual(self.answer(b"")[0], 0)  # idle: closed without a word
-        self.assertLess(time.monotonic() - start, 15 * SLOW)
+        self.assertLess(time.monotonic() - start, 75 * SLOW)  # the default of --idle-timeout alone
 
     def test_connections(self):
-        socks = [self.server.raw() for _ in range(8)]
-        status, reply = self.answer(b"")
-        self.assertEqual(status, 503)
-        self.assertIn("Retry-After: 1", reply)
-        for sock in socks:
-            sock.close()
-        self.assertTrue(wait_for(lambda: self.answer(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0] == 200))
+        with Server("--max-connections", "8") as server:
+            socks = [server.raw() for _ in range(8)]
+            with server.raw() as one_more:
+                reply = read_all(one_more).decode()
+            self.assertRegex(reply, r"HTTP/1\.1 503 ")
+            self.assertIn("Retry-After: 1", reply)
+            for sock in socks:
+                sock.close()
+            self.assertTrue(wait_for(lambda: server.get("/health").status == 200))
 
     def test_bodies_of_all_requests_together(self):
         with Server("--max-total-body-bytes", "100000") as server:
             head = b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n"
-            with server.raw(head + b"a" * 80000) as first, server.raw(head + b"a" * 80000) as second:
-                self.assertIn(b"503", read_head(second)[0])
+            with server.raw(head + b"a" * 80000) as first:
+                self.assertTrue(wait_for(lambda: server.metric("penstock:http_body_bytes") == 80000))
+                with server.raw(head + b"a" * 80000) as second:
+                    self.assertIn(b"503", read_head(second)[0])
                 first.sendall(b"a" * 10000)
                 self.assertIn(b"400", read_head(first)[0])  # not JSON
             self.assertTrue(wait_for(lambda: server.metric("penstock:http_body_bytes") == 0))
@@ -267,11 +281,26 @@ class Overload(unittest.TestCase):
             self.assertTrue(wait_for(lambda: server.metric("penstock:http_requests_in_flight") == 3))
             refused = server.generate()
             self.assertEqual(refused.status, 429)
-            self.assertGreaterEqual(int(refused.headers["Retry-After"]), 1)
+            self.assertEqual(int(refused.headers["Retry-After"]), 1)  # nothing is known yet
             self.assertIn(b"[DONE]", read_until(first, b"0\r\n\r\n"))
             self.assertIn(b"[DONE]", read_until(second, b"0\r\n\r\n"))
             self.assertEqual(server.generate().status, 200)
-            self.assertEqual(server.metric("vllm:admission_rejections_total"), 1)
+            self.assertTrue(wait_for(lambda: server.metric("vllm:admission_rejections_total") == 1))
+
+    def test_when_to_come_back_is_estimated(self):
+        """Half the queue, at the speed of the requests so far."""
+        with slow_server("--max-num-seqs", "1", "--max-queued-requests", "20") as server:
+            timings = server.post("/v1/completions", {**SECONDS, "timings": True}).json()["timings"]
+            seconds = (timings["prefill_ms"] + timings["decode_ms"]) / 1000
+            socks = [server.stream({**LONG, "stream": True})]
+            read_until(socks[0], b"data:")
+            socks += [server.stream({**LONG, "stream": True}) for _ in range(20)]
+            self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_waiting") == 20))
+            refused = server.generate()
+            self.assertEqual(refused.status, 429)
+            self.assertAlmostEqual(int(refused.headers["Retry-After"]), seconds * 20 / 2, delta=1.5 + seconds)
+            for sock in socks:
+                sock.close()
 
     def test_deadline(self):
         with slow_server("--request-timeout", "0.2", "--max-num-seqs", "1") as server:
@@ -308,8 +337,8 @@ class Overload(unittest.TestCase):
                 self.assertTrue(wait_for(lambda: server.metric("penstock:num_requests_running") == 4))
                 sock.close()
                 self.assertTrue(idle(server))
-            self.assertEqual(server.metric("penstock:http_disconnects_total"), 2)
-            self.assertEqual(server.metric("penstock:request_success_abort_total"), 8)
+            self.assertTrue(wait_for(lambda: server.metric("penstock:http_disconnects_total") == 2))
+            self.assertTrue(wait_for(lambda: server.metric("penstock:request_success_abort_total") == 8))
             self.assertLess(server.metric("penstock:generation_tokens_total"), 2 * 4 * 400)
 
     def test_a_reader_that_does_not_read_is_bounded_and_then_gone(self):
@@ -341,7 +370,7 @@ class Drain(unittest.TestCase):
             self.assertTrue(wait_for(lambda: server.get("/ready").status == 503))
             refused = server.generate()
             self.assertEqual((refused.status, refused.headers["Connection"]), (503, "close"))
-            self.assertIn("Retry-After", refused.headers)
+            self.assertTrue(1 <= int(refused.headers["Retry-After"]) <= 30)  # what is left of --shutdown-timeout
             self.assertEqual(server.get("/health").status, 200)
             data = read_until(sock, b"0\r\n\r\n", data)
             self.assertIn(b'"length"', data)
@@ -378,7 +407,7 @@ class Drain(unittest.TestCase):
             start = time.monotonic()
             server.process.send_signal(signal.SIGINT)
             self.assertEqual(server.process.wait(30 * SLOW), 0)
-            self.assertLess(time.monotonic() - start, 5 * SLOW)
+            self.assertLess(time.monotonic() - start, 25 * SLOW)  # not --shutdown-timeout
         with slow_server() as server:
             sock = server.stream({**LONG, "stream": True})
             read_until(sock, b"data:")
@@ -409,10 +438,12 @@ class Tls(unittest.TestCase):
             old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
             old.set_ciphers("ALL:@SECLEVEL=0")
-            old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+            with warnings.catch_warnings(action="ignore"):  # that they are old
+                old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
             with self.assertRaises(OSError):
                 old.wrap_socket(server.raw(), server_hostname="127.0.0.1")
-            self.assertIn(server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").recv(100)[:5], (b"", b"\x15\x03\x01\x00\x02", b"\x15\x03\x03\x00\x02"))
+            with server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as plain:
+                self.assertIn(read_all(plain)[:5], (b"", b"\x15\x03\x01\x00\x02", b"\x15\x03\x03\x00\x02"))
             # A client that leaves in the middle of a TLS stream.
             sock = context.wrap_socket(server.raw(), server_hostname="127.0.0.1")
             body = json.dumps({**LONG, "stream": True, "n": 4}).encode()
@@ -433,6 +464,8 @@ class Observed(unittest.TestCase):
             self.assertEqual([reply.status for reply in replies], [200] * 12)
             for path, status in (("/nope", 404), ("/v1/generate", 405)):
                 self.assertEqual(server.get(path).status, status)
+            # A reply can be there before it is counted.
+            self.assertTrue(wait_for(lambda: server.metric("penstock:e2e_request_latency_seconds_count") == 12))
             metrics = server.metrics()
             value = lambda name: sum(v for k, v in metrics.items() if k.split("{")[0] == name)  # noqa: E731
             n_tokens = sum(range(1, 13))
@@ -476,4 +509,4 @@ class Observed(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2, warnings="ignore")
+    unittest.main(verbosity=2)

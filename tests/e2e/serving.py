@@ -28,6 +28,8 @@ class Server:
                 self.model, self.host, self.port = found[1], found[2], int(found[3])
                 break
         else:
+            self.process.wait()
+            self.process.stdout.close()
             raise AssertionError(f"the server did not start: {''.join(self.log)}")
         # Somebody has to read the log, or the server would block on a full pipe.
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stdout), daemon=True)

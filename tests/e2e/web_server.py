@@ -60,7 +60,7 @@ class Serving:
         data = None if body is None else json.dumps(body).encode()
         call = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         try:
-            with urllib.request.urlopen(call, timeout=60) as reply:
+            with urllib.request.urlopen(call, timeout=300) as reply:
                 return reply.status, reply.headers, reply.read()
         except urllib.error.HTTPError as error:
             with error:

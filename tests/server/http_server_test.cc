@@ -95,7 +95,9 @@ class HttpServerTest : public testing::Test {
     config.port = 0;
     auto opened = HttpServer::open(
         config, [this](Exchange& exchange) { return handle(exchange, seen_); },
-        [](int status, std::string_view message) { return fmt::format("{{{} {}}}", status, message); });
+        [](std::string_view, int status, std::string_view message) {
+          return fmt::format("{{{} {}}}", status, message);
+        });
     ASSERT_TRUE(opened) << opened.error().message;
     server_ = std::move(*opened);
     server_->start();
