@@ -263,7 +263,7 @@ class HttpConnectionOf final : public HttpConnection,
     }
     if (!error) co_return true;
     const auto [status, message] = read_failure(error, timed_out, shared_.config);
-    const std::string target = parser.is_header_done() ? std::string(parser.get().target()) : std::string();
+    const std::string target(parser.get().target());  // empty before there is one
     const bool was_large = parser.get().body().text.capacity() > kLargeBody;
     parser.get().body().text = {};
     parser.get().body().budget->release();
