@@ -246,7 +246,7 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
 }
 
 void register_kind(const Kind& kind) {
-  for (int n_rows : {1, 2, 4, 8, 16, 31}) {
+  for (int n_rows : {1, 2, 4, 6, 8, 16, 31}) {
     benchmark::RegisterBenchmark(("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
                                  kind, n_rows)
         ->Iterations(7)

@@ -61,7 +61,7 @@ struct Int8Rows {
 };
 
 constexpr int int8_block_rows(int n_rows) {
-  return n_rows <= 1 ? 1 : n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : n_rows <= 8 ? 8 : 16;
+  return n_rows <= 2 ? (n_rows < 1 ? 1 : n_rows) : n_rows <= 8 ? (n_rows + 1) / 2 * 2 : 16;
 }
 
 struct FloatRows {

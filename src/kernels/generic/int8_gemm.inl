@@ -188,7 +188,8 @@ struct Int8Panel {
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
-                                              const int8_t* x, const ActivationGroup* groups, Ints (&acc)[M]) {
+                                              const int8_t* x, const ActivationGroup* groups,
+                                              Ints (&acc)[M]) {
     if constexpr (PrefetchBytes > 0) {
       for (int l = 0; l < Q::kBits; ++l)
         __builtin_prefetch(unit + PrefetchBytes + step * L::kStepBytes + l * 64, 0, 2);
@@ -275,7 +276,7 @@ struct Int8Panel {
   template <bool Whole, int R>
   static void blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                      const GemmOutput& out) {
-    constexpr int kRows = S::kMaxRows < R ? S::kMaxRows : R;
+    constexpr int kRows = R <= S::kMaxRows ? R : R % S::kMaxRows == 0 ? S::kMaxRows : R / 2;
     // Rows of activations that fit the second-level cache beside a panel.
     const int fitting = (512 << 10) / w.padded_cols / R * R, chunk = fitting < 64 ? 64 : fitting;
     for (int first = 0; first < n_rows; first += chunk) {
@@ -284,6 +285,17 @@ struct Int8Panel {
         for (int row = first; row < last; row += kRows)
           block<Whole, kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
+    }
+  }
+
+  // One block of R rows where the registers hold its sums, still bound by the weights: with prefetches.
+  template <bool Whole, int R>
+  static void some(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    if constexpr (R <= S::kMaxRows) {
+      streams<Whole, R, 1>(w, x, n_rows, begin, end, out);
+    } else {
+      blocks<Whole, R>(w, x, n_rows, begin, end, out);
     }
   }
 
@@ -298,8 +310,10 @@ struct Int8Panel {
         return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
       case 4:
         return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
+      case 6:
+        return some<Whole, 6>(w, x, n_rows, begin, end, out);
       case 8:
-        return blocks<Whole, 8>(w, x, n_rows, begin, end, out);
+        return some<Whole, 8>(w, x, n_rows, begin, end, out);
       default:
         return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
     }
