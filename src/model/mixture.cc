@@ -23,7 +23,7 @@ constexpr Mixture kMixtures[] = {
 // The first and last eighth of the layers and every third between: where errors cost most.
 bool wants_more_bits(int layer, int n_layers) {
   const int eighth = n_layers / 8;
-  return layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 == 2;
+  return layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2;
 }
 
 QuantType fallback(QuantType type) {

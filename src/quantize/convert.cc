@@ -44,7 +44,8 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
   if (rope.scaling == RopeScaling::kLinear) {
     parameters["rope_type"] = "linear";
     parameters["factor"] = rope.factor;
-  } else if (rope.scaling != RopeScaling::kNone) {
+  } else if (rope.scaling != RopeScaling::kNone || gguf.find("rope_factors_long.weight") != nullptr ||
+             gguf.find("rope_factors_short.weight") != nullptr) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: this scaling of positions cannot be written to config.json yet", gguf.path().string());
   }

@@ -339,7 +339,7 @@ Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, 
 
 namespace {
 
-json compressed_config(const Recipe& recipe) {
+json compressed_config(const Recipe& recipe, const std::vector<std::string>& kept) {
   using Kind = ActivationCoding::Kind;
   const bool floats = !recipe.coding.codebook.empty();
   const char* type = floats ? "float" : "int";
@@ -378,15 +378,18 @@ json compressed_config(const Recipe& recipe) {
           {"quantization_status", "compressed"},
           {"format", format},
           {"config_groups", {{"group_0", group}}},
-          {"ignore", {"lm_head"}},
+          {"ignore", kept},
           {"kv_cache_scheme", nullptr},
           {"global_compression_ratio", nullptr}};
 }
 
 }  // namespace
 
-json quantization_config(const Recipe& recipe, bool) {
+json quantization_config(const Recipe& recipe, const std::vector<std::string>& kept) {
   const int group = recipe.coding.group_size > 0 ? recipe.coding.group_size : -1;
+  const bool only_head = kept.size() == 1;  // which every library leaves alone by itself
+  json skipped = json::object();            // as GPTQModel says it: "-:" and a regular expression
+  for (const std::string& name : kept) skipped["-:^" + name + "$"] = json::object();
   switch (recipe.layout) {
     case Layout::kGptq:
       return {{"quant_method", "gptq"},
@@ -399,12 +402,14 @@ json quantization_config(const Recipe& recipe, bool) {
               {"lm_head", false},
               {"damp_percent", recipe.damping},
               {"static_groups", recipe.act_order == ActOrder::kStatic},
+              {"dynamic", only_head ? json() : skipped},
               {"true_sequential", true}};
     case Layout::kAwq:
-      return {{"quant_method", "awq"}, {"bits", 4},         {"group_size", group},
-              {"zero_point", true},    {"version", "gemm"}, {"modules_to_not_convert", nullptr}};
+      return {{"quant_method", "awq"}, {"bits", 4},
+              {"group_size", group},   {"zero_point", true},
+              {"version", "gemm"},     {"modules_to_not_convert", only_head ? json() : json(kept)}};
     case Layout::kCompressed:
-      return compressed_config(recipe);
+      return compressed_config(recipe, kept);
     case Layout::kBitsAndBytes:
       return {{"quant_method", "bitsandbytes"},
               {"load_in_4bit", true},
@@ -416,12 +421,12 @@ json quantization_config(const Recipe& recipe, bool) {
               {"bnb_4bit_quant_type", recipe.type},
               {"bnb_4bit_use_double_quant", false},
               {"llm_int8_threshold", 6.0},
-              {"llm_int8_skip_modules", {"lm_head"}}};
+              {"llm_int8_skip_modules", kept}};
     case Layout::kBitNet:
       return {{"quant_method", "bitnet"},
               {"linear_class", "autobitlinear"},
               {"quantization_mode", "offline"},
-              {"modules_to_not_convert", {"lm_head"}}};
+              {"modules_to_not_convert", kept}};
     default:
       return nullptr;
   }

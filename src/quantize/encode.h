@@ -45,7 +45,8 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
 // Codes of groups of 32 as blocks of Q4_0, Q5_0 or Q8_0.
 Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, const GroupedCodes& codes);
 
-// quantization_config of config.json; null for plain output.
-nlohmann::json quantization_config(const Recipe& recipe, bool tied);
+// quantization_config of config.json; null for plain output. kept: names of the linear layers that are not
+// quantized.
+nlohmann::json quantization_config(const Recipe& recipe, const std::vector<std::string>& kept);
 
 }  // namespace penstock

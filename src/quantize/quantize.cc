@@ -299,7 +299,14 @@ Status Run::finish_directory() {
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));
     }
   }
-  const json quantization = quantization_config(recipe_, map_.tied);
+  std::vector<std::string> kept = {"lm_head"};
+  for (const auto& layer : map_.layers) {
+    for (const MappedTensor& t : layer) {
+      if (t.part == Part::kRouter && t.is_matrix)
+        kept.push_back(t.out.substr(0, t.out.size() - std::string_view(".weight").size()));
+    }
+  }
+  const json quantization = quantization_config(recipe_, kept);
   if (!quantization.is_null()) config["quantization_config"] = quantization;
   return write_file(job_.out / "config.json", config.dump(2) + "\n");
 }

@@ -85,6 +85,21 @@ INSTANTIATE_TEST_SUITE_P(Models, Conversion,
                                            "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
                                            "olmo2"));
 
+// The layers that get more bits are those of llama.cpp's own files.
+TEST(QuantizeGguf, MixturesChooseTheLayersOfLlamaCpp) {
+  const Mixture mixture = find_mixture("q4_k_m").value();
+  const auto chosen = [&](int n_layers) {
+    std::vector<int> layers;
+    for (int i = 0; i < n_layers; ++i) {
+      if (choose_type(mixture, WeightRole::kDown, i, n_layers, true, 512) == QuantType::kQ6_K)
+        layers.push_back(i);
+    }
+    return layers;
+  };
+  EXPECT_THAT(chosen(6), ::testing::ElementsAre(2, 5));
+  EXPECT_THAT(chosen(22), ::testing::ElementsAre(0, 1, 4, 7, 10, 13, 16, 19, 20, 21));
+}
+
 // llama.cpp refuses a file whose counts are signed.
 TEST(QuantizeGguf, CountsAreUnsigned) {
   const TempDir dir;
@@ -178,6 +193,54 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{"w8a8", "", 0, false, 0.05}, LayoutCase{"fp8", "", 0, false, 0.1},
         LayoutCase{"ternary", "", 0, false, 2.0}));
 
+// What the other format cannot say is an error, never a checkpoint that computes something else.
+TEST(Formats, RareModelsKeepTheLogitsOrAreRefused) {
+  const TempDir dir;
+  for (const char* name : {"llama_yarn", "phi3", "phi3_longrope", "phi4_partial_rotary", "gpt2", "bitnet"}) {
+    for (const char* in : {"", "model.gguf"}) {
+      const fs::path from = std::string(in).empty() ? golden(name) : golden(name) / in;
+      if (!fs::exists(from)) continue;
+      const fs::path out = dir / (std::string(name) + (std::string(in).empty() ? ".gguf" : "-hf"));
+      const auto report = quantize(job_of(from, out, "f32"));
+      if (report) {
+        EXPECT_LT(max_difference(logits_of(from), logits_of(out)), 2e-4) << from;
+      } else {
+        EXPECT_EQ(report.error().code, ErrorCode::kUnsupported) << from << ": " << report.error().message;
+        EXPECT_FALSE(fs::exists(out)) << from;
+      }
+    }
+  }
+}
+
+// Experts and the vocabulary projection in few bits.
+TEST(Formats, MixturesOfExpertsWithAQuantizedHead) {
+  const TempDir dir;
+  for (const std::string name : {"mixtral", "qwen3_moe"}) {
+    const Rows original = logits_of(golden(name));
+    const fs::path gguf = dir / (name + ".gguf");
+    ASSERT_TRUE(quantize(job_of(golden(name), gguf, "q8_0")));
+    const auto source = open_weights(gguf).value();
+    for (const char* tensor : {"output.weight", "blk.1.ffn_gate_exps.weight", "blk.0.attn_q.weight"}) {
+      ASSERT_NE(source->find(tensor), nullptr) << name << " " << tensor;
+      EXPECT_EQ(source->find(tensor)->type, QuantType::kQ8_0) << name << " " << tensor;
+    }
+    ASSERT_NE(source->find("blk.0.ffn_gate_inp.weight"), nullptr);
+    EXPECT_EQ(source->find("blk.0.ffn_gate_inp.weight")->type, QuantType::kF32) << name;
+    EXPECT_LT(relative(original, logits_of(gguf)), 0.1) << name;
+    for (const char* layout : {"gptq", "compressed-tensors"}) {
+      QuantizeJob job = job_of(golden(name), dir / (name + layout), "int8");
+      job.recipe.layout = layout;
+      job.recipe.group_size = 16;
+      ASSERT_TRUE(quantize(job)) << name << " " << layout;
+      EXPECT_LT(relative(original, logits_of(job.out)), 0.1) << name << " " << layout;
+      // The router stays as it is, and the configuration says so.
+      const auto written = open_weights(job.out).value();
+      const std::string config = written->config().at("quantization_config").dump();
+      EXPECT_THAT(config, ::testing::HasSubstr("gate")) << layout;
+    }
+  }
+}
+
 // A checkpoint that differs from golden llama3 in one value.
 void damage(const fs::path& from, const fs::path& to, const std::string& tensor, float value) {
   fs::copy(from, to, fs::copy_options::recursive);
@@ -239,13 +302,16 @@ TEST(QuantizeErrors, WrongRecipesSayWhatWouldBeRight) {
 // layers again.
 TEST(QuantizeResume, GoesOnWhereItStopped) {
   const TempDir dir;
-  for (const char* method : {"rtn", "gptq"}) {
+  for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
+    const bool smooth = method == "smoothquant";
     const auto job_to = [&](const std::string& name) {
-      QuantizeJob job = job_of(golden("llama3"), dir / (std::string(method) + name), "int4");
+      QuantizeJob job = job_of(golden("llama3"), dir / (method + name), smooth ? "w8a8" : "int4");
       job.recipe.method = method;
-      job.recipe.layout = "gptq";
-      job.recipe.group_size = 16;
-      if (std::string(method) == "gptq") {
+      if (!smooth) {
+        job.recipe.layout = "gptq";
+        job.recipe.group_size = 16;
+      }
+      if (method != "rtn") {
         const std::vector<int> tokens = some_tokens();
         job.samples.assign(4, {tokens.begin(), tokens.end()});
       }
