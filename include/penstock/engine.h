@@ -110,6 +110,12 @@ struct EngineInfo {
   std::vector<TokenId> eos_token_ids;
 };
 
+// A session that came back from a file.
+struct SessionTokens {
+  std::vector<TokenId> tokens;
+  int n_restored = 0;  // leading tokens that a request starting with them need not compute
+};
+
 class Engine {
  public:
   // Loads the model and reserves the cache. Errors: kNotFound, kCorruptFile, kUnsupported,
@@ -144,6 +150,16 @@ class Engine {
   // A copy as of the last finished step.
   virtual Metrics metrics() const = 0;
   virtual void reset_prefix_cache() = 0;
+
+  // Writes tokens and the cached K and V of as many of them as are known (whole blocks) to a file; returns how
+  // many tokens those are. cache_salt: as the requests had it. From any thread, between two steps. Errors: kIo,
+  // kCancelled (the engine is shutting down).
+  virtual Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
+                                   const std::string& cache_salt = {}) = 0;
+  // Brings them back into the prefix cache; the file is verified whole before any of it is used. A request
+  // whose prompt starts with these tokens then goes on from there. Errors: kNotFound, kCorruptFile,
+  // kInvalidArgument (saved by another model or cache configuration), kCancelled.
+  virtual Result<SessionTokens> load_session(const std::string& path) = 0;
 };
 
 }  // namespace penstock

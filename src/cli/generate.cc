@@ -1,6 +1,7 @@
 // penstock generate: one prompt, one (or n) completions, streamed as they come.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -28,17 +29,21 @@ struct GenerateCommand {
     app.add_flag("--no-echo", no_echo, "do not print the prompt before the text");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token, also where the model wants one");
     app.add_flag("--no-parse-special", no_parse_special, "special tokens in the prompt are plain text");
+    app.add_option("--session", session,
+                   "file that keeps what was computed: loaded first if it is there, saved at the end");
     app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
   }
 
   int run();
   Result<std::string> read_prompt() const;
+  Status load_session(Engine& engine) const;
+  Status save_session(Engine& engine, const RequestOutput& result) const;
   Result<RequestOutput> generate(LLM& llm, const SamplingParams& params, const std::string& text) const;
 
   EngineConfig config;
   SamplingFlags sampling;
   CLI::Option* prompt_option = nullptr;
-  std::string prompt, file;
+  std::string prompt, file, session;
   bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false, quiet = false;
 };
 
@@ -148,6 +153,22 @@ Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& 
   return llm.generate(text, params, options);
 }
 
+Status GenerateCommand::load_session(Engine& engine) const {
+  std::error_code ignored;
+  if (session.empty() || !std::filesystem::exists(session, ignored)) return {};
+  RETURN_IF_ERROR(engine.load_session(session));
+  return {};
+}
+
+Status GenerateCommand::save_session(Engine& engine, const RequestOutput& result) const {
+  if (session.empty()) return {};
+  std::vector<TokenId> tokens = result.prompt_token_ids;
+  const std::vector<TokenId>& output = result.outputs[0].token_ids;
+  tokens.insert(tokens.end(), output.begin(), output.end());
+  RETURN_IF_ERROR(engine.save_session(tokens, session));
+  return {};
+}
+
 int GenerateCommand::run() {
   const bool built_in = config.model.empty();
   if (const Status found = find_models(config); !found) return fail(found.error());
@@ -161,6 +182,7 @@ int GenerateCommand::run() {
   if (built_in && !sampling.given("temperature")) defaults.temperature = 0.8f;
   const SamplingParams params = sampling.over(defaults);
   install_interrupt_handler();
+  if (const Status loaded = load_session((*llm)->engine()); !loaded) return fail(loaded.error());
   auto result = generate(**llm, params, *text);
   if (!result) {
     if (!json && params.n == 1 && !chat && !no_echo) std::fputs("\n", stdout);
@@ -182,6 +204,7 @@ int GenerateCommand::run() {
   }
   std::fflush(stdout);
   if (!quiet && !json) print_stats(*result);
+  if (const Status saved = save_session((*llm)->engine(), *result); !saved) return fail(saved.error());
   return interrupted() ? kExitInterrupted : kExitOk;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -43,6 +44,9 @@ class EngineImpl final : public Engine {
   void stop() override;
   Metrics metrics() const override;
   void reset_prefix_cache() override;
+  Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
+                           const std::string& cache_salt) override;
+  Result<SessionTokens> load_session(const std::string& path) override;
 
   Scheduler& scheduler() { return *scheduler_; }
   StepModel& model() { return *model_; }
@@ -95,6 +99,8 @@ class EngineImpl final : public Engine {
   void expire_deadlines();
   void leave_queue(RequestState& state);
   void thread_main();
+  void run_jobs();
+  Status between_steps(const std::function<void()>& work);
   // engine.cc
   void note_plan(double time);
   void compute(double started);
@@ -141,7 +147,13 @@ class EngineImpl final : public Engine {
   std::condition_variable inbox_filled_;
   std::vector<std::unique_ptr<RequestState>> inbox_;
   std::vector<Cancel> cancels_;
-  bool reset_cache_ = false, stopping_ = false;
+  bool reset_cache_ = false, stopping_ = false, threaded_ = false;
+  struct Job {
+    const std::function<void()>* work;
+    bool done = false;
+  };
+  std::vector<Job*> jobs_;  // of callers that wait in between_steps
+  std::condition_variable job_done_;
   uint64_t next_request_ = 1;
   int n_queued_ = 0;
   int64_t n_queued_tokens_ = 0;

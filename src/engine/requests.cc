@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/engine_impl.h"
 #include "engine/prefix_file.h"
+#include "engine/session_file.h"
 #include "sampling/philox.h"
 #include "sampling/validate.h"
 
@@ -121,6 +122,50 @@ void EngineImpl::reset_prefix_cache() {
   inbox_filled_.notify_one();
 }
 
+// Runs `work` on the engine thread, or here when there is none, and waits for its end.
+Status EngineImpl::between_steps(const std::function<void()>& work) {
+  std::unique_lock lock(inbox_mutex_);
+  if (!threaded_) {
+    lock.unlock();
+    work();
+    return {};
+  }
+  if (stopping_) return errorf(ErrorCode::kCancelled, "the engine is shutting down");
+  Job job{&work};
+  jobs_.push_back(&job);
+  inbox_filled_.notify_one();
+  job_done_.wait(lock, [&] { return job.done; });
+  return {};
+}
+
+void EngineImpl::run_jobs() {
+  std::vector<Job*> jobs;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    jobs.swap(jobs_);
+  }
+  if (jobs.empty()) return;
+  for (Job* job : jobs) (*job->work)();
+  const std::lock_guard lock(inbox_mutex_);
+  for (Job* job : jobs) job->done = true;
+  job_done_.notify_all();
+}
+
+Result<int> EngineImpl::save_session(std::span<const TokenId> tokens, const std::string& path,
+                                     const std::string& cache_salt) {
+  Result<int> saved = 0;
+  RETURN_IF_ERROR(between_steps(
+      [&] { saved = save_session_file(path, fingerprint_, tokens, cache_salt, *scheduler_, *model_); }));
+  return saved;
+}
+
+Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
+  Result<SessionTokens> loaded;
+  RETURN_IF_ERROR(between_steps(
+      [&] { loaded = load_session_file(path, fingerprint_, info_.vocab_size, *scheduler_, *model_); }));
+  return loaded;
+}
+
 void EngineImpl::take_inbox() {
   bool reset = false;
   {
@@ -130,6 +175,7 @@ void EngineImpl::take_inbox() {
     std::swap(reset, reset_cache_);
     metrics_.admission_rejections.value = static_cast<double>(n_rejected_);
   }
+  run_jobs();
   for (auto& state : arrived_) start_request(std::move(state));
   for (const Cancel& cancel : cancelling_) apply_cancel(cancel);
   arrived_.clear();
@@ -215,6 +261,7 @@ void EngineImpl::start() {
   {
     const std::lock_guard lock(inbox_mutex_);
     stopping_ = false;
+    threaded_ = true;
   }
   thread_ = std::thread([this] { thread_main(); });
 }
@@ -224,7 +271,9 @@ void EngineImpl::thread_main() {
     const bool busy = step();
     std::unique_lock lock(inbox_mutex_);
     if (stopping_) return;
-    const auto has_work = [&] { return stopping_ || !inbox_.empty() || !cancels_.empty() || reset_cache_; };
+    const auto has_work = [&] {
+      return stopping_ || !inbox_.empty() || !cancels_.empty() || !jobs_.empty() || reset_cache_;
+    };
     if (!busy) {
       inbox_filled_.wait(lock, has_work);
     } else if (plan_.items.empty()) {
@@ -242,6 +291,7 @@ void EngineImpl::stop() {
   }
   if (thread_.joinable()) thread_.join();
   take_inbox();
+  threaded_ = false;
   for (auto& [id, state] : requests_) {
     end_request(*state, -1, FinishReason::kAbort, {ErrorCode::kCancelled, "the engine was shut down"});
   }

@@ -380,6 +380,100 @@ TEST_F(PrefixFile, AFailureToSaveLeavesTheEngineAlone) {
   EXPECT_EQ(run(), 0);
 }
 
+class SessionFile : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  // Generates, saves prompt and text, and returns them.
+  std::vector<TokenId> save(int n_saved) {
+    FakeEngine fake(config_, 1);
+    Request request = request_of(prompt_of(41), 20);
+    request.sampling.ignore_eos = true;
+    const auto sink = fake.submit(request);
+    fake.run();
+    std::vector<TokenId> tokens = request.prompt;
+    const std::vector<TokenId>& text = sink->result.sequences[0].tokens;
+    tokens.insert(tokens.end(), text.begin(), text.end());
+    EXPECT_EQ(fake.engine->save_session(tokens, path_).value(), n_saved);
+    fake.engine->scheduler().check_invariants();
+    EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
+    return tokens;
+  }
+  // Goes on from `tokens` in an engine that may have loaded the session; returns the cached tokens.
+  int go_on(FakeEngine& fake, std::vector<TokenId> tokens) {
+    tokens.push_back(3);
+    const Request request = request_of(tokens, 10);
+    const auto sink = fake.submit(request);
+    fake.run();
+    EXPECT_EQ(sink->result.sequences[0].tokens, fake.expected(request));
+    return sink->result.sequences[0].stats.cached_tokens;
+  }
+  ErrorCode load_error(FakeEngine& fake) {
+    const auto loaded = fake.engine->load_session(path_);
+    return loaded ? ErrorCode::kCancelled : loaded.error().code;
+  }
+  const std::string path_ = ::testing::TempDir() + "penstock_session_" + std::to_string(getpid());
+  FakeEngineConfig config_;
+};
+
+TEST_F(SessionFile, GoesOnWithoutComputingAgain) {
+  const std::vector<TokenId> tokens = save(60);
+  ASSERT_EQ(tokens.size(), 61u);
+  FakeEngine fake(config_, 1);
+  const auto loaded = fake.engine->load_session(path_);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->tokens, tokens);
+  EXPECT_EQ(loaded->n_restored, 60);
+  fake.engine->scheduler().check_invariants();
+  EXPECT_EQ(go_on(fake, tokens), 60);
+}
+
+TEST_F(SessionFile, WindowsAndAThreadMakeNoDifference) {
+  config_.n_blocks = {64, 30};
+  config_.windows = {0, 10};
+  const std::vector<TokenId> tokens = save(60);
+  FakeEngine fake(config_, 1);
+  fake.engine->start();
+  ASSERT_TRUE(fake.engine->load_session(path_));
+  EXPECT_EQ(fake.engine->save_session(tokens, path_).value(), 60);
+  fake.engine->stop();
+  EXPECT_EQ(go_on(fake, tokens), 60);
+}
+
+TEST_F(SessionFile, WhereTheCacheIsSmallTheFirstTokensComeBack) {
+  const std::vector<TokenId> tokens = save(60);
+  config_.n_blocks = {10};
+  FakeEngine fake(config_, 1);
+  EXPECT_EQ(fake.engine->load_session(path_)->n_restored, 40);
+  fake.engine->scheduler().check_invariants();
+}
+
+TEST_F(SessionFile, IsRefusedWhenItDoesNotFit) {
+  save(60);
+  FakeEngine other(config_, 2);
+  EXPECT_EQ(load_error(other), ErrorCode::kInvalidArgument);
+  std::filesystem::remove(path_);
+  EXPECT_EQ(load_error(other), ErrorCode::kNotFound);
+  EXPECT_EQ(other.engine->save_session(prompt_of(9), "/proc/none/session").error().code, ErrorCode::kIo);
+}
+
+TEST_F(SessionFile, AnyDamageIsRefusedAndNothingOfItUsed) {
+  const std::vector<TokenId> tokens = save(60);
+  std::ifstream in(path_, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  FakeEngine fake(config_, 1);
+  for (size_t at = 0; at < whole.size(); at += 13) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << damaged;
+    EXPECT_EQ(load_error(fake), ErrorCode::kCorruptFile) << at;
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << whole.substr(0, at);
+    EXPECT_EQ(load_error(fake), ErrorCode::kCorruptFile) << at;
+  }
+  std::ofstream(path_, std::ios::binary | std::ios::trunc) << whole << 'x';
+  EXPECT_EQ(load_error(fake), ErrorCode::kCorruptFile);
+  EXPECT_EQ(go_on(fake, tokens), 0);
+}
+
 TEST(Engine, TheThreadServesManyCallers) {
   FakeEngineConfig config;
   config.n_blocks = {60};
