@@ -53,6 +53,7 @@ struct RequestStats {
   int drafts = 0;           // rounds of speculation: forwards that checked guesses
   int draft_tokens = 0;     // guessed
   int accepted_tokens = 0;  // of these, kept
+  double beam_score = 0;  // with use_beam_search: log-probability / completion_tokens^length_penalty
   double queued_seconds = 0;   // submit to first scheduled
   double prefill_seconds = 0;  // first scheduled to first token
   double decode_seconds = 0;   // first token to last token
@@ -64,7 +65,7 @@ struct RequestStats {
 struct TokenEvent {
   int index = 0;             // which of the n sequences, [0, n)
   TokenId token = kNoToken;  // kNoToken: an end without a token
-  float logprob = 0;         // with sampling.logprobs: of `token`, as in TokenLogprob
+  float logprob = 0;         // with sampling.logprobs, and of beams: of `token`, as in TokenLogprob
   int rank = 0;              // with sampling.logprobs
   std::span<const TokenLogprob>
       alternatives;  // with sampling.logprobs > 0: most likely first; valid during the call

@@ -24,6 +24,10 @@ struct EngineConfig {
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
   std::string prefix_cache_file;  // saved at shutdown, restored at start; "" = not kept
+  std::string kv_layout = "paged";       // paged, contiguous
+  std::string preemption = "recompute";  // recompute, swap
+  int64_t swap_space = 0;                // bytes; 0 = half of the KV cache; preemption swap
+  std::string swap_dir;                  // folder to swap to; "" = host memory
   std::string policy = "continuous";
   int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
   double max_wait_ms = 50;        // policy dynamic
@@ -64,6 +68,12 @@ struct EngineConfig {
     v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
     v("prefix_cache_file", c.prefix_cache_file,
       "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
+    v("kv_layout", c.kv_layout,
+      "paged, or contiguous: every sequence reserves max_model_len tokens, and nothing is shared");
+    v("preemption", c.preemption,
+      "what happens to a sequence that loses its blocks: recompute, or swap to host memory or disk");
+    v("swap_space", c.swap_space, "bytes to swap to; 0 is half the size of the KV cache");
+    v("swap_dir", c.swap_dir, "folder of the swap file; empty swaps to host memory");
     v("policy", c.policy, "continuous, static, dynamic or priority");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
     v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");

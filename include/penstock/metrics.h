@@ -64,9 +64,9 @@ inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .000
                                              .01,    .02,    .05,    .1,    .2,    .5,    1,    2,    5};
 
 struct Metrics {
-  Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc;
+  Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
   Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
-  Counter num_preemptions, steps, admission_rejections;
+  Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, steps, admission_rejections;
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
@@ -88,6 +88,8 @@ struct Metrics {
     v("num_requests_running", m.num_requests_running, "sequences being computed");
     v("num_requests_waiting", m.num_requests_waiting, "sequences waiting for their turn");
     v("kv_cache_usage_perc", m.kv_cache_usage_perc, "share of the KV cache in use, 0 to 1");
+    v("kv_cache_waste_perc", m.kv_cache_waste_perc,
+      "share of the running sequences' blocks that holds no token, 0 to 1");
     v("prompt_tokens", m.prompt_tokens, "prompt tokens of the requests that started");
     v("prompt_tokens_cached", m.prompt_tokens_cached, "prompt tokens taken from the prefix cache");
     v("generation_tokens", m.generation_tokens, "tokens generated");
@@ -99,6 +101,9 @@ struct Metrics {
     v("spec_decode_num_accepted_tokens", m.spec_decode_num_accepted_tokens, "draft tokens that were kept");
     v("spec_decode_num_accepted_tokens_per_pos", m.spec_decode_num_accepted_tokens_per_pos,
       "draft tokens that were kept, by their place in the draft");
+    v("swapped_out_blocks", m.swapped_out_blocks, "blocks of preempted sequences kept in the swap space");
+    v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
+    v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections, "requests refused because the queue was full");
     v("request_success_stop", m.request_success_stop, "sequences that ended by a stop token or string");

@@ -33,6 +33,10 @@ struct SamplingParams {
   int mirostat = 0;                 // 0 off, 1, 2; Basu et al. 2021
   float mirostat_tau = 5.0f;
   float mirostat_eta = 0.1f;
+  bool use_beam_search = false;     // the n best of beam_width beams; nothing is drawn
+  int beam_width = 4;               // [n, 256]
+  float length_penalty = 1.0f;      // beams are ranked by log-probability / length^length_penalty
+  bool early_stopping = false;      // stop beams as soon as beam_width of them have ended
   std::optional<uint64_t> seed;     // the same seed gives the same tokens whatever else runs
   std::vector<std::string> stop;    // at most 16 strings
   std::vector<TokenId> stop_token_ids;
@@ -70,6 +74,10 @@ struct SamplingParams {
     v("mirostat", p.mirostat, "0 off, 1 or 2: keep surprise at mirostat_tau");
     v("mirostat_tau", p.mirostat_tau, "target surprise in bits");
     v("mirostat_eta", p.mirostat_eta, "learning rate of mirostat");
+    v("use_beam_search", p.use_beam_search, "return the n best of beam_width beams instead of drawing");
+    v("beam_width", p.beam_width, "beams that are followed at once");
+    v("length_penalty", p.length_penalty, "beams are ranked by log-probability / length to this power");
+    v("early_stopping", p.early_stopping, "stop as soon as beam_width beams have ended");
     v("seed", p.seed, "random seed; the same seed gives the same tokens");
     v("stop", p.stop, "strings that end the text");
     v("stop_token_ids", p.stop_token_ids, "token ids that end the text");

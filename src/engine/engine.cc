@@ -1,7 +1,10 @@
 // The engine thread's side: one step from inbox to sinks. Requests' side: requests.cc.
 #include <algorithm>
 
+#include <spdlog/spdlog.h>
+
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/engine_impl.h"
 
 namespace penstock {
@@ -13,6 +16,7 @@ bool EngineImpl::step() {
   if (speculation_) ask_for_drafts();
   scheduler_->next(started, prefill_limit(), plan_);
   note_plan(started);
+  move_blocks();
   if (!plan_.items.empty()) compute(started);
   deliver();
   publish_metrics(started);
@@ -31,15 +35,48 @@ void EngineImpl::note_plan(double time) {
     }
     leave_queue(*running.request);
   }
-  metrics_.num_preemptions.add(static_cast<double>(plan_.preempted.size()));
-  if (!speculation_) return;
-  for (const Sequence* sequence : plan_.preempted) speculation_->forget(sequence->id);
+  for (const Sequence* sequence : plan_.preempted) {
+    metrics_.num_preemptions.add();
+    log().info("request {}: preempted after {} of {} tokens{}",
+               static_cast<uint64_t>(static_cast<const Running*>(sequence)->request->id),
+               sequence->n_tokens(), sequence->max_len, sequence->n_swapped > 0 ? ", swapped out" : "");
+    if (speculation_) speculation_->forget(sequence->id);
+  }
+}
+
+// Blocks between the cache and the swap space, and copies before a write.
+void EngineImpl::move_blocks() {
+  const auto lose = [&](Sequence& sequence, const Error& error) {
+    metrics_.swap_errors.add();
+    log().warn("request {}: computed again: {}",
+               static_cast<uint64_t>(static_cast<Running&>(sequence).request->id), error.message);
+    scheduler_->lose_swapped(sequence, plan_);
+  };
+  for (const SwapMove& move : plan_.swaps_out) {
+    if (move.sequence->n_swapped == 0) continue;  // another of its blocks was lost
+    swap_buffer_.resize(static_cast<size_t>(model_->block_bytes(move.group)));
+    model_->read_block(move.group, move.block, swap_buffer_);
+    const Status written = swap_->write(move.group, move.slot, swap_buffer_);
+    if (!written) lose(*move.sequence, written.error());
+    metrics_.swapped_out_blocks.add(written ? 1 : 0);
+  }
+  for (const BlockCopy& copy : plan_.copies) model_->copy_block(copy.group, copy.from, copy.to);
+  for (const SwapMove& move : plan_.swaps_in) {
+    if (move.sequence->n_swapped == 0) continue;
+    swap_buffer_.resize(static_cast<size_t>(model_->block_bytes(move.group)));
+    const Status read = swap_->read(move.group, move.slot, swap_buffer_);
+    if (read) {
+      model_->write_block(move.group, move.block, swap_buffer_);
+    } else {
+      lose(*move.sequence, read.error());
+    }
+    metrics_.swapped_in_blocks.add(read ? 1 : 0);
+  }
 }
 
 void EngineImpl::compute(double started) {
   all_rows_.clear();
   for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
-  for (const BlockCopy& copy : plan_.copies) model_->copy_block(copy.group, copy.from, copy.to);
   const double planned = now();
   if (speculation_) propose_drafts();
   const Batch& batch = builder_.build(plan_, all_rows_);
@@ -90,6 +127,12 @@ void EngineImpl::take_results(Tensor logits, double time) {
     if (!item.last) continue;
     const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
     const std::span<float> values(logits.f32(last_row), logits.cols);
+    if (sequence.request->beams) {
+      const bool current =
+          item.first + item.count == sequence.n_tokens();  // the search has not gone on since
+      if (current) offer_beam(sequence, values, time);
+      continue;
+    }
     if (sequence.spec().params.max_tokens == 0) {
       for (auto& each : sequence.request->sequences) end(*each, FinishReason::kLength);
       continue;
@@ -115,8 +158,10 @@ void EngineImpl::sample_rows(Tensor logits) {
     const ScheduledItem& item = engine.plan_.items[i];
     Running& sequence = static_cast<Running&>(*item.sequence);
     const int row = engine.builder_.first_row(i);
-    if (row < 0 || engine.all_rows_[i] != 0 || item.n_draft > 0 || sequence.n_tokens() == sequence.n_prompt)
+    if (row < 0 || engine.all_rows_[i] != 0 || item.n_draft > 0 || sequence.n_tokens() == sequence.n_prompt ||
+        sequence.request->beams) {
       return;
+    }
     Worker& worker = engine.workers_[thread];
     RowResult& result = engine.results_[i];
     result.first_alternative = worker.alternatives.size();
@@ -243,7 +288,8 @@ void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) 
   news.event.finish = reason;
   news.event.stats = &stats;
   if (!sequence.error.message.empty()) news.event.error = &sequence.error;
-  push(state, news);
+  if (sequence.index < state.request.sampling.n)
+    push(state, news);  // the others are beams that did not make it
   note_end(sequence, reason, time);
   leave_queue(state);
   if (--state.n_open == 0) {
@@ -345,6 +391,7 @@ void EngineImpl::publish_metrics(double started) {
   metrics_.num_requests_running.value = scheduler_->n_running();
   metrics_.num_requests_waiting.value = scheduler_->n_waiting();
   const BlockAllocator& allocator = scheduler_->allocator();
+  metrics_.kv_cache_waste_perc.value = scheduler_->waste();
   metrics_.kv_cache_usage_perc.value = static_cast<double>(allocator.n_referenced()) / allocator.n_blocks();
   metrics_.prefix_cache_queries.value = static_cast<double>(scheduler_->n_queried());
   metrics_.prefix_cache_hits.value = static_cast<double>(scheduler_->n_hit());

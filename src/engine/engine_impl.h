@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/beam_search.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
 #include "engine/step_model.h"
+#include "engine/swap_store.h"
 #include "penstock/engine.h"
 #include "sampling/sampler.h"
 
@@ -24,6 +26,7 @@ struct EngineParts {
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Speculation> speculation;  // null: none
+  std::unique_ptr<SwapStore> swap;  // null: preempted sequences are computed again
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // of the model and of all that shapes its cache
@@ -78,6 +81,7 @@ class EngineImpl final : public Engine {
     std::shared_ptr<EventSink> sink;
     std::shared_ptr<const SamplingSpec> spec;
     std::vector<std::unique_ptr<Running>> sequences;
+    std::unique_ptr<BeamSearch> beams;  // sequences [0, n_live) are the live beams
     int n_open = 0;
     double submitted = 0;
     bool queued = true;  // counts against the queue's bounds
@@ -92,6 +96,7 @@ class EngineImpl final : public Engine {
   double now() const { return std::chrono::duration<double>(Clock::now() - epoch_).count(); }
   // requests.cc
   Status check(const Request& request) const;
+  Status check_beams(const Request& request) const;
   void take_inbox();
   void start_request(std::unique_ptr<RequestState> state);
   void apply_cancel(const Cancel& cancel);
@@ -103,6 +108,7 @@ class EngineImpl final : public Engine {
   Status between_steps(const std::function<void()>& work);
   // engine.cc
   void note_plan(double time);
+  void move_blocks();
   void compute(double started);
   bool wants_prompt_rows(const ScheduledItem& item) const;
   void take_results(Tensor logits, double time);
@@ -119,6 +125,11 @@ class EngineImpl final : public Engine {
   void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
   void fork_others(Running& first, std::span<const float> logits, double time);
   void sample_rows(Tensor logits);
+  // beams.cc
+  void start_beams(RequestState& state);
+  void offer_beam(Running& beam, std::span<float> logits, double time);
+  void advance_beams(RequestState& state, double time);
+  void end_beams(RequestState& state, double time);
   void sample_into(Running& sequence, std::span<float> logits, double time);
   void accept(Running& sequence, const Sampled& sampled, std::span<const TokenLogprob> alternatives,
               double time);
@@ -141,6 +152,8 @@ class EngineImpl final : public Engine {
   std::unique_ptr<StepModel> model_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Speculation> speculation_;
+  std::unique_ptr<SwapStore> swap_;
+  std::vector<std::byte> swap_buffer_;  // one block
 
   // Shared with the callers of submit() and cancel().
   mutable std::mutex inbox_mutex_;
@@ -194,6 +207,7 @@ class EngineImpl final : public Engine {
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<TokenLogprob> alternatives_;
+  std::vector<TokenLogprob> beam_candidates_;
   std::vector<RequestState*> with_news_;
   std::vector<TokenEvent> outgoing_;
   double decode_seconds_ = 0, prefill_token_seconds_ = 0;  // measured; 0 = not yet

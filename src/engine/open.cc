@@ -123,6 +123,11 @@ Status check_config(const EngineConfig& c) {
       expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0", c.kv_cache_memory));
   RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1, "memory_utilization",
                          "a number in (0, 1]", c.memory_utilization));
+  RETURN_IF_ERROR(expect(c.kv_layout == "paged" || c.kv_layout == "contiguous", "kv_layout",
+                         "paged or contiguous", c.kv_layout));
+  RETURN_IF_ERROR(expect(c.preemption == "recompute" || c.preemption == "swap", "preemption",
+                         "recompute or swap", c.preemption));
+  RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
   RETURN_IF_ERROR(
       expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
   RETURN_IF_ERROR(expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
@@ -239,7 +244,32 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
   if (inputs.acceptance >= 0) return make_synthetic_drafter(std::move(drafter), inputs.acceptance);
   return drafter;
 }
+
+// The swap space that the config asks for, with its slots told to the scheduler; null without one.
+Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const CacheSpec& spec,
+                                             const KvCache& cache, const CachePlan& plan,
+                                             SchedulerConfig& scheduler) {
+  if (config.preemption != "swap") return nullptr;
+  std::vector<int64_t> block_bytes;
+  for (int g = 0; g < std::max(1, spec.n_groups()); ++g) block_bytes.push_back(cache.block_bytes(g));
+  const int64_t bytes = config.swap_space > 0 ? config.swap_space : plan.bytes / 2;
+  const SwapLayout layout = swap_layout(bytes, block_bytes, plan.n_blocks);
+  scheduler.swap_slots = layout.n_slots;
+  log().info("swap space: {:.1f} MiB of {}", static_cast<double>(layout.bytes()) / (1 << 20),
+             config.swap_dir.empty() ? "memory" : config.swap_dir);
+  return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
+}
 }  // namespace
+
+SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) {
+  const bool paged = config.kv_layout == "paged";
+  return {.max_num_seqs = config.max_num_seqs,
+          .max_num_batched_tokens = config.max_num_batched_tokens,
+          .prefix_caching = config.enable_prefix_caching && paged,
+          .paged = paged,
+          .reserved_len = paged ? 0 : max_model_len,
+          .swap_slots = {}};
+}
 
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
                                             const LoadProgress& progress, SpeculationInputs inputs) {
@@ -312,9 +342,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                 .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
                 .kv_bytes_per_token = token_bytes(spec),
                 .eos_token_ids = end_ids(*source, shape.vocab_size)};
-  parts.scheduler = std::make_unique<Scheduler>(
-      SchedulerConfig{config.max_num_seqs, config.max_num_batched_tokens, config.enable_prefix_caching, true},
-      std::move(policy), cache_plan.n_blocks, cache_plan.windows, config.block_size);
+  SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
+  ASSIGN_OR_RETURN(parts.swap, make_swap(config, spec, *cache, cache_plan, scheduling));
+  parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
+                                                cache_plan.windows, config.block_size);
   parts.speculation = std::move(speculation);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;

@@ -26,6 +26,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);
 
+struct SchedulerConfig;
+// Without a swap space. REQUIRES: a resolved config.
+SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len);
+
 struct CachePlan {
   std::vector<int> n_blocks;  // per group
   std::vector<int> windows;   // per group, 0 = all tokens

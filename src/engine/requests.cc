@@ -26,6 +26,7 @@ EngineImpl::EngineImpl(EngineParts parts)
       model_(std::move(parts.model)),
       scheduler_(std::move(parts.scheduler)),
       speculation_(std::move(parts.speculation)),
+      swap_(std::move(parts.swap)),
       builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
                parts.max_num_seqs) {
   workers_.resize(model_->n_host_threads());
@@ -75,6 +76,27 @@ Status EngineImpl::check(const Request& request) const {
     return errorf(ErrorCode::kInvalidArgument,
                   "prompt: expected at most {} tokens (max_model_len is {}), got {}", longest,
                   info_.max_model_len, request.prompt.size());
+  }
+  if (request.sampling.use_beam_search) return check_beams(request);
+  return {};
+}
+
+// All beams have to run at once: otherwise they would wait for each other without end.
+Status EngineImpl::check_beams(const Request& request) const {
+  const int width = request.sampling.beam_width;
+  const int max_len = static_cast<int>(std::min<int64_t>(
+      static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens, info_.max_model_len));
+  if (config_.kv_layout != "paged")
+    return errorf(ErrorCode::kUnsupported, "use_beam_search: needs kv_layout paged, got {}",
+                  config_.kv_layout);
+  if (width > config_.max_num_seqs) {
+    return errorf(ErrorCode::kInvalidArgument, "beam_width: expected at most max_num_seqs, {}, got {}",
+                  config_.max_num_seqs, width);
+  }
+  if (!scheduler_->fits(max_len, width)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "beam_width: {} beams of up to {} tokens do not fit into the KV cache of {} tokens", width,
+                  max_len, int64_t{info_.block_size} * info_.n_blocks);
   }
   return {};
 }
@@ -197,7 +219,8 @@ void EngineImpl::start_request(std::unique_ptr<RequestState> owned) {
   const int max_len = static_cast<int>(
       std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), info_.max_model_len));
   const BlockHash root = root_hash(request.cache_salt);
-  for (int index = 0; index < params.n; ++index) {
+  const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
+  for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
     sequence->id = SeqId(next_sequence_);
     sequence->arrival_order = next_sequence_++;
@@ -215,7 +238,8 @@ void EngineImpl::start_request(std::unique_ptr<RequestState> owned) {
     sequence->sampler = SamplerState(state.spec, index, request.prompt, params.max_tokens);
     state.sequences.push_back(std::move(sequence));
   }
-  state.n_open = params.n;
+  if (params.use_beam_search) start_beams(state);
+  state.n_open = n_sequences;
   state.news.reserve(params.n + 1);
   if (request.deadline) ++n_with_deadline_;
   state.sequences[0]->joined = true;
@@ -233,7 +257,7 @@ void EngineImpl::end_request(RequestState& state, int index, FinishReason reason
   // From the last to the first: the first one's end would set the others going.
   for (size_t i = state.sequences.size(); i-- > 0;) {
     Running& sequence = *state.sequences[i];
-    if (sequence.done || (index >= 0 && index != sequence.index)) continue;
+    if (sequence.done || (index >= 0 && (index != sequence.index || state.beams))) continue;
     sequence.error = error;
     end(sequence, reason);
   }

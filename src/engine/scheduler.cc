@@ -23,13 +23,18 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> poli
     groups_.push_back({BlockAllocator(n_blocks[g], block_size), windows[g]});
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
+  swapped_in_.reserve(config.max_num_seqs + 1);
+  for (const int n_slots : config.swap_slots) {
+    std::vector<int>& slots = free_slots_.emplace_back(n_slots);
+    for (int i = 0; i < n_slots; ++i) slots[i] = n_slots - 1 - i;
+  }
 }
 
-bool Scheduler::fits(int max_len) const {
+bool Scheduler::fits(int max_len, int n) const {
+  if (!config_.paged) max_len = std::max(max_len, config_.reserved_len);
   for (const Group& group : groups_) {
-    const int kept = group.window > 0 ? std::min(max_len, group.window) + 2 * block_size_ : max_len;
-    if (blocks_for(kept) > group.allocator.n_blocks() && blocks_for(max_len) > group.allocator.n_blocks())
-      return false;
+    const int kept = group.window > 0 ? std::min(max_len, group.window + 2 * block_size_) : max_len;
+    if (int64_t{n} * blocks_for(kept) > group.allocator.n_blocks()) return false;
   }
   return true;
 }
@@ -37,7 +42,8 @@ bool Scheduler::fits(int max_len) const {
 void Scheduler::add(Sequence& sequence) {
   sequence.kv.resize(groups_.size());
   sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
-  for (GroupBlocks& kv : sequence.kv) kv.blocks.reserve(blocks_for(sequence.max_len) + 1);
+  const int longest = config_.paged ? sequence.max_len : config_.reserved_len;
+  for (GroupBlocks& kv : sequence.kv) kv.blocks.reserve(blocks_for(longest) + 1);
   enqueue(sequence);
 }
 
@@ -64,6 +70,8 @@ void Scheduler::dequeue(Sequence& sequence) {
 
 void Scheduler::next(double now, int prefill_limit, Plan& plan) {
   plan.clear();
+  for (Sequence* sequence : swapped_in_) forget_swapped(*sequence);
+  swapped_in_.clear();
   order_.assign(running_.begin(), running_.end());
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
@@ -74,10 +82,13 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan) {
   if (!plan.items.empty()) left = std::min(left, prefill_limit);
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
-    if (sequence->state != SeqState::kRunning || sequence->gap() == 1 || plan.n_tokens >= end) continue;
+    if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
   }
   if (plan.preempted.empty()) admit_waiting(now, end, plan);
+  // Everybody who runs waits for somebody who has no room.
+  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() && n_waiting_ > 0;
+  if (stuck) preempt(*last_running(), plan);
 }
 
 // Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from whoever came
@@ -175,12 +186,21 @@ Sequence* Scheduler::last_running() const {
   });
 }
 
-void Scheduler::preempt(Sequence& sequence, Plan& plan) {
-  std::erase(running_, &sequence);
+void Scheduler::unschedule(const Sequence& sequence, Plan& plan) {
   std::erase_if(plan.items, [&](const ScheduledItem& item) {
     if (item.sequence == &sequence) plan.n_tokens -= item.count;
     return item.sequence == &sequence;
   });
+}
+
+void Scheduler::preempt(Sequence& sequence, Plan& plan) {
+  std::erase(running_, &sequence);
+  unschedule(sequence, plan);
+  if (std::erase(swapped_in_, &sequence) > 0) {  // by this very plan: its content is still out there
+    std::erase_if(plan.swaps_in, [&](const SwapMove& move) { return move.sequence == &sequence; });
+  } else {
+    swap_out(sequence, plan);
+  }
   release_blocks(sequence);
   sequence.n_computed = 0;
   ++sequence.n_preemptions;
@@ -203,6 +223,8 @@ void Scheduler::release_blocks(Sequence& sequence) {
 }
 
 void Scheduler::finish(Sequence& sequence) {
+  std::erase(swapped_in_, &sequence);
+  forget_swapped(sequence);
   if (sequence.state == SeqState::kWaiting) dequeue(sequence);
   if (sequence.state == SeqState::kRunning) {
     std::erase(running_, &sequence);
@@ -243,12 +265,12 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     Sequence* sequence = best_waiting(now, skip);
     if (sequence == nullptr) break;
     const bool fresh = !sequence->started;
-    if ((fresh && admissions <= 0) || waits_for_other(*sequence)) {
+    if ((fresh && admissions <= 0) || (sequence->n_swapped == 0 && waits_for_other(*sequence))) {
       ++skip[class_of(*sequence)];
       ++skipped;
       continue;
     }
-    while (!admit(*sequence, now)) {
+    while (!admit(*sequence, now, plan)) {
       if (!take_place(*sequence, now, plan)) return;
     }
     if (fresh) --admissions;
@@ -269,12 +291,17 @@ bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
   return true;
 }
 
-bool Scheduler::admit(Sequence& sequence, double now) {
+bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
   if (n_running() >= config_.max_num_seqs) return false;
-  if (sequence.read_cache && config_.prefix_caching) match_prefix(sequence);
+  if (sequence.n_swapped > 0) {
+    acquire_swapped(sequence);
+  } else if (sequence.read_cache && config_.prefix_caching) {
+    match_prefix(sequence);
+  }
   // Room for all its tokens and one more, and a little for the others to grow: otherwise it would be
   // preempted soon.
-  const int wanted = config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : sequence.max_len;
+  const int wanted =
+      config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : config_.reserved_len;
   const int spare = (n_running() + 3) / 4;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int window = groups_[g].window;
@@ -284,6 +311,11 @@ bool Scheduler::admit(Sequence& sequence, double now) {
       sequence.n_computed = 0;
       return false;
     }
+  }
+  if (sequence.n_swapped > 0) {
+    swap_in(sequence, plan);
+  } else if (sequence.read_cache && config_.prefix_caching) {
+    copy_common_start(sequence, plan);
   }
   if (!config_.paged) {
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -335,6 +367,48 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
   running_.push_back(&child);
 }
 
+void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int> parents,
+                       std::span<const TokenId> tokens) {
+  struct Stand {
+    std::vector<TokenId> tokens;
+    std::vector<BlockHash> hashes;
+    std::vector<GroupBlocks> kv;
+    int n_computed = 0, n_published = 0;
+  };
+  std::vector<Stand> stands(parents.size());
+  for (size_t i = 0; i < parents.size(); ++i) {
+    const Sequence& parent = *sequences[parents[i]];
+    if (&parent == sequences[i]) continue;
+    Stand& stand = stands[i];
+    stand.tokens = parent.tokens;
+    stand.hashes = parent.hashes;
+    stand.kv.resize(groups_.size());
+    if (parent.state != SeqState::kRunning || sequences[i]->state != SeqState::kRunning) continue;
+    stand.n_computed = parent.n_computed;
+    stand.n_published = parent.n_published;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const GroupBlocks& from = parent.kv[g];
+      const int used = blocks_for(parent.n_computed) - from.first_block;
+      stand.kv[g].first_block = from.first_block;
+      stand.kv[g].blocks.assign(from.blocks.begin(), from.blocks.begin() + used);
+      for (const BlockId block : stand.kv[g].blocks) groups_[g].allocator.retain(block);
+    }
+  }
+  for (size_t i = 0; i < parents.size(); ++i) {
+    Sequence& sequence = *sequences[i];
+    if (sequences[parents[i]] != &sequence) {
+      forget_swapped(sequence);  // that of other tokens
+      if (sequence.state == SeqState::kRunning) release_blocks(sequence);
+      sequence.tokens = std::move(stands[i].tokens);
+      sequence.hashes = std::move(stands[i].hashes);
+      sequence.kv = std::move(stands[i].kv);
+      sequence.n_computed = stands[i].n_computed;
+      sequence.n_published = stands[i].n_published;
+    }
+    append(sequence, tokens[i]);
+  }
+}
+
 // --- Prefix index
 // ------------------------------------------------------------------------------------------------
 
@@ -383,6 +457,36 @@ void Scheduler::match_prefix(Sequence& sequence) {
   }
   sequence.n_computed = found * block_size_;
   sequence.n_published = found;
+}
+
+// After the full blocks: when a running sequence goes on with the same tokens for a part of the next block,
+// that part is copied instead of computed.
+void Scheduler::copy_common_start(Sequence& sequence, Plan& plan) {
+  const int begin = sequence.n_computed, n_blocks = begin / block_size_;
+  const Sequence* best = nullptr;
+  int longest = std::max(1, block_size_ / 4) - 1;  // a shorter part is not worth the copy
+  for (const Sequence* other : running_) {
+    const int end = std::min({other->n_computed, sequence.n_tokens() - 1, begin + block_size_ - 1});
+    if (end - begin <= longest || static_cast<int>(other->hashes.size()) < n_blocks) continue;
+    const bool same = n_blocks == 0 ? other->root == sequence.root
+                                    : other->hashes[n_blocks - 1] == sequence.hashes[n_blocks - 1];
+    bool there = same;
+    for (const GroupBlocks& kv : other->kv) there = there && n_blocks >= kv.first_block;
+    int common = begin;
+    while (there && common < end && other->tokens[common] == sequence.tokens[common]) ++common;
+    if (common - begin <= longest) continue;
+    best = other;
+    longest = common - begin;
+  }
+  if (best == nullptr) return;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockId from = best->kv[g].blocks[n_blocks - best->kv[g].first_block];
+    const std::optional<BlockId> to = groups_[g].allocator.allocate();
+    PENSTOCK_CHECK(to.has_value());
+    sequence.kv[g].blocks.push_back(*to);
+    plan.copies.push_back({static_cast<int>(g), from, *to});
+  }
+  sequence.n_computed = begin + longest;
 }
 
 bool Scheduler::waits_for_other(Sequence& sequence) const {
@@ -472,6 +576,16 @@ void Scheduler::reset_prefix_cache() {
   for (Group& group : groups_) group.allocator.clear_index();
 }
 
+double Scheduler::waste() const {
+  int64_t room = 0, filled = 0;
+  for (const Sequence* sequence : running_) {
+    const GroupBlocks& kv = sequence->kv[0];
+    room += static_cast<int64_t>(kv.blocks.size()) * block_size_;
+    filled += sequence->n_computed;
+  }
+  return room > 0 ? 1.0 - static_cast<double>(filled) / static_cast<double>(room) : 0;
+}
+
 void Scheduler::check_invariants() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const BlockAllocator& allocator = groups_[g].allocator;
@@ -488,15 +602,24 @@ void Scheduler::check_invariants() const {
       PENSTOCK_CHECK(allocator.references(BlockId(i)) == references[i]);
   }
   int n_waiting = 0;
+  std::vector<size_t> n_slots_taken(free_slots_.size());
+  const auto count_slots = [&](const Sequence& sequence) {
+    for (size_t g = 0; g < free_slots_.size() && sequence.n_swapped > 0; ++g)
+      n_slots_taken[g] += sequence.swapped[g].slots.size();
+  };
+  for (const Sequence* sequence : running_) count_slots(*sequence);
   for (const auto& queue : waiting_) {
     for (const Sequence* sequence : queue) {
       PENSTOCK_CHECK(sequence->state == SeqState::kWaiting);
+      count_slots(*sequence);
       for (const GroupBlocks& kv : sequence->kv) PENSTOCK_CHECK(kv.blocks.empty());
       ++n_waiting;
     }
   }
   PENSTOCK_CHECK(n_waiting == n_waiting_ && n_running() <= config_.max_num_seqs);
   if (running_.empty()) PENSTOCK_CHECK(claims_.empty());
+  for (size_t g = 0; g < free_slots_.size(); ++g)
+    PENSTOCK_CHECK(n_slots_taken[g] + free_slots_[g].size() == static_cast<size_t>(config_.swap_slots[g]));
 }
 
 }  // namespace penstock

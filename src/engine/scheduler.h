@@ -2,14 +2,17 @@
 //
 // There are no phases: every running sequence has a gap between its tokens and those computed for it, and a
 // step closes part of the gaps within a token budget. Sequences with a gap of one (decoding) come first, so
-// prompts never stall them. When blocks run out the sequence that came last gives its blocks back and starts
-// over later (its published blocks usually survive in the prefix index).
+// prompts never stall them. When blocks run out the sequence that came last gives its blocks back: it goes on
+// later from the swap space, if there is one with room for it, and else starts over (its published blocks
+// usually survive in the prefix index).
+//
+// A running sequence without a gap waits for its owner to append a token (beams wait for each other).
 //
 // Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
 // waits or loses blocks for them.
 //
 // A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
-// again.
+// again, and copies what the two have in common of the block in which they part.
 #pragma once
 #include <deque>
 #include <memory>
@@ -29,7 +32,9 @@ struct SchedulerConfig {
   int max_num_seqs = 64;
   int max_num_batched_tokens = 2048;
   bool prefix_caching = true;
-  bool paged = true;  // false: a sequence reserves max_len tokens when it is admitted
+  bool paged = true;            // false: a sequence takes room for reserved_len tokens when it is admitted
+  int reserved_len = 0;         // with paged = false; >= every sequence's max_len
+  std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: recompute
 };
 
 struct ScheduledItem {
@@ -46,14 +51,24 @@ struct BlockCopy {  // K and V of a whole block, before the step's own tokens ar
   BlockId from{}, to{};
 };
 
+// K and V of a whole block, to or from the swap space.
+struct SwapMove {
+  Sequence* sequence = nullptr;
+  int group = 0;
+  BlockId block{};
+  int slot = 0;
+};
+
+// To carry out in this order: swaps_out, copies, swaps_in, items.
 struct Plan {
   std::vector<ScheduledItem> items;
   std::vector<BlockCopy> copies;
+  std::vector<SwapMove> swaps_out, swaps_in;
   std::vector<Sequence*> admitted, preempted;
   int n_tokens = 0;
 
   void clear() {
-    items.clear(), copies.clear(), admitted.clear(), preempted.clear();
+    items.clear(), copies.clear(), swaps_out.clear(), swaps_in.clear(), admitted.clear(), preempted.clear();
     n_tokens = 0;
   }
 };
@@ -66,8 +81,8 @@ class Scheduler {
 
   // The sequence waits for its turn. REQUIRES: 1 <= n_prompt <= n_tokens < max_len; fits() holds.
   void add(Sequence& sequence);
-  // Whether a sequence of max_len tokens can ever run here.
-  bool fits(int max_len) const;
+  // Whether n sequences of max_len tokens can ever run here together. From any thread.
+  bool fits(int max_len, int n = 1) const;
 
   // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most tokens of longer
   // gaps while other sequences decode. An empty plan means that nothing can run now.
@@ -88,6 +103,14 @@ class Scheduler {
   // blocks. They are shared until one of the two writes. Falls back to add() when there is no room.
   void fork(const Sequence& parent, Sequence& child);
 
+  // For every parents[i]: sequence i goes on as sequence parents[i] stood, plus tokens[i]. They share blocks
+  // until one of them writes. REQUIRES: all are running or waiting and have the same number of tokens.
+  void branch(std::span<Sequence* const> sequences, std::span<const int> parents,
+              std::span<const TokenId> tokens);
+
+  // The swap space did not keep what it was given, or does not give it back: the sequence is computed again.
+  void lose_swapped(Sequence& sequence, Plan& plan);
+
   // Ends a sequence in any state: all its blocks are released at once.
   void finish(Sequence& sequence);
 
@@ -105,6 +128,8 @@ class Scheduler {
   // Tokens looked up in the prefix index and found there, since the start.
   int64_t n_queried() const { return n_queried_; }
   int64_t n_hit() const { return n_hit_; }
+  // Share of the running sequences' blocks that holds no token.
+  double waste() const;
 
  private:
   struct Group {
@@ -124,19 +149,27 @@ class Scheduler {
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);  // false: out of blocks, nothing changed
   Sequence* last_running() const;
   void preempt(Sequence& sequence, Plan& plan);
+  void unschedule(const Sequence& sequence, Plan& plan);
   void release_blocks(Sequence& sequence);
+
+  bool swaps() const { return !config_.swap_slots.empty(); }
+  void swap_out(Sequence& sequence, Plan& plan);
+  void acquire_swapped(Sequence& sequence);
+  void swap_in(Sequence& sequence, Plan& plan);
+  void forget_swapped(Sequence& sequence);
 
   void enqueue(Sequence& sequence);
   void dequeue(Sequence& sequence);
   Sequence* best_waiting(double now, std::span<const size_t> skip) const;
   void admit_waiting(double now, int end, Plan& plan);
-  bool admit(Sequence& sequence, double now);
+  bool admit(Sequence& sequence, double now, Plan& plan);
   bool take_place(const Sequence& sequence, double now, Plan& plan);
 
   void hash_full_blocks(Sequence& sequence, int n_blocks) const;
   int first_needed(int window, int n_tokens) const;
   bool has_blocks(const Sequence& sequence, int n_blocks) const;
   void match_prefix(Sequence& sequence);
+  void copy_common_start(Sequence& sequence, Plan& plan);
   bool waits_for_other(Sequence& sequence) const;
   void claim_blocks(Sequence& sequence);
   void drop_claims(const Sequence& sequence);
@@ -150,9 +183,11 @@ class Scheduler {
   std::unique_ptr<Policy> policy_;
   std::vector<Group> groups_;
   int block_size_;
-  std::vector<Sequence*> running_;    // in order of admission
-  std::vector<Sequence*> order_;      // next()'s own copy
-  std::deque<Sequence*> waiting_[3];  // by priority, each in order of arrival
+  std::vector<Sequence*> running_;     // in order of admission
+  std::vector<Sequence*> order_;       // next()'s own copy
+  std::vector<Sequence*> swapped_in_;  // by the plan that is being carried out; their slots are still taken
+  std::vector<std::vector<int>> free_slots_;  // of the swap space, per group
+  std::deque<Sequence*> waiting_[3];          // by priority, each in order of arrival
   int n_waiting_ = 0;
   std::unordered_map<BlockHash, SeqId, HashOfHash>
       claims_;  // prompt blocks that running sequences will publish

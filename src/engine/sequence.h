@@ -10,6 +10,12 @@
 
 namespace penstock {
 
+// Where the blocks of a preempted sequence are kept, in one group.
+struct SwappedBlocks {
+  std::vector<int> slots;  // of blocks first_block, first_block + 1, …
+  int first_block = 0;
+};
+
 enum class SeqState : uint8_t { kNew, kWaiting, kRunning, kFinished };
 
 // What the scheduler knows. Owned by whoever adds it; lives until it is finished.
@@ -27,12 +33,14 @@ struct Sequence {
   uint64_t arrival_order = 0;  // unique, ascending
 
   SeqState state = SeqState::kNew;
-  double admitted_rank = 0;       // its policy rank when it was admitted
-  std::vector<GroupBlocks> kv;    // [n_groups]
-  BlockHash root;                 // of its salt
-  std::vector<BlockHash> hashes;  // of its full blocks, as far as they are known
-  int n_published = 0;            // leading blocks offered to the prefix index
-  int n_cached = 0;               // prompt tokens found in the cache when it first started
+  double admitted_rank = 0;            // its policy rank when it was admitted
+  std::vector<GroupBlocks> kv;         // [n_groups]
+  std::vector<SwappedBlocks> swapped;  // [n_groups] when the scheduler swaps
+  int n_swapped = 0;                   // leading tokens whose K and V are in the swap space
+  BlockHash root;                      // of its salt
+  std::vector<BlockHash> hashes;       // of its full blocks, as far as they are known
+  int n_published = 0;                 // leading blocks offered to the prefix index
+  int n_cached = 0;                    // prompt tokens found in the cache when it first started
   int n_preemptions = 0;
   bool started = false;  // was admitted at least once
 

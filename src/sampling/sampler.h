@@ -52,6 +52,12 @@ class Sampler {
   // returns how many. logits are not changed.
   int logprobs(std::span<const float> logits, TokenId token, int n, std::vector<TokenLogprob>& out);
 
+  // Masks, bias and penalties on a row, as sample() applies them before temperature and filters.
+  void apply_logit_steps(SamplerState& state, const SampleInput& input) {
+    StepContext context = context_of(state, input);
+    apply_logit_steps(context);
+  }
+
   void reserve(int vocab_size, int max_tokens);
 
  private:

@@ -45,6 +45,14 @@ void validate_counts(const SamplingParams& p, Expectations& e) {
   }
 }
 
+void validate_beams(const SamplingParams& p, Expectations& e) {
+  if (!p.use_beam_search) return;
+  e.expect(p.beam_width >= p.n && p.beam_width <= 256, "beam_width", "n to 256", p.beam_width);
+  e.expect(in(p.length_penalty, -100, 100), "length_penalty", "a number in [-100, 100]", p.length_penalty);
+  e.expect(p.max_tokens > 0, "max_tokens", "at least 1 with use_beam_search", p.max_tokens);
+  e.expect(!p.prompt_logprobs, "prompt_logprobs", "nothing with use_beam_search", p.prompt_logprobs.value_or(0));
+}
+
 void validate_distribution(const SamplingParams& p, Expectations& e) {
   e.expect(in(p.temperature, 0, 1e6), "temperature", "a number >= 0", p.temperature);
   e.expect(p.top_k >= -1, "top_k", "-1, 0 or a positive number", p.top_k);
@@ -71,6 +79,7 @@ void validate_distribution(const SamplingParams& p, Expectations& e) {
 Status validate(const SamplingParams& p, int vocab_size) {
   Expectations e;
   validate_counts(p, e);
+  validate_beams(p, e);
   validate_distribution(p, e);
   e.expect_ids(p.stop_token_ids, "stop_token_ids", vocab_size);
   e.expect_ids(p.allowed_token_ids, "allowed_token_ids", vocab_size);

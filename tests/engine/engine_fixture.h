@@ -7,6 +7,7 @@
 #include "engine/engine_impl.h"
 #include "engine/fake_drafter.h"
 #include "engine/fake_model.h"
+#include "engine/naive_beams.h"
 #include "engine/open.h"
 
 namespace penstock {
@@ -17,13 +18,15 @@ struct FakeEngineConfig {
   std::vector<int> n_blocks = {64};
   std::vector<int> windows = {0};
   int max_model_len = 200;
+  std::vector<int> swap_slots;  // with a SwapStore
   EngineConfig engine;
   std::shared_ptr<DraftScript> drafts;  // null: no speculation
   int spec_length = 0;                  // 0 = automatic
 };
 
 struct FakeEngine {
-  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0) : settings(c) {
+  explicit FakeEngine(FakeEngineConfig c = {}, uint64_t fingerprint = 0, std::unique_ptr<SwapStore> swap = {})
+      : settings(c) {
     if (c.engine.max_num_seqs == 0) c.engine.max_num_seqs = 8;
     if (c.engine.max_num_batched_tokens == 0) c.engine.max_num_batched_tokens = 32;
     EngineParts parts;
@@ -31,6 +34,8 @@ struct FakeEngine {
     parts.config = resolve_preset(c.engine).value();
     parts.info.vocab_size = c.vocab_size;
     parts.info.max_model_len = c.max_model_len;
+    parts.info.block_size = c.block_size;
+    parts.info.n_blocks = c.n_blocks[0];
     parts.info.eos_token_ids = {0};
     parts.max_num_seqs = parts.config.max_num_seqs;
     parts.max_num_batched_tokens = parts.config.max_num_batched_tokens;
@@ -40,10 +45,11 @@ struct FakeEngine {
     auto policy = make_policy(
         parts.config.policy,
         {parts.config.max_batch_size, parts.config.max_wait_ms / 1e3, parts.config.priority_ageing_s});
-    parts.scheduler = std::make_unique<Scheduler>(
-        SchedulerConfig{parts.config.max_num_seqs, parts.config.max_num_batched_tokens,
-                        parts.config.enable_prefix_caching, true},
-        std::move(policy).value(), c.n_blocks, c.windows, c.block_size);
+    SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);
+    scheduling.swap_slots = c.swap_slots;
+    parts.swap = std::move(swap);
+    parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,
+                                                  c.windows, c.block_size);
     if (c.drafts) {
       parts.speculation =
           std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), c.spec_length,
@@ -85,6 +91,18 @@ struct FakeEngine {
         break;
     }
     return output;
+  }
+
+  // The finished beams of a request with use_beam_search, best first.
+  std::vector<NaiveBeam> expected_beams(const Request& request) const {
+    const SamplingParams& params = request.sampling;
+    NaiveBeamConfig config{
+        params.beam_width, params.max_tokens, params.length_penalty, params.early_stopping, {}};
+    config.max_new =
+        std::min(config.max_new, settings.max_model_len - static_cast<int>(request.prompt.size()));
+    if (!params.ignore_eos) config.ends = {0};
+    return naive_beams(request.prompt, config,
+                       [&](const std::vector<TokenId>& tokens) { return model->logits_of(tokens); });
   }
 
   FakeEngineConfig settings;

@@ -48,6 +48,10 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.enable_prefix_caching = pick(0, 3) != 0;
   const char* const policies[] = {"continuous", "priority", "continuous", "static", "dynamic"};
   config.engine.policy = policies[pick(0, 4)];
+  if (pick(0, 7) == 0) config.engine.kv_layout = "contiguous";
+  if (pick(0, 1) == 0) {
+    for (size_t g = 0; g < config.n_blocks.size(); ++g) config.swap_slots.push_back(pick(0, 2 * whole));
+  }
   config.engine.max_wait_ms = 0;
   config.engine.priority_ageing_s = 0.001;
   if (pick(0, 2) != 0) {
@@ -56,6 +60,33 @@ FakeEngineConfig random_config(uint64_t seed) {
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
   return config;
+}
+
+// Loses something now and then.
+class RandomSwap : public SwapStore {
+ public:
+  RandomSwap(const FakeEngineConfig& config, uint64_t seed) : seed_(seed) {
+    SwapLayout layout{{}, config.swap_slots};
+    layout.block_bytes.assign(config.swap_slots.size(), FakeModel::kBlockBytes * config.block_size);
+    store_ = make_memory_swap(layout).value();
+  }
+  Status write(int group, int slot, std::span<const std::byte> bytes) override {
+    return fails() ? make_error(ErrorCode::kResourceExhausted, "full") : store_->write(group, slot, bytes);
+  }
+  Status read(int group, int slot, std::span<std::byte> bytes) override {
+    return fails() ? make_error(ErrorCode::kIo, "lost") : store_->read(group, slot, bytes);
+  }
+
+ private:
+  bool fails() { return mix_seed(seed_, n_++) % 16 == 0; }
+  std::unique_ptr<SwapStore> store_;
+  uint64_t seed_, n_ = 0;
+};
+
+FakeEngine random_engine(uint64_t seed) {
+  const FakeEngineConfig config = random_config(seed);
+  return FakeEngine(config, 0,
+                    config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
 }
 
 Request random_request(uint32_t value, const FakeEngineConfig& config) {
@@ -76,6 +107,13 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
   if (pick(0, 5) == 0) request.cache_salt = "tenant";
   request.read_prefix_cache = pick(0, 9) != 0;
   if (pick(0, 9) == 0) request.sampling.prompt_logprobs = 0;
+  const int n_seqs = config.engine.max_num_seqs;
+  if (pick(0, 6) == 0 && !request.sampling.prompt_logprobs && config.engine.kv_layout == "paged") {
+    request.sampling.use_beam_search = true;
+    request.sampling.beam_width = pick(1, std::min(n_seqs, 4));
+    request.sampling.n = pick(1, request.sampling.beam_width);
+    request.sampling.max_tokens = std::min(request.sampling.max_tokens, 12);
+  }
   return request;
 }
 
@@ -86,7 +124,22 @@ struct Submitted {
   bool cancelled = false;
 };
 
+void check_beams(const FakeEngine& fake, const Submitted& s) {
+  const std::vector<NaiveBeam> expected = fake.expected_beams(s.request);
+  for (int i = 0; i < s.request.sampling.n; ++i) {
+    const Collected::Sequence& got = s.sink->result.sequences[i];
+    RC_ASSERT(got.n_ends == 1);
+    if (s.cancelled && got.finish == FinishReason::kAbort) continue;
+    if (static_cast<size_t>(i) < expected.size()) {
+      RC_ASSERT(got.tokens == expected[i].tokens);
+    } else {
+      RC_ASSERT(got.finish == FinishReason::kError);
+    }
+  }
+}
+
 void check_outcome(const FakeEngine& fake, const Submitted& s) {
+  if (s.request.sampling.use_beam_search) return check_beams(fake, s);
   for (int i = 0; i < s.request.sampling.n; ++i) {
     const Collected::Sequence& got = s.sink->result.sequences[i];
     RC_ASSERT(got.n_ends == 1);
@@ -99,11 +152,19 @@ void check_outcome(const FakeEngine& fake, const Submitted& s) {
   }
 }
 
+bool fits(const FakeEngine& fake, const Request& request) {
+  if (!request.sampling.use_beam_search) return true;
+  const int max_len = std::min(static_cast<int>(request.prompt.size()) + request.sampling.max_tokens,
+                               fake.settings.max_model_len);
+  return fake.engine->scheduler().fits(max_len, request.sampling.beam_width);
+}
+
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
-  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_kept = 0, n_moved = 0;
+  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0, n_moved = 0;
+  double n_swapped = 0, n_swap_errors = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
-    FakeEngine fake(random_config(seed));
+    FakeEngine fake = random_engine(seed);
     const auto drafts = fake.settings.drafts;
     RandomDrafts random_drafts(seed, static_cast<int>(mix_seed(seed, 1000) % 101), seed % 3 != 0);
     if (drafts) {
@@ -117,7 +178,12 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
       switch (op.kind) {
         case Op::kSubmit:
           all.push_back({random_request(op.value, fake.settings), {}, nullptr});
+          if (!fits(fake, all.back().request)) {
+            all.pop_back();
+            break;
+          }
           all.back().sink = fake.submit(all.back().request, &all.back().id);
+          n_beams += all.back().request.sampling.use_beam_search;
           break;
         case Op::kStep:
           fake.engine->step();
@@ -148,6 +214,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_requests += static_cast<int64_t>(all.size());
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
+    n_swapped += fake.engine->metrics().swapped_in_blocks.value;
+    n_swap_errors += fake.engine->metrics().swap_errors.value;
     if (!drafts) return;
     RC_ASSERT(drafts->last_size.empty());  // whatever has ended was forgotten
     const Metrics metrics = fake.engine->metrics();
@@ -163,6 +231,9 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_hits, 1000);
   EXPECT_GT(n_kept, 2000);
   EXPECT_GT(n_moved, 50);
+  EXPECT_GT(n_beams, 100);
+  EXPECT_GT(n_swapped, 100);
+  EXPECT_GT(n_swap_errors, 10);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));
 }
 
