@@ -13,6 +13,7 @@
 #include <random>
 
 #include "cli/bench_ladder.h"
+#include "cli/bench_serve.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
@@ -60,10 +61,12 @@ struct BenchCommand {
                    "random tokens says nothing)")
         ->check(CLI::ExistingFile);
     app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
+    load.add_options(app);
     app.add_flag("--json", json, "print one JSON object {model, limits, results}");
   }
   int run();
   int write() const;
+  int serve(Engine& engine, const std::string& name) const;
   Result<std::unique_ptr<Engine>> open();
   Result<std::vector<Row>> measure(Engine& engine, const MachineLimits& limits) const;
 
@@ -74,6 +77,7 @@ struct BenchCommand {
   int decode_tokens = 128, repetitions = 5;
   bool roofline = true, json = false;
   Ladder ladder;
+  ServeLoad load;
 };
 
 // Counts the requests of one round and keeps the stats of each.
@@ -215,8 +219,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
   for (const int n : prompt_tokens) longest = std::max(longest, n);
   for (const int depth : depths) longest = std::max(longest, std::max(depth, 1) + decode_tokens);
   const int most = *std::max_element(batches.begin(), batches.end());
-  if (config.max_num_seqs == 0) config.max_num_seqs = std::max(most, 1);
-  config.enable_prefix_caching = false;
+  if (config.max_num_seqs == 0 && !load.on) config.max_num_seqs = std::max(most, 1);
+  if (!load.on) config.enable_prefix_caching = false;
   std::unique_ptr<WeightSource> source;
   if (!shape.empty()) {
     ASSIGN_OR_RETURN(source, make_synthetic_source(shape, type));
@@ -228,7 +232,7 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
     ASSIGN_OR_RETURN(prompts, read_prompts(prompts_file, *source));
     for (const auto& prompt : prompts) longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
   }
-  if (config.kv_cache_memory == 0 && config.memory_utilization == 0) {
+  if (!load.on && config.kv_cache_memory == 0 && config.memory_utilization == 0) {
     ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
@@ -309,6 +313,24 @@ Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const MachineLimi
   return rows;
 }
 
+int BenchCommand::serve(Engine& engine, const std::string& name) const {
+  engine.start();
+  const auto report = run_load(engine, load);
+  engine.stop();
+  if (!report) return fail(report.error());
+  if (!load.svg.empty()) {
+    std::ofstream file(load.svg);
+    file << plot_svg(report->samples, name);
+    if (!file.flush()) return fail({ErrorCode::kIo, load.svg + ": cannot be written"});
+  }
+  if (json) {
+    fmt::print("{}\n", report_json(*report).dump());
+  } else {
+    print_report(*report);
+  }
+  return report->n_failed == 0 ? kExitOk : kExitFailure;
+}
+
 int BenchCommand::run() {
   if (!write_gguf.empty()) return write();
   install_interrupt_handler();
@@ -317,12 +339,13 @@ int BenchCommand::run() {
     return done ? kExitOk : fail(done.error());
   }
   MachineLimits limits;
-  if (roofline) limits = measure_limits(config.threads);
+  if (roofline && !load.on) limits = measure_limits(config.threads);
   auto engine = open();
   if (!engine) return fail(engine.error());
   const EngineInfo& info = (*engine)->info();
   const std::string name = shape.empty() ? config.model : shape + " " + type;
   if (!json) print_head(name, info, limits);
+  if (load.on) return serve(**engine, name);
   (*engine)->start();
   const auto rows = measure(**engine, limits);
   (*engine)->stop();

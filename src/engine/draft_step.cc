@@ -10,7 +10,7 @@ namespace penstock {
 // One token per step and room for more: the step's own token is the last one that a draft can bring.
 bool EngineImpl::may_speculate(const Running& sequence) const {
   return !sequence.done && sequence.gap() == 1 && sequence.n_tokens() > sequence.n_prompt &&
-         sequence.n_tokens() + 1 < sequence.max_len;
+         sequence.n_tokens() + 1 < sequence.max_len && !sequence.request->beams;
 }
 
 void EngineImpl::ask_for_drafts() {

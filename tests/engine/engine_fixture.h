@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
@@ -61,7 +62,7 @@ struct FakeEngine {
   std::shared_ptr<Collector> submit(Request request, RequestId* id = nullptr) {
     auto sink = std::make_shared<Collector>();
     const auto result = engine->submit(std::move(request), sink);
-    PENSTOCK_CHECK(result.has_value());
+    if (!result) throw std::runtime_error(result.error().message);
     if (id != nullptr) *id = *result;
     return sink;
   }

@@ -393,7 +393,7 @@ class SessionFile : public ::testing::Test {
     std::vector<TokenId> tokens = request.prompt;
     const std::vector<TokenId>& text = sink->result.sequences[0].tokens;
     tokens.insert(tokens.end(), text.begin(), text.end());
-    EXPECT_EQ(fake.engine->save_session(tokens, path_).value(), n_saved);
+    EXPECT_EQ(fake.engine->save_session(tokens, path_, "").value(), n_saved);
     fake.engine->scheduler().check_invariants();
     EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
     return tokens;
@@ -434,7 +434,7 @@ TEST_F(SessionFile, WindowsAndAThreadMakeNoDifference) {
   FakeEngine fake(config_, 1);
   fake.engine->start();
   ASSERT_TRUE(fake.engine->load_session(path_));
-  EXPECT_EQ(fake.engine->save_session(tokens, path_).value(), 60);
+  EXPECT_EQ(fake.engine->save_session(tokens, path_, "").value(), 60);
   fake.engine->stop();
   EXPECT_EQ(go_on(fake, tokens), 60);
 }
@@ -453,7 +453,7 @@ TEST_F(SessionFile, IsRefusedWhenItDoesNotFit) {
   EXPECT_EQ(load_error(other), ErrorCode::kInvalidArgument);
   std::filesystem::remove(path_);
   EXPECT_EQ(load_error(other), ErrorCode::kNotFound);
-  EXPECT_EQ(other.engine->save_session(prompt_of(9), "/proc/none/session").error().code, ErrorCode::kIo);
+  EXPECT_EQ(other.engine->save_session(prompt_of(9), "/proc/none/session", "").error().code, ErrorCode::kIo);
 }
 
 TEST_F(SessionFile, AnyDamageIsRefusedAndNothingOfItUsed) {
