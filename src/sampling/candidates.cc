@@ -225,13 +225,10 @@ void Candidates::cut_row_at_mass(double mass) {
   int bucket = 0;
   double above = 0;
   while (bucket + 1 < kBuckets && above + histogram_[bucket] < mass) above += histogram_[bucket++];
+  inside_.clear();
+  scan_cut(row_, {max_, inv_t_, kPerUnit, kBuckets}, bucket, inside_);
   scratch_.clear();
-  for (int id = 0; id < n; ++id) {
-    if (!(row_[id] > -kInf)) continue;
-    const int b = bucket_of(row_[id]);
-    if (b == bucket) scratch_.push_back(at(id));
-    if (b > bucket) row_[id] = -kInf;
-  }
+  for (const int id : inside_) scratch_.push_back(at(id));
   fill_weights(scratch_);
   std::sort(scratch_.begin(), scratch_.end(), ByWeight{});
   for (size_t i = 0; i < scratch_.size(); ++i) {
@@ -247,6 +244,7 @@ void Candidates::keep_mass(double p) {
     // Real distributions are peaked: a short list is nearly always enough.
     for (const int k : {64, 1024}) {
       if (k >= static_cast<int>(block_max_.size())) break;
+      if (mass > k) continue;  // no weight is above 1
       gather(k, items_);
       std::sort(items_.begin(), items_.end(), ByWeight{});
       double sum = 0;

@@ -70,6 +70,7 @@ class Candidates {
   std::vector<Candidate> items_, scratch_;
   std::vector<float> block_max_, block_copy_;
   std::vector<double> piece_sums_, histogram_;
+  std::vector<int> inside_;
 };
 
 }  // namespace penstock

@@ -117,10 +117,34 @@ double scan_sum_exp(std::span<const float> row, float max, float inv_t, std::vec
 
 void scan_exp(std::span<const float> row, float max, float inv_t, float* out) {
   const int n = static_cast<int>(row.size());
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vec v = exp_nonpositive((load(row.data() + i) - max) * inv_t);
+    std::memcpy(out + i, &v, sizeof v);
+  }
+  if (i == n) return;
+  const Vec v = exp_nonpositive((load_partial(row.data() + i, n - i, kNegInf) - max) * inv_t);
+  for (int lane = 0; lane < n - i; ++lane) out[i + lane] = v[lane];
+}
+
+void scan_cut(std::span<float> row, const ScanBuckets& buckets, int bucket, std::vector<int>& inside) {
+  const int n = static_cast<int>(row.size());
+  const auto low = static_cast<float>(bucket), high = static_cast<float>(bucket + 1);
+  const auto last = static_cast<float>(buckets.count - 1);
   for (int i = 0; i < n; i += kLanes) {
-    const int count = std::min(kLanes, n - i);
-    const Vec v = exp_nonpositive((load_partial(row.data() + i, count, kNegInf) - max) * inv_t);
-    for (int lane = 0; lane < count; ++lane) out[i + lane] = v[lane];
+    const int lanes = std::min(kLanes, n - i);
+    const Vec v = lanes == kLanes ? load(row.data() + i) : load_partial(row.data() + i, lanes, kNegInf);
+    const Vec depth = (buckets.max - v) * buckets.inv_t * buckets.per_unit;
+    const Vec clamped = depth < last ? depth : Vec{} + last;
+    const IntVec kept = clamped < high;
+    const IntVec at = kept & (clamped >= low);
+    const Vec result = kept ? v : Vec{} + kNegInf;
+    std::memcpy(row.data() + i, &result, lanes * sizeof(float));
+    const IntVec pair = at | __builtin_shuffle(at, IntVec{2, 3, 0, 1});
+    if ((pair[0] | pair[1]) == 0) continue;
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (at[lane] != 0 && row[i + lane] > kNegInf) inside.push_back(i + lane);
+    }
   }
 }
 

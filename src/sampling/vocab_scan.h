@@ -27,6 +27,14 @@ double scan_sum_exp(std::span<const float> row, float max, float inv_t,
 // out[i] = exp((row[i] - max) * inv_t), the same bits as scan_sum_exp adds.
 void scan_exp(std::span<const float> row, float max, float inv_t, float* out);
 
+// A histogram over (max - row[i]) * inv_t: bucket b holds [b, b + 1) / per_unit, the last all that is below.
+struct ScanBuckets {
+  float max, inv_t, per_unit;
+  int count;
+};
+// Values below `bucket` become -infinity; the indices of those in it, ascending, go to the end of `inside`.
+void scan_cut(std::span<float> row, const ScanBuckets& buckets, int bucket, std::vector<int>& inside);
+
 // How many values are greater than x.
 int scan_count_greater(std::span<const float> row, float x);
 
