@@ -326,7 +326,8 @@ void EngineImpl::note_end(const Running& sequence, FinishReason reason, double t
   metrics_.request_generation_tokens.observe(sequence.stats.completion_tokens);
   if (sequence.first_scheduled >= 0) {
     metrics_.request_inference_time_seconds.observe(time - sequence.first_scheduled);
-    metrics_.request_prefill_kv_computed_tokens.observe(sequence.stats.prompt_tokens - sequence.stats.cached_tokens);
+    metrics_.request_prefill_kv_computed_tokens.observe(sequence.stats.prompt_tokens -
+                                                        sequence.stats.cached_tokens);
   }
   if (sequence.stats.completion_tokens > 1) {
     metrics_.request_time_per_output_token_seconds.observe(sequence.stats.decode_seconds /
@@ -334,7 +335,8 @@ void EngineImpl::note_end(const Running& sequence, FinishReason reason, double t
   }
   if (sequence.request->n_open > 1) return;
   int longest = 0;
-  for (const auto& each : sequence.request->sequences) longest = std::max(longest, each->n_tokens() - each->n_prompt);
+  for (const auto& each : sequence.request->sequences)
+    longest = std::max(longest, each->n_tokens() - each->n_prompt);
   metrics_.request_max_num_generation_tokens.observe(longest);
   metrics_.request_params_n.observe(sequence.spec().params.n);
   metrics_.request_params_max_tokens.observe(sequence.spec().params.max_tokens);

@@ -26,7 +26,7 @@ struct EngineParts {
   std::unique_ptr<StepModel> model;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Speculation> speculation;  // null: none
-  std::unique_ptr<SwapStore> swap;  // null: preempted sequences are computed again
+  std::unique_ptr<SwapStore> swap;           // null: preempted sequences are computed again
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // of the model and of all that shapes its cache

@@ -201,6 +201,7 @@ void Scheduler::preempt(Sequence& sequence, Plan& plan) {
   } else {
     swap_out(sequence, plan);
   }
+  if (sequence.gap() == 0) sequence.n_parked = sequence.n_tokens();
   release_blocks(sequence);
   sequence.n_computed = 0;
   ++sequence.n_preemptions;
@@ -265,7 +266,8 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     Sequence* sequence = best_waiting(now, skip);
     if (sequence == nullptr) break;
     const bool fresh = !sequence->started;
-    if ((fresh && admissions <= 0) || (sequence->n_swapped == 0 && waits_for_other(*sequence))) {
+    const bool parked = sequence->n_tokens() <= sequence->n_parked;
+    if (parked || (fresh && admissions <= 0) || (sequence->n_swapped == 0 && waits_for_other(*sequence))) {
       ++skip[class_of(*sequence)];
       ++skipped;
       continue;
@@ -303,10 +305,13 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
   const int wanted =
       config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : config_.reserved_len;
   const int spare = (n_running() + 3) / 4;
+  const auto kept = [&](size_t group) {
+    const int window = groups_[group].window;
+    return window > 0 ? std::min(wanted, sequence.n_computed + window + 2 * block_size_) : wanted;
+  };
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const int window = groups_[g].window;
-    const int kept = window > 0 ? std::min(wanted, sequence.n_computed + window + 2 * block_size_) : wanted;
-    if (blocks_missing(sequence, g, kept) + spare > groups_[g].allocator.n_available() && !running_.empty()) {
+    if (blocks_missing(sequence, g, kept(g)) + spare > groups_[g].allocator.n_available() &&
+        !running_.empty()) {
       release_blocks(sequence);
       sequence.n_computed = 0;
       return false;
@@ -319,8 +324,10 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
   }
   if (!config_.paged) {
     for (size_t g = 0; g < groups_.size(); ++g) {
-      for (int missing = blocks_missing(sequence, g, wanted); missing > 0; --missing) {
-        sequence.kv[g].blocks.push_back(*groups_[g].allocator.allocate());
+      for (int missing = blocks_missing(sequence, g, kept(g)); missing > 0; --missing) {
+        const std::optional<BlockId> block = groups_[g].allocator.allocate();
+        if (!block) break;  // of a window: its older blocks come back as it slides
+        sequence.kv[g].blocks.push_back(*block);
       }
     }
   }
@@ -341,6 +348,7 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
   child.kv.resize(groups_.size());
   child.hashes.reserve(child.max_len / block_size_ + 1);
+  child.started = true;  // with its parent
   if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
     enqueue(child);
     return;
@@ -361,7 +369,6 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
       parent.hashes.begin() +
           std::min<ptrdiff_t>(static_cast<ptrdiff_t>(parent.hashes.size()), parent.n_computed / block_size_));
   child.n_cached = parent.n_cached;
-  child.started = true;
   child.admitted_rank = parent.admitted_rank;
   child.state = SeqState::kRunning;
   running_.push_back(&child);
@@ -406,129 +413,6 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
       sequence.n_published = stands[i].n_published;
     }
     append(sequence, tokens[i]);
-  }
-}
-
-// --- Prefix index
-// ------------------------------------------------------------------------------------------------
-
-void Scheduler::hash_full_blocks(Sequence& sequence, int n_blocks) const {
-  const std::span<const TokenId> tokens = sequence.tokens;
-  for (int i = static_cast<int>(sequence.hashes.size()); i < n_blocks; ++i) {
-    const BlockHash& parent = i == 0 ? sequence.root : sequence.hashes[i - 1];
-    sequence.hashes.push_back(
-        chain_hash(parent, tokens.subspan(static_cast<size_t>(i) * block_size_, block_size_)));
-  }
-}
-
-// First block that a group with this window still needs when n_tokens are computed.
-int Scheduler::first_needed(int window, int n_tokens) const {
-  return window > 0 ? std::max(0, n_tokens - window + 1) / block_size_ : 0;
-}
-
-bool Scheduler::has_blocks(const Sequence& sequence, int n_blocks) const {
-  for (const Group& group : groups_) {
-    for (int i = first_needed(group.window, n_blocks * block_size_); i < n_blocks; ++i) {
-      if (!group.allocator.contains(sequence.hashes[i])) return false;
-    }
-  }
-  return true;
-}
-
-void Scheduler::match_prefix(Sequence& sequence) {
-  const int usable = (sequence.n_tokens() - 1) / block_size_;  // at least one token is left to compute
-  hash_full_blocks(sequence, usable);
-  int found = 0;
-  while (found < usable && groups_[0].allocator.contains(sequence.hashes[found])) ++found;
-  while (found > 0 && groups_.size() > 1 && !has_blocks(sequence, found)) --found;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    GroupBlocks& kv = sequence.kv[g];
-    kv.first_block = first_needed(groups_[g].window, found * block_size_);
-    for (int i = kv.first_block; i < found; ++i) {
-      const std::span<const TokenId> tokens{sequence.tokens.data() + static_cast<ptrdiff_t>(i) * block_size_,
-                                            static_cast<size_t>(block_size_)};
-      const std::optional<BlockId> block = groups_[g].allocator.acquire(sequence.hashes[i], tokens);
-      if (!block) {  // equal hashes of different tokens: practically never
-        release_blocks(sequence);
-        return;
-      }
-      kv.blocks.push_back(*block);
-    }
-  }
-  sequence.n_computed = found * block_size_;
-  sequence.n_published = found;
-}
-
-// After the full blocks: when a running sequence goes on with the same tokens for a part of the next block,
-// that part is copied instead of computed.
-void Scheduler::copy_common_start(Sequence& sequence, Plan& plan) {
-  const int begin = sequence.n_computed, n_blocks = begin / block_size_;
-  const Sequence* best = nullptr;
-  int longest = std::max(1, block_size_ / 4) - 1;  // a shorter part is not worth the copy
-  for (const Sequence* other : running_) {
-    const int end = std::min({other->n_computed, sequence.n_tokens() - 1, begin + block_size_ - 1});
-    if (end - begin <= longest || static_cast<int>(other->hashes.size()) < n_blocks) continue;
-    const bool same = n_blocks == 0 ? other->root == sequence.root
-                                    : other->hashes[n_blocks - 1] == sequence.hashes[n_blocks - 1];
-    bool there = same;
-    for (const GroupBlocks& kv : other->kv) there = there && n_blocks >= kv.first_block;
-    int common = begin;
-    while (there && common < end && other->tokens[common] == sequence.tokens[common]) ++common;
-    if (common - begin <= longest) continue;
-    best = other;
-    longest = common - begin;
-  }
-  if (best == nullptr) return;
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const BlockId from = best->kv[g].blocks[n_blocks - best->kv[g].first_block];
-    const std::optional<BlockId> to = groups_[g].allocator.allocate();
-    PENSTOCK_CHECK(to.has_value());
-    sequence.kv[g].blocks.push_back(*to);
-    plan.copies.push_back({static_cast<int>(g), from, *to});
-  }
-  sequence.n_computed = begin + longest;
-}
-
-bool Scheduler::waits_for_other(Sequence& sequence) const {
-  if (!config_.prefix_caching || !sequence.read_cache || claims_.empty()) return false;
-  const int usable = (sequence.n_tokens() - 1) / block_size_;
-  hash_full_blocks(sequence, usable);
-  int found = 0;
-  while (found < usable && groups_[0].allocator.contains(sequence.hashes[found])) ++found;
-  return found < usable && claims_.contains(sequence.hashes[found]);
-}
-
-void Scheduler::claim_blocks(Sequence& sequence) {
-  const int full = sequence.n_tokens() / block_size_;
-  hash_full_blocks(sequence, full);
-  for (int i = sequence.n_published; i < full; ++i) claims_.try_emplace(sequence.hashes[i], sequence.id);
-}
-
-void Scheduler::drop_claims(const Sequence& sequence) {
-  if (claims_.empty()) return;
-  for (size_t i = sequence.n_published; i < sequence.hashes.size(); ++i) drop_claim(sequence, i);
-}
-
-void Scheduler::drop_claim(const Sequence& sequence, size_t block) {
-  const auto found = claims_.find(sequence.hashes[block]);
-  if (found != claims_.end() && found->second == sequence.id) claims_.erase(found);
-}
-
-void Scheduler::publish_blocks(Sequence& sequence) {
-  const int full = sequence.n_computed / block_size_;
-  hash_full_blocks(sequence, full);
-  for (; sequence.n_published < full; ++sequence.n_published) {
-    const int i = sequence.n_published;
-    const std::span<const TokenId> tokens{sequence.tokens.data() + static_cast<ptrdiff_t>(i) * block_size_,
-                                          static_cast<size_t>(block_size_)};
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      const GroupBlocks& kv = sequence.kv[g];
-      if (i < kv.first_block) continue;
-      const BlockId block = kv.blocks[i - kv.first_block];
-      if (!groups_[g].allocator.is_published(block))
-        groups_[g].allocator.publish(block, sequence.hashes[i], tokens);
-    }
-    drop_claim(sequence, i);
   }
 }
 

@@ -170,7 +170,10 @@ class Scheduler {
   bool has_blocks(const Sequence& sequence, int n_blocks) const;
   void match_prefix(Sequence& sequence);
   void copy_common_start(Sequence& sequence, Plan& plan);
+  int common_start(const Sequence& other, const Sequence& sequence, int n_blocks) const;
+  int shortest_copy() const { return std::max(1, block_size_ / 4); }  // fewer tokens are not worth a copy
   bool waits_for_other(Sequence& sequence) const;
+  bool waits_for_start(const Sequence& sequence, int n_blocks) const;
   void claim_blocks(Sequence& sequence);
   void drop_claims(const Sequence& sequence);
   void drop_claim(const Sequence& sequence, size_t block);

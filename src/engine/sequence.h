@@ -42,6 +42,7 @@ struct Sequence {
   int n_published = 0;                 // leading blocks offered to the prefix index
   int n_cached = 0;                    // prompt tokens found in the cache when it first started
   int n_preemptions = 0;
+  int n_parked = 0;      // it does not run again before it has more tokens than this
   bool started = false;  // was admitted at least once
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }

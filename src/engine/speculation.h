@@ -82,7 +82,7 @@ class Speculation {
   struct Load {
     RowCosts steps;
     RecentTime draft_pass;  // seconds of one more token of a chain, or of a whole tree
-    double rate = 0;          // tokens per second, lately
+    double rate = 0;        // tokens per second, lately
     int n_choices = 0, since_draft = 0, probe_after = kFirstProbe;
   };
   static constexpr int kPlainFirst = 3, kPlainAgain = 192;

@@ -20,8 +20,9 @@ void Scheduler::swap_out(Sequence& sequence, Plan& plan) {
     swapped.first_block = kv.first_block;
     for (int i = 0; i < end - kv.first_block; ++i) {
       BlockId block = kv.blocks[i];
-      for (const BlockCopy& copy : plan.copies) {  // planned, not yet made
-        if (copy.group == static_cast<int>(g) && copy.to == block) block = copy.from;
+      // Copies that are planned but not yet made; a block may have been the target of several.
+      for (auto copy = plan.copies.rbegin(); copy != plan.copies.rend(); ++copy) {
+        if (copy->group == static_cast<int>(g) && copy->to == block) block = copy->from;
       }
       swapped.slots.push_back(free_slots_[g].back());
       free_slots_[g].pop_back();

@@ -54,7 +54,7 @@ TEST(Beams, EqualAPlainSearch) {
 
 TEST(Beams, ShareTheBlocksOfThePrompt) {
   FakeEngineConfig config;
-  config.n_blocks = {100};
+  config.n_blocks = {8 * 26};
   FakeEngine fake(config);
   const auto sink = fake.submit(beams_of(prompt_of(101), 2, 8, 8));
   int most = 0;
@@ -69,7 +69,8 @@ TEST(Beams, WithoutRoomTheySwapOrStartOverWithTheSameResult) {
     config.vocab_size = 12;
     config.n_blocks = {24};
     config.max_model_len = 24;
-    config.engine.max_num_batched_tokens = 9;
+    config.engine.max_num_seqs = 24;
+    config.engine.max_num_batched_tokens = 24;
     if (swap) config.swap_slots = {40};
     const SwapLayout layout{{FakeModel::kBlockBytes * 4}, {40}};
     FakeEngine fake(config, 0, swap ? make_memory_swap(layout).value() : nullptr);
@@ -101,7 +102,9 @@ TEST(Beams, MinTokensAndBannedTokensHold) {
 }
 
 TEST(Beams, CancelledOnesLeaveNothingBehind) {
-  FakeEngine fake;
+  FakeEngineConfig config;
+  config.n_blocks = {6 * 23};
+  FakeEngine fake(config);
   RequestId id;
   const auto sink = fake.submit(beams_of(prompt_of(30), 60, 2, 6), &id);
   for (int i = 0; i < 9; ++i) fake.engine->step();

@@ -52,9 +52,8 @@ struct FakeEngine {
     parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,
                                                   c.windows, c.block_size);
     if (c.drafts) {
-      parts.speculation =
-          std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), c.spec_length,
-                                        c.windows.size() > 1);
+      parts.speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts),
+                                                        c.spec_length, c.windows.size() > 1);
     }
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }

@@ -436,7 +436,9 @@ TEST_F(SessionFile, WindowsAndAThreadMakeNoDifference) {
   ASSERT_TRUE(fake.engine->load_session(path_));
   EXPECT_EQ(fake.engine->save_session(tokens, path_, "").value(), 60);
   fake.engine->stop();
-  EXPECT_EQ(go_on(fake, tokens), 60);
+  FakeEngine next(config_, 1);
+  ASSERT_TRUE(next.engine->load_session(path_));
+  EXPECT_EQ(go_on(next, tokens), 60);
 }
 
 TEST_F(SessionFile, WhereTheCacheIsSmallTheFirstTokensComeBack) {

@@ -160,7 +160,8 @@ bool fits(const FakeEngine& fake, const Request& request) {
 }
 
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
-  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0, n_moved = 0;
+  int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0,
+          n_moved = 0;
   double n_swapped = 0, n_swap_errors = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());

@@ -162,31 +162,5 @@ TEST(Contiguous, ReservesOneRunPerSequence) {
     EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i]));
 }
 
-// All of them arrive before the first has computed anything.
-TEST(SharedPrefix, IsComputedOnceByWhoeverComesFirst) {
-  for (const int prefill_budget : {64, 256, 2048}) {
-    FakeEngineConfig config;
-    config.block_size = 16;
-    config.n_blocks = {400};
-    config.max_model_len = 1200;
-    config.engine.max_num_seqs = 32;
-    config.engine.max_num_batched_tokens = prefill_budget;
-    FakeEngine fake(config);
-    std::vector<Request> requests;
-    std::vector<std::shared_ptr<Collector>> sinks;
-    for (int i = 0; i < 16; ++i) {
-      std::vector<TokenId> prompt = prompt_of(1000);
-      prompt.push_back(1 + i);
-      requests.push_back(request_of(prompt, 1, i));
-      sinks.push_back(fake.submit(requests.back()));
-    }
-    fake.run();
-    for (int i = 0; i < 16; ++i)
-      EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
-    // The first one's prompt, and of each other one the token that is its own.
-    EXPECT_EQ(fake.model->n_tokens(), 1001 + 15) << prefill_budget;
-  }
-}
-
 }  // namespace
 }  // namespace penstock
