@@ -261,7 +261,7 @@ void ServeLoad::add_options(CLI::App& app) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--shared-prefix", shared_prefix, "leading tokens that all prompts share")->group(group);
-  app.add_option("--svg", svg, "draw batch size, cache and throughput over time to this file")->group(group);
+  app.add_option("--serve-svg", svg, "draw batch size, cache and throughput over time to this file")->group(group);
 }
 
 double percentile(const std::vector<double>& ascending, double share) {
