@@ -41,7 +41,8 @@ struct QuantizeCommand {
                    "inputs that share a scale; 0 is one scale per output")
         ->check(CLI::Range(0, 1 << 20));
     app.add_flag("--asymmetric", job.recipe.asymmetric, "zero points for integer codes");
-    app.add_flag("--search", job.recipe.search, "rtn: search each group's range for the least squared error");
+    app.add_flag("--search,!--no-search", job.recipe.search,
+                 "search each group's range for the least squared error (default: with awq)");
     app.add_option(
         "--act-order", job.recipe.act_order,
         "gptq: none, static (most active inputs first, groups as they lie), group (groups of equally active "

@@ -154,7 +154,7 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
   recipe.type = lower(options.type);
   ASSIGN_OR_RETURN(const int method, lookup(kMethods, lower(options.method), "--method"));
   recipe.method = static_cast<Method>(method);
-  recipe.search = options.search;
+  recipe.search = options.search.value_or(recipe.method == Method::kAwq);
   recipe.clip = options.clip;
   recipe.damping = options.damping;
   recipe.smoothing = options.smoothing;

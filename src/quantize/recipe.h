@@ -1,5 +1,6 @@
 // What to do to a checkpoint: method, encoding and the layout of the files, from what the user asked for.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,9 @@ struct RecipeOptions {
   std::string layout;
   int group_size = -1;  // 0: one group per row
   bool asymmetric = false;
-  bool search = false;  // rtn: shrink the range of each group to where the squared error is least
+  // Shrink the range of each group to where the squared error is least. Default: awq does (its clipping
+  // leaves q and k alone), rtn does not.
+  std::optional<bool> search;
   std::string act_order;
   double damping = 0.01;
   int block = 128;        // columns that gptq finishes before the others are told
