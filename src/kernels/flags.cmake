@@ -1,5 +1,9 @@
 # Instruction-set flags belong to the files of one ISA folder and to nothing else; never -march=native.
 set(PENSTOCK_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
+# With sanitizers these files, all of whose loops are unrolled, would compile for minutes each; the scalar ones have them.
+if(PENSTOCK_SANITIZE)
+  list(APPEND PENSTOCK_AVX2_FLAGS -fno-sanitize=all)
+endif()
 set(PENSTOCK_AVX512_FLAGS ${PENSTOCK_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
 set(PENSTOCK_AVX512VNNI_FLAGS ${PENSTOCK_AVX512_FLAGS} -mavx512vnni -mavx512vbmi -mavx512vbmi2)
 set(PENSTOCK_AMX_FLAGS ${PENSTOCK_AVX512VNNI_FLAGS} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 -fno-exceptions)
