@@ -9,6 +9,7 @@
 #include "kernels/cpu_features.h"
 #include "kernels/gemm_tables.h"
 #include "kernels/kernel_table.h"
+#include "kernels/strip_kernels.h"
 #include "kernels/vector_kernels.h"
 
 namespace penstock {
@@ -22,11 +23,16 @@ struct Row {
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
-    {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr}, true},
+    {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr,
+      &kScalarStripKernels},
+     true},
 #if defined(__x86_64__)
-    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr}, cpu.avx2},
+    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels},
+     cpu.avx2},
     {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
-    {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr}, cpu.avx512},
+    {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr,
+      &kAvx512StripKernels},
+     cpu.avx512},
     {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
 #endif
   };
@@ -39,6 +45,7 @@ std::vector<KernelTable> make_tables() {
       if (table.gemm == nullptr) table.gemm = lower.gemm;
       if (table.vector == nullptr) table.vector = lower.vector;
       if (table.attention == nullptr) table.attention = lower.attention;
+      if (table.strips == nullptr) table.strips = lower.strips;
     }
     tables.push_back(table);
   }

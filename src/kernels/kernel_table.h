@@ -11,6 +11,7 @@ struct GemmKernels;
 struct TileKernels;
 struct VectorKernels;
 struct AttentionKernels;
+struct StripKernels;
 
 struct KernelTable {
   const char* name;  // "avx512"
@@ -18,6 +19,7 @@ struct KernelTable {
   const VectorKernels* vector;
   const AttentionKernels* attention;
   const TileKernels* tiles;  // null without matrix units; no fallback
+  const StripKernels* strips = nullptr;
 };
 
 // The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an

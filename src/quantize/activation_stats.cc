@@ -10,7 +10,8 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
     cols = x.cols;
     max_abs.assign(static_cast<size_t>(cols), 0.0f);
     sum_abs = sum_squares = max_abs;
-    if (with_hessian) hessian = Eigen::MatrixXf::Zero(cols, cols);
+    const int padded = (cols + kStripFloats - 1) / kStripFloats * kStripFloats;
+    if (with_hessian) gram_ = StripMatrix<float>(padded, padded);
   }
   // Every so many-th token, so that all of the text is in the sample.
   const int64_t stride = std::max<int64_t>(1, (expected_tokens + kMostRows - 1) / kMostRows);
@@ -26,27 +27,23 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
   }
   n_tokens += x.rows;
   if (!with_hessian) return;
-  const Eigen::Map<const RowMatrix, 0, Eigen::OuterStride<>> inputs(x.f32(), x.rows, cols,
-                                                                    Eigen::OuterStride<>(x.row_stride));
-  constexpr int kTile = 64;
-  const int n_tiles = (cols + kTile - 1) / kTile;
-  // Tile i and its mirror tile together have the same work for every i.
-  pool.for_ranges((n_tiles + 1) / 2, 1, [&](int64_t begin, int64_t end, int) {
-    const auto tile = [&](int64_t index) {
-      const int first = static_cast<int>(index) * kTile, width = std::min(kTile, cols - first);
-      hessian.block(first, first, cols - first, width).noalias() +=
-          inputs.rightCols(cols - first).transpose() * inputs.middleCols(first, width);
-    };
-    for (int64_t i = begin; i < end; ++i) {
-      tile(i);
-      if (n_tiles - 1 - i != i) tile(n_tiles - 1 - i);
+  StripMatrix<float> strips(x.rows, cols);
+  pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
+    for (int t = static_cast<int>(begin); t < end; ++t) {
+      for (int j = 0; j < cols; j += kStripFloats)
+        std::copy_n(x.f32(t) + j, std::min(kStripFloats, cols - j), strips.at(t, j));
     }
   });
+  add_gram(pool, strips, x.rows, gram_);
 }
 
 void ActivationStats::finish() {
-  if (hessian.size() == 0) return;
-  hessian.triangularView<Eigen::StrictlyUpper>() = hessian.transpose();
+  if (gram_.empty()) return;
+  hessian.resize(cols, cols);
+  for (int j = 0; j < cols; ++j) {
+    for (int i = 0; i <= j; ++i) hessian(i, j) = hessian(j, i) = gram_(i, j);
+  }
+  gram_ = {};
 }
 
 std::vector<float> ActivationStats::mean_squares() const {

@@ -1,220 +1,333 @@
 #include "quantize/gptq.h"
 
-#include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "quantize/strips.h"
 
 namespace penstock {
 
 namespace {
 
-using Matrix = Eigen::MatrixXd;
+constexpr int kLanes = kStripFloats;  // outputs that are rounded side by side
 
-// In which order inputs are rounded.
-std::vector<int32_t> order_of(ActOrder act_order, const Eigen::MatrixXf& hessian) {
-  std::vector<int32_t> order(static_cast<size_t>(hessian.rows()));
-  std::iota(order.begin(), order.end(), 0);
-  if (act_order == ActOrder::kNone) return order;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return hessian(a, a) > hessian(b, b); });
-  return order;
-}
+// Places of the inputs in the order of rounding. Groups that are rounded as a whole begin at multiples of 8;
+// places that are left over stand for no input.
+struct Places {
+  std::vector<int32_t> order;  // [cols] the inputs, first to be rounded first
+  std::vector<int32_t> place;  // [cols] of order[i]
+  int n = 0;                   // places, a multiple of 32
+  int group = 0;               // places of a group; 0: groups do not matter
+};
 
-// The upper factor U of the inverse of the damped Hessian (H^-1 = U^T U), inputs in `order`. With J the
-// reversal, J H J = L L^T gives U = J L^-1 J: one factorization and one triangular inverse. More damping
-// until it exists.
-Matrix inverse_factor(const Eigen::MatrixXf& hessian, const std::vector<int32_t>& order, double damping) {
-  const int n = static_cast<int>(order.size());
-  double mean = 0;
-  for (int i = 0; i < n; ++i) mean += hessian(i, i) / n;
-  if (!(mean > 0)) return Matrix::Identity(n, n);
-  for (double share = std::max(damping, 1e-8);; share = share * 10) {
-    Matrix reversed(n, n);
-    for (int j = 0; j < n; ++j) {
-      for (int i = 0; i < n; ++i)
-        reversed(i, j) =
-            hessian(order[static_cast<size_t>(n - 1 - i)], order[static_cast<size_t>(n - 1 - j)]);
-      if (!(reversed(j, j) > 0)) reversed(j, j) = mean;  // an input that is always zero
-      reversed(j, j) += share * mean;
-    }
-    const Eigen::LLT<Matrix> factor(reversed);
-    if (factor.info() == Eigen::Success) {
-      const Matrix inverse = factor.matrixL().solve(Matrix::Identity(n, n));
-      if (inverse.allFinite()) return inverse.reverse();
-    }
-    if (share > 1e6) return Matrix::Identity(n, n);
+Places make_places(const GptqOptions& options, int cols, const Eigen::MatrixXf& hessian) {
+  Places places;
+  places.order.resize(static_cast<size_t>(cols));
+  std::iota(places.order.begin(), places.order.end(), 0);
+  if (options.act_order != ActOrder::kNone) {
+    std::stable_sort(places.order.begin(), places.order.end(),
+                     [&](int32_t a, int32_t b) { return hessian(a, a) > hessian(b, b); });
   }
+  const int group = options.coding.group_of(cols);
+  if (options.act_order != ActOrder::kStatic)
+    places.group = (group + kStripRows - 1) / kStripRows * kStripRows;
+  int end = 0;
+  for (int i = 0; i < cols; ++i) {
+    places.place.push_back(places.group > 0 ? i / group * places.group + i % group : i);
+    end = places.place.back() + 1;
+  }
+  places.n = (std::max(end, cols / group * places.group) + kLanes - 1) / kLanes * kLanes;
+  return places;
 }
 
+// Upper triangular V with V V^T = H (damped), by places, and what the damping added: the output error of a
+// difference d is |d V|^2 - sum of added_j d_j^2. With J the reversal of places, J H J = R^T R gives V = J
+// R^T J.
+struct Factor {
+  StripMatrix<float> v;
+  std::vector<double> added;  // [places]
+};
+
+Factor factor_of(ThreadPool& pool, const Eigen::MatrixXf& hessian, const Places& places, double damping) {
+  const int n = places.n, cols = static_cast<int>(places.order.size());
+  double mean = 0;
+  for (int i = 0; i < cols; ++i) mean += hessian(i, i) / cols;
+  Factor factor{StripMatrix<float>(n, n), std::vector<double>(static_cast<size_t>(n))};
+  const auto input = [&](int i) { return places.order[static_cast<size_t>(i)]; };
+  const auto place = [&](int i) { return places.place[static_cast<size_t>(i)]; };
+  for (double share = std::max(damping, 1e-8); mean > 0 && share < 1e6; share *= 10) {
+    StripMatrix<double> r(n, n);
+    for (int p = 0; p < n; ++p) r(n - 1 - p, n - 1 - p) = 1;
+    pool.for_ranges(cols, 1, [&](int64_t begin, int64_t end, int) {
+      for (int i = static_cast<int>(begin); i < end; ++i) {
+        const int row = n - 1 - place(i);
+        for (int j = 0; j < i; ++j) r(row, n - 1 - place(j)) = hessian(input(j), input(i));
+        const double own = hessian(input(i), input(i));
+        const double added = share * mean + (own > 0 ? 0 : mean);  // an input that is always zero
+        factor.added[static_cast<size_t>(place(i))] = added;
+        r(row, row) = own + added;
+      }
+    });
+    if (!cholesky(pool, r)) continue;
+    pool.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int i = static_cast<int>(begin); i < end; ++i) {
+        for (int j = i; j < n; ++j) factor.v(i, j) = static_cast<float>(r(n - 1 - j, n - 1 - i));
+      }
+    });
+    return factor;
+  }
+  for (int p = 0; p < n; ++p) factor.v(p, p) = 1;
+  std::fill(factor.added.begin(), factor.added.end(), mean > 0 ? 0.0 : 1.0);
+  return factor;
+}
+
+// 32 outputs. With d the differences of the inputs rounded so far, the least error that is left for input j
+// is where (d V)_j is zero: at w_j + (sum over i < j of d_i V_ij) / V_jj, which is then rounded. The output
+// error is the sum of the squares of (d V)_j.
 class RowChunk {
  public:
-  static constexpr int kRows = 16;
-
-  RowChunk(const GptqOptions& options, const Eigen::MatrixXf& u, const std::vector<int32_t>& order,
+  RowChunk(const GptqOptions& options, const Factor& factor, const Places& places,
            const std::vector<float>& importance, GroupedCodes& out)
-      : options_(options), u_(u), order_(order), importance_(importance), out_(out) {
-    const size_t n = order.size() * kRows;
-    w_.resize(n);
-    errors_.resize(n);
-    group_.resize(order.size());
-    weights_.resize(order.size());
+      : options_(options),
+        v_(factor.v),
+        factor_(factor),
+        places_(places),
+        importance_(importance),
+        out_(out),
+        w_(places.n, kLanes),
+        d_(places.n, kLanes),
+        base_(places.n, kLanes),
+        sums_(kLanes, kLanes),
+        nearest_{kLanes, out.cols, out.coding, {}, {}, {}} {
+    nearest_.codes.resize(static_cast<size_t>(kLanes) * static_cast<size_t>(out.cols));
+    nearest_.scales.resize(static_cast<size_t>(kLanes) * static_cast<size_t>(out.n_groups()));
+    chosen_ = nearest_;
+    input_.assign(static_cast<size_t>(places.n), -1);
+    for (size_t i = 0; i < places.order.size(); ++i)
+      input_[static_cast<size_t>(places.place[i])] = places.order[i];
+    group_.resize(static_cast<size_t>(out.coding.group_of(out.cols)));
+    weights_.resize(group_.size());
   }
 
   void run(const float* values, int first_row, int n_rows) {
-    const int cols = out_.cols;
+    values_ = values;
     n_rows_ = n_rows;
-    first_row_ = first_row;
-    std::fill(w_.begin(), w_.end(), 0.0f);
-    for (int r = 0; r < n_rows; ++r) {
-      for (int j = 0; j < cols; ++j)
-        w_[at(j) + static_cast<size_t>(r)] = values[static_cast<size_t>(r) * static_cast<size_t>(cols) +
-                                                    static_cast<size_t>(order_[static_cast<size_t>(j)])];
+    for (int p = 0; p < places_.n; ++p) {
+      const int input = input_[static_cast<size_t>(p)];
+      for (int r = 0; r < kLanes; ++r) w_(p, r) = input >= 0 && r < n_rows ? value(r, input) : 0.0f;
     }
-    if (options_.act_order == ActOrder::kStatic) fit_all(values);
-    const int group = out_.coding.group_of(cols);
-    // Blocks end where groups do, so that a group's scale is chosen with all earlier errors made up for.
-    const int block = group < options_.block ? options_.block / group * group : options_.block;
-    for (int begin = 0, end = 0; begin < cols; begin = end) {
-      end = std::min(begin + block, cols);
-      if (group > block) end = std::min(end, (begin / group + 1) * group);
-      for (int j = begin; j < end; ++j) {
-        if (options_.act_order != ActOrder::kStatic && j % group == 0) fit_group_at(j, group);
-        round(j, end);
+    double errors[kLanes], rounded_errors[kLanes];
+    round_to_nearest();
+    differences_of(nearest_);
+    sweep(0, places_.n, Mode::kMeasure);
+    finish_errors(rounded_errors);
+    if (options_.act_order == ActOrder::kStatic) fit_static();
+    const int step = places_.group > 0 ? places_.group : places_.n;
+    for (int begin = 0; begin < places_.n; begin += step) {
+      const int end = std::min(begin + step, places_.n);
+      prepare(begin, end);
+      if (places_.group > 0 && input_[static_cast<size_t>(begin)] >= 0) {
+        if (begin > 0) sweep(begin, end, Mode::kFollow);
+        fit_group_at(begin, begin > 0);
       }
-      for (int k = end; k < cols; ++k) {
-        for (int j = begin; j < end; ++j) subtract(j, k);
+      sweep(begin, end, Mode::kRound);
+    }
+    finish_errors(errors);
+    keep(first_row, errors, rounded_errors);
+  }
+
+  double error = 0, rounded_error = 0;
+  int n_rounded_rows = 0;
+
+ private:
+  // What becomes of the input at a place: its difference is given; it follows the earlier ones exactly; it is
+  // rounded.
+  enum class Mode { kMeasure, kFollow, kRound };
+
+  float value(int r, int input) const {
+    return values_[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + static_cast<size_t>(input)];
+  }
+  GroupScale& scale(GroupedCodes& codes, int r, int group) const {
+    return codes
+        .scales[static_cast<size_t>(r) * static_cast<size_t>(out_.n_groups()) + static_cast<size_t>(group)];
+  }
+  uint8_t& code(GroupedCodes& codes, int r, int input) const {
+    return codes.codes[static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + static_cast<size_t>(input)];
+  }
+
+  // Sums over the places before `begin`, for all of [begin, end); those between are added by sweep().
+  void prepare(int begin, int end) {
+    std::fill_n(base_.at(0, 0), (end - begin) * kLanes, 0.0f);
+    for (int p = begin; begin > 0 && p < end; p += kStripRows)
+      strip_kernels().add_f32(begin, v_.at(0, p), d_.at(0, 0), base_.at(p - begin, 0));
+  }
+
+  void sweep(int begin, int end, Mode mode) {
+    const StripKernels& kernels = strip_kernels();
+    if (mode == Mode::kMeasure) prepare(begin, end), std::fill(squares_, squares_ + kLanes, 0.0);
+    for (int block = begin; block < end; block += kLanes) {
+      const int stop = std::min(block + kLanes, end);
+      std::copy_n(base_.at(block - begin, 0), (stop - block) * kLanes, sums_.at(0, 0));
+      for (int p = block; p < stop; p += kStripRows)
+        kernels.add_f32(block - begin, v_.at(begin, p), d_.at(begin, 0), sums_.at(p - block, 0));
+      for (int p = block; p < stop; p += kStripRows) {
+        kernels.add_f32(p - block, v_.at(block, p), d_.at(block, 0), sums_.at(p - block, 0));
+        for (int j = p; j < p + kStripRows; ++j) {
+          float* sum = sums_.at(j - block, 0);
+          for (int i = p; i < j; ++i) {
+            const float factor = v_(i, j);
+            const float* d = d_.at(i, 0);
+            for (int r = 0; r < kLanes; ++r) sum[r] += factor * d[r];
+          }
+          step(j, sum, mode);
+        }
       }
     }
   }
 
- private:
-  static size_t at(int j) { return static_cast<size_t>(j) * kRows; }
-  GroupScale& scale(int r, int group) {
-    return out_.scales[static_cast<size_t>(first_row_ + r) * static_cast<size_t>(out_.n_groups()) +
-                       static_cast<size_t>(group)];
+  void step(int j, const float* sum, Mode mode) {
+    const float own = v_(j, j), inverse = 1.0f / own;
+    float* d = d_.at(j, 0);
+    if (input_[static_cast<size_t>(j)] < 0) {
+      std::fill_n(d, kLanes, 0.0f);
+      return;
+    }
+    if (mode == Mode::kFollow) {
+      for (int r = 0; r < kLanes; ++r) d[r] = -sum[r] * inverse;
+      return;
+    }
+    if (mode == Mode::kRound) round(j, sum, inverse);
+    const double added = factor_.added[static_cast<size_t>(j)];
+    for (int r = 0; r < kLanes; ++r) {
+      const double left = sum[r] + own * d[r];
+      squares_[r] += left * left - added * static_cast<double>(d[r]) * d[r];
+    }
+  }
+
+  void round(int j, const float* sum, float inverse) {
+    const int input = input_[static_cast<size_t>(j)], group = out_.group(input);
+    const float* w = w_.at(j, 0);
+    float* d = d_.at(j, 0);
+    float target[kLanes], scales[kLanes], low[kLanes], high[kLanes];
+    for (int r = 0; r < kLanes; ++r) target[r] = w[r] + sum[r] * inverse;
+    if (!out_.coding.codebook.empty()) {
+      for (int r = 0; r < kLanes; ++r) {
+        const GroupScale& s = scale(chosen_, r, group);
+        const uint8_t chosen = code(chosen_, r, input) = nearest_code(out_.coding, s, target[r]);
+        d[r] = w[r] - decode_level(out_.coding, s, chosen);
+      }
+      return;
+    }
+    for (int r = 0; r < kLanes; ++r) {
+      const GroupScale& s = scale(chosen_, r, group);
+      scales[r] = s.scale;
+      low[r] = static_cast<float>(-s.zero);
+      high[r] = static_cast<float>(out_.coding.top() - s.zero);
+    }
+    constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it drops the fraction
+    float levels[kLanes];
+    for (int r = 0; r < kLanes; ++r) {
+      float level = target[r] / scales[r];
+      level = level > low[r] ? level : low[r];
+      level = level < high[r] ? level : high[r];
+      levels[r] = level + kShift - kShift;
+      d[r] = w[r] - scales[r] * levels[r];
+    }
+    for (int r = 0; r < kLanes; ++r) code(chosen_, r, input) = static_cast<uint8_t>(levels[r] - low[r]);
   }
 
   // Groups as they lie, from the weights as they were.
-  void fit_all(const float* values) {
-    const int cols = out_.cols, group = out_.coding.group_of(cols);
+  void fit_static() {
+    const int group = out_.coding.group_of(out_.cols);
     for (int r = 0; r < n_rows_; ++r) {
-      for (int first = 0; first < cols; first += group) {
-        scale(r, first / group) =
-            fit_group(out_.coding, values + static_cast<size_t>(r) * static_cast<size_t>(cols) + first,
-                      importance_.data() + first, group, true);
+      for (int g = 0; g < out_.n_groups(); ++g) {
+        const float* x = values_ + static_cast<size_t>(r) * static_cast<size_t>(out_.cols) + g * group;
+        scale(chosen_, r, g) = fit_group(out_.coding, x, importance_.data() + g * group, group, true);
       }
     }
   }
 
-  // The group of inputs that begins at place j of the order, from the weights as they are by now.
-  void fit_group_at(int j, int group) {
-    for (int i = 0; i < group; ++i)
-      weights_[static_cast<size_t>(i)] = importance_[static_cast<size_t>(order_[static_cast<size_t>(j + i)])];
+  // The group of inputs that begins at this place, from the weights as they are by now.
+  void fit_group_at(int begin, bool followed) {
     for (int r = 0; r < n_rows_; ++r) {
-      for (int i = 0; i < group; ++i) group_[static_cast<size_t>(i)] = w_[at(j + i) + static_cast<size_t>(r)];
-      scale(r, j / group) = fit_group(out_.coding, group_.data(), weights_.data(), group, true);
+      for (size_t i = 0; i < group_.size(); ++i) {
+        const int p = begin + static_cast<int>(i);
+        group_[i] = w_(p, r) - (followed ? d_(p, r) : 0.0f);
+        weights_[i] = importance_[static_cast<size_t>(input_[static_cast<size_t>(p)])];
+      }
+      scale(chosen_, r, begin / places_.group) =
+          fit_group(out_.coding, group_.data(), weights_.data(), static_cast<int>(group_.size()), true);
     }
   }
 
-  void round(int j, int end) {
-    const int input = order_[static_cast<size_t>(j)];
-    const float inverse = 1.0f / u_(j, j);
+  void round_to_nearest() {
+    const int group = out_.coding.group_of(out_.cols);
     for (int r = 0; r < n_rows_; ++r) {
-      const float value = w_[at(j) + static_cast<size_t>(r)];
-      const GroupScale& s = scale(r, out_.group(input));
-      const uint8_t code = nearest_code(out_.coding, s, value);
-      out_.codes[static_cast<size_t>(first_row_ + r) * static_cast<size_t>(out_.cols) +
-                 static_cast<size_t>(input)] = code;
-      errors_[at(j) + static_cast<size_t>(r)] = (value - decode_level(out_.coding, s, code)) * inverse;
+      for (int g = 0; g < out_.n_groups(); ++g) {
+        const auto input = [&](int i) {
+          return out_.group_of_input.empty() ? g * group + i
+                                             : places_.order[static_cast<size_t>(g * group + i)];
+        };
+        for (int i = 0; i < group; ++i) group_[static_cast<size_t>(i)] = value(r, input(i));
+        const GroupScale s = fit_group(out_.coding, group_.data(), nullptr, group, false);
+        scale(nearest_, r, g) = s;
+        for (int i = 0; i < group; ++i)
+          code(nearest_, r, input(i)) = nearest_code(out_.coding, s, group_[static_cast<size_t>(i)]);
+      }
     }
-    for (int k = j + 1; k < end; ++k) subtract(j, k);
   }
 
-  // w_k -= error_j * u_jk, all rows at once.
-  void subtract(int j, int k) {
-    const float factor = u_(j, k);
-    float* w = w_.data() + at(k);
-    const float* e = errors_.data() + at(j);
-    for (int r = 0; r < kRows; ++r) w[r] -= e[r] * factor;
+  void differences_of(GroupedCodes& codes) {
+    for (int p = 0; p < places_.n; ++p) {
+      const int input = input_[static_cast<size_t>(p)];
+      for (int r = 0; r < kLanes; ++r) {
+        const bool used = input >= 0 && r < n_rows_;
+        d_(p, r) = used ? w_(p, r) - decode_level(out_.coding, scale(codes, r, out_.group(input)),
+                                                  code(codes, r, input))
+                        : 0;
+      }
+    }
+  }
+
+  void finish_errors(double* errors) {
+    for (int r = 0; r < kLanes; ++r) errors[r] = std::max(0.0, squares_[r]), squares_[r] = 0;
+  }
+
+  // Each output's codes; those of rounding to nearest where their error is smaller.
+  void keep(int first_row, const double* errors, const double* rounded_errors) {
+    const auto n_groups = static_cast<size_t>(out_.n_groups()), cols = static_cast<size_t>(out_.cols);
+    for (int r = 0; r < n_rows_; ++r) {
+      const bool worse = !(errors[r] <= rounded_errors[r]);
+      const GroupedCodes& from = worse ? nearest_ : chosen_;
+      const auto row = static_cast<size_t>(r), to = static_cast<size_t>(first_row + r);
+      std::copy_n(from.codes.begin() + static_cast<ptrdiff_t>(row * cols), cols,
+                  out_.codes.begin() + static_cast<ptrdiff_t>(to * cols));
+      std::copy_n(from.scales.begin() + static_cast<ptrdiff_t>(row * n_groups), n_groups,
+                  out_.scales.begin() + static_cast<ptrdiff_t>(to * n_groups));
+      rounded_error += rounded_errors[r];
+      error += worse ? rounded_errors[r] : errors[r];
+      n_rounded_rows += worse ? 1 : 0;
+    }
   }
 
   const GptqOptions& options_;
-  const Eigen::MatrixXf& u_;
-  const std::vector<int32_t>& order_;
+  const StripMatrix<float>& v_;
+  const Factor& factor_;
+  const Places& places_;
   const std::vector<float>& importance_;  // the Hessian's diagonal
   GroupedCodes& out_;
-  std::vector<float> w_, errors_;  // [cols][kRows], inputs in order
+  StripMatrix<float> w_, d_, base_;  // [places, 32]: weights, differences, sums before a range
+  StripMatrix<float> sums_;          // [32, 32] of the current places
+  GroupedCodes nearest_, chosen_;    // of the 32 outputs
+  std::vector<int32_t> input_;       // of each place, or -1
   std::vector<float> group_, weights_;
-  int n_rows_ = 0, first_row_ = 0;
+  double squares_[kLanes] = {};
+  const float* values_ = nullptr;
+  int n_rows_ = 0;
 };
 
-// Takes each row's rounding to nearest where its output error is smaller.
-void keep_better_rows(ThreadPool& pool, const std::vector<float>& values, const Eigen::MatrixXf& hessian,
-                      const std::vector<int32_t>& order, GptqResult& result) {
-  GroupedCodes& codes = result.codes;
-  const int rows = codes.rows, cols = codes.cols, group = codes.coding.group_of(cols);
-  GroupedCodes rounded = codes;
-  pool.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> x(static_cast<size_t>(group));
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = values.data() + r * cols;
-      for (int g = 0; g < rounded.n_groups(); ++g) {
-        const auto input = [&](int i) {
-          return rounded.group_of_input.empty() ? g * group + i : order[static_cast<size_t>(g * group + i)];
-        };
-        for (int i = 0; i < group; ++i) x[static_cast<size_t>(i)] = row[input(i)];
-        GroupScale& scale = rounded.scales[static_cast<size_t>(r * rounded.n_groups() + g)];
-        scale = fit_group(rounded.coding, x.data(), nullptr, group, false);
-        for (int i = 0; i < group; ++i)
-          rounded.codes[static_cast<size_t>(r * cols + input(i))] =
-              nearest_code(rounded.coding, scale, x[static_cast<size_t>(i)]);
-      }
-    }
-  });
-  const auto errors_of = [&](const GroupedCodes& c) {
-    RowMatrix difference(rows, cols);
-    pool.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        c.dequantize_row(static_cast<int>(r), difference.data() + r * cols);
-        for (int j = 0; j < cols; ++j) difference(r, j) -= values[static_cast<size_t>(r * cols + j)];
-      }
-    });
-    return output_errors(pool, difference, hessian);
-  };
-  const std::vector<double> chosen = errors_of(codes), nearest = errors_of(rounded);
-  for (int r = 0; r < rows; ++r) {
-    const auto i = static_cast<size_t>(r);
-    result.rounded_error += nearest[i];
-    result.error += std::min(chosen[i], nearest[i]);
-    if (chosen[i] <= nearest[i]) continue;
-    ++result.n_rounded_rows;
-    const auto copy_row = [&](auto& to, const auto& from, size_t width) {
-      std::copy_n(from.begin() + static_cast<ptrdiff_t>(i * width), width,
-                  to.begin() + static_cast<ptrdiff_t>(i * width));
-    };
-    copy_row(codes.codes, rounded.codes, static_cast<size_t>(cols));
-    copy_row(codes.scales, rounded.scales, static_cast<size_t>(codes.n_groups()));
-  }
-}
-
 }  // namespace
-
-std::vector<double> output_errors(ThreadPool& pool, const RowMatrix& difference,
-                                  const Eigen::MatrixXf& hessian) {
-  std::vector<double> errors(static_cast<size_t>(difference.rows()));
-  pool.for_ranges(difference.rows(), 16, [&](int64_t begin, int64_t end, int) {
-    constexpr int64_t kChunk = 64;
-    for (int64_t first = begin; first < end; first += kChunk) {
-      const int64_t n = std::min(kChunk, end - first);
-      const auto part = difference.middleRows(first, n);
-      const RowMatrix product = part * hessian;
-      const Eigen::VectorXf sums = product.cwiseProduct(part).rowwise().sum();
-      for (int64_t r = 0; r < n; ++r) errors[static_cast<size_t>(first + r)] = std::max(0.0f, sums[r]);
-    }
-  });
-  return errors;
-}
 
 GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values, int rows,
                 int cols, const Eigen::MatrixXf& hessian) {
@@ -223,29 +336,38 @@ GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<
   codes.rows = rows;
   codes.cols = cols;
   codes.coding = options.coding;
-  codes.codes.resize(values.size());
-  codes.scales.resize(static_cast<size_t>(rows) * static_cast<size_t>(codes.n_groups()));
-  const std::vector<int32_t> order = order_of(options.act_order, hessian);
+  const Places places = make_places(options, cols, hessian);
   if (options.act_order == ActOrder::kGroup) {
-    codes.group_of_input.resize(order.size());
-    for (size_t place = 0; place < order.size(); ++place)
-      codes.group_of_input[static_cast<size_t>(order[place])] =
-          static_cast<int32_t>(place) / options.coding.group_of(cols);
+    codes.group_of_input.resize(places.order.size());
+    for (size_t i = 0; i < places.order.size(); ++i)
+      codes.group_of_input[static_cast<size_t>(places.order[i])] =
+          static_cast<int32_t>(i) / options.coding.group_of(cols);
   }
-  const Eigen::MatrixXf u = inverse_factor(hessian, order, options.damping).cast<float>();
+  const Factor factor = factor_of(pool, hessian, places, options.damping);
   std::vector<float> importance(static_cast<size_t>(cols));
   double mean = 0;
   for (int j = 0; j < cols; ++j) mean += hessian(j, j) / cols;
   for (int j = 0; j < cols; ++j)
     importance[static_cast<size_t>(j)] = static_cast<float>(hessian(j, j) + options.damping * mean + 1e-30);
-  pool.for_ranges(rows, RowChunk::kRows, [&](int64_t begin, int64_t end, int) {
-    RowChunk chunk(options, u, order, importance, codes);
-    for (int64_t first = begin; first < end; first += RowChunk::kRows) {
-      const int n = static_cast<int>(std::min<int64_t>(RowChunk::kRows, end - first));
+  codes.codes.resize(values.size());
+  codes.scales.resize(static_cast<size_t>(rows) * static_cast<size_t>(codes.n_groups()));
+  std::vector<GptqResult> parts(static_cast<size_t>(pool.size()));
+  pool.for_ranges(rows, kLanes, [&](int64_t begin, int64_t end, int worker) {
+    RowChunk chunk(options, factor, places, importance, codes);
+    for (int64_t first = begin; first < end; first += kLanes) {
+      const int n = static_cast<int>(std::min<int64_t>(kLanes, end - first));
       chunk.run(values.data() + first * cols, static_cast<int>(first), n);
     }
+    GptqResult& part = parts[static_cast<size_t>(worker)];
+    part.error = chunk.error;
+    part.rounded_error = chunk.rounded_error;
+    part.n_rounded_rows = chunk.n_rounded_rows;
   });
-  keep_better_rows(pool, values, hessian, order, result);
+  for (const GptqResult& part : parts) {
+    result.error += part.error;
+    result.rounded_error += part.rounded_error;
+    result.n_rounded_rows += part.n_rounded_rows;
+  }
   return result;
 }
 

@@ -1,9 +1,10 @@
 // GPTQ: codes are chosen one input after the other, and what an input's rounding did to the output is made up
 // for by the inputs that are still to come, as the Hessian of the calibration text says.
 #pragma once
+#include <Eigen/Core>
+
 #include "base/thread_pool.h"
 #include "quant/grouped_encode.h"
-#include "quantize/activation_stats.h"
 #include "quantize/recipe.h"
 
 namespace penstock {
@@ -12,7 +13,6 @@ struct GptqOptions {
   GroupCoding coding;
   ActOrder act_order = ActOrder::kStatic;
   double damping = 0.01;
-  int block = 128;
 };
 
 struct GptqResult {
@@ -25,9 +25,5 @@ struct GptqResult {
 // values: [rows, cols]; hessian: [cols, cols], symmetric. error <= rounded_error always.
 GptqResult gptq(ThreadPool& pool, const GptqOptions& options, const std::vector<float>& values, int rows,
                 int cols, const Eigen::MatrixXf& hessian);
-
-// d^T H d of every row of `difference` [rows, cols].
-std::vector<double> output_errors(ThreadPool& pool, const RowMatrix& difference,
-                                  const Eigen::MatrixXf& hessian);
 
 }  // namespace penstock

@@ -28,7 +28,8 @@ constexpr Site kSites[] = {Site::kAttention, Site::kAttentionOut, Site::kFeedFor
 
 // Runs the loaded layer and gathers what its linear layers read at these sites.
 Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool, const std::vector<MappedTensor>& tensors,
-                          std::span<const Site> sites, bool with_hessian) {
+                          std::span<const Site> sites, bool with_hessian,
+                          const ObservingOps::Pass& pass = {}) {
   SiteStats stats;
   std::unordered_map<const Weight*, SiteKey> keys;
   for (const MappedTensor& t : tensors) {
@@ -46,7 +47,7 @@ Result<SiteStats> collect(LayerRunner& runner, ThreadPool& pool, const std::vect
     const int64_t expected = expert ? n_tokens * config.n_active_experts / config.n_experts + 1 : n_tokens;
     stats[found->second].add(pool, x, with_hessian, expected);
   });
-  const Status ran = runner.run(false);
+  const Status ran = runner.run(false, pass);
   runner.ops().listen({});
   RETURN_IF_ERROR(ran);
   for (auto& [key, one] : stats) one.finish();
@@ -76,7 +77,10 @@ class Calibrated final : public LayerMethod {
         RETURN_IF_ERROR(process_activations(layer));
         break;
     }
-    RETURN_IF_ERROR(runner_->run(true));
+    ObservingOps::Pass last;
+    if (recipe_.method == Method::kGptq) last.first = pass_of(Site::kDown, layer.layer).first;
+    RETURN_IF_ERROR(runner_->run(true, last));
+    runner_->ops().forget();
     return save(layer.layer);
   }
 
@@ -154,13 +158,54 @@ class Calibrated final : public LayerMethod {
                   group);
   }
 
+  // The products of a layer's step: q k v, attention, o, gate and up (or the router), down (or the experts).
+  // A site's inputs are known when the product that reads them comes; what was computed for the sites before
+  // is not computed again.
+  ObservingOps::Pass pass_of(Site site, int layer) const {
+    constexpr int kQkv = 0, kAttention = 1, kO = 2, kGateUp = 3, kDown = 4;
+    constexpr int64_t kMostRecorded = int64_t{1} << 30;
+    const ModelConfig& config = runner_->config();
+    const bool moe = config.layers[static_cast<size_t>(layer)].moe;
+    const int64_t gate_up_bytes = int64_t{8} * runner_->n_tokens() * config.ffn_dim;
+    ObservingOps::Pass pass;
+    switch (site) {
+      case Site::kAttention:
+        pass.stop = kQkv;
+        break;
+      case Site::kAttentionOut:
+        pass.stop = kO;
+        pass.record_first = pass.record_last = kAttention;
+        break;
+      case Site::kFeedForward:
+        pass.first = kAttention;
+        pass.record_first = pass.record_last = kO;
+        if (!moe) pass.stop = kGateUp;
+        break;
+      default:
+        pass.first = kO;
+        if (moe) break;
+        pass.stop = kDown;
+        if (gate_up_bytes <= kMostRecorded) pass.record_first = pass.record_last = kGateUp;
+        break;
+    }
+    return pass;
+  }
+
+  // All sites in one pass.
+  ObservingOps::Pass before_down(int layer) const {
+    ObservingOps::Pass pass;
+    pass.stop = pass_of(Site::kDown, layer).stop;
+    return pass;
+  }
+
   // Each site sees what the sites before it became.
   Status process_gptq(LayerValues& layer) {
-    const GptqOptions options{recipe_.coding, recipe_.act_order, recipe_.damping, recipe_.block};
+    runner_->ops().forget();
+    const GptqOptions options{recipe_.coding, recipe_.act_order, recipe_.damping};
     double error = 0, nearest = 0;
     for (const Site site : kSites) {
-      ASSIGN_OR_RETURN(const SiteStats stats,
-                       collect(*runner_, context_.pool, *layer.tensors, {&site, 1}, true));
+      ASSIGN_OR_RETURN(const SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, {&site, 1},
+                                                      true, pass_of(site, layer.layer)));
       for (size_t i = 0; i < layer.tensors->size(); ++i) {
         const MappedTensor& t = tensor(layer, i);
         if (!t.is_linear || t.site != site) continue;
@@ -219,7 +264,8 @@ class Calibrated final : public LayerMethod {
   }
 
   Status process_awq(LayerValues& layer) {
-    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites, true));
+    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites, true,
+                                              before_down(layer.layer)));
     const GroupCoding coding = search_coding();
     double error = 0, nearest = 0;
     for (const ScalingSite& site : scaling_sites(runner_->config(), layer)) {
@@ -272,7 +318,8 @@ class Calibrated final : public LayerMethod {
 
   // SmoothQuant, scales of static activations, and importance for rounding to nearest.
   Status process_activations(LayerValues& layer) {
-    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites, false));
+    ASSIGN_OR_RETURN(SiteStats stats, collect(*runner_, context_.pool, *layer.tensors, kSites, false,
+                                              before_down(layer.layer)));
     if (recipe_.method == Method::kSmoothQuant) {
       for (const ScalingSite& site : scaling_sites(runner_->config(), layer)) {
         const auto found = stats.find({site.site, site.expert});

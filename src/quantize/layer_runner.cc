@@ -133,7 +133,8 @@ Status LayerRunner::replace(const MappedTensor& tensor, const std::vector<float>
   return {};
 }
 
-Status LayerRunner::run(bool keep) {
+Status LayerRunner::run(bool keep, const ObservingOps::Pass& pass) {
+  ops_->begin_pass(pass);
   size_t first = 0;
   const size_t n = starts_.size() - 1;
   while (first < n) {

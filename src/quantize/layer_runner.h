@@ -37,7 +37,7 @@ class LayerRunner {
 
   // All sequences through the loaded layer. keep: the residual streams move on to its outputs; otherwise only
   // listeners see the run.
-  Status run(bool keep);
+  Status run(bool keep, const ObservingOps::Pass& pass = {});
   // The residual stream before the loaded layer (after it, when run(true) was called): [n_tokens, model_dim].
   std::vector<float>& stream() { return stream_; }
 

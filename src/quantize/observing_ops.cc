@@ -7,10 +7,76 @@
 
 namespace penstock {
 
+void ObservingOps::begin_pass(const Pass& pass) {
+  pass_ = pass;
+  step_ = -1;
+}
+
+void ObservingOps::begin_step() {
+  inner_.begin_step();
+  ++step_;
+  product_ = 0;
+  stopped_ = false;
+}
+
+const ObservingOps::Recorded* ObservingOps::recorded(int product) const {
+  const auto found = std::ranges::find_if(
+      tape_, [&](const Recorded& one) { return one.step == step_ && one.product == product; });
+  return found == tape_.end() ? nullptr : &*found;
+}
+
+// Whether the product needs no computing: its outputs are not read, or were recorded and are filled in here.
+bool ObservingOps::leave_out(int product, std::span<const Tensor> outputs) {
+  if (stopped_ || product < pass_.first) return true;
+  const Recorded* known = recorded(product);
+  if (known == nullptr) return false;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& out = outputs[i];
+    const auto width = static_cast<size_t>(out.cols);
+    for (int t = 0; t < out.rows; ++t)
+      std::copy_n(known->outputs[i].data() + static_cast<size_t>(t) * width, width, out.f32(t));
+  }
+  return true;
+}
+
+void ObservingOps::record(int product, std::span<const Tensor> outputs) {
+  if (product < pass_.record_first || product > pass_.record_last) return;
+  Recorded one{step_, product, {}};
+  for (const Tensor& out : outputs) {
+    std::vector<float>& values = one.outputs.emplace_back();
+    values.reserve(static_cast<size_t>(out.rows) * static_cast<size_t>(out.cols));
+    for (int t = 0; t < out.rows; ++t) values.insert(values.end(), out.f32(t), out.f32(t) + out.cols);
+  }
+  tape_.push_back(std::move(one));
+}
+
 void ObservingOps::linear(Tensor x, std::span<const LinearTarget> targets) {
+  const int product = product_++;
+  std::vector<Tensor> outputs;
+  for (const LinearTarget& target : targets) outputs.push_back(target.out);
+  if (leave_out(product, outputs)) return;
+  stopped_ = product >= pass_.stop;
+  if (!stopped_) inner_.linear(x, targets);
+  if (listener_) {
+    for (const LinearTarget& target : targets) listener_(*target.weight, x, target.out);
+  }
+  if (!stopped_) record(product, outputs);
+}
+
+// One expert's: part of the product that its mixture is.
+void ObservingOps::observed(Tensor x, std::span<const LinearTarget> targets) {
   inner_.linear(x, targets);
-  if (!listener_) return;
   for (const LinearTarget& target : targets) listener_(*target.weight, x, target.out);
+}
+
+void ObservingOps::attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
+                          Tensor out) {
+  const int product = product_++;
+  if (leave_out(product, {&out, 1})) return;
+  stopped_ = product >= pass_.stop;
+  if (stopped_) return;
+  inner_.attend(q, batch, cache, params, out);
+  record(product, {&out, 1});
 }
 
 namespace {
@@ -46,6 +112,10 @@ std::vector<std::vector<Chosen>> route(Tensor logits, const MoeParams& params) {
 }  // namespace
 
 void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) {
+  const int product = product_++;
+  if (leave_out(product, {&out, 1})) return;
+  stopped_ = product >= pass_.stop;
+  if (stopped_) return;
   if (!listener_) return inner_.moe(x, router_logits, params, out);
   const auto experts = route(router_logits, params);
   for (int t = 0; t < out.rows; ++t) std::fill_n(out.f32(t), out.cols, 0.0f);
@@ -59,10 +129,10 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
                  result = new_tensor(n, out.cols);
     inner_.gather_rows(x, rows, in);
     const LinearTarget targets[] = {{params.gate[e].get(), nullptr, gate}, {params.up[e].get(), nullptr, up}};
-    linear(in, targets);
+    observed(in, targets);
     inner_.activate_mul(gate, up, params.activation, gate);
     const LinearTarget down{params.down[e].get(), nullptr, result};
-    linear(gate, {&down, 1});
+    observed(gate, {&down, 1});
     for (int i = 0; i < n; ++i) {
       const Chosen& chosen = experts[e][static_cast<size_t>(i)];
       float* to = out.f32(chosen.token);

@@ -1,6 +1,8 @@
-// A backend that does what another one does and shows the inputs of linear layers to a listener.
+// A backend that does what another one does, shows the inputs of linear layers to a listener and can leave
+// out what an earlier pass over the same steps has computed.
 #pragma once
 #include <functional>
+#include <vector>
 
 #include "ops/ops.h"
 
@@ -8,16 +10,30 @@ namespace penstock {
 
 class ObservingOps final : public Ops {
  public:
-  // After every product: the weight, its input [n, cols] and its output [n, rows]. Experts see their own
-  // tokens only.
+  // For every product: the weight, its input [n, cols] and its output [n, rows] (not filled where the pass
+  // stops). Experts see their own tokens only.
   using Listener = std::function<void(const Weight& weight, Tensor x, Tensor out)>;
+
+  // The products of a step (linear, attend, moe) are numbered in the order of their calls. A pass is the
+  // steps up to the next begin_pass().
+  struct Pass {
+    int stop = kNever;  // this product's listeners are called, then the step does nothing any more
+    int first = 0;      // products before it are left out: nothing from here on reads their outputs
+    int record_first = kNever,
+        record_last = -1;  // outputs of these are kept for later passes, which copy them
+    static constexpr int kNever = 1 << 30;
+  };
+  void begin_pass(const Pass& pass);
+  // Forgets what was recorded. The recording passes must have the same steps as those that copy.
+  void forget() { tape_.clear(); }
 
   explicit ObservingOps(Ops& inner) : inner_(inner) {}
   void listen(Listener listener) { listener_ = std::move(listener); }
 
   const char* name() const override { return inner_.name(); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_.pack(matrix); }
-  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) override {
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                               int n_rows) override {
     return inner_.pack_grouped(matrix, first_row, n_rows);
   }
   int n_host_threads() const override { return inner_.n_host_threads(); }
@@ -27,32 +43,42 @@ class ObservingOps final : public Ops {
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
     return inner_.make_cache(spec, n_blocks);
   }
-  void begin_step() override { inner_.begin_step(); }
+  void begin_step() override;
   Tensor new_tensor(int rows, int cols) override { return inner_.new_tensor(rows, cols); }
   void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override {
     inner_.embed(table, ids, scale, out, add);
   }
-  void norm(Tensor x, const NormParams& params, Tensor out) override { inner_.norm(x, params, out); }
-  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params, Tensor out) override {
-    inner_.add_norm(x, delta, scale, params, out);
+  void norm(Tensor x, const NormParams& params, Tensor out) override {
+    if (!stopped_) inner_.norm(x, params, out);
   }
-  void add(Tensor x, Tensor delta, float scale) override { inner_.add(x, delta, scale); }
-  void scale(Tensor x, float factor, float softcap) override { inner_.scale(x, factor, softcap); }
+  void add_norm(Tensor x, Tensor delta, float scale, const NormParams& params, Tensor out) override {
+    if (!stopped_) inner_.add_norm(x, delta, scale, params, out);
+  }
+  void add(Tensor x, Tensor delta, float scale) override {
+    if (!stopped_) inner_.add(x, delta, scale);
+  }
+  void scale(Tensor x, float factor, float softcap) override {
+    if (!stopped_) inner_.scale(x, factor, softcap);
+  }
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
-  void round_int8(Tensor x) override { inner_.round_int8(x); }
-  void activate(Tensor x, Activation activation) override { inner_.activate(x, activation); }
+  void round_int8(Tensor x) override {
+    if (!stopped_) inner_.round_int8(x);
+  }
+  void activate(Tensor x, Activation activation) override {
+    if (!stopped_) inner_.activate(x, activation);
+  }
   void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override {
-    inner_.activate_mul(gate, up, activation, out);
+    if (!stopped_) inner_.activate_mul(gate, up, activation, out);
   }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
   void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
                       KvCache& cache, int layer) override {
-    inner_.rope_and_store(q, k, v, batch, rope, cache, layer);
+    // Its outputs are read by the next product, attend().
+    if (!stopped_ && product_ >= pass_.first && !recorded(product_))
+      inner_.rope_and_store(q, k, v, batch, rope, cache, layer);
   }
   void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-              Tensor out) override {
-    inner_.attend(q, batch, cache, params, out);
-  }
+              Tensor out) override;
   void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) override {
     inner_.gather_rows(x, rows, out);
   }
@@ -62,8 +88,22 @@ class ObservingOps final : public Ops {
   }
 
  private:
+  struct Recorded {
+    int step, product;
+    std::vector<std::vector<float>> outputs;
+  };
+  const Recorded* recorded(int product) const;
+  bool leave_out(int product, std::span<const Tensor> outputs);
+  void record(int product, std::span<const Tensor> outputs);
+  void observed(Tensor x, std::span<const LinearTarget> targets);
+
   Ops& inner_;
   Listener listener_;
+  Pass pass_;
+  std::vector<Recorded> tape_;
+  int step_ = -1;    // of the pass
+  int product_ = 0;  // the next one's number in the step
+  bool stopped_ = false;
 };
 
 }  // namespace penstock

@@ -144,9 +144,9 @@ std::span<const TypeRow> quantize_types() { return kTypes; }
 std::string Recipe::fingerprint() const {
   return fmt::format(
       "method {} layout {} type {} bits {} group {} symmetric {} order {} search {} clip {} damping {} "
-      "smoothing {} block {}",
+      "smoothing {}",
       static_cast<int>(method), static_cast<int>(layout), type, coding.bits, coding.group_size,
-      coding.symmetric, static_cast<int>(act_order), search, clip, damping, smoothing, block);
+      coding.symmetric, static_cast<int>(act_order), search, clip, damping, smoothing);
 }
 
 Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
@@ -158,7 +158,6 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
   recipe.clip = options.clip;
   recipe.damping = options.damping;
   recipe.smoothing = options.smoothing;
-  recipe.block = options.block;
   const TypeRow* row = find_type(recipe.type);
   if (row == nullptr) {
     auto mixture = find_mixture(recipe.type);

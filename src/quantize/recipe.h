@@ -33,7 +33,6 @@ struct RecipeOptions {
   std::optional<bool> search;
   std::string act_order;
   double damping = 0.01;
-  int block = 128;        // columns that gptq finishes before the others are told
   double smoothing = -1;  // smoothquant: alpha; -1 searches
   bool clip = true;       // awq: search clipping
 };
@@ -48,7 +47,6 @@ struct Recipe {
   ActOrder act_order = ActOrder::kNone;
   bool search = false, clip = true;
   double damping = 0.01, smoothing = -1;
-  int block = 128;
 
   bool calibrates() const {
     return method != Method::kRtn || activations == ActivationCoding::Kind::kInt8Static;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quantize/gptq.h"
+#include "quantize/strips.h"
 
 namespace penstock {
 
@@ -135,26 +135,33 @@ std::vector<float> awq_scale(const ScalingSite& site, const ActivationStats& sta
 
 // Output error of rounding `values` after scaling by s, over every `stride`-th row.
 double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values, int rows,
-                    int cols, const std::vector<float>& s, const Eigen::MatrixXf& hessian, int stride) {
-  const int n = (rows + stride - 1) / stride;
-  RowMatrix difference(n, cols);
-  pool.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> scaled(static_cast<size_t>(cols));
-    std::vector<uint8_t> codes(static_cast<size_t>(cols));
+                    int cols, const std::vector<float>& s, const QuadraticForm& form, int stride) {
+  constexpr int kLanes = QuadraticForm::kLanes;
+  const int n = (rows + stride - 1) / stride, n_chunks = (n + kLanes - 1) / kLanes;
+  std::vector<double> errors(static_cast<size_t>(n_chunks));
+  pool.for_ranges(n_chunks, 1, [&](int64_t begin, int64_t end, int) {
+    const auto width = static_cast<size_t>(cols);
+    std::vector<float> scaled(width);
+    std::vector<uint8_t> codes(width);
     std::vector<GroupScale> scales(static_cast<size_t>(cols / coding.group_of(cols)));
-    for (int64_t i = begin; i < end; ++i) {
-      const float* row = values.data() + i * stride * cols;
-      for (int j = 0; j < cols; ++j) scaled[static_cast<size_t>(j)] = row[j] * s[static_cast<size_t>(j)];
-      encode_grouped_row(coding, scaled.data(), nullptr, cols, false, codes.data(), scales.data());
-      for (int j = 0; j < cols; ++j) {
-        const GroupScale& scale = scales[static_cast<size_t>(j / coding.group_of(cols))];
-        difference(i, j) =
-            decode_level(coding, scale, codes[static_cast<size_t>(j)]) / s[static_cast<size_t>(j)] - row[j];
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      StripMatrix<float> difference(form.padded(), kLanes);
+      for (int lane = 0; lane < kLanes && chunk * kLanes + lane < n; ++lane) {
+        const float* row = values.data() + (chunk * kLanes + lane) * stride * cols;
+        for (size_t j = 0; j < width; ++j) scaled[j] = row[j] * s[j];
+        encode_grouped_row(coding, scaled.data(), nullptr, cols, false, codes.data(), scales.data());
+        for (size_t j = 0; j < width; ++j) {
+          const GroupScale& scale = scales[j / static_cast<size_t>(coding.group_of(cols))];
+          difference(static_cast<int>(j), lane) = decode_level(coding, scale, codes[j]) / s[j] - row[j];
+        }
       }
+      float sums[kLanes];
+      form.evaluate(difference.at(0, 0), sums);
+      for (const float sum : sums) errors[static_cast<size_t>(chunk)] += std::max(sum, 0.0f);
     }
   });
   double sum = 0;
-  for (const double error : output_errors(pool, difference, hessian)) sum += error;
+  for (const double error : errors) sum += error;
   return sum;
 }
 
@@ -163,14 +170,14 @@ double scaled_error(ThreadPool& pool, const GroupCoding& coding, const std::vect
 AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingSite& site,
                      const ActivationStats& stats, const LayerValues& layer) {
   constexpr int kSteps = 20, kSearchRows = 192;
+  const QuadraticForm form(stats.hessian, 0, stats.cols);
   const auto error_at = [&](const std::vector<float>& s, bool all_rows) {
     double sum = 0;
     for (const size_t index : site.readers) {
       const MappedTensor& t = (*layer.tensors)[index];
       if (!t.is_linear) continue;  // a router keeps its precision
       const int stride = all_rows ? 1 : std::max(1, t.rows / kSearchRows);
-      sum +=
-          stride * scaled_error(pool, coding, layer.values[index], t.rows, t.cols, s, stats.hessian, stride);
+      sum += stride * scaled_error(pool, coding, layer.values[index], t.rows, t.cols, s, form, stride);
     }
     return sum;
   };
@@ -193,44 +200,60 @@ AwqChoice search_awq(ThreadPool& pool, const GroupCoding& coding, const ScalingS
   return best;
 }
 
+namespace {
+
+// The group's scale with the range that has the least error, of the 32 rows from `first_row`.
+void clip_lanes(const GroupCoding& coding, const QuadraticForm& form, const float* values, int n_rows,
+                int cols, int group, GroupScale* best) {
+  constexpr int kSteps = 10, kLanes = QuadraticForm::kLanes;
+  constexpr float kStep = 0.05f;
+  std::vector<float> clipped(static_cast<size_t>(group));
+  StripMatrix<float> difference(form.padded(), kLanes);
+  GroupScale scales[kLanes];
+  float least[kLanes], sums[kLanes];
+  std::fill_n(least, kLanes, HUGE_VALF);
+  for (int step = 0; step <= kSteps; ++step) {
+    for (int r = 0; r < n_rows; ++r) {
+      const float* x = values + static_cast<size_t>(r) * static_cast<size_t>(cols);
+      float most = 0;
+      for (int i = 0; i < group; ++i) most = std::max(most, std::fabs(x[i]));
+      const float limit = most * (1.0f - kStep * static_cast<float>(step));
+      for (int i = 0; i < group; ++i) clipped[static_cast<size_t>(i)] = std::clamp(x[i], -limit, limit);
+      scales[r] = fit_group(coding, clipped.data(), nullptr, group, false);
+      for (int i = 0; i < group; ++i)
+        difference(i, r) = decode_level(coding, scales[r], nearest_code(coding, scales[r], x[i])) - x[i];
+    }
+    form.evaluate(difference.at(0, 0), sums);
+    for (int r = 0; r < n_rows; ++r) {
+      if (sums[r] < least[r]) least[r] = sums[r], best[r] = scales[r];
+    }
+  }
+}
+
+}  // namespace
+
 GroupedCodes clip_groups(ThreadPool& pool, const GroupCoding& coding, const std::vector<float>& values,
                          int rows, int cols, const Eigen::MatrixXf& hessian) {
-  constexpr int kSteps = 10;
-  constexpr float kStep = 0.05f;
-  const int group = coding.group_of(cols);
-  GroupedCodes out{rows,
-                   cols,
-                   coding,
-                   std::vector<uint8_t>(values.size()),
-                   std::vector<GroupScale>(static_cast<size_t>(rows) * static_cast<size_t>(cols / group)),
-                   {}};
-  pool.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> clipped(static_cast<size_t>(group));
-    Eigen::VectorXf d(group);
-    for (int64_t r = begin; r < end; ++r) {
-      for (int first = 0; first < cols; first += group) {
-        const float* x = values.data() + r * cols + first;
-        float most = 0;
-        for (int i = 0; i < group; ++i) most = std::max(most, std::fabs(x[i]));
-        const auto h = hessian.block(first, first, group, group);
-        float least = HUGE_VALF;
-        GroupScale best;
-        for (int step = 0; step <= kSteps; ++step) {
-          const float limit = most * (1.0f - kStep * static_cast<float>(step));
-          for (int i = 0; i < group; ++i) clipped[static_cast<size_t>(i)] = std::clamp(x[i], -limit, limit);
-          const GroupScale scale = fit_group(coding, clipped.data(), nullptr, group, false);
-          for (int i = 0; i < group; ++i)
-            d[i] = decode_level(coding, scale, nearest_code(coding, scale, x[i])) - x[i];
-          const float error = d.dot(h * d);
-          if (error < least) least = error, best = scale;
+  constexpr int kLanes = QuadraticForm::kLanes;
+  const int group = coding.group_of(cols), n_groups = cols / group;
+  GroupedCodes out{rows, cols, coding, {}, {}, {}};
+  out.codes.resize(values.size());
+  out.scales.resize(static_cast<size_t>(rows) * static_cast<size_t>(n_groups));
+  for (int g = 0; g < n_groups; ++g) {
+    const QuadraticForm form(hessian, g * group, group);
+    pool.for_ranges((rows + kLanes - 1) / kLanes, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t first = begin * kLanes; first < std::min<int64_t>(end * kLanes, rows); first += kLanes) {
+        const int n = static_cast<int>(std::min<int64_t>(kLanes, rows - first));
+        GroupScale best[kLanes];
+        clip_lanes(coding, form, values.data() + first * cols + g * group, n, cols, group, best);
+        for (int r = 0; r < n; ++r) {
+          out.scales[static_cast<size_t>((first + r) * n_groups + g)] = best[r];
+          for (int64_t i = (first + r) * cols + g * group, last = i + group; i < last; ++i)
+            out.codes[static_cast<size_t>(i)] = nearest_code(coding, best[r], values[static_cast<size_t>(i)]);
         }
-        out.scales[static_cast<size_t>(r) * static_cast<size_t>(cols / group) +
-                   static_cast<size_t>(first / group)] = best;
-        for (int i = 0; i < group; ++i)
-          out.codes[static_cast<size_t>(r * cols + first + i)] = nearest_code(coding, best, x[i]);
       }
-    }
-  });
+    });
+  }
   return out;
 }
 

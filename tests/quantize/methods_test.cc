@@ -190,7 +190,6 @@ TEST(Gptq, NeverWorseThanRoundingAndMostlyMuchBetter) {
         options.coding.bits = bits;
         options.coding.group_size = group;
         options.act_order = order;
-        options.block = 32;
         const GptqResult result = gptq(pool, options, p.w, p.rows, p.cols, p.hessian);
         EXPECT_LE(result.error, result.rounded_error);
         EXPECT_LT(result.error, 0.8 * result.rounded_error) << bits << " bits, group " << group;
