@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "cache/group_blocks.h"
+#include "draft/draft_prices.h"
 #include "model/model.h"
 #include "ops/ops.h"
 #include "sampling/draft_tree.h"
@@ -36,10 +37,10 @@ struct DraftRequest {
   // writes again.
   std::span<const GroupBlocks> kv;
   int max_nodes = 0;  // >= 1
-  // A node is worth its place in the target's forward when it will be kept with at least this probability,
-  // [0, 1]. A drafter that can tell leaves the others out. It must not look at the token it has drawn for
+  // A drafter leaves out what costs more than it will bring. It must not look at the token it has drawn for
   // a node to decide about that node (but may look at those before): that would change the distribution.
-  float worth = 0;
+  // Null: max_nodes are wanted.
+  const DraftPrices* prices = nullptr;
   // The tokens may be drawn from the drafter's own distribution, which goes to DraftTree::drawn_from.
   // Otherwise propose what Sampler::sample() would give (it uses the target's random numbers), or whatever
   // seems likely.
@@ -63,13 +64,11 @@ class Drafter {
   virtual ~Drafter() = default;
   virtual const char* name() const = 0;  // its row in the list of drafters.cc
 
-  // The sizes worth trying when it proposes trees, ascending; empty when it proposes chains of any length.
-  virtual std::vector<int> tree_sizes() const { return {}; }
+  // All nodes come from one pass, trees among them; else each node of a chain takes a pass.
+  virtual bool one_pass() const { return false; }
   virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes
   virtual bool wants_hidden() const { return false; }
-  // It leaves out what is not worth its place by itself, from better knowledge than the acceptance so far;
-  // and costs next to nothing when it proposes nothing.
-  virtual bool knows_its_chances() const { return false; }
+  virtual bool costs_nothing() const { return false; }  // its own time is next to nothing
 
   virtual int64_t weight_bytes() const { return 0; }
   virtual int64_t kv_bytes_per_token() const { return 0; }  // of a KV cache of its own
@@ -82,6 +81,9 @@ class Drafter {
 
   // trees[i] is empty on entry and gets at most requests[i].max_nodes nodes; it may stay empty.
   virtual void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) = 0;
+  // Passes one after the other that the last propose() took, for the time of one; 0: not typical, since it
+  // had prompts to compute.
+  virtual int n_passes() const { return 1; }
   virtual void accepted(std::span<const DraftOutcome> outcomes) { (void)outcomes; }
   // The sequence has ended or gave its blocks back. Unknown ids are ignored.
   virtual void forget(SeqId sequence) { (void)sequence; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
@@ -34,16 +35,18 @@ class EarlyExitDrafter : public Drafter {
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
     batch_.clear();
+    n_passes_ = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       const DraftRequest& request = requests[i];
       State& state = states_[request.id];
-      state.expected = 0;
+      state.guesses.clear();
       const int n_before = static_cast<int>(request.tokens.size()) - 1;
       if (n_before + 1 >= model_.config().max_seq_len) continue;
       batch_.add(request.tokens.last(1), n_before, request.kv, true);
-      drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}, 1.0});
+      drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     while (!drafting_.empty()) {
+      ++n_passes_;
       ops_.begin_step();
       const Batch& batch = batch_.build(std::max(1, cache_->spec().n_groups()));
       const Tensor logits = model_.forward(batch, *cache_, ops_, {.n_layers = n_layers_}).logits;
@@ -64,48 +67,39 @@ class EarlyExitDrafter : public Drafter {
   void accepted(std::span<const DraftOutcome> outcomes) override {
     for (const DraftOutcome& outcome : outcomes) {
       const auto found = states_.find(outcome.id);
-      if (found == states_.end() || found->second.expected <= 0) continue;
-      predicted_ += kWeight * (found->second.expected - predicted_);
-      kept_ += kWeight * (outcome.n_accepted - kept_);
-      found->second.expected = 0;
+      if (found != states_.end()) found->second.guesses.learn(confidence_, outcome.n_accepted);
     }
   }
+  int n_passes() const override { return n_passes_; }
 
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
-  static constexpr double kWeight = 0.03;
-
   struct State {
-    double expected = 0;  // tokens of the last draft that were thought to be kept
+    ChainGuesses guesses;
   };
   struct Drafting {
     const DraftRequest* request;
     DraftTree* tree;
     State* state;
     std::vector<TokenId> tokens;  // the sequence's and the draft's
-    double confidence;            // the exit's own probability of its path
   };
 
   // Adds a node from the exit's logits; whether another one is to follow.
   bool guess(Drafting& drafting, std::span<const float> logits) {
     const DraftRequest& request = *drafting.request;
     std::ranges::copy(logits, row_.begin());
-    const bool weigh = request.state->spec->greedy() && request.worth > 0;
-    if (weigh) {
+    ChainGuesses& guesses = drafting.state->guesses;
+    float probability = 1;  // of the largest logit
+    if (guesses.weighs(request)) {
       const float max = scan_block_max(row_, block_max_);
-      drafting.confidence /= scan_sum_exp(row_, max, 1.0f);
+      probability = static_cast<float>(1.0 / scan_sum_exp(row_, max, 1.0f));
     }
     const TokenId token = choose(drafting);
     if (token == kNoToken) return false;
     drafting.tree->add_next(token);
     drafting.tokens.push_back(token);
-    if (weigh) {
-      drafting.state->expected += drafting.confidence;
-      const double calibration = predicted_ > 0 ? std::clamp(kept_ / predicted_, 0.3, 3.0) : 1.0;
-      if (drafting.confidence * calibration < request.worth) return false;
-    }
-    return drafting.tree->size() < std::min(request.max_nodes, kMaxNodes) &&
+    return guesses.add(probability, request, confidence_, *drafting.tree) &&
            static_cast<int>(drafting.tokens.size()) < model_.config().max_seq_len;
   }
 
@@ -135,7 +129,8 @@ class EarlyExitDrafter : public Drafter {
   Sampler sampler_;
   std::vector<float> row_, block_max_;
   std::vector<TokenLogprob> none_;
-  double predicted_ = 0, kept_ = 0;  // tokens per draft, running means
+  Confidence confidence_;
+  int n_passes_ = 0;
 };
 
 }  // namespace

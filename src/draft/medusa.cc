@@ -6,6 +6,7 @@
 
 #include "draft/static_tree.h"
 #include "model/medusa_heads.h"
+#include "sampling/verify.h"
 
 namespace penstock {
 namespace {
@@ -15,6 +16,7 @@ constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tile
 // The k largest of `logits`, largest first, the lower id of equals first; `top` [k] is overwritten.
 void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top) {
   top.clear();
+  if (k == 0) return;
   const auto before = [&](TokenId a, TokenId b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x > y || (x == y && a < b);
@@ -34,41 +36,36 @@ class MedusaDrafter : public Drafter {
         heads_(std::move(heads)),
         ops_(*target.ops),
         dim_(target.model->config().model_dim),
-        tree_(
-            choose_tree(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads()) : heads_->accuracy(),
-                        kMaxNodes)) {
-    ranks_.assign(static_cast<size_t>(heads_->n_heads()), 0);
-    for (const StaticTreeNode& node : tree_) {
-      int& ranks = ranks_[static_cast<size_t>(node.depth)];
-      ranks = std::max(ranks, node.rank + 1);
-    }
-    top_.resize(ranks_.size());
+        accuracy_(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads()) : heads_->accuracy()),
+        tree_(choose_tree(accuracy_.shares(), kMaxNodes)),
+        top_(static_cast<size_t>(heads_->n_heads())) {
+    measure_tree();
   }
 
   const char* name() const override { return "medusa"; }
-  std::vector<int> tree_sizes() const override {
-    std::vector<int> sizes;
-    for (const int size : {1, 2, 3, 5, 7, 11, 15, 23, 31}) {
-      if (size <= max_nodes()) sizes.push_back(size);
-    }
-    return sizes;
-  }
+  bool one_pass() const override { return true; }
   int max_nodes() const override { return static_cast<int>(tree_.size()); }
   bool wants_hidden() const override { return true; }
   int64_t weight_bytes() const override { return heads_->weight_bytes(); }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
+    if (n_learned_ >= kLearnedPerTree) {
+      tree_ = choose_tree(accuracy_.shares(), kMaxNodes);
+      measure_tree();
+      n_learned_ = 0;
+    }
     int n_heads = 0;
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto found = states_.find(requests[i].id);
       if (found == states_.end() || found->second.n_tokens != requests[i].tokens.size()) continue;
-      const int n_nodes = nodes_worth(requests[i]);
+      const int n_nodes = n_wanted(requests[i]);
       for (int node = 0; node < n_nodes; ++node)
         n_heads = std::max(n_heads, tree_[static_cast<size_t>(node)].depth + 1);
       if (n_nodes > 0) drafting_.push_back({&trees[i], &found->second, n_nodes});
     }
-    if (drafting_.empty()) return;
+    computed_ = !drafting_.empty();
+    if (!computed_) return;
     ops_.begin_step();
     const int n = static_cast<int>(drafting_.size());
     const Tensor states = ops_.new_tensor(n, dim_);  // [n, model_dim]
@@ -79,21 +76,20 @@ class MedusaDrafter : public Drafter {
     const Tensor logits = heads_->forward(states, n_heads, ops_);  // [n_heads * n, vocab_size]
     for (int i = 0; i < n; ++i) {
       for (int head = 0; head < n_heads; ++head) {
-        top_tokens({logits.f32(head * n + i), static_cast<size_t>(logits.cols)},
-                   ranks_[static_cast<size_t>(head)], top_[static_cast<size_t>(head)]);
+        top_tokens({logits.f32(head * n + i), static_cast<size_t>(logits.cols)}, ranks_of(head, i),
+                   top_[static_cast<size_t>(head)]);
       }
       grow(drafting_[static_cast<size_t>(i)]);
     }
   }
 
+  int n_passes() const override { return computed_ ? 1 : 0; }
+
   void accepted(std::span<const DraftOutcome> outcomes) override {
     for (const DraftOutcome& outcome : outcomes) {
       State& state = states_[outcome.id];
-      if (state.expected > 0) {
-        predicted_ += kWeight * (state.expected - predicted_);
-        kept_ += kWeight * (outcome.n_accepted - kept_);
-        state.expected = 0;
-      }
+      if (!state.draft.empty()) learn(state.draft, outcome);
+      state.draft.clear();
       if (outcome.hidden == nullptr) {
         state.n_tokens = 0;
         continue;
@@ -106,12 +102,16 @@ class MedusaDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
-  static constexpr double kWeight = 0.03;
+  static constexpr int kLearnedPerTree = 48;  // drafts between two choices of the tree
 
+  struct Guess {
+    TokenId token;
+    int16_t parent, depth, rank;
+  };
   struct State {
     std::vector<float> hidden;  // [model_dim], from which the last token was predicted
     size_t n_tokens = 0;        // of the sequence at that time; 0 = unknown
-    double expected = 0;        // nodes of the last draft that were thought to be kept
+    std::vector<Guess> draft;   // the last one
   };
   struct Drafting {
     DraftTree* tree;
@@ -119,12 +119,44 @@ class MedusaDrafter : public Drafter {
     int n_nodes;
   };
 
-  // How many nodes of the tree (its reach falls) are worth their place, by the share that was kept so far.
-  int nodes_worth(const DraftRequest& request) const {
-    const double calibration = predicted_ > 0 ? std::clamp(kept_ / predicted_, 0.3, 3.0) : 1.0;
-    int n = std::min(request.max_nodes, max_nodes());
-    while (n > 1 && tree_[static_cast<size_t>(n) - 1].reach * calibration < request.worth) --n;
+  // How many nodes of the tree, whose reach falls, gain most.
+  int n_wanted(const DraftRequest& request) const {
+    const auto n = static_cast<size_t>(std::min(request.max_nodes, max_nodes()));
+    if (request.prices == nullptr) return static_cast<int>(n);
+    return std::max(1, nodes_worth(std::span(reach_).first(n), *request.prices));
+  }
+
+  void measure_tree() {
+    reach_.clear();
+    for (const StaticTreeNode& node : tree_) reach_.push_back(static_cast<float>(node.reach));
+  }
+
+  // Most likely tokens of a head that a sequence's part of the tree takes.
+  int ranks_of(int head, int drafting) const {
+    int n = 0;
+    for (int i = 0; i < drafting_[static_cast<size_t>(drafting)].n_nodes; ++i) {
+      const StaticTreeNode& node = tree_[static_cast<size_t>(i)];
+      if (node.depth == head) n = std::max(n, node.rank + 1);
+    }
     return n;
+  }
+
+  // Every guess below a right one was tested against the token that came.
+  void learn(const std::vector<Guess>& draft, const DraftOutcome& outcome) {
+    const size_t n_before = outcome.tokens.size() - static_cast<size_t>(outcome.n_accepted) - 1;
+    int parent = kDraftRoot;
+    for (int depth = 0; depth <= outcome.n_accepted; ++depth) {
+      const TokenId came = outcome.tokens[n_before + static_cast<size_t>(depth)];
+      int right = kOffDraft;
+      for (size_t i = 0; i < draft.size(); ++i) {
+        if (draft[i].parent != parent) continue;
+        if (draft[i].token == came) right = static_cast<int>(i);
+        accuracy_.learn(draft[i].depth, draft[i].rank, draft[i].token == came);
+      }
+      parent = right;
+      if (right == kOffDraft) break;
+    }
+    ++n_learned_;
   }
 
   void grow(Drafting& drafting) {
@@ -134,7 +166,8 @@ class MedusaDrafter : public Drafter {
       // A vocabulary smaller than the ranks: the rest of the tree goes without.
       if (node.rank >= static_cast<int>(top.size())) break;
       drafting.tree->add(top[static_cast<size_t>(node.rank)], node.parent);
-      drafting.state->expected += node.reach;
+      drafting.state->draft.push_back(
+          {top[static_cast<size_t>(node.rank)], node.parent, node.depth, node.rank});
     }
   }
 
@@ -142,12 +175,14 @@ class MedusaDrafter : public Drafter {
   std::unique_ptr<MedusaHeads> heads_;
   Ops& ops_;
   const int dim_;
-  const std::vector<StaticTreeNode> tree_;
-  std::vector<int> ranks_;                 // [n_heads] most likely tokens that the tree uses
+  TreeAccuracy accuracy_;
+  std::vector<StaticTreeNode> tree_;
+  std::vector<float> reach_;               // [max_nodes] of tree_
   std::vector<std::vector<TokenId>> top_;  // [n_heads]
   std::unordered_map<SeqId, State> states_;
   std::vector<Drafting> drafting_;
-  double predicted_ = 0, kept_ = 0;  // nodes per draft, running means
+  int n_learned_ = 0;
+  bool computed_ = false;  // in the last propose()
 };
 
 }  // namespace

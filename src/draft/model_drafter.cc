@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "cache/block_allocator.h"
+#include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
@@ -50,6 +51,8 @@ class ModelDrafter : public Drafter {
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
     batch_.clear();
+    n_passes_ = 0;
+    int long_gap = 0;
     // What each sequence has gained since its last draft comes first, as far as one forward goes.
     for (size_t i = 0; i < requests.size(); ++i) {
       State& state = states_[requests[i].id];
@@ -58,12 +61,14 @@ class ModelDrafter : public Drafter {
       const int count = std::min(n_tokens - first, max_batch_ - batch_.n_tokens());
       if (count <= 0 || !make_room(state, n_tokens, requests[i].max_nodes)) continue;
       const bool ready = first + count == n_tokens;
+      long_gap = std::max(long_gap, count);
       const auto gap = requests[i].tokens.subspan(first, count);
       state.computed.insert(state.computed.end(), gap.begin(), gap.end());
       batch_.add(gap, first, {&state.kv, 1}, ready);
-      if (ready) drafting_.push_back({&requests[i], &trees[i], &state, 1.0f});
+      if (ready) drafting_.push_back({&requests[i], &trees[i], &state});
     }
     while (batch_.n_tokens() > 0) {
+      ++n_passes_;
       ops_.begin_step();
       const Batch& batch = batch_.build(std::max(1, spec_.n_groups()));
       const Tensor logits = model_->forward(batch, *cache_, ops_).logits;
@@ -75,22 +80,21 @@ class ModelDrafter : public Drafter {
           drafting_[n_left++] = drafting;
       }
       drafting_.resize(n_left);
-      for (Drafting& drafting : drafting_) {
+      for (const Drafting& drafting : drafting_) {
         State& state = *drafting.state;
         const auto n_before = static_cast<int>(state.computed.size());
         state.computed.push_back(drafting.tree->tokens.back());
         batch_.add({&state.computed.back(), 1}, n_before, {&state.kv, 1}, true);
       }
     }
+    if (long_gap > kUsualGap) n_passes_ = 0;
   }
+  int n_passes() const override { return n_passes_; }
 
   void accepted(std::span<const DraftOutcome> outcomes) override {
     for (const DraftOutcome& outcome : outcomes) {
       const auto found = states_.find(outcome.id);
-      if (found == states_.end() || found->second.expected <= 0) continue;
-      predicted_ += kWeight * (found->second.expected - predicted_);
-      kept_ += kWeight * (static_cast<float>(outcome.n_accepted) - kept_);
-      found->second.expected = 0;
+      if (found != states_.end()) found->second.guesses.learn(confidence_, outcome.n_accepted);
     }
   }
 
@@ -105,15 +109,15 @@ class ModelDrafter : public Drafter {
   struct State {
     std::vector<TokenId> computed;  // tokens whose K and V are in the cache
     GroupBlocks kv;
-    int n_checked = 0;   // leading tokens of `computed` that are the sequence's own
-    float expected = 0;  // tokens of the last draft that were thought to be kept
+    int n_checked = 0;  // leading tokens of `computed` that are the sequence's own
+    ChainGuesses guesses;
   };
   struct Drafting {
     const DraftRequest* request;
     DraftTree* tree;
     State* state;
-    float confidence;  // the draft's own probability of its path, while it takes the likeliest tokens
   };
+  static constexpr int kUsualGap = 4;  // tokens that a sequence gains in a round, where a pass costs as usual
 
   // Cuts off what the target did not keep; returns how many tokens are left. The last token of the sequence
   // is always computed anew: its logits are wanted.
@@ -123,7 +127,7 @@ class ModelDrafter : public Drafter {
     while (n < limit && state.computed[n] == request.tokens[n]) ++n;
     state.computed.resize(n);
     state.n_checked = static_cast<int>(n);
-    state.expected = 0;
+    state.guesses.clear();
     return static_cast<int>(n);
   }
 
@@ -144,17 +148,11 @@ class ModelDrafter : public Drafter {
     const size_t n = std::min(logits.size(), row_.size());
     std::copy_n(logits.begin(), n, row_.begin());
     std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(), -std::numeric_limits<float>::infinity());
-    const bool greedy = request.state->spec->greedy();
-    const float probability = greedy && request.worth > 0 ? likeliest() : 1.0f;
+    const float probability = state.guesses.weighs(request) ? likeliest() : 1.0f;
     const TokenId token = choose(request, tree, state);
     if (token == kNoToken) return false;
     tree.add_next(token);
-    if (greedy && request.worth > 0) {
-      drafting.confidence *= probability;
-      state.expected += drafting.confidence;
-      if (drafting.confidence * calibration() < request.worth) return false;
-    }
-    return tree.size() < request.max_nodes &&
+    return state.guesses.add(probability, request, confidence_, tree) &&
            static_cast<int>(state.computed.size()) + 1 < model_->config().max_seq_len;
   }
 
@@ -163,8 +161,6 @@ class ModelDrafter : public Drafter {
     const float max = scan_block_max(row_, block_max_);
     return static_cast<float>(1.0 / scan_sum_exp(row_, max, 1.0f));
   }
-
-  float calibration() const { return predicted_ > 0 ? std::clamp(kept_ / predicted_, 0.3f, 3.0f) : 1.0f; }
 
   // With the sequence's own sampler steps, as if the tokens of the tree had been accepted.
   TokenId choose(const DraftRequest& request, DraftTree& tree, const State& state) {
@@ -182,8 +178,6 @@ class ModelDrafter : public Drafter {
     return token;
   }
 
-  static constexpr float kWeight = 0.03f;
-
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
   std::unique_ptr<Model> model_;
   Ops& ops_;
@@ -197,7 +191,8 @@ class ModelDrafter : public Drafter {
   Sampler sampler_;
   std::vector<float> row_, block_max_;
   std::vector<TokenLogprob> none_;
-  float predicted_ = 0, kept_ = 0;  // tokens per draft, running means
+  Confidence confidence_;
+  int n_passes_ = 0;
 };
 
 }  // namespace

@@ -50,7 +50,7 @@ NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<cons
 
 namespace {
 
-constexpr int kMaxNodes = 32;
+constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
 
 // How often a token that a lookup proposes is right, by the length of the agreement: measured, because it
 // depends on the text more than on anything else.
@@ -78,7 +78,7 @@ class NgramDrafter : public Drafter {
   }
   const char* name() const override { return "ngram"; }
   int max_nodes() const override { return kMaxNodes; }
-  bool knows_its_chances() const override { return true; }
+  bool costs_nothing() const override { return true; }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     for (size_t i = 0; i < requests.size(); ++i) propose(requests[i], trees[i]);
@@ -116,8 +116,9 @@ class NgramDrafter : public Drafter {
     if (match.length == 0) return;
     state.bucket = Reliability::bucket(match.length);
     const float rate = state.reliability.of(state.bucket);
-    float kept = rate;
-    for (int i = 0; i < request.max_nodes && kept >= request.worth; ++i, kept *= rate) {
+    const int n_nodes =
+        request.prices == nullptr ? request.max_nodes : best_length(rate, *request.prices, request.max_nodes);
+    for (int i = 0; i < n_nodes; ++i) {
       const int position = match.next + i;
       if (&match == &shared) {
         if (position >= static_cast<int>(corpus_.size())) break;

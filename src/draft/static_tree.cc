@@ -63,4 +63,14 @@ std::vector<std::vector<float>> assumed_accuracy(int n_heads) {
   return accuracy;
 }
 
+void TreeAccuracy::learn(int depth, int rank, bool right) {
+  constexpr float kWeight = 0.02f;
+  std::vector<float>& shares = shares_[static_cast<size_t>(depth)];
+  const auto place = static_cast<size_t>(rank);
+  float& share = shares[place];
+  share += kWeight * ((right ? 1.0f : 0.0f) - share);
+  if (place > 0) share = std::min(share, shares[place - 1]);
+  for (size_t i = place + 1; i < shares.size(); ++i) shares[i] = std::min(shares[i], share);
+}
+
 }  // namespace penstock

@@ -26,4 +26,18 @@ double expected_tokens(std::span<const StaticTreeNode> tree, int n);
 // were trained for a while.
 std::vector<std::vector<float>> assumed_accuracy(int n_heads);
 
+// The accuracies that a tree is chosen from, corrected by how often guesses turn out right.
+class TreeAccuracy {
+ public:
+  // shares: as measured before, [depth][rank].
+  explicit TreeAccuracy(std::vector<std::vector<float>> shares) : shares_(std::move(shares)) {}
+  std::span<const std::vector<float>> shares() const { return shares_; }
+  // A guess whose parent was right was right or wrong. The ranks that are not tried follow those of their
+  // depth that are, and shares keep falling by rank.
+  void learn(int depth, int rank, bool right);
+
+ private:
+  std::vector<std::vector<float>> shares_;
+};
+
 }  // namespace penstock

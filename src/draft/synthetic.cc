@@ -1,5 +1,6 @@
 #include "draft/synthetic.h"
 
+#include <algorithm>
 #include <random>
 
 namespace penstock {
@@ -8,10 +9,11 @@ namespace {
 class SyntheticDrafter : public Drafter {
  public:
   SyntheticDrafter(std::unique_ptr<Drafter> inner, double acceptance)
-      : inner_(std::move(inner)), right_(acceptance) {}
+      : inner_(std::move(inner)), acceptance_(static_cast<float>(acceptance)), right_(acceptance) {}
 
   const char* name() const override { return "synthetic"; }
   int max_nodes() const override { return inner_->max_nodes(); }
+  int n_passes() const override { return inner_->n_passes(); }
   int64_t weight_bytes() const override { return inner_->weight_bytes(); }
   int64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }
   Status start(KvCache& target_cache, int64_t own_tokens) override {
@@ -19,7 +21,14 @@ class SyntheticDrafter : public Drafter {
   }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
-    inner_->propose(requests, trees);
+    // The inner drafter's own probabilities say nothing about the guesses that replace its own.
+    wanted_.assign(requests.begin(), requests.end());
+    for (DraftRequest& request : wanted_) {
+      if (request.prices != nullptr)
+        request.max_nodes = std::max(1, best_length(acceptance_, *request.prices, request.max_nodes));
+      request.prices = nullptr;
+    }
+    inner_->propose(wanted_, trees);
     for (size_t i = 0; i < requests.size(); ++i) {
       const std::vector<TokenId>& allowed = requests[i].state->spec->params.allowed_token_ids;
       if (allowed.size() != 1) {
@@ -36,7 +45,9 @@ class SyntheticDrafter : public Drafter {
 
  private:
   std::unique_ptr<Drafter> inner_;
+  const float acceptance_;
   std::bernoulli_distribution right_;
+  std::vector<DraftRequest> wanted_;
   std::mt19937_64 random_{1};
 };
 

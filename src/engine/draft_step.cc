@@ -1,5 +1,6 @@
 // Speculation inside a step: who may have a draft, asking the drafter, checking what it guessed.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/engine_impl.h"
@@ -15,19 +16,19 @@ bool EngineImpl::may_speculate(const Running& sequence) const {
 
 void EngineImpl::ask_for_drafts() {
   may_draft_.clear();
-  int n_decoding = 0;
+  n_decoding_ = 0;
   for (Sequence* sequence : scheduler_->running()) {
     sequence->n_draft = 0;
-    n_decoding += sequence->gap() == 1;
+    n_decoding_ += sequence->gap() == 1;
     if (may_speculate(static_cast<Running&>(*sequence))) may_draft_.push_back(sequence->id);
   }
-  speculation_->choose(may_draft_, n_decoding, choices_);
+  speculation_->choose(may_draft_, n_decoding_, choices_);
   size_t i = 0;
   for (Sequence* sequence : scheduler_->running()) {
     Running& running = static_cast<Running&>(*sequence);
     if (i == may_draft_.size() || sequence->id != may_draft_[i]) continue;
     sequence->n_draft = std::min(choices_[i].nodes, sequence->max_len - sequence->n_tokens() - 1);
-    running.draft_worth = choices_[i++].worth;
+    running.draft_priced = choices_[i++].priced;
   }
 }
 
@@ -42,7 +43,9 @@ void EngineImpl::propose_drafts() {
     Running& sequence = static_cast<Running&>(*item.sequence);
     trees_[draft_requests_.size()].clear();
     draft_requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.kv, item.n_draft,
-                               sequence.draft_worth, may_draw_drafts(sequence.spec()), &sequence.sampler});
+                               sequence.draft_priced ? &speculation_->prices() : nullptr,
+                               may_draw_drafts(sequence.spec()), &sequence.sampler});
+    sequence.drafted = true;
   }
   if (draft_requests_.empty()) return;
   const double started = now();
@@ -51,7 +54,6 @@ void EngineImpl::propose_drafts() {
   draft_seconds_ = now() - started;
   metrics_.draft_seconds.add(draft_seconds_);
   size_t i = 0;
-  int longest = 0;
   for (ScheduledItem& item : plan_.items) {
     if (item.n_draft == 0) continue;
     DraftTree& tree = trees[i++];
@@ -60,9 +62,8 @@ void EngineImpl::propose_drafts() {
     const int unused = item.n_draft - tree.size();
     item.n_draft -= unused, item.count -= unused, plan_.n_tokens -= unused;
     item.draft = &tree;
-    longest = std::max(longest, tree.size());
   }
-  speculation_->note_draft(draft_seconds_, static_cast<int>(plan_.items.size()), longest);
+  speculation_->note_draft(draft_seconds_, n_decoding_, speculation_->drafter().n_passes());
 }
 
 void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row,
@@ -121,8 +122,9 @@ void EngineImpl::note_draft_outcome(Running& sequence, int n_proposed, int n_acc
     metrics_.spec_decode_num_accepted_tokens.add(n_accepted);
     for (int i = 0; i < n_accepted; ++i) metrics_.spec_decode_num_accepted_tokens_per_pos.add(i);
   }
+  const bool drafted = std::exchange(sequence.drafted, false);
   if (sequence.done) return;
-  speculation_->note_outcome(sequence.id, n_proposed, n_accepted);
+  if (drafted) speculation_->note_outcome(sequence.id, n_decoding_, n_proposed, n_accepted);
   const float* hidden = speculation_->drafter().wants_hidden() ? model_->hidden(row) : nullptr;
   outcomes_.push_back({sequence.id, sequence.tokens, n_accepted, hidden});
 }
@@ -133,13 +135,10 @@ void EngineImpl::tell_drafter() {
 }
 
 void EngineImpl::learn_draft_costs(double seconds) {
-  int n_decoding = 0;
-  for (const ScheduledItem& item : plan_.items) {
+  for (const ScheduledItem& item : plan_.items)
     if (item.count != 1 + item.n_draft) return;
-    ++n_decoding;
-  }
-  speculation_->note_step(n_decoding, plan_.n_tokens, tokens_gained_, seconds - draft_seconds_,
-                          draft_seconds_);
+  speculation_->note_step(static_cast<int>(plan_.items.size()), plan_.n_tokens, tokens_gained_,
+                          seconds - draft_seconds_, !draft_requests_.empty());
 }
 
 }  // namespace penstock

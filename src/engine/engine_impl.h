@@ -65,7 +65,8 @@ class EngineImpl final : public Engine {
     bool done = false;
     int n_prompt_logprobs = 0;  // prompt positions reported
     double first_scheduled = -1, first_token = -1, last_token = -1;
-    float draft_worth = 0;
+    bool draft_priced = false;  // the draft asked for is to stop where it does not pay
+    bool drafted = false;       // a draft was asked for in this step
     RequestStats stats;
     Error error;
 
@@ -203,6 +204,7 @@ class EngineImpl final : public Engine {
   std::vector<int32_t> move_from_, move_to_;
   double draft_seconds_ = 0;
   int tokens_gained_ = 0;
+  int n_decoding_ = 0;  // sequences that decode in this step
   std::vector<float> row_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;

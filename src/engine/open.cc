@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
+#include "engine/calibration.h"
 #include "engine/engine_impl.h"
 #include "model/quantizing_source.h"
 
@@ -353,6 +354,13 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.config = std::move(config);
   parts.model =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  if (parts.speculation && parts.speculation->automatic()) {
+    const int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
+                                            cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
+    calibrate(*parts.model,
+              {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
+              *parts.speculation);
+  }
   return std::make_unique<EngineImpl>(std::move(parts));
 }
 

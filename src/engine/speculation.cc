@@ -6,68 +6,24 @@
 namespace penstock {
 namespace {
 
-constexpr double kPriorChance = 0.7, kPriorTested = 6;
-constexpr double kMinGain = 1.02;  // less is not worth the risk
-constexpr int kProbeNodes = 3;
+constexpr double kFading = 0.97;
+constexpr double kUnknownPass = 0.1;  // of a plain step
 
-// Time of one more row as a share of a sequence's own, before it is known: one row reads all the weights that
+// Time of one more row as a share of a row's own, before it is known: one row reads all the weights that
 // the next ones need, many rows keep the machine busy with arithmetic.
 double prior_share(int n_decoding) { return std::min(0.75, 0.12 + 0.08 * n_decoding); }
 
-double expected_tokens(double chance, int k) {
-  double tokens = 1, kept = 1;
-  for (int i = 0; i < k; ++i) tokens += kept *= chance;
-  return tokens;
-}
-
 }  // namespace
 
-void RecentTime::add(double value) {
-  values_[n_++ % kKept] = value;
-  if (n_ >= 2 * kKept) n_ -= kKept;
-  std::array<double, kKept> sorted{};
-  const int n = std::min(n_, kKept);
-  for (int i = 0; i < n; ++i) {
-    int place = i;
-    for (; place > 0 && sorted[place - 1] > values_[i]; --place) sorted[place] = sorted[place - 1];
-    sorted[place] = values_[i];
-  }
-  value_ = sorted[(n - 1) / 4];
-}
-
-void RowCosts::add(int rows, double seconds) {
-  // Large counts share a point: about 6 % apart.
-  int key = rows;
-  for (int step = 1; rows > 32 * step; step *= 2) key = (rows + step) / (2 * step) * (2 * step);
-  auto place = std::lower_bound(points_.begin(), points_.end(), key,
-                                [](const Point& point, int k) { return point.rows < k; });
-  if (place == points_.end() || place->rows != key) place = points_.insert(place, {key, {}});
-  place->seconds.add(seconds);
-}
-
-double RowCosts::seconds(int rows, double prior_slope) const {
-  double low = 0, high_floor = 0;
-  int low_rows = 0;
-  for (const Point& point : points_) {
-    const double at = std::max(point.seconds.value(), high_floor);
-    if (rows <= point.rows) {
-      if (low_rows == 0) return rows == point.rows ? at : at - prior_slope * (point.rows - rows);
-      return low + (at - low) * (rows - low_rows) / (point.rows - low_rows);
-    }
-    low = at, low_rows = point.rows, high_floor = at;
-  }
-  // Beyond: by the mean slope of what is known.
-  const Point& first = points_.front();
-  const double slope =
-      points_.size() > 1 ? (low - first.seconds.value()) / std::max(1, low_rows - first.rows) : prior_slope;
-  return low + std::max(slope, 0.25 * prior_slope) * (rows - low_rows);
-}
-
 Speculation::Speculation(std::unique_ptr<Drafter> drafter, int length, bool chains_only)
-    : drafter_(std::move(drafter)), length_(length), chains_only_(chains_only) {
-  if (!chains_only) tree_sizes_ = drafter_->tree_sizes();
-  for (const int size : tree_sizes_) tree_gains_.push_back(0.6 * std::log2(1.0 + size));
+    : drafter_(std::move(drafter)),
+      length_(length),
+      chains_only_(chains_only),
+      one_pass_(drafter_->one_pass()) {
+  checking_.reserve(static_cast<size_t>(max_nodes()) + 1);
 }
+
+int Speculation::max_nodes() const { return std::min(drafter_->max_nodes(), kMaxDraftNodes); }
 
 int Speculation::load_of(int n_decoding) {
   if (n_decoding <= 4) return n_decoding - 1;
@@ -76,53 +32,27 @@ int Speculation::load_of(int n_decoding) {
   return load;
 }
 
-double Speculation::chance(SeqId sequence) const {
-  const double general = (overall_.kept + kPriorTested * kPriorChance) / (overall_.tested + kPriorTested);
-  const auto found = of_sequence_.find(sequence);
-  if (found == of_sequence_.end()) return general;
-  const Acceptance& own = found->second;
-  return std::clamp((own.kept + kPriorTested * general) / (own.tested + kPriorTested), 0.0, 0.98);
+double Speculation::cost(int n_decoding, int rows) const {
+  return costs_.shape(rows, prior_share(n_decoding));
 }
 
-double Speculation::row_seconds(const Load& load, int n_decoding, int rows) const {
-  const double alone = load.steps.seconds(n_decoding, 0);
-  return load.steps.seconds(rows, prior_share(n_decoding) * alone / n_decoding);
+double Speculation::pass_cost(const Load& load, int n_decoding) const {
+  return load.pass.empty() ? kUnknownPass * cost(n_decoding, n_decoding) : load.pass.value();
 }
 
-double Speculation::draft_seconds(const Load& load, int n_decoding, int nodes) const {
-  if (nodes == 0 || drafter_->knows_its_chances()) return 0;
-  const double pass =
-      load.draft_pass.empty() ? 0.1 * row_seconds(load, n_decoding, n_decoding) : load.draft_pass.value();
-  return tree_sizes_.empty() ? pass * nodes : pass;
-}
-
-int Speculation::best_chain(const Load& load, std::span<const double> chances, int n_decoding,
-                            double& rate) const {
-  const auto n = static_cast<int>(chances.size());
-  const double plain = n_decoding / row_seconds(load, n_decoding, n_decoding);
-  int best = 0;
-  rate = plain;
-  for (int k = 1; k <= drafter_->max_nodes(); ++k) {
-    double tokens = n_decoding - n;
-    for (const double chance : chances) tokens += expected_tokens(chance, k);
-    const double seconds =
-        row_seconds(load, n_decoding, n_decoding + n * k) + draft_seconds(load, n_decoding, k);
-    if (tokens / seconds > std::max(rate, plain * kMinGain)) best = k, rate = tokens / seconds;
+void Speculation::set_prices(const Load& load, int n_decoding, int n_sequences) {
+  const double plain = cost(n_decoding, n_decoding);
+  const double plain_rate = n_decoding / plain;
+  const double rate = load.cost > 0 ? std::max(plain_rate, load.tokens / load.cost) : plain_rate;
+  const double pass = pass_cost(load, n_decoding) / n_sequences;
+  checking_.clear();
+  for (int k = 0; k <= max_nodes(); ++k) {
+    const double more = cost(n_decoding, n_decoding + n_sequences * k) - plain;
+    checking_.push_back(static_cast<float>(rate * more / n_sequences));
   }
-  return best;
-}
-
-int Speculation::best_tree(const Load& load, int n_sequences, int n_decoding, double& rate) const {
-  const double plain = n_decoding / row_seconds(load, n_decoding, n_decoding);
-  int best = 0;
-  rate = plain;
-  for (size_t i = 0; i < tree_sizes_.size(); ++i) {
-    const double tokens = n_decoding + n_sequences * tree_gains_[i];
-    const double seconds = row_seconds(load, n_decoding, n_decoding + n_sequences * tree_sizes_[i]) +
-                           draft_seconds(load, n_decoding, tree_sizes_[i]);
-    if (tokens / seconds > std::max(rate, plain * kMinGain)) best = tree_sizes_[i], rate = tokens / seconds;
-  }
-  return best;
+  prices_ = {checking_, one_pass_ ? 0.0f : static_cast<float>(rate * pass)};
+  plain_share_ = plain_rate / rate;
+  round_price_ = plain_rate * pass * (one_pass_ ? 1.0 : std::max(1.0, load.passes));
 }
 
 // A probe costs more beside many sequences and has less to find out.
@@ -133,99 +63,86 @@ bool Speculation::probe(Load& load, int n_decoding) const {
   return true;
 }
 
-// A few sequences try again whether it pays now.
-void Speculation::choose_probe(std::span<const SeqId> sequences, std::vector<Choice>& choices) const {
-  const int nodes = tree_sizes_.empty() ? kProbeNodes : tree_sizes_.front();
-  for (size_t i = 0; i < (sequences.size() + 15) / 16; ++i) choices[i] = {nodes, 0};
+// Whether drafts have paid for this sequence, or it is time to try again.
+bool Speculation::drafts(SeqId sequence, int load, int n_decoding) {
+  constexpr double kPriorDrafts = 3;
+  if (drafter_->costs_nothing()) return true;
+  Record& record = records_[sequence];
+  if (record.load != load) record = {.load = load};
+  const double prior = loads_[static_cast<size_t>(load)].gain;
+  if (record.gain + kPriorDrafts * prior > 0) {
+    record.wait = kFirstProbe, record.idle = 0;
+    return true;
+  }
+  if (record.trial > 0) return --record.trial, true;
+  record.n *= 0.99, record.gain *= 0.99;
+  if (++record.idle < record.wait * (1 + n_decoding / 4)) return false;
+  record.idle = 0, record.trial = kTrial - 1;
+  record.wait = std::min(2 * record.wait, kLastProbe);
+  return true;
 }
 
 void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices) {
   choices.assign(sequences.size(), {});
   if (sequences.empty()) return;
-  const int most = std::min(drafter_->max_nodes(), kMaxDraftNodes);
   if (!automatic()) {
-    for (Choice& choice : choices) choice = {std::min(length_, most), 0};
+    for (Choice& choice : choices) choice = {std::min(length_, max_nodes()), false};
     return;
   }
-  Load& load = loads_[load_of(n_decoding)];
+  const int index = load_of(n_decoding);
+  Load& load = loads_[static_cast<size_t>(index)];
   // What a plain step costs comes first, and is looked at again now and then.
   const int n_choices = load.n_choices++;
-  if (!load.steps.knows() || n_choices < kPlainFirst || n_choices % kPlainAgain == 0) return;
-  const auto n = static_cast<int>(sequences.size());
-  const double row =
-      (row_seconds(load, n_decoding, n_decoding + 4 * n) - row_seconds(load, n_decoding, n_decoding)) /
-      (4 * n);
-  double rate = 0;
-  if (drafter_->knows_its_chances()) {
-    rate = std::max(load.rate, n_decoding / row_seconds(load, n_decoding, n_decoding));
-    const auto worth = static_cast<float>(std::clamp(rate * row * kMinGain, 0.02, 1.0));
-    if (worth > 0.9f) return;
-    for (Choice& choice : choices) choice = {most, worth};
+  if (costs_.empty() || (n_choices < kPlainFirst && !costs_.knows(n_decoding))) return;
+  if (n_choices % kPlainAgain == kPlainAgain - 1) return;
+  set_prices(load, n_decoding, static_cast<int>(sequences.size()));
+  const int most = best_length(1.0f, prices_, max_nodes());
+  if (most == 0) {
+    if (!probe(load, n_decoding)) return;
+    const int nodes = std::min(kProbeNodes, max_nodes());
+    for (size_t i = 0; i < (sequences.size() + 15) / 16; ++i) choices[i] = {nodes, false};
     return;
   }
-  int best = 0;
-  if (tree_sizes_.empty()) {
-    chances_.clear();
-    for (const SeqId sequence : sequences) chances_.push_back(chance(sequence));
-    best = best_chain(load, chances_, n_decoding, rate);
-  } else {
-    best = best_tree(load, n, n_decoding, rate);
-  }
-  if (best == 0) {
-    if (probe(load, n_decoding)) choose_probe(sequences, choices);
-    return;
-  }
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (drafts(sequences[i], index, n_decoding)) choices[i] = {most, true};
+}
+
+void Speculation::note_draft(double seconds, int n_decoding, int passes) {
+  if (n_decoding == 0 || passes == 0) return;
+  Load& load = loads_[static_cast<size_t>(load_of(n_decoding))];
+  load.pass.add(seconds / (one_pass_ ? 1 : passes) / costs_.level());
+  load.passes += (passes - load.passes) * (load.passes > 0 ? 0.1 : 1.0);
+}
+
+void Speculation::note_outcome(SeqId sequence, int n_decoding, int n_proposed, int n_accepted) {
+  if (!automatic() || n_decoding == 0 || static_cast<size_t>(n_proposed) >= checking_.size()) return;
+  const int index = load_of(n_decoding);
+  Load& load = loads_[static_cast<size_t>(index)];
+  Record& record = records_[sequence];
+  if (record.load != index) record = {.load = index};
+  // A drafter that costs next to nothing is only to blame for what it proposes.
+  if (n_proposed == 0 && drafter_->costs_nothing()) return;
+  const double gain = n_accepted - plain_share_ * checking_[static_cast<size_t>(n_proposed)] -
+                      (drafter_->costs_nothing() ? 0 : round_price_);
+  constexpr int kMostDrafts = 60, kPriorWeight = 6;
+  load.n_drafts = std::min(load.n_drafts + 1, kMostDrafts);
+  load.gain += (gain - load.gain) / (load.n_drafts + kPriorWeight);
+  record.n = 0.93 * record.n + 1, record.gain = 0.93 * record.gain + gain;
   load.since_draft = 0;
-  load.probe_after = kFirstProbe;
-  const auto worth = static_cast<float>(std::min(1.0, rate * row));
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    int nodes = best;
-    if (tree_sizes_.empty()) {
-      // Less for those that are guessed badly.
-      double kept = 1;
-      nodes = 0;
-      while (nodes < best && (kept *= chances_[i]) >= worth) ++nodes;
-    }
-    choices[i] = {nodes, worth};
-    if (nodes > 0) continue;
-    if (const auto own = of_sequence_.find(sequences[i]); own != of_sequence_.end()) {
-      own->second.tested *= 0.97, own->second.kept *= 0.97;  // until it is tried again
-    }
-  }
 }
 
-void Speculation::note_draft(double seconds, int n_decoding, int longest) {
-  if (longest == 0) return;
-  loads_[load_of(n_decoding)].draft_pass.add(tree_sizes_.empty() ? seconds / longest : seconds);
-}
-
-void Speculation::note_outcome(SeqId sequence, int n_proposed, int n_accepted) {
-  if (n_proposed == 0) return;
-  if (!tree_sizes_.empty()) {
-    const auto size = std::lower_bound(tree_sizes_.begin(), tree_sizes_.end(), n_proposed);
-    const size_t i = std::min<size_t>(size - tree_sizes_.begin(), tree_sizes_.size() - 1);
-    tree_gains_[i] += 0.03 * (n_accepted - tree_gains_[i]);
-  }
-  const int tested = std::min(n_accepted + 1, n_proposed);
-  const auto learn = [&](Acceptance& acceptance, double fading) {
-    acceptance.tested = fading * acceptance.tested + tested;
-    acceptance.kept = fading * acceptance.kept + n_accepted;
-  };
-  learn(overall_, 0.995);
-  learn(of_sequence_[sequence], 0.95);
-}
-
-void Speculation::note_step(int n_decoding, int rows, int tokens, double seconds, double draft_seconds) {
+void Speculation::note_step(int n_decoding, int rows, int tokens, double seconds, bool drafted) {
   if (n_decoding == 0) return;
-  Load& load = loads_[load_of(n_decoding)];
-  // Sizes within a load differ; only the rows beyond the sequences' own say what drafts cost.
-  load.steps.add(rows, seconds);
-  const double rate = tokens / (seconds + draft_seconds);
-  load.rate = load.rate <= 0 ? rate : 0.95 * load.rate + 0.05 * rate;
+  costs_.add(rows, seconds);
+  Load& load = loads_[static_cast<size_t>(load_of(n_decoding))];
+  const double drafter =
+      drafted ? pass_cost(load, n_decoding) * (one_pass_ ? 1.0 : std::max(1.0, load.passes)) : 0.0;
+  load.tokens = kFading * load.tokens + tokens;
+  load.cost = kFading * load.cost + cost(n_decoding, rows) + drafter;
 }
 
 void Speculation::forget(SeqId sequence) {
-  of_sequence_.erase(sequence);
+  records_.erase(sequence);
   drafter_->forget(sequence);
 }
 

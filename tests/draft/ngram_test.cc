@@ -62,6 +62,8 @@ TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
   EXPECT_EQ(propose({1}, 5), std::vector<TokenId>());
 }
 
+constexpr std::array<float, 9> kFifths = {0, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f, 1.2f, 1.4f, 1.6f};
+
 TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
   auto drafter = make_ngram_drafter({}, {});
   ASSERT_TRUE(drafter);
@@ -73,7 +75,8 @@ TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
     request.id = SeqId(1);
     request.tokens = tokens;
     request.max_nodes = 8;
-    request.worth = 0.2f;
+    const DraftPrices prices{kFifths};
+    request.prices = &prices;
     DraftTree tree;
     (*drafter)->propose({&request, 1}, {&tree, 1});
     n_proposed += tree.size();

@@ -15,7 +15,7 @@ namespace penstock {
 struct DraftScript {
   // Fills one tree; see Drafter::propose.
   std::function<void(const DraftRequest&, DraftTree&)> propose;
-  std::vector<int> tree_sizes;
+  bool one_pass = false;
   int max_nodes = 16;
   int64_t n_proposed = 0, n_kept = 0, n_forgotten = 0, n_outcomes = 0;
   std::map<SeqId, int> last_size;  // of the draft that is not answered yet
@@ -25,7 +25,7 @@ class FakeDrafter : public Drafter {
  public:
   explicit FakeDrafter(std::shared_ptr<DraftScript> script) : script_(std::move(script)) {}
   const char* name() const override { return "fake"; }
-  std::vector<int> tree_sizes() const override { return script_->tree_sizes; }
+  bool one_pass() const override { return script_->one_pass; }
   int max_nodes() const override { return script_->max_nodes; }
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     PENSTOCK_CHECK(requests.size() == trees.size());

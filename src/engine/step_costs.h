@@ -1,0 +1,48 @@
+// What steps of the model take by the number of rows they compute: measured, since it is no simple function
+// of them. A kernel works on tiles of rows, so that one more row may be free or may cost as much as all
+// before it.
+//
+// Times are kept as a shape (relative to each other) times a level that all sizes share: longer contexts and
+// other work on the machine change the level at once, although only the sizes in use are measured then.
+#pragma once
+#include <array>
+#include <vector>
+
+namespace penstock {
+
+// The median of the last few values, which single disturbances do not move.
+class RecentMedian {
+ public:
+  void add(double value);
+  bool empty() const { return n_ == 0; }
+  double value() const { return value_; }
+
+ private:
+  static constexpr int kKept = 7;
+  std::array<double, kKept> values_{};
+  int n_ = 0;
+  double value_ = 0;
+};
+
+class StepCosts {
+ public:
+  // rows >= 1.
+  void add(int rows, double seconds);
+  bool empty() const { return points_.empty(); }
+  bool knows(int rows) const;
+  double level() const { return level_; }
+  // Seconds at level 1. Between measured sizes on a line, never falling; beyond the last one by the mean
+  // slope; with a single size each row costs prior_share of the time per row there.
+  double shape(int rows, double prior_share) const;
+
+ private:
+  struct Point {
+    int rows;
+    double shape;
+    int n = 1;
+  };
+  std::vector<Point> points_;  // ascending by rows
+  double level_ = 1;
+};
+
+}  // namespace penstock
