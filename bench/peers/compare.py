@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Penstock against llama.cpp on the same GGUF files: makes the files (random weights of a known shape), runs both
-alternately, and prints and saves a table of ratios.
+"""Penstock against llama.cpp, and OpenVINO GenAI if asked, on the same GGUF files: makes the files (random weights of a
+known shape), runs them alternately, and prints and saves a table of ratios.
 
     python3 -m venv peer && CMAKE_ARGS="-DGGML_NATIVE=ON" CC=clang-19 CXX=clang++-19 \\
         peer/bin/pip install --no-binary llama-cpp-python llama-cpp-python
     bench/peers/compare.py --peer-python peer/bin/python --shapes llama-3.2-1b --types q4_0,q4_k_m,q8_0,bf16
 
+--openvino-python names an interpreter with openvino-genai: one sequence, no load times (it converts the file).
 --cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m); --docs docs/benchmarks.md also writes the
 section "Kernels and models" of that file and a plot of the ratios under docs/images.
 
@@ -78,6 +79,12 @@ def run_peer(args, path):
     return best
 
 
+def run_openvino(args, path):
+    text, _, peak = run([args.openvino_python, HERE / "openvino_peer.py", path, "--threads", args.threads, "--prefill",
+                         joined(args.prefill), "--decode", args.decode, "--depths", joined(args.depths)])
+    return json.loads(text)["results"] | {"peak memory, MiB": peak}
+
+
 def medians(runs):
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
@@ -88,7 +95,7 @@ class Case:
     def __init__(self, args, shape, kind):
         self.shape, self.kind = shape, kind
         self.path = args.files / f"{shape}-{kind}.gguf"
-        self.ours, self.theirs, self.seconds = [], [], 0.0
+        self.ours, self.theirs, self.openvino, self.seconds = [], [], [], 0.0
 
     def measure(self, args):
         start = time.monotonic()
@@ -101,6 +108,8 @@ class Case:
             print(f"{self.shape} {self.kind}: file made in {made:.0f} s", file=sys.stderr, flush=True)
             start = time.monotonic()
         order = [(run_penstock, self.ours), (run_peer, self.theirs)]
+        if args.openvino_python:
+            order.append((run_openvino, self.openvino))
         results = [(runs, side(args, self.path)) for side, runs in (order if len(self.ours) % 2 == 0 else order[::-1])]
         for runs, result in results:
             runs.append(result)
@@ -111,13 +120,20 @@ class Case:
         if not self.ours:
             return []
         mine, other, rows = medians(self.ours), medians(self.theirs), []
+        third = medians(self.openvino) if self.openvino else {}
         for name in mine:
             if name not in other:
                 continue
             lower_is_better = name.startswith(("load", "peak"))
-            ratio = other[name] / mine[name] if lower_is_better else mine[name] / other[name]
-            rows.append({"shape": self.shape, "type": self.kind, "test": name, "pairs": len(self.ours),
-                         "penstock": mine[name], "llama_cpp": other[name], "ratio": ratio})
+
+            def times(figure):
+                return figure / mine[name] if lower_is_better else mine[name] / figure
+
+            row = {"shape": self.shape, "type": self.kind, "test": name, "pairs": len(self.ours),
+                   "penstock": mine[name], "llama_cpp": other[name], "ratio": times(other[name])}
+            if name in third:
+                row |= {"openvino": third[name], "openvino_ratio": times(third[name])}
+            rows.append(row)
         return rows
 
 
@@ -128,14 +144,21 @@ def cpu_name():
 
 def describe(report):
     return (f"{report['cpu']}, {report['threads']} threads; {report['date']}; llama-cpp-python "
-            f"{report['llama_cpp_python']} ({report['llama_cpp_units']}).")
+            f"{report['llama_cpp_python']} ({report['llama_cpp_units']})"
+            + (f"; OpenVINO GenAI {report['openvino_genai']}." if report["openvino_genai"] else "."))
 
 
 def table(report):
-    lines = ["| shape | type | test | pairs | Penstock | llama.cpp | times as good |", "|---|---|---|---|---|---|---|"]
+    head = ["shape", "type", "test", "pairs", "Penstock", "llama.cpp", "times as good"]
+    if report["openvino_genai"]:
+        head += ["OpenVINO GenAI", "times as good"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in report["rows"]:
-        lines.append(f"| {row['shape']} | {row['type']} | {row['test']} | {row['pairs']} | {row['penstock']:.1f} | "
-                     f"{row['llama_cpp']:.1f} | {row['ratio']:.2f} |")
+        cells = [row["shape"], row["type"], row["test"], str(row["pairs"]), f"{row['penstock']:.1f}",
+                 f"{row['llama_cpp']:.1f}", f"{row['ratio']:.2f}"]
+        if report["openvino_genai"]:
+            cells += [f"{row['openvino']:.1f}", f"{row['openvino_ratio']:.2f}"] if "openvino" in row else ["–", "–"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -188,6 +211,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
     parser.add_argument("--peer-python", required=True, help="an interpreter that has llama-cpp-python")
+    parser.add_argument("--openvino-python", help="an interpreter that has openvino-genai; left out if not given")
     parser.add_argument("--shapes", default="llama-3.2-1b,qwen2.5-0.5b,smollm-135m")
     parser.add_argument("--types", default="q4_0,q4_k_m,q8_0,bf16")
     parser.add_argument("--cases", help="SHAPE:TYPE,... instead of all combinations of --shapes and --types")
@@ -232,7 +256,12 @@ def main():
     cases = [Case(args, *case.split(":")) for case in named.split(",")]
     command = shlex.join(["bench/peers/compare.py", *sys.argv[1:]])
     command = command.replace(str(args.peer_python), "peer/bin/python")
+    openvino = None
+    if args.openvino_python:
+        command = command.replace(str(args.openvino_python), "openvino/bin/python")
+        openvino = run([args.openvino_python, "-c", "import openvino_genai as g; print(g.__version__)"])[0].strip()
     report = {"cpu": cpu_name(), "threads": args.threads, "llama_cpp_python": version, "llama_cpp_units": units,
+              "openvino_genai": openvino,
               "date": datetime.date.today().isoformat(), "command": command, "rows": []}
     for _ in range(args.pairs):
         for case in cases:

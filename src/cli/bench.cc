@@ -1,7 +1,8 @@
 // penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do at most.
 //
-// Every figure is the median of --repetitions requests through the engine, after one that does not count. Prompts are
-// random tokens (the first repetition's prompt would otherwise be found in the prefix cache, which is off).
+// Every figure is the median of --repetitions requests through the engine, after one that does not count.
+// Prompts are random tokens (the first repetition's prompt would otherwise be found in the prefix cache,
+// which is off).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <condition_variable>
@@ -33,8 +34,9 @@ namespace {
 struct Row {
   std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
   double tokens_per_second = 0, low = 0, high = 0;
-  double limit_share = 0;  // of the roofline; 0 = not measured
+  double limit_share = 0;                        // of the roofline; 0 = not measured
   double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
+  double invariant = 0;                          // tokens/s in batch-invariant mode; 0 = not measured
 };
 
 struct BenchCommand {
@@ -43,23 +45,31 @@ struct BenchCommand {
     std::string names;
     for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
     app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
-    app.add_option("--type", type, "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, int3, nf4, w8a8, "
-                   "fp8, ternary, …")
+    app.add_option(
+           "--type", type,
+           "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, int3, nf4, w8a8, "
+           "fp8, ternary, …")
         ->capture_default_str();
     app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
     app.add_option("-p,--prompt-tokens", prompt_tokens, "prompt lengths to measure prefill with; 0 is none")
         ->delimiter(',')
         ->capture_default_str();
     app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")->capture_default_str();
-    app.add_option("-d,--depth", depths, "context lengths to decode after")->delimiter(',')->capture_default_str();
+    app.add_option("-d,--depth", depths, "context lengths to decode after")
+        ->delimiter(',')
+        ->capture_default_str();
     app.add_option("--batch", batches, "sequences decoding together")->delimiter(',')->capture_default_str();
     app.add_option("-r,--repetitions", repetitions, "measured repetitions")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--prompts", prompts_file,
-                   "decode after the lines of this text file, in turn, instead of random tokens (speculation on "
-                   "random tokens says nothing)")
+    app.add_option(
+           "--prompts", prompts_file,
+           "decode after the lines of this text file, in turn, instead of random tokens (speculation on "
+           "random tokens says nothing)")
         ->check(CLI::ExistingFile);
+    app.add_flag(
+        "--invariant-price", invariant_price,
+        "measure each line in batch-invariant mode too, with an engine of its own (twice the memory)");
     app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
     load.add_options(app);
     app.add_flag("--json", json, "print one JSON object {model, limits, results}");
@@ -68,14 +78,15 @@ struct BenchCommand {
   int write() const;
   int serve(Engine& engine, const std::string& name) const;
   Result<std::unique_ptr<Engine>> open();
-  Result<std::vector<Row>> measure(Engine& engine, const MachineLimits& limits) const;
+  // invariant: the same model in batch-invariant mode, or null.
+  Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, const MachineLimits& limits) const;
 
   EngineConfig config;
   std::string shape, type = "q8_0", write_gguf, prompts_file;
   std::vector<std::vector<TokenId>> prompts;  // of prompts_file
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
-  bool roofline = true, json = false;
+  bool roofline = true, json = false, invariant_price = false;
   Ladder ladder;
   ServeLoad load;
 };
@@ -118,7 +129,8 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, 
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) prompts.push_back(tokenizer->encode(line));
   }
-  if (prompts.empty()) return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none", path);
+  if (prompts.empty())
+    return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none", path);
   return prompts;
 }
 
@@ -133,7 +145,8 @@ std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, i
 }
 
 // Runs one request per prompt that each decode n_decode tokens, all at once.
-Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts, int n_decode) {
+Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
+                                            int n_decode) {
   auto sink = std::make_shared<RoundSink>();
   const auto batch = static_cast<int>(prompts.size());
   for (auto& prompt : prompts) {
@@ -165,7 +178,8 @@ class Bench {
       if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
     }
     const EngineInfo& info = engine_.info();
-    // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of tokens.
+    // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of
+    // tokens.
     const double flops = 2.0 * static_cast<double>(info.active_parameters) +
                          4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
     return summarize(fmt::format("prefill {}", n_tokens), rates, limits_.flops_per_second / flops);
@@ -179,7 +193,8 @@ class Bench {
     const Metrics before = engine_.metrics();
     for (int i = 0; i <= command_.repetitions; ++i) {
       std::vector<std::vector<TokenId>> round;
-      for (int b = 0; b < batch && !prompts.empty(); ++b) round.push_back(prompts[(i * batch + b) % prompts.size()]);
+      for (int b = 0; b < batch && !prompts.empty(); ++b)
+        round.push_back(prompts[(i * batch + b) % prompts.size()]);
       if (prompts.empty()) round = random(n_prompt, batch, i);
       ASSIGN_OR_RETURN(const auto stats, run_round(engine_, std::move(round), n + 1));
       double seconds = 0;
@@ -195,7 +210,8 @@ class Bench {
     Row row = summarize(test, rates, limits_.read_bytes_per_second / bytes);
     const Metrics after = engine_.metrics();
     const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
-    const double kept = after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
+    const double kept =
+        after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
     if (drafts > 0) {
       row.acceptance =
           kept / (after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value);
@@ -230,7 +246,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
   }
   if (!prompts_file.empty()) {
     ASSIGN_OR_RETURN(prompts, read_prompts(prompts_file, *source));
-    for (const auto& prompt : prompts) longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
+    for (const auto& prompt : prompts)
+      longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
   }
   if (!load.on && config.kv_cache_memory == 0 && config.memory_utilization == 0) {
     ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
@@ -260,10 +277,15 @@ void print_head(const std::string& name, const EngineInfo& info, const MachineLi
 }
 
 void print_row(const Row& row) {
-  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low, row.high);
+  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low,
+             row.high);
   if (row.limit_share > 0) fmt::print("  {:5.1f} % of the limit", row.limit_share * 100);
   if (row.acceptance >= 0)
-    fmt::print("  {:.2f} of the guesses right, {:.2f} tokens per round", row.acceptance, row.tokens_per_round);
+    fmt::print("  {:.2f} of the guesses right, {:.2f} tokens per round", row.acceptance,
+               row.tokens_per_round);
+  if (row.invariant > 0)
+    fmt::print("  batch-invariant {:.1f}, {:.2f} of the speed", row.invariant,
+               row.invariant / row.tokens_per_second);
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -289,25 +311,32 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
       object["results"].back()["acceptance"] = row.acceptance;
       object["results"].back()["tokens_per_round"] = row.tokens_per_round;
     }
+    if (row.invariant > 0) object["results"].back()["batch_invariant_tokens_per_second"] = row.invariant;
   }
   return object;
 }
 
-Result<std::vector<Row>> BenchCommand::measure(Engine& engine, const MachineLimits& limits) const {
+Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant,
+                                               const MachineLimits& limits) const {
   std::vector<Row> rows;
   Bench bench(*this, engine, limits);
-  const auto keep = [&](Result<Row> row) -> Status {
-    if (!row) return tl::unexpected(row.error());
-    if (!json) print_row(*row);
-    rows.push_back(std::move(*row));
+  const auto keep = [&](auto&& test) -> Status {
+    ASSIGN_OR_RETURN(Row row, test(bench));
+    if (invariant != nullptr) {
+      Bench other(*this, *invariant, limits);
+      ASSIGN_OR_RETURN(const Row same, test(other));
+      row.invariant = same.tokens_per_second;
+    }
+    if (!json) print_row(row);
+    rows.push_back(std::move(row));
     return {};
   };
   for (const int n : prompt_tokens) {
-    if (n > 0) RETURN_IF_ERROR(keep(bench.prefill(n)));
+    if (n > 0) RETURN_IF_ERROR(keep([&](Bench& b) { return b.prefill(n); }));
   }
   for (const int depth : depths) {
     for (const int batch : batches) {
-      if (decode_tokens > 0) RETURN_IF_ERROR(keep(bench.decode(depth, batch)));
+      if (decode_tokens > 0) RETURN_IF_ERROR(keep([&](Bench& b) { return b.decode(depth, batch); }));
     }
   }
   return rows;
@@ -346,9 +375,18 @@ int BenchCommand::run() {
   const std::string name = shape.empty() ? config.model : shape + " " + type;
   if (!json) print_head(name, info, limits);
   if (load.on) return serve(**engine, name);
+  std::unique_ptr<Engine> invariant;
+  if (invariant_price) {
+    config.batch_invariant = true;
+    auto other = open();
+    if (!other) return fail(other.error());
+    invariant = std::move(*other);
+    invariant->start();
+  }
   (*engine)->start();
-  const auto rows = measure(**engine, limits);
+  const auto rows = measure(**engine, invariant.get(), limits);
   (*engine)->stop();
+  if (invariant) invariant->stop();
   if (!rows) return fail(rows.error());
   if (json) fmt::print("{}\n", report_json(name, info, limits, *rows).dump());
   return kExitOk;

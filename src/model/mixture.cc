@@ -95,4 +95,18 @@ QuantType choose_type(const Mixture& mixture, WeightRole role, int layer, int n_
   return type;
 }
 
+int gguf_file_type(std::string_view mixture) {
+  constexpr std::pair<std::string_view, int> kNumbers[] = {
+      {"f32", 0},     {"f16", 1},     {"q4_0", 2},    {"q4_1", 3},    {"q8_0", 7},
+      {"q5_0", 8},    {"q5_1", 9},    {"q2_k", 10},   {"q3_k_s", 11}, {"q3_k_m", 12},
+      {"q3_k_l", 13}, {"q4_k_s", 14}, {"q4_k_m", 15}, {"q5_k_s", 16}, {"q5_k_m", 17},
+      {"q6_k", 18},   {"iq4_nl", 25}, {"iq4_xs", 30}, {"bf16", 32},   {"tq1_0", 36},
+      {"tq2_0", 37},  {"mxfp4", 38},  {"q3_k", 12},   {"q4_k", 15},   {"q5_k", 17},
+  };
+  for (const auto& [name, number] : kNumbers) {
+    if (name == mixture) return number;
+  }
+  return -1;
+}
+
 }  // namespace penstock

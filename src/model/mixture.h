@@ -23,6 +23,8 @@ struct Mixture {
 // THE list of mixtures; every quant type's own name is one too (all matrices in it).
 std::span<const Mixture> mixtures();
 Result<Mixture> find_mixture(std::string_view name);
+// general.file_type of a mixture, as llama.cpp numbers them; -1 for those it has no number for.
+int gguf_file_type(std::string_view mixture);
 
 // The encoding of one matrix. Rows that are no whole number of blocks get the next larger encoding that fits,
 // F16 at last.

@@ -187,6 +187,8 @@ class SyntheticSource final : public WeightSource {
   SyntheticSource(const ModelConfig& config, const Mixture& mixture, const LayerCoding* coding)
       : path_(fmt::format("{} {}", config.name, mixture.name)), config_(gguf_metadata(config)) {
     config_["general.name"] = config.name + " (random weights)";
+    if (const int type = gguf_file_type(mixture.name); type >= 0)
+      config_["general.file_type"] = static_cast<unsigned>(type);
     add_stand_in_vocabulary(config_, config.vocab_size);
     std::vector<Wanted> wanted = wanted_tensors(config, mixture);
     if (coding != nullptr) take_layers(*coding, wanted);

@@ -18,7 +18,4 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b);
 // Tensors that GGUF has beside the weights (rope_freqs.weight). Errors: kUnsupported.
 Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source, const ModelConfig& config);
 
-// general.file_type of a mixture, as llama.cpp numbers them; -1 for those it has no number for.
-int gguf_file_type(std::string_view mixture);
-
 }  // namespace penstock

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "model/mixture.h"
 #include "model/synthetic.h"
 #include "quantize/convert.h"
 #include "quantize/encode.h"

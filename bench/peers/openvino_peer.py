@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""One run of OpenVINO GenAI (the openvino-genai package) over a GGUF file; prints one JSON object.
+
+{"load_seconds": s, "results": {"prefill 512": tokens/s, "decode 128": ..., "decode 128 @ 4096": ...}}, with the names
+that `penstock bench` uses. It reads the file itself and stores the weights as its own plugin likes them. Token ids are
+random, decoding is greedy; prefill is the time to the first token, decoding the mean time of the others; each test
+runs once before it is measured.
+"""
+import argparse
+import json
+import random
+import time
+
+import numpy
+import openvino
+import openvino_genai
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",") if part]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prefill", type=numbers, default=[512])
+    parser.add_argument("--decode", type=int, default=128)
+    parser.add_argument("--depths", type=numbers, default=[0])
+    args = parser.parse_args()
+
+    start = time.monotonic()
+    pipeline = openvino_genai.LLMPipeline(args.model, "CPU", INFERENCE_NUM_THREADS=args.threads,
+                                          PERFORMANCE_HINT="LATENCY")
+    load_seconds = time.monotonic() - start
+    rng = random.Random(1)
+
+    def generate(n_prompt, n_new):
+        """Milliseconds to the first token and per further token."""
+        # Ids of plain words: the vocabularies of the files end with special tokens.
+        ids = numpy.array([[rng.randrange(100, 1000) for _ in range(n_prompt)]], dtype=numpy.int64)
+        config = openvino_genai.GenerationConfig()
+        config.max_new_tokens, config.ignore_eos, config.do_sample = n_new, True, False
+        inputs = openvino_genai.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids)))
+        metrics = pipeline.generate(inputs, config).perf_metrics
+        return metrics.get_ttft().mean, metrics.get_tpot().mean
+
+    results = {}
+    for n in args.prefill:
+        if n:
+            generate(n, 1)
+            results[f"prefill {n}"] = n * 1000 / generate(n, 1)[0]
+    for depth in args.depths:
+        generate(max(depth, 1), 8)
+        name = f"decode {args.decode}" + (f" @ {depth}" if depth else "")
+        results[name] = 1000 / generate(max(depth, 1), args.decode + 1)[1]
+    print(json.dumps({"load_seconds": load_seconds, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
