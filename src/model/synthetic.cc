@@ -18,6 +18,38 @@ namespace penstock {
 
 using nlohmann::json;
 
+namespace {
+
+// Keys of rope scalings that are numbers; llama3's and longrope's factors are tensors.
+template <class Set>
+void set_rope_scaling(const RopeConfig& rope, Set&& set) {
+  switch (rope.scaling) {
+    case RopeScaling::kLinear:
+      set("rope.scaling.type", "linear");
+      set("rope.scaling.factor", rope.factor);
+      break;
+    case RopeScaling::kYarn:
+      set("rope.scaling.type", "yarn");
+      set("rope.scaling.factor", rope.factor);
+      set("rope.scaling.original_context_length", rope.original_max_seq_len);
+      set("rope.scaling.yarn_beta_fast", rope.beta_fast);
+      set("rope.scaling.yarn_beta_slow", rope.beta_slow);
+      // Readers multiply it by 1 + 0.1 log(factor).
+      set("rope.scaling.attn_factor",
+          rope_magnitude(rope) / (1.0f + 0.1f * std::log(std::max(rope.factor, 1.0f))));
+      break;
+    case RopeScaling::kLongRope:
+      set("rope.scaling.type", "longrope");
+      set("rope.scaling.original_context_length", rope.original_max_seq_len);
+      set("rope.scaling.attn_factor", rope_magnitude(rope));
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
 json gguf_metadata(const ModelConfig& c) {
   const std::string arch = c.arch == "mistral" || c.arch == "mixtral" ? "llama" : c.arch;
   json m = json::object();
@@ -42,10 +74,7 @@ json gguf_metadata(const ModelConfig& c) {
     set("rope.dimension_count", c.ropes[0].rotary_dim);
     set("rope.freq_base", c.ropes[0].theta);
     if (c.ropes.size() > 1) set("rope.freq_base_swa", c.ropes[1].theta);
-    if (c.ropes[0].scaling == RopeScaling::kLinear) {
-      set("rope.scaling.type", "linear");
-      set("rope.scaling.factor", c.ropes[0].factor);
-    }
+    set_rope_scaling(c.ropes[0], set);
   }
   int window = 0;
   json sliding = json::array();

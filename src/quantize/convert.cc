@@ -38,21 +38,45 @@ struct Llama3Scaling {
 };
 constexpr Llama3Scaling kLlama3Scalings[] = {{8, 1, 4, 8192}, {32, 1, 4, 8192}, {16, 1, 4, 8192}};
 
+Result<std::vector<float>> rope_factors(const WeightSource& gguf, std::string_view name) {
+  const TensorInfo* tensor = gguf.find(name);
+  if (tensor == nullptr || !can_quantize(tensor->type)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing or holds no real numbers",
+                  gguf.path().string(), name);
+  }
+  std::vector<float> factors(static_cast<size_t>(tensor->n_elements()));
+  dequantize_row(tensor->type, tensor->bytes.data(), factors.data(), tensor->n_elements());
+  return factors;
+}
+
 Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config) {
   const RopeConfig& rope = config.ropes[0];
   json parameters = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
   if (rope.scaling == RopeScaling::kLinear) {
     parameters["rope_type"] = "linear";
     parameters["factor"] = rope.factor;
-  } else if (rope.scaling != RopeScaling::kNone || gguf.find("rope_factors_long.weight") != nullptr ||
+  } else if (rope.scaling == RopeScaling::kYarn) {
+    parameters.update({{"rope_type", "yarn"},
+                       {"factor", rope.factor},
+                       {"original_max_position_embeddings", rope.original_max_seq_len},
+                       {"beta_fast", rope.beta_fast},
+                       {"beta_slow", rope.beta_slow},
+                       {"attention_factor", rope_magnitude(rope)}});
+    return parameters;
+  } else if (gguf.find("rope_factors_long.weight") != nullptr ||
              gguf.find("rope_factors_short.weight") != nullptr) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: this scaling of positions cannot be written to config.json yet", gguf.path().string());
+    ASSIGN_OR_RETURN(const std::vector<float> long_factors, rope_factors(gguf, "rope_factors_long.weight"));
+    ASSIGN_OR_RETURN(const std::vector<float> short_factors, rope_factors(gguf, "rope_factors_short.weight"));
+    parameters.update({{"rope_type", "longrope"},
+                       {"factor", static_cast<float>(config.max_seq_len) / rope.original_max_seq_len},
+                       {"original_max_position_embeddings", rope.original_max_seq_len},
+                       {"long_factor", long_factors},
+                       {"short_factor", short_factors},
+                       {"attention_factor", rope_magnitude(rope)}});
+    return parameters;
   }
-  const TensorInfo* factors = gguf.find("rope_freqs.weight");
-  if (factors == nullptr) return parameters;
-  std::vector<float> stored(static_cast<size_t>(factors->n_elements()));
-  dequantize_row(factors->type, factors->bytes.data(), stored.data(), factors->n_elements());
+  if (gguf.find("rope_freqs.weight") == nullptr) return parameters;
+  ASSIGN_OR_RETURN(const std::vector<float> stored, rope_factors(gguf, "rope_freqs.weight"));
   const std::vector<float> plain = rope_frequencies(rope, 0);
   for (const Llama3Scaling& known : kLlama3Scalings) {
     RopeConfig scaled = rope;
@@ -133,6 +157,10 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
               {"rope_parameters", rope},
               {"torch_dtype", "float16"}};
   if (rope["rope_type"] != "default") out["rope_scaling"] = rope;
+  if (rope["rope_type"] == "longrope")
+    out["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
+  if (config.ropes[0].rotary_dim != config.head_dim)
+    out["partial_rotary_factor"] = static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
   set_token(gguf, "tokenizer.ggml.bos_token_id", "bos_token_id", out);
   set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
   if (config.n_experts > 0) set_experts(config, arch, out);
@@ -190,10 +218,15 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {
     const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
-    // llama3's factors are a tensor in GGUF and settings elsewhere.
-    const bool tensor = x.scaling == RopeScaling::kLlama3 || y.scaling == RopeScaling::kLlama3;
+    // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
+    const auto in_tensors = [](RopeScaling scaling) {
+      return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope;
+    };
+    const bool tensor = in_tensors(x.scaling) || in_tensors(y.scaling);
+    if (!close(rope_magnitude(x), rope_magnitude(y))) return "rope";
     if (x.rotary_dim != y.rotary_dim || !close(x.theta, y.theta) ||
-        (!tensor && (x.scaling != y.scaling || !close(x.factor, y.factor))))
+        (!tensor &&
+         (x.scaling != y.scaling || (x.scaling != RopeScaling::kNone && !close(x.factor, y.factor)))))
       return "rope";
   }
   return "";
@@ -208,22 +241,32 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
     }
     return out;
   }
-  if (config.ropes.empty() || config.ropes[0].scaling == RopeScaling::kNone ||
-      config.ropes[0].scaling == RopeScaling::kLinear)
-    return out;
-  if (config.ropes[0].scaling != RopeScaling::kLlama3) {
-    return errorf(ErrorCode::kUnsupported, "{}: this scaling of positions cannot be written to GGUF yet",
-                  source.path().string());
+  if (config.ropes.empty()) return out;
+  const RopeConfig& rope = config.ropes[0];
+  const auto add = [&](const char* name, const std::vector<float>& factors) {
+    EncodedTensor tensor{name, QuantType::kF32, {static_cast<int64_t>(factors.size())}, {}};
+    tensor.bytes.resize(factors.size() * sizeof(float));
+    std::memcpy(tensor.bytes.data(), factors.data(), tensor.bytes.size());
+    out.push_back(std::move(tensor));
+  };
+  if (rope.scaling == RopeScaling::kLongRope) {
+    add("rope_factors_long.weight", rope.long_factors);
+    add("rope_factors_short.weight", rope.short_factors);
+  } else if (rope.scaling == RopeScaling::kLlama3) {
+    RopeConfig plain = rope;
+    plain.scaling = RopeScaling::kNone;
+    const std::vector<float> scaled = rope_frequencies(rope, 0);
+    std::vector<float> factors = rope_frequencies(plain, 0);
+    for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
+    add("rope_freqs.weight", factors);
+  } else if (rope.scaling == RopeScaling::kYarn && !rope.truncate) {
+    RopeConfig truncated = rope;
+    truncated.truncate = true;
+    if (rope_frequencies(truncated, 0) != rope_frequencies(rope, 0)) {
+      return errorf(ErrorCode::kUnsupported, "{}: yarn: GGUF has no truncate = false",
+                    source.path().string());
+    }
   }
-  RopeConfig plain = config.ropes[0];
-  plain.scaling = RopeScaling::kNone;
-  const std::vector<float> scaled = rope_frequencies(config.ropes[0], 0);
-  std::vector<float> factors = rope_frequencies(plain, 0);
-  for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
-  EncodedTensor tensor{"rope_freqs.weight", QuantType::kF32, {static_cast<int64_t>(factors.size())}, {}};
-  tensor.bytes.resize(factors.size() * sizeof(float));
-  std::memcpy(tensor.bytes.data(), factors.data(), tensor.bytes.size());
-  out.push_back(std::move(tensor));
   return out;
 }
 

@@ -6,7 +6,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <spdlog/spdlog.h>
 #include "model/mixture.h"
+
+#include "base/log.h"
 #include "model/synthetic.h"
 #include "quantize/convert.h"
 #include "quantize/encode.h"
@@ -34,6 +37,7 @@ class Run {
 
  private:
   Status open();
+  void fit_group_size();
   Status check_output() const;
   Status outside_part(int index);
   Status layer_part(int layer);
@@ -107,6 +111,7 @@ Status Run::open() {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
   }
+  if (job_.recipe.group_size < 0) fit_group_size();
   if (!job_.imatrix.empty()) {
     ASSIGN_OR_RETURN(importance_, read_imatrix(job_.imatrix));
   }
@@ -121,6 +126,32 @@ Status Run::open() {
   report_.n_parts = n_parts();
   ASSIGN_OR_RETURN(method_, make_layer_method({job_, recipe_, *source_, map_, reader_, parts_, pool_}));
   return {};
+}
+
+// The type's own group size where it divides the inputs of every layer, else 64, 32 or whole rows, as at
+// load.
+void Run::fit_group_size() {
+  if (recipe_.layout == Layout::kGguf || recipe_.layout == Layout::kPlain || recipe_.coding.group_size == 0)
+    return;
+  const auto divides = [&](int group) {
+    for (const std::vector<MappedTensor>& layer : map_.layers) {
+      for (const MappedTensor& tensor : layer) {
+        if (tensor.is_linear && tensor.cols % group != 0) return false;
+      }
+    }
+    return true;
+  };
+  const int wanted = recipe_.coding.group_size;
+  if (divides(wanted)) return;
+  int group = 0;
+  if (wanted > 64 && divides(64))
+    group = 64;
+  else if (wanted > 32 && divides(32))
+    group = 32;
+  // bitsandbytes has no whole rows: an error names the tensor.
+  if (group == 0 && recipe_.layout == Layout::kBitsAndBytes) return;
+  log().info("groups of {} do not divide every layer's inputs: --group-size {}", wanted, group);
+  recipe_.coding.group_size = group;
 }
 
 Status Run::note(const std::string& what) {

@@ -83,7 +83,8 @@ TEST_P(Conversion, KeepsTheLogits) {
 INSTANTIATE_TEST_SUITE_P(Models, Conversion,
                          ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral",
                                            "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
-                                           "olmo2"));
+                                           "olmo2", "llama_yarn", "phi3", "phi3_longrope",
+                                           "phi4_partial_rotary"));
 
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, MixturesChooseTheLayersOfLlamaCpp) {
@@ -193,10 +194,28 @@ INSTANTIATE_TEST_SUITE_P(
         LayoutCase{"w8a8", "", 0, false, 0.05}, LayoutCase{"fp8", "", 0, false, 0.1},
         LayoutCase{"ternary", "", 0, false, 2.0}));
 
+// Nobody asked for a group size: one that divides every layer's inputs (32 and 48 here: whole rows) is taken.
+// Who asks gets it or an error.
+TEST(GroupSize, ThatOfTheTypeOrOneThatFits) {
+  const TempDir dir;
+  QuantizeJob job = job_of(golden("llama3"), dir / "fits", "int4");
+  const auto done = quantize(job);
+  ASSERT_TRUE(done) << done.error().message;
+  const auto written = open_weights(dir / "fits").value();
+  const auto& group =
+      written->config().at("quantization_config").at("config_groups").at("group_0").at("weights");
+  EXPECT_EQ(group.at("strategy"), "channel");
+  job.out = dir / "asked";
+  job.recipe.group_size = 128;
+  const auto refused = quantize(job);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+}
+
 // What the other format cannot say is an error, never a checkpoint that computes something else.
 TEST(Formats, RareModelsKeepTheLogitsOrAreRefused) {
   const TempDir dir;
-  for (const char* name : {"llama_yarn", "phi3", "phi3_longrope", "phi4_partial_rotary", "gpt2", "bitnet"}) {
+  for (const char* name : {"gpt2", "bitnet"}) {
     for (const char* in : {"", "model.gguf"}) {
       const fs::path from = std::string(in).empty() ? golden(name) : golden(name) / in;
       if (!fs::exists(from)) continue;
