@@ -28,7 +28,8 @@ int cgroup_cpus() {
     v2 >> word >> period;
     if (!word.empty() && word != "max") quota = std::atof(word.c_str());
   } else {
-    std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
     if (v1_quota && v1_period) {
       v1_quota >> quota;
       v1_period >> period;
@@ -50,17 +51,33 @@ int available_cpus() {
   return n > 0 ? n : 1;
 }
 
+// A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or the
+// caller when it is through with its own part and the worker has not begun, because another program has its
+// CPU. So a machine with more to do than CPUs slows the pool down to one thread at worst, not to one time
+// slice per region.
 struct ThreadPool::Shared {
+  struct alignas(64) Part {
+    std::atomic<uint32_t> claimed{0};  // the last epoch in which this part was taken; all epochs in turn
+    // Takes the part of `epoch`; false when it is taken already.
+    bool claim(uint32_t epoch) {
+      uint32_t last = epoch - 1;
+      return claimed.load(std::memory_order_relaxed) == last &&
+             claimed.compare_exchange_strong(last, epoch, std::memory_order_acquire);
+    }
+  };
+
   alignas(64) std::atomic<uint32_t> epoch{0};
   alignas(64) std::atomic<int> n_pending{0};
-  Fn fn = nullptr;
+  Fn fn = nullptr;  // read only by who has claimed a part: until that is done they do not change
   void* ctx = nullptr;
-  bool stop = false;
+  std::atomic<bool> stop = false;
+  std::vector<Part> parts;  // [worker]; that of worker 0 is not used
   std::vector<std::thread> threads;
 };
 
 ThreadPool::ThreadPool(int n_threads)
     : shared_(std::make_unique<Shared>()), n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
+  shared_->parts = std::vector<Shared::Part>(n_threads_);
   for (int worker = 1; worker < n_threads_; ++worker) {
     shared_->threads.emplace_back([this, worker] { worker_loop(worker); });
   }
@@ -78,9 +95,14 @@ void ThreadPool::run_impl(Fn fn, void* ctx) {
   shared_->fn = fn;
   shared_->ctx = ctx;
   shared_->n_pending.store(n_threads_ - 1, std::memory_order_relaxed);
-  shared_->epoch.fetch_add(1, std::memory_order_release);
+  const uint32_t epoch = shared_->epoch.fetch_add(1, std::memory_order_release) + 1;
   shared_->epoch.notify_all();
   fn(ctx, 0, n_threads_);
+  for (int worker = 1; worker < n_threads_; ++worker) {
+    if (!shared_->parts[worker].claim(epoch)) continue;
+    fn(ctx, worker, n_threads_);
+    shared_->n_pending.fetch_sub(1, std::memory_order_relaxed);
+  }
   // A worker that lost its CPU needs it back: give way after a while instead of spinning against it.
   for (int spins = 0; shared_->n_pending.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
@@ -98,8 +120,9 @@ void ThreadPool::worker_loop(int worker) {
       spin_pause();
     }
     shared_->epoch.wait(seen, std::memory_order_acquire);
-    ++seen;  // run_impl waits for every worker, so no epoch is ever skipped
+    seen = shared_->epoch.load(std::memory_order_acquire);  // epochs without this worker are skipped
     if (shared_->stop) return;
+    if (!shared_->parts[worker].claim(seen)) continue;
     shared_->fn(shared_->ctx, worker, n_threads_);
     shared_->n_pending.fetch_sub(1, std::memory_order_release);
   }

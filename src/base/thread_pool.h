@@ -1,7 +1,9 @@
-// A fixed set of workers that run the same function in lock step. The caller is worker 0.
+// A fixed set of workers that run the same function in lock step. The caller is worker 0, and does the parts
+// of those that have not begun when it is through with its own.
 //
-// Workers spin briefly after a region and then park, so that regions inside a step start in under a microsecond and an
-// idle engine uses no CPU. One region at a time; run() is called by one thread only (the engine thread).
+// Workers spin briefly after a region and then park, so that regions inside a step start in under a
+// microsecond and an idle engine uses no CPU. One region at a time; run() is called by one thread only (the
+// engine thread).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,14 +25,13 @@ class ThreadPool {
 
   int size() const { return n_threads_; }
 
-  // Calls fn(worker, n_workers) once on every worker and returns when all are done. fn must not throw or allocate.
+  // Calls fn(worker, n_workers) once for every worker and returns when all are done. fn must not throw,
+  // allocate or wait for another worker's call: one thread may make several of them, one after the other.
   template <class F>
   void run(F&& fn) {
-    run_impl(
-        [](void* ctx, int worker, int n_workers) {
-          (*static_cast<std::remove_reference_t<F>*>(ctx))(worker, n_workers);
-        },
-        const_cast<void*>(static_cast<const void*>(&fn)));
+    run_impl([](void* ctx, int worker,
+                int n_workers) { (*static_cast<std::remove_reference_t<F>*>(ctx))(worker, n_workers); },
+             const_cast<void*>(static_cast<const void*>(&fn)));
   }
 
   // Splits [0, n_items) into one contiguous range per worker (multiples of `grain`): fn(begin, end, worker).

@@ -38,6 +38,19 @@ TEST(ThreadPool, WorkersSeeWhatTheCallerWroteAndTheOtherWayRound) {
   }
 }
 
+// Every part is done once per region also when workers come late to all of them: 16 workers on fewer CPUs,
+// regions that take no time.
+TEST(ThreadPool, LateWorkersMissRegionsThatTheCallerDid) {
+  ThreadPool pool(16);
+  std::vector<int64_t> counts(16, 0);
+  for (int round = 1; round <= 20000; ++round) {
+    pool.run([&](int worker, int) { ++counts[worker]; });
+    if (round % 1000 != 0) continue;
+    for (const int64_t count : counts) ASSERT_EQ(count, round);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // some park, some spin
+  }
+}
+
 TEST(ThreadPool, ParkedWorkersWakeUp) {
   ThreadPool pool(3);
   for (int round = 0; round < 3; ++round) {
