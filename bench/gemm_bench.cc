@@ -3,7 +3,8 @@
 // over alternating runs, for the machine is rarely quiet.
 //
 //   PENSTOCK_ISA=avx512 gemm_bench --benchmark_filter=decode/.*q4_k
-//   PENSTOCK_BENCH_THREADS=1 gemm_bench
+//   PENSTOCK_BENCH_THREADS=1 PENSTOCK_BENCH_MB=1 PENSTOCK_BENCH_RUNS=100 gemm_bench    # out of the cache
+//   PENSTOCK_BENCH_INVARIANT=1 gemm_bench    # INT8 tiles instead of BF16 tiles, as in batch-invariant mode
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -33,6 +34,11 @@ double seconds_since(Clock::time_point start) {
 int n_threads() {
   const char* text = std::getenv("PENSTOCK_BENCH_THREADS");
   return text != nullptr ? std::atoi(text) : available_cpus();
+}
+
+int n_runs() {
+  const char* text = std::getenv("PENSTOCK_BENCH_RUNS");
+  return text != nullptr ? std::atoi(text) : 7;
 }
 
 ThreadPool& pool() {
@@ -188,10 +194,19 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const TileKernels* tiles = table().tiles;
   const bool use_tiles =
       tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
+  const bool use_bf16 = tiles != nullptr && n_rows >= TileKernels::kMinBf16Rows &&
+                        tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;
+  const size_t scratch_bytes = use_bf16 ? tiles->scratch_bytes : 0;
+  const WeightMemory scratch(scratch_bytes * pool().size() + 64),
+      packed(use_bf16 ? tiles->bf16_tile_bytes(n_rows, kCols) : 64);
+  if (use_bf16) tiles->pack_bf16({x.data(), kCols}, n_rows, 0, n_rows, kCols, kCols, packed.data());
   const auto product = [&] {
-    pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+    pool().for_ranges(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int worker) {
       const int b = static_cast<int>(begin), e = static_cast<int>(end);
-      if (use_tiles) {
+      if (use_bf16) {
+        tiles->bf16[index](w.panels, packed.data(), n_rows, b, e, out,
+                           scratch.data() + worker * scratch_bytes);
+      } else if (use_tiles) {
         tiles->int8[index](w.panels, int8.rows, n_rows, b, e, out);
       } else if (table().gemm->int8[index] != nullptr) {
         table().gemm->int8[index](w.panels, int8.rows, n_rows, b, e, out);
@@ -246,10 +261,10 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
 }
 
 void register_kind(const Kind& kind) {
-  for (int n_rows : {1, 2, 4, 6, 8, 16, 31}) {
+  for (int n_rows : {1, 2, 4, 6, 8, 12, 16, 24, 32, 64}) {
     benchmark::RegisterBenchmark(("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
                                  kind, n_rows)
-        ->Iterations(7)
+        ->Iterations(n_runs())
         ->Unit(benchmark::kMillisecond);
   }
   for (int n_rows : {32, 128, 512, 2048}) {
@@ -258,7 +273,7 @@ void register_kind(const Kind& kind) {
                                     std::to_string(cols) + "x" + std::to_string(rows))
                                        .c_str(),
                                    prefill, kind, n_rows, rows, cols)
-          ->Iterations(7)
+          ->Iterations(n_runs())
           ->Unit(benchmark::kMillisecond);
     }
   }

@@ -111,13 +111,13 @@ struct TileKernels {
   using TileGemm = void (*)(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int panel_begin,
                             int panel_end, const GemmOutput& out, uint8_t* scratch);
   TileGemm bf16[kPanelTypeCount];
+  static constexpr int kMinBf16Rows = 9;
   // Products without a scale inside a row, in whole numbers from end to end: the same results, bit for bit,
   // as GemmKernels::int8 with one scale per row.
   TileGemm int8_rows[kPanelTypeCount];
   static constexpr int kMinRowTileRows = 5;
 
-  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) to about 32
-  // rows.
+  // The same results, bit for bit, as GemmKernels::int8, faster from kMinInt8Rows (blocks of 16) on.
   static constexpr int kMinInt8Rows = 9;
   GemmKernels::Int8Gemm int8[kPanelTypeCount];
 };

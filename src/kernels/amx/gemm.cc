@@ -6,7 +6,9 @@
 // the group's scales are applied to the tile of sums.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "kernels/gemm_kernels.h"
 #include "kernels/gemm_tables.h"
@@ -137,61 +139,102 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
   return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_add_epi32(_mm512_castps_si512(odd), half));
 }
 
-// Four columns of 16 rows, one byte each, times scale plus offset.
-[[gnu::always_inline]] inline void expand_codes(__m512i w, __m512 scale, __m512 offset, uint8_t* tile) {
-  const __m512i byte = _mm512_set1_epi32(0xff);
-  const __m512 f0 = _mm512_cvtepi32_ps(_mm512_and_si512(w, byte));
-  const __m512 f1 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 8), byte));
-  const __m512 f2 = _mm512_cvtepi32_ps(_mm512_and_si512(_mm512_srli_epi32(w, 16), byte));
-  const __m512 f3 = _mm512_cvtepi32_ps(_mm512_srli_epi32(w, 24));
-  _mm512_store_si512(tile,
-                     bf16_pairs(_mm512_fmadd_ps(f0, scale, offset), _mm512_fmadd_ps(f1, scale, offset)));
-  _mm512_store_si512(tile + 64,
-                     bf16_pairs(_mm512_fmadd_ps(f2, scale, offset), _mm512_fmadd_ps(f3, scale, offset)));
-}
+// Codes become floats without a conversion: the bits of a code at the top of the mantissa of 1 make
+// 1 + code / 2^kBits.  The results are cut to BF16 instead of rounded, which makes them 2^-7 / 3 smaller on
+// average (between 0 and 2^-7 of their power of two); the scales make up for that.
+template <int CodeBits>
+struct CodeScale {
+  static constexpr float kCut = 1.0f + 2.0f / 3 / 256;
+  __m512 scale, offset;
+
+  // value = scale * (code - bias) + offset
+  [[gnu::always_inline]] static CodeScale make(__m512 scale, __m512 offset, int bias) {
+    constexpr int kOne = 1 << CodeBits;
+    const __m512 s = _mm512_mul_ps(scale, _mm512_set1_ps(kCut));
+    const __m512 o = _mm512_mul_ps(offset, _mm512_set1_ps(kCut));
+    return {_mm512_mul_ps(s, _mm512_set1_ps(kOne)),
+            _mm512_fnmadd_ps(s, _mm512_set1_ps(static_cast<float>(kOne + bias)), o)};
+  }
+
+  // The code in bits First.. of every dword.
+  template <int First>
+  [[gnu::always_inline]] __m512 value(__m512i codes) const {
+    constexpr int kTop = 23 - CodeBits;
+    const __m512i mask = _mm512_set1_epi32(((1 << CodeBits) - 1) << kTop);
+    __m512i x;
+    if constexpr (First < kTop) {
+      x = _mm512_slli_epi32(codes, kTop - First);
+    } else {
+      x = _mm512_srli_epi32(codes, First - kTop);
+    }
+    x = _mm512_ternarylogic_epi32(x, mask, _mm512_set1_epi32(0x3f800000), 0xea);  // (x & mask) | one
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(x), scale, offset);
+  }
+  template <int Even, int Odd>
+  [[gnu::always_inline]] void store_pair(__m512i codes, uint8_t* to) const {
+    const __m512i high_halves =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 2, 3, 6, 7, 6, 7, 10, 11, 10, 11, 14, 15, 14, 15));
+    const __m512i even = _mm512_castps_si512(value<Even>(codes)),
+                  odd = _mm512_castps_si512(value<Odd>(codes));
+    _mm512_store_si512(to, _mm512_mask_shuffle_epi8(odd, 0x3333333333333333u, even, high_halves));
+  }
+};
 
 template <class Q>
 struct TileSource {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
   static constexpr int kUnitK = L::kUnitK, kUnitBytes = L::kUnitBytes;
+  static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;
+  static constexpr bool kNibbles = Q::kBits == 4 && !Q::kIsCodebook;
+  using Scale = CodeScale<kNibbles ? 4 : 8>;
 
-  // Steps [first, first + n) of a panel to tiles kStride bytes apart.
-  static void unpack(const PanelMatrix& w, const uint8_t* panel, int first, int n, uint8_t* tile,
-                     int stride) {
+  [[gnu::always_inline]] static Scale scale_of(const uint8_t* unit, int step, int part) {
+    const auto u = Panel::unit_scales(unit, 0);
+    const int group = kParts == 2 ? 2 * step + part : L::group_of(step * 32);
+    __m512 offset = _mm512_setzero_ps();
+    if constexpr (Q::kHasOffset) offset = Panel::offset(unit, u, group, 0);
+    return Scale::make(Panel::scale(unit, u, group, 0), offset, L::kBias);
+  }
+
+  // One step of a panel to a tile.
+  [[gnu::always_inline]] static void unpack(const PanelMatrix& w, const uint8_t* panel, int s,
+                                            uint8_t* tile) {
     const __m512i codebook = Panel::table(w);
-    for (int s = first; s < first + n; ++s, tile += stride) {
-      const uint8_t* unit = panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes;
-      const int step = s % L::kSteps;
+    const uint8_t* unit = panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes;
+    const int step = s % L::kSteps;
+    const uint8_t* codes = unit + step * L::kStepBytes;
+    const Scale scale[2] = {scale_of(unit, step, 0), scale_of(unit, step, kParts - 1)};
+    if constexpr (kNibbles) {
+#pragma GCC unroll 4
+      for (int l = 0; l < 4; ++l) store_nibbles(Avx512::load(codes + 64 * l), scale[l / 2], tile + 256 * l);
+    } else {
       __m512i w[8];
-      Panel::load_codes(unit + step * L::kStepBytes, codebook, w);
-      const auto u = Panel::unit_scales(unit, 0);
-      constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;
-#pragma GCC unroll 2
-      for (int part = 0; part < kParts; ++part) {
-        const int group = Q::kGroupSize == 16 ? 2 * step + part : L::group_of(step * 32);
-        const __m512 scale = Panel::scale(unit, u, group, 0);
-        __m512 offset = _mm512_mul_ps(scale, _mm512_set1_ps(static_cast<float>(-L::kBias)));
-        if constexpr (Q::kHasOffset) offset = _mm512_add_ps(offset, Panel::offset(unit, u, group, 0));
+      Panel::load_codes(codes, codebook, w);
 #pragma GCC unroll 8
-        for (int j = part * 8 / kParts; j < (part + 1) * 8 / kParts; ++j) {
-          expand_codes(w[j], scale, offset, tile + j * 128);
-        }
+      for (int j = 0; j < 8; ++j) {
+        scale[j / 4].template store_pair<0, 8>(w[j], tile + 128 * j);
+        scale[j / 4].template store_pair<16, 24>(w[j], tile + 128 * j + 64);
       }
     }
+  }
+
+  // Low halves of bytes are four columns, high halves the next four.
+  [[gnu::always_inline]] static void store_nibbles(__m512i codes, const Scale& scale, uint8_t* tile) {
+    scale.template store_pair<0, 8>(codes, tile);
+    scale.template store_pair<16, 24>(codes, tile + 64);
+    scale.template store_pair<4, 12>(codes, tile + 128);
+    scale.template store_pair<20, 28>(codes, tile + 192);
   }
 };
 
 template <>
 struct TileSource<quant::F16> {
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
-  static void unpack(const PanelMatrix&, const uint8_t* panel, int first, int n, uint8_t* tile, int stride) {
-    for (int s = first; s < first + n; ++s, tile += stride) {
-      const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
-      for (int pair = 0; pair < 16; ++pair, from += 64) {
-        _mm512_store_si512(tile + pair * 64,
-                           bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
-      }
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+    const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
+    for (int pair = 0; pair < 16; ++pair, from += 64) {
+      _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_half(from), Avx512::load_half(from + 32)));
     }
   }
 };
@@ -199,12 +242,10 @@ struct TileSource<quant::F16> {
 template <>
 struct TileSource<panel::F8Row> {
   static constexpr int kUnitK = 32, kUnitBytes = 512;
-  static void unpack(const PanelMatrix&, const uint8_t* panel, int first, int n, uint8_t* tile, int stride) {
-    for (int s = first; s < first + n; ++s, tile += stride) {
-      const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
-      for (int pair = 0; pair < 16; ++pair, from += 32) {
-        _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_f8(from), Avx512::load_f8(from + 16)));
-      }
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+    const uint8_t* from = panel + static_cast<size_t>(s) * kUnitBytes;
+    for (int pair = 0; pair < 16; ++pair, from += 32) {
+      _mm512_store_si512(tile + pair * 64, bf16_pairs(Avx512::load_f8(from), Avx512::load_f8(from + 16)));
     }
   }
 };
@@ -222,17 +263,15 @@ struct ByteSource {
   static constexpr int kUnitK = L::kUnitK, kUnitBytes = L::kUnitBytes;
   static_assert(kUnitK == 64 && L::kWholeRow);
 
-  static void unpack(const PanelMatrix& w, const uint8_t* panel, int first, int n, uint8_t* tile,
-                     int stride) {
+  [[gnu::always_inline]] static void unpack(const PanelMatrix& w, const uint8_t* panel, int s,
+                                            uint8_t* tile) {
     const __m512i codebook = Panel::table(w);
-    for (int s = first; s < first + n; ++s, tile += stride) {
-      const uint8_t* unit = panel + static_cast<size_t>(s) * L::kUnitBytes;
-      for (int step = 0; step < 2; ++step) {
-        __m512i codes[8];
-        Panel::load_codes(unit + step * L::kStepBytes, codebook, codes);
+    const uint8_t* unit = panel + static_cast<size_t>(s) * L::kUnitBytes;
+    for (int step = 0; step < 2; ++step) {
+      __m512i codes[8];
+      Panel::load_codes(unit + step * L::kStepBytes, codebook, codes);
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + step * 512 + 64 * j, codes[j]);
-      }
+      for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + step * 512 + 64 * j, codes[j]);
     }
   }
 };
@@ -316,20 +355,27 @@ struct TileProduct {
     }
   }
 
-  // The sums of 32 rows x one pair of panels to the output.
-  void write_sums(const uint8_t* from, int panel, int panel_end, int row, int row_end,
+  // The sums of 32 rows x two panels (maybe the same) to the output.
+  void write_sums(const uint8_t* from, int first, int second, int row, int row_end,
                   const GemmOutput& out) const {
     for (int m = 0; m < 32 && row + m < row_end; ++m) {
-      for (int p = 0; p < 2 && panel + p < panel_end; ++p) {
-        const __m512 sum = finish(from + (m / 16 * 2 + p) * kTileBytes + m % 16 * 64, row + m);
-        store_output<Avx512>(w, panel + p, 0, sum, row + m, out);
-      }
+      const uint8_t* sums = from + m / 16 * 2 * kTileBytes + m % 16 * 64;
+      store_output<Avx512>(w, first, 0, finish(sums, row + m), row + m, out);
+      if (second != first)
+        store_output<Avx512>(w, second, 0, finish(sums + kTileBytes, row + m), row + m, out);
     }
   }
 
   const uint8_t* panel_slice(int panel, int slice) const {
     return w.data + static_cast<size_t>(panel) * w.panel_bytes +
            static_cast<size_t>(slice * kSliceK<N> / Source::kUnitK) * Source::kUnitBytes;
+  }
+
+  // Steps [first, first + n) of a panel to every second tile from `to` on.
+  void unpack(int panel, int first, int n, uint8_t* to) const {
+    const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+#pragma GCC unroll 1
+    for (int s = first; s < first + n; ++s, to += 2 * kTileBytes) Source::unpack(w, data, s, to);
   }
 
   // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights
@@ -345,10 +391,8 @@ struct TileProduct {
     if constexpr (Direct) {
       b0 = panel_slice(panel, slice_index), b1 = panel_slice(second, slice_index), b_stride = kTileBytes;
     } else {
-      const size_t panel_offset = static_cast<size_t>(panel) * w.panel_bytes;
-      Source::unpack(w, w.data + panel_offset, first, n_steps, weights, b_stride);
-      Source::unpack(w, w.data + static_cast<size_t>(second) * w.panel_bytes, first, n_steps,
-                     weights + kTileBytes, b_stride);
+      unpack(panel, first, n_steps, weights);
+      unpack(second, first, n_steps, weights + kTileBytes);
     }
     const int n_blocks = (row_end - row + 31) / 32;
     const int bytes =
@@ -389,14 +433,81 @@ struct TileProduct {
     for (int panel = begin; panel < end; panel += 2) {
       for (int m = 0; m < blocks; ++m) {
         write_sums(sums + static_cast<ptrdiff_t>((panel - begin) / 2 * blocks + m) * 4 * kTileBytes, panel,
-                   end, row + 32 * m, row_end, out);
+                   std::min(panel + 1, end - 1), row + 32 * m, row_end, out);
       }
+    }
+  }
+
+  // Step `step` of a panel, and of what comes kAhead bytes later: prefetched.
+  static constexpr int kStepBytes = Source::kUnitBytes / (Source::kUnitK / N::kTileK);
+  [[gnu::always_inline]] const uint8_t* step_tile(const uint8_t* panel, int step, uint8_t* buffer) const {
+    constexpr int kAhead = 4096;
+    const uint8_t* packed = panel + static_cast<ptrdiff_t>(step) * kStepBytes;
+    for (int l = 0; l < kStepBytes; l += 64) __builtin_prefetch(packed + kAhead + l, 0, 3);
+    if constexpr (Direct) {
+      return packed;
+    } else {
+      Source::unpack(w, panel, step, buffer);
+      return buffer;
+    }
+  }
+
+  template <int Blocks>
+  [[gnu::always_inline]] void few_rows_step(int step, const uint8_t* b0, const uint8_t* b1) const {
+    const uint8_t* a = slice_tiles<N>(tiles, n_rows, padded_cols, step / kSliceSteps, 0) +
+                       step % kSliceSteps * 2 * kTileBytes;
+    tile_load<6>(b0, 64), tile_load<4>(a, 64);
+    N::template dot<0, 4, 6>();
+    tile_load<7>(b1, 64);
+    N::template dot<1, 4, 7>();
+    if constexpr (Blocks == 2) {
+      tile_load<5>(a + kTileBytes, 64);
+      N::template dot<2, 5, 6>();
+      N::template dot<3, 5, 7>();
+    }
+  }
+
+  // Up to 16 * Blocks rows, all columns: the sums stay in tiles, and the next step is unpacked while the
+  // tiles work on this one. The two panels are far apart: two streams from memory.
+  template <int Blocks>
+  void few_rows(int begin, int end, const GemmOutput& out) const {
+    const int n_steps = (w.padded_cols + N::kTileK - 1) / N::kTileK, n = (end - begin + 1) / 2;
+    for (int i = 0; i < n; ++i) {
+      const int first = begin + i, second = std::min(first + n, end - 1);
+      const uint8_t* panels[2] = {w.data + static_cast<size_t>(first) * w.panel_bytes,
+                                  w.data + static_cast<size_t>(second) * w.panel_bytes};
+      tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+      const uint8_t* b[2] = {};
+#pragma GCC unroll 1
+      for (int step = -1; step < n_steps; ++step) {
+        if (step >= 0) few_rows_step<Blocks>(step, b[0], b[1]);
+        if (step + 1 == n_steps) break;
+#pragma GCC unroll 1
+        for (int p = 0; p < 2; ++p) {
+          b[p] = step_tile(panels[p], step + 1, weights + ((step + 1) % 2 * 2 + p) * kTileBytes);
+        }
+      }
+      tile_store<0>(sums, 64), tile_store<1>(sums + kTileBytes, 64);
+      tile_store<2>(sums + 2 * kTileBytes, 64), tile_store<3>(sums + 3 * kTileBytes, 64);
+      write_sums(sums, first, second, 0, n_rows, out);
     }
   }
 
   static void gemm(const PanelMatrix& w, const uint8_t* tiles, int n_rows, int begin, int end,
                    const GemmOutput& out, uint8_t* scratch) {
     TileConfig config;
+    if (n_rows <= 32) {
+      const int rows[2] = {std::min(n_rows, 16), std::max(n_rows - 16, 1)};
+      for (int t = 0; t < 8; ++t) config.set(t, t >= 6 ? 16 : rows[t == 2 || t == 3 || t == 5], 64);
+      const TileScope scope(config);
+      const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
+      if (n_rows <= 16) {
+        product.template few_rows<1>(begin, end, out);
+      } else {
+        product.template few_rows<2>(begin, end, out);
+      }
+      return;
+    }
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
     const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
@@ -413,118 +524,224 @@ struct TileProduct {
 // --- INT8
 // ----------------------------------------------------------------------------------------------------------
 
+// One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a sequence of
+// items, a batch of groups times a block; while the tiles work on an item, the sums of the one before it are
+// scaled and added up, and the codes of the next batch are unpacked.
 template <class Q>
 struct Int8Tiles {
   using Panel = Int8Panel<Avx512, Q>;
   using L = PanelLayout<Q>;
-  static constexpr int kRows = 16;                            // of a block of activations
+  static constexpr int kRows = 16;                            // most rows of a block of activations
   static constexpr int kParts = Q::kGroupSize == 16 ? 2 : 1;  // groups with sums of their own in a step
   static constexpr int kBatch = 4;                            // groups whose sums are in tiles at once
   static constexpr int kStepsAtOnce = kBatch / kParts;
+  static constexpr int kMostBlocks = 8;
+  static_assert(L::kMaxCode - L::kBias <= 127 && L::kBias <= 128);
 
-  // The codes of a step as B tiles, 8 x 64 bytes in all.
-  [[gnu::always_inline]] static void unpack(const uint8_t* unit, int step, __m512i codebook, uint8_t* tile) {
-    __m512i w[8];
-    Panel::load_codes(unit + step * L::kStepBytes, codebook, w);
+  struct alignas(64) Buffers {
+    uint8_t codes[2][kStepsAtOnce * 512];
+    int32_t sums[2][kBatch * kRows * 16];
+    __m512 totals[kMostBlocks][kRows];  // where there are several blocks
+  };
+
+  // Blocks [first_block, first_block + n_blocks) of x times one panel.
+  struct Pass {
+    const PanelMatrix& w;
+    const Int8Rows& x;
+    const uint8_t* panel;
+    int first_block, n_blocks, n_steps;
+    __m512i table;
+    Buffers& buffers;
+
+    const uint8_t* unit_of(int step) const {
+      return panel + static_cast<size_t>(step / L::kSteps) * L::kUnitBytes;
+    }
+    int n_batches() const { return (n_steps + kStepsAtOnce - 1) / kStepsAtOnce; }
+    int steps_of(int batch) const {  // whole or half: the number of steps is even
+      const int left = n_steps - batch * kStepsAtOnce;
+      return left < kStepsAtOnce ? left : kStepsAtOnce;
+    }
+    ptrdiff_t rows_of(int batch, int block) const {
+      return (static_cast<ptrdiff_t>(first_block + block) * x.n_steps + batch * kStepsAtOnce) * x.block_rows;
+    }
+  };
+
+  // The codes of a batch, less the bias, as B tiles of 32 (16) columns.
+  [[gnu::always_inline]] static void unpack(const Pass& pass, int batch) {
+    uint8_t* tile = pass.buffers.codes[batch % 2];
+    const __m512i bias = _mm512_set1_epi8(static_cast<char>(L::kBias));
+    const int first = batch * kStepsAtOnce, n = pass.steps_of(batch);
+#pragma GCC unroll 1
+    for (int s = first; s < first + n; ++s, tile += 512) {
+      const uint8_t* unit = pass.unit_of(s);
+      const int step = s % L::kSteps;
+      constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
+      for (int l = 0; l < kLines; ++l) __builtin_prefetch(unit + 4096 + (step * kLines + l) * 64, 0, 3);
+      __m512i w[8];
+      Panel::load_codes(unit + step * L::kStepBytes, pass.table, w);
 #pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + 64 * j, w[j]);
+      for (int j = 0; j < 8; ++j) {
+        // The table of a codebook has lost its bias already.
+        const bool as_is = L::kBias == 0 || Q::kIsCodebook;
+        _mm512_store_si512(tile + 64 * j, as_is ? w[j] : _mm512_sub_epi8(w[j], bias));
+      }
+    }
   }
 
   // The sums of group I of a batch.
   template <int I>
-  [[gnu::always_inline]] static void dot_group(const int8_t* x, const uint8_t* codes, int32_t* sums) {
+  [[gnu::always_inline]] static void dot_group(const int8_t* x, int block_rows, const uint8_t* codes) {
     tile_zero<I>();
-    tile_load<4 + I % 2>(x + 32 * kRows * (I / kParts) + 16 * (I % kParts), 32);
+    tile_load<4 + I % 2>(x + 32 * block_rows * (I / kParts) + 16 * (I % kParts), 32);
     tile_load<6 + I % 2>(codes + 512 / kParts * I, 64);
-    tile_dot_int8<I, 4 + I % 2, 6 + I % 2>();
-    tile_store<I>(sums + 256 * I, 64);
+    tile_dot_signed<I, 4 + I % 2, 6 + I % 2>();
+  }
+  [[gnu::always_inline]] static void dot_batch(const Pass& pass, int batch, int block) {
+    const int8_t* values = pass.x.values + pass.rows_of(batch, block) * 32;
+    const uint8_t* codes = pass.buffers.codes[batch % 2];
+    dot_group<0>(values, pass.x.block_rows, codes);
+    dot_group<1>(values, pass.x.block_rows, codes);
+    if (pass.steps_of(batch) < kStepsAtOnce) return;
+    dot_group<2>(values, pass.x.block_rows, codes);
+    dot_group<3>(values, pass.x.block_rows, codes);
+  }
+  [[gnu::always_inline]] static void store_sums(int32_t* sums) {
+    tile_store<0>(sums, 64);
+    tile_store<1>(sums + kRows * 16, 64);
+    tile_store<2>(sums + 2 * kRows * 16, 64);
+    tile_store<3>(sums + 3 * kRows * 16, 64);
   }
 
-  [[gnu::always_inline]] static __m512 whole_sums(const int32_t* sums, int32_t negative_sum) {
-    __m512i d = _mm512_load_si512(sums);
-    if constexpr (L::kBias != 0) {
-      d = _mm512_add_epi32(d, _mm512_slli_epi32(_mm512_set1_epi32(negative_sum),
-                                                std::countr_zero(static_cast<unsigned>(L::kBias))));
+  // Adds a batch whose whole sums are done to the totals of M rows. The order of operations on an output is
+  // that of Int8Panel.
+  template <int M>
+  [[gnu::always_inline]] static void add_batch(const Pass& pass, int batch, int block, const int32_t* sums,
+                                               __m512 (&acc)[M]) {
+    const ActivationGroup* groups = pass.x.groups + pass.rows_of(batch, block);
+    const int first = batch * kStepsAtOnce, n = pass.steps_of(batch);
+#pragma GCC unroll 1
+    for (int s = first; s < first + n; ++s, sums += kParts * kRows * 16, groups += pass.x.block_rows) {
+      const uint8_t* unit = pass.unit_of(s);
+      const auto u = Panel::unit_scales(unit, 0);
+      __m512 scale[kParts], offset[kParts];
+      for (int p = 0; p < kParts; ++p) {
+        const int step = s % L::kSteps, group = kParts == 2 ? 2 * step + p : L::group_of(step * 32);
+        scale[p] = Panel::scale(unit, u, group, 0);
+        if constexpr (Q::kHasOffset) offset[p] = Panel::offset(unit, u, group, 0);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const ActivationGroup& g = groups[m];
+        const __m512 xs = _mm512_set1_ps(g.scale);
+        for (int p = 0; p < kParts; ++p) {
+          const __m512 d = _mm512_cvtepi32_ps(_mm512_load_si512(sums + (p * kRows + m) * 16));
+          acc[m] = _mm512_fmadd_ps(d, _mm512_mul_ps(scale[p], xs), acc[m]);
+        }
+        for (int p = 0; Q::kHasOffset && p < kParts; ++p) {
+          const float sum = kParts == 2 ? g.scaled_sums[p] : g.scaled_sum;
+          acc[m] = _mm512_fmadd_ps(offset[p], _mm512_set1_ps(sum), acc[m]);
+        }
+      }
     }
-    return _mm512_cvtepi32_ps(d);
+  }
+  template <int M>
+  [[gnu::always_inline]] static void add_to_totals(const Pass& pass, int batch, int block,
+                                                   const int32_t* sums) {
+    __m512* totals = pass.buffers.totals[block];
+    __m512 acc[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) acc[m] = batch == 0 ? _mm512_setzero_ps() : totals[m];
+    add_batch<M>(pass, batch, block, sums, acc);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) totals[m] = acc[m];
   }
 
-  // Adds a step whose whole sums are done to those of all rows. The order of operations on an output is that
-  // of Int8Panel.
-  [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, const int32_t* sums,
-                                              const ActivationGroup* groups, __m512 (&acc)[kRows]) {
-    const auto u = Panel::unit_scales(unit, 0);
-    __m512 scale[kParts], offset[kParts];
-    for (int p = 0; p < kParts; ++p) {
-      const int group = kParts == 2 ? 2 * step + p : L::group_of(step * 32);
-      scale[p] = Panel::scale(unit, u, group, 0);
-      if constexpr (Q::kHasOffset) offset[p] = Panel::offset(unit, u, group, 0);
+  // One block, whose totals stay in registers.
+  template <int M>
+  static void one_block(const Pass& pass) {
+    __m512 acc[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) acc[m] = _mm512_setzero_ps();
+    const int n = pass.n_batches();
+    unpack(pass, 0);
+    dot_batch(pass, 0, 0);
+    if (n > 1) unpack(pass, 1);
+    store_sums(pass.buffers.sums[0]);
+#pragma GCC unroll 1
+    for (int batch = 0; batch < n; ++batch) {
+      if (batch + 1 < n) dot_batch(pass, batch + 1, 0);
+      if (batch + 2 < n) unpack(pass, batch + 2);
+      add_batch<M>(pass, batch, 0, pass.buffers.sums[batch % 2], acc);
+      if (batch + 1 < n) store_sums(pass.buffers.sums[(batch + 1) % 2]);
     }
 #pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) {
-      const ActivationGroup& g = groups[m];
-      const __m512 xs = _mm512_set1_ps(g.scale);
-      for (int p = 0; p < kParts; ++p) {
-        const __m512 d =
-            whole_sums(sums + 256 * p + 16 * m, kParts == 2 ? g.negative_sums[p] : g.negative_sum);
-        acc[m] = _mm512_fmadd_ps(d, _mm512_mul_ps(scale[p], xs), acc[m]);
-      }
-      for (int p = 0; Q::kHasOffset && p < kParts; ++p) {
-        const float sum = kParts == 2 ? g.scaled_sums[p] : g.scaled_sum;
-        acc[m] = _mm512_fmadd_ps(offset[p], _mm512_set1_ps(sum), acc[m]);
+    for (int m = 0; m < M; ++m) pass.buffers.totals[0][m] = acc[m];
+  }
+
+  // Several blocks, of which M rows of the last one count.
+  template <int M>
+  static void some_blocks(const Pass& pass) {
+    const int n = pass.n_batches();
+    unpack(pass, 0);
+    dot_batch(pass, 0, 0);
+    if (n > 1) unpack(pass, 1);
+    int32_t *sums = pass.buffers.sums[0], *next_sums = pass.buffers.sums[1];
+    store_sums(sums);
+    for (int batch = 0; batch < n; ++batch) {
+      for (int block = 0; block < pass.n_blocks; ++block, std::swap(sums, next_sums)) {
+        const bool last = block + 1 == pass.n_blocks;
+        const int next = last ? batch + 1 : batch;
+        if (next < n) dot_batch(pass, next, last ? 0 : block + 1);
+        if (last && next + 1 < n) unpack(pass, next + 1);
+        if (last) {
+          add_to_totals<M>(pass, batch, block, sums);
+        } else {
+          add_to_totals<kRows>(pass, batch, block, sums);
+        }
+        if (next < n) store_sums(next_sums);
       }
     }
   }
 
-  // Block `block` of 16 rows times one panel.
-  static void panel_rows(const PanelMatrix& w, const Int8Rows& x, int block, int n_rows, int panel,
-                         const GemmOutput& out) {
-    alignas(64) uint8_t codes[kBatch * 512];
-    alignas(64) int32_t sums[kBatch * 256];
-    const __m512i codebook = Panel::table(w);
-    const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
-    const int n_steps = w.padded_cols / 32;
-    const ptrdiff_t first = static_cast<ptrdiff_t>(block) * x.n_steps * kRows;
-    const int8_t* values = x.values + first * 32;
-    const ActivationGroup* groups = x.groups + first;
-    __m512 acc[kRows];
-    for (int m = 0; m < kRows; ++m) acc[m] = _mm512_setzero_ps();
-    const auto unit_of = [&](int s) { return data + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes; };
-    for (int s = 0; s < n_steps; s += kStepsAtOnce) {
-      const int n = n_steps - s < kStepsAtOnce ? n_steps - s : kStepsAtOnce;
-      for (int i = 0; i < n; ++i) {
-        const uint8_t* unit = unit_of(s + i);
-        constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
-        for (int l = 0; l < kLines; ++l) {
-          __builtin_prefetch(unit + 4096 + ((s + i) % L::kSteps * kLines + l) * 64, 0, 3);
-        }
-        unpack(unit, (s + i) % L::kSteps, codebook, codes + 512 * i);
+  template <int M>
+  static void panels(const PanelMatrix& w, const Int8Rows& x, int first_block, int n_blocks, int n_rows,
+                     int begin, int end, const GemmOutput& out) {
+    TileConfig config;
+    const int rows = n_blocks == 1 ? M : kRows;
+    for (int t = 0; t < 4; ++t) config.set(t, rows, 64);
+    for (int t = 4; t < 6; ++t) config.set(t, rows, 32 / kParts);
+    for (int t = 6; t < 8; ++t) config.set(t, 8 / kParts, 64);
+    const TileScope scope(config);
+    Buffers buffers;
+    __m512i table = Panel::table(w);
+    if (Q::kIsCodebook) table = _mm512_sub_epi8(table, _mm512_set1_epi8(static_cast<char>(128)));
+    const int first_row = first_block * x.block_rows;
+    const int last_row = std::min(n_rows, first_row + n_blocks * x.block_rows);
+    for (int panel = begin; panel < end; ++panel) {
+      const uint8_t* data = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+      const Pass pass{w, x, data, first_block, n_blocks, w.padded_cols / 32, table, buffers};
+      if (n_blocks == 1) {
+        one_block<M>(pass);
+      } else {
+        some_blocks<M>(pass);
       }
-      const int8_t* xs = values + 32 * kRows * s;
-      dot_group<0>(xs, codes, sums);
-      dot_group<1>(xs, codes, sums);
-      if (n == kStepsAtOnce) {  // otherwise half a batch: the number of steps is even
-        dot_group<2>(xs, codes, sums);
-        dot_group<3>(xs, codes, sums);
+      for (int row = first_row; row < last_row; ++row) {
+        const int at = row - first_row;
+        store_output<Avx512>(w, panel, 0, buffers.totals[at / kRows][at % kRows], row, out);
       }
-      for (int i = 0; i < n; ++i) {
-        add_step(unit_of(s + i), (s + i) % L::kSteps, sums + 256 * kParts * i, groups + (s + i) * kRows, acc);
-      }
-    }
-    for (int m = 0; m < kRows && block * kRows + m < n_rows; ++m) {
-      store_output<Avx512>(w, panel, 0, acc[m], block * kRows + m, out);
     }
   }
 
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
-    TileConfig config;
-    for (int t = 0; t < 4; ++t) config.set(t, kRows, 64);
-    for (int t = 4; t < 6; ++t) config.set(t, kRows, 32 / kParts);
-    for (int t = 6; t < 8; ++t) config.set(t, 8 / kParts, 64);
-    const TileScope scope(config);
-    for (int panel = begin; panel < end; ++panel) {
-      for (int block = 0; block * kRows < n_rows; ++block) panel_rows(w, x, block, n_rows, panel, out);
+    const int n_blocks = (n_rows + x.block_rows - 1) / x.block_rows;
+    // Blocks whose values and groups fit the second-level cache.
+    const int most = std::clamp((1 << 20) / (2 * kRows * w.padded_cols), 1, kMostBlocks);
+    for (int first = 0; first < n_blocks; first += most) {
+      const int n = std::min(most, n_blocks - first);
+      const int rows = std::min(n_rows - (first + n - 1) * x.block_rows, kRows);  // of the last block
+      const auto product = rows <= 8 ? &panels<8> : rows <= 12 ? &panels<12> : &panels<kRows>;
+      product(w, x, first, n, n_rows, begin, end, out);
     }
   }
 };

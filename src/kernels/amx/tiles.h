@@ -50,3 +50,8 @@ template <int C, int A, int B>
 [[gnu::always_inline]] inline void tile_dot_int8() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B) : "memory");
 }
+// C += A B with signed bytes in both.
+template <int C, int A, int B>
+[[gnu::always_inline]] inline void tile_dot_signed() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B) : "memory");
+}

@@ -315,6 +315,7 @@ struct Int8Panel {
       case 8:
         return some<Whole, 8>(w, x, n_rows, begin, end, out);
       default:
+        if (n_rows <= 16) return some<Whole, 16>(w, x, n_rows, begin, end, out);
         return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
     }
   }

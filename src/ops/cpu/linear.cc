@@ -12,8 +12,6 @@ namespace {
 // Which kernel computes a product.
 enum class Path : uint8_t { kF32, kInt8, kInt8Tiles, kInt8RowTiles, kBf16Tiles };
 
-constexpr int kMinBf16Rows = 32;  // from here on unpacking panels to BF16 pays
-
 int index_of(const PanelMatrix& w) { return static_cast<int>(w.type); }
 
 const CpuWeight& cpu_weight(const LinearTarget& target) {
@@ -26,7 +24,8 @@ Path choose_path(const LinearContext& context, const CpuWeight& weight, int n_ro
   if (tiles != nullptr) {
     const bool whole = weight.rounding().one_scale() && tiles->int8_rows[type] != nullptr;
     if (whole && n_rows >= TileKernels::kMinRowTileRows) return Path::kInt8RowTiles;
-    if (!whole && !context.batch_invariant && n_rows >= kMinBf16Rows && tiles->bf16[type] != nullptr) {
+    if (!whole && !context.batch_invariant && n_rows >= TileKernels::kMinBf16Rows &&
+        tiles->bf16[type] != nullptr) {
       return Path::kBf16Tiles;
     }
     if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[type] != nullptr) return Path::kInt8Tiles;
