@@ -19,14 +19,14 @@ struct Tile {
   int row, n_rows;      // of the sequence's n_tokens * group rows
   int begin, end;       // tokens some row sees; begin is a multiple of kChunkTokens
   int split, n_splits;  // tokens per split
-  int first_item;       // items first_item .. first_item + n_splits - 1 are its splits
   std::atomic<int>* unfinished;
   float* states;  // n_splits states, when there are several
 };
 
 struct Item {
-  int tile, split;
+  int tile, split;  // split kAllSplits: all of them, in order
 };
+constexpr int kAllSplits = -1;
 
 class Attention {
  public:
@@ -43,7 +43,7 @@ class Attention {
     context_.scratch.reset();
     plan();
     const int n_workers = context_.pool.size();
-    const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + state_floats(kMaxTileRows);
+    const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + 2 * state_floats(kMaxTileRows);
     auto* scratch = context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
     const auto work = [&](int worker, int) {
@@ -138,7 +138,8 @@ class Attention {
     for (int i = 0; i < n_tiles; ++i) work += tiles_[i].end - tiles_[i].begin;
     // Enough items that the threads end at about the same time.
     const int64_t wanted = work / (int64_t{4} * context_.pool.size()) + 1;
-    n_items_ = 0;
+    int n_splits = 0;
+    int64_t state_bytes = 0;
     for (int i = 0; i < n_tiles; ++i) {
       Tile& tile = tiles_[i];
       if (context_.batch_invariant) {
@@ -149,13 +150,24 @@ class Attention {
             std::max<int64_t>(kMinSplit, (wanted + kChunkTokens - 1) / kChunkTokens * kChunkTokens));
       }
       tile.n_splits = std::max(1, (tile.end - tile.begin + tile.split - 1) / tile.split);
-      tile.first_item = n_items_;
-      n_items_ += tile.n_splits;
+      n_splits += tile.n_splits;
+      if (tile.n_splits > 1)
+        state_bytes += state_floats(tile.n_rows) * tile.n_splits * int64_t{sizeof(float)};
     }
-    items_ = context_.scratch.allocate_array<Item>(n_items_);
+    if (state_bytes > context_.most_state_bytes) {
+      items_ = context_.scratch.allocate_array<Item>(n_tiles);
+      for (n_items_ = 0; n_items_ < n_tiles; ++n_items_) items_[n_items_] = {n_items_, kAllSplits};
+    } else {
+      make_items(n_tiles, n_splits);
+    }
+  }
+
+  void make_items(int n_tiles, int n_splits) {
+    items_ = context_.scratch.allocate_array<Item>(n_splits);
+    n_items_ = 0;
     for (int i = 0; i < n_tiles; ++i) {
       Tile& tile = tiles_[i];
-      for (int split = 0; split < tile.n_splits; ++split) items_[tile.first_item + split] = {i, split};
+      for (int split = 0; split < tile.n_splits; ++split) items_[n_items_++] = {i, split};
       if (tile.n_splits == 1) continue;
       tile.states = context_.scratch.allocate_array<float>(
           static_cast<size_t>(state_floats(tile.n_rows) * tile.n_splits));
@@ -168,6 +180,30 @@ class Attention {
     const Tile& tile = tiles_[item.tile];
     AttentionRow rows[kMaxTileRows];
     for (int r = 0; r < tile.n_rows; ++r) rows[r] = row_of(tile.seq, tile.kv_head, tile.row + r);
+    float* own = scratch + tile_scratch_floats(layout_->padded_dim);
+    if (item.split == kAllSplits || tile.n_splits == 1) {
+      const AttentionState total = state_at(own, tile.n_rows);
+      const AttentionState part = state_at(own + state_floats(kMaxTileRows), tile.n_rows);
+      for (int split = 0; split < tile.n_splits; ++split) {
+        attend_split(tile, split, rows, scratch, split == 0 ? total : part);
+        if (split > 0) context_.kernels.merge(total, part, tile.n_rows, layout_->padded_dim);
+      }
+      return finish(tile, total);
+    }
+    const auto state_of = [&](int split) {
+      return state_at(tile.states + split * state_floats(tile.n_rows), tile.n_rows);
+    };
+    attend_split(tile, item.split, rows, scratch, state_of(item.split));
+    // Whoever ends last adds the parts up, always in the same order.
+    if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    for (int split = 1; split < tile.n_splits; ++split) {
+      context_.kernels.merge(state_of(0), state_of(split), tile.n_rows, layout_->padded_dim);
+    }
+    finish(tile, state_of(0));
+  }
+
+  void attend_split(const Tile& tile, int split, const AttentionRow* rows, float* scratch,
+                    const AttentionState& state) const {
     AttentionTile job = {};
     job.rows = rows;
     job.n_rows = tile.n_rows;
@@ -178,24 +214,13 @@ class Attention {
         reinterpret_cast<const uint32_t*>(view_->block_tables.data() + view_->table_offsets[tile.seq]);
     job.first_position = first_position(tile.seq);
     job.units_per_block = cache_.units_per_block();
-    job.begin = tile.begin + item.split * tile.split;
+    job.begin = tile.begin + split * tile.split;
     job.end = std::min(tile.end, job.begin + tile.split);
     job.scale = params_.scale;
     job.softcap = params_.softcap;
     job.exact_rows = context_.batch_invariant;
     job.scratch = scratch;
-    float* states = tile.n_splits == 1 ? scratch + tile_scratch_floats(layout_->padded_dim) : tile.states;
-    const AttentionState state = state_at(states + item.split * state_floats(tile.n_rows), tile.n_rows);
     context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
-    if (tile.n_splits == 1) return finish(tile, state);
-    // Whoever ends last adds the parts up, always in the same order.
-    if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    const AttentionState total = state_at(tile.states, tile.n_rows);
-    for (int split = 1; split < tile.n_splits; ++split) {
-      const AttentionState part = state_at(tile.states + split * state_floats(tile.n_rows), tile.n_rows);
-      context_.kernels.merge(total, part, tile.n_rows, layout_->padded_dim);
-    }
-    finish(tile, total);
   }
 
   void finish(const Tile& tile, const AttentionState& state) const {
