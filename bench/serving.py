@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Batching policies, the prefix cache and the KV layouts under one load, and llama.cpp beside them.
+
+    bench/serving.py --trace AzureLLMInferenceTrace_conv.csv [--shape qwen2.5-0.5b] [--type q8_0]
+                     [--peer-python peer/bin/python] [--rounds 3]
+
+Requests are taken from the trace in its order, lengths times --length-scale, longer ones than --max-length left out; the
+arrivals keep the trace's pattern and are scaled to a rate. The rows go round in turn, --rounds times; the table has the
+medians. llama.cpp runs without flash attention, its faster setting here (bench/peers/llama_cpp_load.py says how it is
+driven). Weights are random, of the named shape, and outputs have the trace's lengths.
+"""
+import argparse
+import csv
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+def read_trace(args):
+    """[(seconds since the first, prompt tokens, output tokens)]"""
+    chosen = []
+    with open(args.trace) as file:
+        for row in csv.DictReader(file):
+            clock = datetime.datetime.fromisoformat(row["TIMESTAMP"][:26])
+            prompt, output = (max(1, round(int(row[key]) * args.length_scale))
+                              for key in ("ContextTokens", "GeneratedTokens"))
+            if prompt + output <= args.max_length:
+                chosen.append((clock, prompt, output))
+            if len(chosen) == args.requests:
+                break
+    return [((clock - chosen[0][0]).total_seconds(), prompt, output) for clock, prompt, output in chosen]
+
+
+def write_load(path, requests, rate):
+    """rate 0: all at once."""
+    scale = (len(requests) - 1) / max(requests[-1][0], 1e-9) / rate if rate else 0
+    path.write_text("".join(json.dumps({"timestamp": arrival * scale * 1000, "input_length": prompt,
+                                        "output_length": output}) + "\n" for arrival, prompt, output in requests))
+    return path
+
+
+def run(command):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def rows_of(args, folder, model):
+    """[(group, name, command)]"""
+    requests = read_trace(args)
+    at_once = write_load(folder / "at_once.jsonl", requests, 0)
+    paced = write_load(folder / "paced.jsonl", requests, args.rate)
+    shared = folder / "shared.jsonl"
+    shared.write_text("".join(json.dumps({"timestamp": 0, "input_length": 1050, "output_length": 32}) + "\n"
+                              for _ in range(16)))
+
+    def ours(trace, *flags):
+        return [args.penstock, "bench", "-m", model, "--serve", "--json", "--no-roofline", "--threads", args.threads,
+                "--requests", args.requests, "--trace", trace, "--max-num-seqs", args.seqs, *flags]
+
+    def theirs(trace, *flags):
+        return [args.peer_python, HERE / "peers" / "llama_cpp_load.py", model, "--trace", trace, "--threads",
+                args.threads, "--slots", args.seqs, *flags]
+
+    # The contiguous layout reserves the longest request for every sequence.
+    small = ["--kv-cache-memory", args.small_cache, "--max-model-len", args.max_length, "--max-num-seqs", 64]
+    rows = [("all at once", "continuous", ours(at_once)),
+            ("all at once", "static", ours(at_once, "--policy", "static")),
+            ("all at once", "llama.cpp", theirs(at_once)),
+            (f"{args.rate:g} requests/s", "chunks chosen by time", ours(paced)),
+            (f"{args.rate:g} requests/s", "chunks of 2,048", ours(paced, "--prefill-chunk", 2048)),
+            (f"{args.rate:g} requests/s", "llama.cpp", theirs(paced)),
+            ("16 share 1,000 tokens", "prefix cache", ours(shared, "--shared-prefix", 1000)),
+            ("16 share 1,000 tokens", "without it",
+             ours(shared, "--shared-prefix", 1000, "--no-enable-prefix-caching")),
+            ("16 share 1,000 tokens", "llama.cpp", theirs(shared, "--shared-prefix", 1000)),
+            (f"{args.small_cache} of KV", "paged", ours(at_once, *small)),
+            (f"{args.small_cache} of KV", "contiguous", ours(at_once, *small, "--kv-layout", "contiguous"))]
+    return [row for row in rows if row[1] != "llama.cpp" or args.peer_python]
+
+
+COLUMNS = {
+    "output tokens/s": lambda r: r["output_tokens_per_second"],
+    "TTFT p50, s": lambda r: r["time_to_first_token"]["p50"],
+    "TTFT p99, s": lambda r: r["time_to_first_token"]["p99"],
+    "between tokens p50, ms": lambda r: r["inter_token_latency"]["p50"] * 1000,
+    "between tokens p99, ms": lambda r: r["inter_token_latency"]["p99"] * 1000,
+    "tokens computed": lambda r: r["computed_tokens"],
+    "most at once": lambda r: r.get("most_running", float("nan")),
+    "blocks unfilled, %": lambda r: r.get("mean_waste", float("nan")) * 100,
+    "scheduling, % of steps": lambda r: r.get("schedule_share", float("nan")) * 100,
+    "scheduling, µs per step": lambda r: r.get("schedule_seconds_per_step", float("nan")) * 1e6,
+}
+
+
+def cell(value):
+    if value != value:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(results):
+    lines = ["| load | | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for (group, name), runs in results.items():
+        values = [statistics.median(column(run) for run in runs) for column in COLUMNS.values()]
+        lines.append(f"| {group} | {name} | " + " | ".join(map(cell, values)) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
+    parser.add_argument("--peer-python", help="an interpreter that has llama-cpp-python; left out if not given")
+    parser.add_argument("--trace", required=True)
+    parser.add_argument("--shape", default="qwen2.5-0.5b")
+    parser.add_argument("--type", default="q8_0")
+    parser.add_argument("--requests", type=int, default=64)
+    parser.add_argument("--length-scale", type=float, default=0.25)
+    parser.add_argument("--max-length", type=int, default=1000)
+    parser.add_argument("--seqs", type=int, default=16, help="sequences at once, of all engines")
+    parser.add_argument("--rate", type=float, default=2, help="requests per second of the paced load")
+    parser.add_argument("--small-cache", default="64MiB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="rows whose load contains this")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/serving.json")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        model = folder / f"{args.shape}-{args.type}.gguf"
+        subprocess.run([args.penstock, "bench", "--shape", args.shape, "--type", args.type, "--write-gguf", model],
+                       check=True)
+        rows = [row for row in rows_of(args, folder, model) if args.only in row[0]]
+        results = {row[:2]: [] for row in rows}
+        for number in range(args.rounds):
+            for group, name, command in rows:
+                results[group, name].append(run(command))
+                print(f"round {number + 1}: {group}, {name}: {results[group, name][-1]['seconds']:.1f} s",
+                      file=sys.stderr, flush=True)
+            saved = [{"load": g, "row": n, "runs": [{k: v for k, v in r.items() if k != "samples"} for r in runs]}
+                     for (g, n), runs in results.items()]
+            args.out.parent.mkdir(parents=True, exist_ok=True)
+            args.out.write_text(json.dumps(saved, indent=1) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
