@@ -1,5 +1,8 @@
 # penstock_library(NAME DEPS... ): a static library of every .cc file in this folder (and the SUBDIRS given).
 # Sources are globbed, so a new file needs no edit here. DEPS must agree with the layer table (tools/check_layers.py).
+#
+# With PENSTOCK_PREBUILT, the folder of another build, only PENSTOCK_SANITIZE_LAYERS are compiled; the others are
+# linked from there as they are (scripts/sanitize: sanitizers multiply the time that a file takes to compile).
 add_library(penstock_flags INTERFACE)
 target_compile_options(penstock_flags INTERFACE $<BUILD_INTERFACE:-Wall> $<BUILD_INTERFACE:-Wextra>
   $<BUILD_INTERFACE:-Wno-missing-field-initializers>)
@@ -25,7 +28,12 @@ function(penstock_library name)
     list(APPEND sources ${more})
   endforeach()
   set(target penstock_${name})
-  if(sources)
+  set(prebuilt ${PENSTOCK_PREBUILT}/src/lib${target}.a)
+  if(sources AND PENSTOCK_PREBUILT AND NOT name IN_LIST PENSTOCK_SANITIZE_LAYERS)
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE ${prebuilt})
+    set(scope INTERFACE)
+  elseif(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
   else()

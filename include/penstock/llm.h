@@ -4,7 +4,7 @@
 //   auto llm = penstock::LLM::open({.model = "model.gguf"});
 //   if (!llm) return fail(llm.error().message);
 //   auto out = (*llm)->generate("Once upon a time", {.max_tokens = 100, .temperature = 0.8f});
-//   std::puts((*out)[0].outputs[0].text.c_str());
+//   std::puts(out->outputs[0].text.c_str());
 //
 // Threads: all methods may be called from several threads at once; the requests then share the engine's
 // batch. Callbacks run on the calling thread.

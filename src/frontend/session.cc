@@ -88,30 +88,34 @@ std::vector<TokenId> Session::breaker_tokens(const std::vector<std::string>& bre
   return tokens;
 }
 
+void OwnedEvent::assign(RequestId of, const TokenEvent& event) {
+  request = of;
+  index = event.index;
+  token = event.token;
+  logprob = {event.token, event.logprob, event.rank};
+  alternatives.assign(event.alternatives.begin(), event.alternatives.end());
+  finish = event.finish;
+  stop_token = event.stop_token;
+  if (event.stats != nullptr) stats = *event.stats;
+  if (event.error != nullptr) error = *event.error;
+}
+
+void OwnedEvent::assign(RequestId of, int first, std::span<const std::span<const TokenLogprob>> rows) {
+  request = of;
+  first_position = first;
+  for (const auto& row : rows) prompt_logprobs.emplace_back(row.begin(), row.end());
+}
+
 void EventQueue::on_tokens(RequestId request, std::span<const TokenEvent> events) {
   const std::lock_guard lock(mutex_);
-  for (const TokenEvent& event : events) {
-    OwnedEvent& owned = events_.emplace_back();
-    owned.request = request;
-    owned.index = event.index;
-    owned.token = event.token;
-    owned.logprob = {event.token, event.logprob, event.rank};
-    owned.alternatives.assign(event.alternatives.begin(), event.alternatives.end());
-    owned.finish = event.finish;
-    owned.stop_token = event.stop_token;
-    if (event.stats != nullptr) owned.stats = *event.stats;
-    if (event.error != nullptr) owned.error = *event.error;
-  }
+  for (const TokenEvent& event : events) events_.emplace_back().assign(request, event);
   filled_.notify_one();
 }
 
 void EventQueue::on_prompt_logprobs(RequestId request, int first,
                                     std::span<const std::span<const TokenLogprob>> rows) {
   const std::lock_guard lock(mutex_);
-  OwnedEvent& owned = events_.emplace_back();
-  owned.request = request;
-  owned.first_position = first;
-  for (const auto& row : rows) owned.prompt_logprobs.emplace_back(row.begin(), row.end());
+  events_.emplace_back().assign(request, first, rows);
 }
 
 bool EventQueue::pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds timeout) {

@@ -58,6 +58,10 @@ struct OwnedEvent {
   std::optional<Error> error;
   int first_position = -1;  // >= 0: prompt_logprobs from this position on, and nothing else
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+
+  // Of a fresh object: copies what the sink was told.
+  void assign(RequestId of, const TokenEvent& event);
+  void assign(RequestId of, int first, std::span<const std::span<const TokenLogprob>> rows);
 };
 
 class EventQueue : public EventSink {

@@ -36,19 +36,20 @@ net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generatio
                                    ReplyShape& shape) {
   bool open = co_await exchange.begin_stream(stream_head());
   std::string chunk = shape.begin(generation);
-  if (open && !chunk.empty()) open = co_await exchange.write(std::move(chunk));
+  if (open && !chunk.empty()) open = co_await exchange.write(chunk);
   std::vector<ChoiceDelta> deltas;
   while (open && co_await generation.next(deltas, server.config().keep_alive_interval)) {
-    std::string events;
-    for (const ChoiceDelta& delta : deltas) events += shape.add(delta, generation);
-    if (deltas.empty()) events = ": keep-alive\n\n";
-    if (!events.empty()) open = co_await exchange.write(std::move(events));
+    chunk = deltas.empty() ? ": keep-alive\n\n" : shape.add(deltas[0], generation);
+    for (size_t i = 1; i < deltas.size(); ++i) chunk += shape.add(deltas[i], generation);
+    exchange.put(chunk);
+    if (!exchange.all_sent()) co_await exchange.flush();
+    open = !exchange.gone();
   }
   if (!open || generation.client_gone()) co_return;
   const auto& error = generation.error();
   std::string tail =
       error && error->code != ErrorCode::kCancelled ? shape.error_event(*error) : shape.end(generation);
-  if (co_await exchange.write(std::move(tail))) co_await exchange.end_stream();
+  if (co_await exchange.write(tail)) co_await exchange.end_stream();
 }
 
 }  // namespace

@@ -7,12 +7,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "frontend/session.h"
 #include "server/exchange.h"
 
 namespace penstock {
+
+class Doorbell;
 
 // An event of one of the prompts of a call.
 struct PromptEvent {
@@ -22,29 +25,53 @@ struct PromptEvent {
 
 class EventChannel : public std::enable_shared_from_this<EventChannel> {
  public:
-  explicit EventChannel(const net::any_io_executor& executor) : executor_(executor), wake_(executor) {}
+  explicit EventChannel(const net::any_io_executor& executor);
+  ~EventChannel();
 
   // The sink to submit prompt number `prompt` with.
   std::shared_ptr<EventSink> sink(int prompt);
 
   // Waits until there is news or `timeout` has passed; `out` becomes the news, its memory is used again.
   net::awaitable<void> next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout);
-  // Ends a wait at once (the client is gone).
+  // Ends a wait soon, and all later ones at once (the client is gone).
   void wake();
+  // No more waits; on the executor, before the coroutine that waited ends.
+  void close();
   // Called once, on the executor, when more waits here than a reader may leave; later events are dropped. The
   // request should be cancelled.
   std::function<void()> on_overflow;
 
  private:
   class Sink;
-  void push(PromptEvent event);
+  friend class Doorbell;
+  // A suspended coroutine.
+  struct Waiter {
+    virtual ~Waiter() = default;
+    virtual void resume() = 0;
+  };
+  template <class Handler>
+  struct WaiterOf;
 
-  net::any_io_executor executor_;
-  net::steady_timer wake_;  // used on the executor only
-  mutable std::mutex mutex_;
+  template <class Add>
+  void push(size_t bytes, Add&& add);
+  void resume();
+  bool must_wait();
+  void arm(Clock::time_point when);
+  void drop_waiter() { waiter_.reset(); }
+
+  std::shared_ptr<Doorbell> bell_;
+
+  // Of the executor only.
+  std::optional<net::steady_timer> timer_;
+  Clock::time_point armed_ = Clock::time_point::max();  // when the timer runs out; max: it does not run
+  Clock::time_point deadline_;                          // of the wait
+  std::unique_ptr<Waiter> waiter_;
+  bool woken_ = false;
+
+  std::mutex mutex_;
   std::vector<PromptEvent> events_;
   size_t pending_bytes_ = 0;
-  bool waiting_ = false, woken_ = false, overflowed_ = false;
+  bool waiting_ = false, overflowed_ = false;
 };
 
 }  // namespace penstock

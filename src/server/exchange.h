@@ -50,8 +50,17 @@ class Exchange {
   virtual net::awaitable<void> reply(HttpReply reply) = 0;
   // Headers of a chunked reply. False (here and below): the client is gone, nothing more can be sent.
   virtual net::awaitable<bool> begin_stream(HttpReply head) = 0;
-  // Waits until the socket took the chunk; a client that takes none for the write timeout counts as gone.
-  virtual net::awaitable<bool> write(std::string chunk) = 0;
+  // Gives the socket the chunk, or as much of it as it takes at once; what it leaves waits for flush().
+  virtual void put(std::string_view chunk) = 0;
+  // Whether nothing waits for flush(), or the client is gone.
+  virtual bool all_sent() const = 0;
+  // Waits until the socket took it all; a client that takes none for the write timeout counts as gone.
+  virtual net::awaitable<bool> flush() = 0;
+  // Both.
+  net::awaitable<bool> write(std::string_view chunk) {
+    put(chunk);
+    return flush();
+  }
   virtual net::awaitable<void> end_stream() = 0;
 
   // Called once, on the executor, when the client closes the connection before the exchange is over.

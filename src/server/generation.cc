@@ -25,8 +25,8 @@ Generation::Generation(Session& session, Exchange& exchange, GenerationCall call
 
 Generation::~Generation() {
   exchange_.on_disconnect = nullptr;
-  channel_->on_overflow = nullptr;
   cancel_all();
+  channel_->close();
 }
 
 void Generation::cancel_all() {

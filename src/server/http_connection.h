@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <poll.h>
 
+#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -65,6 +66,7 @@ class HttpConnectionOf final : public HttpConnection,
     const auto endpoint = socket().remote_endpoint(ignored);
     peer_ = ignored ? "" : endpoint.address().to_string();
     socket().set_option(tcp::no_delay(true), ignored);
+    socket().non_blocking(true, ignored);  // put() takes what goes at once
     // What the kernel holds for a reader that does not read is bounded.
     socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
                         ignored);
@@ -135,13 +137,33 @@ class HttpConnectionOf final : public HttpConnection,
     co_return !gone_;
   }
 
-  net::awaitable<bool> write(std::string chunk) override {
-    if (request_version_ != 11 || chunk.empty()) co_return co_await write_all(std::move(chunk));
-    std::string framed = fmt::format("{:x}\r\n", chunk.size());
-    framed.reserve(framed.size() + chunk.size() + 2);
-    framed += chunk;
-    framed += "\r\n";
-    co_return co_await write_all(std::move(framed));
+  void put(std::string_view chunk) override {
+    if (gone_ || chunk.empty()) return;
+    const bool framed = request_version_ == 11;
+    char size[20];
+    const auto end = fmt::format_to_n(size, sizeof(size), "{:x}\r\n", chunk.size()).out;
+    const std::array<std::string_view, 3> parts = {
+        framed ? std::string_view(size, static_cast<size_t>(end - size)) : "", chunk, framed ? "\r\n" : ""};
+    size_t sent = 0;
+    if constexpr (!kTls) {
+      if (unsent_.empty()) {
+        const std::array<net::const_buffer, 3> buffers = {net::buffer(parts[0]), net::buffer(parts[1]),
+                                                          net::buffer(parts[2])};
+        error_code error;
+        sent = socket().write_some(buffers, error);
+        if (error && error != net::error::would_block && error != net::error::try_again) return leave();
+      }
+    }
+    for (std::string_view part : parts) {
+      const size_t n = std::min(sent, part.size());
+      unsent_.append(part.substr(n));
+      sent -= n;
+    }
+  }
+  bool all_sent() const override { return gone_ || unsent_.empty(); }
+  net::awaitable<bool> flush() override {
+    if (gone_) unsent_.clear();
+    return write_all(std::exchange(unsent_, {}));
   }
 
   net::awaitable<void> end_stream() override {
@@ -305,6 +327,7 @@ class HttpConnectionOf final : public HttpConnection,
     request_version_ = message.version();
     keep_alive_ = message.keep_alive();
     replied_ = gone_ = false;
+    unsent_.clear();
     status_ = prompt_tokens_ = completion_tokens_ = 0;
   }
 
@@ -342,7 +365,7 @@ class HttpConnectionOf final : public HttpConnection,
   Stream stream_;
   HttpShared& shared_;
   boost::beast::flat_buffer buffer_{kMostBuffered};
-  std::string peer_;
+  std::string peer_, unsent_;
   Time deadline_ = Time::max();
   unsigned request_version_ = 11;
   int n_requests_ = 0;

@@ -72,7 +72,9 @@ StreamEvents::StreamEvents(Server& server, const OpenAiCall& call, const char* o
 
 std::string StreamEvents::event(std::string_view choice, const Generation& generation,
                                 int n_reasoning_tokens) const {
-  std::string text = "data: {\"choices\":[";
+  std::string text;
+  text.reserve(choice.size() + common_.size() + 32);
+  text.append("data: {\"choices\":[");
   text.append(choice).append(common_);
   if (usage_) text.append(",\"usage\":").append(usage_json(generation, n_reasoning_tokens).dump());
   return text.append("}\n\n");
