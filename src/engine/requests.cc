@@ -121,11 +121,12 @@ Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink>
                   "the queue is full: {} prompt tokens are waiting, at most {} may", n_queued_tokens_,
                   config_.max_queued_tokens);
   }
+  const RequestId id{next_request_};
+  state->id = id;
+  inbox_.push_back(std::move(state));  // the last that can run out of memory
+  ++next_request_;
   ++n_queued_;
   n_queued_tokens_ += n_prompt;
-  const RequestId id{next_request_++};
-  state->id = id;
-  inbox_.push_back(std::move(state));
   inbox_filled_.notify_one();
   return id;
 }

@@ -96,8 +96,11 @@ void OwnedEvent::assign(RequestId of, const TokenEvent& event) {
   alternatives.assign(event.alternatives.begin(), event.alternatives.end());
   finish = event.finish;
   stop_token = event.stop_token;
-  if (event.stats != nullptr) stats = *event.stats;
-  if (event.error != nullptr) error = *event.error;
+  if (event.finish == FinishReason::kNone) return;
+  auto last = std::make_unique<End>();
+  if (event.stats != nullptr) last->stats = *event.stats;
+  if (event.error != nullptr) last->error = *event.error;
+  end = std::move(last);
 }
 
 void OwnedEvent::assign(RequestId of, int first, std::span<const std::span<const TokenLogprob>> rows) {
@@ -171,9 +174,9 @@ OutputBuilder::Step OutputBuilder::add(const OwnedEvent& event) {
       output.finish_reason = event.finish;
       if (event.stop_token != kNoToken) output.stop_reason = event.stop_token;
     }
-    output.stats = event.stats;
+    output.stats = event.end->stats;
     output.stats.completion_tokens = static_cast<int>(output.token_ids.size());
-    output.error = event.error;
+    output.error = event.end->error;
     step.finished = true;
     --n_open_;
   }

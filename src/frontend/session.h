@@ -54,9 +54,12 @@ struct OwnedEvent {
   std::vector<TokenLogprob> alternatives;
   FinishReason finish = FinishReason::kNone;
   TokenId stop_token = kNoToken;
-  RequestStats stats;
-  std::optional<Error> error;
-  int first_position = -1;  // >= 0: prompt_logprobs from this position on, and nothing else
+  struct End {
+    RequestStats stats;
+    std::optional<Error> error;
+  };
+  std::unique_ptr<const End> end;  // with finish; apart, because most events have none
+  int first_position = -1;         // >= 0: prompt_logprobs from this position on, and nothing else
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 
   // Of a fresh object: copies what the sink was told.

@@ -157,10 +157,10 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
     news.push_back({Kind::kText, {}, {}, {}});
   for (const ReplySegment& segment : news) {
     if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
-      result += events_.event(
-          fmt::format(R"({{"delta":{{"content":{}}},"finish_reason":null,"index":{},"logprobs":null}})",
-                      json_text(segment.text), delta.choice),
-          generation, n_reasoning_tokens());
+      const std::string index = std::to_string(delta.choice), quoted = json_text(segment.text);
+      const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
+                                         R"(},"finish_reason":null,"index":)", index, R"(,"logprobs":null})"};
+      result += events_.event(pieces, generation, n_reasoning_tokens());
       continue;
     }
     json extra = json::object();

@@ -147,9 +147,10 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   if (call_.token_ids && delta.token != kNoToken) ids_[delta.choice].push_back(delta.token);
   if (text.empty() && delta.finish == FinishReason::kNone) return {};
   if (delta.finish == FinishReason::kNone && !call_.logprobs && !call_.token_ids) {
-    return events_.event(fmt::format(R"({{"finish_reason":null,"index":{},"logprobs":null,"text":{}}})",
-                                     delta.choice, json_text(text)),
-                         generation);
+    const std::string index = std::to_string(delta.choice), quoted = json_text(text);
+    const std::string_view pieces[] = {R"({"finish_reason":null,"index":)", index,
+                                       R"(,"logprobs":null,"text":)", quoted, "}"};
+    return events_.event(pieces, generation);
   }
   json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   if (call_.logprobs) choice["logprobs"] = logprobs_[delta.choice].take();

@@ -71,7 +71,6 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
   const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
   if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
-  if (event.error && !error_) error_ = event.error;
   if (event.first_position < 0) {
     const CompletionOutput& output = builder->output(event.index);
     ChoiceDelta delta;
@@ -86,9 +85,10 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
     if (step.finished) {
       delta.finish = output.finish_reason;
       delta.stop_reason = output.stop_reason;
-      n_cached_tokens_ += event.index == 0 ? event.stats.cached_tokens : 0;
-      n_draft_tokens_ += event.stats.draft_tokens;
-      n_accepted_tokens_ += event.stats.accepted_tokens;
+      if (output.error && !error_) error_ = output.error;
+      n_cached_tokens_ += event.index == 0 ? output.stats.cached_tokens : 0;
+      n_draft_tokens_ += output.stats.draft_tokens;
+      n_accepted_tokens_ += output.stats.accepted_tokens;
     }
     deltas.push_back(std::move(delta));
   }

@@ -34,12 +34,22 @@ struct HttpShared {
   std::atomic<bool> stopping{false};
 };
 
+// What the connections of one io thread want from its clock, so that it need not look at each of them every
+// time. Of that thread only.
+struct Attention {
+  std::chrono::steady_clock::time_point next = std::chrono::steady_clock::time_point::max();
+  int n_gone = 0;  // connections that have ended
+
+  void want(std::chrono::steady_clock::time_point when) { next = std::min(next, when); }
+};
+
 // How its io thread sees a connection.
 class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual net::awaitable<void> serve() = 0;
-  virtual void check_time(std::chrono::steady_clock::time_point now) = 0;  // every quarter of a second
+  // When its Attention asked for it, to a quarter of a second; it asks again for what is still to come.
+  virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
   virtual void close_if_idle() = 0;  // between two requests, nothing received
   virtual void cut() = 0;
 };
@@ -61,7 +71,8 @@ class HttpConnectionOf final : public HttpConnection,
   using Time = std::chrono::steady_clock::time_point;
 
  public:
-  HttpConnectionOf(Stream stream, HttpShared& shared) : stream_(std::move(stream)), shared_(shared) {
+  HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention)
+      : stream_(std::move(stream)), shared_(shared), attention_(attention) {
     error_code ignored;
     const auto endpoint = socket().remote_endpoint(ignored);
     peer_ = ignored ? "" : endpoint.address().to_string();
@@ -71,7 +82,10 @@ class HttpConnectionOf final : public HttpConnection,
     socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
                         ignored);
   }
-  ~HttpConnectionOf() override { shared_.counters.connections.fetch_sub(1); }
+  ~HttpConnectionOf() override {
+    ++attention_.n_gone;
+    shared_.counters.connections.fetch_sub(1);
+  }
 
   net::awaitable<void> serve() override {
     const auto self = this->shared_from_this();
@@ -90,7 +104,9 @@ class HttpConnectionOf final : public HttpConnection,
 
   void check_time(Time now) override {
     if (watch_again_ && watching_) look_at_client();
-    if (now < deadline_ || timed_out_) return;
+    if (timed_out_) return;
+    attention_.want(deadline_);
+    if (now < deadline_) return;
     // Not at once: when this thread was held up, what the client sent in time is still to be read.
     if (!std::exchange(overdue_, true)) return;
     timed_out_ = true;
@@ -184,6 +200,7 @@ class HttpConnectionOf final : public HttpConnection,
   }
   void expire_after(Milliseconds timeout) {
     deadline_ = std::chrono::steady_clock::now() + timeout;
+    attention_.want(deadline_);
     timed_out_ = overdue_ = false;
   }
   void expire_never() { deadline_ = Time::max(); }
@@ -345,7 +362,8 @@ class HttpConnectionOf final : public HttpConnection,
   }
   void look_at_client() {
     watch_again_ = !has_input(POLLRDHUP);
-    if (!watch_again_) leave();
+    if (watch_again_) return attention_.want(Time::min());
+    leave();
   }
   void leave() {
     if (std::exchange(gone_, true)) return;
@@ -364,6 +382,7 @@ class HttpConnectionOf final : public HttpConnection,
 
   Stream stream_;
   HttpShared& shared_;
+  Attention& attention_;
   boost::beast::flat_buffer buffer_{kMostBuffered};
   std::string peer_, unsent_;
   Time deadline_ = Time::max();

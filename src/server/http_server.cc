@@ -27,6 +27,7 @@ class Lane {
   Lane() : work_(net::make_work_guard(context_)), timer_(context_) {}
 
   net::io_context& context() { return context_; }
+  Attention& attention() { return attention_; }
   void start() {
     thread_ = std::thread([this] {
       pthread_setname_np(pthread_self(), "penstock-io");  // bench/server_load.py tells threads by their names
@@ -63,14 +64,19 @@ class Lane {
     timer_.expires_after(kTick);
     timer_.async_wait([this](error_code error) {
       if (error) return;
-      std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
+      if (std::exchange(attention_.n_gone, 0) > 0)
+        std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
       const auto now = Steady::now();
-      for_each([&](HttpConnection& connection) { connection.check_time(now); });
+      if (attention_.next <= now) {
+        attention_.next = Steady::time_point::max();
+        for_each([&](HttpConnection& connection) { connection.check_time(now); });
+      }
       ticking_ = !connections_.empty();
       if (ticking_) tick();
     });
   }
 
+  Attention attention_;  // outlives the connections, the last of which end with the context
   net::io_context context_{1};
   net::executor_work_guard<net::io_context::executor_type> work_;
   net::steady_timer timer_;
@@ -178,19 +184,21 @@ class HttpServerImpl final : public HttpServer {
         continue;
       }
       shared_.counters.connections.fetch_add(1);
-      std::shared_ptr<HttpConnection> connection;
-      if (use_tls_) {
-        connection =
-            std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_);
-      } else {
-        connection = std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_);
-      }
       if (&lane == lanes_[0].get()) {
-        lane.add(std::move(connection));
+        lane.add(connect(lane, std::move(socket)));
       } else {
-        lane.post([&lane, connection = std::move(connection)] { lane.add(connection); });
+        lane.post([this, &lane, socket = std::move(socket)]() mutable {
+          lane.add(connect(lane, std::move(socket)));
+        });
       }
     }
+  }
+
+  std::shared_ptr<HttpConnection> connect(Lane& lane, tcp::socket socket) {
+    if (!use_tls_)
+      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention());
+    return std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_,
+                                                         lane.attention());
   }
 
   // One attempt to say why; nothing is waited for.

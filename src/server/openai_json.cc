@@ -70,12 +70,15 @@ StreamEvents::StreamEvents(Server& server, const OpenAiCall& call, const char* o
   common_ = "]," + rest.substr(1, rest.size() - 2);
 }
 
-std::string StreamEvents::event(std::string_view choice, const Generation& generation,
+std::string StreamEvents::event(std::span<const std::string_view> choice, const Generation& generation,
                                 int n_reasoning_tokens) const {
+  size_t size = common_.size() + 32;
+  for (const std::string_view piece : choice) size += piece.size();
   std::string text;
-  text.reserve(choice.size() + common_.size() + 32);
+  text.reserve(size);
   text.append("data: {\"choices\":[");
-  text.append(choice).append(common_);
+  for (const std::string_view piece : choice) text.append(piece);
+  text.append(common_);
   if (usage_) text.append(",\"usage\":").append(usage_json(generation, n_reasoning_tokens).dump());
   return text.append("}\n\n");
 }

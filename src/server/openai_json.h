@@ -1,6 +1,7 @@
 // Pieces of OpenAI's reply objects.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,12 @@ class StreamEvents {
  public:
   StreamEvents(Server& server, const OpenAiCall& call, const char* object);
   // choice: an object as JSON text. With usage so far when the call wants it continuously.
-  std::string event(std::string_view choice, const Generation& generation, int n_reasoning_tokens = 0) const;
+  std::string event(std::string_view choice, const Generation& generation, int n_reasoning_tokens = 0) const {
+    return event({&choice, 1}, generation, n_reasoning_tokens);
+  }
+  // The same of an object in pieces.
+  std::string event(std::span<const std::string_view> choice, const Generation& generation,
+                    int n_reasoning_tokens = 0) const;
 
  private:
   std::string common_;  // what follows the choices, without the closing brace

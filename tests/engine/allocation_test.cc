@@ -1,4 +1,5 @@
-// step() allocates nothing once it has warmed up.
+// step() allocates nothing once it has warmed up; a submit() that runs out of memory leaves the engine as it
+// was.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,10 +10,13 @@
 
 namespace {
 std::atomic<int64_t> n_allocations = 0;
-}
+thread_local int64_t allocations_left = -1;  // then they fail, on this thread; -1: never
+}  // namespace
 
 void* operator new(size_t size) {
   ++n_allocations;
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
@@ -51,6 +55,36 @@ TEST(Step, AllocatesNothingAfterWarmUp) {
   for (int i = 0; i < 100; ++i) fake.engine->step();
   EXPECT_EQ(sink->n_events - events, 700u);
   EXPECT_EQ(n_allocations - before, 0);
+}
+
+TEST(Submit, WithoutMemoryThrowsAndLeavesNothingBehind) {
+  FakeEngineConfig config;
+  config.engine.max_queued_requests = 3;
+  FakeEngine fake(config);
+  Request request = request_of(prompt_of(20), 5);
+  request.sampling.stop_token_ids = {49};
+  request.sampling.n = 2;
+  const auto sink = std::make_shared<Collector>();
+  int n_failed = 0;
+  for (bool submitted = false; !submitted; ++n_failed) {
+    Request copy = request;
+    std::shared_ptr<EventSink> receiver = sink;
+    allocations_left = n_failed;
+    try {
+      submitted = fake.engine->submit(std::move(copy), std::move(receiver)).has_value();
+    } catch (const std::bad_alloc&) {
+    }
+    allocations_left = -1;
+    ASSERT_LT(n_failed, 1000);
+  }
+  EXPECT_GT(n_failed, 1);  // more failures than the queue has room: they took none of it
+  const auto second = fake.submit(request), third = fake.submit(request);
+  fake.run();
+  for (const auto& one : {sink, second, third}) {
+    ASSERT_EQ(one->n_finished(), 2);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(one->result.sequences[i].tokens, fake.expected(request, i));
+  }
+  EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
 }
 
 }  // namespace

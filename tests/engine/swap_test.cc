@@ -84,6 +84,15 @@ TEST(Swap, AFolderThatIsNotThereIsAnError) {
   EXPECT_NE(store.error().message.find("/nowhere"), std::string::npos);
 }
 
+TEST(Swap, MemoryThatCannotBeHadIsAnError) {
+  SwapLayout layout;
+  layout.n_slots = {1 << 30};
+  layout.block_bytes = {int64_t{1} << 30};  // 2^60 bytes: more than there are addresses
+  const auto store = make_memory_swap(layout);
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, ErrorCode::kResourceExhausted);
+}
+
 // A disk with room for 10 slots.
 TEST(Swap, AFullDiskCostsTimeNotText) {
   const FakeEngineConfig config = tight(100);
