@@ -63,16 +63,16 @@ def rows_of(args, folder, model):
     shared.write_text("".join(json.dumps({"timestamp": 0, "input_length": 1050, "output_length": 32}) + "\n"
                               for _ in range(16)))
 
-    def ours(trace, *flags):
+    def ours(trace, *flags, seqs=args.seqs):
         return [args.penstock, "bench", "-m", model, "--serve", "--json", "--no-roofline", "--threads", args.threads,
-                "--requests", args.requests, "--trace", trace, "--max-num-seqs", args.seqs, *flags]
+                "--requests", args.requests, "--trace", trace, "--max-num-seqs", seqs, *flags]
 
     def theirs(trace, *flags):
         return [args.peer_python, HERE / "peers" / "llama_cpp_load.py", model, "--trace", trace, "--threads",
                 args.threads, "--slots", args.seqs, *flags]
 
     # The contiguous layout reserves the longest request for every sequence.
-    small = ["--kv-cache-memory", args.small_cache, "--max-model-len", args.max_length, "--max-num-seqs", 64]
+    small = ["--kv-cache-memory", args.small_cache, "--max-model-len", args.max_length]
     rows = [("all at once", "continuous", ours(at_once)),
             ("all at once", "static", ours(at_once, "--policy", "static")),
             ("all at once", "llama.cpp", theirs(at_once)),
@@ -83,8 +83,8 @@ def rows_of(args, folder, model):
             ("16 share 1,000 tokens", "without it",
              ours(shared, "--shared-prefix", 1000, "--no-enable-prefix-caching")),
             ("16 share 1,000 tokens", "llama.cpp", theirs(shared, "--shared-prefix", 1000)),
-            (f"{args.small_cache} of KV", "paged", ours(at_once, *small)),
-            (f"{args.small_cache} of KV", "contiguous", ours(at_once, *small, "--kv-layout", "contiguous"))]
+            (f"{args.small_cache} of KV", "paged", ours(at_once, *small, seqs=64)),
+            (f"{args.small_cache} of KV", "contiguous", ours(at_once, *small, "--kv-layout", "contiguous", seqs=64))]
     return [row for row in rows if row[1] != "llama.cpp" or args.peer_python]
 
 
