@@ -363,6 +363,10 @@ int BenchCommand::serve(Engine& engine, const std::string& name) const {
 int BenchCommand::run() {
   if (!write_gguf.empty()) return write();
   install_interrupt_handler();
+  if (ladder.pairs_wanted) {
+    const Status done = ladder.run_pairs(config, shape, type, repetitions);
+    return done ? kExitOk : fail(done.error());
+  }
   if (ladder.wanted) {
     const Status done = ladder.run(config, shape, repetitions, json);
     return done ? kExitOk : fail(done.error());

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -57,6 +58,25 @@ int64_t bytes_of(const WeightSource& source) {
   return bytes;
 }
 
+struct SpeculationPairs {
+  std::vector<double> plain_seconds, seconds, by_clock, by_processor;  // ratios: without / with
+  Metrics before, after;
+};
+
+// Tokens of a round and the share of guesses that were right, between two looks.
+std::pair<double, double> rounds_between(const Metrics& before, const Metrics& after) {
+  const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
+  const double kept =
+      after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
+  const double guesses = after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value;
+  return {drafts > 0 ? 1 + kept / drafts : 1, guesses > 0 ? kept / guesses : 0};
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
 class LadderRun {
  public:
   LadderRun(const Ladder& ladder, EngineConfig config, std::string shape, int repetitions)
@@ -91,12 +111,41 @@ class LadderRun {
     return rungs_;
   }
 
+  // The same request of one sequence without and with speculation in turn, `repetitions` times after a first
+  // one that does not count. type: of a shape's weights; a file is taken as it is.
+  Result<SpeculationPairs> compare(const std::string& type) {
+    const std::string spec = config_.spec, draft_model = config_.draft_model;
+    config_.spec.clear(), config_.draft_model.clear();
+    config_.max_num_seqs = 1;
+    const std::string own = shape_.empty() ? "" : type;
+    ASSIGN_OR_RETURN(auto plain, open(own, {}));
+    config_.spec = spec, config_.draft_model = draft_model;
+    ASSIGN_OR_RETURN(SpeculationInputs inputs, speculation());
+    ASSIGN_OR_RETURN(auto speculating, open(own, std::move(inputs)));
+    SpeculationPairs pairs;
+    for (int i = 0; i <= repetitions_; ++i) {
+      if (i == 1) pairs.before = speculating->metrics();
+      const std::clock_t started = std::clock();
+      ASSIGN_OR_RETURN(const double without, decode(*plain, 1, {}, ladder_.tokens));
+      const std::clock_t between = std::clock();
+      ASSIGN_OR_RETURN(const double with, decode(*speculating, 1, {}, ladder_.tokens));
+      if (i == 0) continue;
+      pairs.plain_seconds.push_back(without), pairs.seconds.push_back(with);
+      pairs.by_clock.push_back(without / with);
+      pairs.by_processor.push_back(static_cast<double>(between - started) /
+                                   static_cast<double>(std::max<std::clock_t>(1, std::clock() - between)));
+    }
+    pairs.after = speculating->metrics();
+    return pairs;
+  }
+
   const std::string& speculation_note() const { return note_; }
 
  private:
   static constexpr int kPromptRoom = 64;
 
-  Result<std::unique_ptr<Engine>> open(const char* type, SpeculationInputs inputs) {
+  // type: "" leaves a file's weights as they are.
+  Result<std::unique_ptr<Engine>> open(const std::string& type, SpeculationInputs inputs) {
     std::unique_ptr<WeightSource> source;
     if (!shape_.empty()) {
       ASSIGN_OR_RETURN(source, make_synthetic_source(shape_, type));
@@ -106,7 +155,11 @@ class LadderRun {
         ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(*file));
         prompt_ = tokenizer->encode(kStoryPrompt);
       }
-      ASSIGN_OR_RETURN(source, recode(std::move(file), type));
+      if (!type.empty()) {
+        ASSIGN_OR_RETURN(source, recode(std::move(file), type));
+      } else {
+        source = std::move(file);
+      }
     }
     if (prompt_.empty()) prompt_ = {2, 3, 5, 7, 11};
     prompt_.resize(std::min<size_t>(prompt_.size(), kPromptRoom / 2));
@@ -132,7 +185,7 @@ class LadderRun {
       ASSIGN_OR_RETURN(inputs.draft_source, make_synthetic_source(small_model(shape), kSmallType));
       inputs.acceptance = ladder_.acceptance;
       config_.spec = "draft";
-      config_.spec_length = std::to_string(ladder_.spec_nodes);
+      config_.spec_length = ladder_.spec_nodes > 0 ? std::to_string(ladder_.spec_nodes) : "auto";
       forced_ = true;
       note_ = fmt::format("a synthetic draft of a quarter of the width and half of the layers, acceptance {}",
                           ladder_.acceptance);
@@ -213,12 +266,7 @@ class LadderRun {
     const bool drafts = !engine.config().spec.empty();
     rung.memory_bytes = engine.info().weight_bytes + n_requests * kept * engine.info().kv_bytes_per_token +
                         (drafts ? draft_bytes_ : 0);
-    const double n_drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
-    if (n_drafts > 0) {
-      rung.tokens_per_round =
-          1 + (after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value) /
-                  n_drafts;
-    }
+    rung.tokens_per_round = rounds_between(before, after).first;
     return rung;
   }
 
@@ -303,6 +351,9 @@ Ladder::Ladder(CLI::App& app) {
   app.add_flag("--ladder", wanted,
                "one request without KV cache, then with it, with INT4 weights, in a batch, with speculation")
       ->group(group);
+  app.add_flag("--ladder-spec", pairs_wanted,
+               "only one request without and with speculation, in turn, with the weights as they are")
+      ->group(group);
   app.add_option("--ladder-tokens", tokens, "tokens per request")
       ->check(CLI::Range(2, 4096))
       ->capture_default_str()
@@ -317,10 +368,32 @@ Ladder::Ladder(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--spec-nodes", spec_nodes, "guesses per round of that draft")
-      ->check(CLI::Range(1, 16))
+  app.add_option("--spec-nodes", spec_nodes, "guesses per round of that draft; 0 is automatic")
+      ->check(CLI::Range(0, 16))
       ->capture_default_str()
       ->group(group);
+}
+
+Status Ladder::run_pairs(EngineConfig config, const std::string& shape, const std::string& type,
+                         int repetitions) const {
+  if (shape.empty()) {
+    ASSIGN_OR_RETURN(const auto path, find_model(config.model));
+    config.model = path.string();
+  }
+  LadderRun ladder(*this, config, shape, repetitions);
+  ASSIGN_OR_RETURN(const SpeculationPairs pairs, ladder.compare(type));
+  const auto [tokens_per_round, right] = rounds_between(pairs.before, pairs.after);
+  const nlohmann::json object = {{"model", shape.empty() ? config.model : shape + " " + type},
+                                 {"tokens", tokens},
+                                 {"speculation", ladder.speculation_note()},
+                                 {"plain_seconds", median(pairs.plain_seconds)},
+                                 {"seconds", median(pairs.seconds)},
+                                 {"speedup", median(pairs.by_clock)},
+                                 {"speedup_processor_time", median(pairs.by_processor)},
+                                 {"tokens_per_round", tokens_per_round},
+                                 {"right", right}};
+  fmt::print("{}\n", object.dump(1));
+  return {};
 }
 
 Status Ladder::run(EngineConfig config, const std::string& shape, int repetitions, bool json) const {

@@ -28,7 +28,11 @@ struct Ladder {
   // empty.
   Status run(EngineConfig config, const std::string& shape, int repetitions, bool json) const;
 
-  bool wanted = false;
+  // One request without and with speculation, in turn; prints a JSON object.
+  Status run_pairs(EngineConfig config, const std::string& shape, const std::string& type,
+                   int repetitions) const;
+
+  bool wanted = false, pairs_wanted = false;
   std::string svg;
   int tokens = 100, batch = 8, spec_nodes = 4;
   double acceptance = 0.7;

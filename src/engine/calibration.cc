@@ -1,10 +1,15 @@
 #include "engine/calibration.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
+
+#include "base/log.h"
 
 namespace penstock {
 namespace {
@@ -46,8 +51,13 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
       best[i] = std::min(best[i], step(kSizes[i]));
     }
   }
-  for (size_t i = 0; i < std::size(kSizes); ++i)
-    if (best[i] < std::numeric_limits<double>::infinity()) speculation.note_calibration(kSizes[i], best[i]);
+  std::string known;
+  for (size_t i = 0; i < std::size(kSizes); ++i) {
+    if (best[i] == std::numeric_limits<double>::infinity()) continue;
+    speculation.note_calibration(kSizes[i], best[i]);
+    known += fmt::format("{}{}: {:.2f}", known.empty() ? "" : ", ", kSizes[i], best[i] / best[0]);
+  }
+  log().info("speculation: a step takes {:.3f} ms; by rows, of that: {}", best[0] * 1e3, known);
 }
 
 }  // namespace penstock
