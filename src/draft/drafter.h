@@ -25,6 +25,7 @@ namespace penstock {
 struct DraftTarget {
   const Model* model = nullptr;
   Ops* ops = nullptr;
+  const WeightSource* source = nullptr;  // what the model was loaded from; null: not at hand
 };
 
 // One sequence that wants a draft. Valid during propose().

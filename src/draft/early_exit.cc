@@ -5,6 +5,7 @@
 
 #include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
+#include "model/four_bits.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -14,12 +15,17 @@ namespace {
 constexpr int kMaxNodes = 8;
 
 // Reads the K and V that the target has stored for its first layers, and writes those of the last token and
-// of the drafted ones behind them, in the same places and with the same values that the target's forward over
-// the draft writes again: nothing has to be undone, and no memory is needed.
+// of the drafted ones behind them, in the same places that the target's forward over the draft writes again:
+// nothing has to be undone, and no cache is needed. A guess may be rough where a step may not, so the first
+// layers and the output matrix are used in 4 bits where the target has more.
 class EarlyExitDrafter : public Drafter {
  public:
-  EarlyExitDrafter(const DraftTarget& target, int n_layers, int block_size)
-      : model_(*target.model),
+  // light: the first layers in 4 bits, or null; light_source outlives it.
+  EarlyExitDrafter(const DraftTarget& target, int n_layers, int block_size,
+                   std::unique_ptr<WeightSource> light_source, std::unique_ptr<Model> light)
+      : light_source_(std::move(light_source)),
+        light_(std::move(light)),
+        model_(light_ ? *light_ : *target.model),
         ops_(*target.ops),
         n_layers_(n_layers),
         batch_(block_size),
@@ -27,6 +33,7 @@ class EarlyExitDrafter : public Drafter {
 
   const char* name() const override { return "early-exit"; }
   int max_nodes() const override { return kMaxNodes; }
+  int64_t weight_bytes() const override { return light_ ? light_->weight_bytes() : 0; }
   Status start(KvCache& target_cache, int64_t) override {
     cache_ = &target_cache;
     return {};
@@ -119,6 +126,8 @@ class EarlyExitDrafter : public Drafter {
     return token;
   }
 
+  std::unique_ptr<WeightSource> light_source_;  // a backend may keep views into it
+  std::unique_ptr<Model> light_;
   const Model& model_;
   Ops& ops_;
   const int n_layers_;
@@ -150,7 +159,15 @@ Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, c
                   "spec early-exit: expected 1 to {} layers to draft with, got {}", model.n_layers - 1,
                   n_layers);
   }
-  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.block_size);
+  std::unique_ptr<WeightSource> light_source;
+  std::unique_ptr<Model> light;
+  if (target.source != nullptr) light_source = make_four_bit_source(*target.source);
+  if (light_source) {
+    ASSIGN_OR_RETURN(light,
+                     Model::load_first_layers(*light_source, *target.ops, n_layers, config.max_model_len));
+  }
+  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.block_size, std::move(light_source),
+                                            std::move(light));
 }
 
 }  // namespace penstock

@@ -291,7 +291,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                   shape.max_seq_len, config.max_model_len);
   }
 
-  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, std::move(inputs), {model.get(), ops.get()}));
+  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, std::move(inputs), {model.get(), ops.get(), source.get()}));
   const CacheSpec spec = model->cache_spec(dtype, config.block_size);
   int64_t budget = config.kv_cache_memory;
   if (budget == 0) {

@@ -52,6 +52,24 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   return model;
 }
 
+Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
+                                                        int max_seq_len) {
+  std::unique_ptr<Model> model(new Model);
+  ASSIGN_OR_RETURN(model->config_, read_config(source));
+  PENSTOCK_CHECK(n_layers > 0 && n_layers <= model->config_.n_layers);
+  model->config_.n_layers = n_layers;
+  model->config_.layers.resize(static_cast<size_t>(n_layers));
+  ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len));
+  for (int i = 0; i < n_layers; ++i) {
+    ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],
+                     load_layer(source, model->config_, ops, i));
+  }
+  const Bytes bytes = count_bytes(model->config_, *model->weights_);
+  model->weight_bytes_ = bytes.all;
+  model->active_weight_bytes_ = bytes.active;
+  return model;
+}
+
 ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
                              const ForwardOptions& options) const {
   const Architecture* architecture = find_architecture(config_.arch);

@@ -27,8 +27,9 @@ struct ForwardResult {
 struct ForwardOptions {
   int n_layers = 0;    // early exit after so many layers; 0 = all
   bool logits = true;  // false: hidden states only
-  // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer, n_layers)
-  // are applied to it in place and nothing else is computed. For whoever looks at one layer at a time.
+  // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer,
+  // n_layers) are applied to it in place and nothing else is computed. For whoever looks at one layer at a
+  // time.
   const Tensor* stream = nullptr;
   int first_layer = 0;
 };
@@ -42,6 +43,10 @@ class Model {
   // model's own limit; it only chooses between longrope's short and long factors.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
+  // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
+  // runs on the whole model's cache.
+  static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
+                                                          int max_seq_len = 0);
   ~Model();
 
   const ModelConfig& config() const { return config_; }

@@ -502,12 +502,12 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops) {
+                                                 Ops& ops, int max_seq_len) {
   const Model::Progress none;
   Loader loader(source, config, ops, none);
   auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(loader.open());
-  RETURN_IF_ERROR(loader.load_frame(*weights, 0));
+  RETURN_IF_ERROR(loader.load_frame(*weights, max_seq_len));
   weights->layers.resize(static_cast<size_t>(config.n_layers));
   return weights;
 }

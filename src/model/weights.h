@@ -67,7 +67,8 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
 
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.
-Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config, Ops& ops);
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config, Ops& ops,
+                                                 int max_seq_len = 0);
 Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer);
 
 }  // namespace penstock
