@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace penstock {
 namespace {
@@ -204,37 +205,38 @@ void Candidates::keep_above(float x) {
   refresh_row();
 }
 
-// Finds the cut by a histogram of the weights over x, sorts only the bucket that holds it, and takes the
+// Finds the cut by a histogram of the weights over x, selects within the bucket that holds it, and takes the
 // tokens below out of the row: linear, whatever the distribution.
 void Candidates::cut_row_at_mass(double mass) {
-  constexpr int kBuckets = 4096;
+  constexpr int kBuckets = 4096, kLanes = 4;  // neighbours often share a bucket: each lane adds to its own
   constexpr float kPerUnit = 64;
-  histogram_.assign(kBuckets, 0.0);
+  histogram_.assign(kLanes * kBuckets, 0.0);
   const int n = static_cast<int>(row_.size());
-  const auto bucket_of = [&](float logit) {
-    return static_cast<int>(std::min((max_ - logit) * inv_t_ * kPerUnit, static_cast<float>(kBuckets - 1)));
-  };
+  const float scale = inv_t_ * kPerUnit;
   float weights[kSumPiece];
   for (int begin = 0; begin < n; begin += kSumPiece) {
     const int count = std::min(kSumPiece, n - begin);
     scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);
     for (int i = 0; i < count; ++i) {
-      if (weights[i] > 0) histogram_[bucket_of(row_[begin + i])] += weights[i];
+      const float depth = std::min(static_cast<float>(kBuckets - 1), (max_ - row_[begin + i]) * scale);
+      histogram_[kLanes * static_cast<int>(depth) + i % kLanes] += weights[i];
     }
   }
+  const auto in_bucket = [&](int b) {
+    return std::accumulate(&histogram_[kLanes * b], &histogram_[kLanes * b] + kLanes, 0.0);
+  };
   int bucket = 0;
   double above = 0;
-  while (bucket + 1 < kBuckets && above + histogram_[bucket] < mass) above += histogram_[bucket++];
+  for (double here; bucket + 1 < kBuckets && above + (here = in_bucket(bucket)) < mass; ++bucket)
+    above += here;
   inside_.clear();
   scan_cut(row_, {max_, inv_t_, kPerUnit, kBuckets}, bucket, inside_);
   scratch_.clear();
   for (const int id : inside_) scratch_.push_back(at(id));
   fill_weights(scratch_);
-  std::sort(scratch_.begin(), scratch_.end(), ByWeight{});
-  for (size_t i = 0; i < scratch_.size(); ++i) {
-    if (above >= mass && (i > 0 || bucket > 0)) row_[scratch_[i].id] = -kInf;
-    above += scratch_[i].w;
-  }
+  // Rounding may have all of the mass above this bucket.
+  const size_t kept = bucket > 0 && above >= mass ? 0 : select_mass(scratch_, mass - above, ByWeight{});
+  for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
   refresh_row();
 }
 
