@@ -97,7 +97,7 @@ struct TileKernels {
   const char* name;
   size_t scratch_bytes;  // per worker, 64-byte aligned
 
-  // Activations as tiles: rows [first_row, first_row + n_rows) of x, first_row a multiple of 16, into the
+  // Activations as tiles: rows [first_row, first_row + n_rows) of x, into the
   // buffer of tile_bytes(all rows, padded_cols) that all workers fill together.
   size_t (*bf16_tile_bytes)(int total_rows, int padded_cols);
   void (*pack_bf16)(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,

@@ -155,7 +155,9 @@ class AttentionFixture {
     // Rounding of the stored values is part of the oracle. Matrix units round queries and weights to BF16 as
     // well: 2^-9 of values around 1, a few times over.
     const bool rounds = std::string_view(ops_.name()) == "cpu/amx" && shape_.dtype != KvDType::kF32;
-    EXPECT_LT(worst, rounds ? 4e-2 : 2e-5) << "head_dim " << dim;
+    // Beside int8 keys queries may be rounded to 16 bits: 2^-16 of the largest in every product.
+    const double exact = shape_.dtype == KvDType::kI8 ? 1e-4 : 2e-5;
+    EXPECT_LT(worst, rounds ? 4e-2 : exact) << "head_dim " << dim;
   }
 
   Ops& ops_;

@@ -77,9 +77,14 @@ uint8_t* tile_row(uint8_t* tiles, int total_rows, int padded_cols, int row, int 
          (row % 32 / 16) * kTileBytes + row % 16 * 64;
 }
 
+// The last rows include the padding, which is read where there are more than 32 rows.
+int end_of_packing(int total_rows, int end) {
+  return end == total_rows && total_rows > 32 ? round_up(total_rows, 32) : end;
+}
+
 void pack_bf16(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
                uint8_t* tiles) {
-  const int end = first_row + n_rows == total_rows ? round_up(total_rows, 32) : first_row + n_rows;
+  const int end = end_of_packing(total_rows, first_row + n_rows);
   for (int row = first_row; row < end; ++row) {
     const float* from = x.values + row * x.stride;
     for (int k = 0; k < padded_cols; k += 32) {
@@ -104,7 +109,7 @@ size_t int8_tile_bytes(int total_rows, int padded_cols) {
 
 void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, int cols, int padded_cols,
                const ActivationRounding& rounding, uint8_t* tiles) {
-  const int end = first_row + n_rows == total_rows ? round_up(total_rows, 32) : first_row + n_rows;
+  const int end = end_of_packing(total_rows, first_row + n_rows);
   auto* scales = reinterpret_cast<RowScale*>(tiles + tile_bytes<Int8>(total_rows, padded_cols));
   for (int row = first_row; row < end; ++row) {
     const float* from = x.values + row * x.stride;

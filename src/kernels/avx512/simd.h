@@ -25,6 +25,26 @@ struct Simd {
   static F load_i8(const int8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  // Scores of int8 K in whole numbers: features of a token in pairs of 16 bits, times queries of 16 bits.
+  using Ints = __m512i;
+  static Ints zero_ints() { return _mm512_setzero_si512(); }
+  // p: [4 features][16 tokens]; first, second: [16 tokens][2 features].
+  static void load_i8_pairs(const int8_t* p, Ints& first, Ints& second) {
+    const __m512i x = _mm512_loadu_si512(p);
+    // Byte 4t + 1 is feature 0 of token t, 4t + 3 feature 1; the other bytes are shifted out.
+    const __m512i tokens =
+        _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                           _mm512_set1_epi32(0x01010101));
+    const __m512i order = _mm512_add_epi32(tokens, _mm512_set1_epi32(0x10000000));
+    const __m512i later = _mm512_add_epi32(order, _mm512_set1_epi32(0x20202020));
+    first = _mm512_srai_epi16(_mm512_permutexvar_epi8(order, x), 8);
+    second = _mm512_srai_epi16(_mm512_permutexvar_epi8(later, x), 8);
+  }
+  static Ints dot_pairs(Ints sum, Ints a, int32_t b) {
+    return _mm512_dpwssd_epi32(sum, a, _mm512_set1_epi32(b));
+  }
+  static F to_float(Ints a) { return _mm512_cvtepi32_ps(a); }
+
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const __m512i x = _mm512_loadu_si512(p);
     first = _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));

@@ -107,6 +107,69 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
   }
 }
 
+// With S::Ints, int8 K is multiplied in whole numbers with queries of 16 bits.
+template <class S, KvFormat K>
+constexpr bool kWholeScores = K == KvFormat::kI8&& requires {
+  typename S::Ints;
+};
+constexpr float kMostQuery = 32767.0f;  // times 127 and up to 512 features, the sums fit 32 bits
+constexpr int kMostWholeDim = 512;
+
+// A pass' queries from floats to 16 bits, in their place: [padded_dim / 2][rows of the pass][2], then a scale
+// per row.
+inline void round_queries(int dim, int n_rows, float* q) {
+  float most[kMaxTileRows] = {};
+  for (int d = 0; d < dim; ++d) {
+    for (int i = 0; i < n_rows; ++i) {
+      const float x = q[d * n_rows + i], size = x < 0.0f ? -x : x;
+      most[i] = size > most[i] ? size : most[i];
+    }
+  }
+  const auto round = [](float x) { return static_cast<int32_t>(x + (x < 0.0f ? -0.5f : 0.5f)); };
+  for (int d = 0; d < dim; d += 2) {
+    for (int i = 0; i < n_rows; ++i) {
+      const float inverse = most[i] > 1e-30f ? kMostQuery / most[i] : 0.0f;
+      const uint32_t a = static_cast<uint32_t>(round(q[d * n_rows + i] * inverse)),
+                     b = static_cast<uint32_t>(round(q[(d + 1) * n_rows + i] * inverse));
+      const uint32_t pair = (a & 0xffffu) | b << 16;
+      __builtin_memcpy(q + d / 2 * n_rows + i, &pair, sizeof pair);
+    }
+  }
+  for (int i = 0; i < n_rows; ++i) q[dim / 2 * n_rows + i] = most[i] / kMostQuery;
+}
+
+// score_units in whole numbers.
+template <class S, int NR, int NU>
+inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
+                              float* p) {
+  typename S::Ints acc[NR][NU];
+  for (int i = 0; i < NR; ++i) {
+    for (int j = 0; j < NU; ++j) acc[i][j] = S::zero_ints();
+  }
+  const int dim = tile.layout->padded_dim;
+  q += static_cast<int64_t>(r) * dim;
+  for (int d = 0; d < dim; d += 4, q += 2 * NR) {
+    typename S::Ints a[NU], b[NU];
+    for (int j = 0; j < NU; ++j) {
+      S::prefetch(chunk.next[u + j] + d * kUnitTokens);
+      S::load_i8_pairs(reinterpret_cast<const int8_t*>(chunk.units[u + j]) + d * kUnitTokens, a[j], b[j]);
+    }
+    for (int i = 0; i < NR; ++i) {
+      int32_t pairs[2];
+      __builtin_memcpy(pairs, q + i, 4);
+      __builtin_memcpy(pairs + 1, q + NR + i, 4);
+      for (int j = 0; j < NU; ++j) acc[i][j] = S::dot_pairs(acc[i][j], a[j], pairs[0]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = S::dot_pairs(acc[i][j], b[j], pairs[1]);
+    }
+  }
+  for (int i = 0; i < NR; ++i) {
+    const F scale = S::set1(q[i]);
+    for (int j = 0; j < NU; ++j) {
+      S::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, S::mul(S::to_float(acc[i][j]), scale));
+    }
+  }
+}
+
 // One step of a row's online softmax: p turns from scores to weights. Returns the factor of the old sums.
 template <KvFormat K>
 inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, float* p,
@@ -201,14 +264,26 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   }
 }
 
+template <class S, KvFormat K, int NR, int Wide>
+inline void score_chunk(const AttentionTile& tile, const Chunk& chunk, int r, const float* q, float* p) {
+  int u = chunk.unit_begin;
+  if constexpr (kWholeScores<S, K>) {
+    if (tile.layout->padded_dim <= kMostWholeDim) {
+      for (; u + Wide <= chunk.unit_end; u += Wide) whole_score_units<S, NR, Wide>(tile, chunk, r, u, q, p);
+      for (; u < chunk.unit_end; ++u) whole_score_units<S, NR, 1>(tile, chunk, r, u, q, p);
+      return;
+    }
+  }
+  for (; u + Wide <= chunk.unit_end; u += Wide) score_units<K, NR, Wide>(tile, chunk, r, u, q, p);
+  for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
+}
+
 template <KvFormat K, int NR>
 void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const float* q, float* p,
                  const AttentionState& state) {
   constexpr int kPerRow = Simd::kAccumulators / NR;
   constexpr int kWide = kPerRow >= 4 ? 4 : kPerRow >= 2 ? 2 : 1;
-  int u = chunk.unit_begin;
-  for (; u + kWide <= chunk.unit_end; u += kWide) score_units<K, NR, kWide>(tile, chunk, r, u, q, p);
-  for (; u < chunk.unit_end; ++u) score_units<K, NR, 1>(tile, chunk, r, u, q, p);
+  score_chunk<Simd, K, NR, kWide>(tile, chunk, r, q, p);
   float factors[NR];
   for (int i = 0; i < NR; ++i) {
     factors[i] = r + i < tile.n_rows ? softmax_step<K>(tile, chunk, r + i, p, state) : 0.0f;
@@ -253,6 +328,7 @@ void attend_chunk(const AttentionTile& tile, const Chunk& chunk, const float* q,
 }
 
 // Queries of all rows, scaled and padded, pass by pass: [padded_dim][rows of the pass].
+template <KvFormat K>
 void arrange_queries(const AttentionTile& tile, float scale, float* q) {
   const int dim = tile.layout->padded_dim, head_dim = tile.layout->head_dim;
   for (int r = 0, n = 0; r < tile.n_rows; r += n) {
@@ -264,6 +340,7 @@ void arrange_queries(const AttentionTile& tile, float scale, float* q) {
         to[d * n + i] = from != nullptr && d < head_dim ? from[d] * scale : 0.0f;
       }
     }
+    if (kWholeScores<Simd, K> && dim <= kMostWholeDim) round_queries(dim, n, to);
   }
 }
 
@@ -279,7 +356,7 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
   float* q = tile.scratch;
   float* p = q + static_cast<int64_t>(kMaxTileRows) * dim;
   const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
-  arrange_queries(tile, scale, q);
+  arrange_queries<K>(tile, scale, q);
   int first = tile.end, end = tile.begin;
   for (int r = 0; r < tile.n_rows; ++r) {
     const AttentionRow& row = tile.rows[r];

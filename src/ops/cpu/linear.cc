@@ -91,7 +91,7 @@ const uint8_t* pack_tiles(const LinearContext& context, Tensor x, const Form& fo
   const bool int8 = form.kind == Form::Kind::kInt8Tiles;
   const size_t bytes = (int8 ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes)(x.rows, padded);
   auto* buffer = static_cast<uint8_t*>(context.scratch.linear.allocate(bytes));
-  context.pool.for_ranges(x.rows, 16, [&](int64_t begin, int64_t end, int) {
+  context.pool.for_ranges(x.rows, x.rows <= 32 ? 1 : 16, [&](int64_t begin, int64_t end, int) {
     const int first = static_cast<int>(begin), n = static_cast<int>(end - begin);
     if (int8) {
       tiles.pack_int8({x.f32(), x.row_stride}, x.rows, first, n, x.cols, padded, form.rounding, buffer);
