@@ -37,6 +37,7 @@ class Run {
 
  private:
   Status open();
+  void fit_layout();
   void fit_group_size();
   Status check_output() const;
   Status outside_part(int index);
@@ -111,6 +112,7 @@ Status Run::open() {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
   }
+  if (job_.recipe.layout.empty()) fit_layout();
   if (job_.recipe.group_size < 0) fit_group_size();
   if (!job_.imatrix.empty()) {
     ASSIGN_OR_RETURN(importance_, read_imatrix(job_.imatrix));
@@ -126,6 +128,26 @@ Status Run::open() {
   report_.n_parts = n_parts();
   ASSIGN_OR_RETURN(method_, make_layer_method({job_, recipe_, *source_, map_, reader_, parts_, pool_}));
   return {};
+}
+
+// Layers whose codes do not fill the words of the default layout go into compressed-tensors, which pads them.
+void Run::fit_layout() {
+  const bool gptq = recipe_.layout == Layout::kGptq;
+  if (!gptq && recipe_.layout != Layout::kAwq) return;
+  const int64_t bits = recipe_.coding.bits;
+  const auto fits = [&](const MappedTensor& tensor) {
+    return !tensor.is_linear || (tensor.rows * bits % 32 == 0 && (!gptq || tensor.cols * bits % 32 == 0));
+  };
+  if (std::ranges::all_of(map_.layers, [&](const auto& layer) { return std::ranges::all_of(layer, fits); }))
+    return;
+  RecipeOptions options = job_.recipe;
+  options.layout = "compressed-tensors";
+  options.asymmetric |= !recipe_.coding.symmetric;
+  const auto other = make_recipe(options, naming_);
+  if (!other) return;  // an error names the tensor that does not fit
+  log().info("some layers' codes do not fill the words of the {} layout: --layout compressed-tensors",
+             gptq ? "gptq" : "awq");
+  recipe_ = *other;
 }
 
 // The type's own group size where it divides the inputs of every layer, else 64, 32 or whole rows, as at

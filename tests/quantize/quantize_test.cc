@@ -212,6 +212,22 @@ TEST(GroupSize, ThatOfTheTypeOrOneThatFits) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
+// 48 outputs of 3 bits are no whole words of the gptq layout, the default of int3.
+TEST(Layout, ThatOfTheTypeOrOneThatFits) {
+  const TempDir dir;
+  QuantizeJob job = job_of(golden("llama3"), dir / "fits", "int3");
+  const auto done = quantize(job);
+  ASSERT_TRUE(done) << done.error().message;
+  const auto written = open_weights(dir / "fits").value();
+  EXPECT_EQ(written->config().at("quantization_config").at("quant_method"), "compressed-tensors");
+  EXPECT_LT(relative(logits_of(golden("llama3")), logits_of(dir / "fits")), 0.8);
+  job.out = dir / "asked";
+  job.recipe.layout = "gptq";
+  const auto refused = quantize(job);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+}
+
 // What the other format cannot say is an error, never a checkpoint that computes something else.
 TEST(Formats, RareModelsKeepTheLogitsOrAreRefused) {
   const TempDir dir;
