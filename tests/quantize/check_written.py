@@ -169,3 +169,25 @@ for mixture in ("f16", "q8_0", "q4_0", "q4_k_m", "q6_k", "q5_1"):
         error = float((theirs - reader).norm() / reader.norm())
         print(f"{mixture:12} {'llama.cpp':12} {error:.2e} against our reader", flush=True)
         assert error < (0.005 if mixture == "f16" else 0.05), mixture
+
+# Positions scaled by yarn: GGUF says them in numbers, which llama.cpp must read as transformers reads config.json.
+if have("llama_cpp"):
+    import llama_cpp
+    import shutil
+
+    yarn = f"{work}/yarn"
+    shutil.copytree(source, yarn, dirs_exist_ok=True)
+    os.chmod(yarn + "/config.json", 0o644)
+    config = json.load(open(yarn + "/config.json"))
+    limit = config["max_position_embeddings"]
+    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+    config["rope_parameters"] = config["rope_scaling"] = {
+        "rope_type": "yarn", "rope_theta": theta, "factor": 4.0, "original_max_position_embeddings": limit // 4}
+    json.dump(config, open(yarn + "/config.json", "w"))
+    subprocess.run([penstock, "quantize", yarn, yarn + ".gguf", "--type", "f32", "--force"], check=True, stdout=subprocess.DEVNULL)
+    model = llama_cpp.Llama(yarn + ".gguf", n_ctx=256, logits_all=True, verbose=False)
+    model.eval(ids[0].tolist())
+    theirs, scaled = torch.tensor(np.array(model.scores[: ids.shape[1]]))[None], logits(yarn)
+    error = float((theirs - scaled).norm() / scaled.norm())
+    print(f"{'yarn':12} {'llama.cpp':12} {error:.2e} against transformers", flush=True)
+    assert error < 0.005 and float((scaled - wanted).norm() / wanted.norm()) > 0.05
