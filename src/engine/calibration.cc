@@ -3,13 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "engine/work_clock.h"
 
 namespace penstock {
 namespace {
@@ -17,7 +17,6 @@ namespace {
 // In the order in which they tell most: a large model has no time for all of them.
 constexpr int kSizes[] = {1, 4, 8, 2, 3, 5, 6, 7, 9, 16, 12, 17, 24, 32};
 constexpr int kRounds = 5;
-using Seconds = std::chrono::duration<double>;
 
 }  // namespace
 
@@ -30,6 +29,7 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
   std::vector<int32_t> places(static_cast<size_t>(most)), tokens;
   std::iota(places.begin(), places.end(), 0);
   for (const int32_t place : places) tokens.push_back(place * 131 % model.vocab_size());
+  const WorkClock clock(config.computes_here);
   const auto step = [&](int rows) {
     const auto n = static_cast<size_t>(rows);
     const auto some = std::span<const int32_t>(places).first(n);  // positions, slots and output rows
@@ -37,13 +37,13 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
     const std::vector<KvView> views(static_cast<size_t>(std::max(1, config.n_groups)),
                                     KvView{some, blocks, table_offsets, first});
     const Batch batch{std::span<const int32_t>(tokens).first(n), some, offsets, lens, views, {}, some};
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = clock.now();
     model.forward(batch);
-    return Seconds(std::chrono::steady_clock::now() - begin).count();
+    return clock.now() - begin;
   };
   step(most);  // what is only slow once
-  const auto begin = std::chrono::steady_clock::now();
-  const auto spent = [&] { return Seconds(std::chrono::steady_clock::now() - begin).count(); };
+  const double begin = clock.now();
+  const auto spent = [&] { return clock.now() - begin; };
   std::vector<double> best(std::size(kSizes), std::numeric_limits<double>::infinity());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < std::size(kSizes); ++i) {

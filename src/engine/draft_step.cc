@@ -35,7 +35,7 @@ void EngineImpl::ask_for_drafts() {
 // Fills the room that the plan has for drafts, and gives back what is not used of it.
 void EngineImpl::propose_drafts() {
   draft_requests_.clear();
-  draft_seconds_ = 0;
+  draft_work_ = 0;
   tokens_gained_ = 0;
   outcomes_.clear();
   for (ScheduledItem& item : plan_.items) {
@@ -48,11 +48,11 @@ void EngineImpl::propose_drafts() {
     sequence.drafted = true;
   }
   if (draft_requests_.empty()) return;
-  const double started = now();
+  const double started = now(), work_started = work_clock_.now();
   const std::span<DraftTree> trees(trees_.data(), draft_requests_.size());
   speculation_->drafter().propose(draft_requests_, trees);
-  draft_seconds_ = now() - started;
-  metrics_.draft_seconds.add(draft_seconds_);
+  draft_work_ = work_clock_.now() - work_started;
+  metrics_.draft_seconds.add(now() - started);
   size_t i = 0;
   for (ScheduledItem& item : plan_.items) {
     if (item.n_draft == 0) continue;
@@ -63,7 +63,7 @@ void EngineImpl::propose_drafts() {
     item.n_draft -= unused, item.count -= unused, plan_.n_tokens -= unused;
     item.draft = &tree;
   }
-  speculation_->note_draft(draft_seconds_, n_decoding_, speculation_->drafter().n_passes());
+  speculation_->note_draft(draft_work_, n_decoding_, speculation_->drafter().n_passes());
 }
 
 void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row,
@@ -134,11 +134,11 @@ void EngineImpl::tell_drafter() {
   if (!outcomes_.empty()) speculation_->drafter().accepted(outcomes_);
 }
 
-void EngineImpl::learn_draft_costs(double seconds) {
+void EngineImpl::learn_draft_costs() {
   for (const ScheduledItem& item : plan_.items)
     if (item.count != 1 + item.n_draft) return;
   speculation_->note_step(static_cast<int>(plan_.items.size()), plan_.n_tokens, tokens_gained_,
-                          seconds - draft_seconds_, !draft_requests_.empty());
+                          work_clock_.now() - step_work_ - draft_work_, !draft_requests_.empty());
 }
 
 }  // namespace penstock

@@ -13,7 +13,10 @@ bool EngineImpl::step() {
   const double started = now();
   take_inbox();
   if (n_with_deadline_ > 0) expire_deadlines();
-  if (speculation_) ask_for_drafts();
+  if (speculation_) {
+    step_work_ = work_clock_.now();
+    ask_for_drafts();
+  }
   scheduler_->next(started, prefill_limit(), plan_);
   note_plan(started);
   move_blocks();
@@ -88,7 +91,7 @@ void EngineImpl::compute(double started) {
   learn_speed(sampled - started);
   if (speculation_) {
     tell_drafter();
-    learn_draft_costs(sampled - started);
+    learn_draft_costs();
   }
   metrics_.schedule_seconds.add(planned - started);
   metrics_.forward_seconds.add(computed - planned);

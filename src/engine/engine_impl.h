@@ -15,6 +15,7 @@
 #include "engine/speculation.h"
 #include "engine/step_model.h"
 #include "engine/swap_store.h"
+#include "engine/work_clock.h"
 #include "penstock/engine.h"
 #include "sampling/sampler.h"
 
@@ -121,7 +122,7 @@ class EngineImpl final : public Engine {
   void compact_draft(const Running& sequence, int n_accepted);
   void note_draft_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
   void tell_drafter();
-  void learn_draft_costs(double seconds);
+  void learn_draft_costs();
   // engine.cc
   void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
   void fork_others(Running& first, std::span<const float> logits, double time);
@@ -202,7 +203,8 @@ class EngineImpl final : public Engine {
   std::vector<DraftOutcome> outcomes_;
   std::vector<int> draft_path_;
   std::vector<int32_t> move_from_, move_to_;
-  double draft_seconds_ = 0;
+  const WorkClock work_clock_;
+  double step_work_ = 0, draft_work_ = 0;  // seconds of work_clock_: the begin of the step; its drafts
   int tokens_gained_ = 0;
   int n_decoding_ = 0;  // sequences that decode in this step
   std::vector<float> row_;

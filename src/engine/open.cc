@@ -358,7 +358,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
     const int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
                                             cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
     calibrate(*parts.model,
-              {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
+              {.n_groups = spec.n_groups(),
+               .block_size = spec.block_size,
+               .max_rows = static_cast<int>(most),
+               .computes_here = parts.info.backend.starts_with("cpu")},
               *parts.speculation);
   }
   return std::make_unique<EngineImpl>(std::move(parts));
