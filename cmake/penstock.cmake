@@ -6,6 +6,10 @@
 add_library(penstock_flags INTERFACE)
 target_compile_options(penstock_flags INTERFACE $<BUILD_INTERFACE:-Wall> $<BUILD_INTERFACE:-Wextra>
   $<BUILD_INTERFACE:-Wno-missing-field-initializers>)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # As on x86-64: plain char is signed, and a product and a sum are two roundings where the source does not say fma.
+  target_compile_options(penstock_flags INTERFACE $<BUILD_INTERFACE:-fsigned-char> $<BUILD_INTERFACE:-ffp-contract=off>)
+endif()
 target_compile_features(penstock_flags INTERFACE cxx_std_20)
 target_include_directories(penstock_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
-ISA_FOLDERS = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon"}
+ISA_FOLDERS = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "neondot"}
 
 
 def allowed_layers():

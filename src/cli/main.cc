@@ -16,7 +16,7 @@ constexpr const char* kFooter =
     "Options can also come from a TOML or INI file: penstock --config FILE COMMAND, with one [COMMAND] section each.\n"
     "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 file or model not found, 4 corrupt or unsupported file,\n"
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
-    "PENSTOCK_ISA=scalar|avx2|avx512|amx forces an instruction set; NO_COLOR turns colours off.";
+    "PENSTOCK_ISA=scalar|avx2|avx512|amx|neon forces an instruction set; NO_COLOR turns colours off.";
 
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};

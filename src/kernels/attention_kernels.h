@@ -100,6 +100,6 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
 void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
 
 extern const AttentionKernels kScalarAttentionKernels, kAvx2AttentionKernels, kAvx512AttentionKernels,
-    kAmxAttentionKernels;
+    kAmxAttentionKernels, kNeonAttentionKernels;
 
 }  // namespace penstock

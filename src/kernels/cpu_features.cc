@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace penstock {
@@ -48,6 +50,16 @@ CpuFeatures detect() {
   f.avx512_bf16 = f.avx512 && has(leaf7_1.eax, 5);
   f.amx = f.avx512_bf16 && tiles && has(leaf7.edx, 22) && has(leaf7.edx, 24) && has(leaf7.edx, 25) &&
           request_tile_state();
+  return f;
+}
+#elif defined(__aarch64__)
+CpuFeatures detect() {
+  CpuFeatures f;
+  f.neon = true;
+#if defined(__linux__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
+  f.neon_dot = (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#endif
   return f;
 }
 #else

@@ -9,6 +9,9 @@ struct CpuFeatures {
   bool avx512 = false;    // F, BW, VL, DQ, VNNI, VBMI, VBMI2
   bool avx512_bf16 = false;
   bool amx = false;  // TILE, INT8, BF16, with the permission to use the tile state granted
+
+  bool neon = false;      // every 64-bit ARM processor
+  bool neon_dot = false;  // dot products of bytes (ARMv8.2)
 };
 
 // Detected once. Asks the kernel for the AMX tile state on first use; threads started later inherit the

@@ -34,6 +34,10 @@ std::vector<KernelTable> make_tables() {
       &kAvx512StripKernels},
      cpu.avx512},
     {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
+#elif defined(__aarch64__)
+    {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels},
+     cpu.neon},
+    {{"neondot", &kNeonDotGemmKernels, nullptr, nullptr, nullptr}, cpu.neon_dot},
 #endif
   };
   std::vector<KernelTable> tables;

@@ -8,6 +8,8 @@ extern const GemmKernels kScalarGemmKernels;
 extern const GemmKernels kAvx2GemmKernels;
 extern const GemmKernels kAvxVnniGemmKernels;
 extern const GemmKernels kAvx512GemmKernels;
+extern const GemmKernels kNeonGemmKernels;
+extern const GemmKernels kNeonDotGemmKernels;
 extern const TileKernels kAmxTileKernels;
 
 }  // namespace penstock

@@ -5,6 +5,8 @@ namespace penstock {
 extern const ProbeKernels kProbeScalar;
 #if defined(__x86_64__)
 extern const ProbeKernels kProbeAvx2, kProbeAvx512, kProbeAmx;
+#elif defined(__aarch64__)
+extern const ProbeKernels kProbeNeon;
 #endif
 
 const ProbeKernels& probe_kernels([[maybe_unused]] std::string_view isa) {
@@ -12,6 +14,8 @@ const ProbeKernels& probe_kernels([[maybe_unused]] std::string_view isa) {
   if (isa == "avx2" || isa == "avxvnni") return kProbeAvx2;
   if (isa == "avx512") return kProbeAvx512;
   if (isa == "amx") return kProbeAmx;
+#elif defined(__aarch64__)
+  if (isa == "neon" || isa == "neondot") return kProbeNeon;
 #endif
   return kProbeScalar;
 }

@@ -241,9 +241,9 @@ struct Int8Panel {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
-          if constexpr (kParts == 2) {
-            add_step<M, 0>(unit[i], step, S::kLanes, codebook, values, groups, acc[i][kParts - 1]);
-          }
+#pragma GCC unroll 4
+          for (int part = 1; part < kParts; ++part)
+            add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, acc[i][part]);
         }
       }
       for (int i = 0; i < P; ++i) unit[i] += L::kUnitBytes;

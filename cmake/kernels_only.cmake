@@ -1,0 +1,18 @@
+# The packages of the layers up to ops without any compiled library, so that they can be built for another processor
+# than this machine's: headers of /usr/include, and GoogleTest from the sources that libgtest-dev brings.
+add_library(penstock_headers INTERFACE)
+foreach(package fmt spdlog tl)
+  if(NOT IS_DIRECTORY /usr/include/${package})
+    message(FATAL_ERROR "no headers in /usr/include/${package}: run scripts/install_packages build")
+  endif()
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/headers)
+  file(CREATE_LINK /usr/include/${package} ${PROJECT_BINARY_DIR}/headers/${package} SYMBOLIC)
+endforeach()
+target_include_directories(penstock_headers SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/headers)
+target_compile_definitions(penstock_headers INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+add_library(fmt::fmt ALIAS penstock_headers)
+add_library(spdlog::spdlog ALIAS penstock_headers)
+add_library(tl::expected ALIAS penstock_headers)
+if(PENSTOCK_TESTS)
+  add_subdirectory(/usr/src/googletest googletest EXCLUDE_FROM_ALL SYSTEM)
+endif()

@@ -1,0 +1,23 @@
+// Matrix products with NEON: every 64-bit ARM processor.
+#include <arm_neon.h>
+
+#include "kernels/gemm_kernels.h"
+#include "kernels/gemm_tables.h"
+#include "kernels/panel_layout.h"
+
+namespace penstock {
+namespace {
+
+#include "kernels/generic/float_gemm.inl"
+#include "kernels/neon/gemm_simd.h"
+
+#include "kernels/generic/int8_gemm.inl"
+
+#include "kernels/generic/gemm_table.inl"
+
+}  // namespace
+
+constinit const GemmKernels kNeonGemmKernels =
+    make_gemm_kernels<Neon>("neon", static_cast<panel::All*>(nullptr));
+
+}  // namespace penstock

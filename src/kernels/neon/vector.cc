@@ -1,0 +1,12 @@
+#include "kernels/vector_kernels.h"
+
+#include "kernels/neon/simd.h"
+
+#include "kernels/generic/vector.inl"
+
+namespace penstock {
+
+constinit const VectorKernels kNeonVectorKernels = {
+    rms_norm, layer_norm, add_scaled, scale_softcap, activate, activate_mul, rope, round_int8, softmax};
+
+}  // namespace penstock
