@@ -18,6 +18,14 @@ void* operator new(size_t size) {
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
+// Not only the first, or a sanitizer's own would go with the others' opposites.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 extern "C" void* aligned_alloc(size_t alignment, size_t size) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   return memalign(alignment, size);
