@@ -13,6 +13,7 @@ struct EngineConfig {
   int threads = 0;  // 0 = as many as the process may use
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
+  std::string packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
@@ -52,6 +53,9 @@ struct EngineConfig {
     v("quantize", c.quantize,
       "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
       "fp8, w8a8");
+    v("packed_cache", c.packed_cache,
+      "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a folder; empty "
+      "is what PENSTOCK_PACKED_CACHE says, else off");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16 or int8");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,

@@ -25,6 +25,8 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   }
   MappedFile file;
   file.size_ = static_cast<size_t>(info.st_size);
+  file.stamp_ = {static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(info.st_ino),
+                 int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
   if (file.size_ > 0) {
     void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
@@ -41,11 +43,12 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), stamp_(other.stamp_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(stamp_, other.stamp_);
   return *this;
 }
 
@@ -59,6 +62,17 @@ void MappedFile::drop(std::span<const std::byte> part) const {
   const size_t begin = (offset + page - 1) / page * page;
   const size_t end = (offset + part.size()) / page * page;
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+}
+
+void MappedFile::populate(std::span<const std::byte> part) const {
+#ifdef MADV_POPULATE_READ  // Linux 5.14; a kernel without it maps pages as they are touched
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(part.data() - data_) / page * page;
+  const size_t end = static_cast<size_t>(part.data() - data_) + part.size();
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_POPULATE_READ);
+#else
+  (void)part;
+#endif
 }
 
 }  // namespace penstock

@@ -1,12 +1,20 @@
 // A read-only memory map of a whole file.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
 #include "base/result.h"
 
 namespace penstock {
+
+// What changes when a file's content does, unless someone takes care that it does not.
+struct FileStamp {
+  uint64_t size = 0, inode = 0;
+  int64_t modified_ns = 0;
+  bool operator==(const FileStamp&) const = default;
+};
 
 class MappedFile {
  public:
@@ -19,13 +27,17 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const FileStamp& stamp() const { return stamp_; }  // when it was opened
 
   // Tells the system that these bytes will not be read again soon (they may be read again, at the price of disk).
   void drop(std::span<const std::byte> part) const;
+  // Enters the part's pages into the page table at once, which costs less than one by one as they are touched.
+  void populate(std::span<const std::byte> part) const;
 
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  FileStamp stamp_;
 };
 
 }  // namespace penstock

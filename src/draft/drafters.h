@@ -1,5 +1,6 @@
 // Which drafters there are, and how one is made from the engine's configuration.
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,7 @@ struct DrafterConfig {
   int max_model_len = 0;
   int block_size = 16;
   KvDType kv_dtype = KvDType::kF16;
+  std::filesystem::path packed_cache;  // draft: folder of packed weights; empty = none
 };
 
 // Errors: kInvalidArgument with the names, kNotFound, kCorruptFile, kUnsupported (does not fit the target).

@@ -8,6 +8,7 @@
 #include "cache/block_allocator.h"
 #include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
+#include "model/packed_cache.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -203,7 +204,11 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const 
   if (!config.draft_source) {
     ASSIGN_OR_RETURN(config.draft_source, open_weights(config.draft_model));
   }
-  ASSIGN_OR_RETURN(auto model, Model::load(*config.draft_source, *target.ops, {}, config.max_model_len));
+  const auto load = [&](const WeightSource& source) {
+    if (config.packed_cache.empty()) return Model::load(source, *target.ops, {}, config.max_model_len);
+    return Model::load(source, *target.ops, {}, config.max_model_len, PackedCache(config.packed_cache), "");
+  };
+  ASSIGN_OR_RETURN(auto model, load(*config.draft_source));
   const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;
   // Embedding tables of one family may be padded differently.
   if (std::abs(own - wanted) > wanted / 64) {

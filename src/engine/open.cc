@@ -14,6 +14,7 @@
 #include "draft/synthetic.h"
 #include "engine/calibration.h"
 #include "engine/engine_impl.h"
+#include "model/packed_cache.h"
 #include "model/quantizing_source.h"
 
 namespace penstock {
@@ -225,9 +226,15 @@ bool has_short_window(const CacheSpec& spec) {
   });
 }
 
+Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
+                                          const EngineConfig& config, const std::filesystem::path& folder) {
+  if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
+  return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
+}
+
 // Nothing when speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
-                                              SpeculationInputs inputs, const DraftTarget& target) {
+                                              const std::filesystem::path& packed_folder, SpeculationInputs inputs, const DraftTarget& target) {
   if (config.spec.empty()) return nullptr;
   DrafterConfig draft;
   draft.kind = config.spec;
@@ -241,6 +248,7 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
   draft.max_model_len = config.max_model_len;
   draft.block_size = config.block_size;
   draft.kv_dtype = dtype;
+  draft.packed_cache = packed_folder;
   ASSIGN_OR_RETURN(auto drafter, make_drafter(std::move(draft), target));
   if (inputs.acceptance >= 0) return make_synthetic_drafter(std::move(drafter), inputs.acceptance);
   return drafter;
@@ -282,7 +290,8 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
   ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
-  ASSIGN_OR_RETURN(auto model, Model::load(*source, *ops, progress, config.max_model_len));
+  ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
+  ASSIGN_OR_RETURN(auto model, load_model(*source, *ops, progress, config, packed_folder));
   const ModelConfig& shape = model->config();
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = shape.max_seq_len;
@@ -291,11 +300,14 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                   shape.max_seq_len, config.max_model_len);
   }
 
-  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, std::move(inputs), {model.get(), ops.get(), source.get()}));
+  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
+                                              {model.get(), ops.get(), source.get()}));
   const CacheSpec spec = model->cache_spec(dtype, config.block_size);
   int64_t budget = config.kv_cache_memory;
   if (budget == 0) {
-    const auto total = static_cast<double>(available_memory() + model->weight_bytes());
+    // Pages of a mapped file count as available.
+    const auto total =
+        static_cast<double>(available_memory() + model->weight_bytes() - model->mapped_bytes());
     budget = static_cast<int64_t>(config.memory_utilization * total) - model->weight_bytes();
   }
   const auto own_bytes = static_cast<double>(token_bytes(spec));

@@ -330,7 +330,7 @@ Status add_shards(const std::filesystem::path& first, int64_t count, MappedSourc
                     path.string(), i - 1, count, number, total);
     }
     std::move(shard.tensors.begin(), shard.tensors.end(), std::back_inserter(tensors));
-    source.add_file(std::move(file));
+    source.add_file(path, std::move(file));
   }
   return {};
 }
@@ -361,7 +361,7 @@ Result<std::unique_ptr<WeightSource>> open_gguf(const std::filesystem::path& pat
                   number + 1, count, shard_suffix(1, count));
   }
   auto source = std::make_unique<MappedSource>(Naming::kGguf, path);
-  source->add_file(std::move(file));
+  source->add_file(path, std::move(file));
   if (count > 1) RETURN_IF_ERROR(add_shards(path, count, *source, first.tensors));
   const auto n_tensors = static_cast<int64_t>(first.tensors.size());
   ASSIGN_OR_RETURN(const int64_t expected,

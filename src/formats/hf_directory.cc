@@ -108,7 +108,7 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
     return errorf(ErrorCode::kCorruptFile, "{}: expected tensor {} by {}, got none of that name",
                   path.string(), quote_name(missing.empty() ? std::string() : *missing.begin()), kIndexName);
   }
-  source.add_file(std::move(file));
+  source.add_file(path, std::move(file));
   return {};
 }
 

@@ -30,8 +30,14 @@ std::optional<std::string> MappedSource::side_file(std::string_view name) const 
   return std::move(*content);
 }
 
+std::vector<SourceFile> MappedSource::files() const {
+  std::vector<SourceFile> files;
+  for (const auto& [path, file] : files_) files.push_back({path, file.stamp()});
+  return files;
+}
+
 void MappedSource::drop(const TensorInfo& tensor) const {
-  for (const MappedFile& file : files_) {
+  for (const auto& [path, file] : files_) {
     const std::span<const std::byte> all = file.bytes();
     if (tensor.bytes.data() >= all.data() && tensor.bytes.data() < all.data() + all.size()) {
       file.drop(tensor.bytes);

@@ -20,13 +20,16 @@ class MappedSource : public WeightSource {
   std::span<const TensorInfo> tensors() const override { return tensors_; }
   const TensorInfo* find(std::string_view name) const override;
   std::optional<std::string> side_file(std::string_view name) const override;
+  std::vector<SourceFile> files() const override;
   void drop(const TensorInfo& tensor) const override;
 
   // Building, before anyone else sees the source. Tensors must point into one of the files.
   void set_config(nlohmann::json config) { config_ = std::move(config); }
   void set_generation_config(nlohmann::json config) { generation_config_ = std::move(config); }
   void set_side_directory(std::filesystem::path directory) { side_directory_ = std::move(directory); }
-  void add_file(MappedFile file) { files_.push_back(std::move(file)); }
+  void add_file(std::filesystem::path path, MappedFile file) {
+    files_.push_back({std::move(path), std::move(file)});
+  }
   // Errors: kCorruptFile for a name that another tensor has.
   Status set_tensors(std::vector<TensorInfo> tensors);
 
@@ -36,7 +39,11 @@ class MappedSource : public WeightSource {
   std::filesystem::path side_directory_;  // empty: no side files
   nlohmann::json config_ = nlohmann::json::object();
   nlohmann::json generation_config_ = nlohmann::json::object();
-  std::vector<MappedFile> files_;
+  struct File {
+    std::filesystem::path path;
+    MappedFile map;
+  };
+  std::vector<File> files_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
 };

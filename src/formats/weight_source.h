@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/result.h"
 #include "quant/quant_type.h"
 
@@ -34,6 +35,12 @@ struct TensorInfo {
     for (const int64_t dim : shape) n *= dim;
     return n;
   }
+};
+
+// A file that tensors come from, as it was when it was opened.
+struct SourceFile {
+  std::filesystem::path path;
+  FileStamp stamp;
 };
 
 class WeightSource {
@@ -62,6 +69,9 @@ class WeightSource {
   // Linear layers that are no tensors and that the configuration does not describe (formats/prequantized.h); null:
   // none. Belongs to the source.
   virtual const Prequantized* grouped_layers() const { return nullptr; }
+
+  // The files that the tensors lie in; none when they are made up.
+  virtual std::vector<SourceFile> files() const { return {}; }
 
   // Tells the system that this tensor's pages will not be read again soon.
   virtual void drop(const TensorInfo& tensor) const = 0;

@@ -195,6 +195,25 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   }
 }
 
+// Two columns of a BF16 row are one word of its panel, which is thus the transpose of the rows' words.
+void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_index) {
+  const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
+  auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
+  const size_t row_bytes = from.row_bytes();
+  constexpr int kWords = 32;
+  for (int k = 0; k < to.padded_cols; k += 2 * kWords) {
+    uint32_t words[kPanelRows][kWords] = {};
+    const int n = std::min(2 * kWords, from.cols - k), n_words = std::min(kWords, (to.padded_cols - k) / 2);
+    for (int r = 0; r < n_rows && n > 0; ++r)
+      std::memcpy(words[r], from.bytes.data() + (first + r) * row_bytes + 2 * static_cast<size_t>(k), 2 * n);
+    for (int w = 0; w < n_words; ++w) {
+      uint32_t line[kPanelRows];
+      for (int r = 0; r < kPanelRows; ++r) line[r] = words[r][w];
+      std::memcpy(panel + static_cast<size_t>(k / 2 + w) * sizeof line, line, sizeof line);
+    }
+  }
+}
+
 template <class T>
 void unpack_floats(const PanelMatrix& w, int row, float* out) {
   const float row_scale = w.row_scales != nullptr ? w.row_scales[row] : 1.0f;
@@ -217,23 +236,39 @@ void unpack_f8(const PanelMatrix& w, int row, float* out) {
 
 }  // namespace
 
+PanelSize panel_size(PanelType type, int cols) {
+  return panel::visit(type, [&](auto q) -> PanelSize {
+    using Q = decltype(q);
+    if constexpr (panel::Codes<Q>) {
+      using L = PanelLayout<Q>;
+      const int padded = round_up(cols, L::kUnitK);
+      return {padded, static_cast<size_t>(padded / L::kUnitK) * L::kUnitBytes};
+    } else {
+      constexpr size_t kColumnBytes = std::is_same_v<Q, quant::F32>                                      ? 64
+                                      : std::is_same_v<Q, quant::F16> || std::is_same_v<Q, quant::BF16> ? 32
+                                      : std::is_same_v<Q, panel::F8Row>                                  ? 16
+                                                                                                         : 0;
+      const int padded = kColumnBytes == 0 ? 0 : round_up(cols, 32);
+      return {padded, static_cast<size_t>(padded) * kColumnBytes};
+    }
+  });
+}
+
 PanelShape panel_shape(QuantType type, int cols) {
   return quant::visit(type, [&](auto q) -> PanelShape {
     using Q = decltype(q);
+    QuantType packed = type;
+    bool row_scales = false;
     if constexpr (quant::IntegerCoded<Q>) {
-      using L = PanelLayout<Q>;
-      const int padded = round_up(cols, L::kUnitK);
-      return {panel_type(type == QuantType::kTQ1_0 ? QuantType::kTQ2_0 : type), padded,
-              static_cast<size_t>(padded / L::kUnitK) * L::kUnitBytes, needs_row_scales<Q>()};
-    } else {
-      const int padded = round_up(cols, 32);
-      if (type == QuantType::kBF16)
-        return {panel_type(type), padded, static_cast<size_t>(padded) * 32, false};
-      if (type == QuantType::kF16 || type == QuantType::kF8E4M3 || type == QuantType::kF8E5M2) {
-        return {panel_type(QuantType::kF16), padded, static_cast<size_t>(padded) * 32, false};
-      }
-      return {panel_type(QuantType::kF32), padded, static_cast<size_t>(padded) * 64, false};
+      if (type == QuantType::kTQ1_0) packed = QuantType::kTQ2_0;
+      row_scales = needs_row_scales<Q>();
+    } else if (type == QuantType::kF8E4M3 || type == QuantType::kF8E5M2) {
+      packed = QuantType::kF16;
+    } else if (type != QuantType::kBF16 && type != QuantType::kF16) {
+      packed = QuantType::kF32;
     }
+    const PanelSize size = panel_size(panel_type(packed), cols);
+    return {panel_type(packed), size.padded_cols, size.bytes, row_scales};
   });
 }
 
@@ -245,7 +280,7 @@ void pack_panels(const QuantizedMatrix& from, const PanelMatrix& to, float* row_
       if constexpr (quant::IntegerCoded<Q>) {
         pack_codes<Q>(from, to, row_scales, panel);
       } else if (to.type == panel_type(QuantType::kBF16)) {
-        pack_floats<BFloat16>(from, to, panel);
+        pack_bf16(from, to, panel);
       } else if (to.type == panel_type(QuantType::kF16)) {
         pack_floats<Half>(from, to, panel);
       } else {

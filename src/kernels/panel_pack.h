@@ -15,6 +15,16 @@ struct PanelShape {
   bool row_scales;     // needs a factor per row
 };
 
+// Raise it when the same matrix packs to other bytes than before: panels on disk are then packed again.
+inline constexpr int kPanelVersion = 1;
+
+// Columns and bytes of a panel of this type; zeros for types that are never packed.
+struct PanelSize {
+  int padded_cols;
+  size_t bytes;
+};
+PanelSize panel_size(PanelType type, int cols);
+
 // Integer codes and floats of 16 and 32 bits are kept as they are; other numbers become FP16 or F32, exactly
 // but for F64.
 PanelShape panel_shape(QuantType type, int cols);

@@ -78,11 +78,16 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.norm_eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
 }
 
+// The entry of the source's list: looking a matrix up may encode it.
+const TensorInfo* listed(const WeightSource& source, std::string_view name) {
+  return source.WeightSource::find(name);
+}
+
 Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture, const WeightSource* source) {
   ModelConfig config;
   config.arch = architecture.name;
   read_sizes(reader, config);
-  const TensorInfo* table = source == nullptr || !reader.gguf() ? nullptr : source->find("token_embd.weight");
+  const TensorInfo* table = source == nullptr || !reader.gguf() ? nullptr : listed(*source, "token_embd.weight");
   if (table != nullptr && table->shape.size() == 2 && table->shape[0] >= 1 && table->shape[0] <= kMaxVocab) {
     config.vocab_size = static_cast<int>(table->shape[0]);
   } else {
@@ -91,7 +96,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   RETURN_IF_ERROR(reader.status());  // sizes are used from here on
 
   const auto no_head = [&](std::string_view name) {
-    return source != nullptr && source->find(name) == nullptr;
+    return source != nullptr && listed(*source, name) == nullptr;
   };
   config.tied_embeddings = reader.gguf()
                                ? no_head("output.weight")

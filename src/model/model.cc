@@ -1,7 +1,11 @@
 #include "model/model.h"
 
+#include <spdlog/spdlog.h>
+
 #include "base/check.h"
+#include "base/log.h"
 #include "model/archs.h"
+#include "model/packed_cache.h"
 #include "model/weights.h"
 
 namespace penstock {
@@ -45,10 +49,8 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
                                            int max_seq_len) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  ASSIGN_OR_RETURN(model->weights_, load_weights(source, model->config_, ops, progress, max_seq_len));
-  const Bytes bytes = count_bytes(model->config_, *model->weights_);
-  model->weight_bytes_ = bytes.all;
-  model->active_weight_bytes_ = bytes.active;
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
+  model->set_weights(std::move(weights));
   return model;
 }
 
@@ -64,10 +66,38 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
     ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],
                      load_layer(source, model->config_, ops, i));
   }
-  const Bytes bytes = count_bytes(model->config_, *model->weights_);
-  model->weight_bytes_ = bytes.all;
-  model->active_weight_bytes_ = bytes.active;
+  model->set_weights(std::move(model->weights_));
   return model;
+}
+
+Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
+                                           int max_seq_len, const PackedCache& cache,
+                                           std::string_view recoding) {
+  std::unique_ptr<Model> model(new Model);
+  ASSIGN_OR_RETURN(model->config_, read_config(source));
+  PackedWeights packed{cache.find(source, recoding, ops), {}};
+  if (packed.from != nullptr) {
+    auto weights = load_weights(source, model->config_, ops, progress, max_seq_len, &packed);
+    if (weights) {
+      model->set_weights(std::move(*weights));
+      model->mapped_bytes_ = model->weight_bytes_;
+      return model;
+    }
+    log().warn("packed weights are made anew: {}", weights.error().message);
+    packed.from = nullptr;
+  }
+  ASSIGN_OR_RETURN(auto weights,
+                   load_weights(source, model->config_, ops, progress, max_seq_len, &packed));
+  cache.save(source, recoding, ops, packed.made);
+  model->set_weights(std::move(weights));
+  return model;
+}
+
+void Model::set_weights(std::unique_ptr<ModelWeights> weights) {
+  weights_ = std::move(weights);
+  const Bytes bytes = count_bytes(config_, *weights_);
+  weight_bytes_ = bytes.all;
+  active_weight_bytes_ = bytes.active;
 }
 
 ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,

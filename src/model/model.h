@@ -17,6 +17,7 @@
 namespace penstock {
 
 struct ModelWeights;  // weights.h
+class PackedCache;    // packed_cache.h
 
 // Tensors of the step: valid until the backend's next begin_step().
 struct ForwardResult {
@@ -43,6 +44,11 @@ class Model {
   // model's own limit; it only chooses between longrope's short and long factors.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
+  // The same with weights packed before, where the cache has them, and kept there otherwise. recoding: how `source`
+  // encodes at load, "" = not.
+  static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,
+                                             int max_seq_len, const PackedCache& cache,
+                                             std::string_view recoding);
   // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
   // runs on the whole model's cache.
   static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
@@ -52,6 +58,7 @@ class Model {
   const ModelConfig& config() const { return config_; }
   CacheSpec cache_spec(KvDType dtype, int block_size) const { return config_.cache_spec(dtype, block_size); }
   int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
+  int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
 
@@ -66,9 +73,11 @@ class Model {
 
  private:
   Model();
+  void set_weights(std::unique_ptr<ModelWeights> weights);
   ModelConfig config_;
   std::unique_ptr<ModelWeights> weights_;
   int64_t weight_bytes_ = 0;
+  int64_t mapped_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
 };
 

@@ -109,6 +109,7 @@ class QuantizingSource final : public WeightSource, public Prequantized {
   std::optional<std::string> side_file(std::string_view name) const override {
     return source_->side_file(name);
   }
+  std::vector<SourceFile> files() const override { return source_->files(); }
   const Prequantized* grouped_layers() const override { return plan_.codings.empty() ? nullptr : this; }
   std::string_view method() const override { return "quantized at load"; }
 

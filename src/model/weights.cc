@@ -38,17 +38,20 @@ enum class Use : uint8_t { kTable, kOutput, kProjection };
 
 class Loader {
  public:
-  Loader(const WeightSource& source, const ModelConfig& config, Ops& ops, const Model::Progress& progress)
+  Loader(const WeightSource& source, const ModelConfig& config, Ops& ops, const Model::Progress& progress,
+         PackedWeights* packed = nullptr)
       : source_(source),
         config_(config),
         ops_(ops),
         progress_(progress),
+        packed_(packed),
         names_(tensor_names(config, source.naming())) {
     for (const TensorInfo& tensor : source.tensors())
       total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
     prefix_ = names_.prefixes[0];
     for (const std::string_view prefix : names_.prefixes) {
-      if (source.find(std::string(prefix) + std::string(names_.embedding) + ".weight") == nullptr) continue;
+      const std::string embedding = std::string(prefix) + std::string(names_.embedding) + ".weight";
+      if (source.WeightSource::find(embedding) == nullptr) continue;  // of the list: find() may encode it
       prefix_ = prefix;
       break;
     }
@@ -67,6 +70,18 @@ class Loader {
   Status check_unused() const;
 
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
+  // A matrix; one that was packed before is not looked up, for that may encode it.
+  bool has_matrix(const std::string& name) const {
+    return restores() ? packed_->from->find(stored_name(name, 0)) != nullptr : find(name) != nullptr;
+  }
+  bool restores() const { return packed_ != nullptr && packed_->from != nullptr; }
+  static std::string stored_name(const std::string& name, int first_row) {
+    return fmt::format("{}:{}", name, first_row);
+  }
+  Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
+  void keep(const std::string& name, int first, const Weight& weight) {
+    if (packed_ != nullptr) packed_->made.push_back({stored_name(name, first), &weight});
+  }
   Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
   Status check_type(const TensorInfo& tensor) const;
   Result<std::vector<float>> vector(const std::string& name, int64_t size);
@@ -90,6 +105,7 @@ class Loader {
   const ModelConfig& config_;
   Ops& ops_;
   const Model::Progress& progress_;
+  PackedWeights* packed_;
   NameTable names_;
   std::unique_ptr<Prequantized> opened_;
   const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
@@ -151,6 +167,10 @@ Result<Matrix> Loader::matrix(const std::string& stem, int rows, int cols, Use u
   const std::string name = stem + ".weight";
   const bool projection = use == Use::kProjection;
   Matrix result;
+  if (restores()) {  // pack_rows() needs no more
+    result.view = {QuantType::kF32, rows, cols, {}};
+    return result;
+  }
   const TensorInfo* tensor = find(name);
   if (use != Use::kTable && prequantized_ != nullptr) {
     ASSIGN_OR_RETURN(const bool found, find_prequantized(stem, rows, cols, result));
@@ -278,19 +298,34 @@ Result<std::unique_ptr<Weight>> Loader::pack(const QuantizedMatrix& view, const 
 
 Result<std::unique_ptr<Weight>> Loader::pack_rows(const Matrix& matrix, int first, int count,
                                                   const std::string& name) {
+  if (restores()) return restore(name, first, count, matrix.view.cols);
   if (!matrix.grouped) {
     // A part only of a matrix that is whole; pack() tells what is wrong with others.
     const bool part =
         count < matrix.view.rows &&
         matrix.view.bytes.size() >= matrix.view.row_bytes() * static_cast<size_t>(matrix.view.rows);
-    return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
+    ASSIGN_OR_RETURN(auto packed, pack(part ? matrix.view.row_range(first, count) : matrix.view, name));
+    keep(name, first, *packed);
+    return packed;
   }
   auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
   if (!packed) {
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
                   packed.error().message);
   }
+  keep(name, first, **packed);
   return packed;
+}
+
+Result<std::unique_ptr<Weight>> Loader::restore(const std::string& name, int first, int rows, int cols) {
+  const PackedPart* part = packed_->from->find(stored_name(name, first));
+  if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
+  ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+  if (weight->rows() != rows || weight->cols() != cols) {
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows, cols,
+                  weight->rows(), weight->cols());
+  }
+  return weight;
 }
 
 Result<std::unique_ptr<Weight>> Loader::weight(const std::string& stem, int rows, int cols, Use use) {
@@ -325,7 +360,7 @@ Status Loader::fused(const std::string& stem, std::span<const int> rows, int col
 Status Loader::load_qkv(const std::string& at, LayerWeights& layer) {
   const int q = config_.q_dim(), kv = config_.kv_dim(), dim = config_.model_dim;
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  if (!names_.qkv.empty() && find(name(names_.qkv) + ".weight") != nullptr) {
+  if (!names_.qkv.empty() && has_matrix(name(names_.qkv) + ".weight")) {
     const int rows[] = {q, kv, kv};
     LinearWeights* const parts[] = {&layer.q, &layer.k, &layer.v};
     return fused(name(names_.qkv), rows, dim, parts);
@@ -337,12 +372,12 @@ Status Loader::load_qkv(const std::string& at, LayerWeights& layer) {
 
 Status Loader::load_dense(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const bool separate = !names_.gate.empty() && find(name(names_.gate) + ".weight") != nullptr;
-  const TensorInfo* both = names_.gate_up.empty() ? nullptr : find(name(names_.gate_up) + ".weight");
+  const bool separate = !names_.gate.empty() && has_matrix(name(names_.gate) + ".weight");
+  const bool both = !names_.gate_up.empty() && has_matrix(name(names_.gate_up) + ".weight");
   const bool no_gate = config_.learned_positions;
   if (no_gate) {
     RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
-  } else if (!separate && both != nullptr) {
+  } else if (!separate && both) {
     const int rows[] = {config_.ffn_dim, config_.ffn_dim};
     LinearWeights* const parts[] = {&layer.gate, &layer.up};
     RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts));
@@ -365,6 +400,10 @@ Status Loader::experts(const std::string& pattern, int rows, int cols,
     }
     return {};
   }
+  for (int e = 0; restores() && e < config_.n_experts; ++e) {
+    ASSIGN_OR_RETURN(out[e], restore(pattern + ".weight", e * rows, rows, cols));
+  }
+  if (restores()) return {};
   if (prequantized_ != nullptr) {
     Matrix all;
     ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, config_.n_experts * rows, cols, all));
@@ -381,6 +420,7 @@ Status Loader::experts(const std::string& pattern, int rows, int cols,
   for (int e = 0; e < config_.n_experts; ++e) {
     const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
     ASSIGN_OR_RETURN(out[e], pack(view, tensor->name));
+    keep(tensor->name, e * rows, *out[e]);
   }
   done(*tensor);
   return {};
@@ -392,7 +432,7 @@ Status Loader::load_experts(const std::string& at, LayerWeights& layer) {
   RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, dim, layer.router));
   std::string_view gate = names_.expert_gate, up = names_.expert_up, down = names_.expert_down;
   // Older GGUF files have one tensor for each expert.
-  if (source_.naming() == Naming::kGguf && find(name(gate) + ".weight") == nullptr)
+  if (source_.naming() == Naming::kGguf && !has_matrix(name(gate) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
   RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
   RETURN_IF_ERROR(experts(name(up), ffn, dim, layer.expert_up));
@@ -450,6 +490,7 @@ Status Loader::load_ropes(ModelWeights& weights, int max_seq_len) {
 }
 
 Status Loader::check_unused() const {
+  if (restores()) return {};  // whoever packed them has checked
   for (const TensorInfo& tensor : source_.tensors()) {
     if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (config_.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
@@ -490,6 +531,7 @@ Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
     RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
   }
   RETURN_IF_ERROR(check_unused());
+  if (restores() && progress_) progress_(total_bytes_, total_bytes_);
   return weights;
 }
 
@@ -497,8 +539,8 @@ Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress,
-                                                   int max_seq_len) {
-  return Loader(source, config, ops, progress).load(max_seq_len);
+                                                   int max_seq_len, PackedWeights* packed) {
+  return Loader(source, config, ops, progress, packed).load(max_seq_len);
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,

@@ -9,6 +9,7 @@
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/packed_cache.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -59,11 +60,18 @@ struct NameTable {
   bool transposed = false;  // matrices are stored [in, out] (Conv1D)
 };
 
+// Weights that are not packed but come from an earlier start's file, or else a list of those that are packed, by
+// the names that they have in such a file.
+struct PackedWeights {
+  std::shared_ptr<const PackedFile> from;  // null: the weights are packed
+  std::vector<NamedWeight> made;
+};
+
 // Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
-// another.
+// another. With packed->from, its error kCorruptFile may also mean that file.
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress,
-                                                   int max_seq_len);
+                                                   int max_seq_len, PackedWeights* packed = nullptr);
 
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.

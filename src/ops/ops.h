@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -27,6 +28,12 @@ class Weight {
   virtual int rows() const = 0;          // output features
   virtual int cols() const = 0;          // input features
   virtual int64_t packed_bytes() const = 0;
+};
+
+// A weight as it can be kept in a file: `description` is small, `bytes` are 64-byte aligned.
+struct StoredWeight {
+  std::string description;
+  std::span<const std::byte> bytes;
 };
 
 // K and V of all layers. Knows shapes, not who owns which block.
@@ -86,6 +93,20 @@ class Ops {
   // Rows [first_row, first_row + n_rows) of a matrix that GroupedMatrix::check accepts. Its activation coding tells
   // how linear() rounds the activations.
   virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) = 0;
+  // Names the form of stored weights, so that what was stored in another one is not taken for it; "" = this backend
+  // stores none.
+  virtual std::string stored_form() const { return {}; }
+  // A view of the weight. REQUIRES: this backend stores weights.
+  virtual StoredWeight store(const Weight& weight) const {
+    (void)weight;
+    return {};
+  }
+  // The inverse: uses the bytes in place, which `owner` keeps valid. Error: kCorruptFile for what is no stored weight
+  // (the numbers inside are taken as they are).
+  virtual Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void> owner) {
+    (void)stored, (void)owner;
+    return make_error(ErrorCode::kUnsupported, "this backend stores no weights");
+  }
   // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
   virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) = 0;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes corpus/gguf/ and corpus/safetensors/: small files with every value and tensor type. Standard library only."""
+"""Writes corpus/gguf/, corpus/safetensors/ and corpus/packed_file/: small files with every value and tensor type. Standard library only."""
 import json
 import pathlib
 import struct
@@ -60,7 +60,22 @@ def make_safetensors(folder):
         (folder / (name + ".safetensors")).write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
 
 
+def make_packed(folder):
+    # Without checksums: the fuzz target makes the head's right, and wrong ones of the rest are as good as others.
+    for name, sizes in {"none": [], "one": [100], "three": [0, 64, 5000]}.items():
+        texts = text(b"/models/a.gguf\n") + text(b"cpu panels 1\n")
+        n_data = sum(size + -size % 4096 for size in sizes)
+        n_sums = -(-n_data // (4 << 20))
+        n_head = 48 + len(texts) + sum(32 + len("part%d" % i) + 3 for i in range(len(sizes))) + 8 * n_sums
+        offset = begin = n_head + -n_head % 4096
+        for i, size in enumerate(sizes):
+            texts += text(b"part%d" % i) + text(b"abc") + struct.pack("<QQ", offset, size)
+            offset += size + -size % 4096
+        head = b"PENPACK\n" + struct.pack("<QIIQQQ", 0, 1, 0, len(sizes), begin + n_data, n_head)
+        (folder / (name + ".packed")).write_bytes((head + texts + bytes(8 * n_sums)).ljust(begin + n_data, b"\1"))
+
+
 if __name__ == "__main__":
-    for kind, make in (("gguf", make_gguf), ("safetensors", make_safetensors)):
+    for kind, make in (("gguf", make_gguf), ("safetensors", make_safetensors), ("packed_file", make_packed)):
         (HERE / kind).mkdir(parents=True, exist_ok=True)
         make(HERE / kind)

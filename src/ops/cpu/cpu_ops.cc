@@ -38,6 +38,15 @@ Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix
   return packer_.pack(matrix, first_row, n_rows);
 }
 
+std::string CpuOps::stored_form() const { return fmt::format("cpu panels {}", kPanelVersion); }
+
+StoredWeight CpuOps::store(const Weight& weight) const { return static_cast<const CpuWeight&>(weight).store(); }
+
+Result<std::unique_ptr<Weight>> CpuOps::restore(const StoredWeight& stored,
+                                                std::shared_ptr<const void> owner) {
+  return packer_.restore(stored, std::move(owner));
+}
+
 Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::span<const int> n_blocks) {
   return CpuKvCache::make(spec, n_blocks);
 }

@@ -21,6 +21,10 @@ class CpuOps final : public Ops {
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;
+  std::string stored_form() const override;
+  StoredWeight store(const Weight& weight) const override;
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
+                                          std::shared_ptr<const void> owner) override;
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }

@@ -64,6 +64,13 @@ void CpuWeight::decode_row(int row, float* out) const {
   for (size_t j = 0; j < ordered.size(); ++j) out[(*order_)[j]] = ordered[j];
 }
 
+std::shared_ptr<const InputOrder> WeightPacker::shared_order(InputOrder order) {
+  if (last_order_ == nullptr || *last_order_ != order) {
+    last_order_ = std::make_shared<const InputOrder>(std::move(order));
+  }
+  return last_order_;
+}
+
 Result<std::unique_ptr<CpuWeight>> WeightPacker::allocate(const PanelShape& shape, int rows, int cols) {
   auto weight = std::make_unique<CpuWeight>();
   PanelMatrix& panels = weight->panels_;
@@ -123,10 +130,7 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const GroupedMatrix& matrix, 
     weight->rounding_ = {ActivationRounding::Kind::kFixed, matrix.activations.static_scale};
   }
   if (!matrix.input_order.empty() && !shape.decoded) {
-    if (last_order_ == nullptr || *last_order_ != matrix.input_order) {
-      last_order_ = std::make_shared<const InputOrder>(matrix.input_order);
-    }
-    weight->order_ = last_order_;
+    weight->order_ = shared_order(matrix.input_order);
   }
   pool_.for_ranges(weight->panels_.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
     pack_grouped(matrix, first_row, shape, weight->panels_, row_scales(*weight), static_cast<int>(begin),

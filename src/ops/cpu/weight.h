@@ -35,18 +35,22 @@ class CpuWeight final : public Weight {
  public:
   int rows() const override { return panels_.rows; }
   int cols() const override { return panels_.cols; }
-  int64_t packed_bytes() const override { return static_cast<int64_t>(memory_.size()); }
+  int64_t packed_bytes() const override { return static_cast<int64_t>(bytes().size()); }
 
   const PanelMatrix& panels() const { return panels_; }
   const InputOrder* input_order() const { return order_.get(); }  // null: as they are
   const ActivationRounding& rounding() const { return rounding_; }
+  // The panels, then the row scales if any.
+  std::span<const std::byte> bytes() const;
+  StoredWeight store() const;
   // Row `row` as cols() floats.
   void decode_row(int row, float* out) const;
 
  private:
   friend class WeightPacker;
   PanelMatrix panels_;
-  WeightMemory memory_;  // the panels, then the row scales if any
+  WeightMemory memory_;                // the weight's bytes, or
+  std::shared_ptr<const void> owner_;  // who keeps them
   std::shared_ptr<const InputOrder> order_;
   ActivationRounding rounding_;
 };
@@ -60,8 +64,12 @@ class WeightPacker {
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix);
   // Rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const GroupedMatrix& matrix, int first_row, int n_rows);
+  // See Ops::restore.
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void> owner);
 
  private:
+  // Weights with equal orders share one.
+  std::shared_ptr<const InputOrder> shared_order(InputOrder order);
   static Result<std::unique_ptr<CpuWeight>> allocate(const PanelShape& shape, int rows, int cols);
   static float* row_scales(CpuWeight& weight);
 

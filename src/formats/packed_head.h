@@ -1,0 +1,23 @@
+// How a file of packed weights begins; for its reader and its writer.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+inline constexpr char kPackedMagic[8] = {'P', 'E', 'N', 'P', 'A', 'C', 'K', '\n'};
+inline constexpr uint32_t kPackedVersion = 1;
+
+struct PackedHead {
+  char magic[8];
+  uint64_t checksum;  // of the head's bytes behind this field
+  uint32_t version;
+  uint32_t unused;
+  uint64_t n_parts;
+  uint64_t file_bytes;
+  uint64_t head_bytes;  // this, two texts, the parts' names, descriptions, offsets and sizes, the chunks' checksums
+};
+inline constexpr size_t kPackedSumEnd = 16;
+static_assert(sizeof(PackedHead) == 48);
+
+}  // namespace penstock

@@ -1,0 +1,181 @@
+// Writing files of packed weights.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "formats/packed_file.h"
+#include "formats/packed_head.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kPartSuffix = ".part";
+
+size_t round_up(size_t n) { return (n + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment; }
+
+tl::unexpected<Error> failed(const std::string& where, const char* what) {
+  return errorf(ErrorCode::kIo, "{}: {}: {}", where, what, std::strerror(errno));
+}
+
+Status write_all(int fd, const std::string& where, std::span<const std::byte> bytes, size_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return failed(where, "write");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+// Writes a run of bytes and zeros in whole chunks and keeps the checksum of each.
+class ChunkWriter {
+ public:
+  ChunkWriter(int fd, const std::string& where, size_t begin) : fd_(fd), where_(where), at_(begin) {
+    chunk_.reserve(PackedFile::kChunk);
+  }
+
+  // `bytes`, then zeros up to the next multiple of kAlignment.
+  Status add(std::span<const std::byte> bytes) {
+    size_t zeros = round_up(bytes.size()) - bytes.size();
+    while (!bytes.empty()) {
+      const auto part = bytes.first(std::min(bytes.size(), PackedFile::kChunk - chunk_.size()));
+      chunk_.insert(chunk_.end(), part.begin(), part.end());
+      bytes = bytes.subspan(part.size());
+      if (chunk_.size() == PackedFile::kChunk) RETURN_IF_ERROR(flush());
+    }
+    chunk_.insert(chunk_.end(), zeros, std::byte{});  // a chunk is a multiple of kAlignment: it has room
+    return chunk_.size() == PackedFile::kChunk ? flush() : Status();
+  }
+  Status flush() {
+    if (chunk_.empty()) return {};
+    sums_.push_back(checksum64(chunk_));
+    RETURN_IF_ERROR(write_all(fd_, where_, chunk_, at_));
+    at_ += chunk_.size();
+    chunk_.clear();
+    return {};
+  }
+  const std::vector<uint64_t>& sums() const { return sums_; }
+
+ private:
+  int fd_;
+  const std::string& where_;
+  size_t at_;
+  std::vector<std::byte> chunk_;
+  std::vector<uint64_t> sums_;
+};
+
+template <class T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_text(std::string& out, std::string_view text) {
+  put(out, uint64_t{text.size()});
+  out += text;
+}
+
+// Room for the whole file, so that a full disk is known before anything is written; a file system that cannot reserve
+// is told by the writes. A process with a limit on file sizes would be killed by one.
+Status reserve(int fd, const std::string& where, size_t bytes) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
+    return errorf(ErrorCode::kIo, "{}: {} bytes are more than this process may write to a file", where, bytes);
+  }
+  if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT))
+    return failed(where, "no room");
+  return {};
+}
+
+// A new file beside `path`, locked as long as the descriptor is open.
+Result<int> create_part(const fs::path& path, std::string& name) {
+  name = path.string() + ".XXXXXX" + kPartSuffix;
+  const int fd = mkostemps(name.data(), static_cast<int>(std::strlen(kPartSuffix)), O_CLOEXEC);
+  if (fd < 0) return failed(path.string(), "cannot be created");
+  flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, nothing is ever taken for abandoned
+  return fd;
+}
+
+}  // namespace
+
+Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& origin,
+                          std::span<const PackedPart> parts) {
+  std::string text;
+  put_text(text, origin.source);
+  put_text(text, origin.form);
+  size_t head_bytes = sizeof(PackedHead) + text.size(), data_bytes = 0;
+  for (const PackedPart& part : parts) {
+    head_bytes += 4 * sizeof(uint64_t) + part.name.size() + part.description.size();
+    data_bytes += round_up(part.bytes.size());
+  }
+  head_bytes += (data_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk * sizeof(uint64_t);
+  const size_t data_begin = round_up(head_bytes);
+  RETURN_IF_ERROR(reserve(fd, where, data_begin + data_bytes));
+
+  ChunkWriter writer(fd, where, data_begin);
+  size_t offset = data_begin;
+  for (const PackedPart& part : parts) {
+    put_text(text, part.name);
+    put_text(text, part.description);
+    put(text, uint64_t{offset});
+    put(text, uint64_t{part.bytes.size()});
+    offset += round_up(part.bytes.size());
+    RETURN_IF_ERROR(writer.add(part.bytes));
+  }
+  RETURN_IF_ERROR(writer.flush());
+  for (const uint64_t sum : writer.sums()) put(text, sum);
+
+  PackedHead head = {};
+  std::memcpy(head.magic, kPackedMagic, sizeof head.magic);
+  head.version = kPackedVersion;
+  head.n_parts = parts.size();
+  head.file_bytes = data_begin + data_bytes;
+  head.head_bytes = head_bytes;
+  std::string whole;
+  put(whole, head);
+  whole += text;
+  head.checksum = checksum64(std::as_bytes(std::span(whole)).subspan(kPackedSumEnd));
+  std::memcpy(whole.data(), &head, sizeof head);
+  whole.resize(data_begin);
+  return write_all(fd, where, std::as_bytes(std::span(whole)), 0);
+}
+
+Status write_packed_file(const fs::path& path, const PackedOrigin& origin, std::span<const PackedPart> parts) {
+  std::string name;
+  ASSIGN_OR_RETURN(const int fd, create_part(path, name));
+  Status status = write_packed_parts(fd, name, origin, parts);
+  if (status && fsync(fd) != 0) status = failed(name, "fsync");
+  if (status && rename(name.c_str(), path.c_str()) != 0) status = failed(name, "rename");
+  if (!status) unlink(name.c_str());
+  close(fd);
+  if (!status) return status;
+  const int folder = ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    fsync(folder);
+    close(folder);
+  }
+  return status;
+}
+
+void remove_abandoned_parts(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.extension() != kPartSuffix || path.stem().stem().extension() != kPackedSuffix) continue;
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());  // its writer is gone
+    close(fd);
+  }
+}
+
+}  // namespace penstock
