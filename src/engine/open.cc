@@ -234,7 +234,8 @@ Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
 
 // Nothing when speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
-                                              const std::filesystem::path& packed_folder, SpeculationInputs inputs, const DraftTarget& target) {
+                                              const std::filesystem::path& packed_folder,
+                                              SpeculationInputs inputs, const DraftTarget& target) {
   if (config.spec.empty()) return nullptr;
   DrafterConfig draft;
   draft.kind = config.spec;

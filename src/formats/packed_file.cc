@@ -53,7 +53,8 @@ Result<PackedFile> PackedFile::parse(std::span<const std::byte> bytes, const std
     const std::string_view name = reader.read_string(), description = reader.read_string();
     const auto offset = reader.read<uint64_t>(), size = reader.read<uint64_t>();
     if (!reader.ok()) break;
-    if (offset % 64 != 0 || offset < file.data_begin_ || offset > bytes.size() || size > bytes.size() - offset)
+    if (offset % 64 != 0 || offset < file.data_begin_ || offset > bytes.size() ||
+        size > bytes.size() - offset)
       return corrupt(where, "a part goes beyond the file");
     if (!file.index_.emplace(name, file.parts_.size()).second)
       return corrupt(where, "two parts have one name");

@@ -20,7 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kPartSuffix = ".part";
 
-size_t round_up(size_t n) { return (n + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment; }
+size_t round_up(size_t n) {
+  return (n + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment;
+}
 
 tl::unexpected<Error> failed(const std::string& where, const char* what) {
   return errorf(ErrorCode::kIo, "{}: {}: {}", where, what, std::strerror(errno));
@@ -84,12 +86,13 @@ void put_text(std::string& out, std::string_view text) {
   out += text;
 }
 
-// Room for the whole file, so that a full disk is known before anything is written; a file system that cannot reserve
-// is told by the writes. A process with a limit on file sizes would be killed by one.
+// Room for the whole file, so that a full disk is known before anything is written; a file system that cannot
+// reserve is told by the writes. A process with a limit on file sizes would be killed by one.
 Status reserve(int fd, const std::string& where, size_t bytes) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
-    return errorf(ErrorCode::kIo, "{}: {} bytes are more than this process may write to a file", where, bytes);
+    return errorf(ErrorCode::kIo, "{}: {} bytes are more than this process may write to a file", where,
+                  bytes);
   }
   if (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EDQUOT))
     return failed(where, "no room");
@@ -149,7 +152,8 @@ Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& 
   return write_all(fd, where, std::as_bytes(std::span(whole)), 0);
 }
 
-Status write_packed_file(const fs::path& path, const PackedOrigin& origin, std::span<const PackedPart> parts) {
+Status write_packed_file(const fs::path& path, const PackedOrigin& origin,
+                         std::span<const PackedPart> parts) {
   std::string name;
   ASSIGN_OR_RETURN(const int fd, create_part(path, name));
   Status status = write_packed_parts(fd, name, origin, parts);

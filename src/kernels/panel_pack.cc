@@ -244,10 +244,10 @@ PanelSize panel_size(PanelType type, int cols) {
       const int padded = round_up(cols, L::kUnitK);
       return {padded, static_cast<size_t>(padded / L::kUnitK) * L::kUnitBytes};
     } else {
-      constexpr size_t kColumnBytes = std::is_same_v<Q, quant::F32>                                      ? 64
+      constexpr size_t kColumnBytes = std::is_same_v<Q, quant::F32>                                     ? 64
                                       : std::is_same_v<Q, quant::F16> || std::is_same_v<Q, quant::BF16> ? 32
-                                      : std::is_same_v<Q, panel::F8Row>                                  ? 16
-                                                                                                         : 0;
+                                      : std::is_same_v<Q, panel::F8Row>                                 ? 16
+                                                                                                        : 0;
       const int padded = kColumnBytes == 0 ? 0 : round_up(cols, 32);
       return {padded, static_cast<size_t>(padded) * kColumnBytes};
     }

@@ -87,7 +87,8 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   ModelConfig config;
   config.arch = architecture.name;
   read_sizes(reader, config);
-  const TensorInfo* table = source == nullptr || !reader.gguf() ? nullptr : listed(*source, "token_embd.weight");
+  const TensorInfo* table =
+      source == nullptr || !reader.gguf() ? nullptr : listed(*source, "token_embd.weight");
   if (table != nullptr && table->shape.size() == 2 && table->shape[0] >= 1 && table->shape[0] <= kMaxVocab) {
     config.vocab_size = static_cast<int>(table->shape[0]);
   } else {

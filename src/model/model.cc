@@ -86,8 +86,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
     log().warn("packed weights are made anew: {}", weights.error().message);
     packed.from = nullptr;
   }
-  ASSIGN_OR_RETURN(auto weights,
-                   load_weights(source, model->config_, ops, progress, max_seq_len, &packed));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len, &packed));
   cache.save(source, recoding, ops, packed.made);
   model->set_weights(std::move(weights));
   return model;

@@ -46,7 +46,8 @@ uint64_t sample_sum(const WeightSource& source) {
   std::string text;
   for (size_t i = 0; i < std::min(kSamples, tensors.size()); ++i) {
     const auto bytes = tensors[i * tensors.size() / std::min(kSamples, tensors.size())].bytes;
-    const auto sample = bytes.subspan(bytes.size() / 2, std::min(kSampleBytes, bytes.size() - bytes.size() / 2));
+    const auto sample =
+        bytes.subspan(bytes.size() / 2, std::min(kSampleBytes, bytes.size() - bytes.size() / 2));
     text.append(reinterpret_cast<const char*>(sample.data()), sample.size());
   }
   return sum_of(text);
@@ -59,12 +60,15 @@ PackedOrigin origin_of(const WeightSource& source, std::string_view recoding, co
     origin.source += fmt::format("{} bytes, inode {}, changed {}: {}\n", file.stamp.size, file.stamp.inode,
                                  file.stamp.modified_ns, file.path.filename().string());
   }
-  origin.source += fmt::format("description {:016x}, samples {:016x}\n", description_sum(source), sample_sum(source));
+  origin.source +=
+      fmt::format("description {:016x}, samples {:016x}\n", description_sum(source), sample_sum(source));
   origin.form = fmt::format("{}\nencoding at load: {}\n", ops.stored_form(), recoding);
   return origin;
 }
 
-std::string source_path(const PackedOrigin& origin) { return origin.source.substr(0, origin.source.find('\n')); }
+std::string source_path(const PackedOrigin& origin) {
+  return origin.source.substr(0, origin.source.find('\n'));
+}
 
 fs::path file_name(const PackedOrigin& origin) {
   std::string stem = fs::path(source_path(origin)).stem().string().substr(0, 64);
@@ -117,6 +121,7 @@ std::shared_ptr<const PackedFile> PackedCache::find(const WeightSource& source, 
     log().warn("packed weights are made anew: {}: a checksum does not hold", path.string());
     return nullptr;
   }
+  log().info("packed weights are mapped from {}", path.string());
   return std::make_shared<const PackedFile>(std::move(*file));
 }
 
@@ -149,7 +154,8 @@ void PackedCache::remove_stale(const PackedOrigin& origin) const {
     if (!found) continue;
     const bool same = source_path(*found) == source_path(origin);
     std::error_code ignored;
-    const bool stale = same ? found->source != origin.source : !fs::exists(source_path(*found), ignored) && !ignored;
+    const bool stale =
+        same ? found->source != origin.source : !fs::exists(source_path(*found), ignored) && !ignored;
     if (stale) fs::remove(entry->path(), ignored);
   }
 }

@@ -322,8 +322,8 @@ Result<std::unique_ptr<Weight>> Loader::restore(const std::string& name, int fir
   if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
   ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
   if (weight->rows() != rows || weight->cols() != cols) {
-    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows, cols,
-                  weight->rows(), weight->cols());
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows,
+                  cols, weight->rows(), weight->cols());
   }
   return weight;
 }
@@ -538,8 +538,8 @@ Result<std::unique_ptr<ModelWeights>> Loader::load(int max_seq_len) {
 }  // namespace
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress,
-                                                   int max_seq_len, PackedWeights* packed) {
+                                                   Ops& ops, const Model::Progress& progress, int max_seq_len,
+                                                   PackedWeights* packed) {
   return Loader(source, config, ops, progress, packed).load(max_seq_len);
 }
 

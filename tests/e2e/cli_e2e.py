@@ -130,6 +130,62 @@ class Generate(unittest.TestCase):
         self.assertRegex(err, r"\d{4}")  # names both numbers
 
 
+class PackedCache(unittest.TestCase):
+    """Packed weights on disk: whatever lies in the folder, the text is the same."""
+
+    def generate(self, *args, env=None):
+        code, out, err = penstock("generate", "-p", "Once upon a time", "-n", 12, "--temp", 0, *args,
+                                  env={"PENSTOCK_LOG": "info", **(env or {})})
+        self.assertEqual(code, 0, err)
+        return out, err
+
+    def test_second_start_packs_nothing(self):
+        plain, _ = self.generate("--packed-cache", "off")
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "not" / "yet"
+            out, err = self.generate("--packed-cache", cache)
+            self.assertEqual(out, plain)
+            self.assertIn("packed weights are in", err)
+            file, = cache.iterdir()
+            made = file.stat()
+            out, err = self.generate(env={"PENSTOCK_PACKED_CACHE": str(cache)})
+            self.assertEqual(out, plain)
+            self.assertIn("packed weights are mapped", err)
+            self.assertEqual(file.stat().st_mtime_ns, made.st_mtime_ns)
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
+            out, err = self.generate("--packed-cache", cache)
+            self.assertEqual(out, plain)
+            self.assertIn("a checksum does not hold", err)
+            self.assertEqual(len(list(cache.iterdir())), 1)
+            self.assertIn("packed weights are mapped", self.generate("--packed-cache", cache)[1])
+
+    def test_starts_at_once_and_a_killed_one(self):
+        plain, _ = self.generate()
+        with tempfile.TemporaryDirectory() as folder:
+            command = [PROGRAM, "generate", "-p", "Once upon a time", "-n", "12", "--temp", "0", "--packed-cache", folder]
+            (pathlib.Path(folder) / "m.packed.aaaaaa.part").write_bytes(b"cut off")  # as of a writer that was killed
+            starts = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
+            for start in starts:
+                out, err = start.communicate(timeout=120)
+                self.assertEqual((start.returncode, out), (0, plain), err)
+            file, = pathlib.Path(folder).iterdir()
+            self.assertEqual(file.suffix, ".packed")
+            self.assertIn("packed weights are mapped", self.generate("--packed-cache", folder)[1])
+
+    def test_on_means_the_users_cache_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.generate("--packed-cache", "on", env={"XDG_CACHE_HOME": folder})
+            self.assertEqual(len(list((pathlib.Path(folder) / "penstock").iterdir())), 1)
+
+    def test_a_folder_that_cannot_be_written(self):
+        with tempfile.NamedTemporaryFile() as file:
+            out, err = self.generate("--packed-cache", pathlib.Path(file.name) / "cache")
+            self.assertEqual(out, self.generate()[0])
+            self.assertIn("packed weights are not kept", err)
+
+
 class Tools(unittest.TestCase):
     def test_tokenize_round_trip(self):
         text = "Once upon a time, there was a café — naïve 🐦!\n\n  two spaces"

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 std::string content(size_t n, int seed) {
   std::string text(n, '\0');
-  for (size_t i = 0; i < n; ++i) text[i] = static_cast<char>((i * 31 + i / 97) * static_cast<size_t>(seed) + 5);
+  for (size_t i = 0; i < n; ++i)
+    text[i] = static_cast<char>((i * 31 + i / 97) * static_cast<size_t>(seed) + 5);
   return text;
 }
 
@@ -34,7 +35,8 @@ struct Parts {
 Parts some_parts(int seed) {
   static const char* const kNames[] = {"none", "one", "page", "chunk", "many", "last"};
   Parts result;
-  for (const size_t n : {size_t{0}, size_t{1}, size_t{4096}, PackedFile::kChunk, PackedFile::kChunk + 70001, size_t{65}})
+  for (const size_t n :
+       {size_t{0}, size_t{1}, size_t{4096}, PackedFile::kChunk, PackedFile::kChunk + 70001, size_t{65}})
     result.contents.push_back(content(n, seed));
   for (size_t i = 0; i < result.contents.size(); ++i)
     result.parts.push_back({kNames[i], kNames[5 - i], std::as_bytes(std::span(result.contents[i]))});
@@ -122,7 +124,8 @@ TEST(PackedFile, EveryFlippedBitIsSeen) {
   std::string file = small_file(dir);
   PackedHead head;
   std::memcpy(&head, file.data(), sizeof head);
-  const size_t data_begin = (head.head_bytes + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment;
+  const size_t data_begin =
+      (head.head_bytes + PackedFile::kAlignment - 1) / PackedFile::kAlignment * PackedFile::kAlignment;
   for (size_t i = 0; i < file.size(); i += i < head.head_bytes || i >= data_begin ? 1 : 64) {
     const char bit = static_cast<char>(1 << i % 8);
     file[i] ^= bit;
@@ -141,8 +144,9 @@ TEST(PackedFile, ForgedHeads) {
   std::memcpy(&head, file.data(), sizeof head);
   int accepted = 0;
   for (size_t at = sizeof(PackedHead) - 24; at + 8 <= head.head_bytes; ++at) {
-    for (const uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{63}, uint64_t{1} << 31, uint64_t{1} << 62, ~uint64_t{0},
-                                 ~uint64_t{63}, uint64_t{file.size()}, uint64_t{file.size() + 64}, uint64_t{4096}}) {
+    for (const uint64_t value :
+         {uint64_t{0}, uint64_t{1}, uint64_t{63}, uint64_t{1} << 31, uint64_t{1} << 62, ~uint64_t{0},
+          ~uint64_t{63}, uint64_t{file.size()}, uint64_t{file.size() + 64}, uint64_t{4096}}) {
       std::string forged = file;
       std::memcpy(forged.data() + at, &value, sizeof value);
       sign(forged);
@@ -182,7 +186,8 @@ TEST(PackedFile, FolderThatIsNone) {
   write_bytes(dir / "file", "x");
   const Parts parts = some_parts(3);
   EXPECT_EQ(write_packed_file(dir / "file" / "f.packed", kOrigin, parts.parts).error().code, ErrorCode::kIo);
-  EXPECT_EQ(write_packed_file(dir / "missing" / "f.packed", kOrigin, parts.parts).error().code, ErrorCode::kIo);
+  EXPECT_EQ(write_packed_file(dir / "missing" / "f.packed", kOrigin, parts.parts).error().code,
+            ErrorCode::kIo);
 }
 
 TEST(PackedFile, WritersAtOnce) {
@@ -210,7 +215,8 @@ TEST(PackedFile, WritersAtOnce) {
 
 TEST(PackedFile, AbandonedPartsAreRemoved) {
   TempDir dir;
-  for (const char* name : {"a.packed.aBcDeF.part", "b.packed.aBcDeF.part", "download.part", "a.packed", "other"})
+  for (const char* name :
+       {"a.packed.aBcDeF.part", "b.packed.aBcDeF.part", "download.part", "a.packed", "other"})
     write_bytes(dir / name, "x");
   const int busy = open((dir / "b.packed.aBcDeF.part").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(flock(busy, LOCK_EX), 0);

@@ -1,5 +1,5 @@
-// Any bytes are a file of packed weights or one error. The head's checksum is made right first, so that what lies
-// behind it is reached; what is accepted is read, so that the sanitizers see every byte.
+// Any bytes are a file of packed weights or one error. The head's checksum is made right first, so that what
+// lies behind it is reached; what is accepted is read, so that the sanitizers see every byte.
 #include "formats/packed_file.h"
 
 #include <cstdint>

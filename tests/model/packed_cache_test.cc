@@ -1,5 +1,5 @@
-// Weights that are mapped from an earlier start give the same bits as packed ones; files that do not fit any more are
-// made anew.
+// Weights that are mapped from an earlier start give the same bits as packed ones; files that do not fit any
+// more are made anew.
 #include "model/packed_cache.h"
 
 #include <fcntl.h>
@@ -30,8 +30,9 @@ class PackedCacheTest : public ::testing::Test {
   Loaded load(const fs::path& path, const std::string& recoding = "", bool with_cache = true) {
     auto source = open_weights(path).value();
     if (!recoding.empty()) source = make_quantizing_source(std::move(source), recoding, 2).value();
-    const auto ops = make_ops("cpu", {.n_threads = 2, .batch_invariant = true}).value();
-    const auto model = with_cache ? Model::load(*source, *ops, {}, 0, cache(), recoding) : Model::load(*source, *ops);
+    const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
+    const auto model =
+        with_cache ? Model::load(*source, *ops, {}, 0, cache(), recoding) : Model::load(*source, *ops);
     EXPECT_TRUE(model) << path << ": " << model.error().message;
     if (!model) return {};
     if ((*model)->mapped_bytes() > 0) {
@@ -63,7 +64,9 @@ TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
   for (const auto& entry : fs::directory_iterator(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models")) {
     for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
       if (!fs::exists(path)) continue;
-      folder_ = dir_ / path.parent_path().filename();  // each alone: the files of others are looked through at every write
+      folder_ =
+          dir_ /
+          path.parent_path().filename();  // each alone: the files of others are looked through at every write
       const Loaded packed = load(path, "", false), first = load(path), second = load(path);
       EXPECT_FALSE(first.mapped) << path;
       EXPECT_TRUE(second.mapped) << path;
@@ -97,7 +100,9 @@ TEST_F(PackedCacheTest, EncodesNothingTheSecondTime) {
     const nlohmann::json& config() const override { return inner_->config(); }
     const nlohmann::json& generation_config() const override { return inner_->generation_config(); }
     std::span<const TensorInfo> tensors() const override { return inner_->tensors(); }
-    std::optional<std::string> side_file(std::string_view name) const override { return inner_->side_file(name); }
+    std::optional<std::string> side_file(std::string_view name) const override {
+      return inner_->side_file(name);
+    }
     std::vector<SourceFile> files() const override { return inner_->files(); }
     void drop(const TensorInfo& tensor) const override { inner_->drop(tensor); }
     const TensorInfo* find(std::string_view name) const override {

@@ -1,7 +1,7 @@
 // Stored weights are the weights; what is none is refused or at least harmless.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "ops/cpu/weight.h"
 #include "ops/ops_under_test.h"
@@ -10,10 +10,11 @@ namespace penstock {
 namespace {
 
 // 64-byte aligned copy, as a file's map gives it.
-std::shared_ptr<std::vector<std::byte>> aligned_copy(std::span<const std::byte> bytes, std::span<const std::byte>& view) {
+std::shared_ptr<std::vector<std::byte>> aligned_copy(std::span<const std::byte> bytes,
+                                                     std::span<const std::byte>& view) {
   auto copy = std::make_shared<std::vector<std::byte>>(bytes.size() + 64);
   const size_t skip = (64 - reinterpret_cast<uintptr_t>(copy->data()) % 64) % 64;
-  std::memcpy(copy->data() + skip, bytes.data(), bytes.size());
+  std::ranges::copy(bytes, copy->begin() + static_cast<ptrdiff_t>(skip));
   view = std::span(*copy).subspan(skip, bytes.size());
   return copy;
 }
@@ -21,7 +22,8 @@ std::shared_ptr<std::vector<std::byte>> aligned_copy(std::span<const std::byte> 
 std::vector<float> rows_of(const Weight& weight) {
   const auto& cpu = static_cast<const CpuWeight&>(weight);
   std::vector<float> values(static_cast<size_t>(weight.rows()) * weight.cols());
-  for (int r = 0; r < weight.rows(); ++r) cpu.decode_row(r, values.data() + static_cast<size_t>(r) * weight.cols());
+  for (int r = 0; r < weight.rows(); ++r)
+    cpu.decode_row(r, values.data() + static_cast<size_t>(r) * weight.cols());
   return values;
 }
 
@@ -36,15 +38,16 @@ std::vector<Packed> packed_weights(Ops& ops) {
   const int rows = 37, cols = 512;
   const std::vector<float> values = random_floats(size_t{rows} * cols, 5, 0.1f);
   using enum QuantType;
-  for (const QuantType type : {kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
-                               kIQ4_NL, kIQ4_XS, kTQ1_0, kTQ2_0, kMXFP4}) {
+  for (const QuantType type : {kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K,
+                               kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kTQ1_0, kTQ2_0, kMXFP4}) {
     std::vector<std::byte> bytes(quant_bytes(type, int64_t{rows} * cols));
     for (int r = 0; r < rows; ++r)
       quantize_row(type, values.data() + size_t{cols} * r, bytes.data() + bytes.size() / rows * r, cols);
     all.push_back({std::string(quant_info(type).name), ops.pack({type, rows, cols, bytes}).value()});
   }
   GroupedMatrix grouped;
-  grouped.rows = rows, grouped.cols = cols, grouped.bits = 8, grouped.group_size = cols, grouped.uniform_zero = 128;
+  grouped.rows = rows, grouped.cols = cols, grouped.bits = 8, grouped.group_size = cols,
+  grouped.uniform_zero = 128;
   grouped.layout = CodeLayout::kBytes;
   grouped.scales.assign(rows, 0.01f);
   std::vector<std::byte> codes(size_t{rows} * cols);

@@ -40,7 +40,9 @@ Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix
 
 std::string CpuOps::stored_form() const { return fmt::format("cpu panels {}", kPanelVersion); }
 
-StoredWeight CpuOps::store(const Weight& weight) const { return static_cast<const CpuWeight&>(weight).store(); }
+StoredWeight CpuOps::store(const Weight& weight) const {
+  return static_cast<const CpuWeight&>(weight).store();
+}
 
 Result<std::unique_ptr<Weight>> CpuOps::restore(const StoredWeight& stored,
                                                 std::shared_ptr<const void> owner) {

@@ -1,4 +1,5 @@
-// Packed weights to files and back: what is in a file is checked for its shape, so that no kernel reads beyond it.
+// Packed weights to files and back: what is in a file is checked for its shape, so that no kernel reads
+// beyond it.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -41,8 +42,9 @@ bool plausible(const Description& d, size_t description_bytes) {
 }  // namespace
 
 std::span<const std::byte> CpuWeight::bytes() const {
-  const size_t scale_bytes =
-      panels_.row_scales == nullptr ? 0 : sizeof(float) * kPanelRows * static_cast<size_t>(panels_.n_panels());
+  const size_t scale_bytes = panels_.row_scales == nullptr
+                                 ? 0
+                                 : sizeof(float) * kPanelRows * static_cast<size_t>(panels_.n_panels());
   return {reinterpret_cast<const std::byte*>(panels_.data),
           panels_.panel_bytes * static_cast<size_t>(panels_.n_panels()) + scale_bytes};
 }
@@ -58,7 +60,8 @@ StoredWeight CpuWeight::store() const {
   StoredWeight stored;
   stored.description.assign(reinterpret_cast<const char*>(&d), sizeof d);
   if (order_ != nullptr) {
-    stored.description.append(reinterpret_cast<const char*>(order_->data()), order_->size() * sizeof(int32_t));
+    stored.description.append(reinterpret_cast<const char*>(order_->data()),
+                              order_->size() * sizeof(int32_t));
   }
   stored.bytes = bytes();
   return stored;
@@ -66,7 +69,9 @@ StoredWeight CpuWeight::store() const {
 
 Result<std::unique_ptr<Weight>> WeightPacker::restore(const StoredWeight& stored,
                                                       std::shared_ptr<const void> owner) {
-  const auto refuse = [](const char* what) { return errorf(ErrorCode::kCorruptFile, "stored weight: {}", what); };
+  const auto refuse = [](const char* what) {
+    return errorf(ErrorCode::kCorruptFile, "stored weight: {}", what);
+  };
   Description d = {};
   if (stored.description.size() < sizeof d) return refuse("the description is cut off");
   std::memcpy(&d, stored.description.data(), sizeof d);
@@ -82,7 +87,8 @@ Result<std::unique_ptr<Weight>> WeightPacker::restore(const StoredWeight& stored
   if (d.has_row_scales != 0) panels.row_scales = reinterpret_cast<const float*>(panels.data + panels_bytes);
   if (size.bytes == 0 || weight->bytes().size() != stored.bytes.size()) return refuse("not of its size");
   if (reinterpret_cast<uintptr_t>(panels.data) % 64 != 0) return refuse("not aligned");
-  if (panels.type == PanelType::kF8Row && panels.row_scales == nullptr) return refuse("row scales are missing");
+  if (panels.type == PanelType::kF8Row && panels.row_scales == nullptr)
+    return refuse("row scales are missing");
   weight->rounding_ = {static_cast<ActivationRounding::Kind>(d.rounding), d.fixed_scale};
   if (d.n_order != 0) {
     InputOrder order(d.n_order);
