@@ -368,8 +368,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.model =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
   if (parts.speculation && parts.speculation->automatic()) {
-    const int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
-                                            cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
+    int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
+                                      cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
+    for (const int n_blocks : cache_plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
     calibrate(*parts.model,
               {.n_groups = spec.n_groups(),
                .block_size = spec.block_size,
