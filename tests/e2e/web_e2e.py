@@ -36,6 +36,8 @@ class Page(unittest.TestCase):
         self.browser.size(1280, 860)
         self.browser.dark(False)
         self.browser.open(self.server.url)
+        # A page that is still connecting would store its settings again.
+        self.browser.wait("['ready', 'key'].includes(document.querySelector('#server-pill').dataset.state)")
         self.browser.run("localStorage.clear(); sessionStorage.clear()")
         self.browser.console_errors()
         self.open()
