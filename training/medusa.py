@@ -2,9 +2,10 @@
 
     python medusa.py --target weights.pt --data DIR --out DIR          # a model of the family (train.py, data.py)
     python medusa.py --target HF_DIR --text FILE... --out DIR          # any Llama-style Hugging Face checkpoint
+    python medusa.py --target HF_DIR or FILE.gguf --own FILE --out DIR # on the target's own continuations (distill.py)
 
-A FILE is plain text, documents separated by lines of <|endoftext|>. Best is text that the target itself wrote
-(for instance by `penstock generate --n 32 --temperature 0.8`): that is what the heads will have to guess.
+A text FILE is plain text, documents separated by lines of <|endoftext|>. Best is what the target itself wrote, greedily
+above all: that is what the heads will have to guess. With --own the target's states are computed once and kept.
 
 Each head is the paper's residual block, h = x + silu(W x + b) on the target's final normed state x, followed by the
 target's own output matrix, which is not stored again. medusa_lm_head.safetensors names the tensors as
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+import check_export
 import data
 import evaluate
 import tokenizer
@@ -97,6 +99,30 @@ class TextBatches:
             size += len(batch[-1]) - 1
         inputs, targets = evaluate.padded(batch)
         return inputs.numpy(), targets.numpy()
+
+
+class OwnText:
+    """The target's states at the places from which it wrote rows of ids, in bfloat16, and the tokens to guess from them."""
+
+    def __init__(self, target, rows, count, device):
+        states, wanted = [], []
+        for i in range(0, len(rows), 16):
+            part = [row["ids"][:target.context] for row in rows[i:i + 16]]
+            inputs, _ = evaluate.padded(part)
+            with torch.no_grad(), torch.autocast(device, torch.bfloat16):
+                x = target.states(inputs.to(device)).bfloat16().cpu()
+            for row, ids, of_row in zip(rows[i:], part, x):
+                # Place t predicts t + 1; head k guesses t + 1 + k.
+                first, last, ids = max(0, row["prompt"] - 2), len(ids) - 1 - count, torch.tensor(ids)
+                if last > first:
+                    states.append(of_row[first:last].clone())
+                    wanted.append(torch.stack([ids[first + 1 + k:last + 1 + k] for k in range(1, count + 1)], 1))
+        self.states, self.wanted = torch.cat(states), torch.cat(wanted)
+        self.random = torch.Generator().manual_seed(SEED)
+
+    def draw(self, n):
+        places = torch.randint(len(self.states), (n,), generator=self.random)
+        return self.states[places], self.wanted[places]
 
 
 def shifted(targets, k):
@@ -188,19 +214,36 @@ def train_step(target, heads, optimizer, batch, step):
     return loss.item() / sum(DISCOUNT**k for k in range(len(heads.linear)))
 
 
+def own_step(target, heads, optimizer, own, n):
+    """n places of the target's own text; returns the discounted mean loss."""
+    device = next(heads.parameters()).device
+    states, wanted = (x.to(device) for x in own.draw(n))
+    weights = [DISCOUNT**k for k in range(len(heads.linear))]
+    with torch.autocast(device.type, torch.bfloat16):
+        loss = sum(weight * F.cross_entropy(target.logits(heads(states.float(), k)).float(), wanted[:, k])
+                   for k, weight in enumerate(weights))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item() / sum(weights)
+
+
 def run(target, heads, batches, args):
-    """Progress by steps or by time, whichever is further: the rate falls linearly to 0. Returns the steps taken."""
+    """Progress by steps or by processor time, whichever is further: the rate falls linearly to 0. Returns the steps taken."""
     optimizer = torch.optim.AdamW(heads.parameters(), args.rate, betas=(0.9, 0.95), weight_decay=0.0)
-    begin, step = time.time(), 0
+    begin, step = time.process_time(), 0
     while step < args.steps:
-        progress = max(step / args.steps, (time.time() - begin) / args.seconds)
+        progress = max(step / args.steps, (time.process_time() - begin) / args.seconds)
         if progress >= 1:
             break
         optimizer.param_groups[0]["lr"] = args.rate * min((step + 1) / 10, 1 - progress)
-        loss = train_step(target, heads, optimizer, batches.next(), step)
+        if isinstance(batches, OwnText):
+            loss = own_step(target, heads, optimizer, batches, args.batch_tokens)
+        else:
+            loss = train_step(target, heads, optimizer, batches.next(), step)
         step += 1
         if step % 10 == 0:
-            rate = step * args.batch_tokens / (time.time() - begin)
+            rate = step * args.batch_tokens / (time.process_time() - begin)
             print(f"step {step} loss {loss:.4f} tokens/s {rate:.0f}", flush=True)
         if step % 50 == 0:
             save(heads, args.out, target.name)
@@ -209,16 +252,17 @@ def run(target, heads, batches, args):
 
 def parse_arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--target", required=True, help="weights.pt of train.py, or a Hugging Face directory")
+    p.add_argument("--target", required=True, help="weights.pt of train.py, a GGUF file of ours, or a Hugging Face directory")
     p.add_argument("--data", help="folder of data.py (with weights.pt)")
     p.add_argument("--text", nargs="+", default=[], help="text files (with a Hugging Face directory)")
+    p.add_argument("--own", help="what the target wrote, by distill.py")
     p.add_argument("--out", required=True)
     p.add_argument("--heads", type=int, default=HEADS)
     p.add_argument("--init", help="begin with the heads of this folder")
     p.add_argument("--steps", type=int, default=400)
     p.add_argument("--rate", type=float, default=2e-3, help="learning rate")
     p.add_argument("--batch-tokens", type=int, default=4096)
-    p.add_argument("--seconds", type=float, default=1e9, help="shorten the schedule to end after about this long")
+    p.add_argument("--seconds", type=float, default=1e9, help="shorten the schedule to end after so much processor time")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return p.parse_args()
@@ -226,6 +270,17 @@ def parse_arguments():
 
 def load_target(args):
     """(target, batches, rows to measure accuracy on: not trained on)"""
+    if args.own:
+        if args.target.endswith(".gguf"):
+            target = Family(check_export.load_gguf(args.target).requires_grad_(False).to(args.device))
+        else:
+            target = HuggingFace(args.target, args.device)
+            target.model.requires_grad_(False)
+        rows = [json.loads(line) for line in pathlib.Path(args.own).read_text().splitlines()]
+        apart = max(1, min(100, len(rows) // 20))
+        own = OwnText(target, rows[apart:], args.heads, args.device)
+        print(f"{len(own.states)} places", flush=True)
+        return target, own, [row["ids"][:target.context] for row in rows[:apart]]
     if not pathlib.Path(args.target).is_dir():
         target = Family(train.load_model(args.target).requires_grad_(False).to(args.device))
         sp = tokenizer.load(pathlib.Path(args.data) / "tokenizer.model")

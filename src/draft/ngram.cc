@@ -23,21 +23,24 @@ void NgramIndex::grow(std::span<const TokenId> text) {
 }
 
 void NgramIndex::extend(std::span<const TokenId> text, int end) {
-  if (previous_.empty() && end > 0) previous_.push_back(-1);  // no pair ends at position 0
+  if (previous_.empty() && end > 0) {
+    previous_.push_back(-1);  // no pair ends at position 0
+    latest_[text[0]] = 0;
+  }
   for (int i = this->end(); i < end; ++i) {
     if (static_cast<size_t>(used_ + 1) * 2 > slots_.size()) grow(text);
     int32_t& last = slots_[slot_of(text, text[i - 1], text[i])];
     used_ += last < 0;
     previous_.push_back(last);
     last = i;
+    latest_[text[i]] = i;
   }
 }
 
 NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<const TokenId> context) const {
   Match best;
   const int n = static_cast<int>(context.size());
-  if (n < 2 || slots_.empty()) return best;
-  int position = slots_[slot_of(text, context[n - 2], context[n - 1])];
+  int position = n < 2 || slots_.empty() ? -1 : slots_[slot_of(text, context[n - 2], context[n - 1])];
   for (int tried = 0; position >= 0 && tried < kMostTried; ++tried, position = previous_[position]) {
     const int most = std::min({position + 1, n, kLongest});
     int length = 2;
@@ -45,6 +48,9 @@ NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<cons
     if (length > best.length) best = {position + 1, length};
     if (length == kLongest) break;
   }
+  if (best.length > 0 || n == 0) return best;
+  const auto alone = latest_.find(context[n - 1]);
+  if (alone != latest_.end()) best = {alone->second + 1, 1};
   return best;
 }
 
@@ -52,23 +58,31 @@ namespace {
 
 constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
 
-// How often a token that a lookup proposes is right, by the length of the agreement: measured, because it
-// depends on the text more than on anything else.
+// How often a token that a lookup proposes is right, by the length of the agreement before it, its own
+// guesses counted in: measured, because it depends on the text more than on anything else.
 class Reliability {
  public:
-  static int bucket(int length) { return length < 4 ? length - 2 : length < 8 ? 2 : length < 16 ? 3 : 4; }
-  float of(int bucket) const { return rate_[bucket]; }
-  void learn(int bucket, int n_proposed, int n_accepted) {
-    for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
-      rate_[bucket] += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - rate_[bucket]);
+  float of(int length) const { return rate_[bucket(length)]; }
+  // Guesses after an agreement of `length` tokens.
+  void learn(int length, int n_proposed, int n_accepted) {
+    for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i) {
+      float& rate = rate_[bucket(length + i)];
+      rate += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - rate);
+    }
   }
   // What is never tried is forgotten slowly, so that it is tried again.
-  void fade(int bucket) { rate_[bucket] += kFade * (kPrior[bucket] - rate_[bucket]); }
+  void fade(int length) {
+    const size_t place = bucket(length);
+    rate_[place] += kFade * (kPrior[place] - rate_[place]);
+  }
 
  private:
+  static size_t bucket(int length) {
+    return length < 4 ? static_cast<size_t>(length) - 1 : length < 8 ? 3 : length < 16 ? 4 : 5;
+  }
   static constexpr float kWeight = 0.08f, kFade = 0.004f;
-  static constexpr std::array<float, 5> kPrior = {0.45f, 0.6f, 0.75f, 0.85f, 0.92f};
-  std::array<float, 5> rate_ = kPrior;
+  static constexpr std::array<float, 6> kPrior = {0.2f, 0.45f, 0.6f, 0.75f, 0.85f, 0.92f};
+  std::array<float, 6> rate_ = kPrior;
 };
 
 class NgramDrafter : public Drafter {
@@ -89,7 +103,7 @@ class NgramDrafter : public Drafter {
       const auto found = states_.find(outcome.id);
       if (found == states_.end() || found->second.n_proposed == 0) continue;
       State& state = found->second;
-      state.reliability.learn(state.bucket, state.n_proposed, outcome.n_accepted);
+      state.reliability.learn(state.length, state.n_proposed, outcome.n_accepted);
       state.n_proposed = 0;
     }
   }
@@ -100,7 +114,7 @@ class NgramDrafter : public Drafter {
   struct State {
     NgramIndex index;
     Reliability reliability;
-    int bucket = 0, n_proposed = 0;
+    int length = 0, n_proposed = 0;  // of the agreement, of the guesses
   };
 
   void propose(const DraftRequest& request, DraftTree& tree) {
@@ -114,10 +128,8 @@ class NgramDrafter : public Drafter {
     const NgramIndex::Match shared = corpus_index_.find(corpus_, tokens);
     const NgramIndex::Match& match = shared.length > own.length ? shared : own;
     if (match.length == 0) return;
-    state.bucket = Reliability::bucket(match.length);
-    const float rate = state.reliability.of(state.bucket);
-    const int n_nodes =
-        request.prices == nullptr ? request.max_nodes : best_length(rate, *request.prices, request.max_nodes);
+    state.length = match.length;
+    const int n_nodes = n_wanted(request, state.reliability, match.length);
     for (int i = 0; i < n_nodes; ++i) {
       const int position = match.next + i;
       if (&match == &shared) {
@@ -129,7 +141,17 @@ class NgramDrafter : public Drafter {
       }
     }
     state.n_proposed = tree.size();
-    if (tree.empty()) state.reliability.fade(state.bucket);
+    if (tree.empty()) state.reliability.fade(match.length);
+  }
+
+  // A single token is too little to go by where nobody asks what a guess costs.
+  static int n_wanted(const DraftRequest& request, const Reliability& reliability, int length) {
+    if (request.prices == nullptr) return length > 1 ? request.max_nodes : 0;
+    std::array<float, kMaxNodes> reach;
+    const int n = std::min(request.max_nodes, kMaxNodes);
+    float chance = 1;
+    for (int i = 0; i < n; ++i) reach[static_cast<size_t>(i)] = chance *= reliability.of(length + i);
+    return nodes_worth(std::span(reach).first(static_cast<size_t>(n)), *request.prices);
   }
 
   const std::vector<TokenId> corpus_;

@@ -14,10 +14,10 @@ class NgramIndex {
     int next = -1;   // position after the occurrence, or -1: none
     int length = 0;  // tokens that agree before it
   };
-  // Pairs of tokens that end before position `end` are found from now on.
+  // Tokens, and pairs of tokens that end, before position `end` are found from now on.
   void extend(std::span<const TokenId> text, int end);
-  // The longest agreement of the context's end with the text, at least two tokens; the latest among equals.
-  // Of a common pair the latest kMostTried occurrences are looked at.
+  // The longest agreement of the context's end with the text; the latest among equals. Of a common pair the
+  // latest kMostTried occurrences are looked at.
   Match find(std::span<const TokenId> text, std::span<const TokenId> context) const;
   int end() const { return static_cast<int>(previous_.size()); }
 
@@ -26,6 +26,7 @@ class NgramIndex {
   size_t slot_of(std::span<const TokenId> text, TokenId first, TokenId second) const;
   void grow(std::span<const TokenId> text);
 
+  std::unordered_map<TokenId, int32_t> latest_;  // the last position of a token
   std::vector<int32_t> slots_;     // open addressing: the last position at which a pair ends, or -1
   std::vector<int32_t> previous_;  // [end] the pair's position before this one, or -1
   int used_ = 0;

@@ -10,12 +10,12 @@ namespace {
 // The longest agreement by looking at every place; the latest among equals.
 NgramIndex::Match slow_find(std::span<const TokenId> text, int end, std::span<const TokenId> context) {
   NgramIndex::Match best;
-  for (int position = end - 1; position >= 1; --position) {
+  for (int position = end - 1; position >= 0; --position) {
     int length = 0;
     while (length <= position && length < static_cast<int>(context.size()) && length < 64 &&
            text[position - length] == context[context.size() - 1 - length])
       ++length;
-    if (length >= 2 && length > best.length) best = {position + 1, length};
+    if (length > best.length) best = {position + 1, length};
   }
   return best;
 }
@@ -60,6 +60,29 @@ TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
   EXPECT_EQ(propose({8, 5, 6, 5, 6}, 5), (std::vector<TokenId>{5, 6, 5, 6, 5}));
   EXPECT_EQ(propose({1, 2, 3, 4}, 5), std::vector<TokenId>());
   EXPECT_EQ(propose({1}, 5), std::vector<TokenId>());
+}
+
+TEST(NgramDrafter, ASingleTokenIsWorthAFewCheapGuesses) {
+  auto drafter = make_ngram_drafter({}, {});
+  ASSERT_TRUE(drafter);
+  const std::vector<TokenId> tokens = {4, 1, 2, 3, 9, 1};
+  const auto n_proposed = [&](std::span<const float> checking) {
+    const DraftPrices prices{checking};
+    DraftRequest request;
+    request.id = SeqId(1);
+    request.tokens = tokens;
+    request.max_nodes = 4;
+    if (!checking.empty()) request.prices = &prices;
+    DraftTree tree;
+    (*drafter)->propose({&request, 1}, {&tree, 1});
+    EXPECT_TRUE(tree.empty() || tree.tokens[0] == 2);
+    return tree.size();
+  };
+  EXPECT_EQ(n_proposed({}), 0);
+  EXPECT_EQ(n_proposed(std::array{0.0f, 0.3f, 0.6f, 0.9f, 1.2f}), 0);
+  EXPECT_EQ(n_proposed(std::array{0.0f, 0.1f, 0.3f, 0.9f, 1.2f}), 1);
+  // A second guess would follow an agreement of two tokens.
+  EXPECT_EQ(n_proposed(std::array{0.0f, 0.1f, 0.15f, 0.9f, 1.2f}), 2);
 }
 
 constexpr std::array<float, 9> kFifths = {0, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f, 1.2f, 1.4f, 1.6f};
