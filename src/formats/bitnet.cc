@@ -47,13 +47,13 @@ class BitNet final : public Prequantized {
 
 Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, const json& config) {
   const std::string linear_class = config.value("linear_class", json("bitlinear")).dump();
-  const bool online = config.value("quantization_mode", json("offline")) == json("online");
-  if (online || config.value("use_rms_norm", json(false)) == json(true) ||
+  // Online: master weights in plain tensors, rounded by whoever computes with them.
+  if (config.value("quantization_mode", json("offline")) == json("online")) return nullptr;
+  if (config.value("use_rms_norm", json(false)) == json(true) ||
       (linear_class != "\"bitlinear\"" && linear_class != "\"autobitlinear\"")) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: bitnet: expected linear_class bitlinear or autobitlinear, offline, without a norm of its own",
-        source.path().string());
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: bitnet: expected linear_class bitlinear or autobitlinear, without a norm of its own",
+                  source.path().string());
   }
   return std::make_unique<BitNet>(source, linear_class == "\"bitlinear\"");
 }

@@ -1,6 +1,8 @@
 // bitsandbytes. 4 bits (NF4, FP4): LAYER.weight as flat nibbles, .weight.quant_map, .weight.absmax per block
 // of the flat weight (itself in 8 bits when nested) and a JSON description. LLM.int8: LAYER.weight int8 and
 // .SCB per output.
+#include <numeric>
+
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -59,6 +61,7 @@ class BitsAndBytes final : public Prequantized {
     matrix.packed = weight->bytes;
     ASSIGN_OR_RETURN(matrix.codebook, tensors.floats("weight.quant_map"));
     ASSIGN_OR_RETURN(matrix.scales, block_scales(tensors, description));
+    RETURN_IF_ERROR(spread_scales(tensors, matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }
@@ -88,10 +91,29 @@ class BitsAndBytes final : public Prequantized {
     matrix.rows = shape[0].get<int>();
     matrix.cols = shape[1].get<int>();
     matrix.group_size = block.get<int>();
-    if (matrix.cols % matrix.group_size != 0) {
-      return errorf(ErrorCode::kUnsupported, "{}: expected rows of whole blocks of {}, got {} inputs",
-                    tensors.where(), matrix.group_size, matrix.cols);
+    return {};
+  }
+
+  // Blocks are those of the flat weight: where they cross rows, the groups of a row are the largest parts
+  // that lie in one block each.
+  static Status spread_scales(const LayerTensors& tensors, GroupedMatrix& matrix) {
+    const int64_t block = matrix.group_size, n = static_cast<int64_t>(matrix.rows) * matrix.cols;
+    const auto wanted = static_cast<size_t>((n + block - 1) / block);
+    if (matrix.scales.size() != wanted) {
+      return errorf(ErrorCode::kCorruptFile, "{}: weight.absmax: expected {} scales, got {}", tensors.where(),
+                    wanted, matrix.scales.size());
     }
+    if (matrix.cols % block == 0) return {};
+    if (matrix.packed.size() != GroupedMatrix::packed_bytes(matrix.layout, matrix.rows, matrix.cols, 4)) {
+      return errorf(ErrorCode::kCorruptFile, "{}: weight: expected {} codes, got {} bytes", tensors.where(),
+                    n, matrix.packed.size());
+    }
+    matrix.group_size = std::gcd(matrix.cols, matrix.group_size);
+    std::vector<float> scales;
+    scales.reserve(static_cast<size_t>(n / matrix.group_size));
+    for (int64_t i = 0; i < n; i += matrix.group_size)
+      scales.push_back(matrix.scales[static_cast<size_t>(i / block)]);
+    matrix.scales = std::move(scales);
     return {};
   }
 

@@ -2,6 +2,7 @@
 // (LAYER.weight in 8 bits), nvfp4 and mxfp4 (LAYER.weight_packed bytes); scales in LAYER.weight_scale. Also
 // the block FP8 of DeepSeek (LAYER.weight_scale_inv).
 #include <cmath>
+#include <numeric>
 
 #include "formats/prequantized_methods.h"
 #include "quant/codebook.h"
@@ -26,26 +27,34 @@ std::vector<float> e2m1_levels() {
   return levels;
 }
 
-// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block_rows), n] over the rows of a
-// matrix whose group size follows from n.
+// Rows and columns that share a scale, the last ones perhaps fewer; 0 rows: no blocks.
+struct Block {
+  int rows = 0, cols = 0;
+};
+
+// Spreads scales of [1], [rows], [rows, n] or, in blocks, [ceil(rows / block.rows), n] over the rows of a
+// matrix whose group size follows from n or, when the last block is a part of one, divides the block.
 Status set_scales(const LayerTensors& tensors, const TensorInfo& tensor, std::vector<float> values,
-                  int block_rows, GroupedMatrix& matrix) {
+                  Block block, GroupedMatrix& matrix) {
   const int64_t scale_rows = tensor.shape.empty() ? 1 : tensor.shape[0];
   const int64_t n_groups = tensor.shape.size() < 2 ? 1 : tensor.shape[1];
-  const int64_t wanted_rows = block_rows > 0 ? (matrix.rows + block_rows - 1) / block_rows : matrix.rows;
+  const int64_t wanted_rows = block.rows > 0 ? (matrix.rows + block.rows - 1) / block.rows : matrix.rows;
   const bool per_tensor = values.size() == 1;
-  if (tensor.shape.size() > 2 || n_groups < 1 || matrix.cols % n_groups != 0 ||
-      (!per_tensor && scale_rows != wanted_rows)) {
+  const bool parts = block.rows > 0 && block.cols > 0 && !per_tensor;
+  const bool fits = parts ? n_groups == (matrix.cols + block.cols - 1) / block.cols
+                          : n_groups >= 1 && matrix.cols % n_groups == 0;
+  if (tensor.shape.size() > 2 || !fits || (!per_tensor && scale_rows != wanted_rows)) {
     return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} rows of scales for [{}, {}], got [{}]",
                   tensors.where(), quote_name(tensor.name), wanted_rows, matrix.rows, matrix.cols,
                   fmt::join(tensor.shape, ", "));
   }
-  matrix.group_size = static_cast<int>(matrix.cols / n_groups);
-  matrix.scales.reserve(static_cast<size_t>(matrix.rows) * static_cast<size_t>(n_groups));
+  const int64_t width = parts ? block.cols : matrix.cols / n_groups;
+  matrix.group_size = parts ? std::gcd(matrix.cols, block.cols) : static_cast<int>(width);
+  matrix.scales.reserve(static_cast<size_t>(matrix.rows) * static_cast<size_t>(matrix.n_groups()));
   for (int64_t r = 0; r < matrix.rows; ++r) {
-    const int64_t from = per_tensor ? 0 : block_rows > 0 ? r / block_rows : r;
-    for (int64_t g = 0; g < n_groups; ++g)
-      matrix.scales.push_back(values[static_cast<size_t>(from * n_groups + g)]);
+    const int64_t from = per_tensor ? 0 : block.rows > 0 ? r / block.rows : r;
+    for (int64_t k = 0; k < matrix.cols; k += matrix.group_size)
+      matrix.scales.push_back(values[static_cast<size_t>(from * n_groups + k / width)]);
   }
   return {};
 }
@@ -69,8 +78,8 @@ Status set_byte_weight(const TensorInfo& weight, GroupedMatrix& matrix) {
 struct Group {
   int bits = 8;
   bool is_float = false;
-  int block_rows = 0;  // > 0: scales per block of rows
-  json activations;    // input_activations or null
+  Block block;
+  json activations;  // input_activations or null
 };
 
 class CompressedTensors final : public Prequantized {
@@ -114,7 +123,7 @@ class CompressedTensors final : public Prequantized {
     const Group* group = group_of(8, is_float);
     ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
     RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales),
-                               group != nullptr ? group->block_rows : 0, matrix));
+                               group != nullptr ? group->block : Block{}, matrix));
     if (const TensorInfo* zeros = tensors.find("weight_zero_point"); zeros != nullptr && !is_float) {
       if (zeros->type != QuantType::kI8) {
         return errorf(ErrorCode::kUnsupported, "{}: weight_zero_point: expected i8, got {}", tensors.where(),
@@ -123,7 +132,7 @@ class CompressedTensors final : public Prequantized {
       GroupedMatrix spread = matrix;  // the same shapes as the scales'
       spread.scales.clear();
       RETURN_IF_ERROR(set_scales(tensors, *zeros, tensor_floats(*zeros),
-                                 group != nullptr ? group->block_rows : 0, spread));
+                                 group != nullptr ? group->block : Block{}, spread));
       for (const float zero : spread.scales) matrix.zeros.push_back(static_cast<int16_t>(zero + 128));
     }
     return set_activations(tensors, group, matrix);
@@ -156,10 +165,8 @@ class CompressedTensors final : public Prequantized {
     matrix.uniform_zero = static_cast<int16_t>(1 << (matrix.bits - 1));
     matrix.packed = packed->bytes;
     ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale"));
-    RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales), 0, matrix));
-    if (tensors.find("weight_g_idx") != nullptr) {
-      return errorf(ErrorCode::kUnsupported, "{}: weight_g_idx is not supported", tensors.where());
-    }
+    RETURN_IF_ERROR(set_scales(tensors, *tensors.find("weight_scale"), std::move(scales), {}, matrix));
+    RETURN_IF_ERROR(set_input_order(tensors, "weight_g_idx", matrix));
     if (tensors.find("weight_zero_point") != nullptr) RETURN_IF_ERROR(read_packed_zeros(tensors, matrix));
     return set_activations(tensors, group, matrix);
   }
@@ -209,7 +216,7 @@ class CompressedTensors final : public Prequantized {
       }
       for (float& scale : scales) scale /= global[0];
     }
-    return set_scales(tensors, *tensor, std::move(scales), 0, matrix);
+    return set_scales(tensors, *tensor, std::move(scales), {}, matrix);
   }
 
   static Status set_activations(const LayerTensors& tensors, const Group* group, GroupedMatrix& matrix) {
@@ -241,7 +248,7 @@ class CompressedTensors final : public Prequantized {
 // "fp8" as DeepSeek and transformers write it: LAYER.weight F8 and LAYER.weight_scale_inv per block.
 class BlockFp8 final : public Prequantized {
  public:
-  BlockFp8(const WeightSource& source, int block_rows) : source_(source), block_rows_(block_rows) {}
+  BlockFp8(const WeightSource& source, Block block) : source_(source), block_(block) {}
 
   std::string_view method() const override { return "fp8"; }
 
@@ -253,21 +260,26 @@ class BlockFp8 final : public Prequantized {
     GroupedMatrix matrix;
     RETURN_IF_ERROR(set_byte_weight(*weight, matrix));
     ASSIGN_OR_RETURN(std::vector<float> scales, tensors.floats("weight_scale_inv"));
-    RETURN_IF_ERROR(set_scales(tensors, *scale, std::move(scales), block_rows_, matrix));
+    RETURN_IF_ERROR(set_scales(tensors, *scale, std::move(scales), block_, matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }
 
  private:
   const WeightSource& source_;
-  int block_rows_;
+  Block block_;
 };
 
-// block_structure [rows, cols] (weight_block_size of "fp8"): the rows, or 0 when there is none.
-int rows_of_block(const json& config, const char* key) {
+// block_structure [rows, cols] (weight_block_size of "fp8"), or none.
+Block read_block(const json& config, const char* key) {
   const auto it = config.find(key);
-  if (it == config.end() || !it->is_array() || it->size() != 2 || !it->at(0).is_number_unsigned()) return 0;
-  return static_cast<int>(std::min<uint64_t>(it->at(0).get<uint64_t>(), INT32_MAX));
+  if (it == config.end() || !it->is_array() || it->size() != 2) return {};
+  const auto side = [&](size_t i) {
+    const json& number = it->at(i);
+    return number.is_number_unsigned() ? static_cast<int>(std::min<uint64_t>(number.get<uint64_t>(), 1 << 28))
+                                       : 0;
+  };
+  return {side(0), side(1)};
 }
 
 }  // namespace
@@ -286,7 +298,7 @@ Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource
     Group group;
     ASSIGN_OR_RETURN(group.bits, config_int(*weights, "num_bits", 8, 2, 8));
     group.is_float = weights->value("type", json("int")) == json("float");
-    group.block_rows = rows_of_block(*weights, "block_structure");
+    group.block = read_block(*weights, "block_structure");
     group.activations = entry.value("input_activations", json());
     list.push_back(std::move(group));
   }
@@ -294,7 +306,7 @@ Result<std::unique_ptr<Prequantized>> open_compressed_tensors(const WeightSource
 }
 
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source, const json& config) {
-  return std::make_unique<BlockFp8>(source, rows_of_block(config, "weight_block_size"));
+  return std::make_unique<BlockFp8>(source, read_block(config, "weight_block_size"));
 }
 
 }  // namespace penstock

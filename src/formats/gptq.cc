@@ -1,7 +1,4 @@
 // GPTQ and AWQ: LAYER.qweight, .qzeros, .scales and, for GPTQ, .g_idx. Inputs run down, outputs across.
-#include <algorithm>
-#include <numeric>
-
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -78,7 +75,7 @@ class Gptq final : public Prequantized {
     if (matrix.cols % matrix.group_size != 0) RETURN_IF_ERROR(matrix.check(tensors.where()));
     ASSIGN_OR_RETURN(const TensorInfo* qzeros, require_zeros(tensors, matrix));
     RETURN_IF_ERROR(set_groups(tensors, unpack_zeros(*qzeros, matrix), matrix));
-    RETURN_IF_ERROR(set_order(tensors, matrix));
+    RETURN_IF_ERROR(set_input_order(tensors, "g_idx", matrix));
     RETURN_IF_ERROR(matrix.check(tensors.where()));
     return matrix;
   }
@@ -102,32 +99,6 @@ class Gptq final : public Prequantized {
       }
     }
     return zeros;
-  }
-
-  // g_idx names each input's group; when they are not in order, the inputs sorted by group are the order.
-  Status set_order(const LayerTensors& tensors, GroupedMatrix& matrix) const {
-    if (tensors.find("g_idx") == nullptr) return {};
-    ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require("g_idx", QuantType::kI32, 1));
-    const std::vector<int32_t> groups = tensor_int32(*tensor);
-    if (groups.size() != static_cast<size_t>(matrix.cols)) {
-      return errorf(ErrorCode::kCorruptFile, "{}: g_idx: expected {} inputs, got {}", tensors.where(),
-                    matrix.cols, groups.size());
-    }
-    std::vector<int32_t> order(groups.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
-    });
-    for (size_t j = 0; j < order.size(); ++j) {
-      const int expected = static_cast<int>(j) / matrix.group_size;
-      if (const int group = groups[static_cast<size_t>(order[j])]; group != expected) {
-        return errorf(ErrorCode::kUnsupported,
-                      "{}: g_idx: expected {} inputs in each of {} groups, got group {} at {}",
-                      tensors.where(), matrix.group_size, matrix.n_groups(), group, order[j]);
-      }
-    }
-    if (!std::is_sorted(order.begin(), order.end())) matrix.input_order = std::move(order);
-    return {};
   }
 
   const WeightSource& source_;

@@ -1,5 +1,8 @@
 #include "formats/prequantized.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "formats/prequantized_methods.h"
 
 namespace penstock {
@@ -85,6 +88,31 @@ Result<std::vector<float>> LayerTensors::floats(std::string_view suffix) const {
       return errorf(ErrorCode::kCorruptFile, "{}: {}: expected floating point, got {}", where(), suffix,
                     quant_info(tensor->type).name);
   }
+}
+
+Status set_input_order(const LayerTensors& tensors, std::string_view suffix, GroupedMatrix& matrix) {
+  if (tensors.find(suffix) == nullptr) return {};
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, tensors.require(suffix, QuantType::kI32, 1));
+  const std::vector<int32_t> groups = tensor_int32(*tensor);
+  if (groups.size() != static_cast<size_t>(matrix.cols)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected {} inputs, got {}", tensors.where(), suffix,
+                  matrix.cols, groups.size());
+  }
+  std::vector<int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
+  });
+  for (size_t j = 0; j < order.size(); ++j) {
+    const int expected = static_cast<int>(j) / matrix.group_size;
+    if (const int group = groups[static_cast<size_t>(order[j])]; group != expected) {
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: {}: expected {} inputs in each of {} groups, got group {} at {}", tensors.where(),
+                    suffix, matrix.group_size, matrix.n_groups(), group, order[j]);
+    }
+  }
+  if (!std::is_sorted(order.begin(), order.end())) matrix.input_order = std::move(order);
+  return {};
 }
 
 std::vector<float> tensor_floats(const TensorInfo& tensor) {

@@ -39,6 +39,11 @@ class LayerTensors {
   std::string layer_;
 };
 
+// A tensor that names each input's group, if there is one: when they are not in order, the inputs sorted by
+// group are the matrix's order. REQUIRES: sizes are set. Errors: kCorruptFile; kUnsupported for groups of
+// different sizes.
+Status set_input_order(const LayerTensors& tensors, std::string_view suffix, GroupedMatrix& matrix);
+
 // A tensor's elements as F32 / as they are; the type must be the right one.
 std::vector<float> tensor_floats(const TensorInfo& tensor);
 std::vector<int32_t> tensor_int32(const TensorInfo& tensor);

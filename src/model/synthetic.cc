@@ -51,8 +51,14 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 
 }  // namespace
 
+std::string gguf_arch(const ModelConfig& c) {
+  if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
+  if (c.arch == "bitnet-b1.58" && c.activation == Activation::kSilu) return "bitnet";
+  return c.arch;
+}
+
 json gguf_metadata(const ModelConfig& c) {
-  const std::string arch = c.arch == "mistral" || c.arch == "mixtral" ? "llama" : c.arch;
+  const std::string arch = gguf_arch(c);
   json m = json::object();
   // Counts are unsigned: llama.cpp refuses others.
   const auto set = [&](std::string_view key, json value) {

@@ -21,6 +21,9 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
 // Bytes of all weights of such a model, without making it.
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type);
 
+// The architecture's name in GGUF ("mistral" is "llama" there).
+std::string gguf_arch(const ModelConfig& config);
+
 // Metadata from which read_config() makes the same configuration (no vocabulary).
 nlohmann::json gguf_metadata(const ModelConfig& config);
 

@@ -72,7 +72,11 @@ class Loader {
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
   // A matrix; one that was packed before is not looked up, for that may encode it.
   bool has_matrix(const std::string& name) const {
-    return restores() ? packed_->from->find(stored_name(name, 0)) != nullptr : find(name) != nullptr;
+    if (restores()) return packed_->from->find(stored_name(name, 0)) != nullptr;
+    if (find(name) != nullptr) return true;
+    const std::string stem = name.substr(0, name.size() - std::string_view(".weight").size());
+    return prequantized_ != nullptr &&
+           (find(stem + ".qweight") != nullptr || find(stem + ".weight_packed") != nullptr);
   }
   bool restores() const { return packed_ != nullptr && packed_->from != nullptr; }
   static std::string stored_name(const std::string& name, int first_row) {

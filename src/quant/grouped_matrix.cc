@@ -31,7 +31,7 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
       for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first / 2 + j / 2] >> (j % 2 * 4)) & 0x0f;
       break;
     case CodeLayout::kNibblesHighFirst:
-      for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first / 2 + j / 2] >> (4 - j % 2 * 4)) & 0x0f;
+      for (int64_t j = first; j < first + m.cols; ++j) *out++ = (bytes[j / 2] >> (4 - j % 2 * 4)) & 0x0f;
       break;
     case CodeLayout::kWordsByRow: {
       const int per_word = 32 / m.bits;
@@ -76,8 +76,9 @@ uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t co
     case CodeLayout::kSignedBytes:
       return static_cast<uint64_t>(rows * cols);
     case CodeLayout::kNibblesLowFirst:
-    case CodeLayout::kNibblesHighFirst:
       return static_cast<uint64_t>(rows * (cols / 2));
+    case CodeLayout::kNibblesHighFirst:
+      return static_cast<uint64_t>((rows * cols + 1) / 2);
     case CodeLayout::kWordsByRow:
       return static_cast<uint64_t>(rows * ((cols + 32 / bits - 1) / (32 / bits)) * 4);
     case CodeLayout::kStreamByColumn:
@@ -101,7 +102,7 @@ Status GroupedMatrix::check(const std::string& where) const {
   }
   const bool nibbles = layout == CodeLayout::kNibblesLowFirst || layout == CodeLayout::kNibblesHighFirst;
   if ((nibbles || layout == CodeLayout::kAwq) && bits != 4) return fail("bits", 4, bits);
-  if (nibbles && cols % 2 != 0) return fail("inputs", "an even number", cols);
+  if (layout == CodeLayout::kNibblesLowFirst && cols % 2 != 0) return fail("inputs", "an even number", cols);
   if (layout == CodeLayout::kAwq && rows % 8 != 0) return fail("outputs", "a multiple of 8", rows);
   if (layout == CodeLayout::kStreamByColumn && static_cast<int64_t>(cols) * bits % 32 != 0) {
     return fail("inputs", "whole words of 32 bits", cols);

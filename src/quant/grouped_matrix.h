@@ -20,7 +20,7 @@ enum class CodeLayout : uint8_t {
   kBytes,             // [rows, cols] bytes
   kSignedBytes,       // [rows, cols] int8: code = value + 128
   kNibblesLowFirst,   // [rows, cols / 2] bytes, the even column in the low half
-  kNibblesHighFirst,  // [rows, cols / 2] bytes, the even column in the high half
+  kNibblesHighFirst,  // [ceil(rows * cols / 2)] bytes, row after row, the first of two codes in the high half
   kWordsByRow,        // [rows, ceil(cols / (32 / bits))] int32, lowest bits first, no code across words
   kStreamByColumn,    // [cols * bits / 32, rows] int32: column by column of words a stream of bits, lowest
                       // first

@@ -101,6 +101,18 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
                 gguf.path().string());
 }
 
+json gpt2_config(const ModelConfig& config) {
+  return {{"n_embd", config.model_dim},
+          {"n_inner", config.ffn_dim},
+          {"n_layer", config.n_layers},
+          {"n_head", config.n_heads},
+          {"n_positions", config.max_seq_len},
+          {"layer_norm_epsilon", config.norm_eps},
+          {"activation_function",
+           config.activation == Activation::kGeluTanh ? "gelu_new" : activation_name(config.activation)},
+          {"scale_attn_weights", true}};
+}
+
 void set_token(const WeightSource& gguf, const char* from, const char* to, json& out) {
   const auto found = gguf.config().find(from);
   if (found != gguf.config().end() && found->is_number()) out[to] = *found;
@@ -134,35 +146,39 @@ void set_windows(const ModelConfig& config, json& out) {
 Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
   const std::string arch = arch_in(config, Naming::kHuggingFace);
   const Architecture* row = find_architecture(arch);
-  if (row == nullptr || row->hf_types.empty() || config.learned_positions || config.int8_activations) {
+  if (row == nullptr || row->hf_types.empty()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: architecture {} cannot be written as a Hugging Face checkpoint", gguf.path().string(),
                   config.arch);
   }
-  ASSIGN_OR_RETURN(const json rope, rope_parameters(gguf, config));
   json out = {{"architectures", {row->hf_types[1]}},
               {"model_type", row->hf_types[0]},
-              {"hidden_size", config.model_dim},
+              {"vocab_size", config.vocab_size},
+              {"tie_word_embeddings", config.tied_embeddings},
+              {"torch_dtype", "float16"}};
+  set_token(gguf, "tokenizer.ggml.bos_token_id", "bos_token_id", out);
+  set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
+  if (config.learned_positions) {
+    out.update(gpt2_config(config));
+    return out;
+  }
+  ASSIGN_OR_RETURN(const json rope, rope_parameters(gguf, config));
+  out.update({{"hidden_size", config.model_dim},
               {"intermediate_size", config.ffn_dim > 0 ? config.ffn_dim : config.expert_ffn_dim},
               {"num_hidden_layers", config.n_layers},
               {"num_attention_heads", config.n_heads},
               {"num_key_value_heads", config.n_kv_heads},
               {"head_dim", config.head_dim},
-              {"vocab_size", config.vocab_size},
               {"max_position_embeddings", config.max_seq_len},
               {"rms_norm_eps", config.norm_eps},
               {"hidden_act", activation_name(config.activation)},
-              {"tie_word_embeddings", config.tied_embeddings},
               {"rope_theta", config.ropes[0].theta},
-              {"rope_parameters", rope},
-              {"torch_dtype", "float16"}};
+              {"rope_parameters", rope}});
   if (rope["rope_type"] != "default") out["rope_scaling"] = rope;
   if (rope["rope_type"] == "longrope")
     out["original_max_position_embeddings"] = rope["original_max_position_embeddings"];
   if (config.ropes[0].rotary_dim != config.head_dim)
     out["partial_rotary_factor"] = static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
-  set_token(gguf, "tokenizer.ggml.bos_token_id", "bos_token_id", out);
-  set_token(gguf, "tokenizer.ggml.eos_token_id", "eos_token_id", out);
   if (config.n_experts > 0) set_experts(config, arch, out);
   set_windows(config, out);
   if (arch == "granite") {

@@ -140,17 +140,20 @@ std::vector<EncodedTensor> compressed_tensors(const std::string& stem, const Rec
 }
 
 std::vector<EncodedTensor> bitsandbytes_tensors(const std::string& stem, const Recipe& recipe,
-                                                const GroupedCodes& codes) {
+                                                const MappedTensor& tensor, const GroupedCodes& codes) {
   std::vector<EncodedTensor> out;
-  const int64_t n_bytes = static_cast<int64_t>(codes.rows) * codes.cols / 2;
-  out.push_back(packed(stem + ".weight", CodeLayout::kNibblesHighFirst, codes, {n_bytes, 1}, QuantType::kU8));
+  const int64_t n_bytes = (static_cast<int64_t>(tensor.rows) * tensor.cols + 1) / 2;
+  out.push_back({stem + ".weight",
+                 QuantType::kU8,
+                 {n_bytes, 1},
+                 pack_codes(CodeLayout::kNibblesHighFirst, codes.codes, tensor.rows, tensor.cols, 4)});
   out.push_back(make_floats(stem + ".weight.absmax", QuantType::kF32,
                             {static_cast<int64_t>(codes.scales.size())}, row_scales(codes)));
   out.push_back(make_floats(stem + ".weight.quant_map", QuantType::kF32, {16}, codes.coding.codebook));
   const json state = {{"quant_type", recipe.type},
-                      {"blocksize", codes.coding.group_of(codes.cols)},
+                      {"blocksize", codes.coding.group_of(tensor.cols)},
                       {"dtype", "float16"},
-                      {"shape", {codes.rows, codes.cols}}};
+                      {"shape", {tensor.rows, tensor.cols}}};
   const std::string text = state.dump();
   out.push_back(make_tensor(fmt::format("{}.weight.quant_state.bitsandbytes__{}", stem, recipe.type),
                             QuantType::kU8, {static_cast<int64_t>(text.size())},
@@ -158,7 +161,23 @@ std::vector<EncodedTensor> bitsandbytes_tensors(const std::string& stem, const R
   return out;
 }
 
-// -1, 0 and 1 times the mean magnitude, as BitNet rounds its master weights.
+// The one magnitude of weights that are ternary already, else the mean of the magnitudes, as BitNet rounds
+// its master weights.
+float ternary_scale(const std::vector<float>& values) {
+  double sum = 0;
+  float magnitude = 0;
+  bool ternary = true;
+  for (const float value : values) {
+    const float size = std::fabs(value);
+    sum += size;
+    if (size == 0) continue;
+    if (magnitude == 0) magnitude = size;
+    ternary &= size == magnitude;
+  }
+  if (ternary && magnitude > 0) return magnitude;
+  return std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+}
+
 Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const MappedTensor& tensor,
                                                   const std::vector<float>& values) {
   if (tensor.rows % 4 != 0) {
@@ -166,9 +185,7 @@ Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const
                   "tensor {}: ternary codes: expected a multiple of 4 outputs, got {}", tensor.in,
                   tensor.rows);
   }
-  double sum = 0;
-  for (const float value : values) sum += std::fabs(value);
-  const float scale = std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+  const float scale = ternary_scale(values);
   std::vector<uint8_t> codes(values.size());
   for (size_t i = 0; i < values.size(); ++i)
     codes[i] = static_cast<uint8_t>(std::clamp(std::nearbyint(values[i] / scale), -1.0f, 1.0f) + 1.0f);
@@ -181,9 +198,27 @@ Result<std::vector<EncodedTensor>> bitnet_tensors(const std::string& stem, const
   return out;
 }
 
-Status check_shape(const Recipe& recipe, const MappedTensor& tensor) {
+// Whether the tensor's blocks go on from one row to the next, as those of bitsandbytes do.
+bool is_flat(const Recipe& recipe, const MappedTensor& tensor) {
+  return recipe.layout == Layout::kBitsAndBytes && tensor.cols % recipe.coding.group_of(tensor.cols) != 0;
+}
+
+// One row for each block of the flat weight; the last is filled up with zeros.
+Result<GroupedCodes> round_flat(ThreadPool& pool, const Recipe& recipe, const std::vector<float>& values) {
+  const auto block = static_cast<size_t>(recipe.coding.group_size);
+  const size_t n_blocks = (values.size() + block - 1) / block;
+  std::vector<float> padded = values;
+  padded.resize(n_blocks * block);
+  ASSIGN_OR_RETURN(GroupedCodes codes,
+                   round_to_nearest(pool, recipe.coding, padded, static_cast<int>(n_blocks),
+                                    static_cast<int>(block), nullptr, recipe.search));
+  codes.codes.resize(values.size());
+  return codes;
+}
+
+Status check_shape(const Recipe& recipe, const MappedTensor& tensor, const LinearDecision& decision) {
   const int group = recipe.coding.group_of(tensor.cols), bits = recipe.coding.bits;
-  if (tensor.cols % group != 0) {
+  if (tensor.cols % group != 0 && (!is_flat(recipe, tensor) || decision.codes)) {
     return errorf(ErrorCode::kInvalidArgument,
                   "tensor {}: --group-size: expected a divisor of its {} inputs, got {}", tensor.in,
                   tensor.cols, group);
@@ -264,17 +299,19 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
                                                 const MappedTensor& tensor, const std::vector<float>& values,
                                                 const LinearDecision& decision) {
   const std::string stem = stem_of(tensor);
-  if (tensor.out_transposed) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "tensor {}: this architecture stores its matrices transposed; quantized Hugging Face checkpoints "
-        "have no such layers",
-        tensor.in);
+  // Those of the two are [outputs, inputs] whatever the plain layer is.
+  if (tensor.out_transposed && recipe.layout != Layout::kGptq && recipe.layout != Layout::kBitsAndBytes) {
+    return errorf(ErrorCode::kUnsupported,
+                  "tensor {}: this architecture stores its matrices transposed: expected --layout gptq or "
+                  "bitsandbytes, for others know no such layers",
+                  tensor.in);
   }
   if (recipe.layout == Layout::kBitNet) return bitnet_tensors(stem, tensor, values);
-  RETURN_IF_ERROR(check_shape(recipe, tensor));
+  RETURN_IF_ERROR(check_shape(recipe, tensor, decision));
   GroupedCodes rounded;
-  if (!decision.codes) {
+  if (!decision.codes && is_flat(recipe, tensor)) {
+    ASSIGN_OR_RETURN(rounded, round_flat(pool, recipe, values));
+  } else if (!decision.codes) {
     const float* importance = decision.importance.empty() ? nullptr : decision.importance.data();
     ASSIGN_OR_RETURN(rounded, round_to_nearest(pool, recipe.coding, values, tensor.rows, tensor.cols,
                                                importance, recipe.search));
@@ -286,7 +323,7 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
     case Layout::kAwq:
       return awq_tensors(stem, codes);
     case Layout::kBitsAndBytes:
-      return bitsandbytes_tensors(stem, recipe, codes);
+      return bitsandbytes_tensors(stem, recipe, tensor, codes);
     default:
       return compressed_tensors(stem, recipe, codes, decision.activation_scale);
   }

@@ -112,6 +112,13 @@ Status Run::open() {
       ASSIGN_OR_RETURN(const auto unused, gguf_extra_tensors(*source_, config_));
     }
   }
+  if (naming_ != source_->naming() && naming_ == Naming::kHuggingFace && config_.int8_activations &&
+      recipe_.layout != Layout::kBitNet) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: only packed directories of BitNet say that activations are rounded: expected --type "
+                  "ternary, got {}",
+                  job_.in.string(), job_.recipe.type);
+  }
   if (job_.recipe.layout.empty()) fit_layout();
   if (job_.recipe.group_size < 0) fit_group_size();
   if (!job_.imatrix.empty()) {
@@ -170,7 +177,7 @@ void Run::fit_group_size() {
     group = 64;
   else if (wanted > 32 && divides(32))
     group = 32;
-  // bitsandbytes has no whole rows: an error names the tensor.
+  // bitsandbytes has no whole rows: its blocks go on from one row to the next.
   if (group == 0 && recipe_.layout == Layout::kBitsAndBytes) return;
   log().info("groups of {} do not divide every layer's inputs: --group-size {}", wanted, group);
   recipe_.coding.group_size = group;

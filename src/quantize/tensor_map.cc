@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/names.h"
+#include "model/synthetic.h"
 #include "quant/grouped_encode.h"
 
 namespace penstock {
@@ -239,8 +240,9 @@ Result<TensorMap> Mapper::map() {
 
 std::string arch_in(const ModelConfig& config, Naming naming) {
   if (naming == Naming::kGguf) {
-    return config.arch == "mistral" || config.arch == "mixtral" ? "llama" : config.arch;
+    return gguf_arch(config);
   }
+  if (config.arch == "bitnet") return "bitnet-b1.58";  // one class for both
   if (config.arch != "llama") return config.arch;
   if (config.n_experts > 0) return "mixtral";
   const bool windows =

@@ -244,7 +244,8 @@ json compressed_config(int bits, const json& activations = nullptr) {
 RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
   const int bits = *rc::gen::inRange(2, 9);
   const int group_size = *rc::gen::element(16, 24);
-  Plan plan = random_plan(*rc::gen::inRange(1, 12), group_size * 3, bits, group_size, false,
+  const bool ordered = *rc::gen::arbitrary<bool>();
+  Plan plan = random_plan(*rc::gen::inRange(1, 12), group_size * 3, bits, group_size, ordered,
                           *rc::gen::arbitrary<unsigned>());
   const bool asymmetric = *rc::gen::arbitrary<bool>();
   if (!asymmetric) plan.zeros.assign(plan.zeros.size(), 1 << (bits - 1));
@@ -268,6 +269,7 @@ RC_GTEST_PROP(CompressedTensors, PackedWords, ()) {
   checkpoint.add("l.weight_packed", QuantType::kI32, {plan.rows, words}, packed);
   checkpoint.add("l.weight_shape", QuantType::kI64, {2}, std::vector<int64_t>{plan.rows, plan.cols});
   checkpoint.add("l.weight_scale", QuantType::kF32, {plan.rows, plan.n_groups()}, plan.scales);
+  if (ordered) checkpoint.add("l.weight_g_idx", QuantType::kI32, {plan.cols}, plan.group_of);
   if (asymmetric) checkpoint.add("l.weight_zero_point", QuantType::kI32, {zero_rows, plan.n_groups()}, zeros);
   const auto layer = checkpoint.open(compressed_config(bits));
   RC_ASSERT(layer.has_value() && layer->has_value());
@@ -304,6 +306,24 @@ TEST(BlockFp8, ScalesAreOfBlocks) {
   EXPECT_THAT(values, testing::ElementsAre(1, 2, 10, 20, 1, 2, 10, 20, 100, 200, 1000, 2000));
 }
 
+// The last blocks hold fewer rows and columns.
+TEST(BlockFp8, ScalesOfCutBlocks) {
+  Checkpoint checkpoint;
+  checkpoint.add("l.weight", QuantType::kF8E4M3, {3, 6}, std::vector<uint8_t>(18, 0x38));
+  checkpoint.add("l.weight_scale_inv", QuantType::kF32, {2, 2}, std::vector<float>{1, 10, 100, 1000});
+  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {2, 4}}};
+  const auto layer = checkpoint.open(config);
+  ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+  std::vector<float> values(18);
+  (*layer)->dequantize(0, 3, values.data());
+  EXPECT_THAT(values,
+              testing::ElementsAre(1, 1, 1, 1, 10, 10, 1, 1, 1, 1, 10, 10, 100, 100, 100, 100, 1000, 1000));
+  Checkpoint wrong;
+  wrong.add("l.weight", QuantType::kF8E4M3, {3, 6}, std::vector<uint8_t>(18, 0x38));
+  wrong.add("l.weight_scale_inv", QuantType::kF32, {2, 3}, std::vector<float>(6, 1));
+  EXPECT_THAT(wrong.error(config), HasSubstr("rows of scales"));
+}
+
 TEST(BitNet, FourRowsInAByte) {
   for (const bool divide : {true, false}) {
     Checkpoint checkpoint;
@@ -322,6 +342,38 @@ TEST(BitNet, FourRowsInAByte) {
   }
 }
 
+// Blocks are those of the flat weight: with 9 inputs they begin and end anywhere in a row, and 27 codes end
+// in the middle of a byte.
+TEST(BitsAndBytes, BlocksCrossRows) {
+  for (const int cols : {9, 40, 96}) {
+    Checkpoint checkpoint;
+    const int n = 3 * cols, block = 64;
+    std::vector<uint8_t> bytes(static_cast<size_t>((n + 1) / 2));
+    std::vector<float> absmax, map, expected;
+    for (int i = 0; i < 16; ++i) map.push_back(static_cast<float>(i) - 7.5f);
+    for (int i = 0; i < n; i += block) absmax.push_back(static_cast<float>(1 + i));
+    for (int i = 0; i < n; ++i) {
+      const int code = i * 7 % 16;
+      bytes[static_cast<size_t>(i / 2)] |= static_cast<uint8_t>(i % 2 == 0 ? code << 4 : code);
+      expected.push_back(map[static_cast<size_t>(code)] * absmax[static_cast<size_t>(i / block)]);
+    }
+    checkpoint.add("l.weight", QuantType::kU8, {static_cast<int64_t>(bytes.size()), 1}, bytes);
+    checkpoint.add("l.weight.absmax", QuantType::kF32, {static_cast<int64_t>(absmax.size())}, absmax);
+    checkpoint.add("l.weight.quant_map", QuantType::kF32, {16}, map);
+    const std::string state = json({{"shape", {3, cols}}, {"blocksize", block}}).dump();
+    checkpoint.add("l.weight.quant_state.bitsandbytes__nf4", QuantType::kU8,
+                   {static_cast<int64_t>(state.size())}, std::vector<char>(state.begin(), state.end()));
+    const auto layer = checkpoint.open({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
+    ASSERT_TRUE(layer.has_value() && layer->has_value()) << layer.error().message;
+    std::vector<float> values(static_cast<size_t>(n));
+    (*layer)->dequantize(0, 3, values.data());
+    EXPECT_EQ(values, expected) << cols;
+    std::vector<float> last(static_cast<size_t>(cols));
+    (*layer)->dequantize(2, 1, last.data());
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), expected.end() - cols)) << cols;
+  }
+}
+
 TEST(BitsAndBytes, DamagedStateIsRefused) {
   const auto error = [](const std::string& state, size_t n_absmax = 2) {
     Checkpoint checkpoint;
@@ -334,10 +386,11 @@ TEST(BitsAndBytes, DamagedStateIsRefused) {
     return checkpoint.error({{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}});
   };
   EXPECT_EQ(error(R"({"shape":[2,64],"blocksize":64})"), "");
-  EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":32})"), HasSubstr("scales: expected 4, got 2"));
-  EXPECT_THAT(error(R"({"shape":[4,32],"blocksize":64})"), HasSubstr("whole blocks of 64"));
-  EXPECT_THAT(error(R"({"shape":[2,128],"blocksize":64})"),
-              HasSubstr("bytes of codes: expected 128, got 64"));
+  EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":32})"), HasSubstr("expected 4 scales, got 2"));
+  EXPECT_EQ(error(R"({"shape":[4,32],"blocksize":64})"), "");
+  EXPECT_THAT(error(R"({"shape":[3,40],"blocksize":64})"), HasSubstr("expected 120 codes, got 64 bytes"));
+  EXPECT_THAT(error(R"({"shape":[2,128],"blocksize":64})"), HasSubstr("expected 4 scales, got 2"));
+  EXPECT_THAT(error(R"({"shape":[1,128],"blocksize":64})"), "");
   EXPECT_THAT(error(R"({"shape":[2,-64],"blocksize":64})"), HasSubstr("quant_state"));
   EXPECT_THAT(error(R"({"shape":[2,64],"blocksize":0})"), HasSubstr("quant_state"));
   EXPECT_THAT(error(R"({"shape":[2147483647,2147483647],"blocksize":1})"), HasSubstr("expected"));

@@ -26,7 +26,7 @@ def have(module):
     return importlib.util.find_spec(module) is not None
 
 
-def logits(path, rounding=None, **options):
+def logits(path, rounding=None, ids=ids, **options):
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **options).eval()
     for name, module in model.named_modules() if rounding else ():
         if isinstance(module, torch.nn.Linear) and name != "lm_head":
@@ -130,6 +130,7 @@ cases = {
     "fp8": ["--type", "fp8"],
     "nf4": ["--type", "nf4"],
     "fp4": ["--type", "fp4"],
+    "nf4-4096": ["--type", "nf4", "-g", "4096"],  # blocks that go on from one row to the next
 }
 wanted = logits(source)
 for name, options in cases.items():
@@ -191,3 +192,15 @@ if have("llama_cpp"):
     error = float((theirs - scaled).norm() / scaled.norm())
     print(f"{'yarn':12} {'llama.cpp':12} {error:.2e} against transformers", flush=True)
     assert error < 0.005 and float((scaled - wanted).norm() / wanted.norm()) > 0.05
+
+# GPT-2 and BitNet to GGUF and back: transformers computes the same from what returns.
+golden = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden", "models")
+for name, back in (("gpt2", "f32"), ("bitnet_packed", "ternary")):
+    original, there, returned = f"{golden}/{name}", f"{work}/{name}.gguf", f"{work}/{name}-back"
+    for step in ([original, there, "--type", "f32"], [there, returned, "--type", back]):
+        subprocess.run([penstock, "quantize", *step, "--force"], check=True, stdout=subprocess.DEVNULL)
+    few = ids % 71
+    first, second = logits(original, ids=few), logits(returned, ids=few)
+    error = float((first - second).norm() / first.norm())
+    print(f"{name:12} {'transformers':12} {error:.2e} between the original and what came back", flush=True)
+    assert error < 1e-3, name

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Conversion,
                          ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral",
                                            "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
                                            "olmo2", "llama_yarn", "phi3", "phi3_longrope",
-                                           "phi4_partial_rotary"));
+                                           "phi4_partial_rotary", "gpt2"));
 
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, MixturesChooseTheLayersOfLlamaCpp) {
@@ -228,22 +228,98 @@ TEST(Layout, ThatOfTheTypeOrOneThatFits) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
 }
 
-// What the other format cannot say is an error, never a checkpoint that computes something else.
-TEST(Formats, RareModelsKeepTheLogitsOrAreRefused) {
+// BitNet in a directory is packed or, as master weights, rounded at load; a GGUF file holds -1, 0 and 1 times
+// the scale, and both round activations.
+TEST(Formats, BitNetKeepsTheLogits) {
   const TempDir dir;
-  for (const char* name : {"gpt2", "bitnet"}) {
-    for (const char* in : {"", "model.gguf"}) {
-      const fs::path from = std::string(in).empty() ? golden(name) : golden(name) / in;
-      if (!fs::exists(from)) continue;
-      const fs::path out = dir / (std::string(name) + (std::string(in).empty() ? ".gguf" : "-hf"));
-      const auto report = quantize(job_of(from, out, "f32"));
-      if (report) {
-        EXPECT_LT(max_difference(logits_of(from), logits_of(out)), 2e-4) << from;
-      } else {
-        EXPECT_EQ(report.error().code, ErrorCode::kUnsupported) << from << ": " << report.error().message;
-        EXPECT_FALSE(fs::exists(out)) << from;
-      }
-    }
+  for (const std::string name : {"bitnet", "bitnet_packed"}) {
+    const Rows original = logits_of(golden(name));
+    const fs::path gguf = dir / (name + ".gguf"), back = dir / (name + "-hf"),
+                   again = dir / (name + "-again");
+    const auto there = quantize(job_of(golden(name), gguf, "f32"));
+    ASSERT_TRUE(there) << name << ": " << there.error().message;
+    EXPECT_LT(max_difference(original, logits_of(gguf)), 2e-4) << name;
+    const auto returned = quantize(job_of(gguf, back, "ternary"));
+    ASSERT_TRUE(returned) << name << ": " << returned.error().message;
+    EXPECT_LT(max_difference(original, logits_of(back)), 2e-4) << name;
+    const auto source = open_weights(back).value();
+    EXPECT_EQ(source->config().at("quantization_config").at("quant_method"), "bitnet");
+    EXPECT_EQ(source->find("model.layers.0.self_attn.q_proj.weight")->type, QuantType::kU8);
+    ASSERT_TRUE(quantize(job_of(back, again, "ternary")));
+    EXPECT_LT(max_difference(original, logits_of(again)), 2e-4) << name;
+    // Plain tensors would compute without rounding activations.
+    const auto refused = quantize(job_of(gguf, dir / (name + "-plain"), "f32"));
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("ternary"));
+    EXPECT_FALSE(fs::exists(dir / (name + "-plain")));
+  }
+}
+
+// The first BitNet has SiLU: another name in GGUF, the same class in a directory.
+TEST(Formats, BitNetWithSiluKeepsItsName) {
+  const TempDir dir;
+  fs::copy(golden("bitnet_packed"), dir / "silu", fs::copy_options::recursive);
+  auto config = nlohmann::json::parse(std::ifstream(golden("bitnet_packed") / "config.json"));
+  config["hidden_act"] = "silu";
+  std::ofstream(dir / "silu" / "config.json") << config.dump();
+  const Rows original = logits_of(dir / "silu");
+  ASSERT_TRUE(quantize(job_of(dir / "silu", dir / "a.gguf", "f32")));
+  EXPECT_EQ(open_weights(dir / "a.gguf").value()->config().at("general.architecture"), "bitnet");
+  EXPECT_LT(max_difference(original, logits_of(dir / "a.gguf")), 2e-4);
+  ASSERT_TRUE(quantize(job_of(dir / "a.gguf", dir / "b", "ternary")));
+  EXPECT_LT(max_difference(original, logits_of(dir / "b")), 2e-4);
+}
+
+// GPT-2's layers are stored transposed; quantized ones are not.
+TEST(Formats, Gpt2InFewBits) {
+  const TempDir dir;
+  const Rows original = logits_of(golden("gpt2"));
+  for (const char* type : {"int8", "nf4"}) {
+    QuantizeJob job = job_of(golden("gpt2"), dir / type, type);
+    job.recipe.layout = job.recipe.type == "int8" ? "gptq" : "";
+    job.recipe.group_size = 32;
+    const auto report = quantize(job);
+    ASSERT_TRUE(report) << type << ": " << report.error().message;
+    EXPECT_LT(relative(original, logits_of(job.out)), job.recipe.type == "int8" ? 0.02 : 0.3) << type;
+  }
+  QuantizeJob gptq = job_of(golden("gpt2"), dir / "gptq", "int4");
+  gptq.recipe.method = "gptq";
+  gptq.recipe.group_size = 32;
+  const std::vector<int> tokens = some_tokens();
+  gptq.samples.assign(4, {tokens.begin(), tokens.end()});
+  const auto report = quantize(gptq);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_LT(relative(original, logits_of(gptq.out)), 0.3);
+  const auto refused = quantize(job_of(golden("gpt2"), dir / "w8a8", "w8a8"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+}
+
+// 48 and 32 inputs in blocks of 64: blocks of bitsandbytes go on from one row to the next.
+TEST(Formats, Nf4BlocksCrossRows) {
+  const TempDir dir;
+  QuantizeJob job = job_of(golden("llama3"), dir / "crossing", "nf4");
+  job.recipe.group_size = 64;
+  const auto report = quantize(job);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_LT(relative(logits_of(golden("llama3")), logits_of(job.out)), 0.4);
+  // The values are those of the flat weight in blocks of 64.
+  const auto plain = open_weights(golden("llama3")).value(), made = open_weights(job.out).value();
+  const auto layers = open_prequantized(*made).value();
+  const std::string name = "model.layers.0.mlp.down_proj";
+  const auto layer = layers->find_linear(name).value().value();
+  const TensorInfo* tensor = plain->find(name + ".weight");
+  std::vector<float> values(static_cast<size_t>(tensor->n_elements())), read(values.size());
+  dequantize_row(tensor->type, tensor->bytes.data(), values.data(), tensor->n_elements());
+  layer.dequantize(0, layer.rows, read.data());
+  ASSERT_NE(layer.cols % 64, 0);
+  for (size_t first = 0; first < values.size(); first += 64) {
+    float largest = 0;
+    for (size_t i = first; i < std::min(first + 64, values.size()); ++i)
+      largest = std::max(largest, std::fabs(values[i]));
+    for (size_t i = first; i < std::min(first + 64, values.size()); ++i)
+      ASSERT_NEAR(read[i], values[i], largest * 0.16) << i;  // half the widest step of NF4
   }
 }
 
