@@ -37,11 +37,14 @@ net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generatio
   bool open = co_await exchange.begin_stream(stream_head());
   std::string chunk = shape.begin(generation);
   if (open && !chunk.empty()) open = co_await exchange.write(chunk);
-  std::vector<ChoiceDelta> deltas;
-  while (open && co_await generation.next(deltas, server.config().keep_alive_interval)) {
-    chunk = deltas.empty() ? ": keep-alive\n\n" : shape.add(deltas[0], generation);
-    for (size_t i = 1; i < deltas.size(); ++i) chunk += shape.add(deltas[i], generation);
+  const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
+    chunk.clear();
+    for (const ChoiceDelta& delta : deltas) chunk += shape.add(delta, generation);
     exchange.put(chunk);
+    return exchange.all_sent();
+  };
+  while (open && co_await generation.pass(send, server.config().keep_alive_interval)) {
+    if (exchange.all_sent()) exchange.put(": keep-alive\n\n");
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }
@@ -75,9 +78,11 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall c
   }
   Generation& generation = **started;
   if (stream) co_return co_await answer_stream(server, exchange, generation, shape);
-  std::vector<ChoiceDelta> deltas;
-  while (co_await generation.next(deltas, std::chrono::seconds(1))) {
+  const Generation::Take gather = [&](const std::vector<ChoiceDelta>& deltas) {
     for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
+    return true;
+  };
+  while (co_await generation.pass(gather, std::chrono::hours(1))) {
   }
   if (generation.client_gone()) co_return;
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));

@@ -59,7 +59,7 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
       answered_.swap(rung_);
       posted_ = false;
     }
-    for (const auto& channel : answered_) channel->resume();
+    for (const auto& channel : answered_) channel->look();
     answered_.clear();
   }
 
@@ -173,10 +173,34 @@ void EventChannel::close() {
   timer_.reset();  // not later: the engine may hold this longer than the executor lives
 }
 
+// There may be news, or a reason to end the wait.
+void EventChannel::look() {
+  if (waiter_ != nullptr && !deliver()) resume();
+}
+
 void EventChannel::resume() {
-  if (waiter_ == nullptr) return;
   const auto waiter = std::move(waiter_);
   waiter->resume();
+}
+
+// Hands over what there is and asks to be told of more; false: the wait is over.
+bool EventChannel::deliver() {
+  {
+    const std::scoped_lock lock(mutex_);
+    waiting_ = true;
+    if (events_.empty() || woken_) return !woken_;
+    taken_.swap(events_);
+    pending_bytes_ = 0;
+  }
+  bool more = false;
+  try {
+    more = (*take_)(taken_);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  taken_.clear();
+  deadline_ = Clock::now() + timeout_;
+  return more && !woken_;
 }
 
 // A timer that runs out before `when` looks again then: most waits end long before, and cost it nothing.
@@ -194,15 +218,11 @@ void EventChannel::arm(Clock::time_point when) {
   });
 }
 
-bool EventChannel::must_wait() {
-  const std::scoped_lock lock(mutex_);
-  waiting_ = events_.empty() && !woken_;
-  return waiting_;
-}
-
-net::awaitable<void> EventChannel::next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout) {
+net::awaitable<void> EventChannel::pass(const Take& take, std::chrono::milliseconds timeout) {
+  take_ = &take;
+  timeout_ = timeout;
   deadline_ = Clock::now() + timeout;
-  while (must_wait()) {
+  if (deliver()) {
     arm(deadline_);
     // News that come before the waiter is in place ring for a handler that runs after that.
     co_await net::async_initiate<const net::use_awaitable_t<>, void()>(
@@ -211,13 +231,9 @@ net::awaitable<void> EventChannel::next(std::vector<PromptEvent>& out, std::chro
               std::forward<decltype(handler)>(handler));
         },
         net::use_awaitable);
-    if (Clock::now() >= deadline_) break;
   }
-  out.clear();
-  const std::scoped_lock lock(mutex_);
-  waiting_ = false;
-  out.swap(events_);
-  pending_bytes_ = 0;
+  take_ = nullptr;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,11 +32,14 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   // The sink to submit prompt number `prompt` with.
   std::shared_ptr<EventSink> sink(int prompt);
 
-  // Waits until there is news or `timeout` has passed; `out` becomes the news, its memory is used again.
-  net::awaitable<void> next(std::vector<PromptEvent>& out, std::chrono::milliseconds timeout);
-  // Ends a wait soon, and all later ones at once (the client is gone).
+  // Takes news, on the executor; false: no more for now. It may throw.
+  using Take = std::function<bool(std::vector<PromptEvent>&)>;
+  // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more, after
+  // wake(), or when nothing has come for `timeout`. What `take` throws comes out of here.
+  net::awaitable<void> pass(const Take& take, std::chrono::milliseconds timeout);
+  // Ends a pass() soon, and all later ones at once (the client is gone).
   void wake();
-  // No more waits; on the executor, before the coroutine that waited ends.
+  // No more pass(); on the executor, before the coroutine that waited ends.
   void close();
   // Called once, on the executor, when more waits here than a reader may leave; later events are dropped. The
   // request should be cancelled.
@@ -54,8 +58,9 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
 
   template <class Add>
   void push(size_t bytes, Add&& add);
+  void look();
+  bool deliver();
   void resume();
-  bool must_wait();
   void arm(Clock::time_point when);
   void drop_waiter() { waiter_.reset(); }
 
@@ -64,8 +69,12 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   // Of the executor only.
   std::optional<net::steady_timer> timer_;
   Clock::time_point armed_ = Clock::time_point::max();  // when the timer runs out; max: it does not run
-  Clock::time_point deadline_;                          // of the wait
+  Clock::time_point deadline_;                          // of the wait for the next news
   std::unique_ptr<Waiter> waiter_;
+  const Take* take_ = nullptr;  // of the pass() under way, as the next two
+  std::chrono::milliseconds timeout_{};
+  std::exception_ptr failure_;
+  std::vector<PromptEvent> taken_;  // kept for its memory
   bool woken_ = false;
 
   std::mutex mutex_;

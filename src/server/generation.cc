@@ -64,7 +64,7 @@ Status Generation::submit() {
   return {};
 }
 
-void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
+void Generation::handle(PromptEvent& news) {
   auto& builder = builders_[news.prompt];
   if (builder == nullptr) return;
   const OwnedEvent& event = news.event;
@@ -90,7 +90,7 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
       n_draft_tokens_ += output.stats.draft_tokens;
       n_accepted_tokens_ += output.stats.accepted_tokens;
     }
-    deltas.push_back(std::move(delta));
+    deltas_.push_back(std::move(delta));
   }
   if (builder->finished()) {
     outputs_[news.prompt] = builder->take();
@@ -99,13 +99,16 @@ void Generation::handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas) {
   }
 }
 
-net::awaitable<bool> Generation::next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout) {
-  deltas.clear();
+net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {
   if (gone_ || n_open_ == 0) co_return false;
-  co_await channel_->next(news_, timeout);
-  if (gone_) co_return false;
-  for (PromptEvent& one : news_) handle(one, deltas);
-  co_return true;
+  const EventChannel::Take absorb = [&](std::vector<PromptEvent>& news) {
+    if (gone_) return false;
+    deltas_.clear();
+    for (PromptEvent& one : news) handle(one);
+    return take(deltas_) && n_open_ > 0;
+  };
+  co_await channel_->pass(absorb, timeout);
+  co_return !gone_ && n_open_ > 0;
 }
 
 void Generation::stop(int choice) {

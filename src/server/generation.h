@@ -37,9 +37,11 @@ class Generation {
   // Cancels what still runs.
   ~Generation();
 
-  // Waits for news and hands them to `on_delta` in order; false when every choice has finished or the client
-  // is gone. Without news for `timeout` it returns true and calls nothing (time for a keep-alive).
-  net::awaitable<bool> next(std::vector<ChoiceDelta>& deltas, std::chrono::milliseconds timeout);
+  // Takes what is new, in order; false: no more for now.
+  using Take = std::function<bool(const std::vector<ChoiceDelta>&)>;
+  // Hands news to `take` as they come. False when every choice has finished or the client is gone; true when
+  // `take` wants no more, or after `timeout` without news (time for a keep-alive).
+  net::awaitable<bool> pass(const Take& take, std::chrono::milliseconds timeout);
   // Ends one choice as if it had stopped by itself.
   void stop(int choice);
 
@@ -62,7 +64,7 @@ class Generation {
  private:
   Generation(Session& session, Exchange& exchange, GenerationCall call);
   Status submit();
-  void handle(PromptEvent& news, std::vector<ChoiceDelta>& deltas);
+  void handle(PromptEvent& news);
   void cancel_all();
 
   Session& session_;
@@ -71,7 +73,7 @@ class Generation {
   std::shared_ptr<EventChannel> channel_;
   std::vector<RequestId> ids_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
-  std::vector<PromptEvent> news_;  // kept for its memory
+  std::vector<ChoiceDelta> deltas_;  // kept for its memory
   std::vector<RequestOutput> outputs_;
   std::optional<Error> error_;
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
