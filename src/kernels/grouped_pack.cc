@@ -222,6 +222,20 @@ void pack_f8(const Rows& rows) {
   }
 }
 
+void pack_f8_groups(const Rows& rows) {
+  using Q = panel::F8Groups;
+  const GroupedMatrix& m = rows.from;
+  for (int r = 0; r < rows.n; ++r) {
+    const uint8_t* codes = rows.codes + static_cast<size_t>(r) * m.cols;
+    for (int k = 0; k < m.cols; ++k) {
+      uint8_t* unit = rows.panel + static_cast<size_t>(k / Q::kUnitK) * Q::kUnitBytes;
+      unit[16 * (k % Q::kUnitK) + r] = codes[k];
+      const float scale = rows.scales(r)[k / m.group_size] * 0x1p8f;
+      if (k % Q::kUnitK == 0) std::memcpy(unit + Q::kScales + 4 * r, &scale, sizeof scale);
+    }
+  }
+}
+
 void pack_decoded(const Rows& rows) {
   std::vector<float> row(static_cast<size_t>(rows.from.cols));
   for (int r = 0; r < rows.n; ++r) {
@@ -251,7 +265,10 @@ GroupedShape grouped_shape(const GroupedMatrix& m) {
   if (chooser.found()) return chooser.best();
   GroupedShape shape;
   const int padded = round_up(m.cols, 32);
-  if (m.n_groups() == 1 && is_f8(m)) {
+  if (m.n_groups() > 1 && groups_fit(m, panel::F8Groups::kUnitK) && is_f8(m)) {
+    const PanelSize size = panel_size(PanelType::kF8G64, m.cols);
+    shape.panels = {PanelType::kF8G64, size.padded_cols, size.bytes, true};
+  } else if (m.n_groups() == 1 && is_f8(m)) {
     shape.panels = {PanelType::kF8Row, padded, static_cast<size_t>(padded) * 16, true};
   } else {
     shape.panels = {panel_type(QuantType::kF16), padded, static_cast<size_t>(padded) * 32, true};
@@ -278,6 +295,8 @@ void pack_grouped(const GroupedMatrix& from, int first_row, const GroupedShape& 
       using Q = decltype(q);
       if constexpr (std::is_same_v<Q, panel::F8Row>) {
         pack_f8(rows);
+      } else if constexpr (std::is_same_v<Q, panel::F8Groups>) {
+        pack_f8_groups(rows);
       } else if constexpr (panel::Codes<Q>) {
         if constexpr (!Q::kHasSuperScales) pack_codes<Q>(rows);
       }

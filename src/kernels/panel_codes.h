@@ -23,6 +23,7 @@ enum class PanelType : uint8_t {
   kLevels16,
   kLevels64,
   kF8Row,
+  kF8G64,
   kCount
 };
 inline constexpr int kPanelTypeCount = static_cast<int>(PanelType::kCount);
@@ -62,11 +63,16 @@ struct Levels {
 // [k][16 rows] F8 E4M3 times the row's factor, which includes 2^8 (see load_f8 of the kernels).
 struct F8Row {};
 
+// Units of 64 columns: [k][16 rows] F8 E4M3, then the 16 rows' scales in F32, which include 2^8.
+struct F8Groups {
+  static constexpr int kUnitK = 64, kScales = 64 * 16, kUnitBytes = kScales + 64;
+};
+
 // In the order of PanelType.
 using Grouped = std::tuple<WithZeros<2, 32>, WithZeros<2, 128>, WithZeros<3, 32>, WithZeros<3, 128>,  //
                            WithZeros<4, 32>, WithZeros<4, 128>, Scaled<4, 8, 128>, WithZeros<8, 32>,  //
                            Scaled<2, 1, kWholeRow>, Scaled<8, 128, kWholeRow>,                        //
-                           Levels<16>, Levels<64>, F8Row>;
+                           Levels<16>, Levels<64>, F8Row, F8Groups>;
 using All = decltype(std::tuple_cat(std::declval<quant::All>(), std::declval<Grouped>()));
 static_assert(std::tuple_size_v<All> == kPanelTypeCount, "PanelType and panel::Grouped differ");
 

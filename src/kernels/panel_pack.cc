@@ -234,6 +234,17 @@ void unpack_f8(const PanelMatrix& w, int row, float* out) {
   for (int k = 0; k < w.cols; ++k) out[k] = quant::decode_f8e4m3(codes[16 * k]) * row_scale;
 }
 
+void unpack_f8_groups(const PanelMatrix& w, int row, float* out) {
+  using Q = panel::F8Groups;
+  const uint8_t* panel = w.data + static_cast<size_t>(row / kPanelRows) * w.panel_bytes;
+  for (int k = 0; k < w.cols; ++k) {
+    const uint8_t* unit = panel + static_cast<size_t>(k / Q::kUnitK) * Q::kUnitBytes;
+    float scale;
+    std::memcpy(&scale, unit + Q::kScales + 4 * (row % kPanelRows), sizeof scale);
+    out[k] = quant::decode_f8e4m3(unit[16 * (k % Q::kUnitK) + row % kPanelRows]) * (scale * 0x1p-8f);
+  }
+}
+
 }  // namespace
 
 PanelSize panel_size(PanelType type, int cols) {
@@ -243,6 +254,9 @@ PanelSize panel_size(PanelType type, int cols) {
       using L = PanelLayout<Q>;
       const int padded = round_up(cols, L::kUnitK);
       return {padded, static_cast<size_t>(padded / L::kUnitK) * L::kUnitBytes};
+    } else if constexpr (std::is_same_v<Q, panel::F8Groups>) {
+      const int padded = round_up(cols, Q::kUnitK);
+      return {padded, static_cast<size_t>(padded / Q::kUnitK) * Q::kUnitBytes};
     } else {
       constexpr size_t kColumnBytes = std::is_same_v<Q, quant::F32>                                     ? 64
                                       : std::is_same_v<Q, quant::F16> || std::is_same_v<Q, quant::BF16> ? 32
@@ -298,6 +312,8 @@ void unpack_row(const PanelMatrix& w, int row, float* out) {
       unpack_codes<Q>(w, row, out);
     } else if constexpr (std::is_same_v<Q, panel::F8Row>) {
       unpack_f8(w, row, out);
+    } else if constexpr (std::is_same_v<Q, panel::F8Groups>) {
+      unpack_f8_groups(w, row, out);
     } else if constexpr (std::is_same_v<Q, quant::BF16>) {
       unpack_floats<BFloat16>(w, row, out);
     } else if constexpr (std::is_same_v<Q, quant::F16>) {

@@ -65,7 +65,9 @@ const Shape kShapes[] = {
     {Kind::kE2M1, 4, 96, 32, panel_type(QuantType::kMXFP4)},
     {Kind::kE2M1, 4, 48, 16, kLevels16},
     {Kind::kF8, 8, 301, 301, kF8Row},
-    {Kind::kF8, 8, 256, 128, kF16},
+    {Kind::kF8, 8, 256, 128, kF8G64},
+    {Kind::kF8, 8, 192, 64, kF8G64},
+    {Kind::kF8, 8, 96, 32, kF16},
 };
 
 const float kNf4[16] = {-1.0f,    -0.69619f, -0.52507f, -0.39492f, -0.28444f, -0.18477f, -0.09105f, 0.0f,

@@ -256,6 +256,20 @@ struct TileSource<panel::F8Row> {
 };
 
 template <>
+struct TileSource<panel::F8Groups> {
+  static constexpr int kUnitK = panel::F8Groups::kUnitK, kUnitBytes = panel::F8Groups::kUnitBytes;
+  [[gnu::always_inline]] static void unpack(const PanelMatrix&, const uint8_t* panel, int s, uint8_t* tile) {
+    const uint8_t* unit = panel + static_cast<size_t>(s / 2) * kUnitBytes;
+    const __m512 scale = _mm512_load_ps(unit + panel::F8Groups::kScales);
+    const uint8_t* from = unit + s % 2 * 512;
+    for (int pair = 0; pair < 16; ++pair, from += 32) {
+      _mm512_store_si512(tile + pair * 64, bf16_pairs(_mm512_mul_ps(Avx512::load_f8(from), scale),
+                                                      _mm512_mul_ps(Avx512::load_f8(from + 16), scale)));
+    }
+  }
+};
+
+template <>
 struct TileSource<quant::BF16> {  // panels are B tiles already
   static constexpr int kUnitK = 32, kUnitBytes = 1024;
 };
@@ -756,7 +770,8 @@ struct Int8Tiles {
 
 template <class Q>
 consteval TileKernels::TileGemm bf16_entry() {
-  constexpr bool kFloats = std::is_same_v<Q, quant::F16> || std::is_same_v<Q, panel::F8Row>;
+  constexpr bool kFloats =
+      std::is_same_v<Q, quant::F16> || std::is_same_v<Q, panel::F8Row> || std::is_same_v<Q, panel::F8Groups>;
   if constexpr (panel::Codes<Q> || kFloats) {
     return &TileProduct<Bf16, TileSource<Q>, false, 0>::gemm;
   } else if constexpr (std::is_same_v<Q, quant::BF16>) {

@@ -1,5 +1,5 @@
 // Products of float panels with float activations, written once over Simd (see int8_gemm.inl for S). Panels:
-//   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2].
+//   F32, F16, F8: [k][16 rows]; BF16: [k / 2][16 rows][2]; F8Groups: units of F8 and their scales.
 // One chain of fused multiply-adds per output, in the order of k.
 
 // Finishes the sums of kLanes rows of a panel from `lane` on: row scale, bias, and the store of those that
@@ -19,13 +19,14 @@ template <class S, class Q>
 struct FloatPanel {
   using Floats = typename S::Floats;
   static constexpr int kParts = kPanelRows / S::kLanes;
-  static constexpr bool kF32 = std::is_same_v<Q, quant::F32>, kF8 = std::is_same_v<Q, panel::F8Row>;
+  static constexpr bool kF32 = std::is_same_v<Q, quant::F32>, kF8G = std::is_same_v<Q, panel::F8Groups>,
+                        kF8 = kF8G || std::is_same_v<Q, panel::F8Row>;
   static constexpr int kColumnBytes = kF32 ? 64 : kF8 ? 16 : 32;
 
   // acc += w[k] x[k] and w[k + 1] x[k + 1].
   template <int M>
   [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
-                                              Floats (&acc)[M]) {
+                                              const Floats& scale, Floats (&acc)[M]) {
     Floats even, odd;
     if constexpr (kF32) {
       even = S::load_aligned(p + 4 * lane), odd = S::load_aligned(p + 64 + 4 * lane);
@@ -36,6 +37,7 @@ struct FloatPanel {
     } else {
       S::load_bf16_pairs(p + 4 * lane, even, odd);
     }
+    if constexpr (kF8G) even = S::mul(even, scale), odd = S::mul(odd, scale);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       acc[m] = S::fma(even, S::splat(x[m * stride]), acc[m]);
@@ -47,16 +49,27 @@ struct FloatPanel {
   static void block(const PanelMatrix& w, const FloatRows& x, int row, int panel, int panel_step,
                     const GemmOutput& out) {
     const uint8_t* p[P];
-    Floats acc[P][kParts][M];
+    Floats acc[P][kParts][M], scale[P][kParts];  // scale: of F8Groups
     for (int i = 0; i < P; ++i) {
       p[i] = w.data + static_cast<size_t>(panel + i * panel_step) * w.panel_bytes;
       for (int part = 0; part < kParts; ++part) {
         for (int m = 0; m < M; ++m) acc[i][part][m] = S::zero();
+        scale[i][part] = S::zero();
       }
     }
     const float* values = x.values + row * x.stride;
+    // At the first column of a unit.
+    const auto start_unit = [&](int k) __attribute__((always_inline)) {
+      if (k % panel::F8Groups::kUnitK != 0) return;
+      for (int i = 0; i < P; ++i) {
+        if (k > 0) p[i] += 64;  // the scales of the unit before
+        for (int part = 0; part < kParts; ++part)
+          scale[i][part] = S::load_aligned(p[i] + panel::F8Groups::kScales + 4 * part * S::kLanes);
+      }
+    };
     int k = 0;
     for (; k + 2 <= w.cols; k += 2) {
+      if constexpr (kF8G) start_unit(k);
 #pragma GCC unroll 4
       for (int i = 0; i < P; ++i) {
         if constexpr (PrefetchBytes > 0) {
@@ -64,7 +77,7 @@ struct FloatPanel {
           if constexpr (kColumnBytes == 64) __builtin_prefetch(p[i] + PrefetchBytes + 64, 0, 3);
         }
         for (int part = 0; part < kParts; ++part) {
-          add_pair<M>(p[i], part * S::kLanes, values + k, x.stride, acc[i][part]);
+          add_pair<M>(p[i], part * S::kLanes, values + k, x.stride, scale[i][part], acc[i][part]);
         }
         p[i] += 2 * kColumnBytes;
       }
@@ -72,8 +85,10 @@ struct FloatPanel {
     if (k < w.cols) {  // an odd last column: its partner is 0 in the panel and must be 0 in x
       float last[2 * M] = {};
       for (int m = 0; m < M; ++m) last[2 * m] = values[m * x.stride + k];
+      if constexpr (kF8G) start_unit(k);
       for (int i = 0; i < P; ++i) {
-        for (int part = 0; part < kParts; ++part) add_pair<M>(p[i], part * S::kLanes, last, 2, acc[i][part]);
+        for (int part = 0; part < kParts; ++part)
+          add_pair<M>(p[i], part * S::kLanes, last, 2, scale[i][part], acc[i][part]);
       }
     }
     for (int i = 0; i < P; ++i) {

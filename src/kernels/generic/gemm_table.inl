@@ -16,5 +16,6 @@ consteval GemmKernels make_gemm_kernels(const char* name, std::tuple<Q...>*) {
   table.f32[static_cast<int>(QuantType::kF16)] = &FloatPanel<S, quant::F16>::gemm;
   table.f32[static_cast<int>(QuantType::kBF16)] = &FloatPanel<S, quant::BF16>::gemm;
   table.f32[static_cast<int>(PanelType::kF8Row)] = &FloatPanel<S, panel::F8Row>::gemm;
+  table.f32[static_cast<int>(PanelType::kF8G64)] = &FloatPanel<S, panel::F8Groups>::gemm;
   return table;
 }

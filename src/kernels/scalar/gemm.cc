@@ -155,6 +155,11 @@ void load_column(const uint8_t* panel, int k, float (&column)[kPanelRows]) {
   for (int r = 0; r < kPanelRows; ++r) {
     if constexpr (std::is_same_v<Q, panel::F8Row>) {
       column[r] = quant::decode_f8e4m3(panel[16 * static_cast<size_t>(k) + r]) * 0x1p-8f;
+    } else if constexpr (std::is_same_v<Q, panel::F8Groups>) {
+      const uint8_t* unit = panel + static_cast<size_t>(k / Q::kUnitK) * Q::kUnitBytes;
+      float scale;
+      std::memcpy(&scale, unit + Q::kScales + 4 * r, sizeof scale);
+      column[r] = quant::decode_f8e4m3(unit[16 * (k % Q::kUnitK) + r]) * 0x1p-8f * scale;
     } else if constexpr (std::is_same_v<Q, quant::F32>) {
       std::memcpy(&column[r], panel + 64 * static_cast<size_t>(k) + 4 * r, 4);
     } else if constexpr (std::is_same_v<Q, quant::F16>) {
@@ -239,6 +244,7 @@ consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
   table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
   table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
   table.f32[static_cast<int>(PanelType::kF8Row)] = &float_gemm<panel::F8Row>;
+  table.f32[static_cast<int>(PanelType::kF8G64)] = &float_gemm<panel::F8Groups>;
   return table;
 }
 
