@@ -183,6 +183,9 @@ class Grafana(unittest.TestCase):
         queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
         queries += [one["definition"] for one in board["templating"]["list"] if "definition" in one]
         self.assertGreater(len(queries), 20)
+        prefixes = next(one for one in board["templating"]["list"] if one["name"] == "prefix")["query"].split(",")
+        self.assertEqual(prefixes, ["penstock", "vllm"])
+        queries = [query.replace("${prefix}", prefix) for prefix in prefixes for query in queries]
         with Serving() as server:
             status, _, _ = server.request("/v1/completions", {"prompt": "Once", "max_tokens": 3, "ignore_eos": True})
             self.assertEqual(status, 200)
@@ -197,14 +200,15 @@ class Grafana(unittest.TestCase):
         used = set()
         for query in queries:
             self.assertEqual(query.count("("), query.count(")"), query)
-            for name, selector in re.findall(r"\b(penstock:\w+)(?:\{([^}]*)\})?", query):
+            for name, selector in re.findall(r"\b((?:penstock|vllm):\w+)(?:\{([^}]*)\})?", query):
                 used.add(name)
                 self.assertIn(name, exported, query)
                 labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
                 by = re.search(r"by \(([\w, ]+)\)", query)
                 labels |= set(by.group(1).replace(" ", "").split(",")) if by else set()
                 self.assertEqual(labels - exported[name], set(), query)
-        self.assertGreater(len(used), 15)
+        self.assertGreater(sum(name.startswith("penstock:") for name in used), 30)
+        self.assertGreater(sum(name.startswith("vllm:") for name in used), 20)
         ids = [panel["id"] for panel in board["panels"]]
         self.assertEqual(len(ids), len(set(ids)))
 

@@ -59,7 +59,7 @@ export class Chart {
     this.series.forEach((one, i) => parts.push(...this.curve(shown, one, i)));
     const at = this.pointed(shown);
     if (at) parts.push(svg("line", { class: "cross", x1: this.x(at.time), x2: this.x(at.time), y1: kTop, y2: kHeight - kBottom }));
-    if (shown.length < 2) parts.push(text_at((width + kLeft) / 2, kHeight / 2, "waiting for data", "empty"));
+    if (shown.length < 2) parts.push(text_at((width + kLeft) / 2, (this.y(top) + this.y(top / 2)) / 2 + 4, "waiting for data", "empty"));
     this.svg.setAttribute("viewBox", `0 0 ${width} ${kHeight}`);
     this.svg.replaceChildren(...parts);
     this.label(at ?? points.at(-1), at ? now - at.time : 0);
@@ -79,7 +79,7 @@ export class Chart {
     }
   }
 
-  // A gap where there is no value. The first series is filled.
+  // A gap where there is no value, a dot where one stands alone (h0, with round ends). The first series is filled.
   *curve(points, series, i) {
     let path = "", area = "", from = null, last = null;
     const close = () => {
@@ -93,7 +93,7 @@ export class Chart {
         continue;
       }
       const x = this.x(point.time).toFixed(1), step = `${from === null ? "M" : "L"}${x} ${this.y(value).toFixed(1)}`;
-      path += step;
+      path += from === null ? `${step}h0` : step;
       area += step;
       from ??= x;
       last = x;
