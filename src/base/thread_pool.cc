@@ -3,11 +3,12 @@
 #include <sched.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/cpu_limit.h"
 
 namespace penstock {
 namespace {
@@ -20,25 +21,6 @@ void spin_pause() {
 #endif
 }
 
-// CPUs that the cgroup quota grants (v2 or v1), or 0 when there is no limit.
-int cgroup_cpus() {
-  double quota = -1, period = 0;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
-    std::string word;
-    v2 >> word >> period;
-    if (!word.empty() && word != "max") quota = std::atof(word.c_str());
-  } else {
-    std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-        v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-    if (v1_quota && v1_period) {
-      v1_quota >> quota;
-      v1_period >> period;
-    }
-  }
-  if (quota <= 0 || period <= 0) return 0;
-  return quota < period ? 1 : static_cast<int>(quota / period + 0.5);
-}
-
 constexpr int kSpins = 20000;  // about 0.5 ms of pauses: longer than any gap inside a step
 
 }  // namespace
@@ -47,7 +29,9 @@ int available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (const int quota = cgroup_cpus(); quota > 0 && quota < n) n = quota;
+  std::ifstream file("/proc/self/cgroup");
+  const std::string groups{std::istreambuf_iterator<char>(file), {}};
+  if (const int quota = cgroup_cpus("/sys/fs/cgroup", groups); quota > 0 && quota < n) n = quota;
   return n > 0 ? n : 1;
 }
 
