@@ -66,6 +66,9 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
   return ids;
 }
 
+// Raise when the bytes of a cache block change.
+constexpr int kBlockVersion = 2;
+
 // Two models with the same fingerprint fill a cache with the same bits.
 uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend) {
   std::string shape;
@@ -73,8 +76,8 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
     if (!key.starts_with("tokenizer."))
       shape += key + value.dump();  // large, and tells nothing about K and V
   }
-  BlockHash hash = root_hash(fmt::format("{} {} {} {} {}", backend, config.kv_cache_dtype, config.block_size,
-                                         config.batch_invariant, shape));
+  BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
+                                         config.block_size, config.batch_invariant, shape));
   for (const TensorInfo& tensor : source.tensors()) {
     const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
     const auto text = [&](size_t from) {

@@ -2,7 +2,7 @@
 //
 // The cache consists of units: 16 consecutive tokens of one KV head, K and V together. Inside a unit K lies
 // so that the 16 tokens are 16 vector lanes, V so that 16 features are (kBF16: features of two tokens in
-// pairs).
+// pairs, kI8: of four tokens). So a vector of either is an operand of dot products, and 16 vectors a tile.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr int kMaxTileRows = 128;  // queries that share one pass over K 
 // Byte layout of a unit. d = padded_dim.
 //   kF32, kF16: K [d][16], V [16][d]
 //   kBF16:      K [d / 2][16][2], V [8][d][2]
-//   kI8:        K [d][16], V [16][d], float K scales [16], float V scales [16]
+//   kI8:        K [d / 4][16][4], V [4][d][4], float K scales [16], float V scales [16]
 struct KvUnitLayout {
   KvFormat format = KvFormat::kF32;
   int head_dim = 0;

@@ -23,7 +23,7 @@ Element k_element(const KvUnitLayout& layout, int lane, int d) {
     case KvFormat::kI8:
       break;
   }
-  return {int64_t{d} * kUnitTokens + lane, 1};
+  return {int64_t{d / 4} * 4 * kUnitTokens + 4 * lane + d % 4, 1};
 }
 
 Element v_element(const KvUnitLayout& layout, int lane, int d) {
@@ -38,7 +38,7 @@ Element v_element(const KvUnitLayout& layout, int lane, int d) {
     case KvFormat::kI8:
       break;
   }
-  return {layout.v_offset + at, 1};
+  return {layout.v_offset + (lane / 4) * dim * 4 + int64_t{d} * 4 + lane % 4, 1};
 }
 
 float read(KvFormat format, const std::byte* at, float scale) {

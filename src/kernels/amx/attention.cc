@@ -1,5 +1,8 @@
 // Attention on matrix units: 32 queries against 256 tokens at a time, BF16 operands, F32 sums. F32 caches,
 // few queries and batch-invariant runs take the vector passes of the generic kernel.
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/attention_kernels.h"
 
 #include "kernels/avx512/simd.h"
@@ -10,6 +13,8 @@ namespace penstock {
 namespace {
 
 #include "kernels/amx/tiles.h"
+
+#include "kernels/amx/attention_rows.inl"
 
 constexpr int kSpan = 256;  // tokens
 constexpr int kSpanUnits = kSpan / kUnitTokens;
@@ -67,7 +72,7 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
       _mm512_store_si512(to, _mm512_loadu_si512(unit + d * 32));
     } else {
       F a, b;
-      load_k_pair<K>(unit, d, a, b);
+      load_k_pair<K>(unit, d / 4 * 4, d / 2 % 2, a, b);
       if constexpr (K == KvFormat::kI8) {
         a = Simd::mul(a, scales);
         b = Simd::mul(b, scales);
@@ -93,7 +98,7 @@ inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, 
         pairs = _mm512_loadu_si512(values + (t * dim + 2 * d) * 2);
       } else {
         F a, b;
-        load_v_pair<K>(values, t, d, dim, a, b);
+        load_v_pair<K>(values, t / 4 * 4, t / 2 % 2, d, dim, a, b);
         if constexpr (K == KvFormat::kI8) {
           a = Simd::mul(a, Simd::set1(scales[t]));
           b = Simd::mul(b, Simd::set1(scales[t + 1]));
@@ -323,7 +328,10 @@ void begin_rows(const AttentionTile& tile, const Scratch& scratch, const Attenti
 
 template <KvFormat K>
 void attend_tiles(const AttentionTile& tile, const AttentionState& state) {
-  if (tile.exact_rows || tile.n_rows < kMinRows) return attend<K>(tile, state);
+  if (tile.exact_rows || tile.n_rows < kMinRows) {
+    if constexpr (K == KvFormat::kBF16 || K == KvFormat::kI8) return attend_row_passes<K>(tile, state);
+    return attend<K>(tile, state);
+  }
   const Scratch scratch(tile);
   TileConfig config;
   for (int t = 0; t < 8; ++t) config.set(t, 16, 64);

@@ -40,10 +40,14 @@ struct Simd {
     const auto* q = reinterpret_cast<const __m128i*>(p);
     return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
   }
-  static F load_i8(const int8_t* p) {
-    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)))};
+  [[gnu::always_inline]] static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
+    const auto* q = reinterpret_cast<const __m256i*>(p);
+    const __m256i x = _mm256_loadu_si256(q), y = _mm256_loadu_si256(q + 1);
+    const auto byte = [&](__m256i fours, int i) {  // to the top, and down with its sign
+      return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(fours, 24 - 8 * i), 24));
+    };
+    first = {byte(x, 2 * half), byte(y, 2 * half)};
+    second = {byte(x, 2 * half + 1), byte(y, 2 * half + 1)};
   }
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const auto* q = reinterpret_cast<const __m256i*>(p);

@@ -22,23 +22,23 @@ struct Simd {
   static F load_f16(const uint16_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static F load_i8(const int8_t* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  [[gnu::always_inline]] static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
+    const __m512i fours = _mm512_loadu_si512(p);
+    const auto byte = [&](int i) {  // to the top, and down with its sign
+      return _mm512_cvtepi32_ps(
+          _mm512_srai_epi32(_mm512_slli_epi32(fours, static_cast<unsigned>(24 - 8 * i)), 24));
+    };
+    first = byte(2 * half);
+    second = byte(2 * half + 1);
   }
-  // Scores of int8 K in whole numbers: features of a token in pairs of 16 bits, times queries of 16 bits.
+  // Int8 K and V in whole numbers: pairs of 16 bits, times queries or weights of 16 bits.
   using Ints = __m512i;
   static Ints zero_ints() { return _mm512_setzero_si512(); }
-  // p: [4 features][16 tokens]; first, second: [16 tokens][2 features].
-  static void load_i8_pairs(const int8_t* p, Ints& first, Ints& second) {
-    const __m512i x = _mm512_loadu_si512(p);
-    // Byte 4t + 1 is feature 0 of token t, 4t + 3 feature 1; the other bytes are shifted out.
-    const __m512i tokens =
-        _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                           _mm512_set1_epi32(0x01010101));
-    const __m512i order = _mm512_add_epi32(tokens, _mm512_set1_epi32(0x10000000));
-    const __m512i later = _mm512_add_epi32(order, _mm512_set1_epi32(0x20202020));
-    first = _mm512_srai_epi16(_mm512_permutexvar_epi8(order, x), 8);
-    second = _mm512_srai_epi16(_mm512_permutexvar_epi8(later, x), 8);
+  // 16 fours of int8: the first and the third of each in 16 bits, and the second and the fourth.
+  static void load_i8_fours(const int8_t* p, Ints& even, Ints& odd) {
+    const __m512i fours = _mm512_loadu_si512(p);
+    even = _mm512_srai_epi16(_mm512_slli_epi16(fours, 8), 8);
+    odd = _mm512_srai_epi16(fours, 8);
   }
   static Ints dot_pairs(Ints sum, Ints a, int32_t b) {
     return _mm512_dpwssd_epi32(sum, a, _mm512_set1_epi32(b));

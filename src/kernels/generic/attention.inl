@@ -16,10 +16,12 @@ constexpr int value_bytes(KvFormat format) {
   return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
 }
 
-// Features d and d + 1 (d even) of a unit's 16 tokens.
+// Of the features d..d + 3 (d % 4 == 0) of a unit's 16 tokens the first two (half 0) or the last two (half
+// 1).
 template <KvFormat K>
-inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
-  const std::byte* p = unit + static_cast<int64_t>(d) * kUnitTokens * value_bytes(K);
+inline void load_k_pair(const std::byte* unit, int d, int half, F& a, F& b) {
+  const int at = K == KvFormat::kI8 ? d : d + 2 * half;
+  const std::byte* p = unit + static_cast<int64_t>(at) * kUnitTokens * value_bytes(K);
   if constexpr (K == KvFormat::kF32) {
     a = Simd::load(reinterpret_cast<const float*>(p));
     b = Simd::load(reinterpret_cast<const float*>(p) + 16);
@@ -29,16 +31,17 @@ inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    a = Simd::load_i8(reinterpret_cast<const int8_t*>(p));
-    b = Simd::load_i8(reinterpret_cast<const int8_t*>(p) + 16);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), half, a, b);
   }
 }
 
-// Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
+// Features d..d + 15 of the first or the last two (as above) of the tokens t..t + 3; v is the V part of a
+// unit.
 template <KvFormat K>
-inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
-  const std::byte* p =
-      v + (static_cast<int64_t>(t) * dim + (K == KvFormat::kBF16 ? 2 * d : d)) * value_bytes(K);
+inline void load_v_pair(const std::byte* v, int t, int half, int d, int dim, F& a, F& b) {
+  constexpr int kTogether = K == KvFormat::kBF16 ? 2 : K == KvFormat::kI8 ? 4 : 1;
+  const int at = K == KvFormat::kI8 ? t : t + 2 * half;
+  const std::byte* p = v + (static_cast<int64_t>(at) * dim + kTogether * d) * value_bytes(K);
   if constexpr (K == KvFormat::kF32) {
     a = Simd::load(reinterpret_cast<const float*>(p));
     b = Simd::load(reinterpret_cast<const float*>(p) + dim);
@@ -48,8 +51,7 @@ inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    a = Simd::load_i8(reinterpret_cast<const int8_t*>(p));
-    b = Simd::load_i8(reinterpret_cast<const int8_t*>(p) + dim);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), half, a, b);
   }
 }
 
@@ -76,31 +78,37 @@ struct Chunk {
   const std::byte* next[kChunkUnits];   // same of a later chunk (or this one): to be prefetched
 };
 
+// acc += the products of features d + 2 * half and the next with the NR queries; q: [2][NR].
+template <KvFormat K, int NR, int NU>
+[[gnu::always_inline]] inline void add_feature_pair(const Chunk& chunk, int u, int d, int half,
+                                                    const float* q, F (&acc)[NR][NU]) {
+  constexpr int kStep = 2 * kUnitTokens * value_bytes(K);  // bytes of two features of a unit
+  F a[NU], b[NU];
+  for (int j = 0; j < NU; ++j) {
+    const std::byte* ahead = chunk.next[u + j] + static_cast<int64_t>(d / 2 + half) * kStep;
+    Simd::prefetch(ahead);
+    if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
+  }
+  for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], d, half, a[j], b[j]);
+  for (int i = 0; i < NR; ++i) {
+    const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
+    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
+    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
+  }
+}
+
 // Scores of NR rows (from row r) with NU units (from unit u) into p[row][64]. q: [dim][NR].
 template <KvFormat K, int NR, int NU>
 inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
                         float* p) {
-  constexpr int kStep = 2 * kUnitTokens * value_bytes(K);  // bytes of two features of a unit
   F acc[NR][NU];
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) acc[i][j] = Simd::zero();
   }
-  const int n_pairs = tile.layout->padded_dim / 2;
   q += static_cast<int64_t>(r) * tile.layout->padded_dim;
-  for (int64_t d = 0; d < n_pairs; ++d) {
-    F a[NU], b[NU];
-    for (int j = 0; j < NU; ++j) {
-      const std::byte* ahead = chunk.next[u + j] + d * kStep;
-      Simd::prefetch(ahead);
-      if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
-    }
-    for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], static_cast<int>(2 * d), a[j], b[j]);
-    for (int i = 0; i < NR; ++i) {
-      const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
-      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
-      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
-    }
-    q += 2 * NR;
+  for (int d = 0; d < tile.layout->padded_dim; d += 4, q += 4 * NR) {
+    add_feature_pair<K, NR, NU>(chunk, u, d, 0, q, acc);
+    add_feature_pair<K, NR, NU>(chunk, u, d, 1, q + 2 * NR, acc);
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
@@ -115,8 +123,8 @@ constexpr bool kWholeScores = K == KvFormat::kI8&& requires {
 constexpr float kMostQuery = 32767.0f;  // times 127 and up to 512 features, the sums fit 32 bits
 constexpr int kMostWholeDim = 512;
 
-// A pass' queries from floats to 16 bits, in their place: [padded_dim / 2][rows of the pass][2], then a scale
-// per row.
+// A pass' queries from floats to 16 bits, in their place: [padded_dim / 4][2][rows of the pass][2], the pairs
+// being features 0 and 2, then 1 and 3 of four; then a scale per row.
 inline void round_queries(int dim, int n_rows, float* q) {
   float most[kMaxTileRows] = {};
   for (int d = 0; d < dim; ++d) {
@@ -126,13 +134,15 @@ inline void round_queries(int dim, int n_rows, float* q) {
     }
   }
   const auto round = [](float x) { return static_cast<int32_t>(x + (x < 0.0f ? -0.5f : 0.5f)); };
-  for (int d = 0; d < dim; d += 2) {
+  for (int d = 0; d < dim; d += 4) {
     for (int i = 0; i < n_rows; ++i) {
       const float inverse = most[i] > 1e-30f ? kMostQuery / most[i] : 0.0f;
-      const uint32_t a = static_cast<uint32_t>(round(q[d * n_rows + i] * inverse)),
-                     b = static_cast<uint32_t>(round(q[(d + 1) * n_rows + i] * inverse));
-      const uint32_t pair = (a & 0xffffu) | b << 16;
-      __builtin_memcpy(q + d / 2 * n_rows + i, &pair, sizeof pair);
+      uint32_t x[4];
+      for (int j = 0; j < 4; ++j) x[j] = static_cast<uint32_t>(round(q[(d + j) * n_rows + i] * inverse));
+      for (int j = 0; j < 2; ++j) {
+        const uint32_t pair = (x[j] & 0xffffu) | x[j + 2] << 16;
+        __builtin_memcpy(q + (d / 2 + j) * n_rows + i, &pair, sizeof pair);
+      }
     }
   }
   for (int i = 0; i < n_rows; ++i) q[dim / 2 * n_rows + i] = most[i] / kMostQuery;
@@ -152,7 +162,7 @@ inline void whole_score_units(const AttentionTile& tile, const Chunk& chunk, int
     typename S::Ints a[NU], b[NU];
     for (int j = 0; j < NU; ++j) {
       S::prefetch(chunk.next[u + j] + d * kUnitTokens);
-      S::load_i8_pairs(reinterpret_cast<const int8_t*>(chunk.units[u + j]) + d * kUnitTokens, a[j], b[j]);
+      S::load_i8_fours(reinterpret_cast<const int8_t*>(chunk.units[u + j]) + d * kUnitTokens, a[j], b[j]);
     }
     for (int i = 0; i < NR; ++i) {
       int32_t pairs[2];
@@ -218,19 +228,19 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
   return factor;
 }
 
-// acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
-// hold anything, even a nan).
+// acc[row][j] += weights of `n` (up to 2) tokens from t + 2 * half on times their features. What lies behind
+// the last token may be anything, even a nan.
 template <KvFormat K, int NR, int NJ>
-inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
-                           F (&acc)[NR][NJ]) {
+[[gnu::always_inline]] inline void add_value_pair(const std::byte* v, int t, int half, int d, int dim,
+                                                  const float* weight, int n, F (&acc)[NR][NJ]) {
+  weight += t + 2 * half;
   for (int j = 0; j < NJ; ++j) {
     F a, b;
-    load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
+    load_v_pair<K>(v, t, half, d + 16 * j, dim, a, b);
+    for (int i = 0; i < NR; ++i) acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens]), acc[i][j]);
+    if (n < 2) continue;
     for (int i = 0; i < NR; ++i)
-      acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
-    if (last) continue;
-    for (int i = 0; i < NR; ++i)
-      acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + t + 1]), acc[i][j]);
+      acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + 1]), acc[i][j]);
   }
 }
 
@@ -248,16 +258,18 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
     const std::byte* v = chunk.units[u] + tile.layout->v_offset;
     const std::byte* ahead =
-        chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(2) * d * value_bytes(K);
+        chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(4) * d * value_bytes(K);
     const float* weight = p + u * kUnitTokens;
     const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
     int t = 0;
-    for (; t + 2 <= n; t += 2) {
-      for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line) Simd::prefetch(ahead + line * 64);
-      ahead += static_cast<int64_t>(2) * dim * value_bytes(K);
-      add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
+    for (; t + 4 <= n; t += 4) {
+      for (int line = 0; line < NJ * value_bytes(K); ++line) Simd::prefetch(ahead + line * 64);
+      ahead += static_cast<int64_t>(4) * dim * value_bytes(K);
+      add_value_pair<K, NR, NJ>(v, t, 0, d, dim, weight, 2, acc);
+      add_value_pair<K, NR, NJ>(v, t, 1, d, dim, weight, 2, acc);
     }
-    if (t < n) add_value_pair<K, NR, NJ>(v, t, d, dim, weight, true, acc);
+    for (int half = 0; t + 2 * half < n; ++half)
+      add_value_pair<K, NR, NJ>(v, t, half, d, dim, weight, n - t - 2 * half, acc);
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NJ; ++j) Simd::store(out + i * dim + d + 16 * j, acc[i][j]);
@@ -350,6 +362,21 @@ inline const std::byte* unit_at(const AttentionTile& tile, int token) {
   return tile.units + (block * tile.units_per_block + unit % tile.units_per_block) * tile.unit_stride;
 }
 
+// The chunk at `begin` of the tokens [first, end) that some row sees.
+inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end) {
+  Chunk chunk = {};
+  chunk.begin = begin;
+  chunk.end = end < begin + kChunkTokens ? end : begin + kChunkTokens;
+  chunk.unit_begin = first > begin ? (first - begin) / kUnitTokens : 0;
+  chunk.unit_end = (chunk.end - begin + kUnitTokens - 1) / kUnitTokens;
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    const int token = begin + u * kUnitTokens;
+    chunk.units[u] = unit_at(tile, token);
+    chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
+  }
+  return chunk;
+}
+
 template <KvFormat K>
 void attend(const AttentionTile& tile, const AttentionState& state) {
   const int dim = tile.layout->padded_dim;
@@ -369,17 +396,7 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
   first = first > tile.begin ? first : tile.begin;
   end = end < tile.end ? end : tile.end;
   for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
-    Chunk chunk = {};
-    chunk.begin = begin;
-    chunk.end = end < begin + kChunkTokens ? end : begin + kChunkTokens;
-    chunk.unit_begin = first > begin ? (first - begin) / kUnitTokens : 0;
-    chunk.unit_end = (chunk.end - begin + kUnitTokens - 1) / kUnitTokens;
-    for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
-      const int token = begin + u * kUnitTokens;
-      chunk.units[u] = unit_at(tile, token);
-      chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
-    }
-    attend_chunk<K>(tile, chunk, q, p, state);
+    attend_chunk<K>(tile, make_chunk(tile, begin, first, end), q, p, state);
   }
 }
 
@@ -418,8 +435,8 @@ inline void store_values(const float* x, int n, std::byte* to, int64_t stride, i
   }
 }
 
-// Values rounded to multiples of max|x| / 127; returns that unit.
-inline float store_i8(const float* x, int n, int8_t* to, int64_t stride) {
+// Values rounded to multiples of max|x| / 127, n_together of them side by side; returns that unit.
+inline float store_i8(const float* x, int n, int8_t* to, int64_t stride, int n_together) {
   float most = 0.0f;
   for (int d = 0; d < n; ++d) {
     const float a = x[d] < 0.0f ? -x[d] : x[d];
@@ -428,7 +445,8 @@ inline float store_i8(const float* x, int n, int8_t* to, int64_t stride) {
   const float inverse = most > 0.0f ? 127.0f / most : 0.0f;
   for (int d = 0; d < n; ++d) {
     const float scaled = x[d] * inverse;
-    to[d * stride] = static_cast<int8_t>(static_cast<int>(scaled + (scaled < 0.0f ? -0.5f : 0.5f)));
+    to[d / n_together * stride + d % n_together] =
+        static_cast<int8_t>(static_cast<int>(scaled + (scaled < 0.0f ? -0.5f : 0.5f)));
   }
   return most / 127.0f;
 }
@@ -440,8 +458,9 @@ void store_token(const KvUnitLayout& layout, const float* k, const float* v, std
   if constexpr (K == KvFormat::kI8) {
     auto* k_scales = reinterpret_cast<float*>(unit + layout.k_scales);
     auto* v_scales = reinterpret_cast<float*>(unit + layout.v_scales);
-    k_scales[lane] = store_i8(k, n, reinterpret_cast<int8_t*>(unit) + lane, kUnitTokens);
-    v_scales[lane] = store_i8(v, n, reinterpret_cast<int8_t*>(values) + static_cast<int64_t>(lane) * dim, 1);
+    k_scales[lane] = store_i8(k, n, reinterpret_cast<int8_t*>(unit) + 4 * lane, 4 * kUnitTokens, 4);
+    auto* v_four = reinterpret_cast<int8_t*>(values) + static_cast<int64_t>(lane / 4) * dim * 4;
+    v_scales[lane] = store_i8(v, n, v_four + lane % 4, 4, 1);
   } else if constexpr (K == KvFormat::kBF16) {
     store_values<K>(k, n, unit + lane * 4, 2 * kUnitTokens, 2);
     store_values<K>(v, n, values + (static_cast<int64_t>(lane / 2) * dim * 2 + lane % 2) * 2, 2, 1);

@@ -43,11 +43,13 @@ struct Simd {
   static F load_f16(const uint16_t* p) {
     return each([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
   }
-  static F load_i8(const int8_t* p) {
-    const int8x16_t x = vld1q_s8(p);
-    const int16x8_t lo = vmovl_s8(vget_low_s8(x)), hi = vmovl_high_s8(x);
-    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(lo))), vcvtq_f32_s32(vmovl_high_s16(lo)),
-             vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))), vcvtq_f32_s32(vmovl_high_s16(hi))}};
+  static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
+    const auto byte = [&](int vector, int i) {  // to the top, and down with its sign
+      const int32x4_t fours = vreinterpretq_s32_s8(vld1q_s8(p + 16 * vector));
+      return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(fours, vdupq_n_s32(24 - 8 * i)), 24));
+    };
+    first = each([&](int vector) { return byte(vector, 2 * half); });
+    second = each([&](int vector) { return byte(vector, 2 * half + 1); });
   }
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {
     const auto pairs = [&](int i) { return vreinterpretq_u32_u16(vld1q_u16(p + 8 * i)); };

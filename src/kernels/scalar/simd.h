@@ -40,8 +40,10 @@ struct Simd {
   static F load_f16(const uint16_t* p) {
     return map([&](int i) { return to_float(Half{p[i]}); });
   }
-  static F load_i8(const int8_t* p) {
-    return map([&](int i) { return static_cast<float>(p[i]); });
+  // 16 fours of int8: the first and the second of each (half 0), or the third and the fourth (half 1).
+  static void load_i8_pairs(const int8_t* p, int half, F& first, F& second) {
+    first = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half]); });
+    second = map([&](int i) { return static_cast<float>(p[4 * i + 2 * half + 1]); });
   }
   // 16 pairs of BF16: the first and the second of each pair.
   static void load_bf16_pairs(const uint16_t* p, F& first, F& second) {

@@ -1,0 +1,361 @@
+// Attention on matrix units as exact as that on vectors: for the few rows of decoding, where K and V stream
+// from memory, and for any number of rows in batch-invariant runs. Include inside an anonymous namespace,
+// after generic/attention.inl and tiles.h.
+//
+// A query is the sum of two halves of 8 bits of significance each, which are two rows of the A operand, and
+// so is a weight: BF16 and BF16 of what that leaves beside BF16 K and V, the bytes of 16 bits beside int8. Up
+// to 8 rows share a pass over a chunk of 64 tokens. Nothing computed for a row depends on the others.
+
+constexpr float kRowLog2e = 1.44269504f, kRowLn2 = 0.69314718f;
+constexpr float kMostHalves = 32639.0f;  // 127 * 256 + 127
+
+// 2^x for x <= 0, relative error below 1.5e-7.
+inline __m512 exp2_exact(__m512 x) {
+  constexpr float kC[] = {9.999999251e-01f, 6.931530732e-01f, 2.401536171e-01f,
+                          5.582631799e-02f, 8.989340163e-03f, 1.877576645e-03f};
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
+  return _mm512_scalef_ps(polynomial(kC, f), x);
+}
+
+// Prefetches the units of a later chunk line by line, a few lines at every call: so that memory never waits
+// for arithmetic.
+class Ahead {
+ public:
+  Ahead(const Chunk& chunk, int64_t bytes, int n_calls)
+      : chunk_(chunk), bytes_(bytes), per_call_((bytes / 64 + n_calls - 1) / n_calls * 64) {}
+
+  [[gnu::always_inline]] void step() {
+    for (const int64_t end = std::min(bytes_, at_ + per_call_); at_ < end; at_ += 64) {
+      for (int u = chunk_.unit_begin; u < chunk_.unit_end; ++u) Simd::prefetch(chunk_.next[u] + at_);
+    }
+  }
+
+ private:
+  const Chunk& chunk_;
+  int64_t bytes_, per_call_, at_ = 0;
+};
+
+template <KvFormat K>
+struct RowPasses {
+  static constexpr bool kInts = K == KvFormat::kI8;
+  static constexpr int kFeatures = kInts ? 64 : 32;     // of a tile of K
+  static constexpr int kWeightBytes = kInts ? 16 : 32;  // of a row of weights of a unit
+
+  const AttentionTile& tile;
+  const AttentionState& state;
+  int dim, n_k_tiles;
+  bool k_padded;      // the last tile of K is not full: it is copied beside zeros
+  std::byte* q;       // pass by pass: [n_k_tiles][upper halves, lower halves of the rows][64]
+  float* q_scales;    // [kMaxTileRows], int8
+  std::byte* v_copy;  // V of a unit that is not full, beside zeros
+  std::byte* k_copy;  // [kChunkUnits][1024]
+
+  RowPasses(const AttentionTile& t, const AttentionState& s) : tile(t), state(s) {
+    dim = t.layout->padded_dim;
+    n_k_tiles = (dim + kFeatures - 1) / kFeatures;
+    k_padded = dim % kFeatures != 0;
+    float* at = t.scratch;
+    q = reinterpret_cast<std::byte*>(at);
+    at += kMaxTileRows * n_k_tiles * 32;
+    q_scales = at;
+    at += kMaxTileRows;
+    v_copy = reinterpret_cast<std::byte*>(at);
+    at += 8 * dim;
+    k_copy = reinterpret_cast<std::byte*>(at);
+    if (k_padded) std::memset(k_copy, 0, kChunkUnits * 1024);
+  }
+
+  static void configure(int rows) {  // rows of a pass: tiles have twice as many
+    TileConfig config;
+    for (int t = 0; t < 5; ++t) config.set(t, 2 * rows, 64);
+    config.set(5, 16, 64);
+    config.set(6, 2 * rows, kWeightBytes);
+    config.set(7, kWeightBytes / 4, 64);
+    asm volatile("ldtilecfg (%0)" ::"r"(&config) : "memory");
+  }
+
+  // Row i of a pass of R rows, times `scale`.
+  void store_query(const AttentionRow& row, float scale, std::byte* to, int i, int R, float* q_scale) const {
+    const int head_dim = tile.layout->head_dim;
+    const auto part = [&](int d) {
+      const int left = head_dim - d;
+      const F x = left >= 16 ? Simd::load(row.q + d)
+                  : left > 0 ? Simd::load_n(row.q + d, left)
+                             : Simd::zero();
+      return Simd::mul(x, Simd::set1(scale));
+    };
+    float inverse = 0.0f;
+    if constexpr (kInts) {
+      F most = Simd::zero();
+      for (int d = 0; d < head_dim; d += 16) most = Simd::max(most, _mm512_abs_ps(part(d)));
+      const float m = Simd::reduce_max(most);
+      inverse = m > 1e-30f ? kMostHalves / m : 0.0f;
+      *q_scale = m / kMostHalves;
+    }
+    for (int d = 0; d < n_k_tiles * kFeatures; d += 16) {
+      std::byte* at = to + (d / kFeatures * 2 * R + i) * 64 + d % kFeatures * (kInts ? 1 : 2);
+      store_halves(part(d), inverse, at, at + R * 64);
+    }
+  }
+
+  // x in two halves; int8: of x * inverse.
+  [[gnu::always_inline]] static void store_halves(F x, float inverse, std::byte* upper, std::byte* lower) {
+    if constexpr (kInts) {
+      const __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
+      const __m512i up = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
+      _mm_store_si128(reinterpret_cast<__m128i*>(upper), _mm512_cvtepi32_epi8(up));
+      _mm_store_si128(reinterpret_cast<__m128i*>(lower),
+                      _mm512_cvtepi32_epi8(_mm512_sub_epi32(whole, _mm512_slli_epi32(up, 8))));
+    } else {
+      const auto up = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+      const __m512 rest =
+          _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(up), 16)));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(upper), up);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(lower),
+                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(rest)));
+    }
+  }
+
+  // The two halves of sums, at p and 16 * R floats on, as one.
+  template <int R>
+  static F join(const float* p) {
+    if constexpr (kInts) {
+      const F up = _mm512_cvtepi32_ps(_mm512_load_si512(p));
+      return Simd::fma(up, Simd::set1(256.0f), _mm512_cvtepi32_ps(_mm512_load_si512(p + 16 * R)));
+    } else {
+      return Simd::add(Simd::load(p), Simd::load(p + 16 * R));
+    }
+  }
+
+  template <int C, int A, int B>
+  [[gnu::always_inline]] static void dot() {
+    if constexpr (kInts) {
+      tile_dot_signed<C, A, B>();
+    } else {
+      tile_dot_bf16<C, A, B>();
+    }
+  }
+
+  template <int U>
+  [[gnu::always_inline]] void score_unit(const Chunk& chunk, int k_tile, Ahead& ahead) const {
+    if (U < chunk.unit_begin || U >= chunk.unit_end) return;
+    const std::byte* k = chunk.units[U] + k_tile * 1024;
+    if (k_padded && k_tile == n_k_tiles - 1) {
+      std::byte* copy = k_copy + U * 1024;
+      for (int i = 0; i < dim % kFeatures * 64 / (kFeatures / 16); i += 64)
+        _mm512_store_si512(copy + i, _mm512_loadu_si512(k + i));
+      k = copy;
+    }
+    tile_load<5>(k, 64);
+    dot<U, 4, 5>();
+    ahead.step();
+  }
+
+  // scores: [unit][upper, lower][R rows][16 tokens]
+  template <int R>
+  void score(const Chunk& chunk, const std::byte* queries, float* scores, Ahead& ahead) const {
+    tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    for (int k_tile = 0; k_tile < n_k_tiles; ++k_tile, queries += 2 * R * 64) {
+      tile_load<4>(queries, 64);
+      score_unit<0>(chunk, k_tile, ahead);
+      score_unit<1>(chunk, k_tile, ahead);
+      score_unit<2>(chunk, k_tile, ahead);
+      score_unit<3>(chunk, k_tile, ahead);
+    }
+    tile_store<0>(scores, 64);
+    tile_store<1>(scores + 32 * R, 64);
+    tile_store<2>(scores + 64 * R, 64);
+    tile_store<3>(scores + 96 * R, 64);
+  }
+
+  // One step of row r's online softmax, whose scores are at `scores`: its weights go to `weights`. Returns
+  // the factor of the old sums; unit: of whole weights.
+  template <int R>
+  float weigh(const Chunk& chunk, int r, const float* scores, std::byte* weights, float* unit) const {
+    const AttentionRow& row = tile.rows[r];
+    const F lowest = Simd::set1(kLowest);
+    F s[kChunkUnits], highest = Simd::set1(state.max[r]);
+    uint32_t lanes[kChunkUnits] = {};
+    for (int u = 0; u < kChunkUnits; ++u) {
+      s[u] = lowest;
+      if (u < chunk.unit_begin || u >= chunk.unit_end) continue;
+      lanes[u] = visible_lanes(row, chunk.begin + u * kUnitTokens);
+      s[u] = join<R>(scores + u * 32 * R);
+      if constexpr (kInts) {
+        const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales));
+        s[u] = Simd::mul(s[u], Simd::mul(scales, Simd::set1(q_scales[r])));
+      }
+      if (tile.softcap > 0.0f) s[u] = Simd::mul(tanh(s[u]), Simd::set1(tile.softcap * kRowLog2e));
+      s[u] = Simd::keep(lanes[u], s[u], lowest);
+      highest = Simd::max(highest, s[u]);
+    }
+    const float old_max = state.max[r], max = Simd::reduce_max(highest);
+    const F m = Simd::set1(max);
+    F sum = Simd::zero(), most = Simd::zero();
+    for (int u = 0; u < kChunkUnits; ++u) {
+      s[u] = Simd::keep(lanes[u], exp2_exact(Simd::sub(s[u], m)), Simd::zero());
+      sum = Simd::add(sum, s[u]);
+      if constexpr (kInts) {
+        if (lanes[u] == 0) continue;
+        const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales));
+        s[u] = Simd::keep(lanes[u], Simd::mul(s[u], scales), Simd::zero());
+        most = Simd::max(most, s[u]);
+      }
+    }
+    float inverse = 0.0f;
+    if constexpr (kInts) {
+      const float w = Simd::reduce_max(most);
+      inverse = w > 1e-30f ? kMostHalves / w : 0.0f;
+      *unit = w / kMostHalves;
+    }
+    for (int u = 0; u < kChunkUnits; ++u) {
+      std::byte* to = weights + u * 2 * R * kWeightBytes;
+      store_halves(s[u], inverse, to, to + R * kWeightBytes);
+    }
+    float factor = 1.0f;
+    if (max != old_max) factor = _mm512_cvtss_f32(exp2_exact(Simd::set1(old_max - max)));
+    state.max[r] = max;
+    state.sum[r] = state.sum[r] * factor + Simd::reduce_add(sum);
+    return factor;
+  }
+
+  // V of the units; of one that is not full, a copy without what lies behind the last token, which may be
+  // nan.
+  void find_values(const Chunk& chunk, const std::byte** v) const {
+    for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+      v[u] = chunk.units[u] + tile.layout->v_offset;
+      const int n = chunk.end - chunk.begin - u * kUnitTokens;
+      if (kInts || n >= kUnitTokens) continue;
+      for (int t = 0; t < kUnitTokens; t += 2) {
+        const __mmask32 keep = n >= t + 2 ? 0xffffffffu : n == t + 1 ? 0x55555555u : 0u;
+        for (int64_t at = int64_t{t} * dim * 2; at < int64_t{t + 2} * dim * 2; at += 64)
+          _mm512_store_si512(v_copy + at, _mm512_maskz_loadu_epi16(keep, v[u] + at));
+      }
+      v[u] = v_copy;
+    }
+  }
+
+  // sums: [NJ][upper, lower][R rows][16 features]
+  template <int NJ>
+  [[gnu::always_inline]] void sum_values(const Chunk& chunk, const std::byte* const* v, int d,
+                                         const std::byte* weights, int64_t weight_bytes, float* sums,
+                                         int64_t sum_floats, Ahead& ahead) const {
+    const ptrdiff_t stride = ptrdiff_t{dim} * 4;
+    tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+      tile_load<6>(weights + u * weight_bytes, kWeightBytes);
+      const std::byte* from = v[u] + d * 4;
+      tile_load<7>(from, stride);
+      dot<0, 6, 7>();
+      if constexpr (NJ > 1) {
+        tile_load<7>(from + 64, stride);
+        dot<1, 6, 7>();
+      }
+      ahead.step();
+      if constexpr (NJ > 2) {
+        tile_load<7>(from + 128, stride);
+        dot<2, 6, 7>();
+      }
+      if constexpr (NJ > 3) {
+        tile_load<7>(from + 192, stride);
+        dot<3, 6, 7>();
+      }
+      ahead.step();
+    }
+    tile_store<0>(sums, 64);
+    if constexpr (NJ > 1) tile_store<1>(sums + sum_floats, 64);
+    if constexpr (NJ > 2) tile_store<2>(sums + 2 * sum_floats, 64);
+    if constexpr (NJ > 3) tile_store<3>(sums + 3 * sum_floats, 64);
+  }
+
+  // A pass: the rows r .. r + n - 1, n <= R, whose queries are at `queries`.
+  template <int R>
+  void attend(const Chunk& chunk, int r, int n, const std::byte* queries, Ahead& ahead) const {
+    alignas(64) float scores[kChunkUnits * 32 * R];
+    alignas(64) std::byte weights[kChunkUnits * 2 * R * kWeightBytes];
+    float factors[R], units[R];
+    score<R>(chunk, queries, scores, ahead);
+    for (int i = 0; i < R; ++i) {
+      units[i] = 1.0f;
+      if (i < n) {
+        factors[i] = weigh<R>(chunk, r + i, scores + i * 16, weights + i * kWeightBytes, &units[i]);
+      } else {  // whatever lies there must not be nan
+        for (int u = 0; u < 2 * kChunkUnits; ++u)
+          std::memset(weights + (u * R + i) * kWeightBytes, 0, kWeightBytes);
+      }
+      ahead.step();
+    }
+    const std::byte* v[kChunkUnits] = {};
+    find_values(chunk, v);
+    for (int d = 0; d < dim; d += 64) {
+      const int n_columns = std::min(4, (dim - d) / 16);
+      float* sums = scores;
+      constexpr int64_t kWeights = 2 * R * kWeightBytes;
+      if (n_columns == 4) sum_values<4>(chunk, v, d, weights, kWeights, sums, 32 * R, ahead);
+      if (n_columns == 3) sum_values<3>(chunk, v, d, weights, kWeights, sums, 32 * R, ahead);
+      if (n_columns == 2) sum_values<2>(chunk, v, d, weights, kWeights, sums, 32 * R, ahead);
+      if (n_columns == 1) sum_values<1>(chunk, v, d, weights, kWeights, sums, 32 * R, ahead);
+      for (int i = 0; i < n; ++i) {
+        float* out = state.out + static_cast<int64_t>(r + i) * dim + d;
+        const F factor = Simd::set1(factors[i]), unit = Simd::set1(units[i]);
+        for (int j = 0; j < n_columns; ++j) {
+          const F added = join<R>(sums + j * 32 * R + i * 16),
+                  old = Simd::mul(Simd::load(out + 16 * j), factor);
+          Simd::store(out + 16 * j, kInts ? Simd::fma(added, unit, old) : Simd::add(added, old));
+        }
+      }
+    }
+  }
+
+  static int pass_rows(int left) { return left > 4 ? 8 : 4; }
+
+  // Queries to operands, sums to zero. Sets the range of tokens that some row sees.
+  void begin_rows(int& first, int& end) const {
+    const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale * kRowLog2e;
+    std::memset(q, 0, static_cast<size_t>(kMaxTileRows) * n_k_tiles * 128);
+    for (int r = 0; r < tile.n_rows; ++r) {
+      const int begin = r / 8 * 8, rows = pass_rows(tile.n_rows - begin);
+      store_query(tile.rows[r], scale, q + static_cast<int64_t>(begin) * n_k_tiles * 128, r - begin, rows,
+                  q_scales + r);
+      for (int d = 0; d < dim; d += 16)
+        Simd::store(state.out + static_cast<int64_t>(r) * dim + d, Simd::zero());
+      state.max[r] = kLowest;
+      state.sum[r] = 0.0f;
+      first = std::min(first, tile.rows[r].first);
+      end = std::max(end, tile.rows[r].end);
+    }
+    first = std::max(first, tile.begin);
+    end = std::min(end, tile.end);
+  }
+
+  void attend_chunk(const Chunk& chunk) const {
+    int64_t to_fetch = tile.layout->bytes;  // with the first pass
+    for (int r = 0; r < tile.n_rows; r += 8) {
+      const int n = std::min(8, tile.n_rows - r), rows = pass_rows(n);
+      if (unseen(tile, chunk.begin, r, n)) continue;
+      const int n_units = chunk.unit_end - chunk.unit_begin;
+      Ahead ahead(chunk, to_fetch, n_units * n_k_tiles + rows + (dim + 63) / 64 * n_units * 2);
+      to_fetch = 0;
+      const std::byte* queries = q + static_cast<int64_t>(r) * n_k_tiles * 128;
+      if (rows == 8) {
+        attend<8>(chunk, r, n, queries, ahead);
+      } else {
+        if (tile.n_rows > 4) configure(4);
+        attend<4>(chunk, r, n, queries, ahead);
+        if (tile.n_rows > 4) configure(8);
+      }
+    }
+  }
+};
+
+template <KvFormat K>
+void attend_row_passes(const AttentionTile& tile, const AttentionState& state) {
+  const RowPasses<K> passes(tile, state);
+  int first = tile.end, end = tile.begin;
+  passes.begin_rows(first, end);
+  passes.configure(passes.pass_rows(tile.n_rows));
+  for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens)
+    passes.attend_chunk(make_chunk(tile, begin, first, end));
+  asm volatile("tilerelease" ::: "memory");
+  for (int r = 0; r < tile.n_rows; ++r) state.max[r] *= kRowLn2;
+}
