@@ -14,6 +14,7 @@ inline constexpr int kNumKvFormats = 4;
 inline constexpr int kUnitTokens = 16;
 inline constexpr int kChunkTokens = 64;   // scores computed between two updates of the running maximum
 inline constexpr int kMaxTileRows = 128;  // queries that share one pass over K and V
+inline constexpr int kMaxSharedRows = 8;  // of a head, in a tile of several
 
 // Byte layout of a unit. d = padded_dim.
 //   kF32, kF16: K [d][16], V [16][d]
@@ -48,12 +49,16 @@ struct AttentionRow {
   uint64_t tree_mask;  // 0 = no mask
 };
 
-// Rows that read the same KV head of the same sequence, over the tokens [begin, end).
+// Rows of the same sequence over the tokens [begin, end): n_rows of each of n_heads KV heads. Row i of head h
+// is rows[h * head_rows + i], and so are the rows of states. What lies next to each other in the cache is
+// read together, so that memory streams.
 struct AttentionTile {
   const AttentionRow* rows;
-  int n_rows;  // 1..kMaxTileRows
+  int n_rows;     // of a head, 1..kMaxTileRows; with several heads 1..kMaxSharedRows
+  int n_heads;    // n_heads * head_rows <= kMaxTileRows
+  int head_rows;  // padded_head_rows(n_rows) with several heads
   const KvUnitLayout* layout;
-  const std::byte* units;  // unit u of this head is at units + u * unit_stride
+  const std::byte* units;  // unit u of head h is at units + u * unit_stride + h * layout->bytes
   int64_t unit_stride;
   const uint32_t* block_table;
   int first_position;  // of the first token of block_table[0]; a multiple of 16
@@ -77,6 +82,8 @@ constexpr int64_t tile_scratch_floats(int padded_dim) {
   return kMaxTileRows * (dim + kChunkTokens) + 256 * dim + kMaxTileRows / 2 * dim + 32 * (256 + 16) +
          32 * 256 / 2 + 64;
 }
+// Rows of a head in a tile of several: passes over a head may compute rows that are not there.
+constexpr int padded_head_rows(int n_rows) { return (n_rows + 3) / 4 * 4; }
 // Rows that the arrays of a state of n rows must have room for.
 constexpr int state_rows(int n_rows) { return (n_rows + 31) / 32 * 32; }
 

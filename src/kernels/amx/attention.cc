@@ -72,7 +72,7 @@ inline void convert_k(const KvUnitLayout& layout, const std::byte* unit, int dim
       _mm512_store_si512(to, _mm512_loadu_si512(unit + d * 32));
     } else {
       F a, b;
-      load_k_pair<K>(unit, d / 4 * 4, d / 2 % 2, a, b);
+      load_k_pair<K>(unit, d, a, b);
       if constexpr (K == KvFormat::kI8) {
         a = Simd::mul(a, scales);
         b = Simd::mul(b, scales);
@@ -98,7 +98,7 @@ inline void convert_v(const KvUnitLayout& layout, const std::byte* unit, int u, 
         pairs = _mm512_loadu_si512(values + (t * dim + 2 * d) * 2);
       } else {
         F a, b;
-        load_v_pair<K>(values, t / 4 * 4, t / 2 % 2, d, dim, a, b);
+        load_v_pair<K>(values, t, d, dim, a, b);
         if constexpr (K == KvFormat::kI8) {
           a = Simd::mul(a, Simd::set1(scales[t]));
           b = Simd::mul(b, Simd::set1(scales[t + 1]));

@@ -26,7 +26,10 @@ class Ahead {
 
   [[gnu::always_inline]] void step() {
     for (const int64_t end = std::min(bytes_, at_ + per_call_); at_ < end; at_ += 64) {
-      for (int u = chunk_.unit_begin; u < chunk_.unit_end; ++u) Simd::prefetch(chunk_.next[u] + at_);
+      for (int u = chunk_.unit_begin; u < chunk_.unit_end; ++u) {
+        // The compiler drops calls of functions that do nothing but prefetch.
+        asm volatile("prefetcht0 (%0)" ::"r"(chunk_.next[u] + at_));
+      }
     }
   }
 
@@ -41,8 +44,8 @@ struct RowPasses {
   static constexpr int kFeatures = kInts ? 64 : 32;     // of a tile of K
   static constexpr int kWeightBytes = kInts ? 16 : 32;  // of a row of weights of a unit
 
-  const AttentionTile& tile;
-  const AttentionState& state;
+  AttentionTile tile;  // of one head
+  AttentionState state;
   int dim, n_k_tiles;
   bool k_padded;      // the last tile of K is not full: it is copied beside zeros
   std::byte* q;       // pass by pass: [n_k_tiles][upper halves, lower halves of the rows][64]
@@ -50,19 +53,20 @@ struct RowPasses {
   std::byte* v_copy;  // V of a unit that is not full, beside zeros
   std::byte* k_copy;  // [kChunkUnits][1024]
 
-  RowPasses(const AttentionTile& t, const AttentionState& s) : tile(t), state(s) {
-    dim = t.layout->padded_dim;
+  // Head h of a tile.
+  RowPasses(const AttentionTile& all, const AttentionState& all_states, int h)
+      : tile(tile_of_head(all, h)), state(state_of_head(all, all_states, h)) {
+    dim = tile.layout->padded_dim;
     n_k_tiles = (dim + kFeatures - 1) / kFeatures;
     k_padded = dim % kFeatures != 0;
-    float* at = t.scratch;
-    q = reinterpret_cast<std::byte*>(at);
+    float* at = tile.scratch;
+    q = reinterpret_cast<std::byte*>(at) + static_cast<int64_t>(h) * all.head_rows * n_k_tiles * 128;
     at += kMaxTileRows * n_k_tiles * 32;
-    q_scales = at;
+    q_scales = at + h * all.head_rows;
     at += kMaxTileRows;
     v_copy = reinterpret_cast<std::byte*>(at);
     at += 8 * dim;
     k_copy = reinterpret_cast<std::byte*>(at);
-    if (k_padded) std::memset(k_copy, 0, kChunkUnits * 1024);
   }
 
   static void configure(int rows) {  // rows of a pass: tiles have twice as many
@@ -168,55 +172,93 @@ struct RowPasses {
     tile_store<3>(scores + 96 * R, 64);
   }
 
-  // One step of row r's online softmax, whose scores are at `scores`: its weights go to `weights`. Returns
-  // the factor of the old sums; unit: of whole weights.
-  template <int R>
-  float weigh(const Chunk& chunk, int r, const float* scores, std::byte* weights, float* unit) const {
-    const AttentionRow& row = tile.rows[r];
-    const F lowest = Simd::set1(kLowest);
-    F s[kChunkUnits], highest = Simd::set1(state.max[r]);
-    uint32_t lanes[kChunkUnits] = {};
-    for (int u = 0; u < kChunkUnits; ++u) {
-      s[u] = lowest;
-      if (u < chunk.unit_begin || u >= chunk.unit_end) continue;
-      lanes[u] = visible_lanes(row, chunk.begin + u * kUnitTokens);
-      s[u] = join<R>(scores + u * 32 * R);
-      if constexpr (kInts) {
-        const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales));
-        s[u] = Simd::mul(s[u], Simd::mul(scales, Simd::set1(q_scales[r])));
-      }
-      if (tile.softcap > 0.0f) s[u] = Simd::mul(tanh(s[u]), Simd::set1(tile.softcap * kRowLog2e));
-      s[u] = Simd::keep(lanes[u], s[u], lowest);
-      highest = Simd::max(highest, s[u]);
-    }
-    const float old_max = state.max[r], max = Simd::reduce_max(highest);
-    const F m = Simd::set1(max);
-    F sum = Simd::zero(), most = Simd::zero();
-    for (int u = 0; u < kChunkUnits; ++u) {
-      s[u] = Simd::keep(lanes[u], exp2_exact(Simd::sub(s[u], m)), Simd::zero());
-      sum = Simd::add(sum, s[u]);
-      if constexpr (kInts) {
-        if (lanes[u] == 0) continue;
-        const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales));
-        s[u] = Simd::keep(lanes[u], Simd::mul(s[u], scales), Simd::zero());
-        most = Simd::max(most, s[u]);
-      }
-    }
-    float inverse = 0.0f;
+  // Row r's scores of unit u, in units of log 2; lanes that it does not see are lowest.
+  template <int R, bool Whole>
+  [[gnu::always_inline]] F scores_of(const Chunk& chunk, int r, int u, const float* halves) const {
+    F s = join<R>(halves);
     if constexpr (kInts) {
-      const float w = Simd::reduce_max(most);
-      inverse = w > 1e-30f ? kMostHalves / w : 0.0f;
-      *unit = w / kMostHalves;
+      const F scales = Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales));
+      s = Simd::mul(s, Simd::mul(scales, Simd::set1(q_scales[r])));
     }
-    for (int u = 0; u < kChunkUnits; ++u) {
-      std::byte* to = weights + u * 2 * R * kWeightBytes;
-      store_halves(s[u], inverse, to, to + R * kWeightBytes);
+    if constexpr (Whole) return s;
+    if (tile.softcap > 0.0f) s = Simd::mul(tanh(s), Simd::set1(tile.softcap * kRowLog2e));
+    return Simd::keep(visible_lanes(tile.rows[r], chunk.begin + u * kUnitTokens), s, Simd::set1(kLowest));
+  }
+
+  // One step of the online softmax of the rows r .. r + n - 1: scores to weights. Whole: every row sees the
+  // whole chunk. factors: of the old sums; units: of whole weights. Row by row within three phases: chains of
+  // dependent operations of different rows run side by side.
+  template <int R, bool Whole>
+  void weigh(const Chunk& chunk, int r, int n, float* scores, std::byte* weights, float* factors,
+             float* units, Ahead& ahead) const {
+    const int begin = Whole ? 0 : chunk.unit_begin, end = Whole ? kChunkUnits : chunk.unit_end;
+    alignas(64) float found[16] = {}, sums[16] = {}, inverse[16] = {};
+    for (int i = 0; i < n; ++i) {
+      F highest = Simd::set1(kLowest);
+      for (int u = begin; u < end; ++u) {
+        float* at = scores + (u * 2 * R + i) * 16;
+        const F s = scores_of<R, Whole>(chunk, r + i, u, at);
+        Simd::store(at, s);
+        highest = Simd::max(highest, s);
+      }
+      found[i] = Simd::reduce_max(highest);
     }
-    float factor = 1.0f;
-    if (max != old_max) factor = _mm512_cvtss_f32(exp2_exact(Simd::set1(old_max - max)));
-    state.max[r] = max;
-    state.sum[r] = state.sum[r] * factor + Simd::reduce_add(sum);
-    return factor;
+    ahead.step();
+    const F old = Simd::load_n(state.max + r, n), max = Simd::max(old, Simd::load(found));
+    const __mmask16 moved = _mm512_cmp_ps_mask(old, max, _CMP_NEQ_OQ);
+    const F factor = Simd::keep(moved, exp2_exact(Simd::sub(old, max)), Simd::set1(1.0f));
+    Simd::store_n(state.max + r, max, n);
+    Simd::store_n(factors, factor, R);
+    Simd::store(found, max);
+    for (int i = 0; i < n; ++i) {
+      const F m = Simd::set1(found[i]);
+      F sum = Simd::zero(), most = Simd::zero();
+      for (int u = begin; u < end; ++u) {
+        float* at = scores + (u * 2 * R + i) * 16;
+        F w = exp2_exact(Simd::sub(Simd::load(at), m));
+        const uint32_t lanes =
+            Whole ? 0xffffu : visible_lanes(tile.rows[r + i], chunk.begin + u * kUnitTokens);
+        if constexpr (!Whole) w = Simd::keep(lanes, w, Simd::zero());
+        sum = Simd::add(sum, w);
+        if constexpr (kInts) {
+          w = Simd::mul(w,
+                        Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->v_scales)));
+          if constexpr (!Whole) w = Simd::keep(lanes, w, Simd::zero());
+          most = Simd::max(most, w);
+        }
+        Simd::store(at, w);
+      }
+      sums[i] = Simd::reduce_add(sum);
+      if constexpr (kInts) units[i] = Simd::reduce_max(most);
+      ahead.step();
+    }
+    Simd::store_n(state.sum + r, Simd::fma(Simd::load_n(state.sum + r, n), factor, Simd::load(sums)), n);
+    if constexpr (kInts) {
+      const F most = Simd::load_n(units, n), limit = Simd::set1(kMostHalves);
+      const __mmask16 some = _mm512_cmp_ps_mask(most, Simd::set1(1e-30f), _CMP_GT_OQ);
+      Simd::store(inverse, _mm512_maskz_div_ps(some, limit, most));
+      Simd::store_n(units, Simd::div(most, limit), n);
+    }
+    for (int i = 0; i < n; ++i) {
+      for (int u = begin; u < end; ++u) {
+        std::byte* to = weights + (u * 2 * R + i) * kWeightBytes;
+        store_halves(Simd::load(scores + (u * 2 * R + i) * 16), inverse[i], to, to + R * kWeightBytes);
+      }
+    }
+    for (int i = n; i < R; ++i) {  // whatever lies there must not be nan
+      for (int half = 0; half < 2 * kChunkUnits; ++half)
+        std::memset(weights + (half * R + i) * kWeightBytes, 0, kWeightBytes);
+    }
+  }
+
+  // Every row sees the whole chunk, and nothing bends the scores.
+  bool is_whole(const Chunk& chunk, int r, int n) const {
+    bool whole = chunk.unit_begin == 0 && chunk.end == chunk.begin + kChunkTokens && !(tile.softcap > 0.0f);
+    for (int i = r; i < r + n; ++i) {
+      const AttentionRow& row = tile.rows[i];
+      whole &= row.first <= chunk.begin && row.end >= chunk.end && row.tree_mask == 0;
+    }
+    return whole;
   }
 
   // V of the units; of one that is not full, a copy without what lies behind the last token, which may be
@@ -273,17 +315,12 @@ struct RowPasses {
   void attend(const Chunk& chunk, int r, int n, const std::byte* queries, Ahead& ahead) const {
     alignas(64) float scores[kChunkUnits * 32 * R];
     alignas(64) std::byte weights[kChunkUnits * 2 * R * kWeightBytes];
-    float factors[R], units[R];
+    float factors[R], units[R] = {};
     score<R>(chunk, queries, scores, ahead);
-    for (int i = 0; i < R; ++i) {
-      units[i] = 1.0f;
-      if (i < n) {
-        factors[i] = weigh<R>(chunk, r + i, scores + i * 16, weights + i * kWeightBytes, &units[i]);
-      } else {  // whatever lies there must not be nan
-        for (int u = 0; u < 2 * kChunkUnits; ++u)
-          std::memset(weights + (u * R + i) * kWeightBytes, 0, kWeightBytes);
-      }
-      ahead.step();
+    if (is_whole(chunk, r, n)) {
+      weigh<R, true>(chunk, r, n, scores, weights, factors, units, ahead);
+    } else {
+      weigh<R, false>(chunk, r, n, scores, weights, factors, units, ahead);
     }
     const std::byte* v[kChunkUnits] = {};
     find_values(chunk, v);
@@ -309,23 +346,16 @@ struct RowPasses {
 
   static int pass_rows(int left) { return left > 4 ? 8 : 4; }
 
-  // Queries to operands, sums to zero. Sets the range of tokens that some row sees.
-  void begin_rows(int& first, int& end) const {
+  void store_queries() const {
     const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale * kRowLog2e;
-    std::memset(q, 0, static_cast<size_t>(kMaxTileRows) * n_k_tiles * 128);
+    // Rows of a pass that are not there and columns behind the last feature are zero.
+    std::memset(q, 0, static_cast<size_t>(padded_head_rows(tile.n_rows)) * n_k_tiles * 128);
     for (int r = 0; r < tile.n_rows; ++r) {
       const int begin = r / 8 * 8, rows = pass_rows(tile.n_rows - begin);
       store_query(tile.rows[r], scale, q + static_cast<int64_t>(begin) * n_k_tiles * 128, r - begin, rows,
                   q_scales + r);
-      for (int d = 0; d < dim; d += 16)
-        Simd::store(state.out + static_cast<int64_t>(r) * dim + d, Simd::zero());
-      state.max[r] = kLowest;
-      state.sum[r] = 0.0f;
-      first = std::min(first, tile.rows[r].first);
-      end = std::max(end, tile.rows[r].end);
     }
-    first = std::max(first, tile.begin);
-    end = std::min(end, tile.end);
+    if (k_padded) std::memset(k_copy, 0, kChunkUnits * 1024);
   }
 
   void attend_chunk(const Chunk& chunk) const {
@@ -334,7 +364,7 @@ struct RowPasses {
       const int n = std::min(8, tile.n_rows - r), rows = pass_rows(n);
       if (unseen(tile, chunk.begin, r, n)) continue;
       const int n_units = chunk.unit_end - chunk.unit_begin;
-      Ahead ahead(chunk, to_fetch, n_units * n_k_tiles + rows + (dim + 63) / 64 * n_units * 2);
+      Ahead ahead(chunk, to_fetch, n_units * n_k_tiles + n + 1 + (dim + 63) / 64 * n_units * 2);
       to_fetch = 0;
       const std::byte* queries = q + static_cast<int64_t>(r) * n_k_tiles * 128;
       if (rows == 8) {
@@ -350,12 +380,16 @@ struct RowPasses {
 
 template <KvFormat K>
 void attend_row_passes(const AttentionTile& tile, const AttentionState& state) {
-  const RowPasses<K> passes(tile, state);
-  int first = tile.end, end = tile.begin;
-  passes.begin_rows(first, end);
-  passes.configure(passes.pass_rows(tile.n_rows));
-  for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens)
-    passes.attend_chunk(make_chunk(tile, begin, first, end));
+  const auto [first, end] = begin_states(tile, state);
+  for (int h = 0; h < tile.n_heads; ++h) RowPasses<K>(tile, state, h).store_queries();
+  RowPasses<K>::configure(RowPasses<K>::pass_rows(tile.n_rows));
+  for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
+    const Chunk chunk = make_chunk(tile, begin, first, end);
+    for (int h = 0; h < tile.n_heads; ++h)
+      RowPasses<K>(tile, state, h).attend_chunk(chunk_of_head(tile, chunk, h));
+  }
   asm volatile("tilerelease" ::: "memory");
-  for (int r = 0; r < tile.n_rows; ++r) state.max[r] *= kRowLn2;
+  for (int h = 0; h < tile.n_heads; ++h) {
+    for (int r = 0; r < tile.n_rows; ++r) state.max[h * tile.head_rows + r] *= kRowLn2;
+  }
 }

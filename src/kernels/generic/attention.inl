@@ -16,11 +16,10 @@ constexpr int value_bytes(KvFormat format) {
   return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
 }
 
-// Of the features d..d + 3 (d % 4 == 0) of a unit's 16 tokens the first two (half 0) or the last two (half
-// 1).
+// Features d and d + 1 (d even) of a unit's 16 tokens.
 template <KvFormat K>
-inline void load_k_pair(const std::byte* unit, int d, int half, F& a, F& b) {
-  const int at = K == KvFormat::kI8 ? d : d + 2 * half;
+[[gnu::always_inline]] inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
+  const int at = K == KvFormat::kI8 ? d - d % 4 : d;
   const std::byte* p = unit + static_cast<int64_t>(at) * kUnitTokens * value_bytes(K);
   if constexpr (K == KvFormat::kF32) {
     a = Simd::load(reinterpret_cast<const float*>(p));
@@ -31,17 +30,15 @@ inline void load_k_pair(const std::byte* unit, int d, int half, F& a, F& b) {
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), half, a, b);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), d % 4 / 2, a, b);
   }
 }
 
-// Features d..d + 15 of the first or the last two (as above) of the tokens t..t + 3; v is the V part of a
-// unit.
+// Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
 template <KvFormat K>
-inline void load_v_pair(const std::byte* v, int t, int half, int d, int dim, F& a, F& b) {
+[[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
   constexpr int kTogether = K == KvFormat::kBF16 ? 2 : K == KvFormat::kI8 ? 4 : 1;
-  const int at = K == KvFormat::kI8 ? t : t + 2 * half;
-  const std::byte* p = v + (static_cast<int64_t>(at) * dim + kTogether * d) * value_bytes(K);
+  const std::byte* p = v + (static_cast<int64_t>(t - t % kTogether) * dim + kTogether * d) * value_bytes(K);
   if constexpr (K == KvFormat::kF32) {
     a = Simd::load(reinterpret_cast<const float*>(p));
     b = Simd::load(reinterpret_cast<const float*>(p) + dim);
@@ -51,7 +48,7 @@ inline void load_v_pair(const std::byte* v, int t, int half, int d, int dim, F& 
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), half, a, b);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), t % 4 / 2, a, b);
   }
 }
 
@@ -78,37 +75,31 @@ struct Chunk {
   const std::byte* next[kChunkUnits];   // same of a later chunk (or this one): to be prefetched
 };
 
-// acc += the products of features d + 2 * half and the next with the NR queries; q: [2][NR].
-template <KvFormat K, int NR, int NU>
-[[gnu::always_inline]] inline void add_feature_pair(const Chunk& chunk, int u, int d, int half,
-                                                    const float* q, F (&acc)[NR][NU]) {
-  constexpr int kStep = 2 * kUnitTokens * value_bytes(K);  // bytes of two features of a unit
-  F a[NU], b[NU];
-  for (int j = 0; j < NU; ++j) {
-    const std::byte* ahead = chunk.next[u + j] + static_cast<int64_t>(d / 2 + half) * kStep;
-    Simd::prefetch(ahead);
-    if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
-  }
-  for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], d, half, a[j], b[j]);
-  for (int i = 0; i < NR; ++i) {
-    const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
-    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
-    for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
-  }
-}
-
 // Scores of NR rows (from row r) with NU units (from unit u) into p[row][64]. q: [dim][NR].
 template <KvFormat K, int NR, int NU>
 inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, int u, const float* q,
                         float* p) {
+  constexpr int kStep = 2 * kUnitTokens * value_bytes(K);  // bytes of two features of a unit
   F acc[NR][NU];
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) acc[i][j] = Simd::zero();
   }
+  const int n_pairs = tile.layout->padded_dim / 2;
   q += static_cast<int64_t>(r) * tile.layout->padded_dim;
-  for (int d = 0; d < tile.layout->padded_dim; d += 4, q += 4 * NR) {
-    add_feature_pair<K, NR, NU>(chunk, u, d, 0, q, acc);
-    add_feature_pair<K, NR, NU>(chunk, u, d, 1, q + 2 * NR, acc);
+  for (int64_t d = 0; d < n_pairs; ++d) {
+    F a[NU], b[NU];
+    for (int j = 0; j < NU; ++j) {
+      const std::byte* ahead = chunk.next[u + j] + d * kStep;
+      Simd::prefetch(ahead);
+      if constexpr (kStep > 64) Simd::prefetch(ahead + 64);
+    }
+    for (int j = 0; j < NU; ++j) load_k_pair<K>(chunk.units[u + j], static_cast<int>(2 * d), a[j], b[j]);
+    for (int i = 0; i < NR; ++i) {
+      const F q0 = Simd::set1(q[i]), q1 = Simd::set1(q[NR + i]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(a[j], q0, acc[i][j]);
+      for (int j = 0; j < NU; ++j) acc[i][j] = Simd::fma(b[j], q1, acc[i][j]);
+    }
+    q += 2 * NR;
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NU; ++j) Simd::store(p + (r + i) * kChunkTokens + (u + j) * kUnitTokens, acc[i][j]);
@@ -228,19 +219,19 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
   return factor;
 }
 
-// acc[row][j] += weights of `n` (up to 2) tokens from t + 2 * half on times their features. What lies behind
-// the last token may be anything, even a nan.
+// acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
+// hold anything, even a nan).
 template <KvFormat K, int NR, int NJ>
-[[gnu::always_inline]] inline void add_value_pair(const std::byte* v, int t, int half, int d, int dim,
-                                                  const float* weight, int n, F (&acc)[NR][NJ]) {
-  weight += t + 2 * half;
+inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
+                           F (&acc)[NR][NJ]) {
   for (int j = 0; j < NJ; ++j) {
     F a, b;
-    load_v_pair<K>(v, t, half, d + 16 * j, dim, a, b);
-    for (int i = 0; i < NR; ++i) acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens]), acc[i][j]);
-    if (n < 2) continue;
+    load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
     for (int i = 0; i < NR; ++i)
-      acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + 1]), acc[i][j]);
+      acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
+    if (last) continue;
+    for (int i = 0; i < NR; ++i)
+      acc[i][j] = Simd::fma(b, Simd::set1(weight[i * kChunkTokens + t + 1]), acc[i][j]);
   }
 }
 
@@ -258,18 +249,22 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
     const std::byte* v = chunk.units[u] + tile.layout->v_offset;
     const std::byte* ahead =
-        chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(4) * d * value_bytes(K);
+        chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(2) * d * value_bytes(K);
     const float* weight = p + u * kUnitTokens;
     const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
     int t = 0;
-    for (; t + 4 <= n; t += 4) {
-      for (int line = 0; line < NJ * value_bytes(K); ++line) Simd::prefetch(ahead + line * 64);
-      ahead += static_cast<int64_t>(4) * dim * value_bytes(K);
-      add_value_pair<K, NR, NJ>(v, t, 0, d, dim, weight, 2, acc);
-      add_value_pair<K, NR, NJ>(v, t, 1, d, dim, weight, 2, acc);
+    for (; K == KvFormat::kI8 && t + 4 <= n; t += 4) {  // t % 4 is known to the compiler
+      for (int line = 0; line < NJ; ++line) Simd::prefetch(ahead + line * 64);
+      ahead += static_cast<int64_t>(4) * dim;
+      add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
+      add_value_pair<K, NR, NJ>(v, t + 2, d, dim, weight, false, acc);
     }
-    for (int half = 0; t + 2 * half < n; ++half)
-      add_value_pair<K, NR, NJ>(v, t, half, d, dim, weight, n - t - 2 * half, acc);
+    for (; t + 2 <= n; t += 2) {
+      for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line) Simd::prefetch(ahead + line * 64);
+      ahead += static_cast<int64_t>(2) * dim * value_bytes(K);
+      add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
+    }
+    if (t < n) add_value_pair<K, NR, NJ>(v, t, d, dim, weight, true, acc);
   }
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NJ; ++j) Simd::store(out + i * dim + d + 16 * j, acc[i][j]);
@@ -377,26 +372,69 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
   return chunk;
 }
 
+// The same chunk of head h. Units of neighbouring heads are neighbours: the next head's are prefetched, and
+// the next chunk's with the last head.
+inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h) {
+  Chunk chunk = first;
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    chunk.units[u] += h * tile.layout->bytes;
+    if (h + 1 < tile.n_heads) chunk.next[u] = chunk.units[u] + tile.layout->bytes;
+  }
+  return chunk;
+}
+
+// The rows of head h alone.
+inline AttentionTile tile_of_head(const AttentionTile& all, int h) {
+  AttentionTile tile = all;
+  tile.rows += h * all.head_rows;
+  tile.n_heads = 1;
+  return tile;
+}
+inline AttentionState state_of_head(const AttentionTile& all, const AttentionState& state, int h) {
+  const int r = h * all.head_rows;
+  return {state.max + r, state.sum + r, state.out + static_cast<int64_t>(r) * all.layout->padded_dim};
+}
+
+// Tokens that some row sees.
+struct TokenRange {
+  int first, end;
+};
+
+// Nothing seen yet.
+inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& state) {
+  const int dim = tile.layout->padded_dim;
+  TokenRange range = {tile.end, tile.begin};
+  for (int h = 0; h < tile.n_heads; ++h) {
+    for (int r = h * tile.head_rows; r < h * tile.head_rows + tile.n_rows; ++r) {
+      const AttentionRow& row = tile.rows[r];
+      for (int d = 0; d < dim; d += 16)
+        Simd::store(state.out + static_cast<int64_t>(r) * dim + d, Simd::zero());
+      state.max[r] = kLowest;
+      state.sum[r] = 0.0f;
+      range.first = row.first < range.first ? row.first : range.first;
+      range.end = row.end > range.end ? row.end : range.end;
+    }
+  }
+  range.first = range.first > tile.begin ? range.first : tile.begin;
+  range.end = range.end < tile.end ? range.end : tile.end;
+  return range;
+}
+
 template <KvFormat K>
 void attend(const AttentionTile& tile, const AttentionState& state) {
-  const int dim = tile.layout->padded_dim;
+  const int64_t dim = tile.layout->padded_dim;
   float* q = tile.scratch;
-  float* p = q + static_cast<int64_t>(kMaxTileRows) * dim;
+  float* p = q + kMaxTileRows * dim;
   const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
-  arrange_queries<K>(tile, scale, q);
-  int first = tile.end, end = tile.begin;
-  for (int r = 0; r < tile.n_rows; ++r) {
-    const AttentionRow& row = tile.rows[r];
-    for (int d = 0; d < dim; ++d) state.out[r * dim + d] = 0.0f;
-    state.max[r] = kLowest;
-    state.sum[r] = 0.0f;
-    first = row.first < first ? row.first : first;
-    end = row.end > end ? row.end : end;
-  }
-  first = first > tile.begin ? first : tile.begin;
-  end = end < tile.end ? end : tile.end;
+  for (int h = 0; h < tile.n_heads; ++h)
+    arrange_queries<K>(tile_of_head(tile, h), scale, q + h * tile.head_rows * dim);
+  const auto [first, end] = begin_states(tile, state);
   for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
-    attend_chunk<K>(tile, make_chunk(tile, begin, first, end), q, p, state);
+    const Chunk chunk = make_chunk(tile, begin, first, end);
+    for (int h = 0; h < tile.n_heads; ++h) {
+      attend_chunk<K>(tile_of_head(tile, h), chunk_of_head(tile, chunk, h), q + h * tile.head_rows * dim, p,
+                      state_of_head(tile, state, h));
+    }
   }
 }
 

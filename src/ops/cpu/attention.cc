@@ -12,11 +12,15 @@ namespace {
 // In batch-invariant mode contexts are always cut here; otherwise only where threads would idle.
 constexpr int kInvariantSplit = 4096;
 constexpr int kMinSplit = 256;
+constexpr int kMaxSharedFloats =
+    8192;  // of the sums of all heads of a tile: they stay in the first-level cache
 
-// Rows that share one pass over a KV head: (token, head of the group) pairs of one sequence, token by token.
+// Rows that share one pass over KV heads: (token, head of the group) pairs of one sequence, token by token.
+// All rows of a sequence and several heads where they are few, so that memory is read in long pieces.
 struct Tile {
-  int seq, kv_head;
-  int row, n_rows;      // of the sequence's n_tokens * group rows
+  int seq, kv_head, n_heads;
+  int row, n_rows;      // of the sequence's n_tokens * group rows, the same of each head
+  int head_rows;        // from one head's rows to the next one's
   int begin, end;       // tokens some row sees; begin is a multiple of kChunkTokens
   int split, n_splits;  // tokens per split
   std::atomic<int>* unfinished;
@@ -60,6 +64,8 @@ class Attention {
   }
 
  private:
+  static int all_rows(const Tile& tile) { return tile.n_heads * tile.head_rows; }
+  int64_t state_floats(const Tile& tile) const { return state_floats(all_rows(tile)); }
   int64_t state_floats(int n_rows) const { return state_rows(n_rows) * (int64_t{2} + layout_->padded_dim); }
   AttentionState state_at(float* memory, int n_rows) const {
     return {memory, memory + state_rows(n_rows), memory + 2 * state_rows(n_rows)};
@@ -96,8 +102,26 @@ class Attention {
     return std::min(kMaxTileRows, std::max(group_, most / group_ * group_));
   }
 
+  // KV heads that share a tile of few rows: as many as still give every thread a few tiles.
+  int heads_per_tile() const {
+    int most = spec_->n_kv_heads;
+    const auto n_items = [&] {
+      const int cut = context_.batch_invariant ? kInvariantSplit : kMinSplit;
+      int64_t items = 0;
+      for (const int len : batch_.seq_lens) items += (len + cut - 1) / cut;
+      return items * ((spec_->n_kv_heads + most - 1) / most);
+    };
+    while (most > 1 && n_items() < 2 * context_.pool.size()) most = (most + 1) / 2;
+    return most;
+  }
+  int heads_of_tile(int n_rows, int most) const {
+    if (n_rows == 0 || n_rows > kMaxSharedRows) return 1;
+    const int rows = std::min(kMaxTileRows, kMaxSharedFloats / layout_->padded_dim);
+    return std::max(1, std::min(most, rows / padded_head_rows(n_rows)));
+  }
+
   void plan() {
-    const int per_tile = rows_per_tile();
+    const int per_tile = rows_per_tile(), most_heads = heads_per_tile();
     int n_tiles = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
       n_tiles += (n_rows_of(s) + per_tile - 1) / per_tile * spec_->n_kv_heads;
@@ -105,24 +129,27 @@ class Attention {
     tiles_ = context_.scratch.allocate_array<Tile>(n_tiles);
     int n = 0;
     for (int s = 0; s < batch_.n_seqs(); ++s) {
-      const int n_rows = n_rows_of(s);
+      const int n_rows = n_rows_of(s), n_heads = heads_of_tile(n_rows, most_heads);
       // Head by head, so that its K and V stay in the cache; late rows see the most tokens and go first, so
       // that no thread ends with a long one.
-      for (int head = 0; head < spec_->n_kv_heads; ++head) {
+      for (int head = 0; head < spec_->n_kv_heads; head += n_heads) {
         for (int row = (n_rows - 1) / per_tile * per_tile; n_rows > 0 && row >= 0; row -= per_tile) {
-          tiles_[n++] = make_tile(s, head, row, std::min(per_tile, n_rows - row));
+          tiles_[n++] = make_tile(s, head, std::min(n_heads, spec_->n_kv_heads - head), row,
+                                  std::min(per_tile, n_rows - row));
         }
       }
     }
-    split_tiles(n_tiles);
+    split_tiles(n);
   }
 
-  Tile make_tile(int seq, int kv_head, int row, int n_rows) const {
+  Tile make_tile(int seq, int kv_head, int n_heads, int row, int n_rows) const {
     Tile tile = {};
     tile.seq = seq;
     tile.kv_head = kv_head;
+    tile.n_heads = n_heads;
     tile.row = row;
     tile.n_rows = n_rows;
+    tile.head_rows = n_heads > 1 ? padded_head_rows(n_rows) : n_rows;
     tile.begin = batch_.seq_lens[seq];
     for (int r = row; r < row + n_rows; ++r) {
       const AttentionRow bounds = row_of(seq, kv_head, r);
@@ -135,10 +162,10 @@ class Attention {
 
   void split_tiles(int n_tiles) {
     int64_t work = 0;
-    for (int i = 0; i < n_tiles; ++i) work += tiles_[i].end - tiles_[i].begin;
+    for (int i = 0; i < n_tiles; ++i) work += int64_t{tiles_[i].end - tiles_[i].begin} * tiles_[i].n_heads;
     // Enough items that the threads end at about the same time.
-    const int64_t wanted = work / (int64_t{4} * context_.pool.size()) + 1;
-    int n_splits = 0;
+    const int64_t wanted_work = work / (int64_t{4} * context_.pool.size()) + 1;
+    int n_splits = 0;  // of all tiles
     int64_t state_bytes = 0;
     for (int i = 0; i < n_tiles; ++i) {
       Tile& tile = tiles_[i];
@@ -146,13 +173,13 @@ class Attention {
         tile.split = kInvariantSplit;
         tile.begin = tile.begin / kInvariantSplit * kInvariantSplit;
       } else {
+        const int64_t wanted = wanted_work / tile.n_heads + 1;
         tile.split = static_cast<int>(
             std::max<int64_t>(kMinSplit, (wanted + kChunkTokens - 1) / kChunkTokens * kChunkTokens));
       }
       tile.n_splits = std::max(1, (tile.end - tile.begin + tile.split - 1) / tile.split);
       n_splits += tile.n_splits;
-      if (tile.n_splits > 1)
-        state_bytes += state_floats(tile.n_rows) * tile.n_splits * int64_t{sizeof(float)};
+      if (tile.n_splits > 1) state_bytes += state_floats(tile) * tile.n_splits * int64_t{sizeof(float)};
     }
     if (state_bytes > context_.most_state_bytes) {
       items_ = context_.scratch.allocate_array<Item>(n_tiles);
@@ -169,8 +196,8 @@ class Attention {
       Tile& tile = tiles_[i];
       for (int split = 0; split < tile.n_splits; ++split) items_[n_items_++] = {i, split};
       if (tile.n_splits == 1) continue;
-      tile.states = context_.scratch.allocate_array<float>(
-          static_cast<size_t>(state_floats(tile.n_rows) * tile.n_splits));
+      tile.states =
+          context_.scratch.allocate_array<float>(static_cast<size_t>(state_floats(tile) * tile.n_splits));
       tile.unfinished =
           new (context_.scratch.allocate(sizeof(std::atomic<int>))) std::atomic<int>(tile.n_splits);
     }
@@ -179,27 +206,42 @@ class Attention {
   void run_item(const Item& item, float* scratch) const {
     const Tile& tile = tiles_[item.tile];
     AttentionRow rows[kMaxTileRows];
-    for (int r = 0; r < tile.n_rows; ++r) rows[r] = row_of(tile.seq, tile.kv_head, tile.row + r);
+    for (int h = 0; h < tile.n_heads; ++h) {
+      for (int r = 0; r < tile.n_rows; ++r)
+        rows[h * tile.head_rows + r] = row_of(tile.seq, tile.kv_head + h, tile.row + r);
+    }
     float* own = scratch + tile_scratch_floats(layout_->padded_dim);
     if (item.split == kAllSplits || tile.n_splits == 1) {
-      const AttentionState total = state_at(own, tile.n_rows);
-      const AttentionState part = state_at(own + state_floats(kMaxTileRows), tile.n_rows);
+      const AttentionState total = state_at(own, all_rows(tile));
+      const AttentionState part = state_at(own + state_floats(kMaxTileRows), all_rows(tile));
       for (int split = 0; split < tile.n_splits; ++split) {
         attend_split(tile, split, rows, scratch, split == 0 ? total : part);
-        if (split > 0) context_.kernels.merge(total, part, tile.n_rows, layout_->padded_dim);
+        if (split > 0) merge(tile, total, part);
       }
       return finish(tile, total);
     }
     const auto state_of = [&](int split) {
-      return state_at(tile.states + split * state_floats(tile.n_rows), tile.n_rows);
+      return state_at(tile.states + split * state_floats(tile), all_rows(tile));
     };
     attend_split(tile, item.split, rows, scratch, state_of(item.split));
     // Whoever ends last adds the parts up, always in the same order.
     if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int split = 1; split < tile.n_splits; ++split) {
-      context_.kernels.merge(state_of(0), state_of(split), tile.n_rows, layout_->padded_dim);
+      merge(tile, state_of(0), state_of(split));
     }
     finish(tile, state_of(0));
+  }
+
+  AttentionState state_of_head(const Tile& tile, const AttentionState& state, int h) const {
+    const int row = h * tile.head_rows;
+    return {state.max + row, state.sum + row, state.out + static_cast<int64_t>(row) * layout_->padded_dim};
+  }
+
+  void merge(const Tile& tile, const AttentionState& state, const AttentionState& other) const {
+    for (int h = 0; h < tile.n_heads; ++h) {
+      context_.kernels.merge(state_of_head(tile, state, h), state_of_head(tile, other, h), tile.n_rows,
+                             layout_->padded_dim);
+    }
   }
 
   void attend_split(const Tile& tile, int split, const AttentionRow* rows, float* scratch,
@@ -207,6 +249,8 @@ class Attention {
     AttentionTile job = {};
     job.rows = rows;
     job.n_rows = tile.n_rows;
+    job.n_heads = tile.n_heads;
+    job.head_rows = tile.head_rows;
     job.layout = layout_;
     job.units = cache_.units(params_.layer, tile.kv_head);
     job.unit_stride = cache_.unit_stride(params_.layer);
@@ -224,8 +268,9 @@ class Attention {
   }
 
   void finish(const Tile& tile, const AttentionState& state) const {
-    for (int r = 0; r < tile.n_rows; ++r) {
-      const int row = tile.row + r, head = tile.kv_head * group_ + row % group_;
+    for (int i = 0; i < tile.n_heads * tile.n_rows; ++i) {
+      const int h = i / tile.n_rows, r = h * tile.head_rows + i % tile.n_rows;
+      const int row = tile.row + i % tile.n_rows, head = (tile.kv_head + h) * group_ + row % group_;
       float* to = out_.f32(batch_.seq_offsets[tile.seq] + row / group_) +
                   static_cast<ptrdiff_t>(head) * spec_->head_dim;
       context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_dim,
