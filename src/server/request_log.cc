@@ -80,8 +80,8 @@ RequestLog::RequestLog(const LogConfig& config) : config_(config), json_(config.
 
 RequestLog::~RequestLog() {
   logger_->flush();
+  pool_.reset();  // writes what waits; the lines hold the logger, which must not end with the last of them
   logger_.reset();
-  pool_.reset();  // writes what waits
 }
 
 void RequestLog::request(const Exchange& exchange, double seconds, std::string_view key) {
