@@ -2,7 +2,7 @@
 """Batching policies, the prefix cache and the KV layouts under one load, and llama.cpp beside them.
 
     bench/serving.py --trace AzureLLMInferenceTrace_conv.csv [--shape qwen2.5-0.5b] [--type q8_0]
-                     [--peer-python peer/bin/python] [--rounds 3]
+                     [--peer-python peer/bin/python] [--rounds 3] [--only "all at once" --add]
 
 Requests are taken from the trace in its order, lengths times --length-scale, longer ones than --max-length left out; the
 arrivals keep the trace's pattern and are scaled to a rate. The rows go round in turn, --rounds times; the table has the
@@ -24,15 +24,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 
-def read_trace(args):
+def read_trace(args, length_scale, max_length):
     """[(seconds since the first, prompt tokens, output tokens)]"""
     chosen = []
     with open(args.trace) as file:
         for row in csv.DictReader(file):
             clock = datetime.datetime.fromisoformat(row["TIMESTAMP"][:26])
-            prompt, output = (max(1, round(int(row[key]) * args.length_scale))
+            prompt, output = (max(1, round(int(row[key]) * length_scale))
                               for key in ("ContextTokens", "GeneratedTokens"))
-            if prompt + output <= args.max_length:
+            if prompt + output <= max_length:
                 chosen.append((clock, prompt, output))
             if len(chosen) == args.requests:
                 break
@@ -56,16 +56,21 @@ def run(command):
 
 def rows_of(args, folder, model):
     """[(group, name, command)]"""
-    requests = read_trace(args)
+    requests = read_trace(args, args.length_scale, args.max_length)
     at_once = write_load(folder / "at_once.jsonl", requests, 0)
     paced = write_load(folder / "paced.jsonl", requests, args.rate)
     shared = folder / "shared.jsonl"
     shared.write_text("".join(json.dumps({"timestamp": 0, "input_length": 1050, "output_length": 32}) + "\n"
                               for _ in range(16)))
 
-    def ours(trace, *flags, seqs=args.seqs):
+    many = folder / "many.jsonl"
+    many.write_text("".join(json.dumps({"timestamp": 0, "input_length": 20, "output_length": 24}) + "\n"
+                            for _ in range(256)))
+    whole = write_load(folder / "whole.jsonl", read_trace(args, 1, 4000)[:24], 0)
+
+    def ours(trace, *flags, seqs=args.seqs, requests=args.requests):
         return [args.penstock, "bench", "-m", model, "--serve", "--json", "--no-roofline", "--threads", args.threads,
-                "--requests", args.requests, "--trace", trace, "--max-num-seqs", seqs, *flags]
+                "--requests", requests, "--trace", trace, "--max-num-seqs", seqs, *flags]
 
     def theirs(trace, *flags):
         return [args.peer_python, HERE / "peers" / "llama_cpp_load.py", model, "--trace", trace, "--threads",
@@ -75,6 +80,7 @@ def rows_of(args, folder, model):
     small = ["--kv-cache-memory", args.small_cache, "--max-model-len", args.max_length]
     rows = [("all at once", "continuous", ours(at_once)),
             ("all at once", "static", ours(at_once, "--policy", "static")),
+            ("all at once", "dynamic", ours(at_once, "--policy", "dynamic")),
             ("all at once", "llama.cpp", theirs(at_once)),
             (f"{args.rate:g} requests/s", "chunks chosen by time", ours(paced)),
             (f"{args.rate:g} requests/s", "chunks of 2,048", ours(paced, "--prefill-chunk", 2048)),
@@ -84,7 +90,14 @@ def rows_of(args, folder, model):
              ours(shared, "--shared-prefix", 1000, "--no-enable-prefix-caching")),
             ("16 share 1,000 tokens", "llama.cpp", theirs(shared, "--shared-prefix", 1000)),
             (f"{args.small_cache} of KV", "paged", ours(at_once, *small, seqs=64)),
-            (f"{args.small_cache} of KV", "contiguous", ours(at_once, *small, "--kv-layout", "contiguous", seqs=64))]
+            (f"{args.small_cache} of KV", "contiguous", ours(at_once, *small, "--kv-layout", "contiguous", seqs=64)),
+            ("many sequences", "64", ours(many, seqs=64, requests=64)),
+            ("many sequences", "256", ours(many, seqs=256, requests=256)),
+            ("the trace's own lengths", "continuous", ours(whole, requests=24))]
+    for rate in args.rates:
+        paces = write_load(folder / f"paced{rate}.jsonl", requests[:args.rate_requests], rate)
+        rows += [(f"rate {rate:g}/s", policy, ours(paces, "--policy", policy, requests=args.rate_requests))
+                 for policy in ("continuous", "static")]
     return [row for row in rows if row[1] != "llama.cpp" or args.peer_python]
 
 
@@ -129,18 +142,27 @@ def main():
     parser.add_argument("--seqs", type=int, default=16, help="sequences at once, of all engines")
     parser.add_argument("--rate", type=float, default=2, help="requests per second of the paced load")
     parser.add_argument("--small-cache", default="64MiB")
+    parser.add_argument("--rates", type=float, nargs="*", default=[], help="more rates, continuous and static")
+    parser.add_argument("--rate-requests", type=int, default=32, help="requests at each of them")
+    parser.add_argument("--model", type=pathlib.Path, help="a GGUF file instead of --shape and --type")
+    parser.add_argument("--add", action="store_true", help="to the runs that --out holds already")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="rows whose load contains this")
+    parser.add_argument("--only", default="", help="rows whose load and name contain this")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/serving.json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        model = folder / f"{args.shape}-{args.type}.gguf"
-        subprocess.run([args.penstock, "bench", "--shape", args.shape, "--type", args.type, "--write-gguf", model],
-                       check=True)
-        rows = [row for row in rows_of(args, folder, model) if args.only in row[0]]
-        results = {row[:2]: [] for row in rows}
+        model = args.model or folder / f"{args.shape}-{args.type}.gguf"
+        if not args.model:
+            subprocess.run([args.penstock, "bench", "--shape", args.shape, "--type", args.type, "--write-gguf", model],
+                           check=True)
+        rows = [row for row in rows_of(args, folder, model) if args.only in f"{row[0]}, {row[1]}"]
+        results = {}
+        if args.add and args.out.exists():
+            results = {(each["load"], each["row"]): each["runs"] for each in json.loads(args.out.read_text())}
+        for row in rows:
+            results.setdefault(row[:2], [])
         for number in range(args.rounds):
             for group, name, command in rows:
                 results[group, name].append(run(command))
