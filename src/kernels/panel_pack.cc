@@ -40,18 +40,17 @@ float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
   return power_for_half(largest);
 }
 
-// One block of row r into its units.
+// Scales that are in the file as they are in a panel.
 template <class Q>
-void store_block(const typename Q::Block& block, int column, int r, float row_scale, uint8_t* panel) {
+constexpr bool kSameScales = !needs_row_scales<Q>() && !Q::kHasSuperScales && quant::kGroups<Q> == 1;
+
+// The scales of one block of row r into its unit. codes: of the block, [kBlockSize].
+template <class Q>
+void store_scales(const typename Q::Block& block, int column, int r, float row_scale, uint8_t* unit,
+                  uint8_t* codes) {
   using L = PanelLayout<Q>;
-  uint8_t* unit = panel + static_cast<size_t>(column / L::kUnitK) * L::kUnitBytes;
-  const int first_step = column % L::kUnitK / 32;
-  uint8_t codes[Q::kBlockSize];
   float scales[quant::kGroups<Q>], offsets[quant::kGroups<Q>] = {};
   Q::codes(block, codes, scales, offsets);
-  for (int s = 0; s < Q::kBlockSize / 32; ++s) {
-    store_codes<Q>(unit + (first_step + s) * L::kStepBytes, r, codes + 32 * s);
-  }
   if constexpr (Q::kHasSuperScales) {
     float scale = 0, min = 0;
     int8_t sub_scales[quant::kGroups<Q>], sub_mins[quant::kGroups<Q>] = {};
@@ -63,6 +62,10 @@ void store_block(const typename Q::Block& block, int column, int r, float row_sc
     }
     put_half(unit + L::kSuper, r, scale);
     if constexpr (Q::kHasOffset) put_half(unit + L::kSuper + 32, r, min);
+  } else if constexpr (kSameScales<Q>) {
+    const int group = column % L::kUnitK / Q::kGroupSize;
+    std::memcpy(unit + L::kScales + 32 * group + 2 * r, &block.scale, 2);
+    if constexpr (Q::kHasOffset) std::memcpy(unit + L::kOffsets + 32 * group + 2 * r, &block.offset, 2);
   } else {
     for (int g = 0; g < quant::kGroups<Q>; ++g) {
       const int group = column % L::kUnitK / Q::kGroupSize + g;
@@ -74,26 +77,38 @@ void store_block(const typename Q::Block& block, int column, int r, float row_sc
 
 template <class Q>
 void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_index) {
+  using L = PanelLayout<Q>;
   const size_t row_bytes = from.row_bytes();
   const int n_blocks = from.cols / Q::kBlockSize, first = panel_index * kPanelRows;
   const int n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
-  std::memset(panel, 0, to.panel_bytes);
-  const typename Q::Block* rows[kPanelRows];
+  if (n_rows < kPanelRows || from.cols < to.padded_cols || L::kEnd < L::kUnitBytes)
+    std::memset(panel, 0, to.panel_bytes);
+  const std::byte* rows[kPanelRows];
   float scales[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     scales[r] = 1.0f;
     if (r < n_rows) {
-      rows[r] = reinterpret_cast<const typename Q::Block*>(from.bytes.data() + (first + r) * row_bytes);
-      if constexpr (needs_row_scales<Q>()) scales[r] = find_row_scale<Q>(rows[r], n_blocks);
+      rows[r] = from.bytes.data() + (first + r) * row_bytes;
+      if constexpr (needs_row_scales<Q>())
+        scales[r] = find_row_scale<Q>(reinterpret_cast<const typename Q::Block*>(rows[r]), n_blocks);
     }
     if (row_scales != nullptr) row_scales[first + r] = scales[r];
   }
+  alignas(64) uint8_t codes[kPanelRows][Q::kBlockSize] = {};  // of rows that are not there: zeros
+  const uint8_t* code_rows[kPanelRows];
+  for (int r = 0; r < kPanelRows; ++r) code_rows[r] = codes[r];
   for (int b = 0; b < n_blocks; ++b) {
+    const int column = b * Q::kBlockSize;
+    uint8_t* unit = panel + static_cast<size_t>(column / L::kUnitK) * L::kUnitBytes;
     for (int r = 0; r < n_rows; ++r) {
       typename Q::Block block;  // blocks in a file may lie at odd addresses
-      std::memcpy(static_cast<void*>(&block), static_cast<const void*>(rows[r] + b), sizeof block);
-      store_block<Q>(block, b * Q::kBlockSize, r, scales[r], panel);
+      std::memcpy(static_cast<void*>(&block), rows[r] + b * sizeof block, sizeof block);
+      store_scales<Q>(block, column, r, scales[r], unit, codes[r]);
+    }
+    for (int s = 0; s < Q::kBlockSize / 32; ++s) {
+      const int step = column % L::kUnitK / 32 + s;
+      store_codes_of_rows<Q>(unit + step * L::kStepBytes, code_rows, size_t{32} * s);
     }
   }
 }
@@ -200,16 +215,30 @@ void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_ind
   const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
   const size_t row_bytes = from.row_bytes();
-  constexpr int kWords = 32;
-  for (int k = 0; k < to.padded_cols; k += 2 * kWords) {
-    uint32_t words[kPanelRows][kWords] = {};
-    const int n = std::min(2 * kWords, from.cols - k), n_words = std::min(kWords, (to.padded_cols - k) / 2);
-    for (int r = 0; r < n_rows && n > 0; ++r)
-      std::memcpy(words[r], from.bytes.data() + (first + r) * row_bytes + 2 * static_cast<size_t>(k), 2 * n);
-    for (int w = 0; w < n_words; ++w) {
-      uint32_t line[kPanelRows];
-      for (int r = 0; r < kPanelRows; ++r) line[r] = words[r][w];
-      std::memcpy(panel + static_cast<size_t>(k / 2 + w) * sizeof line, line, sizeof line);
+  constexpr int kColumns = 32;  // at once: 64 bytes of a row, 16 lines of the panel
+  alignas(64) uint8_t rest[kPanelRows][2 * kColumns] = {};  // zeros behind the matrix
+  const uint8_t *rows[kPanelRows], *rest_rows[kPanelRows];
+  for (int r = 0; r < kPanelRows; ++r) {
+    rest_rows[r] = rest[r];
+    rows[r] =
+        r < n_rows ? reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * row_bytes : rest[r];
+  }
+  for (int k = 0; k < to.padded_cols; k += kColumns) {
+    const bool whole = n_rows == kPanelRows && k + kColumns <= from.cols;
+    const auto offset = 2 * static_cast<size_t>(k);
+    for (int r = 0; r < n_rows && !whole; ++r) {
+      const int n = std::clamp(from.cols - k, 0, kColumns);
+      std::memset(rest[r], 0, sizeof rest[r]);
+      std::memcpy(rest[r], rows[r] + offset, 2 * static_cast<size_t>(n));
+    }
+    uint8_t* lines = panel + static_cast<size_t>(k) * 32;
+    for (int r = 0; r < kPanelRows; r += 4) {
+      for (int w = 0; w < kColumns / 2; w += 4) {
+        FourWords columns[4];
+        const size_t at = sizeof(uint32_t) * static_cast<size_t>(w);
+        transpose_words((whole ? rows : rest_rows) + r, whole ? offset + at : at, columns);
+        for (int i = 0; i < 4; ++i) std::memcpy(lines + 64 * (w + i) + 4 * r, &columns[i], sizeof columns[i]);
+      }
     }
   }
 }

@@ -8,21 +8,37 @@
 
 namespace penstock {
 
-// 32 codes of row r into the planes of a step. Words hold four codes, one per byte.
-template <class Q>
-inline void store_codes(uint8_t* step, int r, const uint8_t* codes) {
-  uint32_t c[8];
-  std::memcpy(c, codes, sizeof c);
-  const auto put = [&](int line, uint32_t word) { std::memcpy(step + 64 * line + 4 * r, &word, 4); };
+// Four words of 32 bits, of four rows.
+using FourWords [[gnu::vector_size(16)]] = uint32_t;
+
+// The words of four rows' next 16 bytes, column by column: out[i] is column i of the rows.
+inline void transpose_words(const uint8_t* const* rows, size_t offset, FourWords* out) {
+  FourWords w[4];
+  for (int r = 0; r < 4; ++r) std::memcpy(&w[r], rows[r] + offset, sizeof w[r]);
+  const FourWords a = __builtin_shufflevector(w[0], w[1], 0, 4, 1, 5);
+  const FourWords b = __builtin_shufflevector(w[0], w[1], 2, 6, 3, 7);
+  const FourWords c = __builtin_shufflevector(w[2], w[3], 0, 4, 1, 5);
+  const FourWords d = __builtin_shufflevector(w[2], w[3], 2, 6, 3, 7);
+  out[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  out[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  out[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  out[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+// 32 codes of row r into the planes of a step: c[j] is codes 4j to 4j + 3, one per byte; of one row
+// (uint32_t) or of rows r to r + 3 (FourWords).
+template <class Q, class Word>
+inline void store_words(uint8_t* step, int r, const Word* c) {
+  const auto put = [&](int line, Word word) { std::memcpy(step + 64 * line + 4 * r, &word, sizeof word); };
   const auto crumbs = [&](int first_line, int shift) {
     for (int l = 0; l < 2; ++l) {
-      uint32_t word = 0;
+      Word word = {};
       for (int s = 0; s < 4; ++s) word |= ((c[4 * l + s] >> shift) & 0x03030303u) << (2 * s);
       put(first_line + l, word);
     }
   };
   const auto bits = [&](int line, int shift) {
-    uint32_t word = 0;
+    Word word = {};
     for (int s = 0; s < 8; ++s) word |= ((c[s] >> shift) & 0x01010101u) << s;
     put(line, word);
   };
@@ -36,6 +52,24 @@ inline void store_codes(uint8_t* step, int r, const uint8_t* codes) {
   if constexpr (Q::kBits == 3) bits(2, 2);
   if constexpr (Q::kBits == 5) bits(4, 4);
   if constexpr (Q::kBits == 6) crumbs(4, 4);
+}
+
+template <class Q>
+inline void store_codes(uint8_t* step, int r, const uint8_t* codes) {
+  uint32_t c[8];
+  std::memcpy(c, codes, sizeof c);
+  store_words<Q>(step, r, c);
+}
+
+// 32 codes of each of 16 rows.
+template <class Q>
+inline void store_codes_of_rows(uint8_t* step, const uint8_t* const* rows, size_t offset) {
+  for (int r = 0; r < 16; r += 4) {
+    FourWords c[8];
+    transpose_words(rows + r, offset, c);
+    transpose_words(rows + r, offset + 16, c + 4);
+    store_words<Q>(step, r, c);
+  }
 }
 
 // The inverse of store_codes.
