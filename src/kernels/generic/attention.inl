@@ -17,7 +17,8 @@ constexpr int value_bytes(KvFormat format) {
 }
 
 // Features d and d + 1 (d even) of a unit's 16 tokens.
-template <KvFormat K>
+// Half: d % 4 / 2 if it is known when compiling, as is better for int8; else -1. The same below, of tokens.
+template <KvFormat K, int Half = -1>
 [[gnu::always_inline]] inline void load_k_pair(const std::byte* unit, int d, F& a, F& b) {
   const int at = K == KvFormat::kI8 ? d - d % 4 : d;
   const std::byte* p = unit + static_cast<int64_t>(at) * kUnitTokens * value_bytes(K);
@@ -30,12 +31,12 @@ template <KvFormat K>
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), d % 4 / 2, a, b);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), Half >= 0 ? Half : d % 4 / 2, a, b);
   }
 }
 
 // Features d..d + 15 of tokens t and t + 1 (t even); v is the V part of a unit.
-template <KvFormat K>
+template <KvFormat K, int Half = -1>
 [[gnu::always_inline]] inline void load_v_pair(const std::byte* v, int t, int d, int dim, F& a, F& b) {
   constexpr int kTogether = K == KvFormat::kBF16 ? 2 : K == KvFormat::kI8 ? 4 : 1;
   const std::byte* p = v + (static_cast<int64_t>(t - t % kTogether) * dim + kTogether * d) * value_bytes(K);
@@ -48,7 +49,7 @@ template <KvFormat K>
   } else if constexpr (K == KvFormat::kBF16) {
     Simd::load_bf16_pairs(reinterpret_cast<const uint16_t*>(p), a, b);
   } else {
-    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), t % 4 / 2, a, b);
+    Simd::load_i8_pairs(reinterpret_cast<const int8_t*>(p), Half >= 0 ? Half : t % 4 / 2, a, b);
   }
 }
 
@@ -221,12 +222,12 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
 
 // acc[row][j] += weights of tokens t, t + 1 times their features; last: there is no token t + 1 (its slot may
 // hold anything, even a nan).
-template <KvFormat K, int NR, int NJ>
+template <KvFormat K, int NR, int NJ, int Half = -1>
 inline void add_value_pair(const std::byte* v, int t, int d, int dim, const float* weight, bool last,
                            F (&acc)[NR][NJ]) {
   for (int j = 0; j < NJ; ++j) {
     F a, b;
-    load_v_pair<K>(v, t, d + 16 * j, dim, a, b);
+    load_v_pair<K, Half>(v, t, d + 16 * j, dim, a, b);
     for (int i = 0; i < NR; ++i)
       acc[i][j] = Simd::fma(a, Simd::set1(weight[i * kChunkTokens + t]), acc[i][j]);
     if (last) continue;
@@ -253,11 +254,11 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
     const float* weight = p + u * kUnitTokens;
     const int left = chunk.end - chunk.begin - u * kUnitTokens, n = left < kUnitTokens ? left : kUnitTokens;
     int t = 0;
-    for (; K == KvFormat::kI8 && t + 4 <= n; t += 4) {  // t % 4 is known to the compiler
+    for (; K == KvFormat::kI8 && t + 4 <= n; t += 4) {
       for (int line = 0; line < NJ; ++line) Simd::prefetch(ahead + line * 64);
       ahead += static_cast<int64_t>(4) * dim;
-      add_value_pair<K, NR, NJ>(v, t, d, dim, weight, false, acc);
-      add_value_pair<K, NR, NJ>(v, t + 2, d, dim, weight, false, acc);
+      add_value_pair<K, NR, NJ, 0>(v, t, d, dim, weight, false, acc);
+      add_value_pair<K, NR, NJ, 1>(v, t + 2, d, dim, weight, false, acc);
     }
     for (; t + 2 <= n; t += 2) {
       for (int line = 0; line < (NJ * value_bytes(K) + 1) / 2; ++line) Simd::prefetch(ahead + line * 64);
