@@ -9,6 +9,7 @@
 #include "kernels/cpu_features.h"
 #include "kernels/gemm_tables.h"
 #include "kernels/kernel_table.h"
+#include "kernels/scan_kernels.h"
 #include "kernels/strip_kernels.h"
 #include "kernels/vector_kernels.h"
 
@@ -24,18 +25,20 @@ std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
     {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr,
-      &kScalarStripKernels},
+      &kScalarStripKernels, &kScalarScanKernels},
      true},
 #if defined(__x86_64__)
-    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels},
+    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels,
+      &kAvx2ScanKernels},
      cpu.avx2},
     {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
     {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr,
-      &kAvx512StripKernels},
+      &kAvx512StripKernels, &kAvx512ScanKernels},
      cpu.avx512},
     {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
 #elif defined(__aarch64__)
-    {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels},
+    {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels,
+      &kNeonScanKernels},
      cpu.neon},
     {{"neondot", &kNeonDotGemmKernels, nullptr, nullptr, nullptr}, cpu.neon_dot},
 #endif
@@ -50,6 +53,7 @@ std::vector<KernelTable> make_tables() {
       if (table.vector == nullptr) table.vector = lower.vector;
       if (table.attention == nullptr) table.attention = lower.attention;
       if (table.strips == nullptr) table.strips = lower.strips;
+      if (table.scans == nullptr) table.scans = lower.scans;
     }
     tables.push_back(table);
   }

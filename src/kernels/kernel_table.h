@@ -12,6 +12,7 @@ struct TileKernels;
 struct VectorKernels;
 struct AttentionKernels;
 struct StripKernels;
+struct ScanKernels;
 
 struct KernelTable {
   const char* name;  // "avx512"
@@ -20,6 +21,7 @@ struct KernelTable {
   const AttentionKernels* attention;
   const TileKernels* tiles;  // null without matrix units; no fallback
   const StripKernels* strips = nullptr;
+  const ScanKernels* scans = nullptr;
 };
 
 // The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an

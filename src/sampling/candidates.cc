@@ -205,39 +205,72 @@ void Candidates::keep_above(float x) {
   refresh_row();
 }
 
-// Finds the cut by a histogram of the weights over x, selects within the bucket that holds it, and takes the
-// tokens below out of the row: linear, whatever the distribution.
-void Candidates::cut_row_at_mass(double mass) {
-  constexpr int kBuckets = 4096, kLanes = 4;  // neighbours often share a bucket: each lane adds to its own
-  constexpr float kPerUnit = 64;
-  histogram_.assign(kLanes * kBuckets, 0.0);
-  const int n = static_cast<int>(row_.size());
-  const float scale = inv_t_ * kPerUnit;
-  float weights[kSumPiece];
-  for (int begin = 0; begin < n; begin += kSumPiece) {
-    const int count = std::min(kSumPiece, n - begin);
-    scan_exp(row_.subspan(begin, count), max_, inv_t_, weights);
-    for (int i = 0; i < count; ++i) {
-      const float depth = std::min(static_cast<float>(kBuckets - 1), (max_ - row_[begin + i]) * scale);
-      histogram_[kLanes * static_cast<int>(depth) + i % kLanes] += weights[i];
-    }
+// Where in the order of x the cut of the whole row will lie, guessed from the tail of every so manieth value
+// (the few heavy tokens would be missed): `rest` is the weight below the cut, `slack` standard errors are
+// left on either side.
+Candidates::Range Candidates::guess_cut(double rest, double slack) {
+  constexpr int kSamples = 4096, kBuckets = 2048;
+  constexpr float kDeepest = 30;  // below, nothing weighs
+  const int n = static_cast<int>(row_.size()), stride = std::max(1, n / kSamples);
+  sample_.clear();
+  for (int i = stride / 2; i < n; i += stride) sample_.push_back(row_[i]);
+  sample_weights_.resize(sample_.size());
+  scan_exp(sample_, max_, inv_t_, sample_weights_.data());
+  float bottom = 0;
+  for (float& value : sample_) {
+    value = (value - max_) * inv_t_;  // its x
+    if (value > -kDeepest) bottom = std::min(bottom, value);
   }
-  const auto in_bucket = [&](int b) {
-    return std::accumulate(&histogram_[kLanes * b], &histogram_[kLanes * b] + kLanes, 0.0);
-  };
-  int bucket = 0;
-  double above = 0;
-  for (double here; bucket + 1 < kBuckets && above + (here = in_bucket(bucket)) < mass; ++bucket)
-    above += here;
-  inside_.clear();
-  scan_cut(row_, {max_, inv_t_, kPerUnit, kBuckets}, bucket, inside_);
-  scratch_.clear();
-  for (const int id : inside_) scratch_.push_back(at(id));
-  fill_weights(scratch_);
-  // Rounding may have all of the mass above this bucket.
-  const size_t kept = bucket > 0 && above >= mass ? 0 : select_mass(scratch_, mass - above, ByWeight{});
-  for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
-  refresh_row();
+  if (bottom == 0) return {-kInf, 0};
+  const float per_unit = kBuckets / -bottom;
+  histogram_.assign(2 * (kBuckets + 1), 0.0);  // of the weights, and of their squares
+  for (size_t i = 0; i < sample_.size(); ++i) {
+    if (!(sample_[i] > -kDeepest)) continue;
+    const double w = sample_weights_[i];
+    double* bucket = &histogram_[2 * static_cast<size_t>(std::min(-sample_[i] * per_unit, float{kBuckets}))];
+    bucket[0] += w, bucket[1] += w * w;
+  }
+  double sum = 0, squares = 0;
+  int deepest = -1, bucket = kBuckets;
+  for (; bucket > 0; --bucket) {
+    sum += histogram_[2 * bucket] * stride, squares += histogram_[2 * bucket + 1] * stride * stride;
+    const double error = slack * std::sqrt(squares);
+    if (deepest < 0 && sum + error >= rest) deepest = bucket;
+    if (sum - error >= rest) break;
+  }
+  deepest = std::max(deepest, bucket);
+  return {deepest == kBuckets ? -kInf : -static_cast<float>(deepest + 1) / per_unit,
+          -static_cast<float>(bucket) / per_unit};
+}
+
+// Guesses where the cut lies, adds up what is above, selects among those near it and takes all below out of
+// the row. A guess that proves wrong is widened, in the end to the whole row: right and linear whatever the
+// distribution.
+void Candidates::cut_row_at_mass(double mass) {
+  const ScanKernels& kernels = scan_kernels();
+  const ScanScale scale{max_, inv_t_};
+  const int n = static_cast<int>(row_.size());
+  const double rest = total() - mass;
+  inside_.resize(row_.size());
+  for (double slack = 3;; slack *= 8) {
+    const bool whole = slack > 200;
+    const Range range = whole ? Range{-kInf, 0} : guess_cut(rest, slack);
+    int n_inside = 0;
+    const double above =
+        kernels.split(row_.data(), n, scale, range.low, range.high, inside_.data(), &n_inside);
+    if (above >= mass && !whole) continue;
+    scratch_.clear();
+    double weight = 0;
+    for (int i = 0; i < n_inside; ++i) scratch_.push_back(at(inside_[i]));
+    fill_weights(scratch_);
+    for (const Candidate& c : scratch_) weight += c.w;
+    if (above + weight < mass && !whole && range.low > -kInf) continue;
+    const size_t kept = select_mass(scratch_, mass - above, ByWeight{});
+    for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
+    max_ = kernels.cut(row_.data(), n, scale, range.low, block_max_.data());
+    total_ = -1;
+    return;
+  }
 }
 
 void Candidates::keep_mass(double p) {

@@ -59,6 +59,10 @@ class Candidates {
   Candidate at(TokenId id) const;
   bool list_above(float x);  // items_ = those with x or more; false when they are too many for a list
   void refresh_row();        // after row_ was changed
+  struct Range {
+    float low, high;  // of Candidate::x
+  };
+  Range guess_cut(double rest, double slack);
   void cut_row_at_mass(double mass);
   void fill_weights(std::vector<Candidate>& items) const;
 
@@ -71,6 +75,7 @@ class Candidates {
   std::vector<float> block_max_, block_copy_;
   std::vector<double> piece_sums_, histogram_;
   std::vector<int> inside_;
+  std::vector<float> sample_, sample_weights_;
 };
 
 }  // namespace penstock
