@@ -50,10 +50,10 @@ struct RequestStats {
   int cached_tokens = 0;      // of the prompt, found in the prefix cache
   int completion_tokens = 0;  // of this sequence
   int preemptions = 0;
-  int drafts = 0;           // rounds of speculation: forwards that checked guesses
-  int draft_tokens = 0;     // guessed
-  int accepted_tokens = 0;  // of these, kept
-  double beam_score = 0;  // with use_beam_search: log-probability / completion_tokens^length_penalty
+  int drafts = 0;              // rounds of speculation: forwards that checked guesses
+  int draft_tokens = 0;        // guessed
+  int accepted_tokens = 0;     // of these, kept
+  double beam_score = 0;       // with use_beam_search: log-probability / completion_tokens^length_penalty
   double queued_seconds = 0;   // submit to first scheduled
   double prefill_seconds = 0;  // first scheduled to first token
   double decode_seconds = 0;   // first token to last token
@@ -81,7 +81,8 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
   // All news of one step, at most once per step. After the last event of the last sequence the sink is
-  // released.
+  // released. May throw std::bad_alloc: the request ends, and another call brings the end of its sequences
+  // (with kError), also of those whose end was in the call that threw.
   virtual void on_tokens(RequestId request, std::span<const TokenEvent> events) = 0;
   // With sampling.prompt_logprobs: the tokens at positions first, first + 1, … (position 0 has none and is
   // not sent). rows[i] holds the prompt's own token first, then the alternatives, most likely first. Valid
@@ -140,7 +141,8 @@ class Engine {
   virtual void cancel(RequestId request, int index, FinishReason reason) = 0;
 
   // One step: take in new requests, plan, compute, sample, push events. False when there is nothing to do.
-  // Only without start(). Allocates nothing once it has warmed up, apart from what new requests bring.
+  // Only without start(). Allocates nothing once it has warmed up, apart from what new requests bring. When
+  // memory runs out the requests that it was for end with kError, kResourceExhausted; the others go on.
   virtual bool step() = 0;
 
   // Runs step() on a thread of its own until stop(), sleeping while there is nothing to do.
@@ -152,9 +154,9 @@ class Engine {
   virtual Metrics metrics() const = 0;
   virtual void reset_prefix_cache() = 0;
 
-  // Writes tokens and the cached K and V of as many of them as are known (whole blocks) to a file; returns how
-  // many tokens those are. cache_salt: as the requests had it. From any thread, between two steps. Errors: kIo,
-  // kCancelled (the engine is shutting down).
+  // Writes tokens and the cached K and V of as many of them as are known (whole blocks) to a file; returns
+  // how many tokens those are. cache_salt: as the requests had it. From any thread, between two steps.
+  // Errors: kIo, kCancelled (the engine is shutting down).
   virtual Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
                                    const std::string& cache_salt = {}) = 0;
   // Brings them back into the prefix cache; the file is verified whole before any of it is used. A request

@@ -13,7 +13,8 @@ struct EngineConfig {
   int threads = 0;  // 0 = as many as the process may use
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
-  std::string packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
+  std::string
+      packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
@@ -24,7 +25,7 @@ struct EngineConfig {
   int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
-  std::string prefix_cache_file;  // saved at shutdown, restored at start; "" = not kept
+  std::string prefix_cache_file;         // saved at shutdown, restored at start; "" = not kept
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
   int64_t swap_space = 0;                // bytes; 0 = half of the KV cache; preemption swap
@@ -32,6 +33,7 @@ struct EngineConfig {
   std::string policy = "continuous";
   int max_batch_size = 0;         // policy static and dynamic; 0 = max_num_seqs
   double max_wait_ms = 50;        // policy dynamic
+  int max_tokens_per_batch = 0;   // policy dynamic: of prompts; 0 = no limit
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
   int64_t max_queued_tokens = 0;     // 0 = no limit
@@ -54,7 +56,8 @@ struct EngineConfig {
       "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
       "fp8, w8a8");
     v("packed_cache", c.packed_cache,
-      "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a folder; empty "
+      "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a "
+      "folder; empty "
       "is what PENSTOCK_PACKED_CACHE says, else off");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16 or int8");
     v("block_size", c.block_size, "tokens per block of the KV cache");
@@ -81,6 +84,9 @@ struct EngineConfig {
     v("policy", c.policy, "continuous, static, dynamic or priority");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
     v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");
+    v("max_tokens_per_batch", c.max_tokens_per_batch,
+      "prompt tokens per batch of the dynamic policy; a longer prompt gets a batch of its own; 0 is no "
+      "limit");
     v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");

@@ -66,7 +66,8 @@ inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .000
 struct Metrics {
   Gauge num_requests_running, num_requests_waiting, kv_cache_usage_perc, kv_cache_waste_perc;
   Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
-  Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, steps, admission_rejections;
+  Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
+      admission_rejections;
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
@@ -104,6 +105,7 @@ struct Metrics {
     v("swapped_out_blocks", m.swapped_out_blocks, "blocks of preempted sequences kept in the swap space");
     v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
     v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
+    v("out_of_memory", m.out_of_memory, "requests that ended with an error because memory ran out");
     v("steps", m.steps, "engine steps");
     v("admission_rejections", m.admission_rejections, "requests refused because the queue was full");
     v("request_success_stop", m.request_success_stop, "sequences that ended by a stop token or string");

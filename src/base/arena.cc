@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-
-#include "base/check.h"
+#include <new>
 
 namespace penstock {
 namespace {
@@ -13,11 +12,12 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kMinChunk = size_t{1} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB entries do not cover.
+// Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB entries do not
+// cover.
 std::byte* aligned_chunk(size_t size) {
   const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
   void* data = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  PENSTOCK_CHECK(data != nullptr);
+  if (data == nullptr) throw std::bad_alloc();
   if (size >= kHugePage) madvise(data, size, MADV_HUGEPAGE);
   return static_cast<std::byte*>(data);
 }
@@ -31,6 +31,7 @@ void* Arena::allocate(size_t bytes) {
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (chunks_.empty() || used_ + bytes > chunks_.back().size) {
     const size_t size = std::max({bytes, kMinChunk, capacity()});
+    chunks_.reserve(chunks_.size() + 1);
     chunks_.push_back({aligned_chunk(size), size});
     used_ = 0;
   }
@@ -40,12 +41,13 @@ void* Arena::allocate(size_t bytes) {
 }
 
 void Arena::reset() {
+  used_ = 0;
   if (chunks_.size() > 1) {
     const size_t total = capacity();
     for (const Chunk& chunk : chunks_) std::free(chunk.data);
-    chunks_.assign(1, {aligned_chunk(total), total});
+    chunks_.clear();
+    chunks_.push_back({aligned_chunk(total), total});  // its place is there
   }
-  used_ = 0;
 }
 
 size_t Arena::capacity() const {

@@ -12,8 +12,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // 64-byte aligned, uninitialized, valid until reset(). Never null: sizes are bounded by the scheduler's budget, so a
-  // system that cannot give them is a broken invariant.
+  // 64-byte aligned, uninitialized, valid until reset(). Never null: throws std::bad_alloc when the system
+  // has no more; what was allocated before stays valid.
   void* allocate(size_t bytes);
   template <class T>
   T* allocate_array(size_t n) {

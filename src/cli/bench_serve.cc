@@ -82,6 +82,7 @@ class LoadSink : public EventSink {
     const Clock::time_point now = Clock::now();
     const std::scoped_lock lock(mutex_);
     Times& times = requests_[index];
+    const size_t n_done = n_done_;
     for (const TokenEvent& event : events) {
       if (event.token != kNoToken) {
         n_tokens_ += 1;
@@ -95,7 +96,7 @@ class LoadSink : public EventSink {
       n_failed_ += event.finish == FinishReason::kError || event.finish == FinishReason::kAbort;
       ++n_done_;
     }
-    changed_.notify_all();
+    if (n_done_ > n_done) changed_.notify_all();  // a system call, on the engine's thread
   }
 
   mutable std::mutex mutex_;
@@ -261,7 +262,8 @@ void ServeLoad::add_options(CLI::App& app) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--shared-prefix", shared_prefix, "leading tokens that all prompts share")->group(group);
-  app.add_option("--serve-svg", svg, "draw batch size, cache and throughput over time to this file")->group(group);
+  app.add_option("--serve-svg", svg, "draw batch size, cache and throughput over time to this file")
+      ->group(group);
 }
 
 double percentile(const std::vector<double>& ascending, double share) {

@@ -11,6 +11,18 @@ namespace penstock {
 
 bool EngineImpl::step() {
   const double started = now();
+  try {
+    run_step(started);
+  } catch (const std::bad_alloc&) {
+    recover();
+  }
+  deliver();
+  publish_metrics(started);
+  return !scheduler_->idle();
+}
+
+void EngineImpl::run_step(double started) {
+  plan_.clear();
   take_inbox();
   if (n_with_deadline_ > 0) expire_deadlines();
   if (speculation_) {
@@ -21,9 +33,6 @@ bool EngineImpl::step() {
   note_plan(started);
   move_blocks();
   if (!plan_.items.empty()) compute(started);
-  deliver();
-  publish_metrics(started);
-  return !scheduler_->idle();
 }
 
 void EngineImpl::note_plan(double time) {
@@ -109,41 +118,47 @@ bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
 void EngineImpl::take_results(Tensor logits, double time) {
   sample_rows(logits);
   for (size_t i = 0; i < plan_.items.size(); ++i) {
-    const ScheduledItem& item = plan_.items[i];
-    Running& sequence = static_cast<Running&>(*item.sequence);
-    const int row = builder_.first_row(i);
-    if (row < 0 || sequence.done) continue;
-    if (results_[i].worker >= 0) {
-      const RowResult& result = results_[i];
-      accept(sequence, result.sampled,
-             std::span<const TokenLogprob>(workers_[result.worker].alternatives)
-                 .subspan(result.first_alternative, result.sampled.n_alternatives),
-             time);
-      if (speculation_) note_draft_outcome(sequence, 0, 0, row);
-      continue;
+    RequestState& state = *static_cast<Running&>(*plan_.items[i].sequence).request;
+    try {
+      take_result(i, logits, time);
+    } catch (const std::bad_alloc&) {
+      fail(state);
     }
-    if (item.n_draft > 0) {
-      verify_draft(sequence, item, logits, row, time);
-      continue;
-    }
-    if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
-    if (!item.last) continue;
-    const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
-    const std::span<float> values(logits.f32(last_row), logits.cols);
-    if (sequence.request->beams) {
-      const bool current =
-          item.first + item.count == sequence.n_tokens();  // the search has not gone on since
-      if (current) offer_beam(sequence, values, time);
-      continue;
-    }
-    if (sequence.spec().params.max_tokens == 0) {
-      for (auto& each : sequence.request->sequences) end(*each, FinishReason::kLength);
-      continue;
-    }
-    fork_others(sequence, values, time);
-    sample_into(sequence, values, time);
-    if (speculation_) note_draft_outcome(sequence, 0, 0, last_row);
   }
+}
+
+void EngineImpl::take_result(size_t i, Tensor logits, double time) {
+  const ScheduledItem& item = plan_.items[i];
+  Running& sequence = static_cast<Running&>(*item.sequence);
+  const int row = builder_.first_row(i);
+  if (row < 0 || sequence.done) return;
+  if (results_[i].worker >= 0) {
+    const RowResult& result = results_[i];
+    if (result.failed) throw std::bad_alloc();
+    accept(sequence, result.sampled,
+           std::span<const TokenLogprob>(workers_[result.worker].alternatives)
+               .subspan(result.first_alternative, result.sampled.n_alternatives),
+           time);
+    if (speculation_) note_draft_outcome(sequence, 0, 0, row);
+    return;
+  }
+  if (item.n_draft > 0) return verify_draft(sequence, item, logits, row, time);
+  if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
+  if (!item.last) return;
+  const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
+  const std::span<float> values(logits.f32(last_row), logits.cols);
+  if (sequence.request->beams) {
+    const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
+    if (current) offer_beam(sequence, values, time);
+    return;
+  }
+  if (sequence.spec().params.max_tokens == 0) {
+    for (auto& each : sequence.request->sequences) end(*each, FinishReason::kLength);
+    return;
+  }
+  fork_others(sequence, values, time);
+  sample_into(sequence, values, time);
+  if (speculation_) note_draft_outcome(sequence, 0, 0, last_row);
 }
 
 // Samples the rows of all plainly decoding sequences, spread over the host's threads. Rows that mean more
@@ -169,9 +184,13 @@ void EngineImpl::sample_rows(Tensor logits) {
     RowResult& result = engine.results_[i];
     result.first_alternative = worker.alternatives.size();
     const std::span<float> values(logits.f32(row), logits.cols);
-    result.sampled = worker.sampler.sample(sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}},
-                                           worker.alternatives);
     result.worker = thread;
+    try {
+      result.sampled = worker.sampler.sample(
+          sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
+    } catch (const std::bad_alloc&) {
+      result.failed = true;
+    }
   };
   model_->for_each(static_cast<int>(plan_.items.size()), sample_item, &context);
 }
@@ -274,7 +293,8 @@ void EngineImpl::note_token(Running& sequence, double time) {
 void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) {
   if (sequence.done) return;
   RequestState& state = *sequence.request;
-  const double time = now();
+  if (state.news.size() == state.news.capacity()) state.news.reserve(2 * state.news.size() + 1);
+  const double time = now();  // from here on nothing runs out of memory
   scheduler_->finish(sequence);
   if (speculation_) speculation_->forget(sequence.id);
   sequence.done = true;
@@ -299,7 +319,7 @@ void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) 
     if (state.request.deadline) --n_with_deadline_;
     return;
   }
-  if (has_token) return;
+  if (has_token || sequence.index > 0) return;
   // The first sequence ends before its prompt is done: the others go on by themselves.
   for (auto& each : state.sequences) {
     if (each->joined || each->done) continue;
@@ -346,22 +366,17 @@ void EngineImpl::note_end(const Running& sequence, FinishReason reason, double t
 }
 
 void EngineImpl::push(RequestState& state, const PendingEvent& news) {
-  if (state.news.empty()) with_news_.push_back(&state);
+  if (!state.has_news) with_news_.push_back(&state);
+  state.has_news = true;
   state.news.push_back(news);
 }
 
 // One push per sink; requests without open sequences are forgotten, with their sinks.
 void EngineImpl::deliver() {
-  for (RequestState* state : with_news_) {
-    outgoing_.clear();
-    for (const PendingEvent& news : state->news) {
-      outgoing_.push_back(news.event);
-      outgoing_.back().alternatives =
-          std::span<const TokenLogprob>(alternatives_).subspan(news.first_alternative, news.n_alternatives);
-    }
-    state->news.clear();
-    state->sink->on_tokens(state->id, outgoing_);
-    if (state->n_open == 0) requests_.erase(static_cast<uint64_t>(state->id));
+  for (size_t i = 0; i < with_news_.size(); ++i) {  // a sink without memory adds its own end
+    RequestState* state = with_news_[i];
+    push_to_sink(*state);
+    if (state->n_open == 0 && !state->has_news) requests_.erase(static_cast<uint64_t>(state->id));
   }
   with_news_.clear();
   alternatives_.clear();

@@ -88,6 +88,7 @@ class EngineImpl final : public Engine {
     double submitted = 0;
     bool queued = true;  // counts against the queue's bounds
     std::vector<PendingEvent> news;
+    bool has_news = false;  // stands in with_news_
   };
   struct Cancel {
     RequestId request;
@@ -96,11 +97,19 @@ class EngineImpl final : public Engine {
   };
 
   double now() const { return std::chrono::duration<double>(Clock::now() - epoch_).count(); }
+  void run_step(double started);
+  // recovery.cc
+  void fail(RequestState& state);
+  void refuse(RequestState& state);
+  void recover();
+  void send_ends(RequestState& state, int n_sequences);
+  void push_to_sink(RequestState& state);
   // requests.cc
   Status check(const Request& request) const;
   Status check_beams(const Request& request) const;
   void take_inbox();
-  void start_request(std::unique_ptr<RequestState> state);
+  void start_request(std::unique_ptr<RequestState>& owned);
+  void start_sequences(RequestState& state);
   void apply_cancel(const Cancel& cancel);
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);  // index -1: all
   void expire_deadlines();
@@ -114,6 +123,7 @@ class EngineImpl final : public Engine {
   void compute(double started);
   bool wants_prompt_rows(const ScheduledItem& item) const;
   void take_results(Tensor logits, double time);
+  void take_result(size_t i, Tensor logits, double time);
   // draft_step.cc
   bool may_speculate(const Running& sequence) const;
   void ask_for_drafts();
@@ -165,7 +175,7 @@ class EngineImpl final : public Engine {
   bool reset_cache_ = false, stopping_ = false, threaded_ = false;
   struct Job {
     const std::function<void()>* work;
-    bool done = false;
+    bool done = false, failed = false;  // failed: for want of memory
   };
   std::vector<Job*> jobs_;  // of callers that wait in between_steps
   std::condition_variable job_done_;
@@ -190,7 +200,8 @@ class EngineImpl final : public Engine {
   };
   struct RowResult {
     Sampled sampled;
-    int worker = -1;  // -1: not sampled ahead
+    int worker = -1;      // -1: not sampled ahead
+    bool failed = false;  // for want of memory
     size_t first_alternative = 0;
   };
   std::vector<Worker> workers_;

@@ -134,6 +134,8 @@ Status check_config(const EngineConfig& c) {
                          "recompute or swap", c.preemption));
   RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
   RETURN_IF_ERROR(
+      expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0", c.max_tokens_per_batch));
+  RETURN_IF_ERROR(
       expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
   RETURN_IF_ERROR(expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
   RETURN_IF_ERROR(expect(c.spec_exit_layer >= 0, "spec_exit_layer", "a number >= 0", c.spec_exit_layer));
@@ -284,12 +286,16 @@ SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) 
           .swap_slots = {}};
 }
 
+PolicyConfig policy_config(const EngineConfig& config) {
+  return {config.max_batch_size, config.max_wait_ms / 1e3, config.max_tokens_per_batch,
+          config.priority_ageing_s};
+}
+
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
                                             const LoadProgress& progress, SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
-  ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, {config.max_batch_size, config.max_wait_ms / 1e3,
-                                                            config.priority_ageing_s}));
+  ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cache/cache_spec.h"
+#include "engine/policies.h"
 #include "formats/weight_source.h"
 #include "penstock/engine.h"
 
@@ -25,6 +26,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
 // Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);
+
+// REQUIRES: a resolved config.
+PolicyConfig policy_config(const EngineConfig& config);
 
 struct SchedulerConfig;
 // Without a swap space. REQUIRES: a resolved config.

@@ -1,43 +1,61 @@
 #include "engine/policies.h"
 
-#include <limits>
+#include <algorithm>
 #include <string>
 
 namespace penstock {
 namespace {
-
-constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 // A sequence joins as soon as there is room.
 class Continuous : public Policy {
  public:
   explicit Continuous(const PolicyConfig&) {}
   double rank(const Sequence&, double) const override { return 0; }
-  int admissions(const QueueState&) const override { return kNoLimit; }
 };
 
 // A batch is formed of what waits, runs until its last sequence has ended, and only then the next is formed.
+// Prompts that are too many for one step are taken in over several.
 class Static : public Policy {
  public:
   explicit Static(const PolicyConfig& config) : config_(config) {}
   double rank(const Sequence&, double) const override { return 0; }
-  int admissions(const QueueState& queue) const override {
-    return queue.n_running == 0 ? config_.max_batch_size : 0;
+  void begin_step(const QueueState& queue) override {
+    if (queue.n_running == 0) n_open_ = std::min(queue.n_waiting, config_.max_batch_size);
   }
+  bool admits(const Sequence&) const override { return n_open_ > 0; }
+  void note_admitted(const Sequence&) override { --n_open_; }
 
  protected:
   PolicyConfig config_;
+  int n_open_ = 0;  // places left in the batch that is being formed
 };
 
-// Static, but a batch also waits until it is full or its oldest sequence has waited long enough.
+// Static, but a batch also waits until it is full (by sequences or by prompt tokens) or its oldest sequence
+// has waited long enough.
 class Dynamic : public Static {
  public:
   using Static::Static;
-  int admissions(const QueueState& queue) const override {
-    const bool ready =
-        queue.n_waiting >= config_.max_batch_size || queue.oldest_wait >= config_.max_wait_seconds;
-    return ready ? Static::admissions(queue) : 0;
+  void begin_step(const QueueState& queue) override {
+    if (queue.n_running > 0) return;
+    const bool full = queue.n_waiting >= config_.max_batch_size ||
+                      (wants_tokens() && queue.n_waiting_tokens >= config_.max_batch_tokens);
+    n_tokens_ = n_open_ = 0;
+    if (full || queue.oldest_wait >= config_.max_wait_seconds) Static::begin_step(queue);
   }
+  bool wants_tokens() const override { return config_.max_batch_tokens > 0; }
+  // The first one whatever its length, or it would never run.
+  bool admits(const Sequence& sequence) const override {
+    const bool fits =
+        !wants_tokens() || n_tokens_ == 0 || n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
+    return Static::admits(sequence) && fits;
+  }
+  void note_admitted(const Sequence& sequence) override {
+    Static::note_admitted(sequence);
+    n_tokens_ += sequence.n_tokens();
+  }
+
+ private:
+  int64_t n_tokens_ = 0;  // of the batch that is being formed
 };
 
 // Lower priority values first; waiting for ageing_seconds is worth one level, so nobody starves.

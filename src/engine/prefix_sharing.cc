@@ -60,20 +60,73 @@ int Scheduler::common_start(const Sequence& other, const Sequence& sequence, int
   const int begin = n_blocks * block_size_;
   const int end = std::min({other.n_tokens(), sequence.n_tokens() - 1, begin + block_size_ - 1});
   if (end <= begin || static_cast<int>(other.hashes.size()) < n_blocks) return 0;
-  const bool same = n_blocks == 0 ? other.root == sequence.root
-                                  : other.hashes[n_blocks - 1] == sequence.hashes[n_blocks - 1];
-  bool there = same;
+  bool there = hash_before(other, n_blocks) == hash_before(sequence, n_blocks);
   for (const GroupBlocks& kv : other.kv) there = there && n_blocks >= kv.first_block;
   int common = begin;
   while (there && common < end && other.tokens[common] == sequence.tokens[common]) ++common;
   return common - begin;
 }
 
+int Scheduler::common_start(const Leftover& leftover, const Sequence& sequence, int n_blocks) const {
+  if (leftover.tokens.empty() || leftover.n_blocks != n_blocks) return 0;
+  if (leftover.before != hash_before(sequence, n_blocks)) return 0;
+  const int begin = n_blocks * block_size_;
+  const int end = std::min(static_cast<int>(leftover.tokens.size()), sequence.n_tokens() - 1 - begin);
+  int common = 0;
+  while (common < end && leftover.tokens[common] == sequence.tokens[begin + common]) ++common;
+  return common;
+}
+
+// Of a sequence that ends: keeps the block in which one of those who wait parts from it.
+void Scheduler::leave_block(const Sequence& sequence) {
+  constexpr size_t kMostLookedAt = 8;
+  if (!config_.prefix_caching || sequence.n_swapped > 0) return;
+  for (const auto& queue : waiting_) {
+    for (size_t i = 0; i < std::min(queue.size(), kMostLookedAt); ++i) {
+      const Sequence& waiting = *queue[i];
+      const auto parting = std::ranges::mismatch(sequence.hashes, waiting.hashes).in1;
+      const int n_blocks = static_cast<int>(parting - sequence.hashes.begin()), begin = n_blocks * block_size_;
+      if (!waiting.read_cache || static_cast<int>(waiting.hashes.size()) < n_blocks) continue;
+      const int common = std::min(common_start(sequence, waiting, n_blocks), sequence.n_computed - begin);
+      const auto is_there = [&](const Leftover& each) { return common_start(each, waiting, n_blocks) >= common; };
+      if (common < shortest_copy() || std::ranges::any_of(leftovers_, is_there)) continue;
+      return keep_block(sequence, n_blocks, common);
+    }
+  }
+}
+
+void Scheduler::keep_block(const Sequence& sequence, int n_blocks, int n_tokens) {
+  Leftover& leftover = leftovers_[next_leftover_];
+  next_leftover_ = (next_leftover_ + 1) % kMaxLeftovers;
+  drop_leftover(leftover);
+  const auto first = sequence.tokens.begin() + static_cast<ptrdiff_t>(n_blocks) * block_size_;
+  leftover.n_blocks = n_blocks;
+  leftover.before = hash_before(sequence, n_blocks);
+  leftover.tokens.assign(first, first + n_tokens);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    leftover.blocks.push_back(sequence.kv[g].blocks[n_blocks - sequence.kv[g].first_block]);
+    groups_[g].allocator.retain(leftover.blocks.back());
+  }
+}
+
+void Scheduler::drop_leftover(Leftover& leftover) {
+  for (size_t g = 0; g < leftover.blocks.size(); ++g) groups_[g].allocator.release(leftover.blocks[g]);
+  leftover.blocks.clear();
+  leftover.tokens.clear();
+}
+
+bool Scheduler::drop_leftovers() {
+  const bool any = std::ranges::any_of(leftovers_, [](const Leftover& each) { return !each.blocks.empty(); });
+  if (any) std::ranges::for_each(leftovers_, [&](Leftover& each) { drop_leftover(each); });
+  return any;
+}
+
 // After the full blocks: when a running sequence goes on with the same tokens for a part of the next block,
-// that part is copied instead of computed.
+// or one that has ended did, that part is copied instead of computed.
 void Scheduler::copy_common_start(Sequence& sequence, Plan& plan) {
   const int begin = sequence.n_computed, n_blocks = begin / block_size_;
   const Sequence* best = nullptr;
+  const Leftover* left = nullptr;
   int longest = shortest_copy() - 1;
   for (const Sequence* other : running_) {
     if (other->n_swapped > 0) continue;  // comes back in this step, after the copies
@@ -83,13 +136,22 @@ void Scheduler::copy_common_start(Sequence& sequence, Plan& plan) {
     best = other;
     longest = common;
   }
-  if (best == nullptr) return;
+  for (const Leftover& each : leftovers_) {
+    const int common = common_start(each, sequence, n_blocks);
+    if (common <= longest) continue;
+    left = &each;
+    longest = common;
+  }
+  if (best == nullptr && left == nullptr) return;
+  for (const Group& group : groups_) {
+    if (group.allocator.n_available() == 0) return;  // alone, and as large as the cache
+  }
   for (size_t g = 0; g < groups_.size(); ++g) {
-    const BlockId from = best->kv[g].blocks[n_blocks - best->kv[g].first_block];
-    const std::optional<BlockId> to = groups_[g].allocator.allocate();
-    PENSTOCK_CHECK(to.has_value());
-    sequence.kv[g].blocks.push_back(*to);
-    plan.copies.push_back({static_cast<int>(g), from, *to});
+    const BlockId from =
+        left != nullptr ? left->blocks[g] : best->kv[g].blocks[n_blocks - best->kv[g].first_block];
+    const BlockId to = *groups_[g].allocator.allocate();
+    sequence.kv[g].blocks.push_back(to);
+    plan.copies.push_back({static_cast<int>(g), from, to});
   }
   sequence.n_computed = begin + longest;
 }
@@ -104,8 +166,7 @@ bool Scheduler::waits_for_other(Sequence& sequence) const {
   return waits_for_start(sequence, found);
 }
 
-// Whether a running sequence that does not end with its prompt is about to compute more of the next block's
-// beginning than can be copied now.
+// Whether a running sequence is about to compute more of the next block's beginning than can be copied now.
 bool Scheduler::waits_for_start(const Sequence& sequence, int n_blocks) const {
   const int begin = n_blocks * block_size_;
   int now = shortest_copy() - 1, soon = now;
@@ -113,8 +174,9 @@ bool Scheduler::waits_for_start(const Sequence& sequence, int n_blocks) const {
     const int common = common_start(*other, sequence, n_blocks);
     if (common <= now) continue;
     now = std::max(now, std::min(common, other->n_computed - begin));
-    if (other->n_tokens() + 1 < other->max_len) soon = std::max(soon, common);
+    soon = std::max(soon, common);
   }
+  for (const Leftover& each : leftovers_) now = std::max(now, common_start(each, sequence, n_blocks));
   return soon > now;
 }
 

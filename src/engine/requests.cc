@@ -159,6 +159,7 @@ Status EngineImpl::between_steps(const std::function<void()>& work) {
   jobs_.push_back(&job);
   inbox_filled_.notify_one();
   job_done_.wait(lock, [&] { return job.done; });
+  if (job.failed) return make_error(ErrorCode::kResourceExhausted, "out of memory");
   return {};
 }
 
@@ -169,7 +170,13 @@ void EngineImpl::run_jobs() {
     jobs.swap(jobs_);
   }
   if (jobs.empty()) return;
-  for (Job* job : jobs) (*job->work)();
+  for (Job* job : jobs) {
+    try {
+      (*job->work)();
+    } catch (const std::bad_alloc&) {
+      job->failed = true;
+    }
+  }
   const std::lock_guard lock(inbox_mutex_);
   for (Job* job : jobs) job->done = true;
   job_done_.notify_all();
@@ -200,15 +207,42 @@ void EngineImpl::take_inbox() {
     metrics_.admission_rejections.value = static_cast<double>(n_rejected_);
   }
   run_jobs();
-  for (auto& state : arrived_) start_request(std::move(state));
+  for (auto& state : arrived_) {
+    try {
+      start_request(state);
+    } catch (const std::bad_alloc&) {
+      refuse(*state);
+    }
+  }
   for (const Cancel& cancel : cancelling_) apply_cancel(cancel);
   arrived_.clear();
   cancelling_.clear();
   if (reset) scheduler_->reset_prefix_cache();
 }
 
-void EngineImpl::start_request(std::unique_ptr<RequestState> owned) {
+// Throws std::bad_alloc and leaves the request where it was.
+void EngineImpl::start_request(std::unique_ptr<RequestState>& owned) {
   RequestState& state = *owned;
+  start_sequences(state);
+  const size_t n_events = static_cast<size_t>(state.request.sampling.n) + 1;
+  state.news.reserve(n_events);
+  outgoing_.reserve(n_events);
+  const size_t n_pushes = 2 * (requests_.size() + 1);  // a sink may fail with what it gets
+  if (with_news_.capacity() < n_pushes) with_news_.reserve(2 * n_pushes);
+  const auto id = static_cast<uint64_t>(state.id);
+  std::unique_ptr<RequestState>& place = requests_[id];
+  try {
+    scheduler_->add(*state.sequences[0]);
+  } catch (const std::bad_alloc&) {
+    requests_.erase(id);
+    throw;
+  }
+  state.sequences[0]->joined = true;
+  if (state.request.deadline) ++n_with_deadline_;
+  place = std::move(owned);
+}
+
+void EngineImpl::start_sequences(RequestState& state) {
   Request& request = state.request;
   const SamplingParams& params = request.sampling;
   if (request.eos_token_ids.empty()) request.eos_token_ids = info_.eos_token_ids;
@@ -242,17 +276,16 @@ void EngineImpl::start_request(std::unique_ptr<RequestState> owned) {
   }
   if (params.use_beam_search) start_beams(state);
   state.n_open = n_sequences;
-  state.news.reserve(params.n + 1);
-  if (request.deadline) ++n_with_deadline_;
-  state.sequences[0]->joined = true;
-  scheduler_->add(*state.sequences[0]);
-  requests_.emplace(static_cast<uint64_t>(state.id), std::move(owned));
 }
 
 void EngineImpl::apply_cancel(const Cancel& cancel) {
   const auto found = requests_.find(static_cast<uint64_t>(cancel.request));
   if (found == requests_.end()) return;
-  end_request(*found->second, cancel.index, cancel.reason, {});
+  try {
+    end_request(*found->second, cancel.index, cancel.reason, {});
+  } catch (const std::bad_alloc&) {  // the others of its sequences cannot go on
+    fail(*found->second);
+  }
 }
 
 void EngineImpl::end_request(RequestState& state, int index, FinishReason reason, const Error& error) {

@@ -21,6 +21,11 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> poli
   PENSTOCK_CHECK(n_blocks.size() == windows.size() && !windows.empty());
   for (size_t g = 0; g < windows.size(); ++g)
     groups_.push_back({BlockAllocator(n_blocks[g], block_size), windows[g]});
+  leftovers_.resize(kMaxLeftovers);
+  for (Leftover& leftover : leftovers_) {
+    leftover.blocks.reserve(windows.size());
+    leftover.tokens.reserve(block_size);
+  }
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
   swapped_in_.reserve(config.max_num_seqs + 1);
@@ -40,15 +45,20 @@ bool Scheduler::fits(int max_len, int n) const {
 }
 
 void Scheduler::add(Sequence& sequence) {
+  make_room(sequence);
+  enqueue(sequence);
+}
+
+// All memory that its bookkeeping will ever need.
+void Scheduler::make_room(Sequence& sequence) const {
   sequence.kv.resize(groups_.size());
   sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
   const int longest = config_.paged ? sequence.max_len : config_.reserved_len;
   for (GroupBlocks& kv : sequence.kv) kv.blocks.reserve(blocks_for(longest) + 1);
-  enqueue(sequence);
 }
 
+// Throws std::bad_alloc before it changes anything.
 void Scheduler::enqueue(Sequence& sequence) {
-  sequence.state = SeqState::kWaiting;
   std::deque<Sequence*>& queue = waiting_[class_of(sequence)];
   auto place = queue.end();
   if (!queue.empty() && queue.back()->arrival_order > sequence.arrival_order) {
@@ -57,6 +67,7 @@ void Scheduler::enqueue(Sequence& sequence) {
     });
   }
   queue.insert(place, &sequence);
+  sequence.state = SeqState::kWaiting;
   ++n_waiting_;
 }
 
@@ -65,7 +76,7 @@ void Scheduler::dequeue(Sequence& sequence) {
   const auto found = std::find(queue.begin(), queue.end(), &sequence);
   PENSTOCK_CHECK(found != queue.end());
   queue.erase(found);
-  --n_waiting_;
+  if (--n_waiting_ == 0) drop_leftovers();
 }
 
 void Scheduler::next(double now, int prefill_limit, Plan& plan) {
@@ -159,17 +170,17 @@ bool Scheduler::writes_shared_block(const Sequence& sequence, size_t group) cons
 bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const int needed = blocks_missing(sequence, g, n_tokens) + writes_shared_block(sequence, g);
-    if (needed > groups_[g].allocator.n_available()) return false;
+    if (needed > groups_[g].allocator.n_available())
+      return drop_leftovers() && reserve(sequence, n_tokens, plan);
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
     BlockAllocator& allocator = groups_[g].allocator;
     GroupBlocks& kv = sequence.kv[g];
     if (writes_shared_block(sequence, g)) {
       BlockId& block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
-      const BlockId copy = *allocator.allocate();
-      plan.copies.push_back({static_cast<int>(g), block, copy});
+      plan.copies.push_back({static_cast<int>(g), block, block});
       allocator.release(block);
-      block = copy;
+      block = plan.copies.back().to = *allocator.allocate();
     }
     for (int missing = blocks_missing(sequence, g, n_tokens); missing > 0; --missing) {
       kv.blocks.push_back(*allocator.allocate());
@@ -194,7 +205,7 @@ void Scheduler::unschedule(const Sequence& sequence, Plan& plan) {
 }
 
 void Scheduler::preempt(Sequence& sequence, Plan& plan) {
-  std::erase(running_, &sequence);
+  plan.preempted.push_back(&sequence);
   unschedule(sequence, plan);
   if (std::erase(swapped_in_, &sequence) > 0) {  // by this very plan: its content is still out there
     std::erase_if(plan.swaps_in, [&](const SwapMove& move) { return move.sequence == &sequence; });
@@ -202,11 +213,11 @@ void Scheduler::preempt(Sequence& sequence, Plan& plan) {
     swap_out(sequence, plan);
   }
   if (sequence.gap() == 0) sequence.n_parked = sequence.n_tokens();
+  enqueue(sequence);  // the last that can run out of memory
+  std::erase(running_, &sequence);
   release_blocks(sequence);
   sequence.n_computed = 0;
   ++sequence.n_preemptions;
-  plan.preempted.push_back(&sequence);
-  enqueue(sequence);
 }
 
 void Scheduler::release_blocks(Sequence& sequence) {
@@ -228,10 +239,24 @@ void Scheduler::finish(Sequence& sequence) {
   forget_swapped(sequence);
   if (sequence.state == SeqState::kWaiting) dequeue(sequence);
   if (sequence.state == SeqState::kRunning) {
+    leave_block(sequence);
     std::erase(running_, &sequence);
-    release_blocks(sequence);
   }
+  release_blocks(sequence);  // of a child whose fork() threw as well
   sequence.state = SeqState::kFinished;
+}
+
+void Scheduler::abandon(const Plan& plan) {
+  for (const SwapMove& move : plan.swaps_out) forget_swapped(*move.sequence);
+  for (Sequence* sequence : swapped_in_) forget_swapped(*sequence);
+  swapped_in_.clear();
+  drop_leftovers();  // perhaps of copies that were never made
+  for (const auto& queue : waiting_) {
+    for (Sequence* sequence : queue) {
+      release_blocks(*sequence);
+      sequence->n_computed = 0;
+    }
+  }
 }
 
 // --- Admission
@@ -255,11 +280,13 @@ Sequence* Scheduler::best_waiting(double now, std::span<const size_t> skip) cons
 
 void Scheduler::admit_waiting(double now, int end, Plan& plan) {
   if (n_waiting_ == 0) return;
-  QueueState queue{n_running(), n_waiting_, 0};
+  QueueState queue{n_running(), n_waiting_, 0, 0};
   for (const auto& waiting : waiting_) {
     if (!waiting.empty()) queue.oldest_wait = std::max(queue.oldest_wait, now - waiting.front()->arrival);
+    if (!policy_->wants_tokens()) continue;
+    for (const Sequence* sequence : waiting) queue.n_waiting_tokens += sequence->n_tokens();
   }
-  int admissions = policy_->admissions(queue);
+  policy_->begin_step(queue);
   size_t skip[3] = {0, 0, 0};
   int skipped = 0;
   while (plan.n_tokens < end && skipped < kMaxSkipped) {
@@ -267,7 +294,8 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     if (sequence == nullptr) break;
     const bool fresh = !sequence->started;
     const bool parked = sequence->n_tokens() <= sequence->n_parked;
-    if (parked || (fresh && admissions <= 0) || (sequence->n_swapped == 0 && waits_for_other(*sequence))) {
+    if (parked || (fresh && !policy_->admits(*sequence)) ||
+        (sequence->n_swapped == 0 && waits_for_other(*sequence))) {
       ++skip[class_of(*sequence)];
       ++skipped;
       continue;
@@ -275,7 +303,7 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
     while (!admit(*sequence, now, plan)) {
       if (!take_place(*sequence, now, plan)) return;
     }
-    if (fresh) --admissions;
+    if (fresh) policy_->note_admitted(*sequence);
     plan.admitted.push_back(sequence);
     schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
     if (sequence->state != SeqState::kRunning) return;
@@ -314,7 +342,7 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
         !running_.empty()) {
       release_blocks(sequence);
       sequence.n_computed = 0;
-      return false;
+      return drop_leftovers() && admit(sequence, now, plan);
     }
   }
   if (sequence.n_swapped > 0) {
@@ -346,8 +374,7 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-  child.kv.resize(groups_.size());
-  child.hashes.reserve(child.max_len / block_size_ + 1);
+  make_room(child);
   child.started = true;  // with its parent
   if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
     enqueue(child);
@@ -358,7 +385,6 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
     GroupBlocks& to = child.kv[g];
     to.first_block = from.first_block;
     const size_t used = blocks_for(parent.n_computed) - from.first_block;
-    to.blocks.reserve(blocks_for(child.max_len) + 1);
     to.blocks.assign(from.blocks.begin(), from.blocks.begin() + static_cast<ptrdiff_t>(used));
     for (const BlockId block : to.blocks) groups_[g].allocator.retain(block);
   }
@@ -382,14 +408,23 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     std::vector<GroupBlocks> kv;
     int n_computed = 0, n_published = 0;
   };
+  // All memory first, with the room that add() makes, so that what changes the blocks cannot fail.
   std::vector<Stand> stands(parents.size());
   for (size_t i = 0; i < parents.size(); ++i) {
     const Sequence& parent = *sequences[parents[i]];
     if (&parent == sequences[i]) continue;
     Stand& stand = stands[i];
+    stand.tokens.reserve(parent.max_len + 1);
     stand.tokens = parent.tokens;
+    stand.hashes.reserve(parent.max_len / block_size_ + 1);
     stand.hashes = parent.hashes;
     stand.kv.resize(groups_.size());
+    for (GroupBlocks& kv : stand.kv) kv.blocks.reserve(blocks_for(parent.max_len) + 1);
+  }
+  for (size_t i = 0; i < parents.size(); ++i) {
+    const Sequence& parent = *sequences[parents[i]];
+    if (&parent == sequences[i]) continue;
+    Stand& stand = stands[i];
     if (parent.state != SeqState::kRunning || sequences[i]->state != SeqState::kRunning) continue;
     stand.n_computed = parent.n_computed;
     stand.n_published = parent.n_published;
@@ -457,6 +492,7 @@ void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
 }
 
 void Scheduler::reset_prefix_cache() {
+  drop_leftovers();
   for (Group& group : groups_) group.allocator.clear_index();
 }
 
@@ -481,6 +517,10 @@ void Scheduler::check_invariants() const {
       const int end = kv.first_block + static_cast<int>(kv.blocks.size());
       PENSTOCK_CHECK(end >= blocks_for(sequence->n_computed));
       for (const BlockId block : kv.blocks) ++references[static_cast<uint32_t>(block)];
+    }
+    for (const Leftover& leftover : leftovers_) {
+      if (!leftover.blocks.empty()) ++references[static_cast<uint32_t>(leftover.blocks[g])];
+      PENSTOCK_CHECK(leftover.blocks.empty() || n_waiting_ > 0);
     }
     for (int i = 0; i < allocator.n_blocks(); ++i)
       PENSTOCK_CHECK(allocator.references(BlockId(i)) == references[i]);

@@ -12,7 +12,8 @@
 // waits or loses blocks for them.
 //
 // A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
-// again, and copies what the two have in common of the block in which they part.
+// again, and copies what the two have in common of the block in which they part. While somebody waits, a few
+// of the sequences that end leave their last block behind for that.
 #pragma once
 #include <deque>
 #include <memory>
@@ -114,6 +115,11 @@ class Scheduler {
   // Ends a sequence in any state: all its blocks are released at once.
   void finish(Sequence& sequence);
 
+  // After next() or what followed it threw std::bad_alloc: the plan is given up. What waits goes on waiting,
+  // without what it had or was to have in the swap space; allocates nothing. REQUIRES: all running sequences
+  // were finished.
+  void abandon(const Plan& plan);
+
   int n_running() const { return static_cast<int>(running_.size()); }
   int n_waiting() const { return n_waiting_; }
   bool idle() const { return running_.empty() && n_waiting_ == 0; }
@@ -158,6 +164,7 @@ class Scheduler {
   void swap_in(Sequence& sequence, Plan& plan);
   void forget_swapped(Sequence& sequence);
 
+  void make_room(Sequence& sequence) const;
   void enqueue(Sequence& sequence);
   void dequeue(Sequence& sequence);
   Sequence* best_waiting(double now, std::span<const size_t> skip) const;
@@ -165,6 +172,21 @@ class Scheduler {
   bool admit(Sequence& sequence, double now, Plan& plan);
   bool take_place(const Sequence& sequence, double now, Plan& plan);
 
+  // The block in which a sequence that has ended and one that waits part.
+  struct Leftover {
+    std::vector<BlockId> blocks;  // [n_groups], each with a reference
+    std::vector<TokenId> tokens;  // common to both
+    BlockHash before;             // of the n_blocks before it
+    int n_blocks = 0;
+  };
+  void leave_block(const Sequence& sequence);
+  void keep_block(const Sequence& sequence, int n_blocks, int n_tokens);
+  void drop_leftover(Leftover& leftover);
+  bool drop_leftovers();  // false: there were none
+  int common_start(const Leftover& leftover, const Sequence& sequence, int n_blocks) const;
+  const BlockHash& hash_before(const Sequence& sequence, int n_blocks) const {
+    return n_blocks == 0 ? sequence.root : sequence.hashes[n_blocks - 1];
+  }
   void hash_full_blocks(Sequence& sequence, int n_blocks) const;
   int first_needed(int window, int n_tokens) const;
   bool has_blocks(const Sequence& sequence, int n_blocks) const;
@@ -194,6 +216,9 @@ class Scheduler {
   int n_waiting_ = 0;
   std::unordered_map<BlockHash, SeqId, HashOfHash>
       claims_;  // prompt blocks that running sequences will publish
+  static constexpr int kMaxLeftovers = 4;
+  std::vector<Leftover> leftovers_;  // [kMaxLeftovers], those without tokens are free
+  int next_leftover_ = 0;
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

@@ -14,6 +14,7 @@ void Scheduler::swap_out(Sequence& sequence, Plan& plan) {
     if (static_cast<size_t>(end - sequence.kv[g].first_block) > free_slots_[g].size()) return;
   }
   sequence.swapped.resize(groups_.size());
+  sequence.n_swapped = sequence.n_computed;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupBlocks& kv = sequence.kv[g];
     SwappedBlocks& swapped = sequence.swapped[g];
@@ -29,7 +30,6 @@ void Scheduler::swap_out(Sequence& sequence, Plan& plan) {
       plan.swaps_out.push_back({&sequence, static_cast<int>(g), block, swapped.slots.back()});
     }
   }
-  sequence.n_swapped = sequence.n_computed;
 }
 
 // Takes the blocks that are still in the prefix index, up to the first that is not.

@@ -2,21 +2,26 @@
 // was.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <new>
 
+#include "engine/counted_memory.h"
 #include "engine/engine_fixture.h"
 
-namespace {
+namespace penstock {
 std::atomic<int64_t> n_allocations = 0;
-thread_local int64_t allocations_left = -1;  // then they fail, on this thread; -1: never
-}  // namespace
+thread_local int64_t allocations_left = -1;
+thread_local int allocations_to_refuse = -1;
+}  // namespace penstock
 
 void* operator new(size_t size) {
-  ++n_allocations;
-  if (allocations_left == 0) throw std::bad_alloc();
-  if (allocations_left > 0) --allocations_left;
+  ++penstock::n_allocations;
+  if (penstock::allocations_left == 0) {
+    if (penstock::allocations_to_refuse > 0 && --penstock::allocations_to_refuse == 0)
+      penstock::allocations_left = -1;
+    throw std::bad_alloc();
+  }
+  if (penstock::allocations_left > 0) --penstock::allocations_left;
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
@@ -74,6 +79,7 @@ TEST(Submit, WithoutMemoryThrowsAndLeavesNothingBehind) {
   request.sampling.n = 2;
   const auto sink = std::make_shared<Collector>();
   int n_failed = 0;
+  allocations_to_refuse = -1;
   for (bool submitted = false; !submitted; ++n_failed) {
     Request copy = request;
     std::shared_ptr<EventSink> receiver = sink;

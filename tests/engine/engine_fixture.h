@@ -43,9 +43,7 @@ struct FakeEngine {
     auto fake = std::make_unique<FakeModel>(c.vocab_size, c.n_blocks, c.windows, c.block_size);
     model = fake.get();
     parts.model = std::move(fake);
-    auto policy = make_policy(
-        parts.config.policy,
-        {parts.config.max_batch_size, parts.config.max_wait_ms / 1e3, parts.config.priority_ageing_s});
+    auto policy = make_policy(parts.config.policy, policy_config(parts.config));
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);
     scheduling.swap_slots = c.swap_slots;
     parts.swap = std::move(swap);

@@ -53,6 +53,7 @@ FakeEngineConfig random_config(uint64_t seed) {
     for (size_t g = 0; g < config.n_blocks.size(); ++g) config.swap_slots.push_back(pick(0, 2 * whole));
   }
   config.engine.max_wait_ms = 0;
+  if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
   if (pick(0, 2) != 0) {
     config.drafts = std::make_shared<DraftScript>();

@@ -84,9 +84,23 @@ TEST_P(SharedPrefix, WhenTheFirstIsCancelledAnotherGoesOnFromWhereItWas) {
   if (before < kShared) {
     EXPECT_EQ(before % config_.block_size, 0);
     EXPECT_EQ(fake.model->n_tokens(), computed(1, kRequests - 1));
-  } else {  // it had computed its own end too; what it shared of the last block went with it
-    EXPECT_EQ(fake.model->n_tokens(), before + kShared % config_.block_size + computed(0, kRequests - 1));
+  } else {  // it had computed its own end too
+    EXPECT_EQ(fake.model->n_tokens(), before + computed(0, kRequests - 1));
   }
+}
+
+// Each ends in the step that computes its prompt: the others copy from the block it leaves behind.
+TEST_P(SharedPrefix, AlsoByThoseWhoEndWithTheirFirstToken) {
+  FakeEngine fake(config_);
+  for (int i = 0; i < kRequests; ++i) {
+    Request request = one_of(i);
+    request.sampling.max_tokens = 1;
+    send(fake, request);
+  }
+  fake.run();
+  expect_texts(fake);
+  EXPECT_EQ(fake.model->n_tokens(), kShared + kRequests * kOwn);
+  EXPECT_EQ(fake.engine->scheduler().allocator().n_referenced(), 0);
 }
 
 TEST_P(SharedPrefix, TenantsShareNothing) {

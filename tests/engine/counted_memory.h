@@ -1,0 +1,12 @@
+// The test program's operator new: counts, and fails on demand.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace penstock {
+
+extern std::atomic<int64_t> n_allocations;
+extern thread_local int64_t allocations_left;   // of this thread before they fail; -1: they do not
+extern thread_local int allocations_to_refuse;  // how many fail before they work again; -1: all
+
+}  // namespace penstock
