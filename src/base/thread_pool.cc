@@ -50,18 +50,26 @@ struct ThreadPool::Shared {
     }
   };
 
+  // What is left of a worker's range in for_pieces.
+  struct alignas(64) Rest {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
   alignas(64) std::atomic<uint32_t> epoch{0};
   alignas(64) std::atomic<int> n_pending{0};
   Fn fn = nullptr;  // read only by who has claimed a part: until that is done they do not change
   void* ctx = nullptr;
   std::atomic<bool> stop = false;
   std::vector<Part> parts;  // [worker]; that of worker 0 is not used
+  std::vector<Rest> rests;  // [worker]
   std::vector<std::thread> threads;
 };
 
 ThreadPool::ThreadPool(int n_threads)
     : shared_(std::make_unique<Shared>()), n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
   shared_->parts = std::vector<Shared::Part>(n_threads_);
+  shared_->rests = std::vector<Shared::Rest>(n_threads_);
   for (int worker = 1; worker < n_threads_; ++worker) {
     shared_->threads.emplace_back([this, worker] { worker_loop(worker); });
   }
@@ -95,6 +103,30 @@ void ThreadPool::run_impl(Fn fn, void* ctx) {
       std::this_thread::yield();
     }
   }
+}
+
+void ThreadPool::lay_out_pieces(int64_t n_items, int64_t grain) {
+  for (int worker = 0; worker < n_threads_; ++worker) {
+    const auto [begin, end] = range_of(n_items, grain, worker, n_threads_);
+    shared_->rests[worker].next.store(begin, std::memory_order_relaxed);
+    shared_->rests[worker].end = end;
+  }
+}
+
+// Half of what is left of the worker's own range, then of its neighbours'.
+bool ThreadPool::take_piece(int worker, int64_t grain, Piece& piece) {
+  for (int i = 0; i < n_threads_; ++i) {
+    Shared::Rest& rest = shared_->rests[(worker + i) % n_threads_];
+    int64_t begin = rest.next.load(std::memory_order_relaxed);
+    while (begin < rest.end) {
+      const int64_t half = (rest.end - begin) / 2 / grain * grain;
+      const int64_t end = half > grain ? begin + half : begin + grain < rest.end ? begin + grain : rest.end;
+      if (!rest.next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      piece = {begin, end};
+      return true;
+    }
+  }
+  return false;
 }
 
 void ThreadPool::worker_loop(int worker) {

@@ -47,6 +47,21 @@ class ThreadPool {
     });
   }
 
+  // As for_ranges, but each worker takes its range in ever smaller pieces (multiples of `grain`) and then
+  // what is left of the others': a worker that is slowed down does not hold the rest up. fn is called several
+  // times per worker.
+  template <class F>
+  void for_pieces(int64_t n_items, int64_t grain, F&& fn) {
+    if (n_items <= grain || n_threads_ == 1) {
+      if (n_items > 0) fn(int64_t{0}, n_items, 0);
+      return;
+    }
+    lay_out_pieces(n_items, grain);
+    run([&](int worker, int) {
+      for (Piece piece; take_piece(worker, grain, piece);) fn(piece.begin, piece.end, worker);
+    });
+  }
+
   // The range of worker `worker` of `n_workers` in for_ranges.
   static std::pair<int64_t, int64_t> range_of(int64_t n_items, int64_t grain, int worker, int n_workers) {
     const int64_t n_grains = (n_items + grain - 1) / grain;
@@ -57,6 +72,11 @@ class ThreadPool {
 
  private:
   using Fn = void (*)(void* ctx, int worker, int n_workers);
+  struct Piece {
+    int64_t begin = 0, end = 0;
+  };
+  void lay_out_pieces(int64_t n_items, int64_t grain);
+  bool take_piece(int worker, int64_t grain, Piece& piece);
   void run_impl(Fn fn, void* ctx);
   void worker_loop(int worker);
 

@@ -155,11 +155,13 @@ void unpack_codes(const PanelMatrix& w, int row, float* out) {
     const int step = k % L::kUnitK / 32;
     uint8_t codes[32];
     load_codes<Q>(u + step * L::kStepBytes, r, codes);
-    for (int i = 0; i < 32 && k + i < w.cols; ++i) {
+    for (int half = 0; half < 32; half += 16) {  // no group is smaller
       float scale = 1, offset = 0;
-      load_scale<Q>(u, L::group_of(step * 32 + i), r, scale, offset);
-      out[k + i] = scale * row_scale * level_of<Q>(w, codes[i]);
-      if constexpr (Q::kHasOffset) out[k + i] += offset * row_scale;
+      load_scale<Q>(u, L::group_of(step * 32 + half), r, scale, offset);
+      for (int i = half; i < half + 16 && k + i < w.cols; ++i) {
+        out[k + i] = scale * row_scale * level_of<Q>(w, codes[i]);
+        if constexpr (Q::kHasOffset) out[k + i] += offset * row_scale;
+      }
     }
   }
 }

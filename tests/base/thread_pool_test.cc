@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -36,6 +37,42 @@ TEST(ThreadPool, WorkersSeeWhatTheCallerWroteAndTheOtherWayRound) {
     });
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(out[i], 2 * (i + round));
   }
+}
+
+TEST(ThreadPool, PiecesCoverEveryItemOnce) {
+  for (const int n_threads : {1, 2, 3, 7}) {
+    ThreadPool pool(n_threads);
+    for (const auto& [n_items, grain] : {std::pair{0, 1}, {1, 1}, {5, 8}, {64, 1}, {1000, 8}, {1003, 16}}) {
+      std::vector<int> counts(n_items, 0);  // plain memory: no item has two takers
+      for (int round = 1; round <= 50; ++round) {
+        pool.for_pieces(n_items, grain, [&, grain = grain](int64_t begin, int64_t end, int worker) {
+          ASSERT_TRUE(worker >= 0 && worker < n_threads);
+          ASSERT_EQ(begin % grain, 0);
+          ASSERT_LT(begin, end);
+          for (int64_t i = begin; i < end; ++i) ++counts[i];
+        });
+        for (const int count : counts) ASSERT_EQ(count, round);
+      }
+    }
+  }
+}
+
+// A worker that is held up in its first piece leaves the rest of its range to the other.
+TEST(ThreadPool, PiecesOfASlowWorkerAreTaken) {
+  constexpr int64_t kItems = 256;
+  ThreadPool pool(2);
+  std::atomic<int64_t> elsewhere{0};
+  int64_t held = 0;
+  pool.for_pieces(kItems, 1, [&](int64_t begin, int64_t end, int) {
+    if (begin != 0) {
+      elsewhere += end - begin;
+      return;
+    }
+    held = end;
+    while (elsewhere < kItems - held) std::this_thread::yield();
+  });
+  EXPECT_LT(held, kItems / 2);
+  EXPECT_EQ(held + elsewhere, kItems);
 }
 
 // Every part is done once per region also when workers come late to all of them: 16 workers on fewer CPUs,

@@ -325,13 +325,27 @@ template <class N, bool FirstUse, bool LoadSums>
   N::template dot<3, 5, 7>();
 }
 
+// Where finished sums go: 32 rows of 128 bytes, fetched to be written. Outputs lie far apart, a page or more
+// from row to row: without this, writing them takes a fifth of a product's time.
+struct OutputLines {
+  const char* first = nullptr;  // of the block's first row; null: not yet
+  ptrdiff_t stride = 0;         // bytes
+  int n_rows = 0;
+
+  [[gnu::always_inline]] void fetch(int row) const {
+    if (row >= n_rows) return;
+    asm volatile("prefetchw (%0)\n\tprefetchw 64(%0)" ::"r"(first + row * stride));
+  }
+};
+
 // 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums (rows 0-15: weights
 // 0-15, 16-31; rows 16-31: the same). The sums after these, those of the next 32 rows, are fetched meanwhile,
-// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
+// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice), and the lines
+// of output that these sums are for.
 template <class N, bool FirstUse>
 [[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
                                             int b_stride, int n_steps, uint8_t* sums, bool fresh,
-                                            const uint8_t* ahead) {
+                                            const uint8_t* ahead, const OutputLines& output) {
   int s = 0;
   if (fresh) {
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
@@ -344,6 +358,7 @@ template <class N, bool FirstUse>
     multiply_step<N, FirstUse, false>(a, b0, b1, sums);
     for (int l = 0; l < kAheadBytes / kSliceSteps; l += 64) __builtin_prefetch(ahead + l, 0, 2);
     ahead += kAheadBytes / kSliceSteps;
+    if (output.first != nullptr) output.fetch(2 * s), output.fetch(2 * s + 1);
     if (!fresh && s >= n_steps - 8) {
       for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 0, 3);
     }
@@ -397,10 +412,11 @@ struct TileProduct {
     for (int s = first; s < first + n; ++s, to += 2 * kTileBytes) Source::unpack(w, data, s, to);
   }
 
-  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights
-  // that come next, and the activations from `ahead` on, are fetched to the second-level cache.
+  // One pair of panels times rows [row, row_end), over one slice of columns; the last one goes to the output.
+  // Meanwhile the packed weights that come next, and the activations from `ahead` on, are fetched to the
+  // second-level cache.
   void slice(int panel, int panel_end, int slice_index, int row, int row_end, uint8_t* pair_sums,
-             bool first_pair, const uint8_t* next, const uint8_t* ahead) const {
+             bool first_pair, const uint8_t* next, const uint8_t* ahead, const GemmOutput& out) const {
     const int first = slice_index * kSliceSteps;
     const int left = (w.padded_cols + N::kTileK - 1) / N::kTileK - first,
               n_steps = left < kSliceSteps ? left : kSliceSteps;
@@ -417,7 +433,13 @@ struct TileProduct {
     const int bytes =
         static_cast<int>(static_cast<int64_t>(n_steps) * N::kTileK / Source::kUnitK * Source::kUnitBytes);
     const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
+    const bool last = n_steps == left;
+    OutputLines lines;
     for (int m = 0; m < n_blocks; ++m) {
+      if (last) {
+        lines = {reinterpret_cast<const char*>(out.values + (row + 32 * m) * out.stride + panel * kPanelRows),
+                 out.stride * static_cast<ptrdiff_t>(sizeof(float)), std::min(32, row_end - row - 32 * m)};
+      }
       const uint8_t* a = slice_tiles<N>(tiles, n_rows, padded_cols, slice_index, row + 32 * m);
       if (next != nullptr) {
         for (int l = m * per_block; l < (m + 1) * per_block; ++l) {
@@ -427,10 +449,11 @@ struct TileProduct {
       }
       uint8_t* block = pair_sums + m * 4 * kTileBytes;
       if (first_pair) {
-        multiply<N, true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
+        multiply<N, true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead, lines);
       } else {
-        multiply<N, false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
+        multiply<N, false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead, lines);
       }
+      if (last) write_sums(block, panel, second, row + 32 * m, row_end, out);
       ahead += kAheadBytes;
     }
   }
@@ -446,13 +469,7 @@ struct TileProduct {
         uint8_t* pair_sums = sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * 4 * kTileBytes;
         const uint8_t* ahead = slice_tiles<N>(tiles, n_rows, padded_cols, s + 1 < n_slices ? s + 1 : 0, row) +
                                static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kAheadBytes;
-        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead);
-      }
-    }
-    for (int panel = begin; panel < end; panel += 2) {
-      for (int m = 0; m < blocks; ++m) {
-        write_sums(sums + static_cast<ptrdiff_t>((panel - begin) / 2 * blocks + m) * 4 * kTileBytes, panel,
-                   std::min(panel + 1, end - 1), row + 32 * m, row_end, out);
+        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead, out);
       }
     }
   }

@@ -184,7 +184,14 @@ void run_panels(const LinearContext& context, const LinearTarget& target, Path p
   }
 }
 
-// One parallel region for all targets: each worker takes a range of their panels laid end to end.
+// Panels that a worker takes at once, at least: what streams of memory need to get going, or a block of
+// tiles.
+int64_t piece_panels(const FormList& forms, int n_rows) {
+  if (n_rows > 32) return forms.has_tiles() ? 16 : 4;
+  return 8;
+}
+
+// One parallel region for all targets: each worker takes pieces of their panels laid end to end.
 void run_targets(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
   context.scratch.linear.reset();
   FormList forms(context, x);
@@ -206,8 +213,8 @@ void run_targets(const LinearContext& context, Tensor x, std::span<const LinearT
   if (scratch_bytes > 0) {
     scratch = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes * context.pool.size()));
   }
-  const int64_t grain = forms.has_tiles() ? 2 : 1;
-  context.pool.for_ranges(n_panels, grain, [&](int64_t begin, int64_t end, int worker) {
+  const int64_t grain = piece_panels(forms, x.rows);
+  context.pool.for_pieces(n_panels, grain, [&](int64_t begin, int64_t end, int worker) {
     int64_t first = 0;  // of the target, in the concatenation
     for (size_t i = 0; i < targets.size(); ++i) {
       const PanelMatrix& w = cpu_weight(targets[i]).panels();
