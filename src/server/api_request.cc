@@ -64,6 +64,11 @@ Status check_logprobs(const std::optional<int>& asked, const char* field, int mo
 }  // namespace
 
 Result<json> read_body(Server& server, const HttpRequest& request, const json& schema) {
+  const std::string_view encoding = request.header("content-encoding");
+  if (!encoding.empty() && encoding != "identity") {
+    return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
+                  encoding);
+  }
   if (too_deep(request.body)) {
     return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep", kMaxDepth);
   }
@@ -124,7 +129,12 @@ void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& pro
   if (!value.is_number()) return;
   int64_t keep = get_int(body, "truncate_prompt_tokens", -1);
   if (keep < 0) keep = server.session().engine().info().max_model_len - 1;
-  if (static_cast<int64_t>(prompt.size()) > keep) prompt.erase(prompt.begin(), prompt.end() - keep);
+  if (static_cast<int64_t>(prompt.size()) <= keep) return;
+  if (get_string(body, "truncation_side") == "right") {
+    prompt.resize(static_cast<size_t>(keep));
+  } else {
+    prompt.erase(prompt.begin(), prompt.end() - keep);
+  }
 }
 
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }

@@ -32,8 +32,8 @@ const json& get_field(const json& body, const char* field);
 // caller's.
 Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
 
-// Cuts a prompt to its last truncate_prompt_tokens tokens (-1: what fits the context) when the client asks
-// for it.
+// Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
+// last ones, or with truncation_side "right" its first.
 void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt);
 
 std::string dump(const json& value);  // never throws: what is not UTF-8 is replaced

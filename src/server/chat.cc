@@ -117,6 +117,7 @@ class ChatShape final : public ReplyShape {
   json piece(Choice& choice, const ReplySegment& segment) const;
   std::string chunk(int index, json delta, json extra, const Generation& generation) const;
   json message(const ChatReader& reader) const;
+  std::string prompt_text() const { return names_.tokenizer().decode(call_.task.prompt, false); }
   int n_reasoning_tokens() const {
     int n = 0;
     for (const Choice& choice : choices_) n += choice.reader.n_reasoning_tokens();
@@ -147,6 +148,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
   if (!std::exchange(choice.started, true)) {
     json extra = json::object();
     if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
+    if (call_.prompt_text) extra["prompt_text"] = prompt_text();
     result +=
         chunk(delta.choice, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
   }
@@ -223,6 +225,7 @@ json ChatShape::whole(const Generation& generation) {
   }
   if (call_.prompt_logprobs) body["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
   if (call_.token_ids) body["prompt_token_ids"] = output.prompt_token_ids;
+  if (call_.prompt_text) body["prompt_text"] = prompt_text();
   add_totals(call_, generation, body, n_reasoning_tokens());
   return body;
 }

@@ -138,6 +138,7 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   std::string text = delta.text;
   const int prompt = delta.choice / call_.generation.params.n;
   const bool first = !std::exchange(started_[delta.choice], 1);
+  const bool tells_prompt = first && (call_.token_ids || call_.prompt_text);
   if (first && call_.echo) {
     text = call_.prompt_texts[prompt] + text;
     const RequestOutput& output = generation.prompt_output(prompt);
@@ -145,8 +146,8 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   }
   if (call_.logprobs && !delta.logprobs.empty()) logprobs_[delta.choice].add(delta.logprobs);
   if (call_.token_ids && delta.token != kNoToken) ids_[delta.choice].push_back(delta.token);
-  if (text.empty() && delta.finish == FinishReason::kNone) return {};
-  if (delta.finish == FinishReason::kNone && !call_.logprobs && !call_.token_ids) {
+  if (text.empty() && delta.finish == FinishReason::kNone && !tells_prompt) return {};
+  if (delta.finish == FinishReason::kNone && !call_.logprobs && !call_.token_ids && !tells_prompt) {
     const std::string index = std::to_string(delta.choice), quoted = json_text(text);
     const std::string_view pieces[] = {R"({"finish_reason":null,"index":)", index,
                                        R"(,"logprobs":null,"text":)", quoted, "}"};
@@ -158,6 +159,7 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
     choice["token_ids"] = std::exchange(ids_[delta.choice], {});
     if (first) choice["prompt_token_ids"] = generation.prompt_output(prompt).prompt_token_ids;
   }
+  if (call_.prompt_text && first) choice["prompt_text"] = call_.prompt_texts[prompt];
   if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
   if (delta.finish != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(delta.stop_reason);
   return events_.event(dump(choice), generation);
@@ -179,6 +181,7 @@ json CompletionShape::choice(const RequestOutput& output, const CompletionOutput
     result["token_ids"] = one.token_ids;
     result["prompt_token_ids"] = output.prompt_token_ids;
   }
+  if (call_.prompt_text) result["prompt_text"] = call_.prompt_texts[prompt];
   return result;
 }
 

@@ -224,6 +224,10 @@ Result<Conversation> conversation_of_messages(const HttpRequest& request, const 
     if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
     conversation.variables["enable_thinking"] = get_string(thinking, "type") != "disabled";
   }
+  if (const std::string effort = get_string(get_field(body, "output_config"), "effort"); !effort.empty()) {
+    if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+    conversation.variables["reasoning_effort"] = effort;
+  }
   // A last message of the assistant is the beginning of its reply.
   if (conversation.messages.back()["role"] == "assistant" &&
       !conversation.messages.back().contains("tool_calls")) {

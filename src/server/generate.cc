@@ -4,6 +4,7 @@
 #include "server/api_request.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/openai_json.h"
 #include "server/run_apart.h"
 #include "server/schemas.h"
 
@@ -14,7 +15,8 @@ constexpr int kDefaultMaxTokens = 100;
 
 struct PlainCall {
   GenerationCall generation;
-  bool stream = false;
+  std::string id;  // empty: the client named none
+  bool stream = false, timings = false;
 };
 
 Result<PlainCall> read_call(Server& server, const HttpRequest& request) {
@@ -22,15 +24,17 @@ Result<PlainCall> read_call(Server& server, const HttpRequest& request) {
   PlainCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kDefaultMaxTokens));
   call.generation.prompts.push_back(server.session().encode(get_string(body, "prompt"), {}));
+  call.id = get_string(body, "request_id");
   call.stream = get_bool(body, "stream");
+  call.timings = get_bool(body, "timings");
   return call;
 }
 
 class PlainShape final : public ReplyShape {
  public:
-  explicit PlainShape(bool stream) : stream_(stream) {}
+  explicit PlainShape(const PlainCall& call) : call_(call) {}
   std::string add(const ChoiceDelta& delta, Generation&) override {
-    return !stream_ || delta.text.empty() ? std::string() : sse({{"text", delta.text}});
+    return !call_.stream || delta.text.empty() ? std::string() : sse({{"text", delta.text}});
   }
   std::string end(const Generation& generation) override {
     json last = summary(generation);
@@ -47,14 +51,17 @@ class PlainShape final : public ReplyShape {
   json summary(const Generation& generation) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const int n = generation.n_completion_tokens();
-    return {{"tokens_generated", n},
-            {"latency_ms", seconds * 1000},
-            {"tokens_per_second", seconds > 0 ? n / seconds : 0.0},
-            {"prompt_tokens", generation.n_prompt_tokens()},
-            {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
+    json body = {{"tokens_generated", n},
+                 {"latency_ms", seconds * 1000},
+                 {"tokens_per_second", seconds > 0 ? n / seconds : 0.0},
+                 {"prompt_tokens", generation.n_prompt_tokens()},
+                 {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
+    if (!call_.id.empty()) body["id"] = call_.id;
+    if (call_.timings) body["timings"] = timings_json(generation);
+    return body;
   }
 
-  bool stream_;
+  const PlainCall& call_;
   Clock::time_point start_ = Clock::now();
 };
 
@@ -64,7 +71,7 @@ net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
   decltype(read_call(server, exchange.request())) call;
   co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  PlainShape shape(call->stream);
+  PlainShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

@@ -1,5 +1,6 @@
 #include "server/json_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -104,6 +105,19 @@ Status check_number(const json& schema, const json& value, const std::string& pa
   return {};
 }
 
+Status check_string(const json& schema, const json& value, const std::string& path) {
+  const std::string& text = value.get_ref<const std::string&>();
+  if (schema.value("minLength", size_t{0}) > text.size())
+    return wrong(path, "a string that is not empty", value);
+  const size_t most = schema.value("maxLength", SIZE_MAX);
+  if (text.size() <= most) return {};
+  const auto n = static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  if (n <= most) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} characters, got {}",
+                path.empty() ? "body" : path, most, n);
+}
+
 Status check_array(const json& schema, const json& value, const std::string& path) {
   const size_t most = schema.value("maxItems", SIZE_MAX), least = schema.value("minItems", size_t{0});
   if (value.size() < least) {
@@ -123,6 +137,11 @@ Status check_array(const json& schema, const json& value, const std::string& pat
 }
 
 Status check_object(const json& schema, const json& value, const std::string& path) {
+  const auto properties = schema.find("properties");
+  // What an object is comes first: the other fields of a type that is not known are not what is wrong.
+  if (properties != schema.end() && properties->contains("type") && value.contains("type")) {
+    RETURN_IF_ERROR(check_json((*properties)["type"], value["type"], member(path, "type")));
+  }
   if (const auto required = schema.find("required"); required != schema.end()) {
     for (const json& name : *required) {
       if (!value.contains(name.get_ref<const std::string&>())) {
@@ -130,7 +149,6 @@ Status check_object(const json& schema, const json& value, const std::string& pa
       }
     }
   }
-  const auto properties = schema.find("properties");
   const auto others = schema.find("additionalProperties");
   for (auto field = value.begin(); field != value.end(); ++field) {
     const std::string where = member(path, field.key());
@@ -179,11 +197,7 @@ Status check_json(const json& schema, const json& value, const std::string& path
   if (value.is_number()) return check_number(schema, value, path);
   if (value.is_array()) return check_array(schema, value, path);
   if (value.is_object()) return check_object(schema, value, path);
-  if (value.is_string() &&
-      schema.value("minLength", size_t{0}) > value.get_ref<const std::string&>().size()) {
-    return wrong(path, "a string that is not empty", value);
-  }
-  return {};
+  return value.is_string() ? check_string(schema, value, path) : Status();
 }
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include "server/conversations.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
+#include "server/openai_json.h"
 #include "server/run_apart.h"
 #include "server/schemas.h"
 
@@ -23,7 +24,7 @@ struct MessageCall {
   GenerationCall generation;
   ChatTask task;
   std::string id;
-  bool stream = false;
+  bool stream = false, timings = false;
 };
 
 Result<MessageCall> read_call(Server& server, const HttpRequest& request) {
@@ -39,6 +40,7 @@ Result<MessageCall> read_call(Server& server, const HttpRequest& request) {
   const std::string id = get_string(body, "request_id");
   call.id = id.empty() ? random_id("msg_") : "msg_" + id;
   call.stream = get_bool(body, "stream");
+  call.timings = get_bool(body, "timings");
   return call;
 }
 
@@ -149,8 +151,9 @@ std::string MessageShape::add(const ChoiceDelta& delta, Generation& generation) 
 }
 
 std::string MessageShape::end(const Generation& generation) {
-  return event("message_delta", {{"delta", stop_fields()}, {"usage", usage(generation)}}) +
-         event("message_stop", json::object());
+  json delta = {{"delta", stop_fields()}, {"usage", usage(generation)}};
+  if (call_.timings) delta["timings"] = timings_json(generation);
+  return event("message_delta", std::move(delta)) + event("message_stop", json::object());
 }
 
 json MessageShape::whole(const Generation& generation) {
@@ -169,6 +172,7 @@ json MessageShape::whole(const Generation& generation) {
   }
   message.update(stop_fields());
   message["usage"] = usage(generation);
+  if (call_.timings) message["timings"] = timings_json(generation);
   return message;
 }
 

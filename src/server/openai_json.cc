@@ -31,6 +31,7 @@ Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& cal
   call.stream = get_bool(body, "stream");
   call.token_ids = get_bool(body, "return_token_ids");
   call.tokens_as_ids = get_bool(body, "return_tokens_as_token_ids");
+  call.prompt_text = get_bool(body, "return_prompt_text");
   call.timings = get_bool(body, "timings");
   const json& options = get_field(body, "stream_options");
   if (!options.is_object()) return {};

@@ -20,6 +20,7 @@ struct OpenAiCall {
   bool stream = false, include_usage = false, continuous_usage = false;
   bool token_ids = false;      // add the ids of prompt and reply
   bool tokens_as_ids = false;  // "token_id:N" where log-probabilities name a token
+  bool prompt_text = false;    // add the prompt's text
   bool timings = false;
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.

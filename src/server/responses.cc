@@ -20,7 +20,7 @@ struct ResponseCall {
   ChatTask task;
   json echoed = json::object();  // the fields of the reply that repeat the request
   std::string id;
-  bool stream = false, logprobs = false;
+  bool stream = false, logprobs = false, timings = false;
 };
 
 // The request's own fields in the reply, with the defaults of those it left out.
@@ -78,6 +78,7 @@ Result<ResponseCall> read_call(Server& server, const HttpRequest& request) {
   const std::string id = get_string(body, "request_id");
   call.id = id.empty() ? random_id("resp_") : "resp_" + id;
   call.stream = get_bool(body, "stream");
+  call.timings = get_bool(body, "timings");
   call.echoed = echoed_fields(body, params);
   return call;
 }
@@ -273,6 +274,7 @@ json ResponseShape::finished(const Generation& generation) const {
                        {"output_tokens", generation.n_completion_tokens()},
                        {"output_tokens_details", {{"reasoning_tokens", reader_.n_reasoning_tokens()}}},
                        {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};
+  if (call_.timings) response["timings"] = timings_json(generation);
   return response;
 }
 

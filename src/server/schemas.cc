@@ -82,10 +82,13 @@ json sampling_fields() {
 
 // What every endpoint that generates understands besides the sampling parameters.
 json engine_fields() {
+  json id = text("used in the id of the reply");
+  id["maxLength"] = 256;  // every event of a stream repeats it
   return {{"stream", boolean("reply with server-sent events")},
           {"priority", field({"integer"}, "below 0: before others, above 0: after others")},
           {"cache_salt", text("only requests with the same salt share cached prompts")},
-          {"request_id", text("used in the id of the reply")}};
+          {"timings", boolean("add where the time went")},
+          {"request_id", std::move(id)}};
 }
 
 json openai_fields() {
@@ -99,11 +102,15 @@ json openai_fields() {
                           {"include_obfuscation", boolean("no effect: chunks are never padded")}})},
                  "what a stream tells besides the text")},
          {"user", text("no effect")},
-         {"timings", boolean("add where the time went")},
+         {"session_id", text("no effect: there is one engine, and sessions share its cache")},
          {"truncate_prompt_tokens",
-          integer(-1, INT32_MAX, "keep this many tokens of the prompt's end; -1: what fits")},
+          integer(-1, INT32_MAX, "keep this many tokens of the prompt; -1: what fits")},
+         {"truncation_side",
+          one_of({"left", "right"}, "the end that truncate_prompt_tokens cuts; left when absent")},
          {"add_special_tokens", boolean("put the model's special tokens around the prompt")},
          {"return_token_ids", boolean("add the token ids of prompt and reply")},
+         {"return_prompt_text", boolean("add the prompt's text as the model sees it")},
+         {"stream_interval", only(1, "text is sent as soon as it is there")},
          {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
          {"spaces_between_special_tokens", only(true, "only the default is supported")},
          {"use_beam_search", only(false, "not supported by this server")},
@@ -188,10 +195,11 @@ json chat_fields() {
   fields["store"] = only(false, "nothing is stored");
   fields["service_tier"] = one_of({"auto", "default"}, "there is one tier");
   fields["verbosity"] = only("medium", "not supported by this server");
+  fields["best_of"] = only(1, "not supported by this server");
   for (const char* name : {"metadata", "prediction"}) fields[name] = object("no effect");
   for (const char* name : {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
     fields[name] = text("no effect");
-  for (const char* name : {"audio", "functions", "function_call", "web_search_options", "best_of"}) {
+  for (const char* name : {"audio", "functions", "function_call", "web_search_options"}) {
     fields[name] = refused("not supported by this server");
   }
   return fields;
@@ -221,6 +229,7 @@ json generate_fields() {
   json fields = sampling_fields();
   merge(fields, engine_fields());
   fields["prompt"] = plain("string");
+  fields["model"] = text("the served model's name");
   fields["n"] = integer(1, 1, "one text per call");
   for (const char* name : {"logprobs", "prompt_logprobs"}) fields[name] = refused("use /v1/completions");
   return fields;
@@ -325,7 +334,9 @@ json messages_fields() {
   const json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
                                {"content", {{"anyOf", {plain("string"), blocks}}}}},
                               {"role", "content"});
-  const json tool = open({{"type", only("custom", "there are no built-in tools")},
+  json tool_type = only("custom", "there are no built-in tools");
+  tool_type["title"] = "\"custom\" (there are no built-in tools)";
+  const json tool = open({{"type", std::move(tool_type)},
                           {"name", {{"type", "string"}, {"minLength", 1}}},
                           {"description", field({"string"}, "what it does")},
                           {"input_schema", plain("object")}},
@@ -346,6 +357,11 @@ json messages_fields() {
           {"tools", list(tool, "functions the model may call")},
           {"tool_choice", any_of({choice}, "whether tools may be called")},
           {"thinking", any_of({thinking}, "whether the template asks for reasoning")},
+          {"output_config",
+           any_of({closed({{"effort", text("the template's variable reasoning_effort")},
+                           {"format", refused("not supported: output cannot be constrained yet")}})},
+                  "how to reason")},
+          {"cache_control", object("no effect: equal beginnings are always cached")},
           {"chat_template_kwargs", object("further variables for the template")}};
 }
 
@@ -365,6 +381,8 @@ const json& messages_request() {
     fields["stop_sequences"]["maxItems"] = 16;
     fields["metadata"] = object("no effect");
     fields["service_tier"] = one_of({"auto", "standard_only"}, "there is one tier");
+    for (const char* name : {"container", "inference_geo", "mcp_servers"})
+      fields[name] = refused("not supported by this server");
     return closed(std::move(fields), {"messages", "max_tokens"});
   }();
   return value;

@@ -12,10 +12,13 @@ namespace {
 
 Result<std::vector<TokenId>> tokens_of(Server& server, const HttpRequest& request, const json& body) {
   if (!get_field(body, "messages").is_null()) {
+    if (!get_field(body, "prompt").is_null())
+      return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
     ASSIGN_OR_RETURN(ChatTask task, server.chat().read(read_conversation(request, body)));
     return std::move(task.prompt);
   }
-  if (!get_field(body, "prompt").is_string()) return errorf(ErrorCode::kInvalidArgument, "prompt: missing");
+  if (!get_field(body, "prompt").is_string())
+    return errorf(ErrorCode::kInvalidArgument, "prompt: missing, as are messages");
   const bool add_special = get_bool(body, "add_special_tokens", true);
   return server.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The HTTP interface of the running server: every route, every field, errors, streams against plain replies."""
+import gzip
 import json
 import pathlib
 import sys
@@ -174,7 +175,7 @@ class Routes(unittest.TestCase):
         self.assertEqual(reply["error"]["param"], "messages[0].role")
 
     def test_another_models_name(self):
-        for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize"):
+        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize"):
             status, _, reply = script.request("POST", path, json.dumps({**self.bodies.get(path, {}), "model": "gpt-9"}))
             self.assertEqual((path, status), (path, 404))
             self.assertIn("gpt-9", error_of(self, reply, 404)["message"])
@@ -203,6 +204,10 @@ class Limits(unittest.TestCase):
         short = story.post("/v1/completions", {"prompt": ids[-2:], "max_tokens": 4, "temperature": 0})
         self.assertEqual(whole["usage"]["prompt_tokens"], 2)
         self.assertEqual(whole["choices"][0]["text"], short["choices"][0]["text"])
+        for side, kept in (("left", ids[-3:]), ("right", ids[:3]), (None, ids[-3:])):
+            reply = story.post("/v1/completions", {"prompt": PROMPT, "truncate_prompt_tokens": 3, "truncation_side": side,
+                                                   "max_tokens": 1, "return_token_ids": True})
+            self.assertEqual((side, reply["choices"][0]["prompt_token_ids"]), (side, kept))
 
     def test_what_is_not_supported_says_so(self):
         for path, body, word in (
@@ -223,6 +228,21 @@ class Limits(unittest.TestCase):
                 ("/v1/completions", {"prompt": "x", "best_of": 2, "stream": True}, "best_of"),
                 ("/v1/completions", {"prompt": "x", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
                 ("/v1/completions", {"prompt": [[10 ** 9]]}, "prompt"),
+                ("/v1/completions", {"prompt": "x", "stream_interval": 5}, "stream_interval"),
+                ("/v1/completions", {"prompt": "x", "request_id": "x" * 257}, "request_id: expected at most 256"),
+                ("/v1/chat/completions", {**said("x"), "best_of": 2}, "best_of"),
+                # What clients send in whole: the message is about the kind of the format, not about its other fields.
+                ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
+                 "cannot be constrained"),
+                ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}},
+                 "cannot be constrained"),
+                ("/v1/responses", {"input": "x", "tools": [{"type": "web_search_preview", "search_context_size": "low"}]}, "no built-in tools"),
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "tools": [{"type": "web_search_20250305", "name": "w", "max_uses": 5}]},
+                 "no built-in tools"),
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "output_config": {"format": {"type": "json_schema", "schema": {}}}},
+                 "cannot be constrained"),
+                ("/v1/messages", {**said("x"), "max_tokens": 5, "mcp_servers": [{"type": "url"}]}, "mcp_servers"),
+                ("/tokenize", {**said("x"), "prompt": "x"}, "got both"),
                 ("/v1/responses", {"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
                 ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": ""}]}]}, "input[0]"),
                 ("/v1/responses", {"input": "x", "tools": [{"type": "web_search", "name": "w"}]}, "tools"),
@@ -235,6 +255,14 @@ class Limits(unittest.TestCase):
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
             _, _, reply = story.request("POST", path, json.dumps(CHATTING[path]))
             self.assertIn("template", error_of(self, reply, 400)["message"])
+
+    def test_compressed_bodies_are_refused(self):
+        for path, body in {**GENERATING, **CHATTING}.items():
+            status, _, reply = script.request("POST", path, gzip.compress(json.dumps(body).encode()), {"Content-Encoding": "gzip"})
+            self.assertEqual((path, status), (path, 400))
+            self.assertIn("gzip", error_of(self, reply, 400)["message"])
+        status, _, _ = script.request("POST", "/detokenize", json.dumps({"tokens": [65]}), {"Content-Encoding": "identity"})
+        self.assertEqual(status, 200)
 
     def test_templates_of_requests_must_be_trusted(self):
         reply = story.post("/v1/chat/completions", {**said("x"), "chat_template": "{{ messages[0].content }}"}, 400)
@@ -384,9 +412,43 @@ class Completions(unittest.TestCase):
         self.assertEqual(reply["id"], "cmpl-mine")
         self.assertGreaterEqual(reply["timings"]["decode_ms"], 0)
 
+    def test_every_form_of_reply_has_timings_when_asked(self):
+        for path, body in {**GENERATING, "/v1/chat/completions": said("plain"), "/v1/responses": {"input": "plain"},
+                           "/v1/messages": {**said("plain"), "max_tokens": 8}}.items():
+            server = story if path in GENERATING else script
+            self.assertNotIn("timings", server.post(path, body))
+            plain = server.post(path, {**body, "timings": True})["timings"]
+            streamed = [data.get("timings") or data.get("response", {}).get("timings") for _, data in
+                        server.events(path, {**body, "timings": True}) if isinstance(data, dict)]
+            found = [one for one in streamed if one]
+            self.assertEqual((path, len(found)), (path, 1))
+            for timings in (plain, found[0]):
+                self.assertLessEqual({"queued_ms", "prefill_ms", "decode_ms"}, set(timings))
+
+    def test_the_prompt_comes_back_when_asked(self):
+        ids = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        # A first token that is only part of a character sends no text yet.
+        part = story.post("/tokenize", {"prompt": "\u20ac", "add_special_tokens": False})["tokens"][-2:]
+        for fields in ({}, {"allowed_token_ids": part, "max_tokens": 3}):
+            body = {"prompt": PROMPT, "max_tokens": 2, "return_prompt_text": True, "return_token_ids": True, **fields}
+            choice = story.post("/v1/completions", body)["choices"][0]
+            self.assertEqual((choice["prompt_text"], choice["prompt_token_ids"]), (PROMPT, ids))
+            parts = [chunk["choices"][0] for chunk in story.chunks("/v1/completions", body)]
+            told = [(part["prompt_text"], part["prompt_token_ids"]) for part in parts if "prompt_text" in part]
+            self.assertEqual(told, [(PROMPT, ids)])
+            streamed = [token for part in parts for token in part.get("token_ids", [])]
+            self.assertEqual(len(streamed), body["max_tokens"])
+        text = script.post("/v1/chat/completions", {**said("plain"), "return_prompt_text": True})["prompt_text"]
+        self.assertEqual(script.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"],
+                         script.post("/tokenize", said("plain"))["tokens"])
+        first = script.chunks("/v1/chat/completions", {**said("plain"), "return_prompt_text": True})[0]
+        self.assertEqual(first["choices"][0]["prompt_text"], text)
+
     def test_generate(self):
         body = {"prompt": PROMPT, "max_tokens": 9, "seed": 4}
         plain = story.post("/v1/generate", body)
+        named = story.post("/v1/generate", {**body, "model": story.model, "request_id": "mine"})
+        self.assertEqual((named["id"], named["text"]), ("mine", plain["text"]))
         self.assertEqual(plain["tokens_generated"], 9)
         self.assertLessEqual({"text", "latency_ms", "tokens_per_second"}, set(plain))
         events = [data for _, data in story.events("/v1/generate", body)]

@@ -61,6 +61,22 @@ TEST(JsonCheck, UnknownFields) {
             "b: expected a number, got \"1\"");
 }
 
+TEST(JsonCheck, WhatAnObjectIsComesBeforeItsOtherFields) {
+  const char* schema =
+      R"({"type": "object", "properties": {"name": {"type": "string"}, "type": {"enum": ["a"]}},
+                           "required": ["type", "name"], "additionalProperties": false})";
+  EXPECT_EQ(mismatch(schema, R"({"type": "a", "name": "n"})"), "");
+  EXPECT_EQ(mismatch(schema, R"({"type": "b"})"), "type: expected \"a\", got \"b\"");
+  EXPECT_EQ(mismatch(schema, R"({"type": "b", "extra": 1})"), "type: expected \"a\", got \"b\"");
+  EXPECT_EQ(mismatch(schema, R"({"type": "a", "extra": 1})"), "name: missing");
+}
+
+TEST(JsonCheck, LengthsAreCountedInCharacters) {
+  EXPECT_EQ(mismatch(R"({"maxLength": 3})", "\"\u20ac\u20ac\u20ac\""), "");
+  EXPECT_EQ(mismatch(R"({"maxLength": 3})", "\"abcd\""), "body: expected at most 3 characters, got 4");
+  EXPECT_EQ(mismatch(R"({"minLength": 1})", "\"\""), "body: expected a string that is not empty, got \"\"");
+}
+
 TEST(JsonCheck, RefusedFieldsSayWhy) {
   const char* schema = R"({"properties": {"suffix": {"type": "null", "description": "not supported"},
       "store": {"enum": [false, null]}}})";
