@@ -26,6 +26,9 @@ bool wants_more_bits(int layer, int n_layers) {
   return layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2;
 }
 
+// Made for projections only: the embedding and the vocabulary projection are never trained for it.
+bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
+
 QuantType fallback(QuantType type) {
   switch (type) {
     case kQ2_K:
@@ -60,7 +63,7 @@ Result<Mixture> find_mixture(std::string_view name) {
   for (const QuantTypeInfo& info : quant_types()) {
     if (!can_quantize(info.type)) continue;
     const QuantType t = info.type;
-    if (info.name == lower) return Mixture{info.name, t, t, t, t, t, t, t};
+    if (info.name == lower) return Mixture{info.name, t, is_ternary(t) ? kQ6_K : t, t, t, t, t, t};
     known += std::string(info.name) + ", ";
   }
   known.resize(known.size() - 2);
@@ -75,7 +78,7 @@ QuantType choose_type(const Mixture& mixture, WeightRole role, int layer, int n_
       type = mixture.output;
       break;
     case WeightRole::kEmbedding:
-      type = tied ? mixture.output : mixture.base;
+      type = tied ? mixture.output : is_ternary(mixture.base) ? kQ4_K : mixture.base;
       break;
     case WeightRole::kV:
       type = more ? mixture.value_more : mixture.value;

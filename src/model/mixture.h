@@ -20,7 +20,8 @@ struct Mixture {
   QuantType attention_output;
 };
 
-// THE list of mixtures; every quant type's own name is one too (all matrices in it).
+// THE list of mixtures; every quant type's own name is one too (all matrices in it; of the ternary ones the
+// layers' only).
 std::span<const Mixture> mixtures();
 Result<Mixture> find_mixture(std::string_view name);
 // general.file_type of a mixture, as llama.cpp numbers them; -1 for those it has no number for.
