@@ -95,7 +95,8 @@ def run_openvino(args, case):
 def run_vllm(args, case):
     # No peak memory: its engine is a process of its own.
     text, _, _ = run([args.vllm_python, HERE / "vllm_peer.py", case.directory, *peer_options(args)])
-    output = json.loads(text[text.rindex('{"load_seconds"'):])
+    # Its processes log to the same stream, before and after.
+    output = json.loads(next(line for line in text.splitlines() if line.startswith('{"load_seconds"')))
     return output["results"] | {"load, s": output["load_seconds"]}
 
 
