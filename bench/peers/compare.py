@@ -33,6 +33,8 @@ import sys
 import tempfile
 import time
 
+from options import numbers
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
@@ -53,10 +55,6 @@ def run(command):
 
 def joined(numbers):
     return ",".join(map(str, numbers))
-
-
-def numbers(text):
-    return [int(part) for part in text.split(",") if part]
 
 
 def run_penstock(args, case):

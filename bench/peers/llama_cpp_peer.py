@@ -5,7 +5,6 @@
 "decode 128 x 8": ...}}, with the names that `penstock bench` uses. Token ids are random and nothing is sampled, so
 the figures are those of the forward pass alone; each test runs once before it is measured.
 """
-import argparse
 import json
 import os
 import random
@@ -13,6 +12,8 @@ import sys
 import time
 
 import llama_cpp.llama_cpp as ll
+
+import options
 
 
 class Session:
@@ -55,19 +56,9 @@ class Session:
         ll.llama_free(self.context)
 
 
-def numbers(text):
-    return [int(part) for part in text.split(",") if part]
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--threads", type=int, default=2)
+    parser = options.parser(__doc__)
     parser.add_argument("--flash-attention", type=int, default=1)
-    parser.add_argument("--prefill", type=numbers, default=[512])
-    parser.add_argument("--decode", type=int, default=128)
-    parser.add_argument("--depths", type=numbers, default=[0])
-    parser.add_argument("--batches", type=numbers, default=[1])
     args = parser.parse_args()
 
     silence = ll.llama_log_callback(lambda level, text, data: None)

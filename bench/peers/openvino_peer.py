@@ -7,7 +7,6 @@ random, decoding is greedy; prefill is the time to the first token, decoding the
 is its continuous batching, the time of 8 requests less that of the same requests for one token. Each test runs once
 before it is measured.
 """
-import argparse
 import json
 import random
 import time
@@ -16,9 +15,7 @@ import numpy
 import openvino
 import openvino_genai
 
-
-def numbers(text):
-    return [int(part) for part in text.split(",") if part]
+import options
 
 
 def plain_ids(rng, n):
@@ -55,14 +52,7 @@ def decode_together(args, rng):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefill", type=numbers, default=[512])
-    parser.add_argument("--decode", type=int, default=128)
-    parser.add_argument("--depths", type=numbers, default=[0])
-    parser.add_argument("--batches", type=numbers, default=[1])
-    args = parser.parse_args()
+    args = options.parser(__doc__).parse_args()
 
     start = time.monotonic()
     pipeline = openvino_genai.LLMPipeline(args.model, "CPU", INFERENCE_NUM_THREADS=args.threads,

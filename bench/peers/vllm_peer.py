@@ -6,30 +6,16 @@
 Prefill is the time of a request for one token; decoding the time of requests for n + 1 tokens less that for one. Each
 test runs once before it is measured.
 """
-import argparse
 import json
 import os
 import random
 import time
 
-
-def numbers(text):
-    return [int(part) for part in text.split(",") if part]
-
-
-def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--prefill", type=numbers, default=[512])
-    parser.add_argument("--decode", type=int, default=128)
-    parser.add_argument("--depths", type=numbers, default=[0])
-    parser.add_argument("--batches", type=numbers, default=[1])
-    return parser.parse_args()
+import options
 
 
 def main():
-    args = parse_args()
+    args = options.parser(__doc__).parse_args()
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "3")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{args.threads - 1}")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
