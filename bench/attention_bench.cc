@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
+#include "machine.h"
 #include "ops/cpu/attention.h"
 #include "ops/cpu/kv_cache.h"
 
@@ -27,21 +27,6 @@ namespace penstock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-int setting(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::atoi(text) : otherwise;
-}
-
-ThreadPool& pool() {
-  static ThreadPool pool(setting("PENSTOCK_BENCH_THREADS", available_cpus()));
-  return pool;
-}
-
-const KernelTable& table() {
-  static const KernelTable& selected = *select_kernels().value();
-  return selected;
-}
 
 struct Case {
   std::string name;
@@ -223,11 +208,4 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::AddCustomContext("isa", penstock::table().name);
-  benchmark::AddCustomContext("threads", std::to_string(penstock::pool().size()));
-  penstock::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_table.h"
 #include "kernels/panel_pack.h"
 #include "kernels/probe_kernels.h"
+#include "machine.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
 #include "quant/all.h"
@@ -29,21 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-int n_threads() {
-  const char* text = std::getenv("PENSTOCK_BENCH_THREADS");
-  return text != nullptr ? std::atoi(text) : available_cpus();
-}
-
-int n_runs() {
-  const char* text = std::getenv("PENSTOCK_BENCH_RUNS");
-  return text != nullptr ? std::atoi(text) : 7;
-}
-
-ThreadPool& pool() {
-  static ThreadPool pool(n_threads());
-  return pool;
 }
 
 std::vector<std::byte> random_rows(QuantType type, int rows, int cols) {
@@ -130,11 +115,6 @@ struct BigWeight {
     panels.row_scales = nullptr;
   }
 };
-
-const KernelTable& table() {
-  static const KernelTable& selected = *select_kernels().value();
-  return selected;
-}
 
 struct Int8Activations {
   std::vector<int8_t> values;
@@ -264,7 +244,7 @@ void register_kind(const Kind& kind) {
   for (int n_rows : {1, 2, 4, 6, 8, 12, 16, 24, 32, 64}) {
     benchmark::RegisterBenchmark(("decode/" + kind.name + "/rows:" + std::to_string(n_rows)).c_str(), decode,
                                  kind, n_rows)
-        ->Iterations(n_runs())
+        ->Iterations(setting("PENSTOCK_BENCH_RUNS", 7))
         ->Unit(benchmark::kMillisecond);
   }
   for (int n_rows : {32, 128, 512, 2048}) {
@@ -273,7 +253,7 @@ void register_kind(const Kind& kind) {
                                     std::to_string(cols) + "x" + std::to_string(rows))
                                        .c_str(),
                                    prefill, kind, n_rows, rows, cols)
-          ->Iterations(n_runs())
+          ->Iterations(setting("PENSTOCK_BENCH_RUNS", 7))
           ->Unit(benchmark::kMillisecond);
     }
   }
@@ -290,11 +270,4 @@ void register_all() {
 }  // namespace
 }  // namespace penstock
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::AddCustomContext("isa", penstock::table().name);
-  benchmark::AddCustomContext("threads", std::to_string(penstock::pool().size()));
-  penstock::register_all();
-  benchmark::RunSpecifiedBenchmarks();
-}
+int main(int argc, char** argv) { return penstock::run_benchmarks(argc, argv, penstock::register_all); }

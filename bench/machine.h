@@ -1,0 +1,40 @@
+#pragma once
+
+// What the kernel benchmarks share: settings from the environment, the threads, the kernels, and main().
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+
+namespace penstock {
+
+// A whole number from the environment.
+inline int setting(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+inline ThreadPool& pool() {
+  static ThreadPool pool(setting("PENSTOCK_BENCH_THREADS", available_cpus()));
+  return pool;
+}
+
+inline const KernelTable& table() {
+  static const KernelTable& selected = *select_kernels().value();
+  return selected;
+}
+
+inline int run_benchmarks(int argc, char** argv, void (*register_all)()) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::AddCustomContext("isa", table().name);
+  benchmark::AddCustomContext("threads", std::to_string(pool().size()));
+  register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace penstock
