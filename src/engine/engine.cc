@@ -25,10 +25,8 @@ void EngineImpl::run_step(double started) {
   plan_.clear();
   take_inbox();
   if (n_with_deadline_ > 0) expire_deadlines();
-  if (speculation_) {
-    step_work_ = work_clock_.now();
-    ask_for_drafts();
-  }
+  step_work_ = work_clock_.now();
+  if (speculation_) ask_for_drafts();
   scheduler_->next(started, prefill_limit(), plan_);
   note_plan(started);
   move_blocks();
@@ -97,7 +95,7 @@ void EngineImpl::compute(double started) {
   scheduler_->commit(plan_);
   take_results(logits, computed);
   const double sampled = now();
-  learn_speed(sampled - started);
+  learn_pace();
   if (speculation_) {
     tell_drafter();
     learn_draft_costs();
@@ -382,29 +380,21 @@ void EngineImpl::deliver() {
   alternatives_.clear();
 }
 
-// Prompt tokens beside decoding ones: about as many as stretch the step to two and a half times its length.
-int EngineImpl::prefill_limit() const {
+// Most prompt tokens of the next step if it decodes as well.
+int EngineImpl::prefill_limit() {
   if (config_.prefill_chunk > 0) return config_.prefill_chunk;
-  if (decode_seconds_ <= 0 || prefill_token_seconds_ <= 0) return std::min(256, max_num_batched_tokens_);
-  const double tokens = 1.5 * decode_seconds_ / prefill_token_seconds_;
-  return static_cast<int>(std::clamp(tokens, 16.0, static_cast<double>(max_num_batched_tokens_)));
+  int n_decoding = 0;
+  for (const Sequence* sequence : scheduler_->running()) n_decoding += sequence->gap() == 1;
+  const int n_full = std::min(max_num_seqs_, scheduler_->n_running() + scheduler_->n_waiting());
+  return pace_.limit(n_decoding, n_full);
 }
 
-// Running averages of a step that only decodes and of one more prompt token.
-void EngineImpl::learn_speed(double seconds) {
+void EngineImpl::learn_pace() {
   int n_decoding = 0, n_prompt = 0;
   for (const ScheduledItem& item : plan_.items)
     (item.count == 1 + item.n_draft ? n_decoding : n_prompt) += item.count;
-  const auto blend = [](double& average, double value) {
-    average = average <= 0 ? value : 0.9 * average + 0.1 * value;
-  };
-  if (n_prompt == 0) {
-    blend(decode_seconds_, seconds);
-  } else if (n_decoding == 0) {
-    if (n_prompt >= 64) blend(prefill_token_seconds_, seconds / n_prompt);
-  } else if (decode_seconds_ > 0 && seconds > decode_seconds_) {
-    blend(prefill_token_seconds_, (seconds - decode_seconds_) / n_prompt);
-  }
+  const double seconds = work_clock_.now() - step_work_;
+  pace_.note(n_decoding, n_prompt, seconds);
 }
 
 void EngineImpl::publish_metrics(double started) {

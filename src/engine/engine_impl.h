@@ -11,6 +11,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/beam_search.h"
+#include "engine/prefill_pace.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
 #include "engine/step_model.h"
@@ -152,13 +153,13 @@ class EngineImpl final : public Engine {
   void note_end(const Running& sequence, FinishReason reason, double time);
   void push(RequestState& state, const PendingEvent& news);
   void deliver();
-  int prefill_limit() const;
-  void learn_speed(double seconds);
+  int prefill_limit();
+  void learn_pace();
   void publish_metrics(double started);
 
   const EngineConfig config_;
   const EngineInfo info_;
-  const int max_num_batched_tokens_;
+  const int max_num_seqs_, max_num_batched_tokens_;
   const uint64_t fingerprint_;
   const Clock::time_point epoch_ = Clock::now();
   std::unique_ptr<StepModel> model_;
@@ -215,6 +216,7 @@ class EngineImpl final : public Engine {
   std::vector<int> draft_path_;
   std::vector<int32_t> move_from_, move_to_;
   const WorkClock work_clock_;
+  PrefillPace pace_;
   double step_work_ = 0, draft_work_ = 0;  // seconds of work_clock_: the begin of the step; its drafts
   int tokens_gained_ = 0;
   int n_decoding_ = 0;  // sequences that decode in this step
@@ -225,7 +227,6 @@ class EngineImpl final : public Engine {
   std::vector<TokenLogprob> beam_candidates_;
   std::vector<RequestState*> with_news_;
   std::vector<TokenEvent> outgoing_;
-  double decode_seconds_ = 0, prefill_token_seconds_ = 0;  // measured; 0 = not yet
 
   Metrics metrics_;
   mutable std::mutex metrics_mutex_;

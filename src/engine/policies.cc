@@ -14,7 +14,7 @@ class Continuous : public Policy {
 };
 
 // A batch is formed of what waits, runs until its last sequence has ended, and only then the next is formed.
-// Prompts that are too many for one step are taken in over several.
+// Prompts that are too many for one step are taken in over several, as fast as they can be.
 class Static : public Policy {
  public:
   explicit Static(const PolicyConfig& config) : config_(config) {}
@@ -24,6 +24,7 @@ class Static : public Policy {
   }
   bool admits(const Sequence&) const override { return n_open_ > 0; }
   void note_admitted(const Sequence&) override { --n_open_; }
+  bool spares_decoding() const override { return false; }
 
  protected:
   PolicyConfig config_;

@@ -36,6 +36,8 @@ class Policy {
   // Whether a sequence that has not run yet may join those that run.
   virtual bool admits(const Sequence&) const { return true; }
   virtual void note_admitted(const Sequence&) {}
+  // Whether prompts are taken in by small parts beside sequences that decode, for the sake of these.
+  virtual bool spares_decoding() const { return true; }
   // Whether a waiting sequence may take the place of a running one of higher rank value.
   virtual bool preempts() const { return false; }
 };

@@ -21,6 +21,7 @@ constexpr int kPromptLogprobChunk = 128;  // rows of vocab_size floats that one 
 EngineImpl::EngineImpl(EngineParts parts)
     : config_(std::move(parts.config)),
       info_(std::move(parts.info)),
+      max_num_seqs_(parts.max_num_seqs),
       max_num_batched_tokens_(parts.max_num_batched_tokens),
       fingerprint_(parts.fingerprint),
       model_(std::move(parts.model)),
@@ -29,7 +30,8 @@ EngineImpl::EngineImpl(EngineParts parts)
       swap_(std::move(parts.swap)),
       builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
                parts.max_num_seqs),
-      work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")) {
+      work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")),
+      pace_(max_num_batched_tokens_) {
   workers_.resize(model_->n_host_threads());
   for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
   results_.reserve(parts.max_num_seqs);

@@ -90,7 +90,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan) {
   }
   schedule_drafts(plan);
   int left = config_.max_num_batched_tokens - plan.n_tokens;
-  if (!plan.items.empty()) left = std::min(left, prefill_limit);
+  if (!plan.items.empty() && policy_->spares_decoding()) left = std::min(left, prefill_limit);
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;

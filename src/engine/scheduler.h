@@ -86,7 +86,8 @@ class Scheduler {
   bool fits(int max_len, int n = 1) const;
 
   // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most tokens of longer
-  // gaps while other sequences decode. An empty plan means that nothing can run now.
+  // gaps while other sequences decode, where the policy spares these. An empty plan means that nothing can
+  // run now.
   void next(double now, int prefill_limit, Plan& plan);
 
   // After the plan was computed: moves n_computed, publishes full blocks, gives up those behind sliding

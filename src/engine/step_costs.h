@@ -26,6 +26,7 @@ class RecentMedian {
 
 class StepCosts {
  public:
+  StepCosts() { points_.reserve(kMostPoints); }
   // rows >= 1.
   void add(int rows, double seconds);
   bool empty() const { return points_.empty(); }
@@ -41,7 +42,8 @@ class StepCosts {
     double shape;
     int n = 1;
   };
-  std::vector<Point> points_;  // ascending by rows
+  static constexpr int kMostPoints = 320;  // of all sizes to 2^20
+  std::vector<Point> points_;              // ascending by rows
   double level_ = 1;
 };
 
