@@ -349,7 +349,7 @@ int BenchCommand::serve(Engine& engine, const std::string& name) const {
   if (!report) return fail(report.error());
   if (!load.svg.empty()) {
     std::ofstream file(load.svg);
-    file << plot_svg(report->samples, name);
+    file << plot_svg(*report, name);
     if (!file.flush()) return fail({ErrorCode::kIo, load.svg + ": cannot be written"});
   }
   if (json) {

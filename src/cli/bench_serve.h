@@ -62,7 +62,7 @@ Result<ServeReport> run_load(Engine& engine, const ServeLoad& load);
 
 nlohmann::json report_json(const ServeReport& report);
 void print_report(const ServeReport& report);
-// Batch size, waiting requests, cache and throughput over time.
-std::string plot_svg(const std::vector<LoadSample>& samples, const std::string& title);
+// Batch size, waiting requests, cache and throughput over time, and the latencies' quantiles.
+std::string plot_svg(const ServeReport& report, const std::string& title);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// The plot of bench --serve: four panels over one time axis, as SVG.
+// The plot of bench --serve as SVG: panels over one time axis, below them the latencies' quantiles.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kWidth = 860, kPanel = 120, kLeft = 70, kRight = 20, kTop = 40, kGap = 34;
+constexpr double kWidth = 860, kPanel = 120, kLeft = 70, kRight = 20, kTop = 40, kGap = 34, kQuantiles = 100;
 
 struct Curve {
   const char* name;
@@ -68,9 +68,39 @@ std::string draw(const Panel& panel, const std::vector<LoadSample>& samples, dou
   return out + "\n";
 }
 
+std::string text_at(double x, double y, const char* anchor, const std::string& text) {
+  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>", x, y, anchor, text);
+}
+
+// A row of bars per quantity, each on a scale of its own: p50 within p90 within p99.
+std::string draw_quantiles(const ServeReport& report, double y) {
+  const std::pair<const char*, const Spread*> rows[] = {{"first token", &report.first_token},
+                                                        {"between tokens", &report.inter_token},
+                                                        {"whole request", &report.total}};
+  constexpr double kRow = 26, kBar = 14, kName = 110, kNumbers = 260;
+  const double left = kLeft + kName, width = kWidth - kRight - kNumbers - left;
+  std::string out = text_at(kLeft, y - 6, "start", "latency: p50, p90, p99");
+  for (const auto& [name, spread] : rows) {
+    out += text_at(left - 8, y + kBar - 2, "end", name);
+    const std::pair<double, const char*> bars[] = {
+        {spread->p99, "#c9dcec"}, {spread->p90, "#7fb0d6"}, {spread->p50, "#0a62a9"}};
+    for (const auto& [value, color] : bars) {
+      const double share = spread->p99 > 0 ? std::min(value / spread->p99, 1.0) : 0;
+      out += fmt::format("<rect x='{}' y='{}' width='{:.1f}' height='{}' fill='{}'/>", left, y, width * share,
+                         kBar, color);
+    }
+    out += text_at(
+        left + width + 10, y + kBar - 2, "start",
+        fmt::format("{:.4g}, {:.4g}, {:.4g} ms", spread->p50 * 1e3, spread->p90 * 1e3, spread->p99 * 1e3));
+    y += kRow;
+  }
+  return out + "\n";
+}
+
 }  // namespace
 
-std::string plot_svg(const std::vector<LoadSample>& samples, const std::string& title) {
+std::string plot_svg(const ServeReport& report, const std::string& title) {
+  const std::vector<LoadSample>& samples = report.samples;
   const std::vector<Panel> panels = {
       {"sequences",
        {{"running", "#0a62a9", [](const LoadSample& s) { return s.running; }},
@@ -85,7 +115,7 @@ std::string plot_svg(const std::vector<LoadSample>& samples, const std::string& 
        1},
   };
   const double end = samples.empty() ? 1 : std::max(samples.back().time, 1e-9);
-  const double height = kTop + static_cast<double>(panels.size()) * (kPanel + kGap) + 20;
+  const double height = kTop + static_cast<double>(panels.size()) * (kPanel + kGap) + 20 + kQuantiles;
   std::string out = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}' "
       "font-family='sans-serif' "
@@ -97,9 +127,8 @@ std::string plot_svg(const std::vector<LoadSample>& samples, const std::string& 
     out += draw(panel, samples, y, end);
     y += kPanel + kGap;
   }
-  out += fmt::format("<text x='{}' y='{}' text-anchor='end'>{:.1f} s</text></svg>\n", kWidth - kRight, y - 8,
-                     end);
-  return out;
+  out += fmt::format("<text x='{}' y='{}' text-anchor='end'>{:.1f} s</text>\n", kWidth - kRight, y - 8, end);
+  return out + draw_quantiles(report, y + 20) + "</svg>\n";
 }
 
 }  // namespace penstock

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 PROGRAM = os.environ["PENSTOCK"]
 MODELS = pathlib.Path(os.environ["PENSTOCK_SOURCE"]) / "models"
@@ -302,6 +303,24 @@ class Tools(unittest.TestCase):
         reply = penstock_json("bench", "-p", 32, "-n", 8, "-r", 1, "--no-roofline", "--json")
         self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
         self.assertTrue(all(row["tokens_per_second"] > 0 for row in reply["results"]))
+
+    def test_bench_serve(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = pathlib.Path(folder) / "load.svg"
+            for policy in ("continuous", "static"):
+                reply = penstock_json("bench", "--shape", "tiny", "-t", 1, "--serve", "--requests", 6, "--mean-prompt", 40,
+                                      "--mean-output", 8, "--max-num-seqs", 2, "--policy", policy, "--serve-svg", svg,
+                                      "--no-roofline", "--json")
+                self.assertEqual((reply["requests"], reply["failed"]), (6, 0))
+                for quantity in ("time_to_first_token", "inter_token_latency", "total"):
+                    p50, p90, p99 = (reply[quantity][name] for name in ("p50", "p90", "p99"))
+                    self.assertTrue(0 < p50 <= p90 <= p99, (quantity, reply[quantity]))
+                plot = xml.etree.ElementTree.fromstring(svg.read_text())
+                kinds = [element.tag.split("}")[1] for element in plot.iter()]
+                self.assertEqual(kinds.count("polyline"), 6)
+                self.assertEqual(kinds.count("rect"), 1 + 4 + 3 * 3)  # ground, panels, quantiles
+                median = f"{reply['time_to_first_token']['p50'] * 1000:.4g}, "
+                self.assertTrue(any((element.text or "").startswith(median) for element in plot.iter()), svg.read_text())
 
     def test_bench_of_a_shape_and_its_file(self):
         with tempfile.TemporaryDirectory() as folder:
