@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Batching policies, the prefix cache and the KV layouts under one load, and llama.cpp beside them.
+"""Batching policies, the prefix cache and the KV layouts under one load, llama.cpp and OpenVINO GenAI beside them.
 
     bench/serving.py --trace AzureLLMInferenceTrace_conv.csv [--shape qwen2.5-0.5b] [--type q8_0]
-                     [--peer-python peer/bin/python] [--rounds 3] [--only "all at once" --add]
+                     [--peer-python peer/bin/python] [--openvino-python openvino/bin/python] [--rounds 3] [--only "all at once" --add]
 
 Requests are taken from the trace in its order, lengths times --length-scale, longer ones than --max-length left out; the
 arrivals keep the trace's pattern and are scaled to a rate. The rows go round in turn, --rounds times; the table has the
-medians. llama.cpp runs without flash attention, its faster setting here (bench/peers/llama_cpp_load.py says how it is
+medians. "static, padded" is static batching where every prompt and output of a batch takes as long as its longest, as
+libraries do it that pad; only the tokens asked for count. llama.cpp runs without flash attention, its faster setting here (bench/peers/llama_cpp_load.py says how it is
 driven). Weights are random, of the named shape, and outputs have the trace's lengths.
 """
 import argparse
@@ -24,7 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 
-def read_trace(args, length_scale, max_length):
+def read_trace(args, length_scale, max_length, most=None):
     """[(seconds since the first, prompt tokens, output tokens)]"""
     chosen = []
     with open(args.trace) as file:
@@ -34,7 +35,7 @@ def read_trace(args, length_scale, max_length):
                               for key in ("ContextTokens", "GeneratedTokens"))
             if prompt + output <= max_length:
                 chosen.append((clock, prompt, output))
-            if len(chosen) == args.requests:
+            if len(chosen) == (most or args.requests):
                 break
     return [((clock - chosen[0][0]).total_seconds(), prompt, output) for clock, prompt, output in chosen]
 
@@ -47,6 +48,12 @@ def write_load(path, requests, rate):
     return path
 
 
+def padded(requests, batch):
+    """Every batch in order of arrival takes its longest prompt and its longest output."""
+    batches = [requests[i:i + batch] for i in range(0, len(requests), batch)]
+    return [(arrival, max(r[1] for r in each), max(r[2] for r in each)) for each in batches for arrival, _, _ in each]
+
+
 def run(command):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
@@ -55,7 +62,7 @@ def run(command):
 
 
 def rows_of(args, folder, model):
-    """[(group, name, command)]"""
+    """[(group, name, command, output tokens that count or None for all)]"""
     requests = read_trace(args, args.length_scale, args.max_length)
     at_once = write_load(folder / "at_once.jsonl", requests, 0)
     paced = write_load(folder / "paced.jsonl", requests, args.rate)
@@ -76,12 +83,17 @@ def rows_of(args, folder, model):
         return [args.peer_python, HERE / "peers" / "llama_cpp_load.py", model, "--trace", trace, "--threads",
                 args.threads, "--slots", args.seqs, *flags]
 
+    def openvino(trace, *flags, seqs=args.seqs):
+        return [args.openvino_python, HERE / "peers" / "openvino_load.py", model, "--trace", trace, "--threads",
+                args.threads, "--slots", seqs, *flags]
+
     # The contiguous layout reserves the longest request for every sequence.
     small = ["--kv-cache-memory", args.small_cache, "--max-model-len", args.max_length]
     rows = [("all at once", "continuous", ours(at_once)),
             ("all at once", "static", ours(at_once, "--policy", "static")),
             ("all at once", "dynamic", ours(at_once, "--policy", "dynamic")),
             ("all at once", "llama.cpp", theirs(at_once)),
+            ("all at once", "OpenVINO GenAI", openvino(at_once)),
             (f"{args.rate:g} requests/s", "chunks chosen by time", ours(paced)),
             (f"{args.rate:g} requests/s", "chunks of 2,048", ours(paced, "--prefill-chunk", 2048)),
             (f"{args.rate:g} requests/s", "llama.cpp", theirs(paced)),
@@ -98,7 +110,19 @@ def rows_of(args, folder, model):
         paces = write_load(folder / f"paced{rate}.jsonl", requests[:args.rate_requests], rate)
         rows += [(f"rate {rate:g}/s", policy, ours(paces, "--policy", policy, requests=args.rate_requests))
                  for policy in ("continuous", "static")]
-    return [row for row in rows if row[1] != "llama.cpp" or args.peer_python]
+    short = read_trace(args, args.length_scale / 2, args.max_length / 2, args.saturating)
+    saturating = write_load(folder / "saturating.jsonl", short, 0)
+    for seqs in (16, 32, 64):
+        rows += [(f"{args.saturating} at once, {seqs} places", policy,
+                  ours(saturating, "--policy", policy, seqs=seqs, requests=args.saturating))
+                 for policy in ("continuous", "static")]
+    wasted = write_load(folder / "padded.jsonl", padded(short, 16), 0)
+    rows.append((f"{args.saturating} at once, 16 places", "static, padded",
+                 ours(wasted, "--policy", "static", seqs=16, requests=args.saturating)))
+    useful = sum(output for _, _, output in short)
+    there = {"llama.cpp": args.peer_python, "OpenVINO GenAI": args.openvino_python}
+    return [(group, name, command, useful if name == "static, padded" else None)
+            for group, name, command in rows if there.get(name, True)]
 
 
 COLUMNS = {
@@ -133,6 +157,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", default=ROOT / "build/release/penstock", type=pathlib.Path)
     parser.add_argument("--peer-python", help="an interpreter that has llama-cpp-python; left out if not given")
+    parser.add_argument("--openvino-python", help="an interpreter that has openvino-genai; left out if not given")
     parser.add_argument("--trace", required=True)
     parser.add_argument("--shape", default="qwen2.5-0.5b")
     parser.add_argument("--type", default="q8_0")
@@ -141,6 +166,7 @@ def main():
     parser.add_argument("--max-length", type=int, default=1000)
     parser.add_argument("--seqs", type=int, default=16, help="sequences at once, of all engines")
     parser.add_argument("--rate", type=float, default=2, help="requests per second of the paced load")
+    parser.add_argument("--saturating", type=int, default=96, help="requests of half the length, all at once")
     parser.add_argument("--small-cache", default="64MiB")
     parser.add_argument("--rates", type=float, nargs="*", default=[], help="more rates, continuous and static")
     parser.add_argument("--rate-requests", type=int, default=32, help="requests at each of them")
@@ -164,8 +190,11 @@ def main():
         for row in rows:
             results.setdefault(row[:2], [])
         for number in range(args.rounds):
-            for group, name, command in rows:
-                results[group, name].append(run(command))
+            for group, name, command, useful in rows:
+                result = run(command)
+                if useful:
+                    result["output_tokens_per_second"] = useful / result["seconds"]
+                results[group, name].append(result)
                 print(f"round {number + 1}: {group}, {name}: {results[group, name][-1]['seconds']:.1f} s",
                       file=sys.stderr, flush=True)
             saved = [{"load": g, "row": n, "runs": [{k: v for k, v in r.items() if k != "samples"} for r in runs]}

@@ -10,12 +10,12 @@ No sockets and no text on either side.
 import argparse
 import json
 import os
-import random
-import statistics
 import sys
 import time
 
 import llama_cpp.llama_cpp as ll
+
+import loads
 
 N_BATCH = 2048
 
@@ -37,36 +37,9 @@ class Slot:
         return common
 
 
-def percentiles(values):
-    if not values:
-        return {"p50": 0, "p90": 0, "p99": 0, "mean": 0}
-    values = sorted(values)
-
-    def at(share):
-        place = share * (len(values) - 1)
-        low = int(place)
-        high = min(low + 1, len(values) - 1)
-        return values[low] + (place - low) * (values[high] - values[low])
-
-    return {"p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "mean": statistics.fmean(values)}
-
-
-def read_requests(args, n_vocab):
-    rng = random.Random(1)
-    shared = [rng.randrange(100, min(n_vocab, 30000)) for _ in range(args.shared_prefix)]
-    requests = []
-    for line in open(args.trace):
-        row = json.loads(line)
-        n = max(row["input_length"], args.shared_prefix + 1)
-        own = [rng.randrange(100, min(n_vocab, 30000)) for _ in range(n - len(shared))]
-        requests.append({"arrival": row["timestamp"] / 1000, "prompt": shared + own, "output": row["output_length"],
-                         "times": []})
-    return requests
-
-
 def load(args, model):
     n_vocab = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))
-    requests = read_requests(args, n_vocab)
+    requests = loads.read_requests(args.trace, min(n_vocab, 30000), args.shared_prefix)
     longest = max(len(r["prompt"]) + r["output"] for r in requests)
     params = ll.llama_context_default_params()
     params.n_ctx = -(-longest // 256) * 256 * args.slots
@@ -123,12 +96,7 @@ def load(args, model):
             if len(slot.request["times"]) == slot.request["output"]:
                 slot.request = None
     seconds = time.perf_counter() - start
-    tokens = sum(len(r["times"]) for r in requests)
-    gaps = [b - a for r in requests for a, b in zip(r["times"], r["times"][1:])]
-    return {"requests": len(requests), "seconds": seconds, "output_tokens": tokens, "computed_tokens": computed,
-            "cached_tokens": cached, "prompt_tokens": sum(len(r["prompt"]) for r in requests),
-            "output_tokens_per_second": tokens / seconds, "inter_token_latency": percentiles(gaps),
-            "time_to_first_token": percentiles([r["times"][0] - r["arrival"] for r in requests])}
+    return {**loads.report(requests, seconds), "computed_tokens": computed, "cached_tokens": cached}
 
 
 def main():
