@@ -214,7 +214,8 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
 void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, int cols) {
   const auto weight = pack_kind(kind, rows, cols);
   auto x = random_activations(n_rows, cols);
-  std::vector<float> y(static_cast<size_t>(n_rows) * rows);
+  // In huge pages, as a step's tensors are.
+  const WeightMemory y(static_cast<size_t>(n_rows) * rows * sizeof(float));
   LinearScratch scratch;
   const LinearContext context{pool(), scratch, table()};
   const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};

@@ -108,6 +108,36 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
   }
 }
 
+// Many rows go through the matrix units in blocks of rows, and a large output around the caches.
+TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
+  if (GetParam().isa != "amx") return;  // elsewhere rows do not go in such blocks, and this would take long
+  const auto ops = GetParam().make();
+  constexpr int kCols = 768, kRows = 700, kOutputs = 1520;
+  for (QuantType type : {QuantType::kQ4_K, QuantType::kBF16}) {
+    const Matrix m = make_matrix(type, kOutputs, kCols, 31);
+    const auto weight = ops->pack(m.view()).value();
+    const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32), bias = random_floats(kOutputs, 33);
+    ops->begin_step();
+    const LinearTarget all{weight.get(), bias.data(), ops->new_tensor(kRows, kOutputs)};
+    const Tensor input = tensor_of(*ops, x, kRows, kCols);
+    ops->linear(input, {&all, 1});
+    for (int first = 0; first < kRows; first += 90) {
+      const int n = std::min(90, kRows - first);
+      const LinearTarget some{weight.get(), bias.data(), ops->new_tensor(n, kOutputs)};
+      ops->linear(input.row_range(first, n), {&some, 1});
+      ASSERT_EQ(0, std::memcmp(all.out.f32(first), some.out.f32(),
+                               static_cast<size_t>(n) * kOutputs * sizeof(float)))
+          << quant_info(type).name << " " << first;
+    }
+    for (int row = 0; row < kRows; row += 37) {
+      for (int n = 0; n < kOutputs; n += 11) {
+        const double sum = dot(m.row(n), &x[static_cast<size_t>(row) * kCols], kCols);
+        ASSERT_NEAR(all.out.f32(row)[n] - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
   const auto ops = GetParam().make();
   for (QuantType type : {QuantType::kF32, QuantType::kQ8_0, QuantType::kQ6_K}) {

@@ -25,8 +25,13 @@ namespace {
 
 constexpr int kTileBytes = 1024;
 constexpr int kSliceSteps = 16;  // tiles per slice
-constexpr int kBlockRows = 512;  // rows of activations per block
-constexpr int kBlockPairs = 8;   // pairs of panels (32 weight rows) per block
+constexpr int kBlockRows = 512;  // most rows of activations per block
+// Where weights are unpacked: few enough that 2,048 columns of them stay in the second-level cache while all
+// weights pass, which saves more than unpacking twice as often costs.
+constexpr int kUnpackedBlockRows = 288;
+constexpr int kBlockPairs = 8;  // pairs of panels (32 weight rows) per block
+// Outputs from this size on are written around the caches: nothing of them is left there when they are read.
+constexpr size_t kStreamedBytes = size_t{4} << 20;
 // Per call of multiply, so that one slice is fetched while another is used by all pairs of a block.
 constexpr int kAheadBytes = kSliceSteps * 2 * kTileBytes / kBlockPairs;
 constexpr int kWeightsBytes = kSliceSteps * 2 * kTileBytes;
@@ -325,27 +330,13 @@ template <class N, bool FirstUse, bool LoadSums>
   N::template dot<3, 5, 7>();
 }
 
-// Where finished sums go: 32 rows of 128 bytes, fetched to be written. Outputs lie far apart, a page or more
-// from row to row: without this, writing them takes a fifth of a product's time.
-struct OutputLines {
-  const char* first = nullptr;  // of the block's first row; null: not yet
-  ptrdiff_t stride = 0;         // bytes
-  int n_rows = 0;
-
-  [[gnu::always_inline]] void fetch(int row) const {
-    if (row >= n_rows) return;
-    asm volatile("prefetchw (%0)\n\tprefetchw 64(%0)" ::"r"(first + row * stride));
-  }
-};
-
 // 32 rows x 32 weight rows over n_steps tiles of columns, added to four tiles of sums (rows 0-15: weights
 // 0-15, 16-31; rows 16-31: the same). The sums after these, those of the next 32 rows, are fetched meanwhile,
-// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice), and the lines
-// of output that these sums are for.
+// and from `ahead` on a part of the activations of the next slice (kAheadBytes per full slice).
 template <class N, bool FirstUse>
 [[gnu::always_inline]] inline void multiply(const uint8_t* a, const uint8_t* b0, const uint8_t* b1,
                                             int b_stride, int n_steps, uint8_t* sums, bool fresh,
-                                            const uint8_t* ahead, const OutputLines& output) {
+                                            const uint8_t* ahead) {
   int s = 0;
   if (fresh) {
     tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
@@ -358,7 +349,6 @@ template <class N, bool FirstUse>
     multiply_step<N, FirstUse, false>(a, b0, b1, sums);
     for (int l = 0; l < kAheadBytes / kSliceSteps; l += 64) __builtin_prefetch(ahead + l, 0, 2);
     ahead += kAheadBytes / kSliceSteps;
-    if (output.first != nullptr) output.fetch(2 * s), output.fetch(2 * s + 1);
     if (!fresh && s >= n_steps - 8) {
       for (int l = 0; l < 8; ++l, next += 64) __builtin_prefetch(next, 0, 3);
     }
@@ -400,6 +390,36 @@ struct TileProduct {
     }
   }
 
+  // Whether whole lines can go to the output around the caches.
+  bool streams(const GemmOutput& out) const {
+    return static_cast<size_t>(n_rows) * w.rows * sizeof(float) >= kStreamedBytes &&
+           w.rows % kPanelRows == 0 && out.stride % kPanelRows == 0 &&
+           reinterpret_cast<uintptr_t>(out.values) % 64 == 0;
+  }
+
+  // All sums of a block, row by row: rows of an output lie a page or more apart, so what is written there at
+  // once should be long.
+  template <bool Stream>
+  void write_block(int begin, int end, int row, int row_end, const GemmOutput& out) const {
+    const ptrdiff_t pair_bytes = static_cast<ptrdiff_t>((row_end - row + 31) / 32) * 4 * kTileBytes;
+    for (int m = row; m < row_end; ++m) {
+      const uint8_t* from =
+          sums + static_cast<ptrdiff_t>((m - row) / 16) * 2 * kTileBytes + (m - row) % 16 * 64;
+      for (int panel = begin; panel < end; ++panel) {
+        __m512 sum = finish(from + (panel - begin) / 2 * pair_bytes + (panel - begin) % 2 * kTileBytes, m);
+        if constexpr (Stream) {
+          const int first = panel * kPanelRows;
+          if (w.row_scales != nullptr) sum = _mm512_mul_ps(sum, _mm512_loadu_ps(w.row_scales + first));
+          if (out.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_loadu_ps(out.bias + first));
+          _mm512_stream_ps(out.values + m * out.stride + first, sum);
+        } else {
+          store_output<Avx512>(w, panel, 0, sum, m, out);
+        }
+      }
+    }
+    if (Stream) _mm_sfence();  // before other threads are told that the output is there
+  }
+
   const uint8_t* panel_slice(int panel, int slice) const {
     return w.data + static_cast<size_t>(panel) * w.panel_bytes +
            static_cast<size_t>(slice * kSliceK<N> / Source::kUnitK) * Source::kUnitBytes;
@@ -412,11 +432,10 @@ struct TileProduct {
     for (int s = first; s < first + n; ++s, to += 2 * kTileBytes) Source::unpack(w, data, s, to);
   }
 
-  // One pair of panels times rows [row, row_end), over one slice of columns; the last one goes to the output.
-  // Meanwhile the packed weights that come next, and the activations from `ahead` on, are fetched to the
-  // second-level cache.
+  // One pair of panels times rows [row, row_end), over one slice of columns. Meanwhile the packed weights
+  // that come next, and the activations from `ahead` on, are fetched to the second-level cache.
   void slice(int panel, int panel_end, int slice_index, int row, int row_end, uint8_t* pair_sums,
-             bool first_pair, const uint8_t* next, const uint8_t* ahead, const GemmOutput& out) const {
+             bool first_pair, const uint8_t* next, const uint8_t* ahead) const {
     const int first = slice_index * kSliceSteps;
     const int left = (w.padded_cols + N::kTileK - 1) / N::kTileK - first,
               n_steps = left < kSliceSteps ? left : kSliceSteps;
@@ -433,13 +452,7 @@ struct TileProduct {
     const int bytes =
         static_cast<int>(static_cast<int64_t>(n_steps) * N::kTileK / Source::kUnitK * Source::kUnitBytes);
     const int per_block = (bytes / 64 + n_blocks - 1) / n_blocks;
-    const bool last = n_steps == left;
-    OutputLines lines;
     for (int m = 0; m < n_blocks; ++m) {
-      if (last) {
-        lines = {reinterpret_cast<const char*>(out.values + (row + 32 * m) * out.stride + panel * kPanelRows),
-                 out.stride * static_cast<ptrdiff_t>(sizeof(float)), std::min(32, row_end - row - 32 * m)};
-      }
       const uint8_t* a = slice_tiles<N>(tiles, n_rows, padded_cols, slice_index, row + 32 * m);
       if (next != nullptr) {
         for (int l = m * per_block; l < (m + 1) * per_block; ++l) {
@@ -449,11 +462,10 @@ struct TileProduct {
       }
       uint8_t* block = pair_sums + m * 4 * kTileBytes;
       if (first_pair) {
-        multiply<N, true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead, lines);
+        multiply<N, true>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
       } else {
-        multiply<N, false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead, lines);
+        multiply<N, false>(a, b0, b1, b_stride, n_steps, block, slice_index == 0, ahead);
       }
-      if (last) write_sums(block, panel, second, row + 32 * m, row_end, out);
       ahead += kAheadBytes;
     }
   }
@@ -469,8 +481,13 @@ struct TileProduct {
         uint8_t* pair_sums = sums + static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * 4 * kTileBytes;
         const uint8_t* ahead = slice_tiles<N>(tiles, n_rows, padded_cols, s + 1 < n_slices ? s + 1 : 0, row) +
                                static_cast<ptrdiff_t>((panel - begin) / 2) * blocks * kAheadBytes;
-        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead, out);
+        slice(panel, end, s, row, row_end, pair_sums, panel == begin, next, ahead);
       }
+    }
+    if (streams(out)) {
+      write_block<true>(begin, end, row, row_end, out);
+    } else {
+      write_block<false>(begin, end, row, row_end, out);
     }
   }
 
@@ -547,11 +564,13 @@ struct TileProduct {
     for (int t = 0; t < 8; ++t) config.set(t, 16, 64);
     const TileScope scope(config);
     const TileProduct product{w, tiles, n_rows, round_up(w.cols, 256), scratch, scratch + kWeightsBytes};
-    for (int row = 0; row < n_rows; row += kBlockRows) {
-      const int row_end = row + kBlockRows < n_rows ? row + kBlockRows : n_rows;
+    constexpr int kMostRows = Direct ? kBlockRows : kUnpackedBlockRows;
+    const int n_blocks = (n_rows + kMostRows - 1) / kMostRows;
+    const int block_rows = round_up((n_rows + n_blocks - 1) / n_blocks, 32);
+    for (int row = 0; row < n_rows; row += block_rows) {
+      const int row_end = std::min(row + block_rows, n_rows);
       for (int panel = begin; panel < end; panel += 2 * kBlockPairs) {
-        product.block(panel, panel + 2 * kBlockPairs < end ? panel + 2 * kBlockPairs : end, row, row_end,
-                      out);
+        product.block(panel, std::min(panel + 2 * kBlockPairs, end), row, row_end, out);
       }
     }
   }
