@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""How soon a model is ready: penstock with and without packed weights on disk, and llama.cpp, run in turn.
+"""How soon a model is ready and how soon it answers: penstock with and without packed weights on disk, and llama.cpp, in turn.
 
     bench/peers/ready.py --peer-python peer/bin/python --rounds 5 model.gguf ...
 
-Penstock's time is that of a whole process that loads the model and ends; llama.cpp's that of the load call alone
-("load") and of a whole process that loads and ends ("process"). Files are read once before, so that all of them are in
-memory; the packed file is made by a start that is not counted. Prints medians: seconds by the clock, seconds of
-processor time, peak resident MiB, and how many times as soon as llama.cpp's load call.
+Penstock is `penstock serve`: "ready" is from its start until GET /ready answers with 200, "first token" from its start until
+the answer to a request for one token, sent at that moment. llama.cpp's "ready" is its load call alone (its process is
+imported and started before), "first token" adds a context and the same prompt. Files are read once before, so that all of
+them are in memory; the packed file is made by a start that is not counted. Prints medians: seconds until both, seconds of
+processor time and peak resident MiB until the first token, and llama.cpp's seconds divided by these.
 """
 import argparse
+import json
 import os
 import pathlib
+import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,8 +22,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PROMPT = list(range(100, 116))
 PEER = """
-import os, sys, time
+import os, resource, sys, time
 import llama_cpp.llama_cpp as ll
 quiet = ll.llama_log_callback(lambda level, text, data: None)
 ll.llama_log_set(quiet, None)
@@ -27,23 +32,73 @@ ll.llama_backend_init()
 params = ll.llama_model_default_params()
 params.n_gpu_layers = 0
 start = time.monotonic()
-assert ll.llama_model_load_from_file(os.fsencode(sys.argv[1]), params)
-print(time.monotonic() - start, flush=True)
+model = ll.llama_model_load_from_file(os.fsencode(sys.argv[1]), params)
+assert model
+ready = time.monotonic() - start
+params = ll.llama_context_default_params()
+params.n_ctx = 2048
+params.n_threads = params.n_threads_batch = int(sys.argv[2])
+context = ll.llama_init_from_model(model, params)
+prompt = [int(token) for token in sys.argv[3].split(",")]
+tokens = (ll.llama_token * len(prompt))(*prompt)  # the batch only points at it
+assert ll.llama_decode(context, ll.llama_batch_get_one(tokens, len(prompt))) == 0
+logits = ll.llama_get_logits_ith(context, -1)
+max(logits[:ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))])
+first = time.monotonic() - start
+usage = resource.getrusage(resource.RUSAGE_SELF)
+print(ready, first, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, flush=True)
 os._exit(0)
 """
 
 
-def run(command, env=None):
-    """Its output, seconds, seconds of processor time, peak resident MiB."""
+def peer(args, model):
+    out = subprocess.run([args.peer_python, "-c", PEER, model, str(args.threads), ",".join(map(str, PROMPT))],
+                         check=True, stdout=subprocess.PIPE).stdout
+    return tuple(map(float, out.split()))
+
+
+def ask(port, method, path, body=b""):
+    """Status and body of the answer, or (0, b"") while nobody listens."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connection.connect(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            return 0, b""
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+def serve(args, model, cache):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     start = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen([str(part) for part in command], stdout=out, env={**os.environ, **(env or {})})
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - start
-        if os.waitstatus_to_exitcode(status) != 0:
-            sys.exit(f"{command}: failed")
-        out.seek(0)
-        return out.read().decode(), seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    process = subprocess.Popen([args.penstock, "serve", "-m", model, "--port", str(port), "--threads", str(args.threads),
+                                "--packed-cache", cache], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while ask(port, "GET", "/ready")[0] != 200:
+            if process.poll() is not None:
+                sys.exit(f"penstock serve -m {model}: ended with {process.returncode}")
+            time.sleep(0.001)
+        ready = time.monotonic() - start
+        request = {"prompt": PROMPT, "max_tokens": 1, "ignore_eos": True, "temperature": 0}
+        status, body = ask(port, "POST", "/v1/completions", json.dumps(request).encode())
+        first = time.monotonic() - start
+        if status != 200:
+            sys.exit(f"penstock serve -m {model}: {status} {body[:500]}")
+        proc = pathlib.Path("/proc") / str(process.pid)
+        times = (proc / "stat").read_text().rpartition(")")[2].split()
+        peak = next(line for line in (proc / "status").read_text().splitlines() if line.startswith("VmHWM"))
+        cpu = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+        return ready, first, cpu, int(peak.split()[1]) / 1024
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
 def main():
@@ -55,29 +110,25 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=pathlib.Path, help="folder of packed weights (default: a temporary one)")
     args = parser.parse_args()
-    print("| file | | by the clock, s | processor, s | peak MiB | llama.cpp's load / this |\n|---|---|---|---|---|---|")
+    print("| file | | ready, s | first token, s | processor, s | peak MiB | llama.cpp / this: ready | first token |")
+    print("|---|---|---|---|---|---|---|---|")
     for model in args.models:
         with tempfile.TemporaryDirectory(dir=model.parent) as folder:
-            load = [args.penstock, "bench", "-m", model, "--threads", args.threads, "--json", "--no-roofline",
-                    "-r", 1, "-p", 0, "-n", 0, "--packed-cache"]
-            ways = {"packed at load": lambda: run(load + ["off"]),
-                    "packed weights mapped": lambda: run(load + [args.cache or folder])}
+            ways = {"packed at load": lambda: serve(args, model, "off"),
+                    "packed weights on disk": lambda: serve(args, model, args.cache or folder)}
             if args.peer_python:
-                ways["llama.cpp"] = lambda: run([args.peer_python, "-c", PEER, model])
+                ways["llama.cpp"] = lambda: peer(args, model)
             for start in ways.values():
                 start()  # also makes the packed file and brings all files into memory
             results = {name: [] for name in ways}
             for _ in range(args.rounds):
                 for name, start in ways.items():
                     results[name].append(start())
-            peer = statistics.median(float(r[0]) for r in results["llama.cpp"]) if args.peer_python else None
-            for name, runs in results.items():
-                clock, cpu, peak = (statistics.median(r[i] for r in runs) for i in (1, 2, 3))
-                if name == "llama.cpp":
-                    print(f"| {model.name} | llama.cpp, load | {peer:.2f} | | | 1 |")
-                    name = "llama.cpp, process"
-                ratio = f"{peer / clock:.2f}" if peer else ""
-                print(f"| {model.name} | {name} | {clock:.2f} | {cpu:.2f} | {peak:.0f} | {ratio} |", flush=True)
+            medians = {name: [statistics.median(run[i] for run in runs) for i in range(4)] for name, runs in results.items()}
+            for name, (ready, first, cpu, peak) in medians.items():
+                other = medians.get("llama.cpp")
+                ratios = f"{other[0] / ready:.2f} | {other[1] / first:.2f}" if other else " | "
+                print(f"| {model.name} | {name} | {ready:.3f} | {first:.2f} | {cpu:.2f} | {peak:.0f} | {ratios} |", flush=True)
 
 
 if __name__ == "__main__":

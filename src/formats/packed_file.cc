@@ -1,5 +1,7 @@
 #include "formats/packed_file.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -60,8 +62,7 @@ Result<PackedFile> PackedFile::parse(std::span<const std::byte> bytes, const std
       return corrupt(where, "two parts have one name");
     file.parts_.push_back({name, description, bytes.subspan(offset, size)});
   }
-  const size_t data_bytes = bytes.size() - std::min(bytes.size(), file.data_begin_);
-  for (size_t i = 0; i < (data_bytes + kChunk - 1) / kChunk && reader.ok(); ++i)
+  for (size_t i = 0; i < (bytes.size() + kChunk - 1) / kChunk && reader.ok(); ++i)
     file.sums_.push_back(reader.read<uint64_t>());
   if (!reader.ok() || reader.remaining() != 0) return corrupt(where, "the head does not have its size");
   return file;
@@ -69,6 +70,11 @@ Result<PackedFile> PackedFile::parse(std::span<const std::byte> bytes, const std
 
 Result<PackedFile> PackedFile::open(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(MappedFile map, MappedFile::open(path));
+#ifdef MADV_HUGEPAGE
+  // Systems whose files have huge pages begin the map of a large file at a multiple of one.
+  if (!map.bytes().empty())
+    madvise(const_cast<std::byte*>(map.bytes().data()), map.bytes().size(), MADV_HUGEPAGE);
+#endif
   ASSIGN_OR_RETURN(PackedFile file, parse(map.bytes(), path.string()));
   file.map_ = std::move(map);
   return file;
@@ -85,9 +91,9 @@ const PackedPart* PackedFile::find(std::string_view name) const {
 }
 
 bool PackedFile::check_chunk(int i) const {
-  const auto data = bytes_.subspan(data_begin_);
-  const size_t begin = static_cast<size_t>(i) * kChunk;
-  const auto chunk = data.subspan(begin, std::min(kChunk, data.size() - begin));
+  const size_t first = static_cast<size_t>(i) * kChunk, end = std::min(first + kChunk, bytes_.size());
+  const size_t begin = std::min(std::max(first, data_begin_), end);
+  const auto chunk = bytes_.subspan(begin, end - begin);
   if (!map_.bytes().empty()) map_.populate(chunk);
   return checksum64(chunk) == sums_[static_cast<size_t>(i)];
 }

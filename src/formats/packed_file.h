@@ -1,8 +1,8 @@
 // A file of packed weights: named parts of any content, each 64-byte aligned, that are used where they lie in the map.
-//
-// Layout, little-endian: a head (magic, its checksum, sizes, what the parts were made from, the list of parts, a
-// checksum for every kChunk bytes of the rest), then from a multiple of kAlignment on the parts. Nothing in a file is
-// believed: open() checks the head and every bound, check_chunk() the rest. Immutable after open: any thread may read.
+// Layout, little-endian: a head (magic, its checksum, sizes, what the parts were made from, the list of parts, a checksum
+// for every kChunk bytes of the file, without the head), then from a multiple of kAlignment on the parts. Written in whole
+// chunks, a file comes to lie in huge pages where the file system has such. Nothing in a file is believed: open() checks
+// the head and every bound, check_chunk() the rest. Immutable after open: any thread may read.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -46,7 +46,7 @@ class PackedFile {
   size_t size() const { return bytes_.size(); }
 
   int n_chunks() const { return static_cast<int>(sums_.size()); }
-  bool check_chunk(int i) const;  // false: damaged
+  bool check_chunk(int i) const;  // of the file's chunks; false: damaged
 
  private:
   MappedFile map_;

@@ -6,7 +6,7 @@
 namespace penstock {
 
 inline constexpr char kPackedMagic[8] = {'P', 'E', 'N', 'P', 'A', 'C', 'K', '\n'};
-inline constexpr uint32_t kPackedVersion = 1;
+inline constexpr uint32_t kPackedVersion = 2;
 
 struct PackedHead {
   char magic[8];

@@ -39,10 +39,11 @@ Status write_all(int fd, const std::string& where, std::span<const std::byte> by
   return {};
 }
 
-// Writes a run of bytes and zeros in whole chunks and keeps the checksum of each.
+// Writes bytes and zeros from `begin` on in whole chunks of the file, and keeps the checksum of each.
 class ChunkWriter {
  public:
-  ChunkWriter(int fd, const std::string& where, size_t begin) : fd_(fd), where_(where), at_(begin) {
+  ChunkWriter(int fd, const std::string& where, size_t begin)
+      : fd_(fd), where_(where), at_(begin), sums_(begin / PackedFile::kChunk, checksum64({})) {
     chunk_.reserve(PackedFile::kChunk);
   }
 
@@ -50,13 +51,13 @@ class ChunkWriter {
   Status add(std::span<const std::byte> bytes) {
     size_t zeros = round_up(bytes.size()) - bytes.size();
     while (!bytes.empty()) {
-      const auto part = bytes.first(std::min(bytes.size(), PackedFile::kChunk - chunk_.size()));
+      const auto part = bytes.first(std::min(bytes.size(), room()));
       chunk_.insert(chunk_.end(), part.begin(), part.end());
       bytes = bytes.subspan(part.size());
-      if (chunk_.size() == PackedFile::kChunk) RETURN_IF_ERROR(flush());
+      if (room() == 0) RETURN_IF_ERROR(flush());
     }
-    chunk_.insert(chunk_.end(), zeros, std::byte{});  // a chunk is a multiple of kAlignment: it has room
-    return chunk_.size() == PackedFile::kChunk ? flush() : Status();
+    chunk_.insert(chunk_.end(), zeros, std::byte{});  // a chunk ends at a multiple of kAlignment: it has room
+    return room() == 0 ? flush() : Status();
   }
   Status flush() {
     if (chunk_.empty()) return {};
@@ -69,9 +70,12 @@ class ChunkWriter {
   const std::vector<uint64_t>& sums() const { return sums_; }
 
  private:
+  // Until the end of the chunk that at_ is in.
+  size_t room() const { return PackedFile::kChunk - at_ % PackedFile::kChunk - chunk_.size(); }
+
   int fd_;
   const std::string& where_;
-  size_t at_;
+  size_t at_;  // of the first byte of chunk_
   std::vector<std::byte> chunk_;
   std::vector<uint64_t> sums_;
 };
@@ -84,6 +88,20 @@ void put(std::string& out, const T& value) {
 void put_text(std::string& out, std::string_view text) {
   put(out, uint64_t{text.size()});
   out += text;
+}
+
+size_t n_chunks_of(size_t file_bytes) { return (file_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk; }
+
+// Where the parts begin: behind the head, which has a checksum for every chunk of the file that it is a part
+// of.
+size_t data_begin_of(size_t head_bytes_without_sums, size_t data_bytes) {
+  size_t n_chunks = 0;
+  for (;;) {
+    const size_t begin = round_up(head_bytes_without_sums + n_chunks * sizeof(uint64_t));
+    const size_t needed = n_chunks_of(begin + data_bytes);
+    if (needed == n_chunks) return begin;
+    n_chunks = needed;
+  }
 }
 
 // Room for the whole file, so that a full disk is known before anything is written; a file system that cannot
@@ -120,8 +138,7 @@ Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& 
     head_bytes += 4 * sizeof(uint64_t) + part.name.size() + part.description.size();
     data_bytes += round_up(part.bytes.size());
   }
-  head_bytes += (data_bytes + PackedFile::kChunk - 1) / PackedFile::kChunk * sizeof(uint64_t);
-  const size_t data_begin = round_up(head_bytes);
+  const size_t data_begin = data_begin_of(head_bytes, data_bytes);
   RETURN_IF_ERROR(reserve(fd, where, data_begin + data_bytes));
 
   ChunkWriter writer(fd, where, data_begin);
@@ -135,7 +152,11 @@ Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& 
     RETURN_IF_ERROR(writer.add(part.bytes));
   }
   RETURN_IF_ERROR(writer.flush());
-  for (const uint64_t sum : writer.sums()) put(text, sum);
+  std::vector<uint64_t> sums = writer.sums();
+  sums.resize(n_chunks_of(data_begin + data_bytes),
+              checksum64({}));  // one more where the head is all there is
+  for (const uint64_t sum : sums) put(text, sum);
+  head_bytes += sums.size() * sizeof(uint64_t);
 
   PackedHead head = {};
   std::memcpy(head.magic, kPackedMagic, sizeof head.magic);

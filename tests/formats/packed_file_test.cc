@@ -104,7 +104,29 @@ TEST(PackedFile, NoParts) {
   const auto file = PackedFile::open(dir / "f.packed");
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(file->parts().empty());
-  EXPECT_EQ(file->n_chunks(), 0);
+  EXPECT_TRUE(whole(*file));
+}
+
+// The first chunk is the head's alone; the second has the head's end and the first parts.
+TEST(PackedFile, HeadLongerThanAChunk) {
+  TempDir dir;
+  Parts parts = some_parts(5);
+  const std::string description = content(PackedFile::kChunk + 12345, 9);
+  parts.parts[1].description = description;
+  ASSERT_TRUE(write_packed_file(dir / "f.packed", kOrigin, parts.parts));
+  const auto file = PackedFile::open(dir / "f.packed");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_TRUE(whole(*file));
+  for (const PackedPart& part : parts.parts) {
+    ASSERT_NE(file->find(part.name), nullptr);
+    EXPECT_EQ(file->find(part.name)->description, part.description);
+    EXPECT_TRUE(std::ranges::equal(file->find(part.name)->bytes, part.bytes)) << part.name;
+  }
+  std::string damaged = read_all(dir / "f.packed");
+  damaged.back() ^= 1;  // filler of the last part, which has a checksum too
+  const auto parsed = PackedFile::parse(bytes_of(damaged), "t");
+  ASSERT_TRUE(parsed);
+  EXPECT_FALSE(whole(*parsed));
 }
 
 TEST(PackedFile, EveryTruncationIsAnError) {
