@@ -3,8 +3,9 @@
     penstock serve -m MODEL --port 8377 --max-num-seqs 32
     python distill.py --port 8377 --model MODEL_NAME --data DIR --out own.jsonl [--seconds 400]
 
-Prompts are the beginnings, 3 to 90 tokens, of the stories of data.py's tinystories.npz and modelwritten.npz; three quarters are
-continued greedily, the rest at temperature 0.6, past the end of the story as well. A line: {"prompt": tokens of it, "ids": [...]}.
+Prompts are two beginnings, 4 to 120 tokens, of each of the stories of data.py's tinystories.npz and modelwritten.npz, no two of them
+the same; four fifths are continued greedily, the rest at temperature 0.6, past the end of the story as well. A line:
+{"prompt": tokens of it, "ids": [...]}.
 """
 
 import argparse
@@ -17,19 +18,28 @@ import time
 
 import numpy as np
 
+import data
 import tokenizer
 
-CUTS, SEED, LENGTH, TOGETHER = (3, 4, 5, 6, 8, 10, 14, 20, 30, 45, 60, 90), 7, 240, 32
+CUTS, SEED, LENGTH, TOGETHER = (4, 8, 12, 16, 20, 24, 28, 32, 38, 45, 60, 80, 100, 120), 7, 176, 32
+
+
+def held_out(folder, text):
+    """[(ids, 0)]: the first 30 tokens of each story of a text that nothing was trained on."""
+    sp = tokenizer.load(pathlib.Path(folder) / "tokenizer.model")
+    return [([tokenizer.BOS] + sp.encode(story)[:29], 0.0) for story in data.load_stories(text)]
 
 
 def prompts(folder):
     """[(ids, temperature)], seeded."""
-    rng, result = random.Random(SEED), []
+    rng, result = random.Random(SEED), {}
     for name in ("tinystories", "modelwritten"):
         corpus = np.load(pathlib.Path(folder) / f"{name}.npz")
         for row in np.split(corpus["tokens"], np.cumsum(corpus["lengths"])[:-1]):
             ids = [tokenizer.BOS] + [int(x) for x in row if x > tokenizer.EOS]
-            result.append((ids[:rng.choice(CUTS)], 0.0 if rng.random() < 0.75 else 0.6))
+            for cut in rng.sample(CUTS, 2):
+                result.setdefault(tuple(ids[:cut]), 0.0 if rng.random() < 0.8 else 0.6)
+    result = [(list(ids), temperature) for ids, temperature in result.items()]
     rng.shuffle(result)
     return result
 
@@ -50,9 +60,12 @@ def main():
     p.add_argument("--model", required=True)
     p.add_argument("--data", required=True)
     p.add_argument("--out", required=True)
+    p.add_argument("--held", help="go on from the stories of this text instead, to measure heads on (medusa.py --held)")
+    p.add_argument("--skip", type=int, default=0, help="prompts that an earlier run has taken")
     p.add_argument("--seconds", type=float, default=1e9)
     args = p.parse_args()
-    end, jobs, lock = time.time() + args.seconds, iter(prompts(args.data)), threading.Lock()
+    asked = held_out(args.data, args.held) if args.held else prompts(args.data)
+    end, jobs, lock = time.time() + args.seconds, iter(asked[args.skip:]), threading.Lock()
 
     def work(out):
         connection = http.client.HTTPConnection("127.0.0.1", args.port)

@@ -7,13 +7,14 @@
 A text FILE is plain text, documents separated by lines of <|endoftext|>. Best is what the target itself wrote, greedily
 above all: that is what the heads will have to guess. With --own the target's states are computed once and kept.
 
-Each head is the paper's residual block, h = x + silu(W x + b) on the target's final normed state x, followed by the
-target's own output matrix, which is not stored again. medusa_lm_head.safetensors names the tensors as
-the reference implementation does: "{k-1}.0.linear.weight" (D, D) and "{k-1}.0.linear.bias" (D). config.json gets
+Each head is the paper's residual block, h = x + silu(W x + b), once or more (--layers), on the target's final normed state x,
+followed by the target's own output matrix, which is not stored again. medusa_lm_head.safetensors names the tensors as the
+reference implementation does: "{k-1}.{i}.linear.weight" (D, D) and "{k-1}.{i}.linear.bias" (D). config.json gets
 medusa_accuracy: how often each head's most likely tokens were right, from which the engine makes its draft tree.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import time
@@ -30,7 +31,7 @@ import evaluate
 import tokenizer
 import train
 
-HEADS, RANKS, SEED, DISCOUNT = 4, 10, 5, 0.8
+HEADS, RANKS, SEED, DISCOUNT, AVERAGED = 4, 10, 5, 0.8, 0.03
 
 
 class Family:
@@ -69,15 +70,18 @@ class HuggingFace:
 
 
 class Heads(nn.Module):
-    def __init__(self, dim, count=HEADS):
+    """Layers that are new do nothing: silu(0) = 0."""
+
+    def __init__(self, dim, count=HEADS, layers=1):
         super().__init__()
-        self.linear = nn.ModuleList(nn.Linear(dim, dim) for _ in range(count))
-        for layer in self.linear:
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        self.linear = nn.ModuleList(nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers)) for _ in range(count))
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
 
     def forward(self, x, k):
-        return x + F.silu(self.linear[k](x))
+        for layer in self.linear[k]:
+            x = x + F.silu(layer(x))
+        return x
 
 
 class TextBatches:
@@ -134,23 +138,25 @@ def save(heads, folder, name="penstock-stories-15m", accuracy=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
-    for k, layer in enumerate(heads.linear):
-        tensors[f"{k}.0.linear.weight"] = layer.weight.detach().cpu().bfloat16().contiguous()
-        tensors[f"{k}.0.linear.bias"] = layer.bias.detach().cpu().bfloat16().contiguous()
+    for k, head in enumerate(heads.linear):
+        for i, layer in enumerate(head):
+            tensors[f"{k}.{i}.linear.weight"] = layer.weight.detach().cpu().bfloat16().contiguous()
+            tensors[f"{k}.{i}.linear.bias"] = layer.bias.detach().cpu().bfloat16().contiguous()
     save_file(tensors, str(folder / "medusa_lm_head.safetensors"), {"format": "pt"})
-    config = {"model_type": "medusa", "medusa_num_heads": len(heads.linear), "medusa_num_layers": 1,
+    config = {"model_type": "medusa", "medusa_num_heads": len(heads.linear), "medusa_num_layers": len(heads.linear[0]),
               "shared_lm_head": True, "base_model_name_or_path": name}
     if accuracy:
         config["medusa_accuracy"] = [[round(x, 4) for x in row] for row in accuracy]
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def load(folder, dim):
+def load(folder, dim, layers=1):
+    """The heads of a folder, with layers that do nothing yet up to `layers`."""
     tensors = load_file(str(pathlib.Path(folder) / "medusa_lm_head.safetensors"))
-    heads = Heads(dim, len(tensors) // 2)
-    for name, tensor in tensors.items():
-        k, _, _, part = name.split(".")
-        getattr(heads.linear[int(k)], part).data.copy_(tensor.float())
+    places = [[int(part) for part in name.split(".")[:2]] for name in tensors]
+    heads = Heads(dim, 1 + max(k for k, _ in places), max(layers, 1 + max(i for _, i in places)))
+    for (k, i), (name, tensor) in zip(places, tensors.items()):
+        getattr(heads.linear[k][i], name.split(".")[3]).data.copy_(tensor.float())
     return heads.eval()
 
 
@@ -214,8 +220,8 @@ def train_step(target, heads, optimizer, batch, step):
     return loss.item() / sum(DISCOUNT**k for k in range(len(heads.linear)))
 
 
-def own_step(target, heads, optimizer, own, n):
-    """n places of the target's own text; returns the discounted mean loss."""
+def own_step(target, heads, average, optimizer, own, n):
+    """n places of the target's own text; returns the discounted mean loss. The average follows the heads."""
     device = next(heads.parameters()).device
     states, wanted = (x.to(device) for x in own.draw(n))
     weights = [DISCOUNT**k for k in range(len(heads.linear))]
@@ -225,12 +231,15 @@ def own_step(target, heads, optimizer, own, n):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+    with torch.no_grad():
+        torch._foreach_lerp_(list(average.parameters()), list(heads.parameters()), AVERAGED)
     return loss.item() / sum(weights)
 
 
 def run(target, heads, batches, args):
-    """Progress by steps or by processor time, whichever is further: the rate falls linearly to 0. Returns the steps taken."""
-    optimizer = torch.optim.AdamW(heads.parameters(), args.rate, betas=(0.9, 0.95), weight_decay=0.0)
+    """Progress by steps or by processor time, whichever is further: the rate falls linearly to 0. Returns (steps, heads)."""
+    optimizer = torch.optim.AdamW(heads.parameters(), args.rate, betas=(0.9, 0.95), weight_decay=args.weight_decay)
+    average = copy.deepcopy(heads)
     begin, step = time.process_time(), 0
     while step < args.steps:
         progress = max(step / args.steps, (time.process_time() - begin) / args.seconds)
@@ -238,7 +247,7 @@ def run(target, heads, batches, args):
             break
         optimizer.param_groups[0]["lr"] = args.rate * min((step + 1) / 10, 1 - progress)
         if isinstance(batches, OwnText):
-            loss = own_step(target, heads, optimizer, batches, args.batch_tokens)
+            loss = own_step(target, heads, average, optimizer, batches, args.batch_tokens)
         else:
             loss = train_step(target, heads, optimizer, batches.next(), step)
         step += 1
@@ -247,7 +256,7 @@ def run(target, heads, batches, args):
             print(f"step {step} loss {loss:.4f} tokens/s {rate:.0f}", flush=True)
         if step % 50 == 0:
             save(heads, args.out, target.name)
-    return step
+    return step, average if isinstance(batches, OwnText) else heads
 
 
 def parse_arguments():
@@ -257,7 +266,10 @@ def parse_arguments():
     p.add_argument("--text", nargs="+", default=[], help="text files (with a Hugging Face directory)")
     p.add_argument("--own", help="what the target wrote, by distill.py")
     p.add_argument("--out", required=True)
+    p.add_argument("--held", help="measure medusa_accuracy on these continuations (distill.py --held) instead of a part of --own")
     p.add_argument("--heads", type=int, default=HEADS)
+    p.add_argument("--layers", type=int, default=1, help="residual blocks of a head")
+    p.add_argument("--weight-decay", type=float, default=0.0)
     p.add_argument("--init", help="begin with the heads of this folder")
     p.add_argument("--steps", type=int, default=400)
     p.add_argument("--rate", type=float, default=2e-3, help="learning rate")
@@ -268,6 +280,10 @@ def parse_arguments():
     return p.parse_args()
 
 
+def own_rows(path):
+    return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+
+
 def load_target(args):
     """(target, batches, rows to measure accuracy on: not trained on)"""
     if args.own:
@@ -276,11 +292,11 @@ def load_target(args):
         else:
             target = HuggingFace(args.target, args.device)
             target.model.requires_grad_(False)
-        rows = [json.loads(line) for line in pathlib.Path(args.own).read_text().splitlines()]
-        apart = max(1, min(100, len(rows) // 20))
-        own = OwnText(target, rows[apart:], args.heads, args.device)
+        rows = own_rows(args.own)
+        apart = 0 if args.held else max(1, min(100, len(rows) // 20))
+        held, own = own_rows(args.held) if args.held else rows[:apart], OwnText(target, rows[apart:], args.heads, args.device)
         print(f"{len(own.states)} places", flush=True)
-        return target, own, [row["ids"][:target.context] for row in rows[:apart]]
+        return target, own, [row["ids"][:target.context] for row in held]
     if not pathlib.Path(args.target).is_dir():
         target = Family(train.load_model(args.target).requires_grad_(False).to(args.device))
         sp = tokenizer.load(pathlib.Path(args.data) / "tokenizer.model")
@@ -304,8 +320,8 @@ def main():
     torch.set_num_threads(args.threads)
     torch.manual_seed(SEED)
     target, batches, held = load_target(args)
-    heads = (load(args.init, target.dim).train() if args.init else Heads(target.dim, args.heads)).to(args.device)
-    step = run(target, heads, batches, args)
+    heads = load(args.init, target.dim, args.layers) if args.init else Heads(target.dim, args.heads, args.layers)
+    step, heads = run(target, heads.train().to(args.device), batches, args)
     measured = accuracy_by_rank(target, heads, held)
     save(heads, args.out, target.name, measured)
     print(step, json.dumps([[round(x, 3) for x in row[:3]] for row in measured]))

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <unordered_map>
 
 #include "draft/static_tree.h"
+#include "model/four_bits.h"
 #include "model/medusa_heads.h"
 #include "sampling/verify.h"
 
@@ -21,18 +23,31 @@ void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top)
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x > y || (x == y && a < b);
   };
-  for (TokenId id = 0; id < static_cast<TokenId>(logits.size()); ++id) {
-    if (static_cast<int>(top.size()) == k && !before(id, top.back())) continue;
-    if (static_cast<int>(top.size()) == k) top.pop_back();
+  const auto n = static_cast<TokenId>(logits.size());
+  float least = -std::numeric_limits<float>::infinity();  // of the k so far
+  for (TokenId id = 0; id < n; ++id) {
+    if (!(logits[static_cast<size_t>(id)] > least)) {
+      if (static_cast<int>(top.size()) == k) continue;
+    } else if (static_cast<int>(top.size()) == k) {
+      top.pop_back();
+    }
     top.insert(std::ranges::upper_bound(top, id, before), id);
+    if (static_cast<int>(top.size()) == k) least = logits[static_cast<size_t>(top.back())];
   }
 }
 
+// The target's output matrix in 4 bits, where it has more: a guess may be rough. Null: as it is.
+struct RoughOutput {
+  std::unique_ptr<WeightSource> source;
+  std::unique_ptr<Model> model;  // without layers
+};
+
 class MedusaDrafter : public Drafter {
  public:
-  MedusaDrafter(std::unique_ptr<WeightSource> source, std::unique_ptr<MedusaHeads> heads,
+  MedusaDrafter(std::unique_ptr<WeightSource> source, RoughOutput output, std::unique_ptr<MedusaHeads> heads,
                 const DraftTarget& target)
       : source_(std::move(source)),
+        output_(std::move(output)),
         heads_(std::move(heads)),
         ops_(*target.ops),
         dim_(target.model->config().model_dim),
@@ -46,7 +61,9 @@ class MedusaDrafter : public Drafter {
   bool one_pass() const override { return true; }
   int max_nodes() const override { return static_cast<int>(tree_.size()); }
   bool wants_hidden() const override { return true; }
-  int64_t weight_bytes() const override { return heads_->weight_bytes(); }
+  int64_t weight_bytes() const override {
+    return heads_->weight_bytes() + (output_.model ? output_.model->weight_bytes() : 0);
+  }
 
   void propose(std::span<const DraftRequest> requests, std::span<DraftTree> trees) override {
     drafting_.clear();
@@ -172,6 +189,7 @@ class MedusaDrafter : public Drafter {
   }
 
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
+  RoughOutput output_;                    // outlives the heads
   std::unique_ptr<MedusaHeads> heads_;
   Ops& ops_;
   const int dim_;
@@ -194,8 +212,15 @@ Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const
         "spec medusa: expected the heads, a directory with config.json and a safetensors file, got none");
   }
   ASSIGN_OR_RETURN(auto source, open_weights(config.heads));
-  ASSIGN_OR_RETURN(auto heads, MedusaHeads::load(*source, *target.model, *target.ops));
-  return std::make_unique<MedusaDrafter>(std::move(source), std::move(heads), target);
+  RoughOutput output;
+  if (target.source != nullptr) output.source = make_four_bit_source(*target.source);
+  if (output.source) {
+    ASSIGN_OR_RETURN(output.model,
+                     Model::load_first_layers(*output.source, *target.ops, 0, config.max_model_len));
+  }
+  const Model& reads = output.model ? *output.model : *target.model;
+  ASSIGN_OR_RETURN(auto heads, MedusaHeads::load(*source, reads, *target.ops));
+  return std::make_unique<MedusaDrafter>(std::move(source), std::move(output), std::move(heads), target);
 }
 
 }  // namespace penstock

@@ -103,8 +103,20 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
     for (size_t i = 0; i < (sequences.size() + 15) / 16; ++i) choices[i] = {nodes, false};
     return;
   }
-  for (size_t i = 0; i < sequences.size(); ++i)
-    if (drafts(sequences[i], index, n_decoding)) choices[i] = {most, true};
+  int left = n_allowed(load, n_decoding);
+  for (size_t i = 0; i < sequences.size() && left > 0; ++i) {
+    if (!drafts(sequences[i], index, n_decoding)) continue;
+    choices[i] = {most, true};
+    --left;
+  }
+}
+
+// Beside many sequences a few find out for the others whether drafts pay: a first draft may cost the drafter
+// a whole prompt.
+int Speculation::n_allowed(const Load& load, int n_decoding) const {
+  constexpr int kFew = 4;
+  if (n_decoding <= kFew || load.n_drafts >= kScouted || drafter_->costs_nothing()) return n_decoding;
+  return std::max(1, n_decoding / 8);
 }
 
 void Speculation::note_draft(double seconds, int n_decoding, int passes) {

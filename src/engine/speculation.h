@@ -68,7 +68,7 @@ class Speculation {
   };
   static constexpr double kPriorGain = 0.4;
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
-  static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3;
+  static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
 
   static int load_of(int n_decoding);
   double cost(int n_decoding, int rows) const;
@@ -76,6 +76,7 @@ class Speculation {
   // Sets prices_; returns the tokens per unit of cost that they are made with.
   void set_prices(const Load& load, int n_decoding, int n_sequences);
   bool probe(Load& load, int n_decoding) const;
+  int n_allowed(const Load& load, int n_decoding) const;
   bool drafts(SeqId sequence, int load, int n_decoding);
 
   std::unique_ptr<Drafter> drafter_;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -161,23 +162,30 @@ Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const WeightSource& sourc
 Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
   const int n = states.rows;
   n_heads = std::min(n_heads, this->n_heads());
-  const Tensor x = ops.new_tensor(n_heads * n, states.cols);  // [n_heads * n, dim], head after head
-  const Tensor update = ops.new_tensor(n, states.cols);       // [n, dim]
-  const Tensor logits = ops.new_tensor(n_heads * n, target_->config().vocab_size);
+  const int dim = states.cols, n_rows = n_heads * n;
+  const Tensor x = ops.new_tensor(n_rows, dim);  // head after head
+  const Tensor update = ops.new_tensor(n_rows, dim);
+  const Tensor logits = ops.new_tensor(n_rows, target_->config().vocab_size);
+  for (int row = 0; row < n_rows; ++row)
+    std::memcpy(x.f32(row), states.f32(row % n), sizeof(float) * static_cast<size_t>(dim));
+  std::array<LinearTarget, kMaxMedusaHeads> targets{};
+  for (size_t layer = 0; layer < heads_[0].layers.size(); ++layer) {
+    for (int k = 0; k < n_heads; ++k) {
+      const Layer& of_head = heads_[static_cast<size_t>(k)].layers[layer];
+      const auto place = static_cast<size_t>(k);
+      targets[place] = {of_head.weight.get(), of_head.bias.data(), update.row_range(k * n, n)};
+      // The first ones all read the states: one product.
+      if (layer > 0) ops.linear(x.row_range(k * n, n), {&targets[place], 1});
+    }
+    if (layer == 0) ops.linear(states, std::span(targets).first(static_cast<size_t>(n_heads)));
+    ops.activate(update, Activation::kSilu);
+    ops.add(x, update, 1.0f);
+  }
   for (int k = 0; k < n_heads; ++k) {
     const Head& head = heads_[static_cast<size_t>(k)];
-    const Tensor mine = x.row_range(k * n, n);
-    for (int i = 0; i < n; ++i)
-      std::memcpy(mine.f32(i), states.f32(i), sizeof(float) * static_cast<size_t>(x.cols));
-    for (const Layer& layer : head.layers) {
-      const LinearTarget target{layer.weight.get(), layer.bias.data(), update};
-      ops.linear(mine, {&target, 1});
-      ops.activate(update, Activation::kSilu);
-      ops.add(mine, update, 1.0f);
-    }
     if (head.output == nullptr) continue;
     const LinearTarget target{head.output.get(), nullptr, logits.row_range(k * n, n)};
-    ops.linear(mine, {&target, 1});
+    ops.linear(x.row_range(k * n, n), {&target, 1});
   }
   // One pass over the shared output matrix for all heads.
   if (heads_[0].output == nullptr) target_->project(x, logits, ops);

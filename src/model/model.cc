@@ -58,7 +58,7 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
                                                         int max_seq_len) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  PENSTOCK_CHECK(n_layers > 0 && n_layers <= model->config_.n_layers);
+  PENSTOCK_CHECK(n_layers >= 0 && n_layers <= model->config_.n_layers);
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
   ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len));

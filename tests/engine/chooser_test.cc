@@ -1,6 +1,7 @@
 // What the choice of drafts learns from times and outcomes, without an engine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -95,6 +96,25 @@ TEST(Chooser, StopsWhereTheMachineIsBusy) {
   World world(linear);
   const double plain = 32 / world.seconds(32);
   EXPECT_GT(world.run(32, 2000, 0.6, 0.5), 0.98 * plain);
+}
+
+// Cheap rows, so that only the guesses decide.
+TEST(Chooser, AFewOfManySequencesFindOutWhetherDraftsPay) {
+  std::map<int, double> cheap;
+  for (int rows = 1; rows <= 1024; rows *= 2) cheap[rows] = 1 + 0.01 * rows;
+  for (const double chance : {0.02, 0.9}) {
+    World world(cheap);
+    std::vector<SeqId> ids;
+    for (uint64_t i = 1; i <= 32; ++i) ids.push_back(SeqId(i));
+    std::vector<Speculation::Choice> choices;
+    const auto n_drafting = [&] {
+      world.speculation.choose(ids, 32, choices);
+      return std::ranges::count_if(choices, [](const auto& choice) { return choice.nodes > 0; });
+    };
+    EXPECT_EQ(n_drafting(), 4);
+    world.run(32, 8, chance, 0.1);
+    EXPECT_EQ(n_drafting(), chance > 0.5 ? 32 : 0);
+  }
 }
 
 TEST(Chooser, TriesAgainWhenTheTextGetsEasier) {

@@ -12,6 +12,10 @@ namespace {
 // Which kernel computes a product.
 enum class Path : uint8_t { kF32, kInt8, kInt8Tiles, kInt8RowTiles, kBf16Tiles };
 
+// Panels of floats go to the matrix units from here on: without these they are computed with in F32, where
+// every few rows cost as much as reading the weights.
+constexpr int kMinFloatTileRows = 3;
+
 int index_of(const PanelMatrix& w) { return static_cast<int>(w.type); }
 
 const CpuWeight& cpu_weight(const LinearTarget& target) {
@@ -24,8 +28,9 @@ Path choose_path(const LinearContext& context, const CpuWeight& weight, int n_ro
   if (tiles != nullptr) {
     const bool whole = weight.rounding().one_scale() && tiles->int8_rows[type] != nullptr;
     if (whole && n_rows >= TileKernels::kMinRowTileRows) return Path::kInt8RowTiles;
-    if (!whole && !context.batch_invariant && n_rows >= TileKernels::kMinBf16Rows &&
-        tiles->bf16[type] != nullptr) {
+    const bool floats = context.kernels.gemm->int8[type] == nullptr;
+    if (!whole && !context.batch_invariant && tiles->bf16[type] != nullptr &&
+        n_rows >= (floats ? kMinFloatTileRows : TileKernels::kMinBf16Rows)) {
       return Path::kBf16Tiles;
     }
     if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[type] != nullptr) return Path::kInt8Tiles;
