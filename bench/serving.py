@@ -131,7 +131,7 @@ COLUMNS = {
     "TTFT p99, s": lambda r: r["time_to_first_token"]["p99"],
     "between tokens p50, ms": lambda r: r["inter_token_latency"]["p50"] * 1000,
     "between tokens p99, ms": lambda r: r["inter_token_latency"]["p99"] * 1000,
-    "tokens computed": lambda r: r["computed_tokens"],
+    "tokens computed": lambda r: r.get("computed_tokens", float("nan")),
     "most at once": lambda r: r.get("most_running", float("nan")),
     "blocks unfilled, %": lambda r: r.get("mean_waste", float("nan")) * 100,
     "scheduling, % of steps": lambda r: r.get("schedule_share", float("nan")) * 100,

@@ -13,6 +13,13 @@ struct ScanScale {
   float max, inv_t;
 };
 
+struct ScanSplit {
+  float low, high;     // bounds of x
+  int* inside;         // [n]: indices of the values with low <= x <= high, ascending; NaN is neither
+  int n_inside;        // their number
+  double* piece_sums;  // [ceil(n / kSumPiece)]: of every piece, the weights with x > high
+};
+
 struct ScanKernels {
   // The largest of each kScanBlock values into block_max [ceil(n / kScanBlock)]; NaN counts as -infinity.
   // Returns the largest of all.
@@ -22,10 +29,8 @@ struct ScanKernels {
   double (*sum_exp)(const float* row, int n, ScanScale scale, double* piece_sums);
   // out[i] = weight of row[i], the bits that sum_exp adds.
   void (*exp)(const float* row, int n, ScanScale scale, float* out);
-  // The sum of the weights with x > high; the indices of those with low <= x <= high, ascending, into inside
-  // [n], their number into n_inside. NaN is neither.
-  double (*split)(const float* row, int n, ScanScale scale, float low, float high, int* inside,
-                  int* n_inside);
+  // Sorts the row's values by two bounds. Returns the sum of the weights above both.
+  double (*split)(const float* row, int n, ScanScale scale, ScanSplit& split);
   // Values with x < low, and NaN, become -infinity; then as block_max.
   float (*cut)(float* row, int n, ScanScale scale, float low, float* block_max);
   // How many values are greater than x.

@@ -255,22 +255,67 @@ void Candidates::cut_row_at_mass(double mass) {
   for (double slack = 3;; slack *= 8) {
     const bool whole = slack > 200;
     const Range range = whole ? Range{-kInf, 0} : guess_cut(rest, slack);
-    int n_inside = 0;
-    const double above =
-        kernels.split(row_.data(), n, scale, range.low, range.high, inside_.data(), &n_inside);
+    ScanSplit split{range.low, range.high, inside_.data(), 0, piece_sums_.data()};
+    const double above = kernels.split(row_.data(), n, scale, split);
     if (above >= mass && !whole) continue;
-    scratch_.clear();
-    double weight = 0;
-    for (int i = 0; i < n_inside; ++i) scratch_.push_back(at(inside_[i]));
-    fill_weights(scratch_);
-    for (const Candidate& c : scratch_) weight += c.w;
-    if (above + weight < mass && !whole && range.low > -kInf) continue;
-    const size_t kept = select_mass(scratch_, mass - above, ByWeight{});
-    for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
+    const double inside = weigh_inside(split.n_inside);
+    if (above + inside < mass && !whole && range.low > -kInf) continue;
+    cut_inside(mass - above);
     max_ = kernels.cut(row_.data(), n, scale, range.low, block_max_.data());
-    total_ = -1;
+    total_ = std::accumulate(piece_sums_.begin(), piece_sums_.end(), 0.0);
     return;
   }
+}
+
+// The values at inside_ [n] into sample_ as x, with their weights; returns the sum of these.
+double Candidates::weigh_inside(int n) {
+  sample_.resize(n);
+  sample_weights_.resize(n);
+  for (int i = 0; i < n; ++i) sample_[i] = row_[inside_[i]];
+  scan_exp(sample_, max_, inv_t_, sample_weights_.data());
+  double sum = 0;
+  for (int i = 0; i < n; ++i) {
+    sample_[i] = (sample_[i] - max_) * inv_t_;
+    sum += sample_weights_[i];
+  }
+  return sum;
+}
+
+// Of those, keeps the shortest prefix in order whose weights reach `mass`: adds them to their piece_sums_ and
+// takes the others out of the row. Buckets of equal width first, then the order within the one that is cut.
+void Candidates::cut_inside(double mass) {
+  constexpr int kBuckets = 2048;
+  constexpr float kDeepest = 90;  // below, weights are 0
+  float top = -kDeepest, bottom = 0;
+  for (const float x : sample_) {
+    top = std::max(top, x);
+    bottom = x < bottom ? x : bottom;
+  }
+  bottom = std::max(bottom, -kDeepest);
+  const float per_unit = top > bottom ? kBuckets / (top - bottom) : 0;
+  const auto bucket_of = [&](float x) {  // ascending while x falls
+    return static_cast<int>(std::min((top - std::max(x, -kDeepest)) * per_unit, kBuckets - 1.0f));
+  };
+  histogram_.assign(kBuckets, 0.0);
+  for (size_t i = 0; i < sample_.size(); ++i) histogram_[bucket_of(sample_[i])] += sample_weights_[i];
+  double before = 0;
+  int cut = 0;
+  while (cut < kBuckets - 1 && before + histogram_[cut] < mass) before += histogram_[cut++];
+  scratch_.clear();
+  for (size_t i = 0; i < sample_.size(); ++i) {
+    const int bucket = bucket_of(sample_[i]);
+    const TokenId id = inside_[i];
+    if (bucket < cut) {
+      piece_sums_[id / kSumPiece] += sample_weights_[i];
+    } else if (bucket > cut) {
+      row_[id] = -kInf;
+    } else {
+      scratch_.push_back({id, sample_[i], sample_weights_[i]});
+    }
+  }
+  const size_t kept = scratch_.empty() ? 0 : select_mass(scratch_, mass - before, ByWeight{});
+  for (size_t i = 0; i < kept; ++i) piece_sums_[scratch_[i].id / kSumPiece] += scratch_[i].w;
+  for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
 }
 
 void Candidates::keep_mass(double p) {

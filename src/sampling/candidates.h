@@ -64,6 +64,8 @@ class Candidates {
   };
   Range guess_cut(double rest, double slack);
   void cut_row_at_mass(double mass);
+  double weigh_inside(int n);
+  void cut_inside(double mass);
   void fill_weights(std::vector<Candidate>& items) const;
 
   std::span<float> row_;

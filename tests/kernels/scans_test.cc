@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -57,11 +58,14 @@ TEST(ScanKernels, EveryInstructionSetGivesTheBitsOfTheScalarOnes) {
       for (const auto& [low, high] :
            {std::pair{-28.0f, -25.0f}, std::pair{-kInf, 0.0f}, std::pair{-3.0f, -kInf}}) {
         std::vector<int> inside[2] = {std::vector<int>(row.size() + 1), std::vector<int>(row.size() + 1)};
-        int count[2] = {-1, -1};
-        const double above = plain.split(row.data(), n, scale, low, high, inside[0].data(), &count[0]);
-        EXPECT_EQ(scans.split(row.data(), n, scale, low, high, inside[1].data(), &count[1]), above);
-        ASSERT_EQ(count[0], count[1]);
-        for (int i = 0; i < count[0]; ++i)
+        ScanSplit split[2] = {{low, high, inside[0].data(), -1, pieces[0].data()},
+                              {low, high, inside[1].data(), -1, pieces[1].data()}};
+        const double above = plain.split(row.data(), n, scale, split[0]);
+        EXPECT_EQ(scans.split(row.data(), n, scale, split[1]), above);
+        EXPECT_EQ(std::accumulate(pieces[1].begin(), pieces[1].end(), 0.0), above);
+        EXPECT_EQ(pieces[0], pieces[1]);
+        ASSERT_EQ(split[0].n_inside, split[1].n_inside);
+        for (int i = 0; i < split[0].n_inside; ++i)
           EXPECT_EQ(inside[0][static_cast<size_t>(i)], inside[1][static_cast<size_t>(i)]);
         std::vector<float> cut[2] = {row, row};
         const float rest = plain.cut(cut[0].data(), n, scale, low, maxima[0].data());
@@ -87,14 +91,15 @@ TEST(ScanKernels, WeightsAreExponentials) {
     sum += static_cast<double>(weights[i]);
   }
   EXPECT_NEAR(plain.sum_exp(row.data(), static_cast<int>(row.size()), {0, 1}, nullptr), sum, 1e-6 * sum);
-  int n_inside = 0;
   std::vector<int> inside(row.size());
-  plain.split(row.data(), static_cast<int>(row.size()), {0, 1}, -2, -1, inside.data(), &n_inside);
-  for (int i = 0; i < n_inside; ++i) {
+  std::vector<double> pieces((row.size() + kSumPiece - 1) / kSumPiece);
+  ScanSplit split{-2, -1, inside.data(), 0, pieces.data()};
+  plain.split(row.data(), static_cast<int>(row.size()), {0, 1}, split);
+  for (int i = 0; i < split.n_inside; ++i) {
     EXPECT_LE(row[static_cast<size_t>(inside[static_cast<size_t>(i)])], -1);
     EXPECT_GE(row[static_cast<size_t>(inside[static_cast<size_t>(i)])], -2);
   }
-  EXPECT_EQ(n_inside, 3);
+  EXPECT_EQ(split.n_inside, 3);
 }
 
 }  // namespace

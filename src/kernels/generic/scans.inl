@@ -115,8 +115,10 @@ void scan_exp_kernel(const float* row, int n, ScanScale scale, float* out) {
   for (int lane = 0; lane < n - i; ++lane) out[i + lane] = lanes[lane];
 }
 
-double scan_split_kernel(const float* row, int n, ScanScale scale, float low, float high, int* inside,
-                         int* n_inside) {
+double scan_split_kernel(const float* row, int n, ScanScale scale, ScanSplit& split) {
+  const float low = split.low, high = split.high;
+  int* const inside = split.inside;
+  double* piece_sums = split.piece_sums;
   double total = 0;
   int count = 0;
   for (int begin = 0; begin < n; begin += kSumPiece) {
@@ -146,20 +148,48 @@ double scan_split_kernel(const float* row, int n, ScanScale scale, float low, fl
     int i = begin;
     for (; i + kWide <= end; i += kWide) add(row + i, i, kWide);
     if (i < end) add(ScanTail(row + i, end - i).values, i, end - i);
-    total += sum.total();
+    const double piece = sum.total();
+    *piece_sums++ = piece;
+    total += piece;
   }
-  *n_inside = count;
+  split.n_inside = count;
   return total;
 }
 
-float scan_cut_kernel(float* row, int n, ScanScale scale, float low, float* block_max) {
+// Of at most kScanBlock values.
+inline float cut_block(float* row, int n, ScanScale scale, float low) {
+  ScanVec best[kParts];
+  for (ScanVec& b : best) b = ScanVec{} + kMinusInf;
+  const auto cut = [&](const float* from, float* to) {
+    for (int part = 0; part < kParts; ++part) {
+      const ScanVec v = scan_load(from + part * kScanLanes);
+      const ScanVec kept = (v - scale.max) * scale.inv_t >= low ? v : ScanVec{} + kMinusInf;
+      best[part] = kept > best[part] ? kept : best[part];
+      scan_store(to + part * kScanLanes, kept);
+    }
+  };
   int i = 0;
-  for (; i + kScanLanes <= n; i += kScanLanes) {
-    const ScanVec v = scan_load(row + i);
-    scan_store(row + i, (v - scale.max) * scale.inv_t >= low ? v : ScanVec{} + kMinusInf);
+  for (; i + kWide <= n; i += kWide) cut(row + i, row + i);
+  if (i < n) {
+    ScanTail tail(row + i, n - i);
+    cut(tail.values, tail.values);
+    std::memcpy(row + i, tail.values, static_cast<size_t>(n - i) * sizeof(float));
   }
-  for (; i < n; ++i) row[i] = (row[i] - scale.max) * scale.inv_t >= low ? row[i] : kMinusInf;
-  return scan_block_max_kernel(row, n, block_max);
+  float result = kMinusInf;
+  for (const ScanVec& b : best) {
+    for (int lane = 0; lane < kScanLanes; ++lane) result = b[lane] > result ? b[lane] : result;
+  }
+  return result;
+}
+
+float scan_cut_kernel(float* row, int n, ScanScale scale, float low, float* block_max) {
+  float best = kMinusInf;
+  for (int begin = 0; begin < n; begin += kScanBlock) {
+    const float m = cut_block(row + begin, n - begin < kScanBlock ? n - begin : kScanBlock, scale, low);
+    *block_max++ = m;
+    best = m > best ? m : best;
+  }
+  return best;
 }
 
 int scan_count_greater_kernel(const float* row, int n, float x) {

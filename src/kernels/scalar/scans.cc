@@ -70,16 +70,18 @@ void exp_row(const float* row, int n, ScanScale scale, float* out) {
   for (int i = 0; i < n; ++i) out[i] = exp_nonpositive(x_of(row[i], scale));
 }
 
-double split(const float* row, int n, ScanScale scale, float low, float high, int* inside, int* n_inside) {
+double split(const float* row, int n, ScanScale scale, ScanSplit& split) {
   double total = 0;
-  *n_inside = 0;
+  split.n_inside = 0;
   for (int begin = 0; begin < n; begin += kSumPiece) {
     const int end = n - begin < kSumPiece ? n : begin + kSumPiece;
-    total += lane_sum(begin, end, [&](int i) {
+    const double piece = lane_sum(begin, end, [&](int i) {
       const float x = x_of(row[i], scale);
-      if (x >= low && x <= high) inside[(*n_inside)++] = i;
-      return x > high ? exp_nonpositive(x) : 0.0f;
+      if (x >= split.low && x <= split.high) split.inside[split.n_inside++] = i;
+      return x > split.high ? exp_nonpositive(x) : 0.0f;
     });
+    split.piece_sums[begin / kSumPiece] = piece;
+    total += piece;
   }
   return total;
 }
