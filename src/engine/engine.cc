@@ -386,7 +386,9 @@ int EngineImpl::prefill_limit() {
   int n_decoding = 0;
   for (const Sequence* sequence : scheduler_->running()) n_decoding += sequence->gap() == 1;
   const int n_full = std::min(max_num_seqs_, scheduler_->n_running() + scheduler_->n_waiting());
-  return pace_.limit(n_decoding, n_full);
+  const int limit = pace_.limit(n_decoding, n_full);
+  // With places to spare nobody gains from haste: most steps carry no prompt, and one that does stands out.
+  return n_full < max_num_seqs_ ? limit * 7 / 10 : limit;
 }
 
 void EngineImpl::learn_pace() {

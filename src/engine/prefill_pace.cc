@@ -7,7 +7,7 @@ namespace {
 
 // Of the time of decoding with all places filled. A kernel that works on tiles makes few tokens dear: at
 // twice the time a token may cost half as much again as in a step of prompts only, at three times a tenth.
-constexpr double kStretch = 2.5;
+constexpr double kStretch = 2.8;
 constexpr int kLeast = 16;
 constexpr int kUnknown = 64;    // before any prompt was computed
 constexpr int kMostMixed = 64;  // steps until the time without prompts is measured again

@@ -31,7 +31,7 @@ TEST(PrefillPace, StretchesAStepByTheSameFactor) {
   for (const int n : {4, 16, 64}) {
     PrefillPace pace(2048);
     const int tokens = settle(pace, n, n, 0);
-    EXPECT_NEAR(step_time(n, tokens) / step_time(n, 0), 2.5, 0.3) << n << " decode";
+    EXPECT_NEAR(step_time(n, tokens) / step_time(n, 0), 2.8, 0.3) << n << " decode";
   }
 }
 
