@@ -91,7 +91,7 @@ std::string draw_quantiles(const ServeReport& report, double y) {
     }
     out += text_at(
         left + width + 10, y + kBar - 2, "start",
-        fmt::format("{:.4g}, {:.4g}, {:.4g} ms", spread->p50 * 1e3, spread->p90 * 1e3, spread->p99 * 1e3));
+        fmt::format("{:.1f}, {:.1f}, {:.1f} ms", spread->p50 * 1e3, spread->p90 * 1e3, spread->p99 * 1e3));
     y += kRow;
   }
   return out + "\n";

@@ -319,7 +319,7 @@ class Tools(unittest.TestCase):
                 kinds = [element.tag.split("}")[1] for element in plot.iter()]
                 self.assertEqual(kinds.count("polyline"), 6)
                 self.assertEqual(kinds.count("rect"), 1 + 4 + 3 * 3)  # ground, panels, quantiles
-                median = f"{reply['time_to_first_token']['p50'] * 1000:.4g}, "
+                median = f"{reply['time_to_first_token']['p50'] * 1000:.1f}, "
                 self.assertTrue(any((element.text or "").startswith(median) for element in plot.iter()), svg.read_text())
 
     def test_bench_of_a_shape_and_its_file(self):
