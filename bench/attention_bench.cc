@@ -56,19 +56,19 @@ class Setup {
     table_offsets_.push_back(c.n_seqs * per_seq);
     offsets_.push_back(c.n_seqs * c.n_new);
     tokens_.resize(positions_.size());
-    q_.resize(positions_.size() * c.n_heads * c.head_dim);
-    out_.resize(q_.size());
+    const size_t n = positions_.size() * c.n_heads * c.head_dim;
+    q_ = tensors_.allocate_array<float>(n);
+    out_ = tensors_.allocate_array<float>(n);
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
-    for (float& x : q_) x = normal(random);
+    std::generate_n(q_, n, [&] { return normal(random); });
   }
 
   void attend() {
     const KvView view = {positions_, blocks_, table_offsets_, {}};
     const Batch batch = {tokens_, positions_, offsets_, lens_, {&view, 1}, {}, {}};
     const int rows = batch.n_tokens(), cols = case_.n_heads * case_.head_dim;
-    const Tensor q = {q_.data(), DType::kF32, rows, cols, cols},
-                 out = {out_.data(), DType::kF32, rows, cols, cols};
+    const Tensor q = {q_, DType::kF32, rows, cols, cols}, out = {out_, DType::kF32, rows, cols, cols};
     const AttentionContext context = {pool(), scratch_, *table().attention,
                                       std::getenv("PENSTOCK_BENCH_INVARIANT") != nullptr};
     const float scale = 1.0f / std::sqrt(static_cast<float>(case_.head_dim));
@@ -76,7 +76,10 @@ class Setup {
       cpu_attend(context, q, batch, *cache_, {layer, case_.n_heads, scale, 0.0f}, out);
   }
 
-  int64_t bytes() const { return cache_->unit_stride(0) * static_cast<int64_t>(blocks_.size()) * n_layers_; }
+  // What is read of the cache.
+  int64_t bytes() const {
+    return cache_->layout(0).bytes * case_.n_kv_heads * static_cast<int64_t>(blocks_.size()) * n_layers_;
+  }
   const std::byte* data() const { return cache_->units(0, 0); }
 
  private:
@@ -95,10 +98,12 @@ class Setup {
           layout, k.data(), v.data(), &units[i / kUnitTokens * layout.bytes], i % kUnitTokens);
     }
     for (int layer = 0; layer < n_layers_; ++layer) {
-      const auto n_units = static_cast<int64_t>(blocks_.size()) * case_.n_kv_heads;
-      for (int64_t u = 0; u < n_units; ++u) {
-        std::memcpy(cache_->units(layer, 0) + u * layout.bytes, &units[u % kDifferent * layout.bytes],
-                    static_cast<size_t>(layout.bytes));
+      int64_t u = 0;
+      for (int slot = 0; slot < static_cast<int>(blocks_.size()) * kUnitTokens; slot += kUnitTokens) {
+        for (int head = 0; head < case_.n_kv_heads; ++head, ++u) {
+          std::memcpy(cache_->unit_of_slot(layer, head, slot), &units[u % kDifferent * layout.bytes],
+                      static_cast<size_t>(layout.bytes));
+        }
       }
     }
   }
@@ -109,8 +114,8 @@ class Setup {
   std::vector<BlockId> blocks_;
   std::vector<int32_t> positions_, offsets_, lens_, table_offsets_;
   std::vector<TokenId> tokens_;
-  std::vector<float> q_, out_;
-  Arena scratch_;
+  float *q_, *out_;
+  Arena tensors_, scratch_;  // as those of a model
 };
 
 double median(std::vector<double> x) {

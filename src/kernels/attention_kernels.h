@@ -13,7 +13,7 @@ enum class KvFormat : uint8_t { kF32, kF16, kBF16, kI8 };
 inline constexpr int kNumKvFormats = 4;
 inline constexpr int kUnitTokens = 16;
 inline constexpr int kChunkTokens = 64;   // scores computed between two updates of the running maximum
-inline constexpr int kMaxTileRows = 128;  // queries that share one pass over K and V
+inline constexpr int kMaxTileRows = 256;  // queries that share one pass over K and V
 inline constexpr int kMaxSharedRows = 8;  // of a head, in a tile of several
 
 // Byte layout of a unit. d = padded_dim.
@@ -49,6 +49,13 @@ struct AttentionRow {
   uint64_t tree_mask;  // 0 = no mask
 };
 
+// Rows of memory that are needed soon: a kernel that computes for long may fetch them meanwhile.
+struct SoonNeeded {
+  const std::byte* begin;
+  int64_t stride, bytes;  // from row to row; of a row
+  int n_rows;
+};
+
 // Rows of the same sequence over the tokens [begin, end): n_rows of each of n_heads KV heads. Row i of head h
 // is rows[h * head_rows + i], and so are the rows of states. What lies next to each other in the cache is
 // read together, so that memory streams.
@@ -65,8 +72,10 @@ struct AttentionTile {
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
-  bool exact_rows;  // what is computed for a row must not depend on the other rows
-  float* scratch;   // tile_scratch_floats()
+  bool exact_rows;     // what is computed for a row must not depend on the other rows
+  float* scratch;      // tile_scratch_floats()
+  SoonNeeded queries;  // of the next tile
+  SoonNeeded results;  // of this tile: to be written
 };
 
 // Running softmax of the rows of a tile: out = sum(exp(score - max) * v), not yet divided by sum.

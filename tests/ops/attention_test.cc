@@ -14,6 +14,7 @@ struct Shape {
   int window = 0;
   float softcap = 0.0f;
   KvDType dtype = KvDType::kF32;
+  float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
@@ -58,6 +59,10 @@ class AttentionFixture {
         append(q, random_floats(q_cols, own * 3));
         append(k, random_floats(kv_cols, own * 3 + 1));
         append(v, random_floats(kv_cols, own * 3 + 2));
+        if (shape_.level != nullptr) {
+          std::fill(q.end() - q_cols, q.end(), 1.0f);
+          std::fill(k.end() - kv_cols, k.end(), shape_.level(index));
+        }
         keep(k.data() + k.size() - kv_cols, k_[s]);
         keep(v.data() + v.size() - kv_cols, v_[s]);
       }
@@ -147,7 +152,8 @@ class AttentionFixture {
               expected[d] += weights[j] / sum * v_[s][at(j) + d];
           }
           for (int d = 0; d < dim; ++d) {
-            worst = std::max(worst, std::fabs(expected[d] - out.f32(first + t)[h * dim + d]));
+            const double error = std::fabs(expected[d] - out.f32(first + t)[h * dim + d]);
+            worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
           }
         }
       }
@@ -221,6 +227,23 @@ TEST_P(AttentionTest, Softcap) {
   AttentionFixture f(*ops_, {.softcap = 2.0f}, 1, 100);
   f.step({50});
   f.step({1});
+}
+
+// Scores that rise and fall by more than the weights of one reference span: those of the highest level count.
+TEST_P(AttentionTest, ScoresFarApart) {
+  const auto rising = [](int index) { return static_cast<float>(index / 40) * 16.0f - 24.5f; };
+  const auto waves = [](int index) { return static_cast<float>(index * 7 / 30 % 4) * 24.0f + 12.5f; };
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kBF16, KvDType::kI8}) {
+    for (const int window : {0, 30}) {
+      for (float (*level)(int) : {+rising, +waves}) {
+        const Shape shape = {2, 1, window > 0 ? 80 : 64, window, 0.0f, dtype, level};
+        AttentionFixture f(*ops_, shape, 1, 160);
+        f.step({145});
+        f.step({1});
+        f.step({10});
+      }
+    }
+  }
 }
 
 TEST_P(AttentionTest, LongContextIsSplitAmongThreads) {

@@ -50,10 +50,16 @@ class Attention {
     const int64_t scratch_floats = tile_scratch_floats(layout_->padded_dim) + 2 * state_floats(kMaxTileRows);
     auto* scratch = context_.scratch.allocate_array<float>(static_cast<size_t>(scratch_floats * n_workers));
     std::atomic<int> next{0};
+    const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
     const auto work = [&](int worker, int) {
-      for (int i = next.fetch_add(1, std::memory_order_relaxed); i < n_items_;
-           i = next.fetch_add(1, std::memory_order_relaxed)) {
-        run_item(items_[i], scratch + scratch_floats * worker);
+      for (int i = take(), following = 0; i < n_items_; i = following) {
+        // The next item is taken early, so that its queries can be fetched; not towards the end, where
+        // another thread may be idle.
+        const bool early = i + 4 * n_workers < n_items_;
+        if (early) following = take();
+        run_item(items_[i], early && following < n_items_ ? &tiles_[items_[following].tile] : nullptr,
+                 scratch + scratch_floats * worker);
+        if (!early) following = take();
       }
     };
     if (n_items_ == 1) {
@@ -203,7 +209,18 @@ class Attention {
     }
   }
 
-  void run_item(const Item& item, float* scratch) const {
+  // `from` holds the values of a tile's rows; several heads' are not described.
+  SoonNeeded needed(const Tile& tile, Tensor from) const {
+    if (tile.n_heads > 1) return {};
+    const int first = tile.row / group_, last = (tile.row + tile.n_rows - 1) / group_;
+    const float* begin = from.f32(batch_.seq_offsets[tile.seq] + first) +
+                         static_cast<ptrdiff_t>(tile.kv_head) * group_ * spec_->head_dim;
+    return {reinterpret_cast<const std::byte*>(begin), from.row_stride * int64_t{sizeof(float)},
+            int64_t{group_} * spec_->head_dim * int64_t{sizeof(float)}, last + 1 - first};
+  }
+
+  // Then a tile of `following`, if there is one, is next.
+  void run_item(const Item& item, const Tile* following, float* scratch) const {
     const Tile& tile = tiles_[item.tile];
     AttentionRow rows[kMaxTileRows];
     for (int h = 0; h < tile.n_heads; ++h) {
@@ -215,7 +232,7 @@ class Attention {
       const AttentionState total = state_at(own, all_rows(tile));
       const AttentionState part = state_at(own + state_floats(kMaxTileRows), all_rows(tile));
       for (int split = 0; split < tile.n_splits; ++split) {
-        attend_split(tile, split, rows, scratch, split == 0 ? total : part);
+        attend_split(tile, split, rows, following, scratch, split == 0 ? total : part);
         if (split > 0) merge(tile, total, part);
       }
       return finish(tile, total);
@@ -223,7 +240,7 @@ class Attention {
     const auto state_of = [&](int split) {
       return state_at(tile.states + split * state_floats(tile), all_rows(tile));
     };
-    attend_split(tile, item.split, rows, scratch, state_of(item.split));
+    attend_split(tile, item.split, rows, following, scratch, state_of(item.split));
     // Whoever ends last adds the parts up, always in the same order.
     if (tile.unfinished->fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int split = 1; split < tile.n_splits; ++split) {
@@ -244,8 +261,8 @@ class Attention {
     }
   }
 
-  void attend_split(const Tile& tile, int split, const AttentionRow* rows, float* scratch,
-                    const AttentionState& state) const {
+  void attend_split(const Tile& tile, int split, const AttentionRow* rows, const Tile* following,
+                    float* scratch, const AttentionState& state) const {
     AttentionTile job = {};
     job.rows = rows;
     job.n_rows = tile.n_rows;
@@ -264,6 +281,8 @@ class Attention {
     job.softcap = params_.softcap;
     job.exact_rows = context_.batch_invariant;
     job.scratch = scratch;
+    if (following != nullptr) job.queries = needed(*following, q_);
+    if (split + 1 == tile.n_splits) job.results = needed(tile, out_);
     context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
   }
 
