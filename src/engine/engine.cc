@@ -387,8 +387,11 @@ int EngineImpl::prefill_limit() {
   for (const Sequence* sequence : scheduler_->running()) n_decoding += sequence->gap() == 1;
   const int n_full = std::min(max_num_seqs_, scheduler_->n_running() + scheduler_->n_waiting());
   const int limit = pace_.limit(n_decoding, n_full);
-  // With places to spare nobody gains from haste: most steps carry no prompt, and one that does stands out.
-  return n_full < max_num_seqs_ ? limit * 7 / 10 : limit;
+  // With places to spare and few prompts nobody gains from haste: most steps carry no prompt, and one that does
+  // stands out.
+  const int n_prompts = scheduler_->n_running() + scheduler_->n_waiting() - n_decoding;
+  const bool calm = n_full < max_num_seqs_ && n_prompts <= std::max(2, n_decoding / 2);
+  return calm ? limit * 7 / 10 : limit;
 }
 
 void EngineImpl::learn_pace() {
