@@ -345,6 +345,12 @@ bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
       return drop_leftovers() && admit(sequence, now, plan);
     }
   }
+  if (sequence.n_swapped > 0 && !has_room_for_swapped(sequence)) {  // nothing runs, others hold blocks
+    release_blocks(sequence);
+    sequence.n_computed = 0;
+    if (!drop_leftovers()) forget_swapped(sequence);
+    return admit(sequence, now, plan);
+  }
   if (sequence.n_swapped > 0) {
     swap_in(sequence, plan);
   } else if (sequence.read_cache && config_.prefix_caching) {

@@ -162,6 +162,7 @@ class Scheduler {
   bool swaps() const { return !config_.swap_slots.empty(); }
   void swap_out(Sequence& sequence, Plan& plan);
   void acquire_swapped(Sequence& sequence);
+  bool has_room_for_swapped(const Sequence& sequence) const;
   void swap_in(Sequence& sequence, Plan& plan);
   void forget_swapped(Sequence& sequence);
 

@@ -52,6 +52,15 @@ void Scheduler::acquire_swapped(Sequence& sequence) {
   sequence.n_computed = sequence.n_swapped;
 }
 
+bool Scheduler::has_room_for_swapped(const Sequence& sequence) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const auto missing = static_cast<int64_t>(sequence.swapped[g].slots.size()) -
+                         static_cast<int64_t>(sequence.kv[g].blocks.size());
+    if (missing > groups_[g].allocator.n_available()) return false;
+  }
+  return true;
+}
+
 // Blocks for the rest, to be filled before the step. Their slots stay taken until the next plan is made.
 void Scheduler::swap_in(Sequence& sequence, Plan& plan) {
   for (size_t g = 0; g < groups_.size(); ++g) {
