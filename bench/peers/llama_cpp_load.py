@@ -7,7 +7,6 @@ own server does: slots with a prompt cache each, a new request goes to the idle 
 step takes one token of each decoding slot and fills up to 2,048 tokens with prompts; greedy sampling by its sampler.
 No sockets and no text on either side.
 """
-import argparse
 import json
 import os
 import sys
@@ -100,12 +99,7 @@ def load(args, model):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--trace", required=True, help="JSON lines: timestamp (ms), input_length, output_length")
-    parser.add_argument("--shared-prefix", type=int, default=0)
-    parser.add_argument("--slots", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = loads.parser(__doc__)
     parser.add_argument("--flash-attention", type=int, default=0)
     args = parser.parse_args()
     silence = ll.llama_log_callback(lambda level, text, data: None)

@@ -1,7 +1,19 @@
 """Requests of a load on a peer, and the report of its run, with the names of `penstock bench --serve --json`."""
+import argparse
 import json
 import random
 import statistics
+
+
+def parser(description):
+    """The options that every peer's load has."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("model")
+    options.add_argument("--trace", required=True, help="JSON lines: timestamp (ms), input_length, output_length")
+    options.add_argument("--shared-prefix", type=int, default=0)
+    options.add_argument("--slots", type=int, default=16)
+    options.add_argument("--threads", type=int, default=2)
+    return options
 
 
 def read_requests(trace, n_vocab, shared_prefix=0):

@@ -5,7 +5,6 @@ one JSON object with the names of `penstock bench --serve --json`.
 Requests enter its queue when they are due, and this drives its steps; the default of its scheduler (prompts split to
 256 tokens per step, mixed with decoding) but for the number of sequences. Greedy, without an end token.
 """
-import argparse
 import json
 import time
 
@@ -57,12 +56,7 @@ def load(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--trace", required=True, help="JSON lines: timestamp (ms), input_length, output_length")
-    parser.add_argument("--shared-prefix", type=int, default=0)
-    parser.add_argument("--slots", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = loads.parser(__doc__)
     parser.add_argument("--batched-tokens", type=int, default=0, help="of a step; 0 is its default")
     print(json.dumps(load(parser.parse_args())))
 
