@@ -153,8 +153,7 @@ void decode(benchmark::State& state, const Case& c) {
       if (worker == 0) sink += sum;
     });
   };
-  const auto [seconds, read_seconds, share] = alternate(
-      state, [&] { setup.attend(); }, read);
+  const auto [seconds, read_seconds, share] = alternate(state, [&] { setup.attend(); }, read);
   benchmark::DoNotOptimize(sink);
   state.counters["GB/s"] = static_cast<double>(setup.bytes()) / seconds * 1e-9;
   state.counters["read"] = static_cast<double>(setup.bytes()) / read_seconds * 1e-9;
@@ -172,8 +171,7 @@ void prefill(benchmark::State& state, const Case& c) {
       if (worker == 0) sink += result;
     });
   };
-  const auto [seconds, peak_seconds, ratio] = alternate(
-      state, [&] { setup.attend(); }, compute);
+  const auto [seconds, peak_seconds, ratio] = alternate(state, [&] { setup.attend(); }, compute);
   benchmark::DoNotOptimize(sink);
   const double seen = static_cast<double>(c.n_new) * (c.depth - c.n_new) + c.n_new * (c.n_new + 1.0) / 2;
   const double flops = 4.0 * c.head_dim * seen * c.n_heads * c.n_seqs;

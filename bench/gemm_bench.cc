@@ -225,10 +225,7 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
   const double flops = 2.0 * n_rows * rows * cols;
   float sink = 0;
   const auto [seconds, peak_seconds] = alternate(
-      state,
-      [&] {
-        cpu_linear(context, input, {&target, 1});
-      },
+      state, [&] { cpu_linear(context, input, {&target, 1}); },
       [&] {
         pool().run([&](int worker, int) {
           const float result = probe.compute(kRounds);

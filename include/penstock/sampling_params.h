@@ -26,19 +26,19 @@ struct SamplingParams {
   float dry_multiplier = 0.0f;      // 0 = off; "don't repeat yourself" penalty of repeated suffixes
   float dry_base = 1.75f;
   int dry_allowed_length = 2;
-  int dry_penalty_last_n = -1;      // -1 = whole context
+  int dry_penalty_last_n = -1;  // -1 = whole context
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
-  float xtc_probability = 0.0f;     // 0 = off; exclude top choices
+  float xtc_probability = 0.0f;  // 0 = off; exclude top choices
   float xtc_threshold = 0.1f;
-  int mirostat = 0;                 // 0 off, 1, 2; Basu et al. 2021
+  int mirostat = 0;  // 0 off, 1, 2; Basu et al. 2021
   float mirostat_tau = 5.0f;
   float mirostat_eta = 0.1f;
-  bool use_beam_search = false;     // the n best of beam_width beams; nothing is drawn
-  int beam_width = 4;               // [n, 256]
-  float length_penalty = 1.0f;      // beams are ranked by log-probability / length^length_penalty
-  bool early_stopping = false;      // stop beams as soon as beam_width of them have ended
-  std::optional<uint64_t> seed;     // the same seed gives the same tokens whatever else runs
-  std::vector<std::string> stop;    // at most 16 strings
+  bool use_beam_search = false;   // the n best of beam_width beams; nothing is drawn
+  int beam_width = 4;             // [n, 256]
+  float length_penalty = 1.0f;    // beams are ranked by log-probability / length^length_penalty
+  bool early_stopping = false;    // stop beams as soon as beam_width of them have ended
+  std::optional<uint64_t> seed;   // the same seed gives the same tokens whatever else runs
+  std::vector<std::string> stop;  // at most 16 strings
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool include_stop_str_in_output = false;
@@ -46,9 +46,9 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, clamped to [-100, 100]
   std::vector<TokenId> allowed_token_ids;             // empty = all
   std::vector<TokenId> banned_token_ids;
-  std::vector<std::string> bad_words;                 // token sequences that must never be completed
-  std::optional<int> logprobs;                        // alternatives per output token; -1 = vocabulary
-  std::optional<int> prompt_logprobs;                 // alternatives per prompt token
+  std::vector<std::string> bad_words;  // token sequences that must never be completed
+  std::optional<int> logprobs;         // alternatives per output token; -1 = vocabulary
+  std::optional<int> prompt_logprobs;  // alternatives per prompt token
 
   // Calls v(name, field, help) for every field, in this order. Self is SamplingParams or const SamplingParams.
   template <class Self, class V>
@@ -61,9 +61,11 @@ struct SamplingParams {
     v("top_p", p.top_p, "keep the smallest set of tokens whose probability reaches p");
     v("min_p", p.min_p, "drop tokens less likely than this fraction of the most likely one");
     v("typical_p", p.typical_p, "keep locally typical tokens up to this mass");
-    v("repetition_penalty", p.repetition_penalty, "divides (multiplies) positive (negative) logits of seen tokens");
+    v("repetition_penalty", p.repetition_penalty,
+      "divides (multiplies) positive (negative) logits of seen tokens");
     v("presence_penalty", p.presence_penalty, "subtracted once from the logit of every generated token");
-    v("frequency_penalty", p.frequency_penalty, "subtracted per occurrence from the logit of generated tokens");
+    v("frequency_penalty", p.frequency_penalty,
+      "subtracted per occurrence from the logit of generated tokens");
     v("dry_multiplier", p.dry_multiplier, "strength of the DRY penalty on repeated sequences; 0 is off");
     v("dry_base", p.dry_base, "growth of the DRY penalty per repeated token");
     v("dry_allowed_length", p.dry_allowed_length, "repeats up to this length are free");

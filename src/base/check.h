@@ -5,5 +5,7 @@ namespace penstock {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 }  // namespace penstock
 
-#define PENSTOCK_CHECK(condition) \
-  (__builtin_expect(static_cast<bool>(condition), 1) ? void(0) : ::penstock::check_failed(#condition, __FILE__, __LINE__))
+#define PENSTOCK_CHECK(condition)                    \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? void(0)                                     \
+       : ::penstock::check_failed(#condition, __FILE__, __LINE__))

@@ -28,12 +28,9 @@ struct CacheSpec {
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
     const int64_t values = 2LL * layer.n_kv_heads * layer.head_dim;
     switch (dtype) {
-      case KvDType::kF32:
-        return values * 4;
-      case KvDType::kI8:
-        return values + 2LL * layer.n_kv_heads * 4;
-      default:
-        return values * 2;
+      case KvDType::kF32: return values * 4;
+      case KvDType::kI8: return values + 2LL * layer.n_kv_heads * 4;
+      default: return values * 2;
     }
   }
   // Bytes of one block in all layers of one group.

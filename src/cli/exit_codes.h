@@ -5,11 +5,11 @@
 namespace penstock {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;      // anything not listed below
-inline constexpr int kExitUsage = 2;        // a flag, config value or request is wrong
-inline constexpr int kExitNotFound = 3;     // a file or model does not exist
-inline constexpr int kExitBadFile = 4;      // a file is corrupt or of an unsupported kind
-inline constexpr int kExitExhausted = 5;    // memory, disk or cache blocks ran out
+inline constexpr int kExitFailure = 1;        // anything not listed below
+inline constexpr int kExitUsage = 2;          // a flag, config value or request is wrong
+inline constexpr int kExitNotFound = 3;       // a file or model does not exist
+inline constexpr int kExitBadFile = 4;        // a file is corrupt or of an unsupported kind
+inline constexpr int kExitExhausted = 5;      // memory, disk or cache blocks ran out
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 constexpr int exit_code(ErrorCode code) {

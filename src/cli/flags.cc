@@ -91,10 +91,11 @@ std::string parse_bytes(const std::string& text, int64_t& bytes) {
     size_t used = 0;
     double value = std::stod(text, &used);
     const std::string unit = text.substr(used);
-    const size_t power = unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
+    const size_t power =
+        unit.empty() ? 0 : std::string("KMGT").find(static_cast<char>(std::toupper(unit[0]))) + 1;
     const std::string rest = unit.empty() ? "" : unit.substr(1);
-    if ((unit.empty() || power > 0) && (rest.empty() || rest == "B" || rest == "iB" || rest == "b") && value >= 0 &&
-        value < 1e15) {
+    if ((unit.empty() || power > 0) && (rest.empty() || rest == "B" || rest == "iB" || rest == "b") &&
+        value >= 0 && value < 1e15) {
       for (size_t i = 0; i < power; ++i) value *= 1024;
       bytes = static_cast<int64_t>(value);
       return {};

@@ -22,10 +22,12 @@ struct GenerateCommand {
   explicit GenerateCommand(CLI::App& app) : sampling(app) {
     add_engine_flags(app, config);
     prompt_option = app.add_option("-p,--prompt", prompt, "text to go on from");
-    app.add_option("-f,--file", file, "read the prompt from this file; - is standard input")->excludes(prompt_option);
+    app.add_option("-f,--file", file, "read the prompt from this file; - is standard input")
+        ->excludes(prompt_option);
     app.add_flag("--chat", chat, "treat the prompt as a user's message: apply the model's chat template");
-    app.add_flag("--json", json,
-                 "print one JSON object {text, tokens, prompt_tokens, completion_tokens, finish_reason, timings}");
+    app.add_flag(
+        "--json", json,
+        "print one JSON object {text, tokens, prompt_tokens, completion_tokens, finish_reason, timings}");
     app.add_flag("--no-echo", no_echo, "do not print the prompt before the text");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token, also where the model wants one");
     app.add_flag("--no-parse-special", no_parse_special, "special tokens in the prompt are plain text");
@@ -65,12 +67,13 @@ Result<std::string> GenerateCommand::read_prompt() const {
 nlohmann::json timings_json(const RequestStats& stats) {
   const int decoded = std::max(stats.completion_tokens - 1, 0);
   const auto rate = [](double tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0.0; };
-  return {{"queued_seconds", stats.queued_seconds},
-          {"prefill_seconds", stats.prefill_seconds},
-          {"decode_seconds", stats.decode_seconds},
-          {"cached_tokens", stats.cached_tokens},
-          {"prompt_tokens_per_second", rate(stats.prompt_tokens - stats.cached_tokens, stats.prefill_seconds)},
-          {"decode_tokens_per_second", rate(decoded, stats.decode_seconds)}};
+  return {
+      {"queued_seconds", stats.queued_seconds},
+      {"prefill_seconds", stats.prefill_seconds},
+      {"decode_seconds", stats.decode_seconds},
+      {"cached_tokens", stats.cached_tokens},
+      {"prompt_tokens_per_second", rate(stats.prompt_tokens - stats.cached_tokens, stats.prefill_seconds)},
+      {"decode_tokens_per_second", rate(decoded, stats.decode_seconds)}};
 }
 
 nlohmann::json speculation_json(const RequestStats& stats) {
@@ -89,7 +92,8 @@ nlohmann::json logprobs_json(const CompletionOutput& output) {
     for (size_t i = 1; i < row.size(); ++i) {
       alternatives.push_back({{"token", row[i].token}, {"logprob", row[i].logprob}});
     }
-    rows.push_back({{"token", row[0].token}, {"logprob", row[0].logprob}, {"rank", row[0].rank}, {"top", alternatives}});
+    rows.push_back(
+        {{"token", row[0].token}, {"logprob", row[0].logprob}, {"rank", row[0].rank}, {"top", alternatives}});
   }
   return rows;
 }
@@ -124,8 +128,8 @@ void print_stats(const RequestOutput& result) {
              dim(fmt::format("prompt: {} tokens, {:.1f} tokens/s; decode: {} tokens, {:.1f} tokens/s{} ({})",
                              stats.prompt_tokens,
                              prefill > 0 ? (stats.prompt_tokens - stats.cached_tokens) / prefill : 0.0,
-                             completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0, speculation,
-                             finish_reason_name(result.outputs[0].finish_reason))));
+                             completion_tokens, decode_seconds > 0 ? decoded / decode_seconds : 0.0,
+                             speculation, finish_reason_name(result.outputs[0].finish_reason))));
 }
 
 Result<RequestOutput> GenerateCommand::generate(LLM& llm, const SamplingParams& params,

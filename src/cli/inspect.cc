@@ -17,9 +17,11 @@ namespace {
 
 struct InspectCommand {
   explicit InspectCommand(CLI::App& app) {
-    app.add_option("-m,--model,model", model, "GGUF file or Hugging Face directory; none is the built-in model");
+    app.add_option("-m,--model,model", model,
+                   "GGUF file or Hugging Face directory; none is the built-in model");
     app.add_flag("--tensors", tensors, "list every tensor");
-    app.add_flag("--json", json, "print one JSON object {path, format, metadata, config, tensors, types, bytes}");
+    app.add_flag("--json", json,
+                 "print one JSON object {path, format, metadata, config, tensors, types, bytes}");
   }
   int run() const;
 
@@ -50,12 +52,12 @@ nlohmann::json config_json(const ModelConfig& config) {
   const CacheSpec spec = config.cache_spec(KvDType::kF16, 16);
   int64_t token_bytes = 0;
   for (const KvLayerSpec& layer : spec.layers) token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
-  return {{"architecture", config.arch},      {"name", config.name},
-          {"n_layers", config.n_layers},      {"n_heads", config.n_heads},
-          {"n_kv_heads", config.n_kv_heads},  {"head_dim", config.head_dim},
-          {"model_dim", config.model_dim},    {"ffn_dim", config.ffn_dim},
-          {"vocab_size", config.vocab_size},  {"max_seq_len", config.max_seq_len},
-          {"n_experts", config.n_experts},    {"n_active_experts", config.n_active_experts},
+  return {{"architecture", config.arch},         {"name", config.name},
+          {"n_layers", config.n_layers},         {"n_heads", config.n_heads},
+          {"n_kv_heads", config.n_kv_heads},     {"head_dim", config.head_dim},
+          {"model_dim", config.model_dim},       {"ffn_dim", config.ffn_dim},
+          {"vocab_size", config.vocab_size},     {"max_seq_len", config.max_seq_len},
+          {"n_experts", config.n_experts},       {"n_active_experts", config.n_active_experts},
           {"parameters", config.n_parameters()}, {"kv_bytes_per_token_f16", token_bytes}};
 }
 
@@ -76,18 +78,20 @@ void print_text(const WeightSource& source, const Result<ModelConfig>& config, b
   fmt::print("{} ({})\n", source.path().string(), source.naming() == Naming::kGguf ? "GGUF" : "Hugging Face");
   if (config) {
     const nlohmann::json fields = config_json(*config);
-    for (const auto& [key, value] : fields.items()) fmt::print("  {:24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    for (const auto& [key, value] : fields.items())
+      fmt::print("  {:24} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
     const double per_token = fields["kv_bytes_per_token_f16"].get<double>();
-    fmt::print("  {:24} {} (F16, {} tokens)\n", "KV cache of one sequence", format_bytes(per_token * config->max_seq_len),
-               config->max_seq_len);
+    fmt::print("  {:24} {} (F16, {} tokens)\n", "KV cache of one sequence",
+               format_bytes(per_token * config->max_seq_len), config->max_seq_len);
   } else {
     fmt::print("  not a model this program runs: {}\n", config.error().message);
   }
   fmt::print("metadata\n");
   const nlohmann::json metadata = short_metadata(source.config());
   for (const auto& [key, value] : metadata.items()) {
-    std::string text = value.is_string() ? value.get<std::string>()
-                                         : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    std::string text = value.is_string()
+                           ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (text.size() > 100) text = text.substr(0, 97) + "...";
     for (char& c : text) c = c == '\n' ? ' ' : c;
     fmt::print("  {:44} {}\n", key, text);
@@ -99,7 +103,8 @@ void print_text(const WeightSource& source, const Result<ModelConfig>& config, b
                format_bytes(static_cast<double>(share.bytes)));
     total += share.bytes;
   }
-  fmt::print("  {:8} {:5} tensors {:>36}\n", "all", source.tensors().size(), format_bytes(static_cast<double>(total)));
+  fmt::print("  {:8} {:5} tensors {:>36}\n", "all", source.tensors().size(),
+             format_bytes(static_cast<double>(total)));
   if (!all_tensors) return;
   for (const TensorInfo& tensor : source.tensors()) {
     fmt::print("  {:56} {:8} {:20} {:>10}\n", tensor.name, quant_info(tensor.type).name, shape_text(tensor),
@@ -124,14 +129,17 @@ int InspectCommand::run() const {
   int64_t total = 0;
   object["types"] = nlohmann::json::object();
   for (const auto& [type, share] : shares(**source)) {
-    object["types"][type] = {{"tensors", share.n_tensors}, {"elements", share.n_elements}, {"bytes", share.bytes}};
+    object["types"][type] = {
+        {"tensors", share.n_tensors}, {"elements", share.n_elements}, {"bytes", share.bytes}};
     total += share.bytes;
   }
   object["bytes"] = total;
   object["tensors"] = nlohmann::json::array();
   for (const TensorInfo& tensor : (*source)->tensors()) {
-    object["tensors"].push_back({{"name", tensor.name}, {"type", quant_info(tensor.type).name},
-                                 {"shape", tensor.shape}, {"bytes", tensor.bytes.size()}});
+    object["tensors"].push_back({{"name", tensor.name},
+                                 {"type", quant_info(tensor.type).name},
+                                 {"shape", tensor.shape},
+                                 {"bytes", tensor.bytes.size()}});
   }
   fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return kExitOk;

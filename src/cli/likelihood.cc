@@ -5,7 +5,8 @@
 
 namespace penstock {
 
-Result<std::vector<std::vector<float>>> log_likelihoods(LLM& llm, std::span<const std::vector<TokenId>> sequences,
+Result<std::vector<std::vector<float>>> log_likelihoods(LLM& llm,
+                                                        std::span<const std::vector<TokenId>> sequences,
                                                         const std::function<void(size_t, size_t)>& progress) {
   SamplingParams params;
   params.max_tokens = 0;
@@ -20,8 +21,8 @@ Result<std::vector<std::vector<float>>> log_likelihoods(LLM& llm, std::span<cons
   for (size_t s = 0; s < outputs.size(); ++s) {
     const auto& rows = outputs[s].prompt_logprobs;
     if (rows.size() != sequences[s].size()) {
-      return errorf(ErrorCode::kInternal, "sequence {}: expected {} log probabilities, got {}", s, sequences[s].size(),
-                    rows.size());
+      return errorf(ErrorCode::kInternal, "sequence {}: expected {} log probabilities, got {}", s,
+                    sequences[s].size(), rows.size());
     }
     std::vector<float>& values = result.emplace_back();
     for (size_t i = 1; i < rows.size(); ++i) values.push_back(rows[i].at(0).logprob);

@@ -37,13 +37,15 @@ Result<std::filesystem::path> find_model(const std::string& name) {
       searched += (searched.empty() ? "" : ", ") + folder.lexically_normal().string();
     }
   }
-  if (name.empty()) return errorf(ErrorCode::kNotFound, "the built-in model {} is in none of: {}", file, searched);
+  if (name.empty())
+    return errorf(ErrorCode::kNotFound, "the built-in model {} is in none of: {}", file, searched);
   return errorf(ErrorCode::kNotFound, "model {}: no such file or directory{}", name,
                 searched.empty() ? "" : " (also looked in " + searched + ")");
 }
 
 Status find_models(EngineConfig& config) {
-  if (config.spec == "draft" && config.draft_model.empty() && config.model.empty()) config.draft_model = kDefaultDraft;
+  if (config.spec == "draft" && config.draft_model.empty() && config.model.empty())
+    config.draft_model = kDefaultDraft;
   ASSIGN_OR_RETURN(const auto model, find_model(config.model));
   config.model = model.string();
   if (config.draft_model.empty()) return {};

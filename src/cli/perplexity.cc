@@ -23,16 +23,19 @@ struct PerplexityCommand {
     app.add_option("-f,--file", file, "text to predict; - is standard input")->required();
     app.add_option("--window", window, "tokens per window, with the BOS (default: 512, or the model's limit)")
         ->check(CLI::Range(2, 1 << 24));
-    app.add_option("--stride", stride,
-                   "tokens between two windows; less than the window: only tokens no earlier window scored count "
-                   "(default: windows do not overlap)")
+    app.add_option(
+           "--stride", stride,
+           "tokens between two windows; less than the window: only tokens no earlier window scored count "
+           "(default: windows do not overlap)")
         ->check(CLI::PositiveNumber);
-    app.add_option("--separator", separator,
-                   "split the text here and score every document by itself, cut to one window; white space at its ends "
-                   "is dropped");
+    app.add_option(
+        "--separator", separator,
+        "split the text here and score every document by itself, cut to one window; white space at its ends "
+        "is dropped");
     app.add_option("--max-windows", max_windows, "stop after this many windows")->check(CLI::PositiveNumber);
-    app.add_flag("--json", json,
-                 "print one JSON object {perplexity, perplexity_error, nll, bits_per_byte, tokens, bytes, windows}");
+    app.add_flag(
+        "--json", json,
+        "print one JSON object {perplexity, perplexity_error, nll, bits_per_byte, tokens, bytes, windows}");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token before a window");
   }
   int run();
@@ -56,7 +59,8 @@ std::vector<std::string> split_documents(const std::string& text, const std::str
     const size_t end = std::min(text.find(separator, at), text.size());
     const std::string part = text.substr(at, end - at);
     const size_t first = part.find_first_not_of(space);
-    if (first != std::string::npos) documents.push_back(part.substr(first, part.find_last_not_of(space) - first + 1));
+    if (first != std::string::npos)
+      documents.push_back(part.substr(first, part.find_last_not_of(space) - first + 1));
     at = end + separator.size();
   }
   return documents;
@@ -106,22 +110,24 @@ struct Summary {
     const double n = static_cast<double>(n_tokens);
     return std::sqrt(std::max(0.0, sum_squares / n - nll() * nll()) / (n - 1));
   }
-  double bits_per_byte() const { return n_bytes > 0 ? sum / std::log(2.0) / static_cast<double>(n_bytes) : 0; }
+  double bits_per_byte() const {
+    return n_bytes > 0 ? sum / std::log(2.0) / static_cast<double>(n_bytes) : 0;
+  }
 };
 
 void print_summary(const Summary& summary, size_t n_windows, bool json) {
   const double perplexity = std::exp(summary.nll());
   const double error = perplexity * summary.error();
   if (json) {
-    const nlohmann::json object = {{"perplexity", perplexity},       {"perplexity_error", error},
-                                   {"nll", summary.nll()},           {"bits_per_byte", summary.bits_per_byte()},
-                                   {"tokens", summary.n_tokens},     {"bytes", summary.n_bytes},
+    const nlohmann::json object = {{"perplexity", perplexity},   {"perplexity_error", error},
+                                   {"nll", summary.nll()},       {"bits_per_byte", summary.bits_per_byte()},
+                                   {"tokens", summary.n_tokens}, {"bytes", summary.n_bytes},
                                    {"windows", n_windows}};
     fmt::print("{}\n", object.dump());
     return;
   }
-  fmt::print("perplexity {:.4f} +/- {:.4f}, {:.4f} bits per byte ({} tokens, {} bytes, {} windows)\n", perplexity, error,
-             summary.bits_per_byte(), summary.n_tokens, summary.n_bytes, n_windows);
+  fmt::print("perplexity {:.4f} +/- {:.4f}, {:.4f} bits per byte ({} tokens, {} bytes, {} windows)\n",
+             perplexity, error, summary.bits_per_byte(), summary.n_tokens, summary.n_bytes, n_windows);
 }
 
 int PerplexityCommand::run() {
@@ -136,12 +142,14 @@ int PerplexityCommand::run() {
   LLM& llm = **opened;
   const int limit = llm.engine().info().max_model_len;
   if (window > limit) {
-    return fail({ErrorCode::kInvalidArgument, fmt::format("--window: expected at most {}, got {}", limit, window)});
+    return fail(
+        {ErrorCode::kInvalidArgument, fmt::format("--window: expected at most {}, got {}", limit, window)});
   }
   const size_t size = static_cast<size_t>(window > 0 ? window : std::min(512, limit));
-  Windows windows = separator.empty()
-                        ? sliding_windows(llm, *text, size, stride > 0 ? static_cast<size_t>(stride) : size, !no_bos)
-                        : document_windows(llm, split_documents(*text, separator), size, !no_bos);
+  Windows windows =
+      separator.empty()
+          ? sliding_windows(llm, *text, size, stride > 0 ? static_cast<size_t>(stride) : size, !no_bos)
+          : document_windows(llm, split_documents(*text, separator), size, !no_bos);
   if (max_windows > 0 && windows.sequences.size() > static_cast<size_t>(max_windows)) {
     windows.sequences.resize(static_cast<size_t>(max_windows));
   }
@@ -151,9 +159,11 @@ int PerplexityCommand::run() {
   install_interrupt_handler();
   Summary summary;
   ProgressBar progress("perplexity");
-  constexpr size_t kGroup = 64;  // windows handed to the engine together: bounds memory, keeps its batches full
+  constexpr size_t kGroup =
+      64;  // windows handed to the engine together: bounds memory, keeps its batches full
   for (size_t at = 0; at < windows.sequences.size(); at += kGroup) {
-    const auto group = std::span(windows.sequences).subspan(at, std::min(kGroup, windows.sequences.size() - at));
+    const auto group =
+        std::span(windows.sequences).subspan(at, std::min(kGroup, windows.sequences.size() - at));
     auto scores = log_likelihoods(llm, group, [&](size_t done, size_t) {
       progress.update(static_cast<int64_t>(at + done), static_cast<int64_t>(windows.sequences.size()),
                       summary.n_tokens > 0 ? fmt::format("{:.4f}", std::exp(summary.nll())) : "");

@@ -22,7 +22,8 @@ namespace {
 struct PlanCommand {
   explicit PlanCommand(CLI::App& app) : spec(app) {
     std::string names;
-    for (const NamedShape& shape : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(shape.name);
+    for (const NamedShape& shape : named_shapes())
+      names += (names.empty() ? "" : ", ") + std::string(shape.name);
     CLI::Option* model_option = app.add_option("-m,--model", model, "GGUF file or Hugging Face directory");
     app.add_option("--shape", shape, "a known shape instead of a file: " + names)->excludes(model_option);
     app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
@@ -31,7 +32,9 @@ struct PlanCommand {
     app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16 or int8")
         ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
         ->capture_default_str();
-    app.add_option("--block-size", block_size, "tokens per block")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--block-size", block_size, "tokens per block")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--memory", memory, "memory to plan for, such as 24GiB (default: this machine's)");
     app.add_flag("--json", json, "print one JSON object");
   }
@@ -82,14 +85,16 @@ Result<Plan> make_plan(const PlanCommand& command) {
   if (!command.shape.empty()) {
     ASSIGN_OR_RETURN(plan.config, config_from_shape(command.shape));
     const QuantTypeInfo* type = find_quant_type(command.type);
-    if (type == nullptr) return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
+    if (type == nullptr)
+      return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
     plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
     plan.name = command.shape + " " + command.type;
   } else {
     ASSIGN_OR_RETURN(const auto path, find_model(command.model));
     ASSIGN_OR_RETURN(const auto source, open_weights(path));
     ASSIGN_OR_RETURN(plan.config, read_config(*source));
-    for (const TensorInfo& tensor : source->tensors()) plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
+    for (const TensorInfo& tensor : source->tensors())
+      plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
     plan.name = path.filename().string();
   }
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
@@ -102,7 +107,8 @@ Result<Plan> make_plan(const PlanCommand& command) {
       return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
     }
   }
-  plan.n_sequences = std::max<int64_t>(0, plan.memory - plan.weight_bytes) / std::max<int64_t>(1, plan.sequence_bytes);
+  plan.n_sequences =
+      std::max<int64_t>(0, plan.memory - plan.weight_bytes) / std::max<int64_t>(1, plan.sequence_bytes);
   return plan;
 }
 
@@ -127,11 +133,14 @@ int PlanCommand::run() const {
     fmt::print("{}\n", object.dump());
     return kExitOk;
   }
-  fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name, static_cast<double>(config.n_parameters()) / 1e9,
+  fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
+             static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
-  fmt::print("KV cache per token      2 x {} layers x {} heads x {} x {} = {}\n", config.n_layers, config.n_kv_heads,
-             config.head_dim, kv_dtype, format_bytes(static_cast<double>(plan->token_bytes)));
-  fmt::print("one sequence of {:<7} {}\n", plan->tokens, format_bytes(static_cast<double>(plan->sequence_bytes)));
+  fmt::print("KV cache per token      2 x {} layers x {} heads x {} x {} = {}\n", config.n_layers,
+             config.n_kv_heads, config.head_dim, kv_dtype,
+             format_bytes(static_cast<double>(plan->token_bytes)));
+  fmt::print("one sequence of {:<7} {}\n", plan->tokens,
+             format_bytes(static_cast<double>(plan->sequence_bytes)));
   fmt::print("sequences that fit      {} in {} (memory less weights)\n", plan->n_sequences,
              format_bytes(static_cast<double>(plan->memory)));
   return kExitOk;

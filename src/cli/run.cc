@@ -63,7 +63,8 @@ bool read_message(std::string& message) {
 
 class Chat {
  public:
-  Chat(LLM& llm, const SamplingParams& params, std::string system) : llm_(llm), params_(params), system_(std::move(system)) {
+  Chat(LLM& llm, const SamplingParams& params, std::string system)
+      : llm_(llm), params_(params), system_(std::move(system)) {
     clear();
   }
 
@@ -130,8 +131,9 @@ class Chat {
     messages_.push_back({"assistant", output.text});
     if (stderr_is_terminal()) {
       const double seconds = output.stats.decode_seconds;
-      fmt::print(stderr, "{}\n", dim(fmt::format("{} tokens, {:.1f} tokens/s", output.stats.completion_tokens,
-                                                 seconds > 0 ? (output.stats.completion_tokens - 1) / seconds : 0.0)));
+      fmt::print(stderr, "{}\n",
+                 dim(fmt::format("{} tokens, {:.1f} tokens/s", output.stats.completion_tokens,
+                                 seconds > 0 ? (output.stats.completion_tokens - 1) / seconds : 0.0)));
     }
   }
 
@@ -158,8 +160,9 @@ struct RunCommand {
     Chat chat(**llm, sampling.over(defaults), system);
     if (stdout_is_terminal()) {
       fmt::print("{}{}\n", std::filesystem::path(config.model).filename().string(),
-                 (*llm)->has_chat_template() ? "; /help lists the commands"
-                                             : ": no chat template, it goes on from what you type; /help lists the commands");
+                 (*llm)->has_chat_template()
+                     ? "; /help lists the commands"
+                     : ": no chat template, it goes on from what you type; /help lists the commands");
     }
     if (!first.empty()) chat.say(first);
     std::string line;

@@ -23,7 +23,8 @@ struct ScoreCommand {
     auto* input = app.add_option_group("input")->require_option(1);
     input->add_option("-p,--prompt", text, "text to score");
     input->add_option("-f,--file", file, "file to score; - is standard input");
-    input->add_option("--ids", ids_file, "file of token ids separated by white space, taken as they are (no BOS)");
+    input->add_option("--ids", ids_file,
+                      "file of token ids separated by white space, taken as they are (no BOS)");
     app.add_flag("--json", json, "print one JSON object {tokens, logprobs (first null), perplexity}");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token before the text");
   }
@@ -81,7 +82,8 @@ int ScoreCommand::run() {
   for (const float value : logprobs) sum += value;
   const double perplexity = logprobs.empty() ? 1.0 : std::exp(-sum / static_cast<double>(logprobs.size()));
   if (json) {
-    nlohmann::json object = {{"tokens", *ids}, {"logprobs", nlohmann::json::array({nullptr})}, {"perplexity", perplexity}};
+    nlohmann::json object = {
+        {"tokens", *ids}, {"logprobs", nlohmann::json::array({nullptr})}, {"perplexity", perplexity}};
     for (const float value : logprobs) object["logprobs"].push_back(value);
     fmt::print("{}\n", object.dump());
     return kExitOk;

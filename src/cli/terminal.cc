@@ -33,8 +33,12 @@ int fail(const Error& error) {
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 
-std::string dim(std::string_view text) { return colours() ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text); }
-std::string bold(std::string_view text) { return colours() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text); }
+std::string dim(std::string_view text) {
+  return colours() ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text);
+}
+std::string bold(std::string_view text) {
+  return colours() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+}
 
 std::string format_bytes(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

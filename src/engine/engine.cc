@@ -328,18 +328,10 @@ void EngineImpl::end(Running& sequence, FinishReason reason, PendingEvent news) 
 
 void EngineImpl::note_end(const Running& sequence, FinishReason reason, double time) {
   switch (reason) {
-    case FinishReason::kStop:
-      metrics_.request_success_stop.add();
-      break;
-    case FinishReason::kLength:
-      metrics_.request_success_length.add();
-      break;
-    case FinishReason::kError:
-      metrics_.request_success_error.add();
-      break;
-    default:
-      metrics_.request_success_abort.add();
-      break;
+    case FinishReason::kStop: metrics_.request_success_stop.add(); break;
+    case FinishReason::kLength: metrics_.request_success_length.add(); break;
+    case FinishReason::kError: metrics_.request_success_error.add(); break;
+    default: metrics_.request_success_abort.add(); break;
   }
   metrics_.e2e_request_latency_seconds.observe(time - sequence.request->submitted);
   metrics_.request_decode_time_seconds.observe(sequence.stats.decode_seconds);

@@ -85,10 +85,13 @@ void Scheduler::leave_block(const Sequence& sequence) {
     for (size_t i = 0; i < std::min(queue.size(), kMostLookedAt); ++i) {
       const Sequence& waiting = *queue[i];
       const auto parting = std::ranges::mismatch(sequence.hashes, waiting.hashes).in1;
-      const int n_blocks = static_cast<int>(parting - sequence.hashes.begin()), begin = n_blocks * block_size_;
+      const int n_blocks = static_cast<int>(parting - sequence.hashes.begin()),
+                begin = n_blocks * block_size_;
       if (!waiting.read_cache || static_cast<int>(waiting.hashes.size()) < n_blocks) continue;
       const int common = std::min(common_start(sequence, waiting, n_blocks), sequence.n_computed - begin);
-      const auto is_there = [&](const Leftover& each) { return common_start(each, waiting, n_blocks) >= common; };
+      const auto is_there = [&](const Leftover& each) {
+        return common_start(each, waiting, n_blocks) >= common;
+      };
       if (common < shortest_copy() || std::ranges::any_of(leftovers_, is_there)) continue;
       return keep_block(sequence, n_blocks, common);
     }

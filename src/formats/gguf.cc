@@ -38,22 +38,17 @@ size_t least_value_bytes(GgufValueType type) {
   switch (type) {
     case GgufValueType::kUint8:
     case GgufValueType::kInt8:
-    case GgufValueType::kBool:
-      return 1;
+    case GgufValueType::kBool: return 1;
     case GgufValueType::kUint16:
-    case GgufValueType::kInt16:
-      return 2;
+    case GgufValueType::kInt16: return 2;
     case GgufValueType::kUint32:
     case GgufValueType::kInt32:
-    case GgufValueType::kFloat32:
-      return 4;
+    case GgufValueType::kFloat32: return 4;
     case GgufValueType::kUint64:
     case GgufValueType::kInt64:
     case GgufValueType::kFloat64:
-    case GgufValueType::kString:
-      return 8;
-    case GgufValueType::kArray:
-      return 12;
+    case GgufValueType::kString: return 8;
+    case GgufValueType::kArray: return 12;
   }
   return 0;
 }
@@ -129,32 +124,19 @@ class GgufParser {
   // A value that is not an array. After the end of the file the result is meaningless and in_.ok() is false.
   json read_scalar(GgufValueType type) {
     switch (type) {
-      case GgufValueType::kUint8:
-        return in_.read<uint8_t>();
-      case GgufValueType::kInt8:
-        return in_.read<int8_t>();
-      case GgufValueType::kUint16:
-        return in_.read<uint16_t>();
-      case GgufValueType::kInt16:
-        return in_.read<int16_t>();
-      case GgufValueType::kUint32:
-        return in_.read<uint32_t>();
-      case GgufValueType::kInt32:
-        return in_.read<int32_t>();
-      case GgufValueType::kUint64:
-        return in_.read<uint64_t>();
-      case GgufValueType::kInt64:
-        return in_.read<int64_t>();
-      case GgufValueType::kFloat32:
-        return in_.read<float>();
-      case GgufValueType::kFloat64:
-        return in_.read<double>();
-      case GgufValueType::kBool:
-        return in_.read<uint8_t>() != 0;
-      case GgufValueType::kString:
-        return std::string(in_.read_string());
-      case GgufValueType::kArray:
-        break;
+      case GgufValueType::kUint8: return in_.read<uint8_t>();
+      case GgufValueType::kInt8: return in_.read<int8_t>();
+      case GgufValueType::kUint16: return in_.read<uint16_t>();
+      case GgufValueType::kInt16: return in_.read<int16_t>();
+      case GgufValueType::kUint32: return in_.read<uint32_t>();
+      case GgufValueType::kInt32: return in_.read<int32_t>();
+      case GgufValueType::kUint64: return in_.read<uint64_t>();
+      case GgufValueType::kInt64: return in_.read<int64_t>();
+      case GgufValueType::kFloat32: return in_.read<float>();
+      case GgufValueType::kFloat64: return in_.read<double>();
+      case GgufValueType::kBool: return in_.read<uint8_t>() != 0;
+      case GgufValueType::kString: return std::string(in_.read_string());
+      case GgufValueType::kArray: break;
     }
     return nullptr;
   }

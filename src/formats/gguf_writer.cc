@@ -15,14 +15,10 @@ namespace {
 // The file's type for a JSON value; for numbers the narrower of 32 and 64 bits.
 Result<GgufValueType> value_type(const json& value) {
   switch (value.type()) {
-    case json::value_t::boolean:
-      return GgufValueType::kBool;
-    case json::value_t::string:
-      return GgufValueType::kString;
-    case json::value_t::array:
-      return GgufValueType::kArray;
-    case json::value_t::number_float:
-      return GgufValueType::kFloat32;
+    case json::value_t::boolean: return GgufValueType::kBool;
+    case json::value_t::string: return GgufValueType::kString;
+    case json::value_t::array: return GgufValueType::kArray;
+    case json::value_t::number_float: return GgufValueType::kFloat32;
     case json::value_t::number_unsigned:
       return value.get<uint64_t>() <= std::numeric_limits<uint32_t>::max() ? GgufValueType::kUint32
                                                                            : GgufValueType::kUint64;
@@ -110,18 +106,12 @@ void GgufWriter::set_array(std::string_view key, std::span<const std::string> va
 
 void GgufWriter::put_json(const json& value, GgufValueType type) {
   switch (type) {
-    case GgufValueType::kBool:
-      return put(value.get<bool>());
-    case GgufValueType::kString:
-      return put_string(value.get_ref<const std::string&>());
-    case GgufValueType::kFloat32:
-      return put(value.get<float>());
-    case GgufValueType::kUint32:
-      return put(value.get<uint32_t>());
-    case GgufValueType::kInt32:
-      return put(value.get<int32_t>());
-    case GgufValueType::kUint64:
-      return put(value.get<uint64_t>());
+    case GgufValueType::kBool: return put(value.get<bool>());
+    case GgufValueType::kString: return put_string(value.get_ref<const std::string&>());
+    case GgufValueType::kFloat32: return put(value.get<float>());
+    case GgufValueType::kUint32: return put(value.get<uint32_t>());
+    case GgufValueType::kInt32: return put(value.get<int32_t>());
+    case GgufValueType::kUint64: return put(value.get<uint64_t>());
     case GgufValueType::kArray: {
       const GgufValueType element = *element_type(value);
       put(element);
@@ -129,8 +119,7 @@ void GgufWriter::put_json(const json& value, GgufValueType type) {
       for (const json& item : value) put_json(item, element);
       return;
     }
-    default:
-      return put(value.get<int64_t>());
+    default: return put(value.get<int64_t>());
   }
 }
 

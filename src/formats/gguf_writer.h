@@ -19,7 +19,7 @@ class GgufWriter {
  public:
   // The value's C++ type decides the type in the file: numbers of 8 to 64 bits, float, double, bool.
   template <class T>
-  requires std::integral<T> || std::floating_point<T>
+    requires std::integral<T> || std::floating_point<T>
   void set(std::string_view key, T value) {
     put_key(key, gguf_value_type<T>());
     put(value);
@@ -27,7 +27,7 @@ class GgufWriter {
   void set(std::string_view key, std::string_view value);
   void set(std::string_view key, const char* value) { set(key, std::string_view(value)); }
   template <class T>
-  requires std::integral<T> || std::floating_point<T>
+    requires std::integral<T> || std::floating_point<T>
   void set_array(std::string_view key, std::span<const T> values) {
     put_key(key, GgufValueType::kArray);
     put(gguf_value_type<T>());

@@ -15,7 +15,8 @@ struct PackedHead {
   uint32_t unused;
   uint64_t n_parts;
   uint64_t file_bytes;
-  uint64_t head_bytes;  // this, two texts, the parts' names, descriptions, offsets and sizes, the chunks' checksums
+  uint64_t
+      head_bytes;  // this, two texts, the parts' names, descriptions, offsets and sizes, the chunks' checksums
 };
 inline constexpr size_t kPackedSumEnd = 16;
 static_assert(sizeof(PackedHead) == 48);

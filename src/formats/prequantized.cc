@@ -82,8 +82,7 @@ Result<std::vector<float>> LayerTensors::floats(std::string_view suffix) const {
     case QuantType::kF32:
     case QuantType::kF16:
     case QuantType::kBF16:
-    case QuantType::kF8E4M3:
-      return tensor_floats(*tensor);
+    case QuantType::kF8E4M3: return tensor_floats(*tensor);
     default:
       return errorf(ErrorCode::kCorruptFile, "{}: {}: expected floating point, got {}", where(), suffix,
                     quant_info(tensor->type).name);

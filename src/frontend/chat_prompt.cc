@@ -23,13 +23,15 @@ Status check_messages(const json& messages) {
 Result<json> flat_content(const json& content, size_t index) {
   if (!content.is_array()) {
     if (content.is_string() || content.is_null()) return content;
-    return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts", index);
+    return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
+                  index);
   }
   std::string text;
   for (const json& part : content) {
     const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string();
     if (!is_text && !part.is_string()) {
-      return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported", index);
+      return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported",
+                    index);
     }
     if (!text.empty()) text += "\n";
     text += is_text ? part["text"].get<std::string>() : part.get<std::string>();
@@ -96,7 +98,8 @@ Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::s
 Result<std::string> ChatPrompter::render(const json& messages, const json& tools, const json& variables,
                                          const ChatPrompt& prompt) const {
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
-    return errorf(ErrorCode::kInvalidArgument, "continue_final_message and add_generation_prompt exclude each other");
+    return errorf(ErrorCode::kInvalidArgument,
+                  "continue_final_message and add_generation_prompt exclude each other");
   }
   json context = json::object();
   ASSIGN_OR_RETURN(context["messages"], normalized(messages));

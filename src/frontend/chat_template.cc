@@ -36,19 +36,15 @@ Value to_value(Runtime& rt, const Json& json, int depth) {
   if (depth > jinja::kMaxDepth - 2)
     fail_context(fmt::format("is nested deeper than {}", jinja::kMaxDepth - 2));
   switch (json.type()) {
-    case Json::value_t::boolean:
-      return Value::of(json.get<bool>());
-    case Json::value_t::number_integer:
-      return Value::of(json.get<int64_t>());
+    case Json::value_t::boolean: return Value::of(json.get<bool>());
+    case Json::value_t::number_integer: return Value::of(json.get<int64_t>());
     case Json::value_t::number_unsigned: {
       const auto n = json.get<uint64_t>();
       if (n > INT64_MAX) fail_context(fmt::format("holds the integer {}, which does not fit in 64 bits", n));
       return Value::of(static_cast<int64_t>(n));
     }
-    case Json::value_t::number_float:
-      return Value::of(json.get<double>());
-    case Json::value_t::string:
-      return text_value(rt, json.get_ref<const std::string&>());
+    case Json::value_t::number_float: return Value::of(json.get<double>());
+    case Json::value_t::string: return text_value(rt, json.get_ref<const std::string&>());
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -64,8 +60,7 @@ Value to_value(Runtime& rt, const Json& json, int depth) {
       }
       return rt.dict(std::move(items));
     }
-    default:
-      return Value::none();
+    default: return Value::none();
   }
 }
 

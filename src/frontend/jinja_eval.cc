@@ -85,15 +85,9 @@ void Evaluator::enter(const ScopeEntry& entry, Frame& frame) {
   for (const SlotLoad& load : entry) {
     Value& place = frame.vars->slots[static_cast<size_t>(load.slot)];
     switch (load.from) {
-      case SlotLoad::From::kMissing:
-        place = Value();
-        break;
-      case SlotLoad::From::kContext:
-        place = resolve(load.name);
-        break;
-      case SlotLoad::From::kAlias:
-        place = slot(load.alias, frame);
-        break;
+      case SlotLoad::From::kMissing: place = Value(); break;
+      case SlotLoad::From::kContext: place = resolve(load.name); break;
+      case SlotLoad::From::kAlias: place = slot(load.alias, frame); break;
     }
   }
 }
@@ -148,29 +142,23 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, Frame& frame) {
   rt_.step();
   rt_.line = stmt.line;
   switch (stmt.kind) {
-    case StmtKind::kData:
-      rt_.append(*frame.out, stmt.text);
-      break;
+    case StmtKind::kData: rt_.append(*frame.out, stmt.text); break;
     case StmtKind::kOutput:
       for (const auto& expr : stmt.exprs) {
         const Value value = eval(*expr, frame);
         rt_.append(*frame.out, value.is(Kind::kString) ? value.text() : to_text(rt_, value));
       }
       break;
-    case StmtKind::kIf:
-      return run_if(stmt, frame);
+    case StmtKind::kIf: return run_if(stmt, frame);
     case StmtKind::kFor: {
       const Value iterable = eval(*stmt.exprs[0], frame);
       if (!stmt.recursive) return run_loop(stmt, frame, iterable, 0);
       rt_.append(*frame.out, run_recursive(stmt, frame.vars, iterable, 0).text());
       break;
     }
-    case StmtKind::kSet:
-      run_set(stmt, frame);
-      break;
+    case StmtKind::kSet: run_set(stmt, frame); break;
     case StmtKind::kSetBlock:
-    case StmtKind::kFilterBlock:
-      return run_captured(stmt, frame);
+    case StmtKind::kFilterBlock: return run_captured(stmt, frame);
     case StmtKind::kMacro: {
       const Value macro = make_macro(*stmt.macro, frame);
       slot(stmt.ref, frame) = macro;
@@ -182,20 +170,12 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, Frame& frame) {
       append_block(eval_call(*stmt.exprs[0], frame, &caller), frame);
       break;
     }
-    case StmtKind::kWith:
-      return run_with(stmt, frame);
-    case StmtKind::kScope:
-      enter(stmt.entry, frame);
-      return run(stmt.body, frame);
-    case StmtKind::kBlock:
-      run_block(stmt, frame);
-      break;
-    case StmtKind::kBreak:
-      return Flow::kBreak;
-    case StmtKind::kContinue:
-      return Flow::kContinue;
-    case StmtKind::kFail:
-      throw Failure{ErrorCode::kUnsupported, "", stmt.text, stmt.line};
+    case StmtKind::kWith: return run_with(stmt, frame);
+    case StmtKind::kScope: enter(stmt.entry, frame); return run(stmt.body, frame);
+    case StmtKind::kBlock: run_block(stmt, frame); break;
+    case StmtKind::kBreak: return Flow::kBreak;
+    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kFail: throw Failure{ErrorCode::kUnsupported, "", stmt.text, stmt.line};
   }
   return Flow::kNext;
 }

@@ -10,22 +10,14 @@ namespace {
 
 bool compare(Runtime& rt, CompareOp op, const Value& a, const Value& b) {
   switch (op) {
-    case CompareOp::kEq:
-      return equals(rt, a, b);
-    case CompareOp::kNe:
-      return !equals(rt, a, b);
-    case CompareOp::kLt:
-      return less(rt, a, b);
-    case CompareOp::kLe:
-      return less_equal(rt, a, b);
-    case CompareOp::kGt:
-      return less(rt, b, a, ">");
-    case CompareOp::kGe:
-      return less_equal(rt, b, a, ">=");
-    case CompareOp::kIn:
-      return contains(rt, a, b);
-    case CompareOp::kNotIn:
-      return !contains(rt, a, b);
+    case CompareOp::kEq: return equals(rt, a, b);
+    case CompareOp::kNe: return !equals(rt, a, b);
+    case CompareOp::kLt: return less(rt, a, b);
+    case CompareOp::kLe: return less_equal(rt, a, b);
+    case CompareOp::kGt: return less(rt, b, a, ">");
+    case CompareOp::kGe: return less_equal(rt, b, a, ">=");
+    case CompareOp::kIn: return contains(rt, a, b);
+    case CompareOp::kNotIn: return !contains(rt, a, b);
   }
   return false;
 }
@@ -40,40 +32,22 @@ Value Evaluator::eval(const Expr& expr, Frame& frame) {
   }
   Value value;
   switch (expr.kind) {
-    case ExprKind::kConst:
-      value = expr.value;
-      break;
-    case ExprKind::kName:
-      value = eval_name(expr, frame);
-      break;
+    case ExprKind::kConst: value = expr.value; break;
+    case ExprKind::kName: value = eval_name(expr, frame); break;
     case ExprKind::kTuple:
-    case ExprKind::kList:
-      value = eval_items(expr, frame);
-      break;
-    case ExprKind::kDict:
-      value = eval_dict(expr, frame);
-      break;
-    case ExprKind::kAttribute:
-      value = get_attribute(rt_, eval(*expr.items[0], frame), expr.name);
-      break;
+    case ExprKind::kList: value = eval_items(expr, frame); break;
+    case ExprKind::kDict: value = eval_dict(expr, frame); break;
+    case ExprKind::kAttribute: value = get_attribute(rt_, eval(*expr.items[0], frame), expr.name); break;
     case ExprKind::kItem: {
       const Value object = eval(*expr.items[0], frame);
       value = get_item(rt_, object, eval(*expr.items[1], frame));
       break;
     }
-    case ExprKind::kSlice:
-      value = eval_slice(expr, frame);
-      break;
-    case ExprKind::kCall:
-      value = eval_call(expr, frame, nullptr);
-      break;
+    case ExprKind::kSlice: value = eval_slice(expr, frame); break;
+    case ExprKind::kCall: value = eval_call(expr, frame, nullptr); break;
     case ExprKind::kFilter:
-    case ExprKind::kTest:
-      value = eval_filter(expr, frame);
-      break;
-    case ExprKind::kCondition:
-      value = eval_condition(expr, frame);
-      break;
+    case ExprKind::kTest: value = eval_filter(expr, frame); break;
+    case ExprKind::kCondition: value = eval_condition(expr, frame); break;
     case ExprKind::kAnd:
       value = eval(*expr.items[0], frame);
       if (truthy(rt_, value)) value = eval(*expr.items[1], frame);
@@ -82,29 +56,18 @@ Value Evaluator::eval(const Expr& expr, Frame& frame) {
       value = eval(*expr.items[0], frame);
       if (!truthy(rt_, value)) value = eval(*expr.items[1], frame);
       break;
-    case ExprKind::kNot:
-      value = Value::of(!truthy(rt_, eval(*expr.items[0], frame)));
-      break;
-    case ExprKind::kNegate:
-      value = negate(eval(*expr.items[0], frame));
-      break;
-    case ExprKind::kPositive:
-      value = positive(eval(*expr.items[0], frame));
-      break;
-    case ExprKind::kConcat:
-      value = eval_concat(expr, frame);
-      break;
+    case ExprKind::kNot: value = Value::of(!truthy(rt_, eval(*expr.items[0], frame))); break;
+    case ExprKind::kNegate: value = negate(eval(*expr.items[0], frame)); break;
+    case ExprKind::kPositive: value = positive(eval(*expr.items[0], frame)); break;
+    case ExprKind::kConcat: value = eval_concat(expr, frame); break;
     case ExprKind::kBinary: {
       const Value left = eval(*expr.items[0], frame);
       value = binary(rt_, expr.op, left, eval(*expr.items[1], frame));
       break;
     }
-    case ExprKind::kCompare:
-      value = eval_compare(expr, frame);
-      break;
+    case ExprKind::kCompare: value = eval_compare(expr, frame); break;
     case ExprKind::kNamespaceRef:
-    case ExprKind::kSliceBounds:
-      break;  // never in an expression
+    case ExprKind::kSliceBounds: break;  // never in an expression
   }
   --depth_;
   return value;
@@ -209,16 +172,11 @@ Value Evaluator::eval_call(const Expr& expr, Frame& frame, const Value* caller) 
 Value Evaluator::call(const Value& callee, const Args& args) {
   rt_.step();
   switch (callee.kind) {
-    case Kind::kFunction:
-      return as<Function>(callee).body(rt_, args);
-    case Kind::kMacro:
-      return call_macro(as<Macro>(callee), args);
-    case Kind::kLoop:
-      return as<Loop>(callee).call(rt_, args);
-    case Kind::kUndefined:
-      fail_undefined(callee);
-    default:
-      fail("TypeError", fmt::format("'{}' object is not callable", type_name(callee)));
+    case Kind::kFunction: return as<Function>(callee).body(rt_, args);
+    case Kind::kMacro: return call_macro(as<Macro>(callee), args);
+    case Kind::kLoop: return as<Loop>(callee).call(rt_, args);
+    case Kind::kUndefined: fail_undefined(callee);
+    default: fail("TypeError", fmt::format("'{}' object is not callable", type_name(callee)));
   }
 }
 

@@ -81,8 +81,7 @@ std::string format_integer(int64_t value, const Spec& spec) {
       digits = fmt::format("{:X}", magnitude);
       prefix = "0X";
       break;
-    default:
-      digits = fmt::format("{}", magnitude);
+    default: digits = fmt::format("{}", magnitude);
   }
   if (spec.grouping != 0) group_digits(digits, spec.grouping, prefix.empty() ? 3 : 4);
   return signed_text(value < 0, spec.sign, (spec.alternate ? prefix : "") + digits);
@@ -100,26 +99,14 @@ std::string format_real(double value, const Spec& spec) {
     digits = std::isnan(value) ? "nan" : "inf";
   } else {
     switch (spec.type) {
-      case 'e':
-        digits = fmt::format("{:.{}e}", magnitude, precision);
-        break;
-      case 'E':
-        digits = fmt::format("{:.{}E}", magnitude, precision);
-        break;
+      case 'e': digits = fmt::format("{:.{}e}", magnitude, precision); break;
+      case 'E': digits = fmt::format("{:.{}E}", magnitude, precision); break;
       case 'f':
-      case 'F':
-        digits = fmt::format("{:.{}f}", magnitude, precision);
-        break;
-      case 'G':
-        digits = fmt::format("{:.{}G}", magnitude, precision == 0 ? 1 : precision);
-        break;
-      case '%':
-        digits = fmt::format("{:.{}f}", magnitude * 100, precision);
-        break;
+      case 'F': digits = fmt::format("{:.{}f}", magnitude, precision); break;
+      case 'G': digits = fmt::format("{:.{}G}", magnitude, precision == 0 ? 1 : precision); break;
+      case '%': digits = fmt::format("{:.{}f}", magnitude * 100, precision); break;
       case 'g':
-      case 'n':
-        digits = fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision);
-        break;
+      case 'n': digits = fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision); break;
       default:
         digits = spec.precision ? fmt::format("{:.{}g}", magnitude, precision == 0 ? 1 : precision)
                                 : repr_double(magnitude);
@@ -286,8 +273,7 @@ class PercentFormat {
           return pad(rt_, std::move(text), c.spec, '>');
         }
         fail("TypeError", "%c requires int or char");
-      default:
-        return number(c, type, value);
+      default: return number(c, type, value);
     }
   }
 

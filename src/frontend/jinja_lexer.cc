@@ -399,27 +399,17 @@ std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kData:
-      return "template data / text";
-    case TokenKind::kVariableBegin:
-      return "begin of print statement";
-    case TokenKind::kVariableEnd:
-      return "end of print statement";
-    case TokenKind::kBlockBegin:
-      return "begin of statement block";
-    case TokenKind::kBlockEnd:
-      return "end of statement block";
-    case TokenKind::kString:
-      return "string";
-    case TokenKind::kInteger:
-      return "integer";
-    case TokenKind::kFloat:
-      return "float";
-    case TokenKind::kEnd:
-      return "end of template";
+    case TokenKind::kData: return "template data / text";
+    case TokenKind::kVariableBegin: return "begin of print statement";
+    case TokenKind::kVariableEnd: return "end of print statement";
+    case TokenKind::kBlockBegin: return "begin of statement block";
+    case TokenKind::kBlockEnd: return "end of statement block";
+    case TokenKind::kString: return "string";
+    case TokenKind::kInteger: return "integer";
+    case TokenKind::kFloat: return "float";
+    case TokenKind::kEnd: return "end of template";
     case TokenKind::kName:
-    case TokenKind::kOperator:
-      break;
+    case TokenKind::kOperator: break;
   }
   return token.text;
 }

@@ -482,21 +482,14 @@ constexpr const char* kDictUnsafe[] = {"clear", "pop", "popitem", "setdefault", 
 
 std::span<const MethodRow> methods_of(const Value& value) {
   switch (value.kind) {
-    case Kind::kString:
-      return kStringMethods;
-    case Kind::kList:
-      return kListMethods;
-    case Kind::kTuple:
-      return kTupleMethods;
-    case Kind::kDict:
-      return kDictMethods;
+    case Kind::kString: return kStringMethods;
+    case Kind::kList: return kListMethods;
+    case Kind::kTuple: return kTupleMethods;
+    case Kind::kDict: return kDictMethods;
     case Kind::kBool:
-    case Kind::kInt:
-      return kIntMethods;
-    case Kind::kFloat:
-      return kFloatMethods;
-    default:
-      return {};
+    case Kind::kInt: return kIntMethods;
+    case Kind::kFloat: return kFloatMethods;
+    default: return {};
   }
 }
 

@@ -50,12 +50,9 @@ Value divide_integers(BinaryOp op, int64_t x, int64_t y) {
 
 Value real_arithmetic(BinaryOp op, double x, double y) {
   switch (op) {
-    case BinaryOp::kAdd:
-      return Value::of(x + y);
-    case BinaryOp::kSub:
-      return Value::of(x - y);
-    case BinaryOp::kMul:
-      return Value::of(x * y);
+    case BinaryOp::kAdd: return Value::of(x + y);
+    case BinaryOp::kSub: return Value::of(x - y);
+    case BinaryOp::kMul: return Value::of(x * y);
     case BinaryOp::kPow: {
       if (x == 0 && y < 0) fail("ZeroDivisionError", "0.0 cannot be raised to a negative power");
       const double power = std::pow(x, y);
@@ -65,8 +62,7 @@ Value real_arithmetic(BinaryOp op, double x, double y) {
         fail("OverflowError", "Numerical result out of range");
       return Value::of(power);
     }
-    default:
-      break;
+    default: break;
   }
   if (y == 0) {
     fail("ZeroDivisionError",
@@ -85,20 +81,13 @@ Value arithmetic(BinaryOp op, const Value& a, const Value& b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case BinaryOp::kAdd:
-      overflow = __builtin_add_overflow(x, y, &result);
-      break;
-    case BinaryOp::kSub:
-      overflow = __builtin_sub_overflow(x, y, &result);
-      break;
-    case BinaryOp::kMul:
-      overflow = __builtin_mul_overflow(x, y, &result);
-      break;
+    case BinaryOp::kAdd: overflow = __builtin_add_overflow(x, y, &result); break;
+    case BinaryOp::kSub: overflow = __builtin_sub_overflow(x, y, &result); break;
+    case BinaryOp::kMul: overflow = __builtin_mul_overflow(x, y, &result); break;
     case BinaryOp::kPow:
       if (y < 0) return real_arithmetic(op, a.as_double(), b.as_double());
       return Value::of(integer_power(x, y));
-    default:
-      return divide_integers(op, x, y);
+    default: return divide_integers(op, x, y);
   }
   if (overflow) fail_overflow();
   return Value::of(result);
@@ -157,8 +146,7 @@ size_t wrap_index(int64_t index, size_t n) {
 // object[key], or kMissing for what Python answers with a TypeError or a LookupError.
 Value subscript(Runtime& rt, const Value& object, const Value& key) {
   switch (object.kind) {
-    case Kind::kUndefined:
-      fail_undefined(object);
+    case Kind::kUndefined: fail_undefined(object);
     case Kind::kDict: {
       if (key.is(Kind::kList) || key.is(Kind::kDict)) return Value();
       const Value* found = as<Dict>(object).find(rt, key);
@@ -190,8 +178,7 @@ Value subscript(Runtime& rt, const Value& object, const Value& key) {
       const size_t i = wrap_index(key.as_int(), n);
       return i < n ? Value::of(range.start + range.step * static_cast<int64_t>(i)) : Value();
     }
-    default:
-      return Value();
+    default: return Value();
   }
 }
 
@@ -330,10 +317,8 @@ Value get_item(Runtime& rt, const Value& object, const Value& key) {
 
 Value get_slice(Runtime& rt, const Value& object, const Value& start, const Value& stop, const Value& step) {
   switch (object.kind) {
-    case Kind::kUndefined:
-      fail_undefined(object);
-    case Kind::kString:
-      return slice_text(rt, object, slice_bounds(start, stop, step, length_of(rt, object)));
+    case Kind::kUndefined: fail_undefined(object);
+    case Kind::kString: return slice_text(rt, object, slice_bounds(start, stop, step, length_of(rt, object)));
     case Kind::kList:
     case Kind::kTuple: {
       const auto& items = object.items();
@@ -355,10 +340,8 @@ Value get_slice(Runtime& rt, const Value& object, const Value& start, const Valu
       }
       return rt.range(first, last, by);
     }
-    case Kind::kDict:
-      fail("TypeError", "unhashable type: 'slice'");
-    default:
-      fail("TypeError", fmt::format("'{}' object is not subscriptable", type_name(object)));
+    case Kind::kDict: fail("TypeError", "unhashable type: 'slice'");
+    default: fail("TypeError", fmt::format("'{}' object is not subscriptable", type_name(object)));
   }
 }
 

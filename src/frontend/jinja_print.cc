@@ -22,31 +22,18 @@ class Repr {
     if (++depth_ > kMaxDepth)
       fail("RecursionError", "maximum recursion depth exceeded while getting the repr of an object");
     switch (v.kind) {
-      case Kind::kString:
-        text(v);
-        break;
-      case Kind::kList:
-        items(v.items(), "[", "]");
-        break;
-      case Kind::kTuple:
-        items(v.items(), "(", v.items().size() == 1 ? ",)" : ")");
-        break;
-      case Kind::kDict:
-        pairs(as<Dict>(v).items);
-        break;
+      case Kind::kString: text(v); break;
+      case Kind::kList: items(v.items(), "[", "]"); break;
+      case Kind::kTuple: items(v.items(), "(", v.items().size() == 1 ? ",)" : ")"); break;
+      case Kind::kDict: pairs(as<Dict>(v).items); break;
       case Kind::kNamespace:
         rt_.append(out, "<Namespace ");
         pairs(as<Dict>(v).items);
         rt_.append(out, ">");
         break;
-      case Kind::kRange:
-        range(as<Range>(v));
-        break;
-      case Kind::kDictView:
-        view(as<DictView>(v));
-        break;
-      default:
-        rt_.append(out, plain_number(v));
+      case Kind::kRange: range(as<Range>(v)); break;
+      case Kind::kDictView: view(as<DictView>(v)); break;
+      default: rt_.append(out, plain_number(v));
     }
     --depth_;
   }
@@ -113,30 +100,15 @@ class JsonWriter {
   void value(const Value& v) {
     rt_.step();
     switch (v.kind) {
-      case Kind::kNone:
-        rt_.append(out, "null");
-        break;
-      case Kind::kBool:
-        rt_.append(out, v.boolean ? "true" : "false");
-        break;
-      case Kind::kInt:
-        rt_.append(out, fmt::format("{}", v.integer));
-        break;
-      case Kind::kFloat:
-        rt_.append(out, number(v.real));
-        break;
-      case Kind::kString:
-        text(v.text());
-        break;
+      case Kind::kNone: rt_.append(out, "null"); break;
+      case Kind::kBool: rt_.append(out, v.boolean ? "true" : "false"); break;
+      case Kind::kInt: rt_.append(out, fmt::format("{}", v.integer)); break;
+      case Kind::kFloat: rt_.append(out, number(v.real)); break;
+      case Kind::kString: text(v.text()); break;
       case Kind::kList:
-      case Kind::kTuple:
-        array(v.items());
-        break;
-      case Kind::kDict:
-        object(as<Dict>(v).items);
-        break;
-      default:
-        fail("TypeError", fmt::format("Object of type {} is not JSON serializable", type_name(v)));
+      case Kind::kTuple: array(v.items()); break;
+      case Kind::kDict: object(as<Dict>(v).items); break;
+      default: fail("TypeError", fmt::format("Object of type {} is not JSON serializable", type_name(v)));
     }
   }
 
@@ -149,16 +121,11 @@ class JsonWriter {
 
   static std::string key_text(const Value& key) {
     switch (key.kind) {
-      case Kind::kString:
-        return key.text();
-      case Kind::kNone:
-        return "null";
-      case Kind::kBool:
-        return key.boolean ? "true" : "false";
-      case Kind::kInt:
-        return fmt::format("{}", key.integer);
-      case Kind::kFloat:
-        return number(key.real);
+      case Kind::kString: return key.text();
+      case Kind::kNone: return "null";
+      case Kind::kBool: return key.boolean ? "true" : "false";
+      case Kind::kInt: return fmt::format("{}", key.integer);
+      case Kind::kFloat: return number(key.real);
       default:
         fail("TypeError", fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
     }
@@ -172,27 +139,13 @@ class JsonWriter {
       const size_t start = i;
       const char32_t c = decode(s, i);
       switch (c) {
-        case '"':
-          out += "\\\"";
-          break;
-        case '\\':
-          out += "\\\\";
-          break;
-        case '\n':
-          out += "\\n";
-          break;
-        case '\r':
-          out += "\\r";
-          break;
-        case '\t':
-          out += "\\t";
-          break;
-        case '\b':
-          out += "\\b";
-          break;
-        case '\f':
-          out += "\\f";
-          break;
+        case '"': out += "\\\""; break;
+        case '\\': out += "\\\\"; break;
+        case '\n': out += "\\n"; break;
+        case '\r': out += "\\r"; break;
+        case '\t': out += "\\t"; break;
+        case '\b': out += "\\b"; break;
+        case '\f': out += "\\f"; break;
         default:
           if (c >= 0x20 && (c < 0x7f || !style_.ensure_ascii)) {
             out.append(s.substr(start, i - start));
@@ -316,20 +269,13 @@ std::string repr_double(double value) {
 
 std::string plain_number(const Value& value) {
   switch (value.kind) {
-    case Kind::kNone:
-      return "None";
-    case Kind::kBool:
-      return value.boolean ? "True" : "False";
-    case Kind::kInt:
-      return fmt::format("{}", value.integer);
-    case Kind::kFloat:
-      return repr_double(value.real);
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kFunction:
-      return fmt::format("<function {}>", as<Function>(value).name);
-    default:
-      return fmt::format("<{} object>", type_name(value));
+    case Kind::kNone: return "None";
+    case Kind::kBool: return value.boolean ? "True" : "False";
+    case Kind::kInt: return fmt::format("{}", value.integer);
+    case Kind::kFloat: return repr_double(value.real);
+    case Kind::kUndefined: return "Undefined";
+    case Kind::kFunction: return fmt::format("<function {}>", as<Function>(value).name);
+    default: return fmt::format("<{} object>", type_name(value));
   }
 }
 
@@ -355,23 +301,12 @@ std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
     }
   }
   return out;

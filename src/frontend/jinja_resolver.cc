@@ -160,14 +160,10 @@ class Collector {
  private:
   void statement(Stmt& stmt) {
     switch (stmt.kind) {
-      case StmtKind::kIf:
-        return branches(stmt);
-      case StmtKind::kMacro:
-        return scope_.store(stmt.name);
-      case StmtKind::kFilterBlock:
-        return load(stmt.filter);
-      case StmtKind::kSetBlock:
-        return store(*stmt.target, false);
+      case StmtKind::kIf: return branches(stmt);
+      case StmtKind::kMacro: return scope_.store(stmt.name);
+      case StmtKind::kFilterBlock: return load(stmt.filter);
+      case StmtKind::kSetBlock: return store(*stmt.target, false);
       default:
         for (const auto& expr : stmt.exprs) load(expr);
         if (stmt.kind == StmtKind::kSet) store(*stmt.target, false);
@@ -298,11 +294,8 @@ class Resolver {
           body(branch.body, scope, true);
         }
         return;
-      case StmtKind::kFor:
-        return for_loop(stmt, scope, soft);
-      case StmtKind::kSet:
-        expr(stmt.exprs[0], scope, soft);
-        return target(*stmt.target, scope);
+      case StmtKind::kFor: return for_loop(stmt, scope, soft);
+      case StmtKind::kSet: expr(stmt.exprs[0], scope, soft); return target(*stmt.target, scope);
       case StmtKind::kSetBlock:
       case StmtKind::kFilterBlock:
       case StmtKind::kScope:
@@ -318,16 +311,12 @@ class Resolver {
             });
         if (stmt.target != nullptr) target(*stmt.target, scope);
         return;
-      case StmtKind::kMacro:
-        stmt.ref = scope.ref(stmt.name);
-        return macro(*stmt.macro, stmt.line, scope);
+      case StmtKind::kMacro: stmt.ref = scope.ref(stmt.name); return macro(*stmt.macro, stmt.line, scope);
       case StmtKind::kCallBlock:
         expr(stmt.exprs[0], scope, soft);
         return macro(*stmt.macro, stmt.line, scope);
-      case StmtKind::kWith:
-        return with(stmt, scope, soft);
-      case StmtKind::kBlock:
-        return block(stmt, scope);
+      case StmtKind::kWith: return with(stmt, scope, soft);
+      case StmtKind::kBlock: return block(stmt, scope);
       case StmtKind::kBreak:
       case StmtKind::kContinue:
         if (scope.unit()->loops == 0) {

@@ -274,16 +274,11 @@ bool truthy(Runtime& rt, const Value& value) {
   switch (value.kind) {
     case Kind::kMissing:
     case Kind::kUndefined:
-    case Kind::kNone:
-      return false;
-    case Kind::kBool:
-      return value.boolean;
-    case Kind::kInt:
-      return value.integer != 0;
-    case Kind::kFloat:
-      return value.real != 0;
-    default:
-      return !has_length(value) || length_of(rt, value) != 0;
+    case Kind::kNone: return false;
+    case Kind::kBool: return value.boolean;
+    case Kind::kInt: return value.integer != 0;
+    case Kind::kFloat: return value.real != 0;
+    default: return !has_length(value) || length_of(rt, value) != 0;
   }
 }
 
@@ -294,11 +289,8 @@ bool equals(Runtime& rt, const Value& a, const Value& b) {
   switch (a.kind) {
     case Kind::kMissing:
     case Kind::kUndefined:
-    case Kind::kNone:
-      return true;
-    case Kind::kString:
-      rt.step(a.text().size() / 64);
-      return a.text() == b.text();
+    case Kind::kNone: return true;
+    case Kind::kString: rt.step(a.text().size() / 64); return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple: {
       const auto& x = a.items();
@@ -308,16 +300,14 @@ bool equals(Runtime& rt, const Value& a, const Value& b) {
              std::equal(x.begin(), x.end(), y.begin(),
                         [&](const Value& p, const Value& q) { return equals(rt, p, q); });
     }
-    case Kind::kDict:
-      return a.object == b.object || equal_dicts(rt, as<Dict>(a), as<Dict>(b));
+    case Kind::kDict: return a.object == b.object || equal_dicts(rt, as<Dict>(a), as<Dict>(b));
     case Kind::kRange: {
       const auto& x = as<Range>(a);
       const auto& y = as<Range>(b);
       const int64_t n = x.length();
       return n == y.length() && (n == 0 || (x.start == y.start && (n == 1 || x.step == y.step)));
     }
-    default:
-      return a.object == b.object;
+    default: return a.object == b.object;
   }
 }
 
@@ -332,16 +322,13 @@ size_t hash_of(Runtime& rt, const Value& value) {
   rt.step();
   switch (value.kind) {
     case Kind::kBool:
-    case Kind::kInt:
-      return std::hash<int64_t>{}(value.as_int());
+    case Kind::kInt: return std::hash<int64_t>{}(value.as_int());
     case Kind::kFloat: {
       const double f = value.real;
       if (f == std::floor(f) && std::fabs(f) < 9e18) return std::hash<int64_t>{}(static_cast<int64_t>(f));
       return std::hash<double>{}(f);
     }
-    case Kind::kString:
-      rt.step(value.text().size() / 64);
-      return std::hash<std::string>{}(value.text());
+    case Kind::kString: rt.step(value.text().size() / 64); return std::hash<std::string>{}(value.text());
     case Kind::kTuple: {
       size_t hash = 0x9e3779b97f4a7c15u;
       for (const Value& item : value.items()) hash = hash * 1000003 + hash_of(rt, item);
@@ -349,14 +336,11 @@ size_t hash_of(Runtime& rt, const Value& value) {
     }
     case Kind::kList:
     case Kind::kDict:
-    case Kind::kDictView:
-      fail("TypeError", fmt::format("unhashable type: '{}'", type_name(value)));
+    case Kind::kDictView: fail("TypeError", fmt::format("unhashable type: '{}'", type_name(value)));
     case Kind::kMissing:
     case Kind::kUndefined:
-    case Kind::kNone:
-      return static_cast<size_t>(value.kind);
-    default:
-      return std::hash<const void*>{}(value.object.get());
+    case Kind::kNone: return static_cast<size_t>(value.kind);
+    default: return std::hash<const void*>{}(value.object.get());
   }
 }
 
@@ -364,18 +348,12 @@ bool identical(const Value& a, const Value& b) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case Kind::kMissing:
-    case Kind::kNone:
-      return true;
-    case Kind::kBool:
-      return a.boolean == b.boolean;
-    case Kind::kInt:
-      return a.integer == b.integer;
-    case Kind::kFloat:
-      return a.real == b.real;
-    case Kind::kString:
-      return a.text() == b.text();
-    default:
-      return a.object == b.object;
+    case Kind::kNone: return true;
+    case Kind::kBool: return a.boolean == b.boolean;
+    case Kind::kInt: return a.integer == b.integer;
+    case Kind::kFloat: return a.real == b.real;
+    case Kind::kString: return a.text() == b.text();
+    default: return a.object == b.object;
   }
 }
 
@@ -388,10 +366,8 @@ bool contains(Runtime& rt, const Value& item, const Value& container) {
       }
       rt.step(container.text().size() / 64);
       return find_text(container.text(), item.text()) != std::string::npos;
-    case Kind::kDict:
-      return as<Dict>(container).find(rt, item) != nullptr;
-    default:
-      break;
+    case Kind::kDict: return as<Dict>(container).find(rt, item) != nullptr;
+    default: break;
   }
   if (!is_iterable(container)) {
     fail("TypeError", fmt::format("argument of type '{}' is not iterable", type_name(container)));
@@ -412,31 +388,23 @@ bool has_length(const Value& value) {
     case Kind::kTuple:
     case Kind::kDict:
     case Kind::kRange:
-    case Kind::kDictView:
-      return true;
-    default:
-      return false;
+    case Kind::kDictView: return true;
+    default: return false;
   }
 }
 
 int64_t length_of(Runtime& rt, const Value& value) {
   switch (value.kind) {
-    case Kind::kUndefined:
-      return 0;
+    case Kind::kUndefined: return 0;
     case Kind::kString:
       rt.step(value.text().size() / 256);
       return static_cast<int64_t>(as<String>(value).length());
     case Kind::kList:
-    case Kind::kTuple:
-      return static_cast<int64_t>(value.items().size());
-    case Kind::kDict:
-      return static_cast<int64_t>(as<Dict>(value).items.size());
-    case Kind::kDictView:
-      return static_cast<int64_t>(as<DictView>(value).dict->items.size());
-    case Kind::kRange:
-      return as<Range>(value).length();
-    default:
-      fail("TypeError", fmt::format("object of type '{}' has no len()", type_name(value)));
+    case Kind::kTuple: return static_cast<int64_t>(value.items().size());
+    case Kind::kDict: return static_cast<int64_t>(as<Dict>(value).items.size());
+    case Kind::kDictView: return static_cast<int64_t>(as<DictView>(value).dict->items.size());
+    case Kind::kRange: return as<Range>(value).length();
+    default: fail("TypeError", fmt::format("object of type '{}' has no len()", type_name(value)));
   }
 }
 
@@ -467,23 +435,17 @@ size_t rfind_text(std::string_view text, std::string_view needle) {
 std::unique_ptr<Iter> iterate(Runtime& rt, const Value& value) {
   rt.step();
   switch (value.kind) {
-    case Kind::kUndefined:
-      return std::make_unique<EmptyIter>();
-    case Kind::kString:
-      return std::make_unique<TextIter>(value);
+    case Kind::kUndefined: return std::make_unique<EmptyIter>();
+    case Kind::kString: return std::make_unique<TextIter>(value);
     case Kind::kList:
-    case Kind::kTuple:
-      return std::make_unique<ItemsIter>(value);
+    case Kind::kTuple: return std::make_unique<ItemsIter>(value);
     case Kind::kDict:
       return std::make_unique<DictIter>(std::static_pointer_cast<Dict>(value.object), DictView::What::kKeys);
     case Kind::kDictView:
       return std::make_unique<DictIter>(as<DictView>(value).dict, as<DictView>(value).what);
-    case Kind::kRange:
-      return std::make_unique<RangeIter>(as<Range>(value));
-    case Kind::kIterator:
-      return std::make_unique<SharedIter>(value);
-    default:
-      fail("TypeError", fmt::format("'{}' object is not iterable", type_name(value)));
+    case Kind::kRange: return std::make_unique<RangeIter>(as<Range>(value));
+    case Kind::kIterator: return std::make_unique<SharedIter>(value);
+    default: fail("TypeError", fmt::format("'{}' object is not iterable", type_name(value)));
   }
 }
 

@@ -196,65 +196,42 @@ std::vector<Value> Args::bind(std::string_view function, const std::vector<const
 
 const char* type_name(const Value& value) {
   switch (value.kind) {
-    case Kind::kMissing:
-      return "missing";
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kInt:
-      return "int";
-    case Kind::kFloat:
-      return "float";
-    case Kind::kString:
-      return as<String>(value).markup ? "Markup" : "str";
-    case Kind::kList:
-      return "list";
-    case Kind::kTuple:
-      return "tuple";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kNamespace:
-      return "Namespace";
-    case Kind::kRange:
-      return "range";
-    case Kind::kIterator:
-      return as<Iterator>(value).type_name;
+    case Kind::kMissing: return "missing";
+    case Kind::kUndefined: return "Undefined";
+    case Kind::kNone: return "NoneType";
+    case Kind::kBool: return "bool";
+    case Kind::kInt: return "int";
+    case Kind::kFloat: return "float";
+    case Kind::kString: return as<String>(value).markup ? "Markup" : "str";
+    case Kind::kList: return "list";
+    case Kind::kTuple: return "tuple";
+    case Kind::kDict: return "dict";
+    case Kind::kNamespace: return "Namespace";
+    case Kind::kRange: return "range";
+    case Kind::kIterator: return as<Iterator>(value).type_name;
     case Kind::kDictView: {
       const auto what = as<DictView>(value).what;
       return what == DictView::What::kKeys     ? "dict_keys"
              : what == DictView::What::kValues ? "dict_values"
                                                : "dict_items";
     }
-    case Kind::kFunction:
-      return "function";
-    case Kind::kMacro:
-      return "Macro";
-    case Kind::kLoop:
-      return "LoopContext";
-    case Kind::kCycler:
-      return "Cycler";
+    case Kind::kFunction: return "function";
+    case Kind::kMacro: return "Macro";
+    case Kind::kLoop: return "LoopContext";
+    case Kind::kCycler: return "Cycler";
   }
   return "object";
 }
 
 std::string owner_name(const Value& value) {
   switch (value.kind) {
-    case Kind::kNone:
-      return "None";
-    case Kind::kNamespace:
-      return "jinja2.utils.Namespace object";
-    case Kind::kCycler:
-      return "jinja2.utils.Cycler object";
+    case Kind::kNone: return "None";
+    case Kind::kNamespace: return "jinja2.utils.Namespace object";
+    case Kind::kCycler: return "jinja2.utils.Cycler object";
     case Kind::kMacro:
-    case Kind::kLoop:
-      return fmt::format("jinja2.runtime.{} object", type_name(value));
-    case Kind::kString:
-      return as<String>(value).markup ? "markupsafe.Markup object" : "str object";
-    default:
-      return fmt::format("{} object", type_name(value));
+    case Kind::kLoop: return fmt::format("jinja2.runtime.{} object", type_name(value));
+    case Kind::kString: return as<String>(value).markup ? "markupsafe.Markup object" : "str object";
+    default: return fmt::format("{} object", type_name(value));
   }
 }
 

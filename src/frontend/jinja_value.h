@@ -88,7 +88,7 @@ struct Value {
   int64_t as_int() const { return kind == Kind::kBool ? int64_t{boolean} : integer; }  // is_integral()
   double as_double() const {
     return kind == Kind::kFloat ? real : static_cast<double>(as_int());
-  }                                         // is_number()
+  }  // is_number()
   const std::string& text() const;          // kString
   const std::vector<Value>& items() const;  // kList, kTuple
   int depth() const { return object == nullptr ? 0 : object->depth; }

@@ -94,7 +94,8 @@ Status read_value(const char* field, const json& value, std::vector<std::pair<To
   for (const auto& [key, bias] : value.items()) {
     TokenId id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size()) return wrong(field, "a token id as key", json(key));
+    if (error != std::errc() || end != key.data() + key.size())
+      return wrong(field, "a token id as key", json(key));
     if (!bias.is_number()) return wrong(field, "a number as bias", bias);
     out.emplace_back(id, bias.get<float>());
   }

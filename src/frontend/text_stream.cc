@@ -21,20 +21,11 @@ bool may_follow(std::string_view pending, unsigned char byte) {
   unsigned char low = 0x80, high = 0xbf;
   if (pending.size() == 1) {
     switch (static_cast<unsigned char>(pending[0])) {
-      case 0xe0:
-        low = 0xa0;
-        break;
-      case 0xed:
-        high = 0x9f;
-        break;
-      case 0xf0:
-        low = 0x90;
-        break;
-      case 0xf4:
-        high = 0x8f;
-        break;
-      default:
-        break;
+      case 0xe0: low = 0xa0; break;
+      case 0xed: high = 0x9f; break;
+      case 0xf0: low = 0x90; break;
+      case 0xf4: high = 0x8f; break;
+      default: break;
     }
   }
   return byte >= low && byte <= high;

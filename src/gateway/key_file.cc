@@ -66,7 +66,7 @@ json to_json(const ApiKeyRecord& record) {
 }
 
 std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0) return {-1, -1};
   return {int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size};
 }

@@ -14,14 +14,10 @@ struct Element {
 
 Element k_element(const KvUnitLayout& layout, int lane, int d) {
   switch (layout.format) {
-    case KvFormat::kF32:
-      return {(int64_t{d} * kUnitTokens + lane) * 4, 4};
-    case KvFormat::kF16:
-      return {(int64_t{d} * kUnitTokens + lane) * 2, 2};
-    case KvFormat::kBF16:
-      return {(int64_t{d / 2} * 2 * kUnitTokens + 2 * lane + d % 2) * 2, 2};
-    case KvFormat::kI8:
-      break;
+    case KvFormat::kF32: return {(int64_t{d} * kUnitTokens + lane) * 4, 4};
+    case KvFormat::kF16: return {(int64_t{d} * kUnitTokens + lane) * 2, 2};
+    case KvFormat::kBF16: return {(int64_t{d / 2} * 2 * kUnitTokens + 2 * lane + d % 2) * 2, 2};
+    case KvFormat::kI8: break;
   }
   return {int64_t{d / 4} * 4 * kUnitTokens + 4 * lane + d % 4, 1};
 }
@@ -29,14 +25,11 @@ Element k_element(const KvUnitLayout& layout, int lane, int d) {
 Element v_element(const KvUnitLayout& layout, int lane, int d) {
   const int64_t dim = layout.padded_dim, at = lane * dim + d;
   switch (layout.format) {
-    case KvFormat::kF32:
-      return {layout.v_offset + at * 4, 4};
-    case KvFormat::kF16:
-      return {layout.v_offset + at * 2, 2};
+    case KvFormat::kF32: return {layout.v_offset + at * 4, 4};
+    case KvFormat::kF16: return {layout.v_offset + at * 2, 2};
     case KvFormat::kBF16:
       return {layout.v_offset + ((lane / 2) * dim * 2 + int64_t{d} * 2 + lane % 2) * 2, 2};
-    case KvFormat::kI8:
-      break;
+    case KvFormat::kI8: break;
   }
   return {layout.v_offset + (lane / 4) * dim * 4 + int64_t{d} * 4 + lane % 4, 1};
 }
@@ -58,8 +51,7 @@ float read(KvFormat format, const std::byte* at, float scale) {
       std::memcpy(&value, at, 2);
       return to_float(value);
     }
-    case KvFormat::kI8:
-      break;
+    case KvFormat::kI8: break;
   }
   return static_cast<float>(static_cast<int8_t>(*at)) * scale;
 }

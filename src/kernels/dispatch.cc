@@ -24,23 +24,23 @@ struct Row {
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
-    {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr,
-      &kScalarStripKernels, &kScalarScanKernels},
-     true},
+      {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr,
+        &kScalarStripKernels, &kScalarScanKernels},
+       true},
 #if defined(__x86_64__)
-    {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels,
-      &kAvx2ScanKernels},
-     cpu.avx2},
-    {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
-    {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr,
-      &kAvx512StripKernels, &kAvx512ScanKernels},
-     cpu.avx512},
-    {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
+      {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels,
+        &kAvx2ScanKernels},
+       cpu.avx2},
+      {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
+      {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr,
+        &kAvx512StripKernels, &kAvx512ScanKernels},
+       cpu.avx512},
+      {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
 #elif defined(__aarch64__)
-    {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels,
-      &kNeonScanKernels},
-     cpu.neon},
-    {{"neondot", &kNeonDotGemmKernels, nullptr, nullptr, nullptr}, cpu.neon_dot},
+      {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels,
+        &kNeonScanKernels},
+       cpu.neon},
+      {{"neondot", &kNeonDotGemmKernels, nullptr, nullptr, nullptr}, cpu.neon_dot},
 #endif
   };
   std::vector<KernelTable> tables;

@@ -117,9 +117,7 @@ void offer_symmetric(const GroupedMatrix& m, Chooser& chooser) {
         for (int c = 0; c < 16; ++c) chooser.best().levels[c] = static_cast<uint8_t>(c + 120);
       }
       break;
-    case 5:
-      chooser.offer<quant::Q5_0>(panel_type(QuantType::kQ5_0));
-      break;
+    case 5: chooser.offer<quant::Q5_0>(panel_type(QuantType::kQ5_0)); break;
     case 6:
     case 7:
     case 8: {
@@ -128,8 +126,7 @@ void offer_symmetric(const GroupedMatrix& m, Chooser& chooser) {
       chooser.offer<quant::Q8_0>(panel_type(QuantType::kQ8_0), offset);
       break;
     }
-    default:
-      break;
+    default: break;
   }
 }
 
@@ -148,9 +145,7 @@ void offer_zeros(const GroupedMatrix& m, Chooser& chooser) {
       chooser.offer<panel::WithZeros<4, 128>>(PanelType::kI4Z128);
       chooser.offer<panel::WithZeros<4, 32>>(PanelType::kI4Z32);
       break;
-    default:
-      chooser.offer<panel::WithZeros<8, 32>>(PanelType::kI8Z32, 128 - (1 << (m.bits - 1)));
-      break;
+    default: chooser.offer<panel::WithZeros<8, 32>>(PanelType::kI8Z32, 128 - (1 << (m.bits - 1))); break;
   }
 }
 

@@ -77,13 +77,9 @@ using All = decltype(std::tuple_cat(std::declval<quant::All>(), std::declval<Gro
 static_assert(std::tuple_size_v<All> == kPanelTypeCount, "PanelType and panel::Grouped differ");
 
 template <class Q>
-concept IntegerZeros = requires {
-  Q::kIntegerZeros;
-};
+concept IntegerZeros = requires { Q::kIntegerZeros; };
 template <class Q>
-concept OwnLevels = requires {
-  Q::kOwnLevels;
-};
+concept OwnLevels = requires { Q::kOwnLevels; };
 // Panels of integer codes. TQ1_0 becomes TQ2_0.
 template <class Q>
 concept Codes = !std::same_as<Q, quant::TQ1_0> && (quant::IntegerCoded<Q> || requires { Q::kPanelOnly; });

@@ -110,7 +110,8 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
     ops.add_norm(x, f, config.residual_scale, norm_params(config, *pre), normed);
   };
 
-  if (options.stream == nullptr) ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
+  if (options.stream == nullptr)
+    ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
   if (config.norms != NormPlacement::kPost) {
     h = normed;
     ops.norm(x, norm_params(config, weights.layers[options.first_layer].attn_norm), h);

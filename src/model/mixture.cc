@@ -35,16 +35,11 @@ QuantType fallback(QuantType type) {
     case kQ3_K:
     case kIQ4_XS:
     case kTQ1_0:
-    case kTQ2_0:
-      return kIQ4_NL;
-    case kQ4_K:
-      return kQ5_0;
-    case kQ5_K:
-      return kQ5_1;
-    case kQ6_K:
-      return kQ8_0;
-    default:
-      return kF16;
+    case kTQ2_0: return kIQ4_NL;
+    case kQ4_K: return kQ5_0;
+    case kQ5_K: return kQ5_1;
+    case kQ6_K: return kQ8_0;
+    default: return kF16;
   }
 }
 
@@ -74,25 +69,15 @@ QuantType choose_type(const Mixture& mixture, WeightRole role, int layer, int n_
   const bool more = wants_more_bits(layer, n_layers);
   QuantType type = mixture.base;
   switch (role) {
-    case WeightRole::kOutput:
-      type = mixture.output;
-      break;
+    case WeightRole::kOutput: type = mixture.output; break;
     case WeightRole::kEmbedding:
       type = tied ? mixture.output : is_ternary(mixture.base) ? kQ4_K : mixture.base;
       break;
-    case WeightRole::kV:
-      type = more ? mixture.value_more : mixture.value;
-      break;
-    case WeightRole::kDown:
-      type = more ? mixture.down_more : mixture.down;
-      break;
-    case WeightRole::kO:
-      type = mixture.attention_output;
-      break;
-    case WeightRole::kRouter:
-      return kF32;
-    default:
-      break;
+    case WeightRole::kV: type = more ? mixture.value_more : mixture.value; break;
+    case WeightRole::kDown: type = more ? mixture.down_more : mixture.down; break;
+    case WeightRole::kO: type = mixture.attention_output; break;
+    case WeightRole::kRouter: return kF32;
+    default: break;
   }
   while (cols % quant_info(type).block_size != 0) type = fallback(type);
   return type;

@@ -30,7 +30,8 @@ class PackedCache {
 
   // What of `source`, encoded at load as `recoding` ("" = not), `ops` packed before; null when there is nothing that
   // fits. Reads the whole file.
-  std::shared_ptr<const PackedFile> find(const WeightSource& source, std::string_view recoding, Ops& ops) const;
+  std::shared_ptr<const PackedFile> find(const WeightSource& source, std::string_view recoding,
+                                         Ops& ops) const;
   // Keeps the weights for find() and removes files of this source's earlier content, and those whose source is gone.
   void save(const WeightSource& source, std::string_view recoding, const Ops& ops,
             std::span<const NamedWeight> weights) const;

@@ -156,17 +156,12 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
         std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / rope.rotary_dim));
   }
   switch (rope.scaling) {
-    case RopeScaling::kNone:
-      break;
+    case RopeScaling::kNone: break;
     case RopeScaling::kLinear:
       for (float& frequency : frequencies) frequency /= rope.factor;
       break;
-    case RopeScaling::kLlama3:
-      scale_llama3(rope, frequencies);
-      break;
-    case RopeScaling::kYarn:
-      scale_yarn(rope, frequencies);
-      break;
+    case RopeScaling::kLlama3: scale_llama3(rope, frequencies); break;
+    case RopeScaling::kYarn: scale_yarn(rope, frequencies); break;
     case RopeScaling::kLongRope: {
       const std::vector<float>& factors =
           max_seq_len > rope.original_max_seq_len ? rope.long_factors : rope.short_factors;

@@ -44,8 +44,7 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
       set("rope.scaling.original_context_length", rope.original_max_seq_len);
       set("rope.scaling.attn_factor", rope_magnitude(rope));
       break;
-    default:
-      break;
+    default: break;
   }
 }
 

@@ -70,13 +70,13 @@ struct PackedWeights {
 // Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
 // another. With packed->from, its error kCorruptFile may also mean that file.
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
-                                                   Ops& ops, const Model::Progress& progress,
-                                                   int max_seq_len, PackedWeights* packed = nullptr);
+                                                   Ops& ops, const Model::Progress& progress, int max_seq_len,
+                                                   PackedWeights* packed = nullptr);
 
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.
-Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config, Ops& ops,
-                                                 int max_seq_len = 0);
+Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
+                                                 Ops& ops, int max_seq_len = 0);
 Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer);
 
 }  // namespace penstock

@@ -17,8 +17,9 @@ struct KvView {
 };
 
 struct Batch {
-  std::span<const TokenId> tokens;       // [n_tokens]
-  std::span<const int32_t> positions;    // [n_tokens] for rope; index in the sequence unless a draft tree branches
+  std::span<const TokenId> tokens;  // [n_tokens]
+  std::span<const int32_t>
+      positions;  // [n_tokens] for rope; index in the sequence unless a draft tree branches
   std::span<const int32_t> seq_offsets;  // [n_seqs + 1] into tokens
   std::span<const int32_t> seq_lens;     // [n_seqs] tokens in the cache after this step
   std::span<const KvView> kv;            // [n_groups]

@@ -54,10 +54,12 @@ MachineLimits measure_limits(int n_threads) {
   int64_t iterations = 1000;  // calibrated to about 20 ms a round
   volatile float result = 0;
   const double warm_up = median_seconds(3, [&] { result = probe.compute(iterations); });
-  iterations = std::clamp<int64_t>(static_cast<int64_t>(0.02 / std::max(warm_up, 1e-9) * 1000), 1000, 1'000'000'000);
+  iterations =
+      std::clamp<int64_t>(static_cast<int64_t>(0.02 / std::max(warm_up, 1e-9) * 1000), 1000, 1'000'000'000);
   const double seconds =
       median_seconds(5, [&] { pool.run([&](int, int) { result = probe.compute(iterations); }); });
-  limits.flops_per_second = probe.flops_per_iteration * static_cast<double>(iterations) * pool.size() / seconds;
+  limits.flops_per_second =
+      probe.flops_per_iteration * static_cast<double>(iterations) * pool.size() / seconds;
   return limits;
 }
 

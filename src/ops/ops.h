@@ -25,8 +25,8 @@ namespace penstock {
 class Weight {
  public:
   virtual ~Weight() = default;
-  virtual int rows() const = 0;          // output features
-  virtual int cols() const = 0;          // input features
+  virtual int rows() const = 0;  // output features
+  virtual int cols() const = 0;  // input features
   virtual int64_t packed_bytes() const = 0;
 };
 
@@ -52,7 +52,7 @@ struct NormParams {
   const float* weight = nullptr;  // [cols], null = ones
   const float* bias = nullptr;    // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
-  bool layer_norm = false;        // subtract the mean (layer norm); otherwise RMS norm
+  bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
 };
 
 struct LinearTarget {
@@ -92,7 +92,8 @@ class Ops {
   virtual Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) = 0;
   // Rows [first_row, first_row + n_rows) of a matrix that GroupedMatrix::check accepts. Its activation coding tells
   // how linear() rounds the activations.
-  virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) = 0;
+  virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                                       int n_rows) = 0;
   // Names the form of stored weights, so that what was stored in another one is not taken for it; "" = this backend
   // stores none.
   virtual std::string stored_form() const { return {}; }
@@ -103,12 +104,14 @@ class Ops {
   }
   // The inverse: uses the bytes in place, which `owner` keeps valid. Error: kCorruptFile for what is no stored weight
   // (the numbers inside are taken as they are).
-  virtual Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void> owner) {
+  virtual Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
+                                                  std::shared_ptr<const void> owner) {
     (void)stored, (void)owner;
     return make_error(ErrorCode::kUnsupported, "this backend stores no weights");
   }
   // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
-  virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) = 0;
+  virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
+                                                      std::span<const int> n_blocks) = 0;
 
   // Host threads of this backend, and fn(ctx, item, thread) for every item in [0, n_items) spread over them. For work on
   // the host between two operations; fn must not throw or call the backend.
@@ -122,29 +125,33 @@ class Ops {
   virtual Tensor new_tensor(int rows, int cols) = 0;  // F32, uninitialized, valid until the next begin_step
 
   // out[t] = table[ids[t]] * scale; add: out[t] += table[ids[t]] * scale.
-  virtual void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) = 0;
+  virtual void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out,
+                     bool add) = 0;
   virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x
   // x += delta * delta_scale; out = norm(x).
   virtual void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) = 0;
   virtual void add(Tensor x, Tensor delta, float delta_scale) = 0;  // x += delta * delta_scale
-  virtual void scale(Tensor x, float factor, float softcap) = 0;    // x *= factor; then cap * tanh(x / cap) if cap > 0
+  virtual void scale(Tensor x, float factor,
+                     float softcap) = 0;  // x *= factor; then cap * tanh(x / cap) if cap > 0
   // targets[i].out = x weight_i^T + bias_i; the targets share x, so it is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
-  virtual void activate(Tensor x, Activation activation) = 0;                           // x = f(x)
-  virtual void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) = 0;  // out = f(gate) * up
+  virtual void activate(Tensor x, Activation activation) = 0;  // x = f(x)
+  virtual void activate_mul(Tensor gate, Tensor up, Activation activation,
+                            Tensor out) = 0;  // out = f(gate) * up
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
-  virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope, KvCache& cache,
-                              int layer) = 0;
+  virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
+                              KvCache& cache, int layer) = 0;
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
   virtual void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
                       Tensor out) = 0;
   virtual void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) = 0;
   // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
-  virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
+  virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+                       std::span<const int32_t> to) = 0;
 };
 
 struct OpsConfig {

@@ -60,9 +60,7 @@ concept IntegerCoded = requires(const typename Q::Block& block, uint8_t* codes, 
   Q::codes(block, codes, floats, floats);
 };
 template <class Q>
-concept Encodable = requires(const float* in, typename Q::Block& block) {
-  Q::encode(in, in, block);
-};
+concept Encodable = requires(const float* in, typename Q::Block& block) { Q::encode(in, in, block); };
 
 template <class Q>
 inline constexpr int kGroups = Q::kBlockSize / Q::kGroupSize;

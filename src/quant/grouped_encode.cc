@@ -42,10 +42,8 @@ float rounded(QuantType type, float value) {
       const float half = to_float(to_half(std::min(value, kMostHalf)));
       return half > 0 || value == 0 ? half : 5.9604645e-8f;
     }
-    case QuantType::kBF16:
-      return to_float(to_bfloat16(value));
-    default:
-      return value;
+    case QuantType::kBF16: return to_float(to_bfloat16(value));
+    default: return value;
   }
 }
 

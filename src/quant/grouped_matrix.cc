@@ -21,9 +21,7 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
   const auto mask = static_cast<uint8_t>((1 << m.bits) - 1);
   const int64_t first = static_cast<int64_t>(row) * m.cols;
   switch (m.layout) {
-    case CodeLayout::kBytes:
-      std::memcpy(out, bytes + first, static_cast<size_t>(m.cols));
-      break;
+    case CodeLayout::kBytes: std::memcpy(out, bytes + first, static_cast<size_t>(m.cols)); break;
     case CodeLayout::kSignedBytes:
       for (int j = 0; j < m.cols; ++j) out[j] = bytes[first + j] ^ 0x80;
       break;
@@ -73,20 +71,14 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
 uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t cols, int bits) {
   switch (layout) {
     case CodeLayout::kBytes:
-    case CodeLayout::kSignedBytes:
-      return static_cast<uint64_t>(rows * cols);
-    case CodeLayout::kNibblesLowFirst:
-      return static_cast<uint64_t>(rows * (cols / 2));
-    case CodeLayout::kNibblesHighFirst:
-      return static_cast<uint64_t>((rows * cols + 1) / 2);
+    case CodeLayout::kSignedBytes: return static_cast<uint64_t>(rows * cols);
+    case CodeLayout::kNibblesLowFirst: return static_cast<uint64_t>(rows * (cols / 2));
+    case CodeLayout::kNibblesHighFirst: return static_cast<uint64_t>((rows * cols + 1) / 2);
     case CodeLayout::kWordsByRow:
       return static_cast<uint64_t>(rows * ((cols + 32 / bits - 1) / (32 / bits)) * 4);
-    case CodeLayout::kStreamByColumn:
-      return static_cast<uint64_t>(cols * bits / 32 * rows * 4);
-    case CodeLayout::kCrumbsAcrossRows:
-      return static_cast<uint64_t>(rows / 4 * cols);
-    case CodeLayout::kAwq:
-      return static_cast<uint64_t>(cols * (rows / 8) * 4);
+    case CodeLayout::kStreamByColumn: return static_cast<uint64_t>(cols * bits / 32 * rows * 4);
+    case CodeLayout::kCrumbsAcrossRows: return static_cast<uint64_t>(rows / 4 * cols);
+    case CodeLayout::kAwq: return static_cast<uint64_t>(cols * (rows / 8) * 4);
   }
   return 0;
 }

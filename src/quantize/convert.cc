@@ -17,16 +17,11 @@ namespace {
 
 const char* activation_name(Activation activation) {
   switch (activation) {
-    case Activation::kSilu:
-      return "silu";
-    case Activation::kGelu:
-      return "gelu";
-    case Activation::kGeluTanh:
-      return "gelu_pytorch_tanh";
-    case Activation::kRelu:
-      return "relu";
-    case Activation::kRelu2:
-      return "relu2";
+    case Activation::kSilu: return "silu";
+    case Activation::kGelu: return "gelu";
+    case Activation::kGeluTanh: return "gelu_pytorch_tanh";
+    case Activation::kRelu: return "relu";
+    case Activation::kRelu2: return "relu2";
   }
   return "silu";
 }

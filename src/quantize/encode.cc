@@ -318,14 +318,10 @@ Result<std::vector<EncodedTensor>> encode_layer(ThreadPool& pool, const Recipe& 
   }
   const GroupedCodes& codes = decision.codes ? *decision.codes : rounded;
   switch (recipe.layout) {
-    case Layout::kGptq:
-      return gptq_tensors(stem, codes);
-    case Layout::kAwq:
-      return awq_tensors(stem, codes);
-    case Layout::kBitsAndBytes:
-      return bitsandbytes_tensors(stem, recipe, tensor, codes);
-    default:
-      return compressed_tensors(stem, recipe, codes, decision.activation_scale);
+    case Layout::kGptq: return gptq_tensors(stem, codes);
+    case Layout::kAwq: return awq_tensors(stem, codes);
+    case Layout::kBitsAndBytes: return bitsandbytes_tensors(stem, recipe, tensor, codes);
+    default: return compressed_tensors(stem, recipe, codes, decision.activation_scale);
   }
 }
 
@@ -360,15 +356,9 @@ Result<EncodedTensor> encode_blocks(const MappedTensor& tensor, QuantType type, 
   EncodedTensor out{tensor.out, type, {tensor.rows, tensor.cols}, {}};
   out.bytes.resize(quant_bytes(type, static_cast<int64_t>(tensor.rows) * tensor.cols));
   switch (type) {
-    case QuantType::kQ4_0:
-      fill_blocks<quant::Q4_0>(codes, out.bytes);
-      return out;
-    case QuantType::kQ5_0:
-      fill_blocks<quant::Q5_0>(codes, out.bytes);
-      return out;
-    case QuantType::kQ8_0:
-      fill_blocks<quant::Q8_0>(codes, out.bytes);
-      return out;
+    case QuantType::kQ4_0: fill_blocks<quant::Q4_0>(codes, out.bytes); return out;
+    case QuantType::kQ5_0: fill_blocks<quant::Q5_0>(codes, out.bytes); return out;
+    case QuantType::kQ8_0: fill_blocks<quant::Q8_0>(codes, out.bytes); return out;
     default:
       return errorf(ErrorCode::kInternal, "tensor {}: no codes of {}", tensor.in, quant_info(type).name);
   }
@@ -445,8 +435,7 @@ json quantization_config(const Recipe& recipe, const std::vector<std::string>& k
       return {{"quant_method", "awq"}, {"bits", 4},
               {"group_size", group},   {"zero_point", true},
               {"version", "gemm"},     {"modules_to_not_convert", only_head ? json() : json(kept)}};
-    case Layout::kCompressed:
-      return compressed_config(recipe, kept);
+    case Layout::kCompressed: return compressed_config(recipe, kept);
     case Layout::kBitsAndBytes:
       return {{"quant_method", "bitsandbytes"},
               {"load_in_4bit", true},
@@ -464,8 +453,7 @@ json quantization_config(const Recipe& recipe, const std::vector<std::string>& k
               {"linear_class", "autobitlinear"},
               {"quantization_mode", "offline"},
               {"modules_to_not_convert", kept}};
-    default:
-      return nullptr;
+    default: return nullptr;
   }
 }
 

@@ -67,15 +67,9 @@ class Calibrated final : public LayerMethod {
     for (size_t i = 0; i < layer.values.size(); ++i)
       RETURN_IF_ERROR(runner_->replace(tensor(layer, i), layer.values[i]));
     switch (recipe_.method) {
-      case Method::kGptq:
-        RETURN_IF_ERROR(process_gptq(layer));
-        break;
-      case Method::kAwq:
-        RETURN_IF_ERROR(process_awq(layer));
-        break;
-      default:
-        RETURN_IF_ERROR(process_activations(layer));
-        break;
+      case Method::kGptq: RETURN_IF_ERROR(process_gptq(layer)); break;
+      case Method::kAwq: RETURN_IF_ERROR(process_awq(layer)); break;
+      default: RETURN_IF_ERROR(process_activations(layer)); break;
     }
     ObservingOps::Pass last;
     if (recipe_.method == Method::kGptq) last.first = pass_of(Site::kDown, layer.layer).first;
@@ -169,9 +163,7 @@ class Calibrated final : public LayerMethod {
     const int64_t gate_up_bytes = int64_t{8} * runner_->n_tokens() * config.ffn_dim;
     ObservingOps::Pass pass;
     switch (site) {
-      case Site::kAttention:
-        pass.stop = kQkv;
-        break;
+      case Site::kAttention: pass.stop = kQkv; break;
       case Site::kAttentionOut:
         pass.stop = kO;
         pass.record_first = pass.record_last = kAttention;
@@ -234,31 +226,16 @@ class Calibrated final : public LayerMethod {
     GroupCoding coding;
     coding.group_size = 32;
     switch (recipe_.mixture.base) {
-      case QuantType::kQ2_K:
-        coding.bits = 2, coding.symmetric = false, coding.group_size = 16;
-        break;
-      case QuantType::kQ3_K:
-        coding.bits = 3, coding.group_size = 16;
-        break;
+      case QuantType::kQ2_K: coding.bits = 2, coding.symmetric = false, coding.group_size = 16; break;
+      case QuantType::kQ3_K: coding.bits = 3, coding.group_size = 16; break;
       case QuantType::kQ4_K:
-      case QuantType::kQ4_1:
-        coding.symmetric = false;
-        break;
+      case QuantType::kQ4_1: coding.symmetric = false; break;
       case QuantType::kQ5_K:
-      case QuantType::kQ5_1:
-        coding.bits = 5, coding.symmetric = false;
-        break;
-      case QuantType::kQ5_0:
-        coding.bits = 5;
-        break;
-      case QuantType::kQ6_K:
-        coding.bits = 6, coding.group_size = 16;
-        break;
-      case QuantType::kQ8_0:
-        coding.bits = 8;
-        break;
-      default:
-        break;
+      case QuantType::kQ5_1: coding.bits = 5, coding.symmetric = false; break;
+      case QuantType::kQ5_0: coding.bits = 5; break;
+      case QuantType::kQ6_K: coding.bits = 6, coding.group_size = 16; break;
+      case QuantType::kQ8_0: coding.bits = 8; break;
+      default: break;
     }
     return coding;
   }

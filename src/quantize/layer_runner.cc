@@ -82,28 +82,17 @@ std::vector<std::unique_ptr<Weight>*> LayerRunner::weights_of(const MappedTensor
     return {&w.expert_down[e]};
   }
   switch (tensor.part) {
-    case Part::kQ:
-      return {&w.q.weight};
-    case Part::kK:
-      return {&w.k.weight};
-    case Part::kV:
-      return {&w.v.weight};
-    case Part::kQkv:
-      return {&w.q.weight, &w.k.weight, &w.v.weight};
-    case Part::kO:
-      return {&w.o.weight};
-    case Part::kRouter:
-      return {&w.router.weight};
-    case Part::kGate:
-      return {&w.gate.weight};
-    case Part::kUp:
-      return {&w.up.weight};
-    case Part::kGateUp:
-      return {&w.gate.weight, &w.up.weight};
-    case Part::kDown:
-      return {&w.down.weight};
-    default:
-      return {};
+    case Part::kQ: return {&w.q.weight};
+    case Part::kK: return {&w.k.weight};
+    case Part::kV: return {&w.v.weight};
+    case Part::kQkv: return {&w.q.weight, &w.k.weight, &w.v.weight};
+    case Part::kO: return {&w.o.weight};
+    case Part::kRouter: return {&w.router.weight};
+    case Part::kGate: return {&w.gate.weight};
+    case Part::kUp: return {&w.up.weight};
+    case Part::kGateUp: return {&w.gate.weight, &w.up.weight};
+    case Part::kDown: return {&w.down.weight};
+    default: return {};
   }
 }
 

@@ -50,7 +50,8 @@ void validate_beams(const SamplingParams& p, Expectations& e) {
   e.expect(p.beam_width >= p.n && p.beam_width <= 256, "beam_width", "n to 256", p.beam_width);
   e.expect(in(p.length_penalty, -100, 100), "length_penalty", "a number in [-100, 100]", p.length_penalty);
   e.expect(p.max_tokens > 0, "max_tokens", "at least 1 with use_beam_search", p.max_tokens);
-  e.expect(!p.prompt_logprobs, "prompt_logprobs", "nothing with use_beam_search", p.prompt_logprobs.value_or(0));
+  e.expect(!p.prompt_logprobs, "prompt_logprobs", "nothing with use_beam_search",
+           p.prompt_logprobs.value_or(0));
 }
 
 void validate_distribution(const SamplingParams& p, Expectations& e) {

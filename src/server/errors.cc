@@ -10,31 +10,21 @@ namespace {
 
 const char* error_type(int status) {
   switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "service_unavailable_error";
-    default:
-      return status < 500 ? "invalid_request_error" : "internal_server_error";
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 429: return "rate_limit_error";
+    case 503: return "service_unavailable_error";
+    default: return status < 500 ? "invalid_request_error" : "internal_server_error";
   }
 }
 
 const char* anthropic_error_type(int status) {
   switch (status) {
-    case 413:
-      return "request_too_large";
-    case 503:
-      return "overloaded_error";
-    case 504:
-      return "timeout_error";
-    default:
-      return status < 500 ? error_type(status) : "api_error";
+    case 413: return "request_too_large";
+    case 503: return "overloaded_error";
+    case 504: return "timeout_error";
+    default: return status < 500 ? error_type(status) : "api_error";
   }
 }
 
@@ -58,20 +48,14 @@ std::string_view parameter_of(std::string_view message) {
 int http_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported:
-      return 400;
-    case ErrorCode::kNotFound:
-      return 404;
-    case ErrorCode::kResourceExhausted:
-      return 429;
-    case ErrorCode::kCancelled:
-      return 503;
-    case ErrorCode::kDeadlineExceeded:
-      return 504;
+    case ErrorCode::kUnsupported: return 400;
+    case ErrorCode::kNotFound: return 404;
+    case ErrorCode::kResourceExhausted: return 429;
+    case ErrorCode::kCancelled: return 503;
+    case ErrorCode::kDeadlineExceeded: return 504;
     case ErrorCode::kCorruptFile:
     case ErrorCode::kIo:
-    case ErrorCode::kInternal:
-      break;
+    case ErrorCode::kInternal: break;
   }
   return 500;
 }

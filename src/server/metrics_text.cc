@@ -119,17 +119,14 @@ Metric for_vllm(const Metric& metric, Buckets, int) {
 }
 Histogram for_vllm(const Histogram& histogram, Buckets buckets, int context) {
   switch (buckets) {
-    case Buckets::kInterToken:
-      return with_bounds(histogram, kVllmInterToken);
-    case Buckets::kStepTokens:
-      return with_bounds(histogram, kVllmStepTokens);
+    case Buckets::kInterToken: return with_bounds(histogram, kVllmInterToken);
+    case Buckets::kStepTokens: return with_bounds(histogram, kVllmStepTokens);
     case Buckets::kUpToContext: {
       size_t n = 0;
       while (n < histogram.bounds.size() && histogram.bounds[n] <= context) ++n;
       return with_bounds(histogram, histogram.bounds.first(n));
     }
-    case Buckets::kAsOurs:
-      break;
+    case Buckets::kAsOurs: break;
   }
   return histogram;
 }

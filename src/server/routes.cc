@@ -6,7 +6,8 @@ namespace {
 
 constexpr Route kRoutes[] = {
     {"GET", "/", Access::kOpen, get_page, "the web page", nullptr, nullptr},
-    {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts", nullptr, nullptr},
+    {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts", nullptr,
+     nullptr},
     {"GET", "/ui/{id}", Access::kOpen, get_page_file, "a file of the web page", nullptr, nullptr},
     {"GET", "/health", Access::kOpen, get_health, "the process is alive", nullptr, status_reply},
     {"GET", "/ready", Access::kOpen, get_ready, "requests are accepted", nullptr, status_reply},

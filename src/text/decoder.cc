@@ -164,8 +164,7 @@ std::string Decoder::run(const Step& step, std::string piece, bool first) {
     case Kind::kSuffix:
       if (!step.text.empty()) replace_all(piece, step.text, " ");
       return piece;
-    case Kind::kJoin:
-      return first ? piece : " " + piece;
+    case Kind::kJoin: return first ? piece : " " + piece;
   }
   return piece;
 }

@@ -50,10 +50,8 @@ std::vector<Special> qwen_specials(TokenId first) {
 
 Result<TiktokenFamily> family_of(int n_ranks) {
   switch (n_ranks) {
-    case 128000:
-      return TiktokenFamily{n_ranks, "llama3", llama3_specials(n_ranks), n_ranks, n_ranks + 1};
-    case 151643:
-      return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks};
+    case 128000: return TiktokenFamily{n_ranks, "llama3", llama3_specials(n_ranks), n_ranks, n_ranks + 1};
+    case 151643: return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks};
     case 100256:
       return TiktokenFamily{n_ranks,
                             "cl100k",
@@ -67,10 +65,8 @@ Result<TiktokenFamily> family_of(int n_ranks) {
     case 199998:
       return TiktokenFamily{
           n_ranks, "o200k", {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}, kNoToken, 199999};
-    case 50256:
-      return TiktokenFamily{n_ranks, "gpt-2", {{50256, "<|endoftext|>"}}, 50256, 50256};
-    default:
-      break;
+    case 50256: return TiktokenFamily{n_ranks, "gpt-2", {{50256, "<|endoftext|>"}}, 50256, 50256};
+    default: break;
   }
   return errorf(ErrorCode::kUnsupported,
                 "tiktoken file of {} ranks: its pattern is not known (known: 50256, 100256, 128000, 151643, "

@@ -244,30 +244,21 @@ Result<Normalizer::Step> Normalizer::leaf(const nlohmann::json& json, const std:
 
 std::string Normalizer::run(const Step& step, std::string_view text) {
   switch (step.kind) {
-    case Kind::kForm:
-      return unicode::normalize(text, step.form);
+    case Kind::kForm: return unicode::normalize(text, step.form);
     case Kind::kLowercase:
       return map_chars(text, [](char32_t c, std::string& out) { unicode::append_lower(out, c); });
     case Kind::kStripAccents:
       return map_chars(text, [](char32_t c, std::string& out) {
         if (!unicode::is_mark(c)) unicode::append(out, c);
       });
-    case Kind::kReplace:
-      return replace(text, step.pattern, step.text);
-    case Kind::kPrepend:
-      return text.empty() ? std::string() : step.text + std::string(text);
-    case Kind::kStrip:
-      return strip(text, step.left, step.right);
-    case Kind::kNmt:
-      return nmt(text);
-    case Kind::kByteLevel:
-      return to_byte_alphabet(text);
-    case Kind::kPrecompiled:
-      return precompiled(text, step.rules->charsmap);
-    case Kind::kSentencePiece:
-      return penstock::sentence_piece(text, *step.rules);
-    case Kind::kBert:
-      break;
+    case Kind::kReplace: return replace(text, step.pattern, step.text);
+    case Kind::kPrepend: return text.empty() ? std::string() : step.text + std::string(text);
+    case Kind::kStrip: return strip(text, step.left, step.right);
+    case Kind::kNmt: return nmt(text);
+    case Kind::kByteLevel: return to_byte_alphabet(text);
+    case Kind::kPrecompiled: return precompiled(text, step.rules->charsmap);
+    case Kind::kSentencePiece: return penstock::sentence_piece(text, *step.rules);
+    case Kind::kBert: break;
   }
   std::string out = map_chars(text, [&](char32_t c, std::string& to) {
     if (step.clean_text) {

@@ -72,9 +72,7 @@ class Joiner {
       case Behavior::kRemoved:
         if (!part.match) emit(part.begin, part.end);
         break;
-      case Behavior::kIsolated:
-        emit(part.begin, part.end);
-        break;
+      case Behavior::kIsolated: emit(part.begin, part.end); break;
       case Behavior::kContiguous:
         if (open_ && part.match != previous_match_) flush();
         extend(part);
@@ -258,9 +256,7 @@ void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, 
   };
   switch (step.kind) {
     case Kind::kSplit:
-    case Kind::kDelimiter:
-      by_pattern(piece, step.pattern, step.behavior, step.invert);
-      return;
+    case Kind::kDelimiter: by_pattern(piece, step.pattern, step.behavior, step.invert); return;
     case Kind::kDigits:
       for_each_part(piece, unicode::is_numeric,
                     Joiner(piece, step.individual ? Behavior::kIsolated : Behavior::kContiguous, out));
@@ -268,9 +264,7 @@ void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, 
     case Kind::kPunctuation:
       for_each_part(piece, unicode::is_punctuation, Joiner(piece, step.behavior, out));
       return;
-    case Kind::kWhitespace:
-      split_words(piece, out);
-      return;
+    case Kind::kWhitespace: split_words(piece, out); return;
     case Kind::kWhitespaceSplit:
       for_each_part(piece, unicode::is_white_space, Joiner(piece, Behavior::kRemoved, out));
       return;
@@ -296,8 +290,7 @@ void PreTokenizer::run(const Step& step, std::string_view piece, bool at_start, 
         out[i] = words.storage.emplace_back(to_byte_alphabet(out[i]));
       return;
     }
-    case Kind::kMetaspace:
-      break;
+    case Kind::kMetaspace: break;
   }
   std::string text;
   text.reserve(piece.size() + piece.size() / 2 + 3);

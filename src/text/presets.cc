@@ -104,16 +104,12 @@ Status add_splits(std::initializer_list<std::string_view> patterns, PreTokenizer
 
 Status build(const Family& family, PreTokenizer& p) {
   switch (family.shape) {
-    case Shape::kGpt2:
-      p.add_byte_level(false, true);
-      return {};
+    case Shape::kGpt2: p.add_byte_level(false, true); return {};
     case Shape::kDigitsGpt2:
       p.add_digits(true);
       p.add_byte_level(false, true);
       return {};
-    case Shape::kPattern:
-      RETURN_IF_ERROR(add_splits({family.pattern}, p));
-      break;
+    case Shape::kPattern: RETURN_IF_ERROR(add_splits({family.pattern}, p)); break;
     case Shape::kFalcon:
       p.add_punctuation(Behavior::kContiguous);
       p.add_byte_level(false, true);
@@ -165,8 +161,7 @@ Json byte_level_step(bool split) {
 Json steps_json(const Family& family) {
   Json steps = Json::array();
   switch (family.shape) {
-    case Shape::kGpt2:
-      return byte_level_step(true);
+    case Shape::kGpt2: return byte_level_step(true);
     case Shape::kDigitsGpt2:
       steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
       steps.push_back(byte_level_step(true));
@@ -178,8 +173,7 @@ Json steps_json(const Family& family) {
                        {"invert", false}});
       steps.push_back(byte_level_step(false));
       break;
-    default:
-      return nullptr;
+    default: return nullptr;
   }
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }

@@ -33,23 +33,16 @@ size_t translate_escape(std::string_view pattern, size_t i, bool in_class, std::
     return size_t{2};
   };
   switch (kind) {
-    case 's':
-      return emit(kSpaceRanges, false);
-    case 'S':
-      return in_class ? emit(kNotSpaceRanges, false) : emit(kSpaceRanges, true);
-    case 'w':
-      return emit(kWord, false);
+    case 's': return emit(kSpaceRanges, false);
+    case 'S': return in_class ? emit(kNotSpaceRanges, false) : emit(kSpaceRanges, true);
+    case 'w': return emit(kWord, false);
     case 'W':
       if (!in_class) return emit(kWord, true);
       break;
-    case 'd':
-      return out += "\\p{Nd}", 2;
-    case 'D':
-      return out += "\\P{Nd}", 2;
-    case 'h':
-      return emit("0-9a-fA-F", false);
-    default:
-      break;
+    case 'd': return out += "\\p{Nd}", 2;
+    case 'D': return out += "\\P{Nd}", 2;
+    case 'h': return emit("0-9a-fA-F", false);
+    default: break;
   }
   out.append(pattern, i, 2);
   return kind == '\0' ? 1 : 2;

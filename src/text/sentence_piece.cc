@@ -37,10 +37,8 @@ class ProtoReader {
         ASSIGN_OR_RETURN(field.integer, varint());
         return field;
       }
-      case 1:
-        return fixed(field, 8);
-      case 5:
-        return fixed(field, 4);
+      case 1: return fixed(field, 8);
+      case 5: return fixed(field, 4);
       case 2: {
         ASSIGN_OR_RETURN(const uint64_t length, varint());
         if (length > bytes_.size() - at_) return broken("length past the end");
@@ -49,8 +47,7 @@ class ProtoReader {
         at_ += length;
         return field;
       }
-      default:
-        return broken("unknown wire type");
+      default: return broken("unknown wire type");
     }
   }
 
@@ -109,26 +106,13 @@ Status read_trainer(std::string_view message, SentencePieceSpec& spec) {
         }
         spec.unigram = field.integer == 1;
         break;
-      case 24:
-        spec.rules.whitespace_as_suffix = field.integer != 0;
-        break;
-      case 35:
-        spec.byte_fallback = field.integer != 0;
-        break;
-      case 40:
-        spec.unk = id;
-        break;
-      case 41:
-        spec.bos = id;
-        break;
-      case 42:
-        spec.eos = id;
-        break;
-      case 43:
-        spec.pad = id;
-        break;
-      default:
-        break;
+      case 24: spec.rules.whitespace_as_suffix = field.integer != 0; break;
+      case 35: spec.byte_fallback = field.integer != 0; break;
+      case 40: spec.unk = id; break;
+      case 41: spec.bos = id; break;
+      case 42: spec.eos = id; break;
+      case 43: spec.pad = id; break;
+      default: break;
     }
   }
   return {};

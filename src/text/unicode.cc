@@ -39,18 +39,10 @@ const icu::Normalizer2* normalizer(Form form) {
   UErrorCode status = U_ZERO_ERROR;
   const icu::Normalizer2* n = nullptr;
   switch (form) {
-    case Form::kNfc:
-      n = icu::Normalizer2::getNFCInstance(status);
-      break;
-    case Form::kNfd:
-      n = icu::Normalizer2::getNFDInstance(status);
-      break;
-    case Form::kNfkc:
-      n = icu::Normalizer2::getNFKCInstance(status);
-      break;
-    case Form::kNfkd:
-      n = icu::Normalizer2::getNFKDInstance(status);
-      break;
+    case Form::kNfc: n = icu::Normalizer2::getNFCInstance(status); break;
+    case Form::kNfd: n = icu::Normalizer2::getNFDInstance(status); break;
+    case Form::kNfkc: n = icu::Normalizer2::getNFKCInstance(status); break;
+    case Form::kNfkd: n = icu::Normalizer2::getNFKDInstance(status); break;
   }
   PENSTOCK_CHECK(U_SUCCESS(status) && n != nullptr);
   return n;

@@ -138,8 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Drafters,
                                          "penstock-stories-ternary-4m-tq2_0.gguf"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::ranges::replace_if(
-                               name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 

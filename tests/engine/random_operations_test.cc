@@ -21,9 +21,7 @@ rc::Gen<Op> any_op() {
   const auto kind = rc::gen::weightedElement<Op::Kind>(
       {{20, Op::kSubmit}, {60, Op::kStep}, {4, Op::kCancel}, {2, Op::kCancelOne}, {1, Op::kReset}});
   return rc::gen::map(rc::gen::pair(kind, rc::gen::arbitrary<uint32_t>()),
-                      [](const std::pair<Op::Kind, uint32_t>& p) {
-                        return Op{p.first, p.second};
-                      });
+                      [](const std::pair<Op::Kind, uint32_t>& p) { return Op{p.first, p.second}; });
 }
 
 FakeEngineConfig random_config(uint64_t seed) {
@@ -187,9 +185,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           all.back().sink = fake.submit(all.back().request, &all.back().id);
           n_beams += all.back().request.sampling.use_beam_search;
           break;
-        case Op::kStep:
-          fake.engine->step();
-          break;
+        case Op::kStep: fake.engine->step(); break;
         case Op::kCancel:
         case Op::kCancelOne: {
           if (all.empty()) break;
@@ -200,9 +196,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           fake.engine->cancel(one.id, index, FinishReason::kAbort);
           break;
         }
-        case Op::kReset:
-          fake.engine->reset_prefix_cache();
-          break;
+        case Op::kReset: fake.engine->reset_prefix_cache(); break;
       }
       fake.engine->scheduler().check_invariants();
     }

@@ -174,9 +174,7 @@ TEST(HostileGguf, Tensors) {
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, 1, 1, 1, 1}; }), HasSubstr("5 dimensions"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, 0}; }), HasSubstr("dimension 0"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {32, UINT64_MAX}; }), HasSubstr("dimension"));
-  EXPECT_THAT(gguf_error([](auto& f) {
-                f.tensors[1].dims = {uint64_t{1} << 32, uint64_t{1} << 32};
-              }),
+  EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].dims = {uint64_t{1} << 32, uint64_t{1} << 32}; }),
               HasSubstr("2^48"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].name = ""; }), HasSubstr("expected a name"));
   EXPECT_THAT(gguf_error([](auto& f) { f.tensors[1].name = "\xc0\x80"; }), HasSubstr("expected a name"));

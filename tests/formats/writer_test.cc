@@ -69,16 +69,11 @@ void check_tensors(const WeightSource& source, const std::map<std::string, Plann
 
 json random_scalar(int kind) {
   switch (kind) {
-    case 0:
-      return *rc::gen::arbitrary<bool>();
-    case 1:
-      return *rc::gen::arbitrary<int64_t>();
-    case 2:
-      return *rc::gen::arbitrary<uint64_t>();
-    case 3:
-      return static_cast<float>(*rc::gen::inRange(-1000, 1000)) / 7.0f;
-    default:
-      return *rc::gen::arbitrary<std::string>();
+    case 0: return *rc::gen::arbitrary<bool>();
+    case 1: return *rc::gen::arbitrary<int64_t>();
+    case 2: return *rc::gen::arbitrary<uint64_t>();
+    case 3: return static_cast<float>(*rc::gen::inRange(-1000, 1000)) / 7.0f;
+    default: return *rc::gen::arbitrary<std::string>();
   }
 }
 

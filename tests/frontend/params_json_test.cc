@@ -29,7 +29,8 @@ TEST(ParamsJson, EveryFieldSurvivesTheRoundTrip) {
 TEST(ParamsJson, EveryFieldAcceptsNull) {
   json object = json::object();
   const SamplingParams defaults;
-  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*) { object[field] = nullptr; });
+  SamplingParams::visit(defaults,
+                        [&](const char* field, const auto&, const char*) { object[field] = nullptr; });
   SamplingParams read;
   ASSERT_TRUE(params_from_json(object, read));
   EXPECT_EQ(params_to_json(read), params_to_json(defaults));

@@ -45,7 +45,7 @@ TEST_F(KeyFile, HoldsNoKeyAndOnlyItsOwnerReadsIt) {
   const std::string key = add("inference");
   EXPECT_EQ(text().find(key), std::string::npos);
   EXPECT_EQ(text().find(key.substr(key.rfind('-') + 1)), std::string::npos);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
 }

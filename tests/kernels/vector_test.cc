@@ -51,16 +51,12 @@ std::vector<float> random_values(int n, unsigned seed, float scale = 2.0f) {
 
 double exact(Activation activation, double x) {
   switch (activation) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kGelu:
-      return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::kRelu:
-      return std::max(x, 0.0);
-    case Activation::kRelu2:
-      return x > 0 ? x * x : 0.0;
+    case Activation::kRelu: return std::max(x, 0.0);
+    case Activation::kRelu2: return x > 0 ? x * x : 0.0;
   }
   return 0;
 }

@@ -137,7 +137,9 @@ TEST_F(PackedCacheTest, ChangedSourceIsPackedAnew) {
   EXPECT_TRUE(load(model).mapped);
   EXPECT_EQ(files().size(), 1u);
   // Another size.
-  { std::ofstream(model, std::ios::binary | std::ios::app) << "x"; }
+  {
+    std::ofstream(model, std::ios::binary | std::ios::app) << "x";
+  }
   fs::last_write_time(model, time + std::chrono::nanoseconds(1000));
   EXPECT_FALSE(load(model).mapped);
   EXPECT_TRUE(load(model).mapped);

@@ -133,8 +133,7 @@ TEST_P(ShippedModel, EarlyExitAcceptanceIsTheRecordedOne) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_models()), [](const auto& test) {
   std::string name = test.param;
-  std::ranges::replace_if(
-      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::ranges::replace_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 

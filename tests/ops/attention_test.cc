@@ -100,18 +100,10 @@ class AttentionFixture {
       for (int d = 0; d < shape_.head_dim; ++d) most = std::max(most, std::fabs(x[d]));
       for (int d = 0; d < shape_.head_dim; ++d) {
         switch (shape_.dtype) {
-          case KvDType::kF32:
-            to.push_back(x[d]);
-            break;
-          case KvDType::kF16:
-            to.push_back(to_float(to_half(x[d])));
-            break;
-          case KvDType::kBF16:
-            to.push_back(to_float(to_bfloat16(x[d])));
-            break;
-          case KvDType::kI8:
-            to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f});
-            break;
+          case KvDType::kF32: to.push_back(x[d]); break;
+          case KvDType::kF16: to.push_back(to_float(to_half(x[d]))); break;
+          case KvDType::kBF16: to.push_back(to_float(to_bfloat16(x[d]))); break;
+          case KvDType::kI8: to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f}); break;
         }
       }
     }

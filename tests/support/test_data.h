@@ -15,9 +15,9 @@ inline std::filesystem::path test_data_dir() {
 }  // namespace penstock
 
 // Skips the running test, saying which path was missing. Use as the first line of every data test.
-#define REQUIRE_TEST_DATA(relative)                                                                   \
-  do {                                                                                                \
-    if (!std::filesystem::exists(::penstock::test_data_dir() / (relative)))                           \
-      GTEST_SKIP() << "no test data: " << (::penstock::test_data_dir() / (relative)).string()         \
-                   << " (set PENSTOCK_TEST_DATA)";                                                    \
+#define REQUIRE_TEST_DATA(relative)                                                           \
+  do {                                                                                        \
+    if (!std::filesystem::exists(::penstock::test_data_dir() / (relative)))                   \
+      GTEST_SKIP() << "no test data: " << (::penstock::test_data_dir() / (relative)).string() \
+                   << " (set PENSTOCK_TEST_DATA)";                                            \
   } while (false)

@@ -66,8 +66,7 @@ class Cases {
   std::string next(bool invalid) {
     std::string text;
     switch (rng_.below(invalid ? 12 : 11)) {
-      case 0:
-        return repeat(1 + rng_.below(30), [&] { return code_point(0, 0x10FFFF); });
+      case 0: return repeat(1 + rng_.below(30), [&] { return code_point(0, 0x10FFFF); });
       case 1: {
         const uint64_t pool = rng_.below(n_ranges() + 1);
         return repeat(1 + rng_.below(40), [&] { return pool_char(pool); });
@@ -76,13 +75,10 @@ class Cases {
         const std::string c = pooled();
         return repeat(1 + rng_.below(200), [&] { return c; });
       }
-      case 3:
-        return repeat(1 + rng_.below(40), [&] { return pooled(); });
-      case 4:
-        return join(1 + rng_.below(20));
+      case 3: return repeat(1 + rng_.below(40), [&] { return pooled(); });
+      case 4: return join(1 + rng_.below(20));
       case 5:
-      case 6:
-        return repeat(1 + rng_.below(25), [&] { return soup(); });
+      case 6: return repeat(1 + rng_.below(25), [&] { return soup(); });
       case 7:
         return repeat(1 + rng_.below(12), [&] {
           const std::string c = pooled();
@@ -93,10 +89,8 @@ class Cases {
         text = repeat(1 + rng_.below(4), [&] { return c; });
         return text + pick("words");
       }
-      case 9:
-        return capitals();
-      case 10:
-        return repeat(1 + rng_.below(30), [&] { return code_point(0, 0x3000); });
+      case 9: return capitals();
+      case 10: return repeat(1 + rng_.below(30), [&] { return code_point(0, 0x3000); });
       default:
         return repeat(1 + rng_.below(20), [&] {
           return rng_.below(3) == 0 ? std::string(1, static_cast<char>(rng_.below(256))) : soup();

@@ -223,33 +223,21 @@ TEST(Hostile, TokenizerJson) {
               HasSubstr("expected an id from 0"));
   EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 1e300; }), HasSubstr("expected an integer id"));
   EXPECT_THAT(with([](Json& j) { j["model"]["vocab"]["x!"] = 20; }), HasSubstr("id 20 belongs to both"));
-  EXPECT_THAT(with([](Json& j) {
-                j["model"]["merges"].push_back({"zz", "qq"});
-              }),
+  EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back({"zz", "qq"}); }),
               HasSubstr("\"zz\" is not in the vocabulary"));
-  EXPECT_THAT(with([](Json& j) {
-                j["model"]["merges"].push_back({"a", "Ä"});
-              }),
+  EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back({"a", "Ä"}); }),
               HasSubstr("is not in the vocabulary"));
   EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back("abc"); }), HasSubstr("expected two tokens"));
-  EXPECT_THAT(with([](Json& j) {
-                j["model"]["merges"].push_back(Json::array({1, 2}));
-              }),
+  EXPECT_THAT(with([](Json& j) { j["model"]["merges"].push_back(Json::array({1, 2})); }),
               HasSubstr("expected two tokens"));
   EXPECT_THAT(with([](Json& j) { j["model"]["type"] = "Magic"; }), HasSubstr("\"Magic\" is not known"));
   EXPECT_THAT(with([](Json& j) { j["model"] = 3; }), HasSubstr("expected an object \"model\""));
-  EXPECT_THAT(with([](Json& j) {
-                j["normalizer"] = Json{{"type", "Magic"}};
-              }),
+  EXPECT_THAT(with([](Json& j) { j["normalizer"] = Json{{"type", "Magic"}}; }),
               HasSubstr("normalizer \"Magic\" is not known"));
   EXPECT_THAT(with([](Json& j) { j["pre_tokenizer"] = Json::array(); }), HasSubstr("expected an object"));
-  EXPECT_THAT(with([](Json& j) {
-                j["decoder"] = Json{{"type", 7}};
-              }),
+  EXPECT_THAT(with([](Json& j) { j["decoder"] = Json{{"type", 7}}; }),
               HasSubstr("expected a string \"type\""));
-  EXPECT_THAT(with([](Json& j) {
-                j["added_tokens"].push_back({{"id", 1u << 31}, {"content", "x"}});
-              }),
+  EXPECT_THAT(with([](Json& j) { j["added_tokens"].push_back({{"id", 1u << 31}, {"content", "x"}}); }),
               HasSubstr("expected an id from 0"));
   EXPECT_THAT(with([](Json& j) { j["post_processor"]["special_tokens"]["<s>"]["ids"] = {99999}; }),
               HasSubstr("id is not in the vocabulary"));

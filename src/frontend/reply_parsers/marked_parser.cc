@@ -83,16 +83,11 @@ void MarkedParser::run(ReplyPart& out, bool at_end) {
 
 bool MarkedParser::step(ReplyPart& out, bool at_end) {
   switch (state_) {
-    case State::kText:
-      return step_text(out, at_end);
-    case State::kCall:
-      return step_call(out, at_end);
+    case State::kText: return step_text(out, at_end);
+    case State::kCall: return step_call(out, at_end);
     case State::kStart:
-    case State::kAfterCall:
-      return step_between(at_end);
-    case State::kOnlyText:
-      emit(out, std::exchange(buffer_, {}));
-      return false;
+    case State::kAfterCall: return step_between(at_end);
+    case State::kOnlyText: emit(out, std::exchange(buffer_, {})); return false;
   }
   return false;
 }

@@ -76,9 +76,7 @@ bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
       if (buffer_.empty()) return false;
       state_ = State::kAnswer;
       return true;
-    case State::kAnswer:
-      out.content += std::exchange(buffer_, {});
-      return false;
+    case State::kAnswer: out.content += std::exchange(buffer_, {}); return false;
   }
   return false;
 }

@@ -58,7 +58,7 @@ struct Int8 {
   }
 };
 template <class N>
-constexpr int kSliceK = kSliceSteps* N::kTileK;  // columns per slice
+constexpr int kSliceK = kSliceSteps * N::kTileK;  // columns per slice
 
 // [slice][32 rows][step][2 tiles of 16 rows x kTileK columns].
 template <class N>
@@ -821,7 +821,7 @@ template <class Q>
 consteval TileKernels::TileGemm int8_rows_entry() {
   if constexpr (panel::Codes<Q>) {
     using L = PanelLayout<Q>;
-    if constexpr (L::kWholeRow) return &TileProduct<Int8, ByteSource<Q>, Q::kBits == 8, L::kBias>::gemm;
+    if constexpr (L::kWholeRow) return &TileProduct < Int8, ByteSource<Q>, Q::kBits == 8, L::kBias > ::gemm;
   }
   return nullptr;
 }

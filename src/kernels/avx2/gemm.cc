@@ -8,7 +8,6 @@
 namespace penstock {
 namespace {
 
-
 #include "kernels/avx2/gemm_simd.h"
 #include "kernels/generic/float_gemm.inl"
 

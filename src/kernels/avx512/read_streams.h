@@ -4,7 +4,8 @@
 inline uint64_t read_streams(const void* data, size_t bytes) {
   const char* base = static_cast<const char*>(data);
   const size_t quarter = bytes / 4;
-  __m512i acc[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+  __m512i acc[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                    _mm512_setzero_si512()};
   for (size_t i = 0; i < quarter; i += 64) {
     for (size_t s = 0; s < 4; ++s) {
       const char* line = base + s * quarter + i;

@@ -109,9 +109,7 @@ inline void score_units(const AttentionTile& tile, const Chunk& chunk, int r, in
 
 // With S::Ints, int8 K is multiplied in whole numbers with queries of 16 bits.
 template <class S, KvFormat K>
-constexpr bool kWholeScores = K == KvFormat::kI8&& requires {
-  typename S::Ints;
-};
+constexpr bool kWholeScores = K == KvFormat::kI8 && requires { typename S::Ints; };
 constexpr float kMostQuery = 32767.0f;  // times 127 and up to 512 features, the sums fit 32 bits
 constexpr int kMostWholeDim = 512;
 

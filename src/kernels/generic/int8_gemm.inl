@@ -304,16 +304,11 @@ struct Int8Panel {
                    const GemmOutput& out) {
     constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
     switch (x.block_rows) {
-      case 1:
-        return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 2:
-        return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
-      case 4:
-        return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
-      case 6:
-        return some<Whole, 6>(w, x, n_rows, begin, end, out);
-      case 8:
-        return some<Whole, 8>(w, x, n_rows, begin, end, out);
+      case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 2: return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
+      case 4: return streams<Whole, 4, kFewer>(w, x, n_rows, begin, end, out);
+      case 6: return some<Whole, 6>(w, x, n_rows, begin, end, out);
+      case 8: return some<Whole, 8>(w, x, n_rows, begin, end, out);
       default:
         if (n_rows <= 16) return some<Whole, 16>(w, x, n_rows, begin, end, out);
         return blocks<Whole, 16>(w, x, n_rows, begin, end, out);

@@ -105,31 +105,21 @@ void activate_mul_all(const float* gate, const float* up, int n, float* out) {
 
 void activate(float* x, Activation activation, int n) {
   switch (activation) {
-    case Activation::kSilu:
-      return activate_all<Activation::kSilu>(x, n);
-    case Activation::kGelu:
-      return activate_all<Activation::kGelu>(x, n);
-    case Activation::kGeluTanh:
-      return activate_all<Activation::kGeluTanh>(x, n);
-    case Activation::kRelu:
-      return activate_all<Activation::kRelu>(x, n);
-    case Activation::kRelu2:
-      return activate_all<Activation::kRelu2>(x, n);
+    case Activation::kSilu: return activate_all<Activation::kSilu>(x, n);
+    case Activation::kGelu: return activate_all<Activation::kGelu>(x, n);
+    case Activation::kGeluTanh: return activate_all<Activation::kGeluTanh>(x, n);
+    case Activation::kRelu: return activate_all<Activation::kRelu>(x, n);
+    case Activation::kRelu2: return activate_all<Activation::kRelu2>(x, n);
   }
 }
 
 void activate_mul(const float* gate, const float* up, Activation activation, int n, float* out) {
   switch (activation) {
-    case Activation::kSilu:
-      return activate_mul_all<Activation::kSilu>(gate, up, n, out);
-    case Activation::kGelu:
-      return activate_mul_all<Activation::kGelu>(gate, up, n, out);
-    case Activation::kGeluTanh:
-      return activate_mul_all<Activation::kGeluTanh>(gate, up, n, out);
-    case Activation::kRelu:
-      return activate_mul_all<Activation::kRelu>(gate, up, n, out);
-    case Activation::kRelu2:
-      return activate_mul_all<Activation::kRelu2>(gate, up, n, out);
+    case Activation::kSilu: return activate_mul_all<Activation::kSilu>(gate, up, n, out);
+    case Activation::kGelu: return activate_mul_all<Activation::kGelu>(gate, up, n, out);
+    case Activation::kGeluTanh: return activate_mul_all<Activation::kGeluTanh>(gate, up, n, out);
+    case Activation::kRelu: return activate_mul_all<Activation::kRelu>(gate, up, n, out);
+    case Activation::kRelu2: return activate_mul_all<Activation::kRelu2>(gate, up, n, out);
   }
 }
 

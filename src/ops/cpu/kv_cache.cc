@@ -56,7 +56,8 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
 
 int64_t CpuKvCache::block_bytes(int group) const {
   int64_t total = 0;
-  for_layers(group, BlockId(0), [&](std::span<std::byte> part) { total += static_cast<int64_t>(part.size()); });
+  for_layers(group, BlockId(0),
+             [&](std::span<std::byte> part) { total += static_cast<int64_t>(part.size()); });
   return total;
 }
 

@@ -176,12 +176,9 @@ void run_panels(const LinearContext& context, const LinearTarget& target, Path p
   const GemmOutput out{target.out.f32(), target.out.row_stride, target.bias};
   const int type = index_of(w);
   switch (path) {
-    case Path::kF32:
-      return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
-    case Path::kInt8:
-      return context.kernels.gemm->int8[type](w, x.int8, n_rows, begin, end, out);
-    case Path::kInt8Tiles:
-      return context.kernels.tiles->int8[type](w, x.int8, n_rows, begin, end, out);
+    case Path::kF32: return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
+    case Path::kInt8: return context.kernels.gemm->int8[type](w, x.int8, n_rows, begin, end, out);
+    case Path::kInt8Tiles: return context.kernels.tiles->int8[type](w, x.int8, n_rows, begin, end, out);
     case Path::kInt8RowTiles:
       return context.kernels.tiles->int8_rows[type](w, x.tiles, n_rows, begin, end, out, scratch);
     case Path::kBf16Tiles:
