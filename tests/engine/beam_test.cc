@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_fixture.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -132,13 +133,13 @@ class BeamGolden : public ::testing::TestWithParam<std::string> {};
 
 // tests/golden/beams.json is written by tools/make_beam_golden.py.
 TEST_P(BeamGolden, EqualsTransformers) {
-  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/golden/beams.json");
+  std::ifstream file(tests_dir().string() + "/golden/beams.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
   int n_cases = 0;
   for (const nlohmann::json& entry : golden) {
     if (entry["model"] != GetParam()) continue;
     EngineConfig config;
-    config.model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/" + GetParam();
+    config.model = tests_dir().string() + "/golden/models/" + GetParam();
     config.threads = 1;
     config.max_num_seqs = 8;
     config.kv_cache_dtype = "f32";

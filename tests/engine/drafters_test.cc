@@ -11,11 +11,12 @@
 
 #include "draft/drafters.h"
 #include "engine/collector.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
-const std::string kModels = PENSTOCK_MODELS_DIR;
+const std::string kModels = models_dir().string();
 
 bool all_prompts() {
   const char* value = std::getenv("PENSTOCK_ALL_PROMPTS");
@@ -24,7 +25,7 @@ bool all_prompts() {
 
 // The beginnings of the held-out stories, each another one's length.
 std::vector<std::vector<TokenId>> read_prompts(size_t n) {
-  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/golden/heldout_tinystories.ids");
+  std::ifstream file(tests_dir().string() + "/golden/heldout_tinystories.ids");
   std::vector<std::vector<TokenId>> prompts;
   for (std::string line; prompts.size() < n && std::getline(file, line);) {
     std::istringstream words(line);
@@ -160,7 +161,7 @@ TEST(DrafterErrors, SayWhatIsWrong) {
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("draft_model"));
   config.draft_model = kModels + "/no-such-file.gguf";
   EXPECT_EQ(error_of(config).code, ErrorCode::kNotFound);
-  config.draft_model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/llama3";
+  config.draft_model = tests_dir().string() + "/golden/models/llama3";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("vocabulary of 4096 tokens"));
   config.spec = "ngram";
   EXPECT_THAT(error_of(config).message, testing::HasSubstr("spec draft"));

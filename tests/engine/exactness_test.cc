@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "engine/collector.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
 std::unique_ptr<Engine> open(const std::string& model, EngineConfig config = {}) {
-  config.model = std::string(PENSTOCK_TESTS_DIR) + "/golden/models/" + model;
+  config.model = tests_dir().string() + "/golden/models/" + model;
   config.batch_invariant = true;
   if (config.threads == 0) config.threads = 1;
   if (config.max_num_seqs == 0) config.max_num_seqs = 8;

@@ -54,7 +54,7 @@ void check_layer(const Prequantized& checkpoint, const std::string& name, const 
 
 TEST(PrequantizedData, DecodesAsTheToolsThatMadeThem) {
   REQUIRE_TEST_DATA("quant");
-  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/formats/golden/prequantized.json");
+  std::ifstream file(tests_dir().string() + "/formats/golden/prequantized.json");
   const json golden = json::parse(file);
   ASSERT_GE(golden.size(), 14u);
   for (const auto& [name, layers] : golden.items()) {

@@ -12,6 +12,7 @@
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
 #include "formats/weight_source.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -260,7 +261,7 @@ TEST(Writers, PythonReadsOurFiles) {
   ASSERT_TRUE(b->write("x", std::as_bytes(std::span(values))).has_value());
   ASSERT_TRUE(a->finish().has_value() && b->finish().has_value());
   const std::string command =
-      python + " " + PENSTOCK_TESTS_DIR + "/formats/check_written.py " + dir.path().string();
+      python + " " + tests_dir().string() + "/formats/check_written.py " + dir.path().string();
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 

@@ -1,4 +1,5 @@
 #include "frontend/chat_template.h"
+#include "support/test_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ Result<std::string> render(const std::string& source, const Json& context = Json
 
 // What jinja2 renders or refuses; tests/frontend/make_jinja_golden.py writes the file.
 TEST(ChatTemplate, SmallTemplatesAsJinja2) {
-  std::ifstream file(PENSTOCK_TESTS_DIR "/golden/jinja_cases.json");
+  std::ifstream file(tests_dir().string() + "/golden/jinja_cases.json");
   const Json golden = Json::parse(file);
   int n_refused = 0, n_same_message = 0;
   for (const Json& row : golden["cases"]) {

@@ -1,4 +1,5 @@
 #include "penstock/llm.h"
+#include "support/test_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ namespace {
 LLM& story_model() {
   static const std::unique_ptr<LLM> llm = [] {
     EngineConfig config;
-    config.model = std::string(PENSTOCK_MODELS_DIR) + "/penstock-stories-15m-q8_0.gguf";
+    config.model = models_dir().string() + "/penstock-stories-15m-q8_0.gguf";
     config.max_num_seqs = 8;
     config.batch_invariant = true;
     config.threads = 1;

@@ -1,4 +1,5 @@
 #include "frontend/text_stream.h"
+#include "support/test_data.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -26,7 +27,7 @@ std::string decode_whole(std::string_view bytes) {
 
 // Python's answers; tests/frontend/make_utf8_golden.py writes the file.
 TEST(Utf8Decoder, ReplacesAsPython) {
-  std::ifstream file(PENSTOCK_TESTS_DIR "/golden/utf8_replace.json");
+  std::ifstream file(tests_dir().string() + "/golden/utf8_replace.json");
   const auto golden = nlohmann::json::parse(file);
   ASSERT_GT(golden.size(), 300u);
   for (const auto& row : golden) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/runner.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -17,7 +18,7 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::filesystem::path kModels = std::filesystem::path(PENSTOCK_TESTS_DIR) / "golden" / "models";
+const std::filesystem::path kModels = tests_dir() / "golden" / "models";
 
 // A checkpoint with its configuration or tensors changed.
 class Changed final : public WeightSource {

@@ -7,6 +7,7 @@
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -49,7 +50,7 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const auto& entry : fs::directory_iterator(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models")) {
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
     const fs::path dir = entry.path();
     const std::string name = dir.filename().string();
     const auto add = [&](const fs::path& golden, int max_seq_len, const std::string& suffix) {

@@ -14,6 +14,7 @@
 #include "model/medusa_heads.h"
 #include "model/runner.h"
 #include "model/synthetic.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -24,7 +25,7 @@ using ::testing::HasSubstr;
 using testing::Rows;
 using testing::Runner;
 
-const fs::path kModels = PENSTOCK_MODELS_DIR;
+const fs::path kModels = models_dir();
 const fs::path kHeads = kModels / "penstock-stories-15m-medusa";
 
 struct Target {
@@ -240,7 +241,7 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
   ASSERT_TRUE(heads) << heads.error().message;
   const size_t n_heads = static_cast<size_t>((*heads)->n_heads());
   std::vector<double> right(n_heads + 1), count(n_heads + 1);
-  std::ifstream file(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "heldout_tinystories.ids");
+  std::ifstream file(tests_dir() / "golden" / "heldout_tinystories.ids");
   const auto note = [&](size_t ahead, size_t position, const std::vector<int>& ids, const float* row, int n) {
     if (position + 1 + ahead >= ids.size()) return;
     right[ahead] += std::max_element(row, row + n) - row == ids[position + 1 + ahead];

@@ -12,6 +12,7 @@
 #include "formats/temp_dir.h"
 #include "model/quantizing_source.h"
 #include "model/runner.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -51,7 +52,7 @@ class PackedCacheTest : public ::testing::Test {
   }
   // A model that a test may change.
   fs::path copy_of_model(const std::string& name = "m.gguf") {
-    fs::copy_file(fs::path(PENSTOCK_MODELS_DIR) / "penstock-stories-1m-q8_0.gguf", dir_ / name);
+    fs::copy_file(models_dir() / "penstock-stories-1m-q8_0.gguf", dir_ / name);
     return dir_ / name;
   }
 
@@ -61,7 +62,7 @@ class PackedCacheTest : public ::testing::Test {
 
 // Every architecture and naming: fused matrices, experts, transposed and ternary ones.
 TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
-  for (const auto& entry : fs::directory_iterator(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models")) {
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
     for (const fs::path& path : {entry.path(), entry.path() / "model.gguf"}) {
       if (!fs::exists(path)) continue;
       folder_ =
@@ -77,7 +78,7 @@ TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
 }
 
 TEST_F(PackedCacheTest, SameBitsForEncodingsAtLoad) {
-  const fs::path llama = fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / "llama3";
+  const fs::path llama = tests_dir() / "golden" / "models" / "llama3";
   std::vector<Rows> all;
   for (const char* type : {"", "q8_0", "int8", "int4", "nf4", "w8a8"}) {
     const Loaded first = load(llama, type), second = load(llama, type);
@@ -117,7 +118,7 @@ TEST_F(PackedCacheTest, EncodesNothingTheSecondTime) {
   };
   for (const char* name : {"llama3", "phi3", "mixtral", "gpt2"}) {
     const auto ops = make_ops("cpu", {.n_threads = 1}).value();
-    const Counting source(open_weights(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / name).value());
+    const Counting source(open_weights(tests_dir() / "golden" / "models" / name).value());
     ASSERT_TRUE(Model::load(source, *ops, {}, 0, cache(), ""));
     EXPECT_GT(source.matrices, 0);
     source.matrices = 0;

@@ -192,7 +192,7 @@ TEST_P(QuantizedFile, LogitsNearTheDecodedWeights) {
   const std::string name = GetParam();
   const std::string relative = name == "tiny-hf" ? "quant/tiny-hf" : "quant/gguf/" + name + ".gguf";
   REQUIRE_TEST_DATA(relative);
-  std::ifstream file(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "quant" / (name + ".bin"), std::ios::binary);
+  std::ifstream file(tests_dir() / "golden" / "quant" / (name + ".bin"), std::ios::binary);
   int32_t header[3] = {};
   file.read(reinterpret_cast<char*>(header), sizeof header);
   std::vector<int> ids(static_cast<size_t>(header[0]));

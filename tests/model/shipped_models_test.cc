@@ -13,6 +13,7 @@
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -22,7 +23,7 @@ using nlohmann::json;
 using testing::Rows;
 using testing::Runner;
 
-const fs::path kModels = PENSTOCK_MODELS_DIR;
+const fs::path kModels = models_dir();
 
 json read_eval() {
   std::ifstream file(kModels / "eval.json");
@@ -31,7 +32,7 @@ json read_eval() {
 
 // One story a line, `<s>` first.
 std::vector<std::vector<int>> read_stories() {
-  std::ifstream file(fs::path(PENSTOCK_TESTS_DIR) / "golden" / "heldout_tinystories.ids");
+  std::ifstream file(tests_dir() / "golden" / "heldout_tinystories.ids");
   std::vector<std::vector<int>> stories;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);

@@ -5,12 +5,13 @@
 
 #include "quant/all.h"
 #include "quant/golden.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
 std::vector<std::byte> read_encoded(const std::string& name) {
-  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/quant/encoded/" + name + ".bin", std::ios::binary);
+  std::ifstream file(tests_dir().string() + "/quant/encoded/" + name + ".bin", std::ios::binary);
   EXPECT_TRUE(file.is_open()) << name;
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
   std::vector<std::byte> out(bytes.size());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quant/quant_type.h"
+#include "support/test_data.h"
 
 namespace penstock {
 
@@ -19,8 +20,7 @@ struct Golden {
 };
 
 inline Golden load_golden(const QuantTypeInfo& info) {
-  const std::string path =
-      std::string(PENSTOCK_TESTS_DIR) + "/quant/golden/" + std::string(info.name) + ".bin";
+  const std::string path = tests_dir().string() + "/quant/golden/" + std::string(info.name) + ".bin";
   std::ifstream file(path, std::ios::binary);
   EXPECT_TRUE(file.is_open()) << path;
   const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});

@@ -12,6 +12,7 @@
 #include "model/runner.h"
 #include "model/synthetic.h"
 #include "quantize/quantize.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -21,7 +22,7 @@ using testing::max_difference;
 using testing::Rows;
 using testing::Runner;
 
-fs::path golden(const std::string& name) { return fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / name; }
+fs::path golden(const std::string& name) { return tests_dir() / "golden" / "models" / name; }
 
 Rows logits_of(const WeightSource& source) {
   const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();

@@ -1,5 +1,6 @@
 // Passes that copy what earlier ones computed see what a pass that computes everything sees.
 #include "quantize/layer_runner.h"
+#include "support/test_data.h"
 
 #include <gtest/gtest.h>
 
@@ -28,8 +29,7 @@ Heard run(LayerRunner& runner, bool keep, const Pass& pass) {
 class Passes : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Passes, CopyWhatIsKnown) {
-  const auto source =
-      open_weights(std::filesystem::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / GetParam()).value();
+  const auto source = open_weights(tests_dir() / "golden" / "models" / GetParam()).value();
   std::vector<std::vector<TokenId>> sequences;
   // More tokens than one batch takes, so that steps are told apart.
   for (int s = 0; s < 70; ++s) {

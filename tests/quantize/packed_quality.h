@@ -9,11 +9,12 @@
 #include "formats/temp_dir.h"
 #include "model/runner.h"
 #include "quantize/quantize.h"
+#include "support/test_data.h"
 
 namespace penstock::testing {
 
 inline std::vector<std::vector<int>> story_tokens(const std::string& vocabulary) {
-  std::ifstream file(std::filesystem::path(PENSTOCK_TESTS_DIR) / "golden" / "story_tokens.json");
+  std::ifstream file(tests_dir() / "golden" / "story_tokens.json");
   return nlohmann::json::parse(file).at(vocabulary).get<std::vector<std::vector<int>>>();
 }
 

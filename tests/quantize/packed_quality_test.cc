@@ -1,5 +1,6 @@
 // For every encoding the packed kernels predict held-out stories as well as the same weights in F32 do.
 #include "quantize/packed_quality.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -28,9 +29,9 @@ TEST_P(PackedQuality, IsThatOfF32) {
   const TempDir dir;
   QuantizeJob job;
   // Blocks of 256 need rows of that length.
-  job.in = fs::path(PENSTOCK_MODELS_DIR) / (std::string(GetParam().name).starts_with("blocks")
-                                                ? "penstock-stories-sliding-4m-q8_0.gguf"
-                                                : "penstock-stories-1m-bf16");
+  job.in = models_dir() / (std::string(GetParam().name).starts_with("blocks")
+                               ? "penstock-stories-sliding-4m-q8_0.gguf"
+                               : "penstock-stories-1m-bf16");
   job.recipe = GetParam().recipe;
   const bool gguf = std::string(GetParam().name).find("gguf") != std::string::npos;
   job.out = gguf ? dir / "packed.gguf" : dir / "packed";
@@ -74,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A model that was trained for them.
 TEST(PackedQuality, Ternary) {
-  const fs::path model = fs::path(PENSTOCK_MODELS_DIR) / "penstock-stories-ternary-4m-tq2_0.gguf";
+  const fs::path model = models_dir() / "penstock-stories-ternary-4m-tq2_0.gguf";
   for (const char* name : {"tq2_0", "tq1_0"}) {
     const TempDir dir;
     QuantizeJob job;

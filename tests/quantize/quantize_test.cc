@@ -16,6 +16,7 @@
 #include "model/runner.h"
 #include "model/synthetic.h"
 #include "quantize/evaluate.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -25,7 +26,7 @@ using testing::max_difference;
 using testing::Rows;
 using testing::Runner;
 
-fs::path golden(const std::string& name) { return fs::path(PENSTOCK_TESTS_DIR) / "golden" / "models" / name; }
+fs::path golden(const std::string& name) { return tests_dir() / "golden" / "models" / name; }
 
 std::vector<int> some_tokens() {
   std::vector<int> tokens;

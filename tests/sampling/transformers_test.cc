@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "sampling/sampler.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
 
 TEST(Transformers, LogitsProcessorsAgree) {
-  std::ifstream file(std::string(PENSTOCK_TESTS_DIR) + "/golden/sampling/transformers.json");
+  std::ifstream file(tests_dir().string() + "/golden/sampling/transformers.json");
   const nlohmann::json cases = nlohmann::json::parse(file);
   ASSERT_GE(cases.size(), 50u);
   for (const auto& c : cases) {

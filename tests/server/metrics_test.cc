@@ -1,4 +1,5 @@
 #include "server/metrics_text.h"
+#include "support/test_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +15,7 @@ namespace {
 using nlohmann::json;
 
 // tests/server/vllm_metrics.json: names, types, labels and bucket bounds as vLLM 0.33 documents them.
-json vllm() {
-  return json::parse(std::ifstream(std::string(PENSTOCK_TESTS_DIR) + "/server/vllm_metrics.json"));
-}
+json vllm() { return json::parse(std::ifstream(tests_dir().string() + "/server/vllm_metrics.json")); }
 
 struct Fixture {
   EngineInfo info;

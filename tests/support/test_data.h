@@ -1,16 +1,13 @@
-// Where tests find the optional data folder. Tests that need it are in *_data_test.cc files (label `data`).
+// Where tests find their files. Tests that need the optional data folder are in *_data_test.cc files (label `data`).
 #pragma once
-#include <cstdlib>
 #include <filesystem>
-#include <string>
 
 namespace penstock {
 
+std::filesystem::path tests_dir();   // this checkout's tests/
+std::filesystem::path models_dir();  // this checkout's models/: what ships
 // The folder named by PENSTOCK_TEST_DATA, else ../shared/data beside the project; may not exist.
-inline std::filesystem::path test_data_dir() {
-  const char* dir = std::getenv("PENSTOCK_TEST_DATA");
-  return dir != nullptr ? dir : PENSTOCK_DEFAULT_TEST_DATA;
-}
+std::filesystem::path test_data_dir();
 
 }  // namespace penstock
 

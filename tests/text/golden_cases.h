@@ -12,15 +12,14 @@
 #include <vector>
 
 #include "penstock/types.h"
+#include "support/test_data.h"
 #include "text/unicode.h"
 
 namespace penstock::golden {
 
 inline constexpr size_t kChunk = 100;  // strings per hash
 
-inline std::filesystem::path folder() {
-  return std::filesystem::path(PENSTOCK_TESTS_DIR) / "text" / "golden";
-}
+inline std::filesystem::path folder() { return tests_dir() / "text" / "golden"; }
 
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
