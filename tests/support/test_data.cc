@@ -1,0 +1,16 @@
+#include "support/test_data.h"
+
+#include <cstdlib>
+
+namespace penstock {
+
+std::filesystem::path tests_dir() { return PENSTOCK_TESTS_DIR; }
+
+std::filesystem::path models_dir() { return PENSTOCK_MODELS_DIR; }
+
+std::filesystem::path test_data_dir() {
+  const char* dir = std::getenv("PENSTOCK_TEST_DATA");
+  return dir != nullptr ? dir : PENSTOCK_DEFAULT_TEST_DATA;
+}
+
+}  // namespace penstock
