@@ -7,64 +7,15 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-Status check_messages(const json& messages) {
-  if (!messages.is_array() || messages.empty()) {
-    return errorf(ErrorCode::kInvalidArgument, "messages: expected a list with at least one message");
-  }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object() || !messages[i].contains("role") || !messages[i]["role"].is_string()) {
-      return errorf(ErrorCode::kInvalidArgument, "messages[{}]: expected an object with a role", i);
-    }
-  }
-  return {};
-}
+// Of one small conversation: a template of a request must not cost more before it is used than then.
+constexpr int64_t kMostProbeSteps = 1'000'000;
+constexpr size_t kMostProbeOutput = size_t{1} << 20;
 
-// [{type: text, text: a}, {type: text, text: b}] -> "a\nb"
-Result<json> flat_content(const json& content, size_t index) {
-  if (!content.is_array()) {
-    if (content.is_string() || content.is_null()) return content;
-    return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
-                  index);
-  }
-  std::string text;
-  for (const json& part : content) {
-    const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string();
-    if (!is_text && !part.is_string()) {
-      return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported",
-                    index);
-    }
-    if (!text.empty()) text += "\n";
-    text += is_text ? part["text"].get<std::string>() : part.get<std::string>();
-  }
-  return json(text);
-}
-
-// Templates want the arguments of a call as an object; the API has them as a string of JSON.
-void parse_arguments(json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (json& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    json& function = call["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    json parsed = json::parse(arguments->get<std::string>(), nullptr, false);
-    if (parsed.is_object()) *arguments = std::move(parsed);
-  }
-}
-
-Result<json> normalized(const json& messages) {
-  RETURN_IF_ERROR(check_messages(messages));
-  json result = messages;
-  for (size_t i = 0; i < result.size(); ++i) {
-    json& message = result[i];
-    if (message.contains("content")) {
-      ASSIGN_OR_RETURN(message["content"], flat_content(message["content"], i));
-    }
-    if (message.contains("tool_calls") && message["tool_calls"].is_null()) message.erase("tool_calls");
-    parse_arguments(message);
-  }
-  return result;
+// The text that a message ends with: its content, or the last part of that.
+std::string last_text(const json& message) {
+  const json* content = &message["content"];
+  if (content->is_array() && !content->empty()) content = &content->back()["text"];
+  return content->is_string() ? content->get<std::string>() : std::string();
 }
 
 // Ends the text right after the last message's content, so that the model goes on from there. Templates may trim it.
@@ -83,16 +34,37 @@ Status cut_after_content(std::string& text, const std::string& content) {
 
 }  // namespace
 
+Result<ChatPrompter::Template> ChatPrompter::open_template(const json& specials, const std::string& source) {
+  ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::parse(source));
+  const RenderMessages render = [&](const json& messages, const json& tools) {
+    json context = specials;
+    context.update(
+        {{"messages", messages}, {"tools", tools}, {"documents", nullptr}, {"add_generation_prompt", false}});
+    return chat.render(context, {.max_steps = kMostProbeSteps, .max_output = kMostProbeOutput});
+  };
+  MessageForms forms = find_message_forms(render);
+  forms.developer = source.find("developer") != std::string::npos;
+  return Template{std::move(chat), forms};
+}
+
 Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::string& source) {
   const std::string& text = source.empty() ? tokenizer.chat_template() : source;
   if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "the model has no chat template");
-  ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::parse(text));
-  std::optional<ChatTemplate> tool_use;
+  json specials = json::object();
+  const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
+                                                   {"eos_token", tokenizer.eos()},
+                                                   {"unk_token", tokenizer.unk()},
+                                                   {"pad_token", tokenizer.pad()}};
+  for (const auto& [name, id] : names) {
+    if (id != kNoToken) specials[name] = std::string(tokenizer.piece(id));
+  }
+  ASSIGN_OR_RETURN(Template chat, open_template(specials, text));
+  std::optional<Template> tool_use;
   const auto found = tokenizer.chat_templates().find("tool_use");
   if (source.empty() && found != tokenizer.chat_templates().end()) {
-    ASSIGN_OR_RETURN(tool_use, ChatTemplate::parse(found->second));
+    ASSIGN_OR_RETURN(tool_use, open_template(specials, found->second));
   }
-  return ChatPrompter(tokenizer, std::move(chat), std::move(tool_use));
+  return ChatPrompter(std::move(specials), std::move(chat), std::move(tool_use));
 }
 
 Result<std::string> ChatPrompter::render(const json& messages, const json& tools, const json& variables,
@@ -101,25 +73,17 @@ Result<std::string> ChatPrompter::render(const json& messages, const json& tools
     return errorf(ErrorCode::kInvalidArgument,
                   "continue_final_message and add_generation_prompt exclude each other");
   }
-  json context = json::object();
-  ASSIGN_OR_RETURN(context["messages"], normalized(messages));
-  context["tools"] = tools.is_array() && !tools.empty() ? tools : json(nullptr);
+  const bool with_tools = tools.is_array() && !tools.empty();
+  const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
+  json context = specials_;
+  ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, messages));
+  context["tools"] = with_tools ? tools : json(nullptr);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;
-  const std::pair<const char*, TokenId> specials[] = {{"bos_token", tokenizer_->bos()},
-                                                      {"eos_token", tokenizer_->eos()},
-                                                      {"unk_token", tokenizer_->unk()},
-                                                      {"pad_token", tokenizer_->pad()}};
-  for (const auto& [name, id] : specials) {
-    if (id != kNoToken) context[name] = std::string(tokenizer_->piece(id));
-  }
   if (variables.is_object()) context.update(variables);
-  const ChatTemplate& chosen = tool_use_ && !context["tools"].is_null() ? *tool_use_ : default_;
-  ASSIGN_OR_RETURN(std::string text, chosen.render(context));
+  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(context));
   if (!prompt.continue_final_message) return text;
-  const json& last = context["messages"].back();
-  const bool has_text = last.contains("content") && last["content"].is_string();
-  RETURN_IF_ERROR(cut_after_content(text, has_text ? last["content"].get<std::string>() : std::string()));
+  RETURN_IF_ERROR(cut_after_content(text, last_text(context["messages"].back())));
   return text;
 }
 

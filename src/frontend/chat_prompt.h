@@ -1,12 +1,13 @@
 // Messages to the prompt of a chat, as transformers' apply_chat_template does it.
 #pragma once
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "frontend/chat_template.h"
+#include "frontend/message_forms.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
@@ -22,17 +23,23 @@ class ChatPrompter {
   // is no template or it cannot be parsed.
   static Result<ChatPrompter> open(const Tokenizer& tokenizer, const std::string& source = {});
 
-  // messages: OpenAI's; text parts of a content list are joined by line ends, arguments of tool calls are parsed.
-  // tools: an array or null. variables: an object of further template variables or null. Thread-safe.
+  // messages: OpenAI's, in whatever form; they become what the template can use (message_forms.h). tools: an array or
+  // null. variables: an object of further template variables or null. Thread-safe.
   Result<std::string> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                              const nlohmann::ordered_json& variables, const ChatPrompt& prompt = {}) const;
 
  private:
-  ChatPrompter(const Tokenizer& tokenizer, ChatTemplate chat, std::optional<ChatTemplate> tool_use)
-      : tokenizer_(&tokenizer), default_(std::move(chat)), tool_use_(std::move(tool_use)) {}
-  const Tokenizer* tokenizer_;
-  ChatTemplate default_;
-  std::optional<ChatTemplate> tool_use_;  // some models have a second template for calls with tools
+  struct Template {
+    ChatTemplate chat;
+    MessageForms forms;
+  };
+  static Result<Template> open_template(const nlohmann::ordered_json& specials, const std::string& source);
+  ChatPrompter(nlohmann::ordered_json specials, Template chat, std::optional<Template> tool_use)
+      : specials_(std::move(specials)), default_(std::move(chat)), tool_use_(std::move(tool_use)) {}
+
+  nlohmann::ordered_json specials_;  // variables of every rendering: the texts of special tokens
+  Template default_;
+  std::optional<Template> tool_use_;  // some models have a second template for calls with tools
 };
 
 }  // namespace penstock

@@ -1,11 +1,15 @@
 // The blocking facade over a session. Text completion: llm.cc; chat: llm_chat.cc.
 #pragma once
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "frontend/session.h"
 #include "penstock/llm.h"
 
 namespace penstock {
+
+class ChatPrompter;
 
 class LLMImpl final : public LLM {
  public:
@@ -25,7 +29,13 @@ class LLMImpl final : public LLM {
 
  private:
   class Call;
+  // Of the model's template, or of `source`; kept for the next call with the same one.
+  Result<std::shared_ptr<const ChatPrompter>> prompter(const std::string& source);
+
   std::unique_ptr<Session> session_;
+  std::mutex prompter_mutex_;
+  std::shared_ptr<const ChatPrompter> last_prompter_;
+  std::string last_source_;
 };
 
 }  // namespace penstock

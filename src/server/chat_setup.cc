@@ -31,20 +31,6 @@ Result<std::string> choose(const std::string& flag, std::string_view detected, b
 
 bool mentions(const std::string& source, const char* word) { return source.find(word) != std::string::npos; }
 
-// What templates expect and clients write differently.
-void adapt(ordered_json& messages, const std::string& source) {
-  for (ordered_json& message : messages) {
-    if (!message.is_object()) continue;
-    if (message.value("role", ordered_json()) == "developer" && !mentions(source, "developer"))
-      message["role"] = "system";
-    if (message.contains("reasoning") && !message.contains("reasoning_content")) {
-      message["reasoning_content"] = message["reasoning"];
-    }
-    if (message.contains("reasoning_content") && message["reasoning_content"].is_null())
-      message.erase("reasoning_content");
-  }
-}
-
 }  // namespace
 
 Conversation read_conversation(const HttpRequest& request, const json& body) {
@@ -109,7 +95,6 @@ Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   if (with_tools && !mentions(source, "tools") && !has_tool_template) {
     return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them");
   }
-  adapt(conversation.messages, source);
   const ChatPrompter& prompter = own ? *prompter_ : *other;
   ASSIGN_OR_RETURN(const std::string text, prompter.render(conversation.messages, conversation.tools,
                                                            conversation.variables, conversation.options));

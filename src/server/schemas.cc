@@ -147,11 +147,11 @@ json messages_field() {
       {"anyOf",
        {plain("string"), {{"type", "array"}, {"items", part}, {"title", "a list of parts"}}, plain("null")}},
       {"description", "text, or parts of type text"}};
-  const json call =
-      open({{"id", field({"string"}, "")},
-            {"function",
-             open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object"}}}}}, {"name"})}},
-           {"function"});
+  const json call = open(
+      {{"id", field({"string"}, "")},
+       {"function", open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
+                         {"name"})}},
+      {"function"});
   return {{"type", "array"},
           {"minItems", 1},
           {"items", open({{"role", {{"type", "string"}, {"minLength", 1}}},

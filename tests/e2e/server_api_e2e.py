@@ -534,10 +534,16 @@ class Chats(unittest.TestCase):
 
     def test_the_conversation_goes_on_after_a_call(self):
         call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
-        messages = [{"role": "user", "content": "weather"}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}]
-        reply = script.post("/v1/chat/completions", {"messages": messages, "tools": TOOLS})
-        self.assertEqual(reply["choices"][0]["message"]["content"], "It is sunny in Paris.")
+        prompts = set()
+        for content in ({"content": None}, {}, {"content": ""}, {"content": []}, {"content": None, "refusal": None, "annotations": []}):
+            for result in ("sunny", [{"type": "text", "text": "sunny"}]):
+                messages = [{"role": "user", "content": "weather"}, {"role": "assistant", **content, "tool_calls": [call]},
+                            {"role": "tool", "tool_call_id": "call_1", "content": result}]
+                reply = script.post("/v1/chat/completions", {"messages": messages, "tools": TOOLS, "return_prompt_text": True})
+                self.assertEqual(reply["choices"][0]["message"]["content"], "It is sunny in Paris.")
+                prompts.add(reply["prompt_text"])
+        self.assertEqual(len(prompts), 1)
+        self.assertIn('<|assistant|>[get_weather {"city": "Paris"}]<|end|>', prompts.pop())
 
     def test_logprobs(self):
         body = {**said("think"), "logprobs": True, "top_logprobs": 2}

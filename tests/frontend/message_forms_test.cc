@@ -1,0 +1,85 @@
+#include "frontend/message_forms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "forms_under_test.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Content = MessageForms::Content;
+using ::testing::HasSubstr;
+
+// What Jinja2 renders of every form of message; tests/frontend/make_message_forms_golden.py writes the file.
+TEST(MessageForms, EveryFormAsJinja2WithTheFormThatTheTemplateCanUse) {
+  std::ifstream file(tests_dir() / "golden" / "message_forms.json");
+  const Json golden = Json::parse(file);
+  for (const auto& [name, source] : golden["templates"].items()) {
+    const FormsUnderTest chat(source);
+    for (const Json& row : golden["cases"]) {
+      if (row["template"] != name) continue;
+      const std::string where = name + " / " + row["case"].get<std::string>();
+      const auto text = chat.render(golden["conversations"][row["case"].get<std::string>()], golden["tools"]);
+      if (row["expected"].is_null()) {
+        EXPECT_FALSE(text) << where << ": expected a refusal, got " << *text;
+      } else {
+        ASSERT_TRUE(text) << where << ": " << text.error().message;
+        EXPECT_EQ(*text, row["expected"].get<std::string>()) << where;
+      }
+    }
+  }
+}
+
+TEST(MessageForms, AreFoundByWhatTheTemplateDoes) {
+  std::ifstream file(tests_dir() / "golden" / "message_forms.json");
+  const Json templates = Json::parse(file)["templates"];
+  const auto found = [&](const char* name) { return FormsUnderTest(templates[name]).forms(); };
+  EXPECT_EQ(found("plain").user, Content::kText);
+  EXPECT_EQ(found("parts_only").user, Content::kParts);
+  EXPECT_EQ(found("parts_and_text").assistant, Content::kEither);
+  EXPECT_EQ(found("parts_of_users").user, Content::kEither);
+  EXPECT_EQ(found("parts_of_users").assistant, Content::kText);
+  EXPECT_TRUE(found("arguments_text").text_arguments);
+  EXPECT_FALSE(found("items").text_arguments);
+  EXPECT_TRUE(found("calls_instead_of_content").null_beside_calls);
+  EXPECT_FALSE(found("refuses_none").null_beside_calls);
+}
+
+TEST(MessageForms, ATemplateThatRefusesEverythingGetsTheUsualForms) {
+  const MessageForms forms = FormsUnderTest("{{ raise_exception('never') }}").forms();
+  EXPECT_EQ(forms.user, Content::kText);
+  EXPECT_FALSE(forms.text_arguments || forms.null_beside_calls);
+}
+
+TEST(MessageForms, WhatIsNoMessageIsRefusedByItsPlace) {
+  const auto error_of = [](const char* messages) {
+    const auto result = in_forms({}, Json::parse(messages));
+    return result ? "none" : result.error().message;
+  };
+  EXPECT_THAT(error_of("[]"), HasSubstr("at least one"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": "x"}, 5])"), HasSubstr("messages[1]"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": 5}])"), HasSubstr("messages[0].content"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
+              HasSubstr("image_url"));
+  EXPECT_THAT(error_of(R"([{"role": "user", "content": [{"type": "text"}]}])"), HasSubstr("text"));
+}
+
+TEST(MessageForms, ReasoningHasBothNamesAndDevelopersBecomeSystemMessages) {
+  MessageForms forms;
+  forms.developer = false;
+  const Json messages = Json::parse(R"([{"role": "developer", "content": "a"},
+      {"role": "assistant", "content": "b", "reasoning": "hm"}, {"role": "assistant", "content": "c",
+      "reasoning_content": "ah", "reasoning": null}])");
+  const Json result = in_forms(forms, messages).value();
+  EXPECT_EQ(result[0]["role"], "system");
+  EXPECT_EQ(result[1]["reasoning_content"], "hm");
+  EXPECT_EQ(result[2]["reasoning"], "ah");
+}
+
+}  // namespace
+}  // namespace penstock
