@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "frontend/jinja_eval.h"
-#include "frontend/jinja_parser.h"
-#include "frontend/jinja_text.h"
+#include "jinja/eval.h"
+#include "jinja/parser.h"
+#include "jinja/text.h"
 
 namespace penstock {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/jinja_ops.h"
-#include "frontend/jinja_value.h"
+#include "jinja/ops.h"
+#include "jinja/value.h"
 
 namespace penstock::jinja {
 

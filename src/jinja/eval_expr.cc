@@ -1,9 +1,9 @@
 // Expressions and calls.
 #include <fmt/format.h>
 
-#include "frontend/jinja_eval.h"
-#include "frontend/jinja_filters.h"
-#include "frontend/jinja_print.h"
+#include "jinja/eval.h"
+#include "jinja/filters.h"
+#include "jinja/print.h"
 
 namespace penstock::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "frontend/jinja_loop.h"
+#include "jinja/loop.h"
 
 namespace penstock::jinja {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/jinja_value.h"
+#include "jinja/value.h"
 
 namespace penstock::jinja {
 

@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "frontend/jinja_ast.h"
-#include "frontend/jinja_lexer.h"
+#include "jinja/ast.h"
+#include "jinja/lexer.h"
 
 namespace penstock::jinja {
 
 // Throws Failure. The variables of the tree are resolved.
 TemplateTree parse_template(std::string_view source);
 
-// Fills in every VarRef and ScopeEntry (jinja_resolver.cc).
+// Fills in every VarRef and ScopeEntry (resolver.cc).
 void resolve_variables(TemplateTree& tree);
 
 inline constexpr int kMaxNesting = 100;    // statements in statements, parentheses in parentheses

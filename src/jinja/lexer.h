@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/jinja_value.h"
+#include "jinja/value.h"
 
 namespace penstock::jinja {
 

@@ -1,5 +1,5 @@
 // Statements.
-#include "frontend/jinja_parser.h"
+#include "jinja/parser.h"
 
 #include <fmt/format.h>
 

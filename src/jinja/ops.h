@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "frontend/jinja_runtime.h"
+#include "jinja/runtime.h"
 
 namespace penstock::jinja {
 

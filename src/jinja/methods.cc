@@ -7,10 +7,10 @@
 #include <optional>
 #include <span>
 
-#include "frontend/jinja_loop.h"
-#include "frontend/jinja_ops.h"
-#include "frontend/jinja_print.h"
-#include "frontend/jinja_text.h"
+#include "jinja/loop.h"
+#include "jinja/ops.h"
+#include "jinja/print.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

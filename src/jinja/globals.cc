@@ -3,9 +3,9 @@
 
 #include <ctime>
 
-#include "frontend/jinja_eval.h"
-#include "frontend/jinja_ops.h"
-#include "frontend/jinja_print.h"
+#include "jinja/eval.h"
+#include "jinja/ops.h"
+#include "jinja/print.h"
 
 namespace penstock::jinja {
 namespace {

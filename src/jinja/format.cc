@@ -4,9 +4,9 @@
 #include <cmath>
 #include <optional>
 
-#include "frontend/jinja_ops.h"
-#include "frontend/jinja_print.h"
-#include "frontend/jinja_text.h"
+#include "jinja/ops.h"
+#include "jinja/print.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

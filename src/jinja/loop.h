@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "frontend/jinja_runtime.h"
+#include "jinja/runtime.h"
 
 namespace penstock::jinja {
 

@@ -1,4 +1,4 @@
-#include "frontend/jinja_ops.h"
+#include "jinja/ops.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "frontend/jinja_print.h"
-#include "frontend/jinja_text.h"
+#include "jinja/print.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

@@ -1,10 +1,10 @@
 // The tests of `value is test`, and the lookup of filters and tests by name.
 #include <fmt/format.h>
 
-#include "frontend/jinja_filters.h"
-#include "frontend/jinja_ops.h"
-#include "frontend/jinja_print.h"
-#include "frontend/jinja_text.h"
+#include "jinja/filters.h"
+#include "jinja/ops.h"
+#include "jinja/print.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "frontend/jinja_print.h"
+#include "jinja/print.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "frontend/jinja_runtime.h"
-#include "frontend/jinja_text.h"
+#include "jinja/runtime.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "frontend/jinja_runtime.h"
+#include "jinja/runtime.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "frontend/jinja_text.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "frontend/jinja_runtime.h"
+#include "jinja/runtime.h"
 
 namespace penstock::jinja {
 

@@ -1,11 +1,11 @@
-#include "frontend/jinja_lexer.h"
+#include "jinja/lexer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "frontend/jinja_text.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

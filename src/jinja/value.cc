@@ -1,12 +1,12 @@
-#include "frontend/jinja_value.h"
+#include "jinja/value.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "frontend/jinja_print.h"
-#include "frontend/jinja_runtime.h"
-#include "frontend/jinja_text.h"
+#include "jinja/print.h"
+#include "jinja/runtime.h"
+#include "jinja/text.h"
 
 namespace penstock::jinja {
 namespace {

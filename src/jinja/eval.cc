@@ -1,10 +1,10 @@
 // Statements.
-#include "frontend/jinja_eval.h"
+#include "jinja/eval.h"
 
 #include <fmt/format.h>
 
-#include "frontend/jinja_filters.h"
-#include "frontend/jinja_print.h"
+#include "jinja/filters.h"
+#include "jinja/print.h"
 
 namespace penstock::jinja {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "frontend/jinja_parser.h"
+#include "jinja/parser.h"
 
 namespace penstock::jinja {
 namespace {

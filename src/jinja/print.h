@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "frontend/jinja_value.h"
+#include "jinja/value.h"
 
 namespace penstock::jinja {
 

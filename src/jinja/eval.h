@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "frontend/jinja_ast.h"
-#include "frontend/jinja_loop.h"
-#include "frontend/jinja_runtime.h"
+#include "jinja/ast.h"
+#include "jinja/loop.h"
+#include "jinja/runtime.h"
 
 namespace penstock::jinja {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "frontend/jinja_filters.h"
-#include "frontend/jinja_parser.h"
+#include "jinja/filters.h"
+#include "jinja/parser.h"
 
 namespace penstock::jinja {
 namespace {

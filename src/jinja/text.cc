@@ -1,4 +1,4 @@
-#include "frontend/jinja_text.h"
+#include "jinja/text.h"
 
 #include <unicode/ucasemap.h>
 #include <unicode/uchar.h>
