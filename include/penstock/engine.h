@@ -1,6 +1,6 @@
 // The asynchronous engine: token ids in, token events out. Text lives one level up (penstock/llm.h).
 //
-// Threads: submit(), cancel(), metrics() and info() may be called from any thread. Everything else happens on
+// Threads: check(), submit(), cancel(), metrics() and info() may be called from any thread. Everything else happens on
 // the engine thread: either the one that start() makes, or the caller of step() when start() was not called.
 // Sinks are called on the engine thread and must not block.
 #pragma once
@@ -129,9 +129,13 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every automatic value filled in
 
-  // Queues a request; the sink lives until its last event. Errors: kInvalidArgument (bad parameter, prompt
-  // empty, id out of range, prompt + 1 token longer than max_model_len), kResourceExhausted (the queue is
-  // full: try again later), kCancelled (the engine is shutting down).
+  // Whether submit() would take the request as far as the request itself decides. Errors: kInvalidArgument (bad
+  // parameter, prompt empty, id out of range, prompt + 1 token longer than max_model_len), kUnsupported (beams
+  // without a paged cache).
+  virtual Status check(const Request& request) const = 0;
+
+  // Queues a request; the sink lives until its last event. Errors: those of check(), kResourceExhausted (the
+  // queue is full: try again later), kCancelled (the engine is shutting down).
   virtual Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends a request within one step; its sequences get a last event with `reason`. Unknown or finished ids are

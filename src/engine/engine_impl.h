@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
 
   const EngineInfo& info() const override { return info_; }
   const EngineConfig& config() const override { return config_; }
+  Status check(const Request& request) const override;
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   void cancel(RequestId request, FinishReason reason) override;
   void cancel(RequestId request, int index, FinishReason reason) override;
@@ -106,7 +107,6 @@ class EngineImpl final : public Engine {
   void send_ends(RequestState& state, int n_sequences);
   void push_to_sink(RequestState& state);
   // requests.cc
-  Status check(const Request& request) const;
   Status check_beams(const Request& request) const;
   void take_inbox();
   void start_request(std::unique_ptr<RequestState>& owned);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "frontend/llm_impl.h"
 
@@ -16,21 +17,18 @@ class LLMImpl::Call {
  public:
   Call(Session& session, const SamplingParams& params, const GenerateOptions& options, size_t n_prompts)
       : session_(session), params_(params), options_(options), outputs_(n_prompts) {}
+  // Nothing is left unless a callback has thrown.
+  ~Call() { cancel_all(); }
 
   Result<std::vector<RequestOutput>> run(std::vector<Request> requests, std::span<const Prompt> prompts) {
     requests_ = std::move(requests);
     in_flight_limit_ = std::min<size_t>(kMostInFlight, session_.engine().config().max_queued_requests);
-    RETURN_IF_ERROR(submit_more());
     std::vector<OwnedEvent> events;
-    while (n_done_ < outputs_.size()) {
+    for (submit_more(); n_done_ < outputs_.size(); submit_more()) {
       events.clear();
       queue_->pop(events, kPollInterval);
       for (const OwnedEvent& event : events) handle(event);
       if (!cancelled_ && options_.should_stop && options_.should_stop()) cancel_all();
-      if (const Status status = submit_more(); !status) {
-        cancel_all();
-        error_ = status.error();
-      }
     }
     if (error_) return tl::unexpected(*error_);
     for (size_t i = 0; i < prompts.size(); ++i) {
@@ -43,9 +41,10 @@ class LLMImpl::Call {
   struct Active {
     size_t prompt;
     OutputBuilder builder;
+    std::vector<size_t> n_told;  // [n] tokens of each output that deltas have brought
   };
 
-  Status submit_more() {
+  void submit_more() {
     while (n_submitted_ < requests_.size() && active_.size() < in_flight_limit_) {
       if (cancelled_) {
         skip(n_submitted_++);
@@ -56,15 +55,17 @@ class LLMImpl::Call {
       auto id = session_.engine().submit(request, queue_);
       if (!id) {
         // A full queue is other callers' doing: try again when something of ours has ended.
-        if (id.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return {};
-        return tl::unexpected(id.error());
+        if (id.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return;
+        error_ = id.error();
+        cancel_all();
+        continue;
       }
       active_.emplace(static_cast<uint64_t>(*id),
-                      Active{n_submitted_, OutputBuilder(session_.tokenizer(), params_, std::move(prompt))});
+                      Active{n_submitted_, OutputBuilder(session_.tokenizer(), params_, std::move(prompt)),
+                             std::vector<size_t>(static_cast<size_t>(params_.n))});
       request = {};
       ++n_submitted_;
     }
-    return {};
   }
 
   // A prompt that never ran because the call was cancelled.
@@ -86,9 +87,9 @@ class LLMImpl::Call {
     if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
     if (options_.on_text && event.first_position < 0 && (!step.text.empty() || step.finished)) {
       const CompletionOutput& output = active.builder.output(event.index);
-      const size_t n_new = event.token == kNoToken || output.token_ids.empty() ? 0 : 1;
-      const TextDelta delta{active.prompt, event.index, step.text,
-                            std::span<const TokenId>(output.token_ids).last(n_new),
+      const auto all = std::span<const TokenId>(output.token_ids);
+      const size_t n_told = std::exchange(active.n_told[static_cast<size_t>(event.index)], all.size());
+      const TextDelta delta{active.prompt, event.index, step.text, all.subspan(n_told),
                             step.finished ? output.finish_reason : FinishReason::kNone};
       if (!options_.on_text(delta) && !cancelled_) cancel_all();
     }
@@ -133,7 +134,6 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
                                                      const GenerateOptions& options) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
-  const int max_len = session_->engine().info().max_model_len;
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<TokenId> ids;
     if (const auto* text = std::get_if<std::string>(&prompts[i])) {
@@ -141,16 +141,15 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
     } else {
       ids = std::get<std::vector<TokenId>>(prompts[i]);
     }
-    const int room = max_len - (params.max_tokens > 0 ? 1 : 0);
-    if (ids.empty() || static_cast<int>(ids.size()) > room) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "prompt {}: expected 1 to {} tokens (max_model_len is {}), got {}", i, room, max_len,
-                    ids.size());
-    }
     Request request = session_->make_request(std::move(ids), params);
     request.priority = options.priority;
     request.cache_salt = options.cache_salt;
     if (options.timeout) request.deadline = Clock::now() + *options.timeout;
+    if (const Status status = session_->engine().check(request); !status) {
+      const Error& error = status.error();
+      if (prompts.size() == 1) return tl::unexpected(error);
+      return errorf(error.code, "prompt {}: {}", i, error.message);
+    }
     requests.push_back(std::move(request));
   }
   return Call(*session_, params, options, prompts.size()).run(std::move(requests), prompts);

@@ -10,17 +10,19 @@
 namespace penstock {
 namespace {
 
+std::unique_ptr<LLM> open_story_model() {
+  EngineConfig config;
+  config.model = models_dir().string() + "/penstock-stories-15m-q8_0.gguf";
+  config.max_num_seqs = 8;
+  config.batch_invariant = true;
+  config.threads = 1;
+  auto opened = LLM::open(config);
+  EXPECT_TRUE(opened.has_value()) << opened.error().message;
+  return std::move(opened).value();
+}
+
 LLM& story_model() {
-  static const std::unique_ptr<LLM> llm = [] {
-    EngineConfig config;
-    config.model = models_dir().string() + "/penstock-stories-15m-q8_0.gguf";
-    config.max_num_seqs = 8;
-    config.batch_invariant = true;
-    config.threads = 1;
-    auto opened = LLM::open(config);
-    EXPECT_TRUE(opened.has_value()) << opened.error().message;
-    return std::move(opened).value();
-  }();
+  static const std::unique_ptr<LLM> llm = open_story_model();
   return *llm;
 }
 
@@ -56,6 +58,37 @@ TEST(LLM, StreamsTheTextItReturns) {
   EXPECT_FALSE(streamed.empty());
   EXPECT_EQ(streamed.front(), ' ') << "the text goes on after the prompt";
   EXPECT_EQ(tokens, output.outputs[0].token_ids);
+}
+
+// All tokens that the deltas brought for the first output, one after the other.
+std::vector<TokenId> told_tokens(const SamplingParams& params, CompletionOutput& output) {
+  std::vector<TokenId> tokens;
+  GenerateOptions options;
+  options.on_text = [&](const TextDelta& delta) {
+    tokens.insert(tokens.end(), delta.tokens.begin(), delta.tokens.end());
+    return true;
+  };
+  output = story_model().generate(kPrompt, params, options).value().outputs[0];
+  return tokens;
+}
+
+TEST(LLM, DeltasBringTheTokensWhoseTextWasHeldBack) {
+  const std::string text = greedy_text(40);
+  SamplingParams params = greedy(40);
+  params.stop = {text.substr(5, 12) + "never written"};
+  CompletionOutput output;
+  const std::vector<TokenId> told = told_tokens(params, output);
+  EXPECT_EQ(output.text, text);
+  EXPECT_EQ(told, output.token_ids);
+}
+
+TEST(LLM, DeltasRepeatNoTokenAfterAStopString) {
+  SamplingParams params = greedy(40);
+  params.stop = {greedy_text(40).substr(12, 5)};
+  CompletionOutput output;
+  const std::vector<TokenId> told = told_tokens(params, output);
+  EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(told, output.token_ids);
 }
 
 TEST(LLM, StopStringsCutTheText) {
@@ -172,6 +205,43 @@ TEST(LLM, RefusesWithTheReason) {
   EngineConfig missing;
   missing.model = "/does/not/exist.gguf";
   EXPECT_EQ(LLM::open(missing).error().code, ErrorCode::kNotFound);
+}
+
+// The counter once it is `value`, or what it is after a while: events come before their step's metrics.
+double settled(LLM& llm, Counter Metrics::* counter, double value) {
+  double now = 0;
+  for (int i = 0; i < 5000; ++i) {
+    if ((now = (llm.engine().metrics().*counter).value) >= value) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return now;
+}
+
+// A prompt that is refused is refused for all: none of the others has run or goes on behind the error.
+TEST(LLM, NothingRunsWhenOnePromptIsRefused) {
+  const auto llm = open_story_model();
+  const TokenId n = llm->engine().info().vocab_size;
+  const std::vector<Prompt> prompts = {kPrompt, std::vector<TokenId>{1, 2, n}};
+  const auto refused = llm->generate(prompts, greedy(100));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("prompt 1"));
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr(std::to_string(n)));
+  llm->generate(kPrompt, greedy(1)).value();  // whatever came before has been taken in by now
+  const auto n_own = static_cast<double>(llm->encode(kPrompt).size());
+  EXPECT_EQ(settled(*llm, &Metrics::prompt_tokens, n_own), n_own);
+}
+
+// What a callback throws leaves no request running.
+TEST(LLM, AThrowingCallbackEndsItsRequests) {
+  const auto llm = open_story_model();
+  SamplingParams params = greedy(400);
+  params.ignore_eos = true;
+  GenerateOptions options;
+  options.on_text = [](const TextDelta&) -> bool { throw std::runtime_error("mine"); };
+  const std::vector<Prompt> prompts(3, kPrompt);
+  EXPECT_THROW((void)llm->generate(prompts, params, options), std::runtime_error);
+  EXPECT_EQ(settled(*llm, &Metrics::request_success_abort, 3), 3);
 }
 
 TEST(LLM, ChatRendersTheGivenTemplate) {
