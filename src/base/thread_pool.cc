@@ -3,12 +3,10 @@
 #include <sched.h>
 
 #include <atomic>
-#include <fstream>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "base/cpu_limit.h"
+#include "base/cgroup.h"
 
 namespace penstock {
 namespace {
@@ -29,9 +27,7 @@ int available_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  std::ifstream file("/proc/self/cgroup");
-  const std::string groups{std::istreambuf_iterator<char>(file), {}};
-  if (const int quota = cgroup_cpus("/sys/fs/cgroup", groups); quota > 0 && quota < n) n = quota;
+  if (const int quota = cgroup_cpus("/sys/fs/cgroup", own_cgroups()); quota > 0 && quota < n) n = quota;
   return n > 0 ? n : 1;
 }
 

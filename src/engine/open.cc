@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/cgroup.h"
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
@@ -94,13 +95,6 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
   return hash.low ^ hash.high;
 }
 
-int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  file >> value;  // "max" and missing files leave -1
-  return file ? value : -1;
-}
-
 // 0 for auto, -1 for what is no length.
 int spec_length(const std::string& text) {
   if (text == "auto" || text.empty()) return 0;
@@ -157,10 +151,8 @@ int64_t available_memory() {
     int64_t kib = 0;
     if (words >> key >> kib && key == "MemAvailable:") available = kib * 1024;
   }
-  const int64_t limit = read_number("/sys/fs/cgroup/memory.max"),
-                used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0) available = std::min(available, std::max<int64_t>(0, limit - used));
-  return available;
+  const auto granted = cgroup_memory("/sys/fs/cgroup", own_cgroups());
+  return granted ? std::min(available, *granted) : available;
 }
 
 Result<EngineConfig> resolve_preset(EngineConfig config) {

@@ -1,5 +1,5 @@
-// As many threads as the control groups and the affinity mask grant.
-#include "base/cpu_limit.h"
+// As many threads as the control groups and the affinity mask grant, and the memory that the groups leave.
+#include "base/cgroup.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -22,6 +22,7 @@ class CgroupTest : public ::testing::Test {
     std::ofstream(dir_ / path) << content;
   }
   int cpus(std::string_view groups = "0::/\n") const { return cgroup_cpus(dir_.path(), groups); }
+  std::optional<int64_t> memory(std::string_view groups) const { return cgroup_memory(dir_.path(), groups); }
 
   TempDir dir_;
 };
@@ -73,6 +74,50 @@ TEST_F(CgroupTest, VersionOne) {
   put("cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(cpus(groups), 2);
   EXPECT_EQ(cpus("1:cpuset:/docker/1\n"), 3);  // the CPU controller's groups alone
+}
+
+// A service under systemd's MemoryMax: the limit stands in its own group, the root has none.
+TEST_F(CgroupTest, MemoryOfTheTightestGroup) {
+  const char* const groups = "0::/system.slice/penstock.service\n";
+  EXPECT_EQ(memory(groups), std::nullopt);
+  put("system.slice/penstock.service/memory.max", "8000000\n");
+  EXPECT_EQ(memory(groups), std::nullopt) << "what is in use is not known";
+  put("system.slice/penstock.service/memory.current", "1000000\n");
+  EXPECT_EQ(memory(groups), 7000000);
+  EXPECT_EQ(memory("0::/\n"), std::nullopt);
+  EXPECT_EQ(memory("0::/../other\n"), std::nullopt);
+  put("system.slice/memory.max", "5000000\n");
+  put("system.slice/memory.current", "4500000\n");
+  EXPECT_EQ(memory(groups), 500000) << "shared with the slice's other services";
+  put("system.slice/memory.max", "max\n");
+  EXPECT_EQ(memory(groups), 7000000);
+  put("system.slice/penstock.service/memory.high", "3000000\n");
+  EXPECT_EQ(memory(groups), 2000000) << "above it the group is held back";
+  put("system.slice/penstock.service/memory.current", "9000000\n");
+  EXPECT_EQ(memory(groups), 0);
+}
+
+TEST_F(CgroupTest, MemoryWithoutCachedFiles) {
+  put("memory.max", "8000000\n");
+  put("memory.current", "6000000\n");
+  put("memory.stat",
+      "anon 1000000\nfile 5000000\nshmem 500000\ninactive_file 3000000\nactive_file 1500000\n");
+  EXPECT_EQ(memory("0::/\n"), 6500000);
+  put("memory.stat", "inactive_file 7000000\n");
+  EXPECT_EQ(memory("0::/\n"), 8000000);
+}
+
+TEST_F(CgroupTest, MemoryOfVersionOne) {
+  const char* const groups = "4:memory:/docker/1\n1:cpu,cpuacct:/docker/2\n0::/\n";
+  put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+  put("memory/memory.usage_in_bytes", "5000000\n");
+  put("memory/docker/1/memory.limit_in_bytes", "4000000\n");
+  put("memory/docker/1/memory.usage_in_bytes", "3000000\n");
+  put("memory/docker/1/memory.stat",
+      "inactive_file 10\ntotal_inactive_file 1000000\ntotal_active_file 500000\n");
+  put("memory/docker/2/memory.limit_in_bytes", "10\n");
+  put("memory/docker/2/memory.usage_in_bytes", "10\n");
+  EXPECT_EQ(memory(groups), 2500000);
 }
 
 TEST(AvailableCpus, FollowsTheAffinityMask) {
