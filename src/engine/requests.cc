@@ -352,11 +352,12 @@ void EngineImpl::stop() {
   }
   if (thread_.joinable()) thread_.join();
   take_inbox();
-  threaded_ = false;
   for (auto& [id, state] : requests_) {
     end_request(*state, -1, FinishReason::kAbort, {ErrorCode::kCancelled, "the engine was shut down"});
   }
   deliver();
+  const std::lock_guard lock(inbox_mutex_);
+  threaded_ = false;  // from here on between_steps() works in its caller's thread
 }
 
 Metrics EngineImpl::metrics() const {
