@@ -377,13 +377,7 @@ int EngineImpl::prefill_limit() {
   if (config_.prefill_chunk > 0) return config_.prefill_chunk;
   int n_decoding = 0;
   for (const Sequence* sequence : scheduler_->running()) n_decoding += sequence->gap() == 1;
-  const int n_full = std::min(max_num_seqs_, scheduler_->n_running() + scheduler_->n_waiting());
-  const int limit = pace_.limit(n_decoding, n_full);
-  // With places to spare and few prompts nobody gains from haste: most steps carry no prompt, and one that does
-  // stands out.
-  const int n_prompts = scheduler_->n_running() + scheduler_->n_waiting() - n_decoding;
-  const bool calm = n_full < max_num_seqs_ && n_prompts <= std::max(2, n_decoding / 2);
-  return calm ? limit * 7 / 10 : limit;
+  return pace_.limit(n_decoding, scheduler_->n_running() + scheduler_->n_waiting() - n_decoding);
 }
 
 void EngineImpl::learn_pace() {

@@ -8,6 +8,9 @@ namespace {
 // Of the time of decoding with all places filled. A kernel that works on tiles makes few tokens dear: at
 // twice the time a token may cost half as much again as in a step of prompts only, at three times a tenth.
 constexpr double kStretch = 2.8;
+// Of that, while places are to spare and prompts few: nobody gains from haste then, most steps carry no prompt, and
+// one that does stands out between a reader's tokens.
+constexpr double kCalm = 0.7;
 constexpr int kLeast = 16;
 constexpr int kUnknown = 64;    // before any prompt was computed
 constexpr int kMostMixed = 64;  // steps until the time without prompts is measured again
@@ -22,14 +25,20 @@ double PrefillPace::decode_seconds(int rows) const {
 
 double PrefillPace::token_seconds() const { return rows_ > 0 ? seconds_ / rows_ : alone_; }
 
-int PrefillPace::limit(int n_decoding, int n_full) {
+bool PrefillPace::calm(int n_decoding, int n_prompts) const {
+  return n_decoding + n_prompts < n_places_ && n_prompts <= std::max(2, n_decoding / 2);
+}
+
+int PrefillPace::limit(int n_decoding, int n_prompts) {
   if (n_decoding == 0) return limit_ = max_tokens_;
   if (level_.empty() || n_mixed_ >= kMostMixed || n_decoding >= 2 * largest_) return limit_ = 0;
   const double per_token = token_seconds();
   if (per_token <= 0) return limit_ = std::min(kUnknown, max_tokens_);
-  const double decode = decode_seconds(n_decoding);
-  const double tokens = (kStretch * decode_seconds(std::max(n_decoding, n_full)) - decode) / per_token;
-  return limit_ = static_cast<int>(std::clamp<double>(tokens, std::min(kLeast, max_tokens_), max_tokens_));
+  const int n_full = std::max(n_decoding, std::min(n_places_, n_decoding + n_prompts));
+  const double tokens = (kStretch * decode_seconds(n_full) - decode_seconds(n_decoding)) / per_token;
+  const double share = calm(n_decoding, n_prompts) ? kCalm : 1;
+  return limit_ =
+             static_cast<int>(share * std::clamp<double>(tokens, std::min(kLeast, max_tokens_), max_tokens_));
 }
 
 void PrefillPace::note(int n_decoding, int n_prompt, double seconds) {

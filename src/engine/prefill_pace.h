@@ -10,11 +10,12 @@ namespace penstock {
 
 class PrefillPace {
  public:
-  explicit PrefillPace(int max_tokens) : max_tokens_(max_tokens) {}
+  // max_tokens: of a step. n_places: sequences that may run at once.
+  PrefillPace(int max_tokens, int n_places) : max_tokens_(max_tokens), n_places_(n_places) {}
 
-  // Most prompt tokens beside n_decoding rows, which would be n_full with the places filled. 0 when a step
-  // without any is due, whose time is the measure.
-  int limit(int n_decoding, int n_full);
+  // Most prompt tokens beside n_decoding rows, while n_prompts sequences wait for theirs to be computed, with a
+  // place or without. 0 when a step without any is due, whose time is the measure.
+  int limit(int n_decoding, int n_prompts);
 
   // What the step took that limit() was asked for. Rows of drafts count as decoding.
   void note(int n_decoding, int n_prompt, double seconds);
@@ -22,8 +23,9 @@ class PrefillPace {
  private:
   double decode_seconds(int rows) const;
   double token_seconds() const;
+  bool calm(int n_decoding, int n_prompts) const;
 
-  int max_tokens_;
+  int max_tokens_, n_places_;
   StepCosts shapes_;               // of steps without prompt tokens, which follows slowly
   RecentMedian level_;             // of their times beside it
   int n_alone_ = 0;                // such steps

@@ -31,7 +31,7 @@ EngineImpl::EngineImpl(EngineParts parts)
       builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
                parts.max_num_seqs),
       work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")),
-      pace_(max_num_batched_tokens_) {
+      pace_(max_num_batched_tokens_, max_num_seqs_) {
   workers_.resize(model_->n_host_threads());
   for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
   results_.reserve(parts.max_num_seqs);
