@@ -243,7 +243,7 @@ namespace {
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
   const int64_t attention = dim * (q + 2 * kv) + q * dim;
-  const int64_t dense = (c.learned_positions ? 2 : 3) * dim * c.ffn_dim;  // GPT-2 has no gate
+  const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * c.ffn_dim;
   const int64_t expert = 3 * dim * c.expert_ffn_dim;
   int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
   if (c.qk_norm == QkNorm::kHead) norms += 2 * c.head_dim;

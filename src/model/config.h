@@ -83,6 +83,7 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool rope_interleaved = false;
   bool learned_positions = false;
+  bool gated_ffn = true;  // down(act(gate) * up); otherwise down(act(up))
   bool tied_embeddings = false;
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;

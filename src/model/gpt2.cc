@@ -6,6 +6,7 @@ namespace penstock {
 void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.layer_norm = true;
   config.learned_positions = true;
+  config.gated_ffn = false;
   config.ropes.clear();
   for (LayerConfig& layer : config.layers) layer.rope = -1;
   if (reader.gguf()) config.activation = Activation::kGeluTanh;

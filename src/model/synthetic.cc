@@ -164,7 +164,7 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const Mixture& mixture)
       matrix(name(n.expert_down), WeightRole::kDown, i, {experts, dim, width});
       continue;
     }
-    if (!c.learned_positions) matrix(name(n.gate), WeightRole::kGateUp, i, {ffn, dim});
+    if (c.gated_ffn) matrix(name(n.gate), WeightRole::kGateUp, i, {ffn, dim});
     matrix(name(n.up), WeightRole::kGateUp, i, {ffn, dim});
     matrix(name(n.down), WeightRole::kDown, i, {dim, ffn});
   }

@@ -378,8 +378,7 @@ Status Loader::load_dense(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const bool separate = !names_.gate.empty() && has_matrix(name(names_.gate) + ".weight");
   const bool both = !names_.gate_up.empty() && has_matrix(name(names_.gate_up) + ".weight");
-  const bool no_gate = config_.learned_positions;
-  if (no_gate) {
+  if (!config_.gated_ffn) {
     RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
   } else if (!separate && both) {
     const int rows[] = {config_.ffn_dim, config_.ffn_dim};

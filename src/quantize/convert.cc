@@ -209,7 +209,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                       a.expert_ffn_dim == b.expert_ffn_dim && a.normalize_experts == b.normalize_experts},
       {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
                     a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms},
-      {"activation", a.activation == b.activation && a.int8_activations == b.int8_activations},
+      {"activation", a.activation == b.activation && a.gated_ffn == b.gated_ffn &&
+                         a.int8_activations == b.int8_activations},
       {"positions", a.learned_positions == b.learned_positions && a.ropes.size() == b.ropes.size()},
       {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
       {"embedding scale", close(a.embedding_scale, b.embedding_scale)},

@@ -56,7 +56,7 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     sites.back().repeat = config.n_heads / config.n_kv_heads;
     sites.back().head_dim = config.head_dim;
   }
-  if (config.learned_positions) return sites;  // the activation lies between up and down
+  if (!config.gated_ffn) return sites;  // the activation lies between up and down
   const int n_experts = config.layers[static_cast<size_t>(layer.layer)].moe ? config.n_experts : 0;
   if (n_experts == 0) {
     if (find_part(layer, Part::kGateUp, false, -1) != SIZE_MAX) {

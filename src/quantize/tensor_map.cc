@@ -200,7 +200,7 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
     experts(list, layer,
             {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
   } else {
-    const bool gated = !config_.learned_positions;
+    const bool gated = config_.gated_ffn;
     const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
     if (gated && !separate) {
       linear(list, layer, {in_.gate_up, out_.gate_up, wide, 2 * ffn, dim, Site::kFeedForward, Part::kGateUp});

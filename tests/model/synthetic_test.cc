@@ -10,6 +10,7 @@
 
 #include "model/mixture.h"
 #include "model/runner.h"
+#include "model/weights.h"
 
 namespace penstock {
 namespace {
@@ -89,6 +90,24 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Synthetic,
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+// Whether there is a gate and how positions come in are two things: models with either and without the other exist.
+TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
+  for (const char* shape : {"llama-3.2-1b", "gpt2"}) {
+    ModelConfig gated = small(shape), plain = small(shape);
+    gated.gated_ffn = true, plain.gated_ffn = false;
+    EXPECT_EQ(gated.n_parameters() - plain.n_parameters(), 2 * 256 * 512) << shape;
+    const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+    for (const ModelConfig& config : {gated, plain}) {
+      const auto source = make_synthetic_source(config, "f32").value();
+      EXPECT_EQ(source->find("blk.0.ffn_gate.weight") != nullptr, config.gated_ffn) << shape;
+      const auto layer = load_layer(*source, config, *ops, 0);
+      ASSERT_TRUE(layer) << shape << ": " << layer.error().message;
+      EXPECT_EQ(layer->gate.weight != nullptr, config.gated_ffn) << shape;
+      EXPECT_NE(layer->up.weight, nullptr) << shape;
+    }
+  }
+}
 
 TEST(Mixture, EveryTypeAndItsFallback) {
   for (const Mixture& mixture : mixtures()) {
