@@ -55,6 +55,16 @@ size_t select_mass(std::vector<Candidate>& items, double mass, Less less) {
 }  // namespace
 
 bool Candidates::reset(std::span<float> row, float temperature) {
+  writable_ = row;
+  return start(row, temperature);
+}
+
+bool Candidates::view(std::span<const float> row, float temperature) {
+  writable_ = {};
+  return start(row, temperature);
+}
+
+bool Candidates::start(std::span<const float> row, float temperature) {
   row_ = row;
   inv_t_ = 1.0f / temperature;
   full_ = true;
@@ -200,7 +210,7 @@ void Candidates::keep_above(float x) {
   }
   for (size_t id = 0; id < row_.size(); ++id) {
     const float at_id = (row_[id] - max_) * inv_t_;
-    row_[id] = at_id >= x || at_id == 0 ? row_[id] : -kInf;
+    writable_[id] = at_id >= x || at_id == 0 ? row_[id] : -kInf;
   }
   refresh_row();
 }
@@ -261,7 +271,7 @@ void Candidates::cut_row_at_mass(double mass) {
     const double inside = weigh_inside(split.n_inside);
     if (above + inside < mass && !whole && range.low > -kInf) continue;
     cut_inside(mass - above);
-    max_ = kernels.cut(row_.data(), n, scale, range.low, block_max_.data());
+    max_ = kernels.cut(writable_.data(), n, scale, range.low, block_max_.data());
     total_ = std::accumulate(piece_sums_.begin(), piece_sums_.end(), 0.0);
     return;
   }
@@ -308,14 +318,14 @@ void Candidates::cut_inside(double mass) {
     if (bucket < cut) {
       piece_sums_[id / kSumPiece] += sample_weights_[i];
     } else if (bucket > cut) {
-      row_[id] = -kInf;
+      writable_[id] = -kInf;
     } else {
       scratch_.push_back({id, sample_[i], sample_weights_[i]});
     }
   }
   const size_t kept = scratch_.empty() ? 0 : select_mass(scratch_, mass - before, ByWeight{});
   for (size_t i = 0; i < kept; ++i) piece_sums_[scratch_[i].id / kSumPiece] += scratch_[i].w;
-  for (size_t i = kept; i < scratch_.size(); ++i) row_[scratch_[i].id] = -kInf;
+  for (size_t i = kept; i < scratch_.size(); ++i) writable_[scratch_[i].id] = -kInf;
 }
 
 void Candidates::keep_mass(double p) {
@@ -384,7 +394,7 @@ std::span<const Candidate> Candidates::peek_top(int k) {
 
 void Candidates::remove(std::span<const Candidate> tokens) {
   if (full_) {
-    for (const Candidate& c : tokens) row_[c.id] = -kInf;
+    for (const Candidate& c : tokens) writable_[c.id] = -kInf;
     refresh_row();
     return;
   }

@@ -24,6 +24,8 @@ class Candidates {
   // row: logits [vocab_size], read until the next reset (and written by remove()). False when no token is
   // possible: all logits -infinity or NaN, or one of them +infinity.
   bool reset(std::span<float> row, float temperature);
+  // The same for a row that is only looked at: no keep_*() and no remove() may follow.
+  bool view(std::span<const float> row, float temperature);
 
   double total();     // sum of w
   int size();         // tokens with w > 0 or in the list
@@ -51,6 +53,7 @@ class Candidates {
   float x_of(TokenId id) const { return (row_[id] - max_) * inv_t_; }
 
  private:
+  bool start(std::span<const float> row, float temperature);
   void gather(int k, std::vector<Candidate>& out);  // at least the k most likely of the row, any order
   void gather_all(std::vector<Candidate>& out);
   void sort_items();
@@ -68,7 +71,8 @@ class Candidates {
   void cut_inside(double mass);
   void fill_weights(std::vector<Candidate>& items) const;
 
-  std::span<float> row_;
+  std::span<const float> row_;
+  std::span<float> writable_;  // the same row; empty where it is only looked at
   float max_ = 0, inv_t_ = 1;
   bool full_ = true;     // the row is the distribution; items_ is not used
   bool sorted_ = false;  // items_ is in order

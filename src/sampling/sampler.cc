@@ -14,8 +14,7 @@ float Sampler::log_sum(std::span<const float> logits) {
 }
 
 int Sampler::top(std::span<const float> logits, float log_z, int n, std::vector<TokenLogprob>& out) {
-  // reset() and peek_top() only read.
-  if (n == 0 || !candidates_.reset({const_cast<float*>(logits.data()), logits.size()}, 1.0f)) return 0;
+  if (n == 0 || !candidates_.view(logits, 1.0f)) return 0;
   int rank = 0;
   for (const Candidate& c : candidates_.peek_top(n < 0 ? static_cast<int>(logits.size()) : n)) {
     out.push_back({c.id, logits[c.id] - log_z, ++rank});
