@@ -12,7 +12,10 @@ class SyntheticDrafter : public Drafter {
       : inner_(std::move(inner)), acceptance_(static_cast<float>(acceptance)), right_(acceptance) {}
 
   const char* name() const override { return "synthetic"; }
+  bool one_pass() const override { return inner_->one_pass(); }
   int max_nodes() const override { return inner_->max_nodes(); }
+  bool wants_hidden() const override { return inner_->wants_hidden(); }
+  bool costs_nothing() const override { return inner_->costs_nothing(); }
   int n_passes() const override { return inner_->n_passes(); }
   int64_t weight_bytes() const override { return inner_->weight_bytes(); }
   int64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }
