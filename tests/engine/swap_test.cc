@@ -140,6 +140,33 @@ TEST(Swap, EveryPatternOfFailuresKeepsTheText) {
   }
 }
 
+// A sequence as large as the cache comes back while a block is still kept for it, in which it parts from one that has
+// ended: nothing runs that could make room, and the kept block is given up instead.
+TEST(Swap, ComesBackBesideABlockThatIsKeptForIt) {
+  FakeEngineConfig config = tight(10);
+  config.n_blocks = {10};
+  config.max_model_len = 40;
+  config.engine.enable_prefix_caching = true;
+  config.engine.policy = "priority";
+  FakeEngine fake(config, 0, make_memory_swap(layout_of(config)).value());
+  Request large = request_of(prompt_of(30), 10), urgent = request_of(prompt_of(2), 2);
+  large.sampling.ignore_eos = urgent.sampling.ignore_eos = true;
+  large.priority = Priority::kLow, urgent.priority = Priority::kHigh;
+  urgent.prompt.push_back(49);
+  const auto large_sink = fake.submit(large);
+  while (fake.engine->scheduler().allocator().n_referenced() < 10) ASSERT_TRUE(fake.engine->step());
+  const auto urgent_sink = fake.submit(urgent);
+  fake.run();
+  EXPECT_EQ(urgent_sink->result.sequences[0].tokens, fake.expected(urgent));
+  EXPECT_EQ(large_sink->result.sequences[0].tokens, fake.expected(large));
+  const Metrics metrics = fake.engine->metrics();
+  EXPECT_EQ(metrics.num_preemptions.value, 1);
+  EXPECT_EQ(metrics.swapped_out_blocks.value, 10);
+  EXPECT_GT(metrics.swapped_in_blocks.value, 0);
+  EXPECT_LT(metrics.swapped_in_blocks.value, 10) << "what the cache still has is not read back";
+  EXPECT_EQ(fake.model->n_tokens(), 39 + 4) << "nothing was computed twice";
+}
+
 TEST(Contiguous, ReservesOneRunPerSequence) {
   FakeEngineConfig config;
   config.n_blocks = {62};
