@@ -34,5 +34,6 @@ Action add_quantize(CLI::App& app);
 Action add_eval_quant(CLI::App& app);
 Action add_imatrix(CLI::App& app);
 Action add_keys(CLI::App& app);
+Action add_models(CLI::App& app);
 
 }  // namespace penstock

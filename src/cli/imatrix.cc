@@ -15,7 +15,7 @@ namespace {
 
 struct ImatrixCommand {
   explicit ImatrixCommand(CLI::App& app) {
-    app.add_option("model", model, "GGUF file or Hugging Face directory")->required();
+    app.add_option("model", model, "GGUF file, Hugging Face directory or name")->required();
     app.add_option("output", output, "file to write (GGUF, as llama.cpp's tools read it)")->required();
     calibration.add_flags(app);
     app.add_option("-t,--threads", threads, "threads; 0 is as many as the process may use");

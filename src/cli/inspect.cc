@@ -18,7 +18,7 @@ namespace {
 struct InspectCommand {
   explicit InspectCommand(CLI::App& app) {
     app.add_option("-m,--model,model", model,
-                   "GGUF file or Hugging Face directory; none is the built-in model");
+                   "GGUF file, Hugging Face directory or name; none is the built-in model");
     app.add_flag("--tensors", tensors, "list every tensor");
     app.add_flag("--json", json,
                  "print one JSON object {path, format, metadata, config, tensors, types, bytes}");

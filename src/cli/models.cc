@@ -1,7 +1,10 @@
 #include "cli/models.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <vector>
+
+#include "hub/hub.h"
+#include "hub/model_name.h"
 
 namespace penstock {
 namespace {
@@ -9,7 +12,7 @@ namespace {
 constexpr const char* kDefaultModel = "penstock-stories-15m-q8_0.gguf";
 constexpr const char* kDefaultDraft = "penstock-stories-1m-q8_0.gguf";
 
-std::vector<std::filesystem::path> model_folders() {
+std::vector<std::filesystem::path> folders_to_search() {
   std::vector<std::filesystem::path> folders;
   if (const char* folder = std::getenv("PENSTOCK_MODELS"); folder != nullptr && *folder != '\0') {
     folders.emplace_back(folder);
@@ -22,7 +25,45 @@ std::vector<std::filesystem::path> model_folders() {
   return folders;
 }
 
+// "" when the file is in none of the folders, which are then added to `searched`.
+std::filesystem::path find_in_folders(const std::string& file, std::string& searched) {
+  std::error_code ignored;
+  for (const auto& folder : folders_to_search()) {
+    for (const std::string& candidate : {file, file + ".gguf"}) {
+      if (std::filesystem::exists(folder / candidate, ignored)) return folder / candidate;
+    }
+    searched += (searched.empty() ? "" : ", ") + folder.lexically_normal().string();
+  }
+  return {};
+}
+
+Result<std::filesystem::path> find_by_name(const std::string& name) {
+  ASSIGN_OR_RETURN(const HubSettings settings, hub_settings());
+  ASSIGN_OR_RETURN(FoundModel found, find_on_disk(settings, name));
+  return std::move(found.path);
+}
+
 }  // namespace
+
+std::vector<std::filesystem::path> model_folders() {
+  std::vector<std::filesystem::path> folders;
+  std::error_code ignored;
+  for (const auto& folder : folders_to_search()) {
+    auto place = std::filesystem::canonical(folder, ignored);
+    if (!ignored && std::ranges::find(folders, place) == folders.end()) folders.push_back(std::move(place));
+  }
+  return folders;
+}
+
+bool is_hub_name(const std::string& name) {
+  std::error_code ignored;
+  return name.find_first_of("/:") != std::string::npos && !looks_like_path(name) &&
+         !std::filesystem::exists(name, ignored);
+}
+
+std::string model_label(const std::string& name, const std::filesystem::path& path) {
+  return is_hub_name(name) ? name : path.filename().string();
+}
 
 Result<std::filesystem::path> find_model(const std::string& name) {
   std::error_code ignored;
@@ -30,17 +71,16 @@ Result<std::filesystem::path> find_model(const std::string& name) {
   std::string searched;
   const std::string file = name.empty() ? kDefaultModel : name;
   if (name.find('/') == std::string::npos) {
-    for (const auto& folder : model_folders()) {
-      for (const std::string& candidate : {file, file + ".gguf"}) {
-        if (std::filesystem::exists(folder / candidate, ignored)) return folder / candidate;
-      }
-      searched += (searched.empty() ? "" : ", ") + folder.lexically_normal().string();
-    }
+    if (auto found = find_in_folders(file, searched); !found.empty()) return found;
   }
   if (name.empty())
     return errorf(ErrorCode::kNotFound, "the built-in model {} is in none of: {}", file, searched);
-  return errorf(ErrorCode::kNotFound, "model {}: no such file or directory{}", name,
-                searched.empty() ? "" : " (also looked in " + searched + ")");
+  const std::string also = searched.empty() ? "" : fmt::format(" (also looked in {})", searched);
+  if (looks_like_path(name))
+    return errorf(ErrorCode::kNotFound, "model {}: no such file or directory{}", name, also);
+  auto found = find_by_name(name);
+  if (!found) return errorf(found.error().code, "{}{}", found.error().message, also);
+  return found;
 }
 
 Status find_models(EngineConfig& config) {

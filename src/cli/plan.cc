@@ -3,13 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
+#include "cli/machine.h"
 #include "cli/models.h"
 #include "cli/plan_spec.h"
 #include "cli/terminal.h"
@@ -24,7 +24,8 @@ struct PlanCommand {
     std::string names;
     for (const NamedShape& shape : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
-    CLI::Option* model_option = app.add_option("-m,--model", model, "GGUF file or Hugging Face directory");
+    CLI::Option* model_option =
+        app.add_option("-m,--model", model, "GGUF file, Hugging Face directory or name");
     app.add_option("--shape", shape, "a known shape instead of a file: " + names)->excludes(model_option);
     app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
         ->check(CLI::PositiveNumber);
@@ -46,14 +47,6 @@ struct PlanCommand {
   bool json = false;
   SpecPlan spec;
 };
-
-int64_t machine_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t kib = 0;
-  meminfo >> key >> kib;
-  return kib * 1024;
-}
 
 KvDType parse_kv_dtype(const std::string& name) {
   if (name == "f32") return KvDType::kF32;
@@ -95,7 +88,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
     ASSIGN_OR_RETURN(plan.config, read_config(*source));
     for (const TensorInfo& tensor : source->tensors())
       plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
-    plan.name = path.filename().string();
+    plan.name = model_label(command.model, path);
   }
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
   const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);

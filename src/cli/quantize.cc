@@ -27,7 +27,7 @@ std::string type_help() {
 
 struct QuantizeCommand {
   explicit QuantizeCommand(CLI::App& app) {
-    app.add_option("input", input, "GGUF file or Hugging Face directory")->required();
+    app.add_option("input", input, "GGUF file, Hugging Face directory or name")->required();
     app.add_option("output", output, "NAME.gguf, or a directory for a Hugging Face checkpoint")->required();
     app.add_option("--type", job.recipe.type, type_help())->required();
     app.add_option("--method", job.recipe.method,

@@ -151,6 +151,7 @@ struct RunCommand {
   }
 
   int run() {
+    const std::string name = config.model;
     if (const Status found = find_models(config); !found) return fail(found.error());
     auto llm = LLM::open(config);
     if (!llm) return fail(llm.error());
@@ -159,7 +160,7 @@ struct RunCommand {
     install_interrupt_handler();
     Chat chat(**llm, sampling.over(defaults), system);
     if (stdout_is_terminal()) {
-      fmt::print("{}{}\n", std::filesystem::path(config.model).filename().string(),
+      fmt::print("{}{}\n", model_label(name, config.model),
                  (*llm)->has_chat_template()
                      ? "; /help lists the commands"
                      : ": no chat template, it goes on from what you type; /help lists the commands");

@@ -30,7 +30,8 @@ std::string parser_names(const Rows& rows) {
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
     add_engine_flags(app, config.engine);
-    app.add_option("--served-model-name", config.model_name, "name in the API (default: the file's name)");
+    app.add_option("--served-model-name", config.model_name,
+                   "name in the API (default: the model's name as given, of a path the file's name)");
     add_api_flags(app);
     add_network_flags(app);
     add_security_flags(app);
@@ -137,7 +138,9 @@ void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 
 int ServeCommand::run() {
   return_large_blocks();
+  const std::string name = config.engine.model;
   if (const Status found = find_models(config.engine); !found) return fail(found.error());
+  if (config.model_name.empty() && is_hub_name(name)) config.model_name = name;
   raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
   sigset_t signals;
