@@ -6,6 +6,7 @@
 #include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
 #include "model/four_bits.h"
+#include "ops/cpu/host_tensor.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -61,7 +62,7 @@ class EarlyExitDrafter : public Drafter {
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting& drafting = drafting_[i];
-        if (!guess(drafting, {logits.f32(static_cast<int>(i)), static_cast<size_t>(logits.cols)})) continue;
+        if (!guess(drafting, {f32(logits, static_cast<int>(i)), static_cast<size_t>(logits.cols)})) continue;
         batch_.add(std::span(drafting.tokens).last(1), static_cast<int>(drafting.tokens.size()) - 1,
                    drafting.request->kv, true);
         if (n_left != i) drafting_[n_left] = std::move(drafting);

@@ -8,6 +8,7 @@
 #include "draft/static_tree.h"
 #include "model/four_bits.h"
 #include "model/medusa_heads.h"
+#include "ops/cpu/host_tensor.h"
 #include "sampling/verify.h"
 
 namespace penstock {
@@ -88,12 +89,12 @@ class MedusaDrafter : public Drafter {
     const Tensor states = ops_.new_tensor(n, dim_);  // [n, model_dim]
     for (int i = 0; i < n; ++i) {
       const std::vector<float>& hidden = drafting_[static_cast<size_t>(i)].state->hidden;
-      std::memcpy(states.f32(i), hidden.data(), hidden.size() * sizeof(float));
+      std::memcpy(f32(states, i), hidden.data(), hidden.size() * sizeof(float));
     }
     const Tensor logits = heads_->forward(states, n_heads, ops_);  // [n_heads * n, vocab_size]
     for (int i = 0; i < n; ++i) {
       for (int head = 0; head < n_heads; ++head) {
-        top_tokens({logits.f32(head * n + i), static_cast<size_t>(logits.cols)}, ranks_of(head, i),
+        top_tokens({f32(logits, head * n + i), static_cast<size_t>(logits.cols)}, ranks_of(head, i),
                    top_[static_cast<size_t>(head)]);
       }
       grow(drafting_[static_cast<size_t>(i)]);

@@ -9,6 +9,7 @@
 #include "draft/chain_guesses.h"
 #include "draft/draft_batch.h"
 #include "model/packed_cache.h"
+#include "ops/cpu/host_tensor.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -77,7 +78,7 @@ class ModelDrafter : public Drafter {
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting drafting = drafting_[i];
-        if (guess(drafting, {logits.f32(static_cast<int>(i)), static_cast<size_t>(logits.cols)}))
+        if (guess(drafting, {f32(logits, static_cast<int>(i)), static_cast<size_t>(logits.cols)}))
           drafting_[n_left++] = drafting;
       }
       drafting_.resize(n_left);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "engine/engine_impl.h"
+#include "ops/cpu/host_tensor.h"
 #include "sampling/verify.h"
 
 namespace penstock {
@@ -75,7 +76,7 @@ void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, Tens
   while (node != kOffDraft && !sequence.done) {
     row = first_row + node + 1;
     const size_t first = worker.alternatives.size();
-    const std::span<float> values(logits.f32(row), logits.cols);
+    const std::span<float> values(f32(logits, row), logits.cols);
     const Sampled sampled =
         verify_next(worker.sampler, sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}}, tree,
                     node, worker.alternatives);

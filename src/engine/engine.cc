@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -144,7 +145,7 @@ void EngineImpl::take_result(size_t i, Tensor logits, double time) {
   if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
   if (!item.last) return;
   const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
-  const std::span<float> values(logits.f32(last_row), logits.cols);
+  const std::span<float> values(f32(logits, last_row), logits.cols);
   if (sequence.request->beams) {
     const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
     if (current) offer_beam(sequence, values, time);
@@ -181,7 +182,7 @@ void EngineImpl::sample_rows(Tensor logits) {
     Worker& worker = engine.workers_[thread];
     RowResult& result = engine.results_[i];
     result.first_alternative = worker.alternatives.size();
-    const std::span<float> values(logits.f32(row), logits.cols);
+    const std::span<float> values(f32(logits, row), logits.cols);
     result.worker = thread;
     try {
       result.sampled = worker.sampler.sample(
@@ -203,7 +204,7 @@ void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& 
     const int position = item.first + i + 1;  // of the token that this row predicts
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
-    const std::span<const float> row(logits.f32(first_row + i), logits.cols);
+    const std::span<const float> row(f32(logits, first_row + i), logits.cols);
     prompt_rows_.push_back(workers_[0].sampler.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;
   }

@@ -4,6 +4,7 @@
 
 #include "base/result.h"
 #include "model/model.h"
+#include "ops/cpu/host_tensor.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -54,7 +55,7 @@ class LoadedModel : public StepModel {
     hidden_ = result.hidden;
     return result.logits;
   }
-  const float* hidden(int row) const override { return hidden_.f32(row); }
+  const float* hidden(int row) const override { return f32(hidden_, row); }
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
     ops_->move_kv(*cache_, group, from, to);
   }

@@ -32,7 +32,7 @@ class Decoder {
       gate_ = ops.new_tensor(n, config.ffn_dim);
       up_ = ops.new_tensor(n, config.ffn_dim);
     }
-    if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts);
+    if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
   }
 
   // softmax(q k^T) v of h [n, model_dim] over the cache; returns [n, model_dim].
@@ -96,8 +96,9 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
                               KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
   // [n, model_dim], the residual stream
-  const Tensor x =
-      options.stream != nullptr ? *options.stream : ops.new_tensor(batch.n_tokens(), config.model_dim);
+  const Tensor x = options.stream != nullptr
+                       ? *options.stream
+                       : ops.new_tensor(batch.n_tokens(), config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(batch.n_tokens(), config.model_dim);
   Decoder decoder(config, weights, batch, cache, ops);
 
@@ -135,7 +136,7 @@ ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights
   ops.gather_rows(x, batch.output_rows, result.hidden);
   ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
   if (!options.logits) return result;
-  result.logits = ops.new_tensor(n_rows, config.vocab_size);
+  result.logits = ops.new_tensor(n_rows, config.vocab_size, TensorRole::kLogits);
   project_output(config, weights, result.hidden, result.logits, ops);
   return result;
 }

@@ -33,8 +33,8 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n = batch.n_tokens();
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
-  const Tensor x = options.stream != nullptr ? *options.stream
-                                             : ops.new_tensor(n, config.model_dim);  // the residual stream
+  const Tensor x =
+      options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
   const Tensor h = ops.new_tensor(n, config.model_dim);  // what a sub-layer reads, then what it adds
   const Tensor q = ops.new_tensor(n, config.q_dim());    // [n, n_heads * head_dim]
   const Tensor k = ops.new_tensor(n, config.kv_dim());   // [n, n_kv_heads * head_dim]

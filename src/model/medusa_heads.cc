@@ -9,6 +9,7 @@
 #include <set>
 
 #include "model/config_reader.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -165,9 +166,9 @@ Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
   const int dim = states.cols, n_rows = n_heads * n;
   const Tensor x = ops.new_tensor(n_rows, dim);  // head after head
   const Tensor update = ops.new_tensor(n_rows, dim);
-  const Tensor logits = ops.new_tensor(n_rows, target_->config().vocab_size);
+  const Tensor logits = ops.new_tensor(n_rows, target_->config().vocab_size, TensorRole::kLogits);
   for (int row = 0; row < n_rows; ++row)
-    std::memcpy(x.f32(row), states.f32(row % n), sizeof(float) * static_cast<size_t>(dim));
+    std::memcpy(f32(x, row), f32(states, row % n), sizeof(float) * static_cast<size_t>(dim));
   std::array<LinearTarget, kMaxMedusaHeads> targets{};
   for (size_t layer = 0; layer < heads_[0].layers.size(); ++layer) {
     for (int k = 0; k < n_heads; ++k) {

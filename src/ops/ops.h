@@ -122,7 +122,8 @@ class Ops {
 
   // --- A step --------------------------------------------------------------------------------------------------
   virtual void begin_step() = 0;
-  virtual Tensor new_tensor(int rows, int cols) = 0;  // F32, uninitialized, valid until the next begin_step
+  // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
+  virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 
   // out[t] = table[ids[t]] * scale; add: out[t] += table[ids[t]] * scale.
   virtual void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out,

@@ -1,4 +1,7 @@
-// A rank-2 view into device memory. Rows are tokens, columns features.
+// A rank-2 view into a backend's memory. Rows are tokens, columns features.
+//
+// A handle for all who call Ops: its shape may be read, its memory belongs to the backend and need not be the host's.
+// Ops::read_rows and write_rows are the ways in and out.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,26 +10,42 @@ namespace penstock {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kI32 };
 
+constexpr int dtype_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kI8: return 1;
+    case DType::kF16:
+    case DType::kBF16: return 2;
+    default: return 4;
+  }
+}
+
+// What a tensor is for, so that a backend may choose the type it is kept in.
+enum class TensorRole : uint8_t {
+  kActivation,  // what one sub-layer hands to the next
+  kStream,      // the residual stream, which every layer adds to
+  kLogits,      // scores that are compared or exponentiated: always F32
+};
+
 struct Tensor {
-  void* data = nullptr;
+  void* data = nullptr;  // the backend's
   DType dtype = DType::kF32;
   int rows = 0;
   int cols = 0;
   ptrdiff_t row_stride = 0;  // elements between rows
 
-  float* f32(int row = 0) const { return static_cast<float*>(data) + row * row_stride; }
-  // Columns [first, first + count) of an F32 tensor.
-  Tensor columns(int first, int count) const {
-    return {static_cast<float*>(data) + first, dtype, rows, count, row_stride};
-  }
-  // Rows [first, first + count) of an F32 tensor.
+  // Columns [first, first + count).
+  Tensor columns(int first, int count) const { return {at(first), dtype, rows, count, row_stride}; }
+  // Rows [first, first + count).
   Tensor row_range(int first, int count) const {
-    return {static_cast<float*>(data) + first * row_stride, dtype, count, cols, row_stride};
+    return {at(first * row_stride), dtype, count, cols, row_stride};
   }
   // The same contiguous elements as rows of `new_cols` (row_stride must equal cols): heads as rows, for example.
   Tensor reshaped(int new_cols) const {
     return {data, dtype, static_cast<int>(static_cast<int64_t>(rows) * cols / new_cols), new_cols, new_cols};
   }
+
+ private:
+  void* at(ptrdiff_t element) const { return static_cast<std::byte*>(data) + element * dtype_bytes(dtype); }
 };
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
 #include "quantize/activation_stats.h"
+#include "ops/cpu/host_tensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,7 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
   // Every so many-th token, so that all of the text is in the sample.
   const int64_t stride = std::max<int64_t>(1, (expected_tokens + kMostRows - 1) / kMostRows);
   for (int t = 0; t < x.rows; ++t) {
-    const float* row = x.f32(t);
+    const float* row = f32(x, t);
     for (int j = 0; j < cols; ++j) {
       const float magnitude = std::fabs(row[j]);
       max_abs[static_cast<size_t>(j)] = std::max(max_abs[static_cast<size_t>(j)], magnitude);
@@ -31,7 +32,7 @@ void ActivationStats::add(ThreadPool& pool, Tensor x, bool with_hessian, int64_t
   pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int t = static_cast<int>(begin); t < end; ++t) {
       for (int j = 0; j < cols; j += kStripFloats)
-        std::copy_n(x.f32(t) + j, std::min(kStripFloats, cols - j), strips.at(t, j));
+        std::copy_n(f32(x, t) + j, std::min(kStripFloats, cols - j), strips.at(t, j));
     }
   });
   add_gram(pool, strips, x.rows, gram_);

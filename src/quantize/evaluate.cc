@@ -11,6 +11,7 @@
 
 #include "formats/weight_source.h"
 #include "model/model.h"
+#include "ops/cpu/host_tensor.h"
 #include "quantize/layer_runner.h"
 
 namespace penstock {
@@ -239,7 +240,7 @@ struct MatrixPair {
     if (input != nullptr && !input->empty()) {
       const Tensor scaled = ops.new_tensor(x.rows, x.cols);
       for (int t = 0; t < x.rows; ++t) {
-        for (int c = 0; c < x.cols; ++c) scaled.f32(t)[c] = x.f32(t)[c] * (*input)[static_cast<size_t>(c)];
+        for (int c = 0; c < x.cols; ++c) f32(scaled, t)[c] = f32(x, t)[c] * (*input)[static_cast<size_t>(c)];
       }
       x = scaled;
     }
@@ -251,8 +252,8 @@ struct MatrixPair {
         const auto column =
             order.empty() ? static_cast<size_t>(c) : static_cast<size_t>(order[static_cast<size_t>(c)]);
         const double factor = output != nullptr ? (*output)[static_cast<size_t>(c)] : 1.0f;
-        const double wanted = out.f32(t)[column] - (bias.empty() ? 0.0f : bias[column]);
-        const double d = result.f32(t)[c] / factor - wanted;
+        const double wanted = f32(out, t)[column] - (bias.empty() ? 0.0f : bias[column]);
+        const double d = f32(result, t)[c] / factor - wanted;
         difference += d * d;
         norm += wanted * wanted;
       }
@@ -336,7 +337,7 @@ Result<Agreement> compare(Scorer& original, const fs::path& path,
     if (options.should_stop && options.should_stop()) return make_error(ErrorCode::kCancelled, "interrupted");
     const Tensor a = original.logits(sequence), b = variant->logits(sequence);
     for (size_t t = 0; t + 1 < sequence.size(); ++t)
-      comparison.add(a.f32(static_cast<int>(t)), b.f32(static_cast<int>(t)), a.cols, sequence[t + 1]);
+      comparison.add(f32(a, static_cast<int>(t)), f32(b, static_cast<int>(t)), a.cols, sequence[t + 1]);
     step();
   }
   return comparison.result();
@@ -367,7 +368,7 @@ Result<Evaluation> evaluate(const fs::path& original, const std::vector<fs::path
   for (const auto& sequence : sequences) {
     const Tensor a = scorer->logits(sequence);
     for (size_t t = 0; t + 1 < sequence.size(); ++t)
-      self.add(a.f32(static_cast<int>(t)), a.f32(static_cast<int>(t)), a.cols, sequence[t + 1]);
+      self.add(f32(a, static_cast<int>(t)), f32(a, static_cast<int>(t)), a.cols, sequence[t + 1]);
     step();
   }
   result.reference = self.result();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/archs.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -164,16 +165,16 @@ void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   const std::span<const TokenId> tokens(tokens_.data() + begin, static_cast<size_t>(n));
   const Batch batch{tokens, positions, offsets, lens, views, {}, {}};
   ops_->begin_step();
-  Tensor x = ops_->new_tensor(n, dim);
+  Tensor x = ops_->new_tensor(n, dim, TensorRole::kStream);
   const size_t at = static_cast<size_t>(begin) * static_cast<size_t>(dim),
                bytes = static_cast<size_t>(n) * static_cast<size_t>(dim) * sizeof(float);
-  std::memcpy(x.f32(), stream_.data() + at, bytes);
+  std::memcpy(f32(x), stream_.data() + at, bytes);
   ForwardOptions options;
   options.stream = &x;
   options.first_layer = layer_;
   options.n_layers = layer_ + 1;
   find_architecture(config_.arch)->forward(config_, *frame_, batch, *cache_, *ops_, options);
-  if (keep) std::memcpy(stream_.data() + at, x.f32(), bytes);
+  if (keep) std::memcpy(stream_.data() + at, f32(x), bytes);
 }
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
 #include "quantize/observing_ops.h"
+#include "ops/cpu/host_tensor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +35,7 @@ bool ObservingOps::leave_out(int product, std::span<const Tensor> outputs) {
     const Tensor& out = outputs[i];
     const auto width = static_cast<size_t>(out.cols);
     for (int t = 0; t < out.rows; ++t)
-      std::copy_n(known->outputs[i].data() + static_cast<size_t>(t) * width, width, out.f32(t));
+      std::copy_n(known->outputs[i].data() + static_cast<size_t>(t) * width, width, f32(out, t));
   }
   return true;
 }
@@ -45,7 +46,7 @@ void ObservingOps::record(int product, std::span<const Tensor> outputs) {
   for (const Tensor& out : outputs) {
     std::vector<float>& values = one.outputs.emplace_back();
     values.reserve(static_cast<size_t>(out.rows) * static_cast<size_t>(out.cols));
-    for (int t = 0; t < out.rows; ++t) values.insert(values.end(), out.f32(t), out.f32(t) + out.cols);
+    for (int t = 0; t < out.rows; ++t) values.insert(values.end(), f32(out, t), f32(out, t) + out.cols);
   }
   tape_.push_back(std::move(one));
 }
@@ -92,7 +93,7 @@ std::vector<std::vector<Chosen>> route(Tensor logits, const MoeParams& params) {
   std::vector<int> order(static_cast<size_t>(logits.cols));
   std::vector<float> p(static_cast<size_t>(logits.cols));
   for (int t = 0; t < logits.rows; ++t) {
-    const float* row = logits.f32(t);
+    const float* row = f32(logits, t);
     const float most = *std::max_element(row, row + logits.cols);
     float sum = 0;
     for (int e = 0; e < logits.cols; ++e) sum += p[static_cast<size_t>(e)] = std::exp(row[e] - most);
@@ -118,15 +119,15 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
   if (stopped_) return;
   if (!listener_) return inner_.moe(x, router_logits, params, out);
   const auto experts = route(router_logits, params);
-  for (int t = 0; t < out.rows; ++t) std::fill_n(out.f32(t), out.cols, 0.0f);
+  for (int t = 0; t < out.rows; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
   for (size_t e = 0; e < experts.size(); ++e) {
     const int n = static_cast<int>(experts[e].size());
     if (n == 0) continue;
     std::vector<int32_t> rows;
     for (const Chosen& chosen : experts[e]) rows.push_back(chosen.token);
     const int width = params.gate[e]->rows();
-    const Tensor in = new_tensor(n, x.cols), gate = new_tensor(n, width), up = new_tensor(n, width),
-                 result = new_tensor(n, out.cols);
+    const Tensor in = inner_.new_tensor(n, x.cols), gate = inner_.new_tensor(n, width),
+                 up = inner_.new_tensor(n, width), result = inner_.new_tensor(n, out.cols);
     inner_.gather_rows(x, rows, in);
     const LinearTarget targets[] = {{params.gate[e].get(), nullptr, gate}, {params.up[e].get(), nullptr, up}};
     observed(in, targets);
@@ -135,8 +136,8 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
     observed(gate, {&down, 1});
     for (int i = 0; i < n; ++i) {
       const Chosen& chosen = experts[e][static_cast<size_t>(i)];
-      float* to = out.f32(chosen.token);
-      for (int c = 0; c < out.cols; ++c) to[c] += chosen.weight * result.f32(i)[c];
+      float* to = f32(out, chosen.token);
+      for (int c = 0; c < out.cols; ++c) to[c] += chosen.weight * f32(result, i)[c];
     }
   }
 }

@@ -44,7 +44,9 @@ class ObservingOps final : public Ops {
     return inner_.make_cache(spec, n_blocks);
   }
   void begin_step() override;
-  Tensor new_tensor(int rows, int cols) override { return inner_.new_tensor(rows, cols); }
+  Tensor new_tensor(int rows, int cols, TensorRole role) override {
+    return inner_.new_tensor(rows, cols, role);
+  }
   void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override {
     inner_.embed(table, ids, scale, out, add);
   }

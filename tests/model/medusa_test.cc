@@ -14,6 +14,7 @@
 #include "model/medusa_heads.h"
 #include "model/runner.h"
 #include "model/synthetic.h"
+#include "ops/cpu/host_tensor.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -42,7 +43,7 @@ struct Target {
 
 Tensor to_tensor(const Rows& rows, Ops& ops) {
   const Tensor tensor = ops.new_tensor(static_cast<int>(rows.size()), static_cast<int>(rows[0].size()));
-  for (size_t i = 0; i < rows.size(); ++i) std::ranges::copy(rows[i], tensor.f32(static_cast<int>(i)));
+  for (size_t i = 0; i < rows.size(); ++i) std::ranges::copy(rows[i], f32(tensor, static_cast<int>(i)));
   return tensor;
 }
 
@@ -133,7 +134,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
           target.model->project(to_tensor(one, *target.ops), shared, *target.ops);
           double scale = 1e-3, worst = 0;
           for (int v = 0; v < vocab; ++v) {
-            double expected = shared.f32()[v];
+            double expected = f32(shared)[v];
             if (own_output) {
               expected = 0;
               for (int j = 0; j < dim; ++j)
@@ -259,7 +260,7 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
     for (size_t i = 0; i < ids.size(); ++i) {
       note(0, i, ids, logits[i].data(), ahead.cols);
       for (size_t k = 0; k < n_heads; ++k) {
-        note(k + 1, i, ids, ahead.f32(static_cast<int>(k * ids.size() + i)), ahead.cols);
+        note(k + 1, i, ids, f32(ahead, static_cast<int>(k * ids.size() + i)), ahead.cols);
       }
     }
   }

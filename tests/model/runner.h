@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock::testing {
 
@@ -67,7 +68,7 @@ class Runner {
 
   static Rows rows_of(const Tensor& tensor) {
     Rows rows;
-    for (int i = 0; i < tensor.rows; ++i) rows.emplace_back(tensor.f32(i), tensor.f32(i) + tensor.cols);
+    for (int i = 0; i < tensor.rows; ++i) rows.emplace_back(f32(tensor, i), f32(tensor, i) + tensor.cols);
     return rows;
   }
 

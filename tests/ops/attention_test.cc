@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/half.h"
+#include "ops/cpu/host_tensor.h"
 #include "ops/ops_under_test.h"
 
 namespace penstock {
@@ -82,7 +83,7 @@ class AttentionFixture {
                               shape_.softcap};
     ops_.attend(tq, batch, *cache_, params, out);
     compare(batch, q, out);
-    return {out.f32(), out.f32() + static_cast<size_t>(n) * q_cols};
+    return {f32(out), f32(out) + static_cast<size_t>(n) * q_cols};
   }
 
   int len(int s) const { return static_cast<int>(k_[s].size()) / (shape_.n_kv_heads * shape_.head_dim); }
@@ -144,7 +145,7 @@ class AttentionFixture {
               expected[d] += weights[j] / sum * v_[s][at(j) + d];
           }
           for (int d = 0; d < dim; ++d) {
-            const double error = std::fabs(expected[d] - out.f32(first + t)[h * dim + d]);
+            const double error = std::fabs(expected[d] - f32(out, first + t)[h * dim + d]);
             worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
           }
         }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "kernels/panel_pack.h"
+#include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops_under_test.h"
 #include "quant/plain.h"
@@ -260,7 +261,7 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
               const auto [sum, bound] =
                   reference(shape, w.matrix.activations, &w.values[(n + from) * shape.cols],
                             &x[static_cast<size_t>(m) * shape.cols]);
-              ASSERT_NEAR(out.f32(m)[n], sum, bound) << m << " " << n << " of " << n_rows;
+              ASSERT_NEAR(f32(out, m)[n], sum, bound) << m << " " << n << " of " << n_rows;
             }
           }
         };
@@ -269,9 +270,9 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
         // The same row alone and among others: bit for bit in the invariant mode, and where sums are whole
         // numbers.
         const bool whole = shape.expected == kI8Row || shape.expected == kTernaryRow;
-        if (previous.empty()) previous.assign(y.f32(), y.f32() + 85);
+        if (previous.empty()) previous.assign(f32(y), f32(y) + 85);
         if (GetParam().config.batch_invariant || (whole && kind != Coding::kNone)) {
-          for (int n = 0; n < 85; ++n) ASSERT_EQ(y.f32(0)[n], previous[n]) << n << " of " << n_rows;
+          for (int n = 0; n < 85; ++n) ASSERT_EQ(f32(y, 0)[n], previous[n]) << n << " of " << n_rows;
         }
       }
     }

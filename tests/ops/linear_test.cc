@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/cpu/host_tensor.h"
 #include "ops/ops_under_test.h"
 #include "quant/quant_type.h"
 
@@ -65,7 +66,7 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
       for (int m = 0; m < n_rows; ++m) {
         for (int n = 0; n < matrices[i].rows; ++n) {
           const double sum = dot(matrices[i].row(n), &x[static_cast<size_t>(m) * kCols], kCols);
-          const double got = targets[i].out.f32(m)[n] - (i % 2 == 0 ? bias[n] : 0.0f);
+          const double got = f32(targets[i].out, m)[n] - (i % 2 == 0 ? bias[n] : 0.0f);
           error += (got - sum) * (got - sum);
           size += sum * sum;
         }
@@ -98,9 +99,9 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
         float* expected = &together[static_cast<size_t>(first) * m.rows];
         const size_t bytes = static_cast<size_t>(n) * m.rows * sizeof(float);
         if (n_rows == kRows) {
-          std::memcpy(expected, target.out.f32(), bytes);
+          std::memcpy(expected, f32(target.out), bytes);
         } else {
-          ASSERT_EQ(0, std::memcmp(expected, target.out.f32(), bytes))
+          ASSERT_EQ(0, std::memcmp(expected, f32(target.out), bytes))
               << quant_info(type).name << " " << n_rows;
         }
       }
@@ -125,14 +126,14 @@ TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
       const int n = std::min(90, kRows - first);
       const LinearTarget some{weight.get(), bias.data(), ops->new_tensor(n, kOutputs)};
       ops->linear(input.row_range(first, n), {&some, 1});
-      ASSERT_EQ(0, std::memcmp(all.out.f32(first), some.out.f32(),
+      ASSERT_EQ(0, std::memcmp(f32(all.out, first), f32(some.out),
                                static_cast<size_t>(n) * kOutputs * sizeof(float)))
           << quant_info(type).name << " " << first;
     }
     for (int row = 0; row < kRows; row += 37) {
       for (int n = 0; n < kOutputs; n += 11) {
         const double sum = dot(m.row(n), &x[static_cast<size_t>(row) * kCols], kCols);
-        ASSERT_NEAR(all.out.f32(row)[n] - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
+        ASSERT_NEAR(f32(all.out, row)[n] - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
       }
     }
   }
@@ -152,7 +153,7 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
       for (int t = 0; t < 7; ++t) {
         for (int i = 0; i < 256; ++i) {
           const float base = add ? before[static_cast<size_t>(t) * 256 + i] : 0.0f;
-          ASSERT_FLOAT_EQ(out.f32(t)[i], base + m.row(ids[t])[i] * 1.5f);
+          ASSERT_FLOAT_EQ(f32(out, t)[i], base + m.row(ids[t])[i] * 1.5f);
         }
       }
     }
@@ -199,7 +200,7 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
         const double weight = std::exp(l[e]) / (normalize ? chosen : total);
         for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
       }
-      for (int i = 0; i < kDim; ++i) ASSERT_NEAR(out.f32(t)[i], expected[i], 2e-5) << t << " " << i;
+      for (int i = 0; i < kDim; ++i) ASSERT_NEAR(f32(out, t)[i], expected[i], 2e-5) << t << " " << i;
     }
   }
 }

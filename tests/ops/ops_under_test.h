@@ -10,6 +10,7 @@
 
 #include "kernels/kernel_table.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -50,7 +51,7 @@ inline std::vector<float> random_floats(size_t n, unsigned seed, float scale = 1
 // A tensor of the step with these values.
 inline Tensor tensor_of(Ops& ops, const std::vector<float>& values, int rows, int cols) {
   const Tensor tensor = ops.new_tensor(rows, cols);
-  std::copy(values.begin(), values.end(), tensor.f32());
+  std::copy(values.begin(), values.end(), f32(tensor));
   return tensor;
 }
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <numeric>
 
+#include "ops/cpu/host_tensor.h"
 #include "ops/ops_under_test.h"
 
 namespace {
@@ -136,15 +137,15 @@ TEST_P(StepTest, AllocatesNothingOnceWarm) {
 
 TEST_P(StepTest, ChunksAndDecodeGiveWhatOnePrefillGives) {
   const Tensor whole = step(0, 120);
-  const std::vector<float> expected(whole.f32(119), whole.f32(119) + kDim);
+  const std::vector<float> expected(f32(whole, 119), f32(whole, 119) + kDim);
   step(0, 50);
   step(50, 69);
   const Tensor last = step(119, 1);
   for (int i = 0; i < kDim; ++i) {
     if (GetParam().config.batch_invariant) {
-      ASSERT_EQ(last.f32()[i], expected[i]);
+      ASSERT_EQ(f32(last)[i], expected[i]);
     } else {
-      ASSERT_NEAR(last.f32()[i], expected[i], 0.05f * (1 + std::fabs(expected[i])));
+      ASSERT_NEAR(f32(last)[i], expected[i], 0.05f * (1 + std::fabs(expected[i])));
     }
   }
 }
@@ -159,8 +160,8 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
     ops_->begin_step();
     const Tensor q = tensor_of(*ops_, values, 2, kDim), k = ops_->new_tensor(2, 32),
                  v = ops_->new_tensor(2, 32);
-    std::fill_n(k.f32(), 64, 0.0f);
-    std::fill_n(v.f32(), 64, 0.0f);
+    std::fill_n(f32(k), 64, 0.0f);
+    std::fill_n(f32(v), 64, 0.0f);
     const RopeParams rope = {inv_freq_, 1.5f, interleaved};
     ops_->rope_and_store(q, k, v, batch, &rope, *cache_, 0);
     for (int t = 0; t < 2; ++t) {
@@ -169,8 +170,8 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
           const int a = h * 16 + (interleaved ? 2 * i : i), b = h * 16 + (interleaved ? 2 * i + 1 : i + 8);
           const double angle = double{static_cast<float>(positions[t]) * inv_freq_[i]};
           const double x = values[t * kDim + a], y = values[t * kDim + b];
-          EXPECT_NEAR(q.f32(t)[a], 1.5 * (x * std::cos(angle) - y * std::sin(angle)), 1e-5);
-          EXPECT_NEAR(q.f32(t)[b], 1.5 * (x * std::sin(angle) + y * std::cos(angle)), 1e-5);
+          EXPECT_NEAR(f32(q, t)[a], 1.5 * (x * std::cos(angle) - y * std::sin(angle)), 1e-5);
+          EXPECT_NEAR(f32(q, t)[b], 1.5 * (x * std::sin(angle) + y * std::cos(angle)), 1e-5);
         }
       }
     }
@@ -182,7 +183,7 @@ TEST_P(StepTest, GatherRows) {
   const Tensor x = tensor_of(*ops_, random_floats(5 * kDim, 1), 5, kDim), out = ops_->new_tensor(3, kDim);
   const int32_t rows[] = {4, 0, 0};
   ops_->gather_rows(x, rows, out);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::equal(out.f32(i), out.f32(i) + kDim, x.f32(rows[i])));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::equal(f32(out, i), f32(out, i) + kDim, f32(x, rows[i])));
 }
 
 TEST(MakeOps, NamesAreCheckedAndTheCacheKnowsItsLimits) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops_under_test.h"
 
@@ -77,7 +78,7 @@ TEST(StoredWeight, RoundTrip) {
       const Tensor out = ops->new_tensor(3, weight->rows());
       const LinearTarget target{weight, nullptr, out};
       ops->linear(tensor_of(*ops, x, 3, weight->cols()), {&target, 1});
-      products[weight == packed.weight.get() ? 0 : 1].assign(out.f32(), out.f32() + 3 * weight->rows());
+      products[weight == packed.weight.get() ? 0 : 1].assign(f32(out), f32(out) + 3 * weight->rows());
     }
     EXPECT_EQ(products[0], products[1]) << packed.name;
   }

@@ -1,5 +1,6 @@
 // Passes that copy what earlier ones computed see what a pass that computes everything sees.
 #include "quantize/layer_runner.h"
+#include "ops/cpu/host_tensor.h"
 #include "support/test_data.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ Heard run(LayerRunner& runner, bool keep, const Pass& pass) {
   Heard heard;
   runner.ops().listen([&](const Weight&, Tensor x, Tensor) {
     std::vector<float>& values = heard.inputs.emplace_back();
-    for (int t = 0; t < x.rows; ++t) values.insert(values.end(), x.f32(t), x.f32(t) + x.cols);
+    for (int t = 0; t < x.rows; ++t) values.insert(values.end(), f32(x, t), f32(x, t) + x.cols);
   });
   EXPECT_TRUE(runner.run(keep, pass));
   runner.ops().listen({});

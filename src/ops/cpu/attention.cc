@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 namespace {
@@ -84,7 +85,7 @@ class Attention {
     const int n_old = batch_.seq_lens[seq] - n_new;
     const uint64_t mask = batch_.tree_masks.empty() ? 0 : batch_.tree_masks[token];
     AttentionRow result = {};
-    result.q = q_.f32(token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
+    result.q = f32(q_, token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
     const int index = n_old + row / group_;  // of the token in the sequence
     const int position = mask != 0 ? batch_.positions[token] : index;
     result.first = spec_->window > 0 ? std::max(0, position + 1 - spec_->window) : 0;
@@ -213,7 +214,7 @@ class Attention {
   SoonNeeded needed(const Tile& tile, Tensor from) const {
     if (tile.n_heads > 1) return {};
     const int first = tile.row / group_, last = (tile.row + tile.n_rows - 1) / group_;
-    const float* begin = from.f32(batch_.seq_offsets[tile.seq] + first) +
+    const float* begin = f32(from, batch_.seq_offsets[tile.seq] + first) +
                          static_cast<ptrdiff_t>(tile.kv_head) * group_ * spec_->head_dim;
     return {reinterpret_cast<const std::byte*>(begin), from.row_stride * int64_t{sizeof(float)},
             int64_t{group_} * spec_->head_dim * int64_t{sizeof(float)}, last + 1 - first};
@@ -290,7 +291,7 @@ class Attention {
     for (int i = 0; i < tile.n_heads * tile.n_rows; ++i) {
       const int h = i / tile.n_rows, r = h * tile.head_rows + i % tile.n_rows;
       const int row = tile.row + i % tile.n_rows, head = (tile.kv_head + h) * group_ + row % group_;
-      float* to = out_.f32(batch_.seq_offsets[tile.seq] + row / group_) +
+      float* to = f32(out_, batch_.seq_offsets[tile.seq] + row / group_) +
                   static_cast<ptrdiff_t>(head) * spec_->head_dim;
       context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_dim,
                                  1.0f / state.sum[r], spec_->head_dim, to);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 namespace {
@@ -58,7 +59,7 @@ void CpuOps::begin_step() {
   n_angles_ = 0;
 }
 
-Tensor CpuOps::new_tensor(int rows, int cols) {
+Tensor CpuOps::new_tensor(int rows, int cols, TensorRole) {
   auto* data = arena_.allocate_array<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols));
   return {data, DType::kF32, rows, cols, cols};
 }
@@ -89,9 +90,9 @@ void CpuOps::norm(Tensor x, const NormParams& params, Tensor out) {
     for (int64_t i = begin; i < end; ++i) {
       const int row = static_cast<int>(i);
       if (params.layer_norm) {
-        kernels.layer_norm(x.f32(row), params.weight, params.bias, params.eps, x.cols, out.f32(row));
+        kernels.layer_norm(f32(x, row), params.weight, params.bias, params.eps, x.cols, f32(out, row));
       } else {
-        kernels.rms_norm(x.f32(row), params.weight, params.eps, x.cols, out.f32(row));
+        kernels.rms_norm(f32(x, row), params.weight, params.eps, x.cols, f32(out, row));
       }
     }
   });
@@ -103,11 +104,11 @@ void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParam
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int row = static_cast<int>(i);
-      kernels.add_scaled(x.f32(row), delta.f32(row), delta_scale, x.cols);
+      kernels.add_scaled(f32(x, row), f32(delta, row), delta_scale, x.cols);
       if (params.layer_norm) {
-        kernels.layer_norm(x.f32(row), params.weight, params.bias, params.eps, x.cols, out.f32(row));
+        kernels.layer_norm(f32(x, row), params.weight, params.bias, params.eps, x.cols, f32(out, row));
       } else {
-        kernels.rms_norm(x.f32(row), params.weight, params.eps, x.cols, out.f32(row));
+        kernels.rms_norm(f32(x, row), params.weight, params.eps, x.cols, f32(out, row));
       }
     }
   });
@@ -116,13 +117,13 @@ void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParam
 void CpuOps::add(Tensor x, Tensor delta, float delta_scale) {
   PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols);
   for_elements(x, [&](int row, int first, int n) {
-    kernels_.vector->add_scaled(x.f32(row) + first, delta.f32(row) + first, delta_scale, n);
+    kernels_.vector->add_scaled(f32(x, row) + first, f32(delta, row) + first, delta_scale, n);
   });
 }
 
 void CpuOps::scale(Tensor x, float factor, float softcap) {
   for_elements(x, [&](int row, int first, int n) {
-    kernels_.vector->scale_softcap(x.f32(row) + first, factor, softcap, n);
+    kernels_.vector->scale_softcap(f32(x, row) + first, factor, softcap, n);
   });
 }
 
@@ -131,21 +132,21 @@ void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) { cpu_linea
 void CpuOps::round_int8(Tensor x) {
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row)
-      kernels_.vector->round_int8(x.f32(static_cast<int>(row)), x.cols);
+      kernels_.vector->round_int8(f32(x, static_cast<int>(row)), x.cols);
   });
 }
 
 void CpuOps::activate(Tensor x, Activation activation) {
   for_elements(
-      x, [&](int row, int first, int n) { kernels_.vector->activate(x.f32(row) + first, activation, n); });
+      x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, activation, n); });
 }
 
 void CpuOps::activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) {
   PENSTOCK_CHECK(gate.rows == up.rows && gate.cols == up.cols && gate.rows == out.rows &&
                  gate.cols == out.cols);
   for_elements(gate, [&](int row, int first, int n) {
-    kernels_.vector->activate_mul(gate.f32(row) + first, up.f32(row) + first, activation, n,
-                                  out.f32(row) + first);
+    kernels_.vector->activate_mul(f32(gate, row) + first, f32(up, row) + first, activation, n,
+                                  f32(out, row) + first);
   });
 }
 
@@ -198,11 +199,11 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, co
     for (int64_t i = begin; i < end; ++i) {
       const int t = static_cast<int>(i);
       for (int h = 0; angle != nullptr && h < n_heads; ++h)
-        rotate(q.f32(t) + static_cast<ptrdiff_t>(h) * dim, t);
+        rotate(f32(q, t) + static_cast<ptrdiff_t>(h) * dim, t);
       for (int h = 0; h < spec.n_kv_heads; ++h) {
-        float* key = k.f32(t) + static_cast<ptrdiff_t>(h) * dim;
+        float* key = f32(k, t) + static_cast<ptrdiff_t>(h) * dim;
         if (angle != nullptr) rotate(key, t);
-        store(layout, key, v.f32(t) + static_cast<ptrdiff_t>(h) * dim,
+        store(layout, key, f32(v, t) + static_cast<ptrdiff_t>(h) * dim,
               cpu_cache.unit_of_slot(layer, h, slots[t]), slots[t] % kUnitTokens);
       }
     }
@@ -217,7 +218,7 @@ void CpuOps::attend(Tensor q, const Batch& batch, const KvCache& cache, const At
 void CpuOps::gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) {
   PENSTOCK_CHECK(out.rows == static_cast<int>(rows.size()) && out.cols == x.cols);
   for (int i = 0; i < out.rows; ++i) {
-    std::memcpy(out.f32(i), x.f32(rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+    std::memcpy(f32(out, i), f32(x, rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
   }
 }
 

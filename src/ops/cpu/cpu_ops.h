@@ -35,7 +35,7 @@ class CpuOps final : public Ops {
   }
 
   void begin_step() override;
-  Tensor new_tensor(int rows, int cols) override;
+  Tensor new_tensor(int rows, int cols, TensorRole role) override;
   void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
   void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;

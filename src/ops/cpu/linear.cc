@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/gemm_kernels.h"
+#include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 
 namespace penstock {
@@ -78,7 +79,7 @@ Int8Rows quantize(const LinearContext& context, Tensor x, const ActivationRoundi
   const auto quantize_rows = [&](int64_t begin, int64_t end, int) {
     for (int m = static_cast<int>(begin); m < end; ++m) {
       const ptrdiff_t first = static_cast<ptrdiff_t>(m / block) * n_steps * block + m % block;
-      context.kernels.gemm->quantize_row(m < x.rows ? x.f32(m) : nullptr, m < x.rows ? x.cols : 0, padded,
+      context.kernels.gemm->quantize_row(m < x.rows ? f32(x, m) : nullptr, m < x.rows ? x.cols : 0, padded,
                                          rounding, block, values + first * 32, groups + first);
     }
   };
@@ -99,9 +100,9 @@ const uint8_t* pack_tiles(const LinearContext& context, Tensor x, const Form& fo
   context.pool.for_ranges(x.rows, x.rows <= 32 ? 1 : 16, [&](int64_t begin, int64_t end, int) {
     const int first = static_cast<int>(begin), n = static_cast<int>(end - begin);
     if (int8) {
-      tiles.pack_int8({x.f32(), x.row_stride}, x.rows, first, n, x.cols, padded, form.rounding, buffer);
+      tiles.pack_int8({f32(x), x.row_stride}, x.rows, first, n, x.cols, padded, form.rounding, buffer);
     } else {
-      tiles.pack_bf16({x.f32(), x.row_stride}, x.rows, first, n, x.cols, padded, buffer);
+      tiles.pack_bf16({f32(x), x.row_stride}, x.rows, first, n, x.cols, padded, buffer);
     }
   });
   return buffer;
@@ -113,8 +114,8 @@ Tensor permute(const LinearContext& context, Tensor x, const InputOrder& order) 
   out.row_stride = x.cols;
   const auto permute_rows = [&](int64_t begin, int64_t end, int) {
     for (int m = static_cast<int>(begin); m < end; ++m) {
-      const float* from = x.f32(m);
-      float* to = out.f32(m);
+      const float* from = f32(x, m);
+      float* to = f32(out, m);
       for (int j = 0; j < x.cols; ++j) to[j] = from[order[static_cast<size_t>(j)]];
     }
   };
@@ -140,7 +141,7 @@ class FormList {
     PENSTOCK_CHECK(n_ < kMost);
     const Tensor x = form.order != nullptr ? ordered(*form.order) : x_;
     Activations& a = forms_[n_];
-    a = {form, {x.f32(), x.row_stride}};
+    a = {form, {f32(x), x.row_stride}};
     if (form.kind == Form::Kind::kInt8) {
       a.int8 = quantize(context_, x, form.rounding);
     } else if (form.kind != Form::Kind::kFloats) {
@@ -173,7 +174,7 @@ class FormList {
 void run_panels(const LinearContext& context, const LinearTarget& target, Path path, const Activations& x,
                 int n_rows, int begin, int end, uint8_t* scratch) {
   const PanelMatrix& w = cpu_weight(target).panels();
-  const GemmOutput out{target.out.f32(), target.out.row_stride, target.bias};
+  const GemmOutput out{f32(target.out), target.out.row_stride, target.bias};
   const int type = index_of(w);
   switch (path) {
     case Path::kF32: return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
@@ -252,7 +253,7 @@ void cpu_embed(const LinearContext& context, const Weight& table, std::span<cons
     float* row = scratch + cols * worker;
     for (int64_t t = begin; t < end; ++t) {
       weight.decode_row(ids[t], row);
-      float* to = out.f32(static_cast<int>(t));
+      float* to = f32(out, static_cast<int>(t));
       for (int i = 0; i < out.cols; ++i) to[i] = (add ? to[i] : 0.0f) + row[i] * scale;
     }
   });

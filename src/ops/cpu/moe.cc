@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/host_tensor.h"
 #include "ops/cpu/linear.h"
 
 namespace penstock {
@@ -45,8 +46,8 @@ void expert_forward(const LinearContext& context, Tensor x, const MoeParams& par
   cpu_linear(context, x, targets);
   context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
-      float* row = hidden.f32(static_cast<int>(t));
-      context.kernels.vector->activate_mul(row, up.f32(static_cast<int>(t)), params.activation, hidden.cols,
+      float* row = f32(hidden, static_cast<int>(t));
+      context.kernels.vector->activate_mul(row, f32(up, static_cast<int>(t)), params.activation, hidden.cols,
                                            row);
     }
   });
@@ -66,9 +67,9 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   int* counts = arena.allocate_array<int>(n_experts);
   std::fill(counts, counts + n_experts, 0);
   for (int t = 0; t < n_tokens; ++t) {
-    choose(router_logits.f32(t), n_experts, params, choices + static_cast<ptrdiff_t>(t) * top_k);
+    choose(f32(router_logits, t), n_experts, params, choices + static_cast<ptrdiff_t>(t) * top_k);
     for (int k = 0; k < top_k; ++k) ++counts[choices[t * top_k + k].expert];
-    std::fill_n(out.f32(t), out.cols, 0.0f);
+    std::fill_n(f32(out, t), out.cols, 0.0f);
   }
   const int most = *std::max_element(counts, counts + n_experts);
   const int hidden_dim = params.gate[0]->rows();
@@ -83,12 +84,12 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
         }
       }
     };
-    for_each_token([&](int t, int row, float) { std::copy_n(x.f32(t), x.cols, rows.f32(row)); });
+    for_each_token([&](int t, int row, float) { std::copy_n(f32(x, t), x.cols, f32(rows, row)); });
     expert_forward(context, rows.row_range(0, counts[e]), params, e, hidden.row_range(0, counts[e]),
                    up.row_range(0, counts[e]), result.row_range(0, counts[e]));
     for_each_token([&](int t, int row, float weight) {
-      const float* from = result.f32(row);
-      float* to = out.f32(t);
+      const float* from = f32(result, row);
+      float* to = f32(out, t);
       for (int i = 0; i < out.cols; ++i) to[i] += weight * from[i];
     });
   }
