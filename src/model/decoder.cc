@@ -4,8 +4,7 @@
 namespace penstock {
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
-  return {norm.weight.empty() ? nullptr : norm.weight.data(), norm.bias.empty() ? nullptr : norm.bias.data(),
-          config.norm_eps, config.layer_norm};
+  return {norm.weight.get(), norm.bias.get(), config.norm_eps, config.layer_norm};
 }
 
 namespace {

@@ -76,8 +76,9 @@ class MedusaHeads::Loader {
     ASSIGN_OR_RETURN(layer.weight, matrix(stem + ".weight", target_.model_dim));
     const int64_t shape[] = {target_.model_dim};
     ASSIGN_OR_RETURN(const TensorInfo* tensor, require(stem + ".bias", shape));
-    layer.bias.resize(static_cast<size_t>(target_.model_dim));
-    dequantize_row(tensor->type, tensor->bytes.data(), layer.bias.data(), target_.model_dim);
+    std::vector<float> bias(static_cast<size_t>(target_.model_dim));
+    dequantize_row(tensor->type, tensor->bytes.data(), bias.data(), target_.model_dim);
+    ASSIGN_OR_RETURN(layer.bias, ops_.pack_vector(bias));
     weight_bytes_ += target_.model_dim * static_cast<int64_t>(sizeof(float));
     return {};
   }
@@ -174,7 +175,7 @@ Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
     for (int k = 0; k < n_heads; ++k) {
       const Layer& of_head = heads_[static_cast<size_t>(k)].layers[layer];
       const auto place = static_cast<size_t>(k);
-      targets[place] = {of_head.weight.get(), of_head.bias.data(), update.row_range(k * n, n)};
+      targets[place] = {of_head.weight.get(), of_head.bias.get(), update.row_range(k * n, n)};
       // The first ones all read the states: one product.
       if (layer > 0) ops.linear(x.row_range(k * n, n), {&targets[place], 1});
     }

@@ -39,7 +39,7 @@ class MedusaHeads {
  private:
   struct Layer {
     std::unique_ptr<Weight> weight;  // [dim, dim]
-    std::vector<float> bias;         // [dim]
+    std::unique_ptr<Vector> bias;    // [dim]
   };
   struct Head {
     std::vector<Layer> layers;

@@ -67,6 +67,7 @@ class Loader {
   Status load_dense(const std::string& at, LayerWeights& layer);
   Status load_experts(const std::string& at, LayerWeights& layer);
   Status load_ropes(ModelWeights& weights, int max_seq_len);
+  Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
   Status check_unused() const;
 
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
@@ -159,11 +160,12 @@ Result<std::vector<float>> Loader::optional_vector(const std::string& name, int6
 }
 
 Status Loader::norm(const std::string& name, int64_t size, NormWeights& out) {
-  ASSIGN_OR_RETURN(out.weight, vector(name + ".weight", size));
-  for (float& weight : out.weight) weight += config_.norm_offset;
-  if (config_.layer_norm) {
-    ASSIGN_OR_RETURN(out.bias, vector(name + ".bias", size));
-  }
+  ASSIGN_OR_RETURN(std::vector<float> weight, vector(name + ".weight", size));
+  for (float& value : weight) value += config_.norm_offset;
+  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
+  if (!config_.layer_norm) return {};
+  ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name + ".bias", size));
+  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
   return {};
 }
 
@@ -354,7 +356,10 @@ Status Loader::fused(const std::string& stem, std::span<const int> rows, int col
   int first = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first, rows[i], stem + ".weight"));
-    if (!bias.empty()) out[i]->bias.assign(bias.begin() + first, bias.begin() + first + rows[i]);
+    if (!bias.empty()) {
+      const auto part = std::span(bias).subspan(static_cast<size_t>(first), static_cast<size_t>(rows[i]));
+      ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(part));
+    }
     first += rows[i];
   }
   if (m.tensor != nullptr) done(*m.tensor);
@@ -464,30 +469,33 @@ Status Loader::load_layer(int i, LayerWeights& layer) {
   return {};
 }
 
+Status Loader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
+  ASSIGN_OR_RETURN(const std::vector<float> factors, vector(name, static_cast<int64_t>(frequencies.size())));
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0)) {
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
+                    source_.path().string(), name, factors[i], i);
+    }
+    frequencies[i] /= factors[i];
+  }
+  return {};
+}
+
 // GGUF gives llama3's and longrope's factors as tensors.
 Status Loader::load_ropes(ModelWeights& weights, int max_seq_len) {
   if (max_seq_len <= 0) max_seq_len = config_.max_seq_len;
   for (const RopeConfig& rope : config_.ropes) {
-    weights.rope_frequencies.push_back(rope_frequencies(rope, max_seq_len));
+    std::vector<float> frequencies = rope_frequencies(rope, max_seq_len);
     std::string name = "rope_freqs.weight";
     if (find(name) == nullptr)
       name =
           max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (source_.naming() != Naming::kGguf || find(name) == nullptr) continue;
-    std::vector<float>& frequencies = weights.rope_frequencies.back();
-    ASSIGN_OR_RETURN(const std::vector<float> factors,
-                     vector(name, static_cast<int64_t>(frequencies.size())));
-    for (size_t i = 0; i < factors.size(); ++i) {
-      if (!(factors[i] > 0)) {
-        return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
-                      source_.path().string(), name, factors[i], i);
-      }
-      frequencies[i] /= factors[i];
+    if (source_.naming() == Naming::kGguf && find(name) != nullptr) {
+      RETURN_IF_ERROR(divide_by_factors(name, frequencies));
     }
-  }
-  for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    weights.ropes.push_back(
-        {weights.rope_frequencies[i], rope_magnitude(config_.ropes[i]), config_.rope_interleaved});
+    ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
+    weights.ropes.push_back({packed.get(), rope_magnitude(rope), config_.rope_interleaved});
+    weights.rope_frequencies.push_back(std::move(packed));
   }
   return {};
 }

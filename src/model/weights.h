@@ -15,15 +15,15 @@
 namespace penstock {
 
 struct NormWeights {
-  std::vector<float> weight, bias;  // empty = this model has no such norm / no bias
-  explicit operator bool() const { return !weight.empty(); }
+  std::unique_ptr<Vector> weight, bias;  // null = this model has no such norm / no bias
+  explicit operator bool() const { return weight != nullptr; }
 };
 
 struct LinearWeights {
   std::unique_ptr<Weight> weight;  // [out, in]
-  std::vector<float> bias;         // [out] or empty
+  std::unique_ptr<Vector> bias;    // [out] or null
 
-  LinearTarget into(Tensor out) const { return {weight.get(), bias.empty() ? nullptr : bias.data(), out}; }
+  LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out}; }
 };
 
 struct LayerWeights {
@@ -40,9 +40,9 @@ struct ModelWeights {
   std::unique_ptr<Weight> positions;  // [max_seq_len, model_dim] or null
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
-  std::unique_ptr<Weight> lm_head;                   // [vocab_size, model_dim]; null = the embedding
-  std::vector<std::vector<float>> rope_frequencies;  // [n_ropes][rotary_dim / 2]
-  std::vector<RopeParams> ropes;                     // views of rope_frequencies
+  std::unique_ptr<Weight> lm_head;                        // [vocab_size, model_dim]; null = the embedding
+  std::vector<std::unique_ptr<Vector>> rope_frequencies;  // [n_ropes], [rotary_dim / 2] each
+  std::vector<RopeParams> ropes;                          // views of rope_frequencies
 
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
 };

@@ -30,6 +30,14 @@ class Weight {
   virtual int64_t packed_bytes() const = 0;
 };
 
+// A vector that operations read beside their tensors: a norm's weights, biases, rope frequencies. Built by
+// Ops::pack_vector, used only with the backend that made it.
+class Vector {
+ public:
+  virtual ~Vector() = default;
+  virtual int size() const = 0;
+};
+
 // A weight as it can be kept in a file: `description` is small, `bytes` are 64-byte aligned.
 struct StoredWeight {
   std::string description;
@@ -49,21 +57,21 @@ class KvCache {
 };
 
 struct NormParams {
-  const float* weight = nullptr;  // [cols], null = ones
-  const float* bias = nullptr;    // [cols], null = zeros; only with layer norm
+  const Vector* weight = nullptr;  // [cols], null = ones
+  const Vector* bias = nullptr;    // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
   bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
 };
 
 struct LinearTarget {
   const Weight* weight;  // [out, in]
-  const float* bias;     // [out] or null
+  const Vector* bias;    // [out] or null
   Tensor out;            // [n_tokens, out]
 };
 
 // Angles are precomputed per dimension pair; cos and sin are multiplied by `scale` (YaRN, longrope).
 struct RopeParams {
-  std::span<const float> inv_freq;  // [rotary_dim / 2]
+  const Vector* inv_freq = nullptr;  // [rotary_dim / 2]
   float scale = 1.0f;
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
 };
@@ -94,6 +102,8 @@ class Ops {
   // how linear() rounds the activations.
   virtual Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                        int n_rows) = 0;
+  // Error: kResourceExhausted.
+  virtual Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) = 0;
   // Names the form of stored weights, so that what was stored in another one is not taken for it; "" = this backend
   // stores none.
   virtual std::string stored_form() const { return {}; }

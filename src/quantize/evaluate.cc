@@ -289,7 +289,8 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
       pair.order = order;
       for (const LinearWeights* linear :
            {&weights.q, &weights.k, &weights.v, &weights.o, &weights.up, &weights.down}) {
-        if (&linear->weight == weights_a[k]) pair.bias = linear->bias;
+        if (&linear->weight == weights_a[k] && linear->bias != nullptr)
+          std::ranges::copy(values_of(*linear->bias), std::back_inserter(pair.bias));
       }
       pair.name = t.expert < 0 ? t.in : fmt::format("{} [{}]", t.in, t.expert);
       if (input != scales.input.end() && t.expert < 0) pair.input = &input->second;

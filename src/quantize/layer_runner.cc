@@ -103,13 +103,16 @@ Status LayerRunner::replace(const MappedTensor& tensor, const std::vector<float>
     NormWeights* norm = tensor.part == Part::kAttentionNorm     ? &w.attn_norm
                         : tensor.part == Part::kFeedForwardNorm ? &w.ffn_norm
                                                                 : nullptr;
+    std::unique_ptr<Vector>* to = nullptr;
+    std::vector<float> used = values;
     if (norm != nullptr) {
-      std::vector<float>& to = tensor.is_bias ? norm->bias : norm->weight;
-      to = values;
-      for (float& value : to) value += tensor.is_bias ? 0.0f : config_.norm_offset;
+      to = tensor.is_bias ? &norm->bias : &norm->weight;
+      for (float& value : used) value += tensor.is_bias ? 0.0f : config_.norm_offset;
     }
-    if (tensor.part == Part::kV) w.v.bias = values;
-    if (tensor.part == Part::kUp) w.up.bias = values;
+    if (tensor.part == Part::kV) to = &w.v.bias;
+    if (tensor.part == Part::kUp) to = &w.up.bias;
+    if (to == nullptr) return {};
+    ASSIGN_OR_RETURN(*to, inner_->pack_vector(used));
     return {};
   }
   int first = 0;

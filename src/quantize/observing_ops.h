@@ -36,6 +36,9 @@ class ObservingOps final : public Ops {
                                                int n_rows) override {
     return inner_.pack_grouped(matrix, first_row, n_rows);
   }
+  Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override {
+    return inner_.pack_vector(values);
+  }
   int n_host_threads() const override { return inner_.n_host_threads(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     inner_.for_each(n_items, fn, ctx);

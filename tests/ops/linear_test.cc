@@ -49,16 +49,20 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
       make_matrix(QuantType::kF32, 40, kCols, 1), make_matrix(QuantType::kQ4_0, 33, kCols, 2),
       make_matrix(QuantType::kBF16, 17, kCols, 3), make_matrix(QuantType::kQ6_K, 100, kCols, 4)};
   std::vector<std::unique_ptr<Weight>> weights;
-  for (const Matrix& m : matrices) weights.push_back(ops->pack(m.view()).value());
+  std::vector<std::unique_ptr<Vector>> biases;  // of every other one
   const auto bias = random_floats(100, 5);
+  for (const Matrix& m : matrices) {
+    weights.push_back(ops->pack(m.view()).value());
+    const bool with_bias = biases.size() % 2 == 0;
+    biases.push_back(with_bias ? ops->pack_vector(std::span(bias).first(m.rows)).value() : nullptr);
+  }
   for (int n_rows : {1, 3, 6, 17, 40}) {
     ops->begin_step();
     const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 6);
     const Tensor input = tensor_of(*ops, x, n_rows, kCols);
     std::vector<LinearTarget> targets;
     for (size_t i = 0; i < std::size(matrices); ++i) {
-      targets.push_back(
-          {weights[i].get(), i % 2 == 0 ? bias.data() : nullptr, ops->new_tensor(n_rows, matrices[i].rows)});
+      targets.push_back({weights[i].get(), biases[i].get(), ops->new_tensor(n_rows, matrices[i].rows)});
     }
     ops->linear(input, targets);
     for (size_t i = 0; i < std::size(matrices); ++i) {
@@ -118,13 +122,14 @@ TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
     const Matrix m = make_matrix(type, kOutputs, kCols, 31);
     const auto weight = ops->pack(m.view()).value();
     const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32), bias = random_floats(kOutputs, 33);
+    const auto packed_bias = ops->pack_vector(bias).value();
     ops->begin_step();
-    const LinearTarget all{weight.get(), bias.data(), ops->new_tensor(kRows, kOutputs)};
+    const LinearTarget all{weight.get(), packed_bias.get(), ops->new_tensor(kRows, kOutputs)};
     const Tensor input = tensor_of(*ops, x, kRows, kCols);
     ops->linear(input, {&all, 1});
     for (int first = 0; first < kRows; first += 90) {
       const int n = std::min(90, kRows - first);
-      const LinearTarget some{weight.get(), bias.data(), ops->new_tensor(n, kOutputs)};
+      const LinearTarget some{weight.get(), packed_bias.get(), ops->new_tensor(n, kOutputs)};
       ops->linear(input.row_range(first, n), {&some, 1});
       ASSERT_EQ(0, std::memcmp(f32(all.out, first), f32(some.out),
                                static_cast<size_t>(n) * kOutputs * sizeof(float)))

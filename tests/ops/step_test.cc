@@ -72,6 +72,7 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
     blocks_.resize(32);
     for (uint32_t i = 0; i < 32; ++i) blocks_[i] = BlockId{i};
     for (int i = 0; i < 8; ++i) inv_freq_.push_back(std::pow(100.0f, -static_cast<float>(i) / 8));
+    packed_freq_ = ops_->pack_vector(inv_freq_).value();
     numbers_.resize(512);
     std::iota(numbers_.begin(), numbers_.end(), 0);
     tokens_.assign(512, 7);
@@ -86,7 +87,7 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
     ops_->begin_step();
     const Tensor x = ops_->new_tensor(n, kDim), h = ops_->new_tensor(n, kDim);
     ops_->embed(*table_, batch.tokens, 1.0f, x, false);
-    const RopeParams rope = {inv_freq_, 1.0f, false};
+    const RopeParams rope = {packed_freq_.get(), 1.0f, false};
     for (int i = 0; i < kLayers; ++i) {
       const Layer& layer = layers_[i];
       ops_->norm(x, {}, h);
@@ -117,6 +118,7 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
   std::unique_ptr<KvCache> cache_;
   std::vector<BlockId> blocks_;
   std::vector<float> inv_freq_;
+  std::unique_ptr<Vector> packed_freq_;
   std::vector<int32_t> numbers_;
   std::vector<TokenId> tokens_;
 };
@@ -162,7 +164,7 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
                  v = ops_->new_tensor(2, 32);
     std::fill_n(f32(k), 64, 0.0f);
     std::fill_n(f32(v), 64, 0.0f);
-    const RopeParams rope = {inv_freq_, 1.5f, interleaved};
+    const RopeParams rope = {packed_freq_.get(), 1.5f, interleaved};
     ops_->rope_and_store(q, k, v, batch, &rope, *cache_, 0);
     for (int t = 0; t < 2; ++t) {
       for (int h = 0; h < kHeads; ++h) {

@@ -39,6 +39,10 @@ Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix
   return packer_.pack(matrix, first_row, n_rows);
 }
 
+Result<std::unique_ptr<Vector>> CpuOps::pack_vector(std::span<const float> values) {
+  return std::make_unique<CpuVector>(values);
+}
+
 std::string CpuOps::stored_form() const { return fmt::format("cpu panels {}", kPanelVersion); }
 
 StoredWeight CpuOps::store(const Weight& weight) const {
@@ -83,33 +87,29 @@ void CpuOps::embed(const Weight& table, std::span<const int32_t> ids, float scal
   cpu_embed(linear_, table, ids, scale, out, add);
 }
 
+void CpuOps::norm_row(const float* x, const NormParams& params, int cols, float* out) const {
+  const float *weight = data_of(params.weight), *bias = data_of(params.bias);
+  if (params.layer_norm) {
+    kernels_.vector->layer_norm(x, weight, bias, params.eps, cols, out);
+  } else {
+    kernels_.vector->rms_norm(x, weight, params.eps, cols, out);
+  }
+}
+
 void CpuOps::norm(Tensor x, const NormParams& params, Tensor out) {
   PENSTOCK_CHECK(x.rows == out.rows && x.cols == out.cols);
-  const VectorKernels& kernels = *kernels_.vector;
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int row = static_cast<int>(i);
-      if (params.layer_norm) {
-        kernels.layer_norm(f32(x, row), params.weight, params.bias, params.eps, x.cols, f32(out, row));
-      } else {
-        kernels.rms_norm(f32(x, row), params.weight, params.eps, x.cols, f32(out, row));
-      }
-    }
+    for (int row = static_cast<int>(begin); row < end; ++row)
+      norm_row(f32(x, row), params, x.cols, f32(out, row));
   });
 }
 
 void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) {
   PENSTOCK_CHECK(x.rows == delta.rows && x.cols == delta.cols && x.rows == out.rows && x.cols == out.cols);
-  const VectorKernels& kernels = *kernels_.vector;
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int row = static_cast<int>(i);
-      kernels.add_scaled(f32(x, row), f32(delta, row), delta_scale, x.cols);
-      if (params.layer_norm) {
-        kernels.layer_norm(f32(x, row), params.weight, params.bias, params.eps, x.cols, f32(out, row));
-      } else {
-        kernels.rms_norm(f32(x, row), params.weight, params.eps, x.cols, f32(out, row));
-      }
+    for (int row = static_cast<int>(begin); row < end; ++row) {
+      kernels_.vector->add_scaled(f32(x, row), f32(delta, row), delta_scale, x.cols);
+      norm_row(f32(x, row), params, x.cols, f32(out, row));
     }
   });
 }
@@ -155,27 +155,28 @@ void CpuOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor
 }
 
 const CpuOps::Angles& CpuOps::angles(const RopeParams& rope, const Batch& batch) {
-  const int half = static_cast<int>(rope.inv_freq.size()), n_tokens = batch.n_tokens();
+  const int half = rope.inv_freq->size(), n_tokens = batch.n_tokens();
   for (int i = 0; i < n_angles_; ++i) {
     const Angles& a = angles_[i];
-    if (a.inv_freq == rope.inv_freq.data() && a.half == half && a.scale == rope.scale &&
+    if (a.inv_freq == rope.inv_freq && a.half == half && a.scale == rope.scale &&
         a.positions == batch.positions.data() && a.n_tokens == n_tokens) {
       return a;
     }
   }
   auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
   auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
+  const float* inv_freq = values_of(*rope.inv_freq).data();
   pool_.for_ranges(n_tokens, row_grain(16 * half), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int i = 0; i < half; ++i) {
-        const float angle = static_cast<float>(batch.positions[t]) * rope.inv_freq[i];
+        const float angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
         cos[t * half + i] = std::cos(angle) * rope.scale;
         sin[t * half + i] = std::sin(angle) * rope.scale;
       }
     }
   });
   const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;
-  angles_[slot] = {rope.inv_freq.data(), batch.positions.data(), n_tokens, half, rope.scale, cos, sin};
+  angles_[slot] = {rope.inv_freq, batch.positions.data(), n_tokens, half, rope.scale, cos, sin};
   return angles_[slot];
 }
 

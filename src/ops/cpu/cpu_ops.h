@@ -21,6 +21,7 @@ class CpuOps final : public Ops {
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;
+  Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override;
   std::string stored_form() const override;
   StoredWeight store(const Weight& weight) const override;
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
@@ -58,13 +59,14 @@ class CpuOps final : public Ops {
   // cos and sin of every token of a step, [n_tokens][half] each; computed once per step and set of
   // frequencies.
   struct Angles {
-    const float* inv_freq = nullptr;
+    const Vector* inv_freq = nullptr;
     const int32_t* positions = nullptr;
     int n_tokens = 0, half = 0;
     float scale = 1.0f;
     const float *cos = nullptr, *sin = nullptr;
   };
   const Angles& angles(const RopeParams& rope, const Batch& batch);
+  void norm_row(const float* x, const NormParams& params, int cols, float* out) const;
   // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.
   template <class Fn>
   void for_elements(Tensor x, Fn&& f);

@@ -174,7 +174,7 @@ class FormList {
 void run_panels(const LinearContext& context, const LinearTarget& target, Path path, const Activations& x,
                 int n_rows, int begin, int end, uint8_t* scratch) {
   const PanelMatrix& w = cpu_weight(target).panels();
-  const GemmOutput out{f32(target.out), target.out.row_stride, target.bias};
+  const GemmOutput out{f32(target.out), target.out.row_stride, data_of(target.bias)};
   const int type = index_of(w);
   switch (path) {
     case Path::kF32: return context.kernels.gemm->f32[type](w, x.floats, n_rows, begin, end, out);
