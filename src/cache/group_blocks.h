@@ -12,4 +12,10 @@ struct GroupBlocks {
   int first_block = 0;
 };
 
+// Where the token at `position` lives: block * block_size + offset in the block. REQUIRES: its block is there.
+inline int32_t slot_of(const GroupBlocks& kv, int position, int block_size) {
+  const int offset = position - kv.first_block * block_size;
+  return static_cast<int32_t>(kv.blocks[offset / block_size]) * block_size + offset % block_size;
+}
+
 }  // namespace penstock

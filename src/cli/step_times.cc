@@ -2,36 +2,30 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
+#include "model/batch_builder.h"
 #include "model/model.h"
 
 namespace penstock {
 namespace {
 
-// One sequence in blocks 0, 1, 2, … of a cache of its own.
+// One sequence in a cache of its own.
 class Steps {
  public:
-  Steps(Model& model, Ops& ops, KvCache& cache, int n_blocks) : model_(model), ops_(ops), cache_(cache) {
-    blocks_.resize(static_cast<size_t>(n_blocks));
-    for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i] = static_cast<BlockId>(i);
-  }
+  Steps(Model& model, Ops& ops, KvCache& cache, int most_tokens)
+      : model_(model),
+        ops_(ops),
+        cache_(cache),
+        kv_(consecutive_blocks(0, most_tokens, cache.spec().block_size)),
+        builder_(std::max(1, cache.spec().n_groups()), cache.spec().block_size) {}
 
   // Computes `rows` tokens after the first `depth` ones; the seconds that takes.
   double run(int depth, int rows) {
-    tokens_.resize(static_cast<size_t>(rows));
-    positions_.resize(tokens_.size());
-    outputs_.resize(tokens_.size());
-    std::iota(positions_.begin(), positions_.end(), depth);
-    std::iota(outputs_.begin(), outputs_.end(), 0);
-    for (int i = 0; i < rows; ++i)
-      tokens_[static_cast<size_t>(i)] = (depth + i) * 131 % model_.config().vocab_size;
-    const int32_t offsets[] = {0, rows}, lens[] = {depth + rows};
-    const int32_t table_offsets[] = {0, static_cast<int32_t>(blocks_.size())};
-    // Blocks are in order, so the slot of a token is its position.
-    const std::vector<KvView> views(static_cast<size_t>(std::max(1, cache_.spec().n_groups())),
-                                    KvView{positions_, blocks_, table_offsets, {}});
-    const Batch batch{tokens_, positions_, offsets, lens, views, {}, outputs_};
+    tokens_.clear();
+    for (int i = 0; i < rows; ++i) tokens_.push_back((depth + i) * 131 % model_.config().vocab_size);
+    builder_.clear();
+    builder_.add({.tokens = tokens_, .first = depth, .kv = {&kv_, 1}, .rows = BatchPart::Rows::kAll});
+    const Batch& batch = builder_.build();
     const auto begin = std::chrono::steady_clock::now();
     ops_.begin_step();
     model_.forward(batch, cache_, ops_);
@@ -42,8 +36,9 @@ class Steps {
   Model& model_;
   Ops& ops_;
   KvCache& cache_;
-  std::vector<BlockId> blocks_;
-  std::vector<int32_t> tokens_, positions_, outputs_;
+  const GroupBlocks kv_;
+  BatchBuilder builder_;
+  std::vector<TokenId> tokens_;
 };
 
 }  // namespace
@@ -57,7 +52,7 @@ Result<std::vector<double>> measure_step_times(const WeightSource& source, const
   const int n_blocks = (context + max_rows + 15) / 16;
   const std::vector<int> counts(static_cast<size_t>(std::max(1, spec.n_groups())), n_blocks);
   ASSIGN_OR_RETURN(const auto cache, ops->make_cache(spec, counts));
-  Steps steps(*model, *ops, *cache, n_blocks);
+  Steps steps(*model, *ops, *cache, context + max_rows);
   steps.run(0, context);
   std::vector<std::vector<double>> times(static_cast<size_t>(max_rows));
   for (int i = 0; i <= config.repetitions; ++i) {

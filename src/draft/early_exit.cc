@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "draft/chain_guesses.h"
-#include "draft/draft_batch.h"
+#include "model/batch_builder.h"
 #include "model/four_bits.h"
 #include "ops/cpu/host_tensor.h"
 #include "sampling/sampler.h"
@@ -29,7 +29,7 @@ class EarlyExitDrafter : public Drafter {
         model_(light_ ? *light_ : *target.model),
         ops_(*target.ops),
         n_layers_(n_layers),
-        batch_(block_size),
+        batch_(model_.cache_spec({}, block_size).n_groups(), block_size),
         row_(static_cast<size_t>(target.model->config().vocab_size)) {}
 
   const char* name() const override { return "early-exit"; }
@@ -50,21 +50,21 @@ class EarlyExitDrafter : public Drafter {
       state.guesses.clear();
       const int n_before = static_cast<int>(request.tokens.size()) - 1;
       if (n_before + 1 >= model_.config().max_seq_len) continue;
-      batch_.add(request.tokens.last(1), n_before, request.kv, true);
+      batch_.add({.tokens = request.tokens.last(1), .first = n_before, .kv = request.kv});
       drafting_.push_back({&request, &trees[i], &state, {request.tokens.begin(), request.tokens.end()}});
     }
     while (!drafting_.empty()) {
       ++n_passes_;
       ops_.begin_step();
-      const Batch& batch = batch_.build(std::max(1, cache_->spec().n_groups()));
-      const Tensor logits = model_.forward(batch, *cache_, ops_, {.n_layers = n_layers_}).logits;
+      const Tensor logits = model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits;
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting& drafting = drafting_[i];
         if (!guess(drafting, {f32(logits, static_cast<int>(i)), static_cast<size_t>(logits.cols)})) continue;
-        batch_.add(std::span(drafting.tokens).last(1), static_cast<int>(drafting.tokens.size()) - 1,
-                   drafting.request->kv, true);
+        batch_.add({.tokens = std::span<const TokenId>(drafting.tokens).last(1),
+                    .first = static_cast<int>(drafting.tokens.size()) - 1,
+                    .kv = drafting.request->kv});
         if (n_left != i) drafting_[n_left] = std::move(drafting);
         ++n_left;
       }
@@ -133,7 +133,7 @@ class EarlyExitDrafter : public Drafter {
   Ops& ops_;
   const int n_layers_;
   KvCache* cache_ = nullptr;
-  DraftBatch batch_;
+  BatchBuilder batch_;
   std::unordered_map<SeqId, State> states_;
   std::vector<Drafting> drafting_;
   Sampler sampler_;

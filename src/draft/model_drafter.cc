@@ -7,7 +7,7 @@
 
 #include "cache/block_allocator.h"
 #include "draft/chain_guesses.h"
-#include "draft/draft_batch.h"
+#include "model/batch_builder.h"
 #include "model/packed_cache.h"
 #include "ops/cpu/host_tensor.h"
 #include "sampling/sampler.h"
@@ -30,7 +30,7 @@ class ModelDrafter : public Drafter {
         ops_(*target.ops),
         spec_(model_->cache_spec(config.kv_dtype, config.block_size)),
         max_batch_(config.max_num_batched_tokens),
-        batch_(config.block_size),
+        batch_(std::max(1, spec_.n_groups()), config.block_size),
         row_(target.model->config().vocab_size) {}
 
   const char* name() const override { return "draft"; }
@@ -66,14 +66,14 @@ class ModelDrafter : public Drafter {
       long_gap = std::max(long_gap, count);
       const auto gap = requests[i].tokens.subspan(first, count);
       state.computed.insert(state.computed.end(), gap.begin(), gap.end());
-      batch_.add(gap, first, {&state.kv, 1}, ready);
+      batch_.add(
+          {.tokens = gap, .first = first, .kv = {&state.kv, 1}, .rows = ready ? Rows::kLast : Rows::kNone});
       if (ready) drafting_.push_back({&requests[i], &trees[i], &state});
     }
     while (batch_.n_tokens() > 0) {
       ++n_passes_;
       ops_.begin_step();
-      const Batch& batch = batch_.build(std::max(1, spec_.n_groups()));
-      const Tensor logits = model_->forward(batch, *cache_, ops_).logits;
+      const Tensor logits = model_->forward(batch_.build(), *cache_, ops_).logits;
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
@@ -86,7 +86,7 @@ class ModelDrafter : public Drafter {
         State& state = *drafting.state;
         const auto n_before = static_cast<int>(state.computed.size());
         state.computed.push_back(drafting.tree->tokens.back());
-        batch_.add({&state.computed.back(), 1}, n_before, {&state.kv, 1}, true);
+        batch_.add({.tokens = {&state.computed.back(), 1}, .first = n_before, .kv = {&state.kv, 1}});
       }
     }
     if (long_gap > kUsualGap) n_passes_ = 0;
@@ -108,6 +108,7 @@ class ModelDrafter : public Drafter {
   }
 
  private:
+  using Rows = BatchPart::Rows;
   struct State {
     std::vector<TokenId> computed;  // tokens whose K and V are in the cache
     GroupBlocks kv;
@@ -188,7 +189,7 @@ class ModelDrafter : public Drafter {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<BlockAllocator> allocator_;
   std::unordered_map<SeqId, State> states_;
-  DraftBatch batch_;
+  BatchBuilder batch_;
   std::vector<Drafting> drafting_;
   Sampler sampler_;
   std::vector<float> row_, block_max_;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
 #include "engine/work_clock.h"
+#include "model/batch_builder.h"
 
 namespace penstock {
 namespace {
@@ -23,20 +23,17 @@ constexpr int kRounds = 5;
 void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& speculation) {
   const int most = std::min(config.max_rows, *std::ranges::max_element(kSizes));
   if (most < 1) return;
-  const int n_blocks = (most + config.block_size - 1) / config.block_size;
-  std::vector<BlockId> blocks;
-  for (int i = 0; i < n_blocks; ++i) blocks.push_back(static_cast<BlockId>(i));
-  std::vector<int32_t> places(static_cast<size_t>(most)), tokens;
-  std::iota(places.begin(), places.end(), 0);
-  for (const int32_t place : places) tokens.push_back(place * 131 % model.vocab_size());
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < most; ++i) tokens.push_back(i * 131 % model.vocab_size());
+  const GroupBlocks kv = consecutive_blocks(0, most, config.block_size);
+  BatchBuilder builder(std::max(1, config.n_groups), config.block_size);
   const WorkClock clock(config.computes_here);
   const auto step = [&](int rows) {
-    const auto n = static_cast<size_t>(rows);
-    const auto some = std::span<const int32_t>(places).first(n);  // positions, slots and output rows
-    const int32_t offsets[] = {0, rows}, lens[] = {rows}, table_offsets[] = {0, n_blocks}, first[] = {0};
-    const std::vector<KvView> views(static_cast<size_t>(std::max(1, config.n_groups)),
-                                    KvView{some, blocks, table_offsets, first});
-    const Batch batch{std::span<const int32_t>(tokens).first(n), some, offsets, lens, views, {}, some};
+    builder.clear();
+    builder.add({.tokens = std::span(tokens).first(static_cast<size_t>(rows)),
+                 .kv = {&kv, 1},
+                 .rows = BatchPart::Rows::kAll});
+    const Batch& batch = builder.build();
     const double begin = clock.now();
     model.forward(batch);
     return clock.now() - begin;

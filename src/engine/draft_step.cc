@@ -96,15 +96,12 @@ void EngineImpl::compact_draft(const Running& sequence, int n_accepted) {
   const int block_size = scheduler_->block_size();
   for (int g = 0; g < scheduler_->n_groups(); ++g) {
     const GroupBlocks& kv = sequence.kv[g];
-    const auto slot_of = [&](int node) {
-      const int offset = sequence.n_computed + node - kv.first_block * block_size;
-      return static_cast<int32_t>(kv.blocks[offset / block_size]) * block_size + offset % block_size;
-    };
+    const auto slot_of_node = [&](int node) { return slot_of(kv, sequence.n_computed + node, block_size); };
     move_from_.clear(), move_to_.clear();
     for (int i = 0; i < n_accepted; ++i) {
       if (draft_path_[i] == i) continue;
-      move_from_.push_back(slot_of(draft_path_[i]));
-      move_to_.push_back(slot_of(i));
+      move_from_.push_back(slot_of_node(draft_path_[i]));
+      move_to_.push_back(slot_of_node(i));
     }
     model_->move_tokens(g, move_from_, move_to_);
   }

@@ -90,8 +90,7 @@ void EngineImpl::compute(double started) {
   for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
   const double planned = now();
   if (speculation_) propose_drafts();
-  const Batch& batch = builder_.build(plan_, all_rows_);
-  const Tensor logits = model_->forward(batch);
+  const Tensor logits = model_->forward(build_batch());
   const double computed = now();
   scheduler_->commit(plan_);
   take_results(logits, computed);
@@ -106,6 +105,26 @@ void EngineImpl::compute(double started) {
   metrics_.sample_seconds.add(sampled - computed);
   metrics_.iteration_tokens_total.observe(plan_.n_tokens);
   metrics_.iteration_num_seqs.observe(static_cast<double>(plan_.items.size()));
+}
+
+// An item with a draft has rows for its last own token and for every node; one that does not close its gap has none.
+const Batch& EngineImpl::build_batch() {
+  using Rows = BatchPart::Rows;
+  builder_.clear();
+  first_rows_.clear();
+  for (size_t i = 0; i < plan_.items.size(); ++i) {
+    const ScheduledItem& item = plan_.items[i];
+    const auto tokens = std::span<const TokenId>(item.sequence->tokens);
+    BatchPart part{.tokens = tokens.subspan(item.first, item.count - item.n_draft),
+                   .first = item.first,
+                   .kv = item.sequence->kv,
+                   .rows = all_rows_[i] != 0 ? Rows::kAll
+                           : item.last       ? Rows::kLast
+                                             : Rows::kNone};
+    if (item.n_draft > 0) part.draft = item.draft->tokens, part.draft_parents = item.draft->parents;
+    first_rows_.push_back(builder_.add(part));
+  }
+  return builder_.build();
 }
 
 bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
@@ -129,7 +148,7 @@ void EngineImpl::take_results(Tensor logits, double time) {
 void EngineImpl::take_result(size_t i, Tensor logits, double time) {
   const ScheduledItem& item = plan_.items[i];
   Running& sequence = static_cast<Running&>(*item.sequence);
-  const int row = builder_.first_row(i);
+  const int row = first_rows_[i];
   if (row < 0 || sequence.done) return;
   if (results_[i].worker >= 0) {
     const RowResult& result = results_[i];
@@ -174,7 +193,7 @@ void EngineImpl::sample_rows(Tensor logits) {
     const Tensor& logits = static_cast<Context*>(ctx)->logits;
     const ScheduledItem& item = engine.plan_.items[i];
     Running& sequence = static_cast<Running&>(*item.sequence);
-    const int row = engine.builder_.first_row(i);
+    const int row = engine.first_rows_[i];
     if (row < 0 || engine.all_rows_[i] != 0 || item.n_draft > 0 || sequence.n_tokens() == sequence.n_prompt ||
         sequence.request->beams) {
       return;

@@ -9,7 +9,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/batch_builder.h"
 #include "engine/beam_search.h"
 #include "engine/prefill_pace.h"
 #include "engine/scheduler.h"
@@ -17,6 +16,7 @@
 #include "engine/step_model.h"
 #include "engine/swap_store.h"
 #include "engine/work_clock.h"
+#include "model/batch_builder.h"
 #include "penstock/engine.h"
 #include "sampling/sampler.h"
 
@@ -123,6 +123,7 @@ class EngineImpl final : public Engine {
   void move_blocks();
   void compute(double started);
   bool wants_prompt_rows(const ScheduledItem& item) const;
+  const Batch& build_batch();
   void take_results(Tensor logits, double time);
   void take_result(size_t i, Tensor logits, double time);
   // draft_step.cc
@@ -193,6 +194,7 @@ class EngineImpl final : public Engine {
   int n_with_deadline_ = 0;
   Plan plan_;
   BatchBuilder builder_;
+  std::vector<int> first_rows_;  // [plan items] output row of each, or -1
   std::vector<char> all_rows_;
   // One per host thread: scratch memory, and the alternatives of the rows it has sampled in this step.
   struct Worker {

@@ -28,12 +28,13 @@ EngineImpl::EngineImpl(EngineParts parts)
       scheduler_(std::move(parts.scheduler)),
       speculation_(std::move(parts.speculation)),
       swap_(std::move(parts.swap)),
-      builder_(scheduler_->n_groups(), scheduler_->block_size(), parts.max_num_batched_tokens,
-               parts.max_num_seqs),
+      builder_(scheduler_->n_groups(), scheduler_->block_size()),
       work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")),
       pace_(max_num_batched_tokens_, max_num_seqs_) {
   workers_.resize(model_->n_host_threads());
   for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
+  builder_.reserve(parts.max_num_batched_tokens, parts.max_num_seqs);
+  first_rows_.reserve(parts.max_num_seqs);
   results_.reserve(parts.max_num_seqs);
   if (speculation_) trees_.resize(parts.max_num_seqs);
   row_.reserve(info_.vocab_size);

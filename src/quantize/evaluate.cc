@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "formats/weight_source.h"
+#include "model/batch_builder.h"
 #include "model/model.h"
 #include "ops/cpu/host_tensor.h"
 #include "quantize/layer_runner.h"
@@ -44,16 +45,10 @@ class Scorer {
 
   // Valid until the next call.
   Tensor logits(const std::vector<TokenId>& tokens) {
-    const auto n = static_cast<int32_t>(tokens.size());
-    std::vector<int32_t> positions(tokens.size());
-    std::iota(positions.begin(), positions.end(), 0);
-    std::vector<BlockId> table(static_cast<size_t>((n + kBlock - 1) / kBlock));
-    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<BlockId>(i);
-    const std::array<int32_t, 2> offsets = {0, n}, tables = {0, static_cast<int32_t>(table.size())};
-    const std::array<int32_t, 1> lens = {n};
-    const std::vector<KvView> views(static_cast<size_t>(std::max(1, cache_->spec().n_groups())),
-                                    KvView{positions, table, tables, {}});
-    const Batch batch{tokens, positions, offsets, lens, views, {}, positions};
+    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kBlock);
+    BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
+    builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
+    const Batch& batch = builder.build();
     ops_->begin_step();
     return model_->forward(batch, *cache_, *ops_).logits;
   }

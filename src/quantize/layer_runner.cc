@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "model/archs.h"
+#include "model/batch_builder.h"
 #include "ops/cpu/host_tensor.h"
 
 namespace penstock {
@@ -147,26 +148,15 @@ Status LayerRunner::run(bool keep, const ObservingOps::Pass& pass) {
 
 void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   const int dim = config_.model_dim, begin = starts_[first], n = starts_[last] - begin;
-  std::vector<int32_t> positions, offsets = {0}, lens, slots, table_offsets = {0};
-  std::vector<BlockId> tables;
+  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
   int next_block = 0;
   for (size_t s = first; s < last; ++s) {
-    const int length = starts_[s + 1] - starts_[s];
-    for (int i = 0; i < length; ++i) {
-      positions.push_back(i);
-      slots.push_back(next_block * kBlock + i);
-    }
-    const int blocks = (length + kBlock - 1) / kBlock;
-    for (int b = 0; b < blocks; ++b) tables.push_back(static_cast<BlockId>(next_block + b));
-    next_block += blocks;
-    offsets.push_back(static_cast<int32_t>(positions.size()));
-    lens.push_back(length);
-    table_offsets.push_back(static_cast<int32_t>(tables.size()));
+    const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
+    const GroupBlocks kv = consecutive_blocks(next_block, static_cast<int>(tokens.size()), kBlock);
+    next_block += static_cast<int>(kv.blocks.size());
+    builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
   }
-  const std::vector<KvView> views(static_cast<size_t>(cache_->spec().n_groups()),
-                                  KvView{slots, tables, table_offsets, {}});
-  const std::span<const TokenId> tokens(tokens_.data() + begin, static_cast<size_t>(n));
-  const Batch batch{tokens, positions, offsets, lens, views, {}, {}};
+  const Batch& batch = builder.build();
   ops_->begin_step();
   Tensor x = ops_->new_tensor(n, dim, TensorRole::kStream);
   const size_t at = static_cast<size_t>(begin) * static_cast<size_t>(dim),

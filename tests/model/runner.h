@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "model/batch_builder.h"
 #include "model/model.h"
 #include "ops/cpu/host_tensor.h"
 
@@ -33,30 +34,17 @@ class Runner {
 
   // One step; returns the logits of every token, part after part.
   Rows step(const std::vector<Part>& parts, const ForwardOptions& options = {}) {
-    std::vector<int32_t> tokens, positions, offsets = {0}, lens, slots, table_offsets = {0}, rows;
-    std::vector<BlockId> tables;
+    BatchBuilder builder(cache_->spec().n_groups(), block_size_);
     for (const Part& part : parts) {
       Sequence& seq = sequences_[part.seq];
-      for (const int token : part.tokens) {
-        const int position = seq.length++;
-        if (position / block_size_ == static_cast<int>(seq.blocks.size())) {
-          seq.blocks.push_back(free_.back());
-          free_.pop_back();
-        }
-        tokens.push_back(token);
-        positions.push_back(position);
-        slots.push_back(static_cast<int32_t>(seq.blocks.back()) * block_size_ + position % block_size_);
+      const int first = std::exchange(seq.length, seq.length + static_cast<int>(part.tokens.size()));
+      while (static_cast<int>(seq.kv.blocks.size()) * block_size_ < seq.length) {
+        seq.kv.blocks.push_back(free_.back());
+        free_.pop_back();
       }
-      offsets.push_back(static_cast<int32_t>(tokens.size()));
-      lens.push_back(seq.length);
-      tables.insert(tables.end(), seq.blocks.begin(), seq.blocks.end());
-      table_offsets.push_back(static_cast<int32_t>(tables.size()));
+      builder.add({.tokens = part.tokens, .first = first, .kv = {&seq.kv, 1}, .rows = BatchPart::Rows::kAll});
     }
-    rows.resize(tokens.size());
-    std::iota(rows.begin(), rows.end(), 0);
-    const std::vector<KvView> views(static_cast<size_t>(cache_->spec().n_groups()),
-                                    KvView{slots, tables, table_offsets, {}});
-    const Batch batch{tokens, positions, offsets, lens, views, {}, rows};
+    const Batch& batch = builder.build();
     ops_.begin_step();
     const ForwardResult result = model_.forward(batch, *cache_, ops_, options);
     hidden_ = rows_of(result.hidden);
@@ -88,7 +76,7 @@ class Runner {
  private:
   struct Sequence {
     int length = 0;
-    std::vector<BlockId> blocks;
+    GroupBlocks kv;
   };
   const Model& model_;
   Ops& ops_;

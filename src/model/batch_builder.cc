@@ -1,0 +1,114 @@
+#include "model/batch_builder.h"
+
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+
+bool is_chain(std::span<const int16_t> parents) {
+  for (size_t i = 0; i < parents.size(); ++i) {
+    if (parents[i] != static_cast<int>(i) - 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+BatchBuilder::BatchBuilder(int n_groups, int block_size)
+    : block_size_(block_size), groups_(n_groups), views_(n_groups) {
+  clear();
+}
+
+void BatchBuilder::reserve(int max_tokens, int max_seqs) {
+  constexpr size_t kUsualBlocks = 64;  // of a sequence
+  tokens_.reserve(max_tokens);
+  positions_.reserve(max_tokens);
+  output_rows_.reserve(max_tokens);
+  tree_masks_.reserve(max_tokens);
+  seq_offsets_.reserve(max_seqs + 1);
+  seq_lens_.reserve(max_seqs);
+  for (Group& group : groups_) {
+    group.slots.reserve(max_tokens);
+    group.table_offsets.reserve(max_seqs + 1);
+    group.first_positions.reserve(max_seqs);
+    group.tables.reserve(static_cast<size_t>(max_seqs) * kUsualBlocks);
+  }
+}
+
+void BatchBuilder::clear() {
+  tokens_.clear(), positions_.clear(), output_rows_.clear(), seq_lens_.clear(), tree_masks_.clear();
+  seq_offsets_.assign(1, 0);
+  for (Group& group : groups_) {
+    group.slots.clear(), group.tables.clear(), group.first_positions.clear();
+    group.table_offsets.assign(1, 0);
+  }
+}
+
+int BatchBuilder::add(const BatchPart& part) {
+  const int own_end = part.first + static_cast<int>(part.tokens.size());
+  const int end = own_end + static_cast<int>(part.draft.size());
+  const int first_row = part.rows == BatchPart::Rows::kNone ? -1 : n_rows();
+  for (int position = part.first; position < own_end; ++position) {
+    const bool last = position + 1 == own_end && part.rows == BatchPart::Rows::kLast;
+    if (last || part.rows == BatchPart::Rows::kAll) output_rows_.push_back(n_tokens());
+    tokens_.push_back(part.tokens[position - part.first]);
+    positions_.push_back(position);
+  }
+  if (!part.draft.empty()) add_draft(part);
+  seq_offsets_.push_back(n_tokens());
+  seq_lens_.push_back(end);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    add_places(groups_[g], part.kv[part.kv.size() > 1 ? g : 0], part.first, end);
+  }
+  return first_row;
+}
+
+// Of a chain the causal order is right as it is.
+void BatchBuilder::add_draft(const BatchPart& part) {
+  PENSTOCK_CHECK(part.rows != BatchPart::Rows::kNone && part.draft_parents.size() == part.draft.size());
+  const auto root = static_cast<int>(part.tokens.size()) - 1;  // of the part's tokens
+  const int root_position = part.first + root;
+  const auto first = static_cast<int>(tokens_.size());
+  const bool chain = is_chain(part.draft_parents);
+  if (!chain) {
+    tree_masks_.resize(first, 0);
+    tree_masks_.back() = (uint64_t{2} << root) - 1;
+  }
+  for (size_t node = 0; node < part.draft.size(); ++node) {
+    const int parent = part.draft_parents[node];
+    output_rows_.push_back(n_tokens());
+    tokens_.push_back(part.draft[node]);
+    positions_.push_back(1 + (parent < 0 ? root_position : positions_[first + parent]));
+    if (chain) continue;
+    const uint64_t above = tree_masks_[parent < 0 ? first - 1 : first + parent];
+    tree_masks_.push_back(above | uint64_t{1} << (root + 1 + static_cast<int>(node)));
+  }
+}
+
+void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, int end) const {
+  const int first_position = kv.first_block * block_size_;
+  const int n_used = (end - first_position + block_size_ - 1) / block_size_;
+  group.tables.insert(group.tables.end(), kv.blocks.begin(), kv.blocks.begin() + n_used);
+  group.table_offsets.push_back(static_cast<int32_t>(group.tables.size()));
+  group.first_positions.push_back(first_position);
+  for (int position = first; position < end; ++position) group.slots.push_back(slot_of(kv, position, block_size_));
+}
+
+const Batch& BatchBuilder::build() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
+  }
+  if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_};
+  return batch_;
+}
+
+GroupBlocks consecutive_blocks(int first, int n_tokens, int block_size) {
+  GroupBlocks kv;
+  for (int i = 0; i < (n_tokens + block_size - 1) / block_size; ++i)
+    kv.blocks.push_back(static_cast<BlockId>(first + i));
+  return kv;
+}
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// Assembles the batch of a step, sequence by sequence. Keeps its memory from step to step.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/group_blocks.h"
+#include "ops/batch.h"
+
+namespace penstock {
+
+// Tokens of one sequence that a step computes, and what is wanted of them.
+struct BatchPart {
+  enum class Rows : uint8_t { kNone, kLast, kAll };  // which of `tokens` get an output row
+
+  std::span<const TokenId> tokens;  // >= 1
+  int first = 0;                    // tokens of the sequence that are in the cache
+  // Where the sequence's tokens live, these included: one entry for each cache group, or one that is all groups'.
+  std::span<const GroupBlocks> kv;
+  Rows rows = Rows::kLast;
+  // Guesses after the tokens: node i follows node parents[i], or the last token (-1); a parent comes before its
+  // children. Each gets an output row. REQUIRES: rows is not kNone; tokens and nodes are at most 64 in a tree that is
+  // no chain.
+  std::span<const TokenId> draft;
+  std::span<const int16_t> draft_parents;
+};
+
+class BatchBuilder {
+ public:
+  BatchBuilder(int n_groups, int block_size);
+  // So that parts within these bounds need no further memory.
+  void reserve(int max_tokens, int max_seqs);
+
+  void clear();
+  // Returns the part's first output row, or -1.
+  int add(const BatchPart& part);
+  // Valid until the next add() or clear().
+  const Batch& build();
+
+  int n_tokens() const { return static_cast<int>(tokens_.size()); }
+  int n_rows() const { return static_cast<int>(output_rows_.size()); }
+
+ private:
+  struct Group {
+    std::vector<int32_t> slots, table_offsets, first_positions;
+    std::vector<BlockId> tables;
+  };
+  void add_draft(const BatchPart& part);
+  void add_places(Group& group, const GroupBlocks& kv, int first, int end) const;
+
+  int block_size_;
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
+  std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees
+  std::vector<Group> groups_;
+  std::vector<KvView> views_;
+  Batch batch_;
+};
+
+// Blocks first, first + 1, ... for n_tokens: where somebody has a cache for himself.
+GroupBlocks consecutive_blocks(int first, int n_tokens, int block_size);
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+// The flat arrays of a batch against what its parts say, token by token.
+#include "model/batch_builder.h"
+
+#include <gmock/gmock.h>
+
+namespace penstock {
+namespace {
+
+using testing::ElementsAre;
+using Rows = BatchPart::Rows;
+
+GroupBlocks blocks(std::vector<uint32_t> ids, int first_block = 0) {
+  GroupBlocks kv;
+  for (const uint32_t id : ids) kv.blocks.push_back(BlockId{id});
+  kv.first_block = first_block;
+  return kv;
+}
+
+std::vector<uint32_t> ids_of(std::span<const BlockId> tables) {
+  std::vector<uint32_t> ids;
+  for (const BlockId id : tables) ids.push_back(static_cast<uint32_t>(id));
+  return ids;
+}
+
+TEST(BatchBuilder, LaysPartsEndToEnd) {
+  const std::vector<TokenId> prompt = {5, 6, 7, 8, 9}, last = {3};
+  const GroupBlocks one = blocks({7, 2}), other = blocks({4, 9, 1});
+  BatchBuilder builder(1, 4);
+  EXPECT_EQ(builder.add({.tokens = prompt, .kv = {&one, 1}, .rows = Rows::kNone}), -1);
+  EXPECT_EQ(builder.add({.tokens = last, .first = 8, .kv = {&other, 1}}), 0);
+  EXPECT_EQ(builder.add({.tokens = prompt, .first = 2, .kv = {&one, 1}, .rows = Rows::kAll}), 1);
+  const Batch& batch = builder.build();
+  EXPECT_THAT(batch.tokens, ElementsAre(5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9));
+  EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4, 8, 2, 3, 4, 5, 6));
+  EXPECT_THAT(batch.seq_offsets, ElementsAre(0, 5, 6, 11));
+  EXPECT_THAT(batch.seq_lens, ElementsAre(5, 9, 7));
+  EXPECT_THAT(batch.output_rows, ElementsAre(5, 6, 7, 8, 9, 10));
+  EXPECT_TRUE(batch.tree_masks.empty());
+  ASSERT_EQ(batch.kv.size(), 1u);
+  EXPECT_THAT(batch.kv[0].slots, ElementsAre(28, 29, 30, 31, 8, 4, 30, 31, 8, 9, 10));
+  EXPECT_THAT(ids_of(batch.kv[0].block_tables), ElementsAre(7, 2, 4, 9, 1, 7, 2));
+  EXPECT_THAT(batch.kv[0].table_offsets, ElementsAre(0, 2, 5, 7));
+  builder.clear();
+  EXPECT_EQ(builder.build().n_tokens(), 0);
+  EXPECT_EQ(builder.build().n_seqs(), 0);
+}
+
+TEST(BatchBuilder, BlocksThatAreNotNeededYetStayOut) {
+  const std::vector<TokenId> tokens = {1, 2};
+  const GroupBlocks kv = blocks({3, 4, 5, 6});
+  BatchBuilder builder(1, 4);
+  builder.add({.tokens = tokens, .first = 2, .kv = {&kv, 1}});
+  EXPECT_THAT(ids_of(builder.build().kv[0].block_tables), ElementsAre(3));
+}
+
+TEST(BatchBuilder, GroupsHaveTheirOwnBlocksOrShareThem) {
+  const std::vector<TokenId> tokens = {1, 2};
+  const GroupBlocks groups[] = {blocks({0, 1, 2}), blocks({8}, 2)};  // the second has dropped two blocks
+  BatchBuilder builder(2, 4);
+  builder.add({.tokens = tokens, .first = 9, .kv = groups});
+  const Batch& batch = builder.build();
+  EXPECT_THAT(batch.kv[0].slots, ElementsAre(9, 10));
+  EXPECT_THAT(batch.kv[0].first_positions, ElementsAre(0));
+  EXPECT_THAT(batch.kv[1].slots, ElementsAre(33, 34));
+  EXPECT_THAT(batch.kv[1].first_positions, ElementsAre(8));
+  EXPECT_THAT(ids_of(batch.kv[1].block_tables), ElementsAre(8));
+  builder.clear();
+  builder.add({.tokens = tokens, .first = 9, .kv = {groups, 1}});
+  EXPECT_THAT(builder.build().kv[1].slots, ElementsAre(9, 10));
+}
+
+TEST(BatchBuilder, AChainIsInCausalOrderAlready) {
+  const std::vector<TokenId> tokens = {4}, draft = {5, 6};
+  const int16_t parents[] = {-1, 0};
+  const GroupBlocks kv = blocks({0, 1});
+  BatchBuilder builder(1, 4);
+  EXPECT_EQ(builder.add({.tokens = tokens, .first = 2, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+            0);
+  const Batch& batch = builder.build();
+  EXPECT_THAT(batch.tokens, ElementsAre(4, 5, 6));
+  EXPECT_THAT(batch.positions, ElementsAre(2, 3, 4));
+  EXPECT_THAT(batch.kv[0].slots, ElementsAre(2, 3, 4));
+  EXPECT_THAT(batch.seq_lens, ElementsAre(5));
+  EXPECT_THAT(batch.output_rows, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(batch.tree_masks.empty());
+}
+
+// Beside a sequence without a draft, and after tokens that are computed in the same step.
+TEST(BatchBuilder, ATreesNodesSeeTheirAncestors) {
+  const std::vector<TokenId> plain = {1}, tokens = {2, 3}, draft = {10, 11, 12, 13};
+  const int16_t parents[] = {-1, -1, 0, 2};
+  const GroupBlocks kv = blocks({0, 1, 2});
+  BatchBuilder builder(1, 4);
+  builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
+  EXPECT_EQ(builder.add({.tokens = tokens, .first = 3, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+            1);
+  builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
+  const Batch& batch = builder.build();
+  EXPECT_THAT(batch.tokens, ElementsAre(1, 2, 3, 10, 11, 12, 13, 1));
+  EXPECT_THAT(batch.positions, ElementsAre(6, 3, 4, 5, 5, 6, 7, 6));
+  EXPECT_THAT(batch.kv[0].slots, ElementsAre(6, 3, 4, 5, 6, 7, 8, 6));  // in the order of the nodes
+  EXPECT_THAT(batch.seq_offsets, ElementsAre(0, 1, 7, 8));
+  EXPECT_THAT(batch.seq_lens, ElementsAre(7, 9, 7));
+  EXPECT_THAT(batch.output_rows, ElementsAre(0, 2, 3, 4, 5, 6, 7));
+  // Bits: tokens 2 and 3, then the nodes. 0 is causal order.
+  EXPECT_THAT(batch.tree_masks, ElementsAre(0, 0, 0b11, 0b111, 0b1011, 0b10111, 0b110111, 0));
+}
+
+TEST(ConsecutiveBlocks, CoverTheTokens) {
+  EXPECT_THAT(ids_of(consecutive_blocks(3, 9, 4).blocks), ElementsAre(3, 4, 5));
+  EXPECT_TRUE(consecutive_blocks(3, 0, 4).blocks.empty());
+  EXPECT_EQ(slot_of(consecutive_blocks(3, 9, 4), 8, 4), 20);
+}
+
+}  // namespace
+}  // namespace penstock
