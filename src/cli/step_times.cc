@@ -27,7 +27,6 @@ class Steps {
     builder_.add({.tokens = tokens_, .first = depth, .kv = {&kv_, 1}, .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder_.build();
     const auto begin = std::chrono::steady_clock::now();
-    ops_.begin_step();
     model_.forward(batch, cache_, ops_);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

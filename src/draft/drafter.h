@@ -5,8 +5,8 @@
 // sequence's last token and its draft tree -> verification -> accepted(). All calls come from the engine
 // thread.
 //
-// A drafter that computes uses the target's own Ops, between the target's steps: it calls begin_step()
-// itself, which ends the life of every tensor of the step before.
+// A drafter that computes uses the target's own Ops, between the target's steps: its steps end the life of
+// every tensor of the step before.
 #pragma once
 #include <span>
 #include <vector>

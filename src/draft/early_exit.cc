@@ -55,7 +55,6 @@ class EarlyExitDrafter : public Drafter {
     }
     while (!drafting_.empty()) {
       ++n_passes_;
-      ops_.begin_step();
       const Tensor logits = model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits;
       batch_.clear();
       size_t n_left = 0;

@@ -84,7 +84,7 @@ class MedusaDrafter : public Drafter {
     }
     computed_ = !drafting_.empty();
     if (!computed_) return;
-    ops_.begin_step();
+    ops_.begin_step(nullptr);
     const int n = static_cast<int>(drafting_.size());
     const Tensor states = ops_.new_tensor(n, dim_);  // [n, model_dim]
     for (int i = 0; i < n; ++i) {

@@ -72,7 +72,6 @@ class ModelDrafter : public Drafter {
     }
     while (batch_.n_tokens() > 0) {
       ++n_passes_;
-      ops_.begin_step();
       const Tensor logits = model_->forward(batch_.build(), *cache_, ops_).logits;
       batch_.clear();
       size_t n_left = 0;

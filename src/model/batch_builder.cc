@@ -91,7 +91,8 @@ void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, in
   group.tables.insert(group.tables.end(), kv.blocks.begin(), kv.blocks.begin() + n_used);
   group.table_offsets.push_back(static_cast<int32_t>(group.tables.size()));
   group.first_positions.push_back(first_position);
-  for (int position = first; position < end; ++position) group.slots.push_back(slot_of(kv, position, block_size_));
+  for (int position = first; position < end; ++position)
+    group.slots.push_back(slot_of(kv, position, block_size_));
 }
 
 const Batch& BatchBuilder::build() {

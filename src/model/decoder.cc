@@ -17,10 +17,9 @@ void linear(Ops& ops, Tensor x, const LinearWeights& weights, Tensor out) {
 // One layer's part of a forward: what does not change over the layers, and the step's scratch tensors.
 class Decoder {
  public:
-  Decoder(const ModelConfig& config, const ModelWeights& weights, const Batch& batch, KvCache& cache,
-          Ops& ops)
-      : config_(config), weights_(weights), batch_(batch), cache_(cache), ops_(ops) {
-    const int n = batch.n_tokens();
+  Decoder(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache, Ops& ops)
+      : config_(config), weights_(weights), cache_(cache), ops_(ops) {
+    const int n = shape.tokens;
     const int n_heads = config.n_heads, n_kv_heads = config.n_kv_heads;
     q_ = ops.new_tensor(n, n_heads * config.head_dim);
     k_ = ops.new_tensor(n, n_kv_heads * config.head_dim);
@@ -42,8 +41,8 @@ class Decoder {
     ops_.linear(h, qkv);
     if (config_.qk_norm != QkNorm::kNone) norm_q_and_k(layer);
     const int rope = config_.layers[i].rope;
-    ops_.rope_and_store(q_, k_, v_, batch_, rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
-    ops_.attend(q_, batch_, cache_, {i, config_.n_heads, config_.attention_scale, config_.attention_softcap},
+    ops_.rope_and_store(q_, k_, v_, rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
+    ops_.attend(q_, cache_, {i, config_.n_heads, config_.attention_scale, config_.attention_softcap},
                 attended_);
     if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
     if (config_.int8_activations) ops_.round_int8(attended_);
@@ -83,7 +82,6 @@ class Decoder {
 
   const ModelConfig& config_;
   const ModelWeights& weights_;
-  const Batch& batch_;
   KvCache& cache_;
   Ops& ops_;
   Tensor q_, k_, v_, attended_, out_, gate_, up_, router_;
@@ -91,15 +89,15 @@ class Decoder {
 
 }  // namespace
 
-ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
+ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                               KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
   // [n, model_dim], the residual stream
   const Tensor x = options.stream != nullptr
                        ? *options.stream
-                       : ops.new_tensor(batch.n_tokens(), config.model_dim, TensorRole::kStream);
-  const Tensor normed = ops.new_tensor(batch.n_tokens(), config.model_dim);
-  Decoder decoder(config, weights, batch, cache, ops);
+                       : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
+  const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
+  Decoder decoder(config, weights, shape, cache, ops);
 
   // x += post(f); then h = pre(x) for the next sub-layer. A model without a norm at either place has it
   // empty.
@@ -110,8 +108,7 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
     ops.add_norm(x, f, config.residual_scale, norm_params(config, *pre), normed);
   };
 
-  if (options.stream == nullptr)
-    ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
+  if (options.stream == nullptr) ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
   if (config.norms != NormPlacement::kPost) {
     h = normed;
     ops.norm(x, norm_params(config, weights.layers[options.first_layer].attn_norm), h);
@@ -123,19 +120,18 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
                  i + 1 < n_layers ? &weights.layers[i + 1].attn_norm : nullptr);
   }
   if (options.stream != nullptr) return {};
-  return output_head(config, weights, x, batch, ops, options);
+  return output_head(config, weights, x, shape, ops, options);
 }
 
-ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x,
-                          const Batch& batch, Ops& ops, const ForwardOptions& options) {
-  const int n_rows = static_cast<int>(batch.output_rows.size());
+ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
+                          Ops& ops, const ForwardOptions& options) {
   ForwardResult result;
-  result.hidden = ops.new_tensor(n_rows, config.model_dim);
-  if (n_rows == 0) return result;
-  ops.gather_rows(x, batch.output_rows, result.hidden);
+  result.hidden = ops.new_tensor(shape.outputs, config.model_dim);
+  if (shape.outputs == 0) return result;
+  ops.gather_outputs(x, result.hidden);
   ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
   if (!options.logits) return result;
-  result.logits = ops.new_tensor(n_rows, config.vocab_size, TensorRole::kLogits);
+  result.logits = ops.new_tensor(shape.outputs, config.vocab_size, TensorRole::kLogits);
   project_output(config, weights, result.hidden, result.logits, ops);
   return result;
 }

@@ -29,9 +29,9 @@ void gpt2_names(NameTable& names) {
   names.transposed = true;
 }
 
-ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, const Batch& batch,
+ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  const int n = batch.n_tokens();
+  const int n = shape.tokens;
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
   const Tensor x =
       options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
@@ -43,16 +43,16 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
   const Tensor wide = ops.new_tensor(n, config.ffn_dim);
 
   if (options.stream == nullptr) {
-    ops.embed(*weights.embedding, batch.tokens, config.embedding_scale, x, false);
-    ops.embed(*weights.positions, batch.positions, 1.0f, x, true);
+    ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+    ops.embed_positions(*weights.positions, x);
   }
   for (int i = options.first_layer; i < n_layers; ++i) {
     const LayerWeights& layer = weights.layers[i];
     ops.norm(x, norm_params(config, layer.attn_norm), h);
     const LinearTarget qkv[] = {layer.q.into(q), layer.k.into(k), layer.v.into(v)};
     ops.linear(h, qkv);
-    ops.rope_and_store(q, k, v, batch, nullptr, cache, i);
-    ops.attend(q, batch, cache, {i, config.n_heads, config.attention_scale, 0.0f}, attended);
+    ops.rope_and_store(q, k, v, nullptr, cache, i);
+    ops.attend(q, cache, {i, config.n_heads, config.attention_scale, 0.0f}, attended);
     const LinearTarget o = layer.o.into(h);
     ops.linear(attended, {&o, 1});
     ops.add(x, h, 1.0f);
@@ -65,7 +65,7 @@ ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weight
     ops.add(x, h, 1.0f);
   }
   if (options.stream != nullptr) return {};
-  return output_head(config, weights, x, batch, ops, options);
+  return output_head(config, weights, x, shape, ops, options);
 }
 
 }  // namespace penstock

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "model/config_reader.h"
-#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -165,23 +163,23 @@ Tensor MedusaHeads::forward(Tensor states, int n_heads, Ops& ops) const {
   const int n = states.rows;
   n_heads = std::min(n_heads, this->n_heads());
   const int dim = states.cols, n_rows = n_heads * n;
-  const Tensor x = ops.new_tensor(n_rows, dim);  // head after head
-  const Tensor update = ops.new_tensor(n_rows, dim);
+  // Head after head. A layer reads x and makes the next x.
+  Tensor x = ops.new_tensor(n_rows, dim), next = ops.new_tensor(n_rows, dim);
   const Tensor logits = ops.new_tensor(n_rows, target_->config().vocab_size, TensorRole::kLogits);
-  for (int row = 0; row < n_rows; ++row)
-    std::memcpy(f32(x, row), f32(states, row % n), sizeof(float) * static_cast<size_t>(dim));
   std::array<LinearTarget, kMaxMedusaHeads> targets{};
   for (size_t layer = 0; layer < heads_[0].layers.size(); ++layer) {
+    const bool first = layer == 0;  // all heads read the states: one product
+    const auto input = [&](int k) { return first ? states : x.row_range(k * n, n); };
     for (int k = 0; k < n_heads; ++k) {
       const Layer& of_head = heads_[static_cast<size_t>(k)].layers[layer];
       const auto place = static_cast<size_t>(k);
-      targets[place] = {of_head.weight.get(), of_head.bias.get(), update.row_range(k * n, n)};
-      // The first ones all read the states: one product.
-      if (layer > 0) ops.linear(x.row_range(k * n, n), {&targets[place], 1});
+      targets[place] = {of_head.weight.get(), of_head.bias.get(), next.row_range(k * n, n)};
+      if (!first) ops.linear(input(k), {&targets[place], 1});
     }
-    if (layer == 0) ops.linear(states, std::span(targets).first(static_cast<size_t>(n_heads)));
-    ops.activate(update, Activation::kSilu);
-    ops.add(x, update, 1.0f);
+    if (first) ops.linear(states, std::span(targets).first(static_cast<size_t>(n_heads)));
+    ops.activate(next, Activation::kSilu);
+    for (int k = 0; k < n_heads; ++k) ops.add(next.row_range(k * n, n), input(k), 1.0f);
+    std::swap(x, next);
   }
   for (int k = 0; k < n_heads; ++k) {
     const Head& head = heads_[static_cast<size_t>(k)];

@@ -103,7 +103,7 @@ ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
                              const ForwardOptions& options) const {
   const Architecture* architecture = find_architecture(config_.arch);
   PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers);
-  return architecture->forward(config_, *weights_, batch, cache, ops, options);
+  return architecture->forward(config_, *weights_, ops.begin_step(&batch), cache, ops, options);
 }
 
 void Model::project(Tensor states, Tensor logits, Ops& ops) const {

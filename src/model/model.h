@@ -19,10 +19,11 @@ namespace penstock {
 struct ModelWeights;  // weights.h
 class PackedCache;    // packed_cache.h
 
-// Tensors of the step: valid until the backend's next begin_step().
+// Tensors of the step, a row for each output row of the batch (and perhaps more, see StepShape): valid until the
+// backend's next begin_step().
 struct ForwardResult {
-  Tensor logits;  // F32 [n_output_rows, vocab_size]; empty when not wanted
-  Tensor hidden;  // F32 [n_output_rows, model_dim], after the final norm
+  Tensor logits;  // [rows, vocab_size]; empty when not wanted
+  Tensor hidden;  // [rows, model_dim], after the final norm
 };
 
 struct ForwardOptions {
@@ -30,7 +31,7 @@ struct ForwardOptions {
   bool logits = true;  // false: hidden states only
   // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer,
   // n_layers) are applied to it in place and nothing else is computed. For whoever looks at one layer at a
-  // time.
+  // time (and has begun the step).
   const Tensor* stream = nullptr;
   int first_layer = 0;
 };
@@ -62,8 +63,8 @@ class Model {
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
 
-  // Stores K and V of every token of the batch and returns the wanted rows. The caller has called
-  // ops.begin_step(). REQUIRES: token ids < vocab_size; positions < max_seq_len with learned positions.
+  // A step of `ops`: stores K and V of every token of the batch and returns the wanted rows. REQUIRES: token ids
+  // < vocab_size; positions < max_seq_len with learned positions.
   ForwardResult forward(const Batch& batch, KvCache& cache, Ops& ops,
                         const ForwardOptions& options = {}) const;
 

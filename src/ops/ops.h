@@ -90,6 +90,13 @@ struct MoeParams {
   Activation activation = Activation::kSilu;
 };
 
+// Rows of a step's tensors: as many as the batch has, or more where a backend computes in fixed sizes. Nobody reads
+// what the rows beyond hold; their K and V go into a spare block of the cache.
+struct StepShape {
+  int tokens = 0;   // a row per token
+  int outputs = 0;  // a row per output row of the batch
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -131,13 +138,18 @@ class Ops {
   }
 
   // --- A step --------------------------------------------------------------------------------------------------
-  virtual void begin_step() = 0;
+  // Begins a step over `batch`, which its operations read (null: over tensors alone), and ends the life of the tensors
+  // of the step before. The batch's arrays stay as they are until the step's last operation.
+  virtual StepShape begin_step(const Batch* batch) = 0;
   // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
   virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 
-  // out[t] = table[ids[t]] * scale; add: out[t] += table[ids[t]] * scale.
-  virtual void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out,
-                     bool add) = 0;
+  // out[t] = table[token t] * scale.
+  virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
+  // out[t] += table[position of token t].
+  virtual void embed_positions(const Weight& table, Tensor out) = 0;
+  // out[i] = x[output_rows[i]].
+  virtual void gather_outputs(Tensor x, Tensor out) = 0;
   virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x
   // x += delta * delta_scale; out = norm(x).
   virtual void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) = 0;
@@ -154,12 +166,10 @@ class Ops {
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
-  virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
-                              KvCache& cache, int layer) = 0;
+  virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                              int layer) = 0;
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
-  virtual void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-                      Tensor out) = 0;
-  virtual void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) = 0;
+  virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
   // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
   virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
@@ -168,6 +178,7 @@ class Ops {
 struct OpsConfig {
   int n_threads = 0;             // 0 = as many as the process may use
   bool batch_invariant = false;  // one kernel family and summation order whatever the batch
+  int row_multiple = 1;          // cpu: a step's tensors have a multiple of so many rows (tests of StepShape)
 };
 
 // A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.

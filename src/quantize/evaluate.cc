@@ -49,7 +49,6 @@ class Scorer {
     BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder.build();
-    ops_->begin_step();
     return model_->forward(batch, *cache_, *ops_).logits;
   }
 
@@ -231,7 +230,7 @@ struct MatrixPair {
 
   // The variant's matrix on the original's input x, beside the original's output.
   void add(Ops& ops, Tensor x, Tensor out) {
-    ops.begin_step();
+    ops.begin_step(nullptr);
     if (input != nullptr && !input->empty()) {
       const Tensor scaled = ops.new_tensor(x.rows, x.cols);
       for (int t = 0; t < x.rows; ++t) {

@@ -52,19 +52,19 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
 }
 
 void LayerRunner::embed() {
-  const int dim = config_.model_dim;
-  stream_.resize(tokens_.size() * static_cast<size_t>(dim));
+  const auto dim = static_cast<size_t>(config_.model_dim);
+  stream_.resize(tokens_.size() * dim);
+  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
   for (size_t s = 0; s + 1 < starts_.size(); ++s) {
-    const int first = starts_[s], n = starts_[s + 1] - first;
-    inner_->begin_step();
-    const Tensor x{stream_.data() + static_cast<size_t>(first) * static_cast<size_t>(dim), DType::kF32, n,
-                   dim, dim};
-    const std::span<const int32_t> ids(tokens_.data() + first, static_cast<size_t>(n));
-    inner_->embed(*frame_->embedding, ids, config_.embedding_scale, x, false);
-    if (!config_.learned_positions) continue;
-    std::vector<int32_t> positions(static_cast<size_t>(n));
-    for (int i = 0; i < n; ++i) positions[static_cast<size_t>(i)] = i;
-    inner_->embed(*frame_->positions, positions, 1.0f, x, true);
+    const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
+    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kBlock);
+    builder.clear();
+    builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
+    const StepShape shape = inner_->begin_step(&builder.build());
+    const Tensor x = inner_->new_tensor(shape.tokens, config_.model_dim, TensorRole::kStream);
+    inner_->embed_tokens(*frame_->embedding, config_.embedding_scale, x);
+    if (config_.learned_positions) inner_->embed_positions(*frame_->positions, x);
+    std::copy_n(f32(x), tokens.size() * dim, stream_.data() + static_cast<size_t>(starts_[s]) * dim);
   }
 }
 
@@ -157,8 +157,8 @@ void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
   }
   const Batch& batch = builder.build();
-  ops_->begin_step();
-  Tensor x = ops_->new_tensor(n, dim, TensorRole::kStream);
+  const StepShape shape = ops_->begin_step(&batch);
+  Tensor x = ops_->new_tensor(shape.tokens, dim, TensorRole::kStream);
   const size_t at = static_cast<size_t>(begin) * static_cast<size_t>(dim),
                bytes = static_cast<size_t>(n) * static_cast<size_t>(dim) * sizeof(float);
   std::memcpy(f32(x), stream_.data() + at, bytes);
@@ -166,7 +166,7 @@ void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   options.stream = &x;
   options.first_layer = layer_;
   options.n_layers = layer_ + 1;
-  find_architecture(config_.arch)->forward(config_, *frame_, batch, *cache_, *ops_, options);
+  find_architecture(config_.arch)->forward(config_, *frame_, shape, *cache_, *ops_, options);
   if (keep) std::memcpy(stream_.data() + at, f32(x), bytes);
 }
 

@@ -13,11 +13,11 @@ void ObservingOps::begin_pass(const Pass& pass) {
   step_ = -1;
 }
 
-void ObservingOps::begin_step() {
-  inner_.begin_step();
+StepShape ObservingOps::begin_step(const Batch* batch) {
   ++step_;
   product_ = 0;
   stopped_ = false;
+  return inner_.begin_step(batch);
 }
 
 const ObservingOps::Recorded* ObservingOps::recorded(int product) const {
@@ -70,13 +70,12 @@ void ObservingOps::observed(Tensor x, std::span<const LinearTarget> targets) {
   for (const LinearTarget& target : targets) listener_(*target.weight, x, target.out);
 }
 
-void ObservingOps::attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-                          Tensor out) {
+void ObservingOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
   const int product = product_++;
   if (leave_out(product, {&out, 1})) return;
   stopped_ = product >= pass_.stop;
   if (stopped_) return;
-  inner_.attend(q, batch, cache, params, out);
+  inner_.attend(q, cache, params, out);
   record(product, {&out, 1});
 }
 
@@ -123,12 +122,11 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
   for (size_t e = 0; e < experts.size(); ++e) {
     const int n = static_cast<int>(experts[e].size());
     if (n == 0) continue;
-    std::vector<int32_t> rows;
-    for (const Chosen& chosen : experts[e]) rows.push_back(chosen.token);
     const int width = params.gate[e]->rows();
     const Tensor in = inner_.new_tensor(n, x.cols), gate = inner_.new_tensor(n, width),
                  up = inner_.new_tensor(n, width), result = inner_.new_tensor(n, out.cols);
-    inner_.gather_rows(x, rows, in);
+    for (int i = 0; i < n; ++i)
+      std::copy_n(f32(x, experts[e][static_cast<size_t>(i)].token), x.cols, f32(in, i));
     const LinearTarget targets[] = {{params.gate[e].get(), nullptr, gate}, {params.up[e].get(), nullptr, up}};
     observed(in, targets);
     inner_.activate_mul(gate, up, params.activation, gate);

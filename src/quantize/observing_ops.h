@@ -46,13 +46,15 @@ class ObservingOps final : public Ops {
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
     return inner_.make_cache(spec, n_blocks);
   }
-  void begin_step() override;
+  StepShape begin_step(const Batch* batch) override;
   Tensor new_tensor(int rows, int cols, TensorRole role) override {
     return inner_.new_tensor(rows, cols, role);
   }
-  void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override {
-    inner_.embed(table, ids, scale, out, add);
+  void embed_tokens(const Weight& table, float scale, Tensor out) override {
+    inner_.embed_tokens(table, scale, out);
   }
+  void embed_positions(const Weight& table, Tensor out) override { inner_.embed_positions(table, out); }
+  void gather_outputs(Tensor x, Tensor out) override { inner_.gather_outputs(x, out); }
   void norm(Tensor x, const NormParams& params, Tensor out) override {
     if (!stopped_) inner_.norm(x, params, out);
   }
@@ -76,17 +78,13 @@ class ObservingOps final : public Ops {
     if (!stopped_) inner_.activate_mul(gate, up, activation, out);
   }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
-  void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
-                      KvCache& cache, int layer) override {
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                      int layer) override {
     // Its outputs are read by the next product, attend().
     if (!stopped_ && product_ >= pass_.first && !recorded(product_))
-      inner_.rope_and_store(q, k, v, batch, rope, cache, layer);
+      inner_.rope_and_store(q, k, v, rope, cache, layer);
   }
-  void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-              Tensor out) override;
-  void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) override {
-    inner_.gather_rows(x, rows, out);
-  }
+  void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
     inner_.move_kv(cache, group, from, to);

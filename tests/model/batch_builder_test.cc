@@ -74,8 +74,9 @@ TEST(BatchBuilder, AChainIsInCausalOrderAlready) {
   const int16_t parents[] = {-1, 0};
   const GroupBlocks kv = blocks({0, 1});
   BatchBuilder builder(1, 4);
-  EXPECT_EQ(builder.add({.tokens = tokens, .first = 2, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
-            0);
+  EXPECT_EQ(
+      builder.add({.tokens = tokens, .first = 2, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+      0);
   const Batch& batch = builder.build();
   EXPECT_THAT(batch.tokens, ElementsAre(4, 5, 6));
   EXPECT_THAT(batch.positions, ElementsAre(2, 3, 4));
@@ -92,8 +93,9 @@ TEST(BatchBuilder, ATreesNodesSeeTheirAncestors) {
   const GroupBlocks kv = blocks({0, 1, 2});
   BatchBuilder builder(1, 4);
   builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
-  EXPECT_EQ(builder.add({.tokens = tokens, .first = 3, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
-            1);
+  EXPECT_EQ(
+      builder.add({.tokens = tokens, .first = 3, .kv = {&kv, 1}, .draft = draft, .draft_parents = parents}),
+      1);
   builder.add({.tokens = plain, .first = 6, .kv = {&kv, 1}});
   const Batch& batch = builder.build();
   EXPECT_THAT(batch.tokens, ElementsAre(1, 2, 3, 10, 11, 12, 13, 1));

@@ -113,6 +113,18 @@ TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
   }
 }
 
+// A backend that computes in fixed sizes has rows beside those that count.
+TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
+  const auto ops = make_ops("cpu", {.n_threads = 1, .row_multiple = 8}).value();
+  const auto model = Model::load(*source_, *ops, {}, GetParam().max_seq_len).value();
+  Runner runner(*model, *ops);
+  const std::span<const int> prompt = golden_.prompt;
+  Rows logits = runner.run(0, prompt.first(3));
+  for (auto& row : runner.run(0, prompt.subspan(3))) logits.push_back(row);
+  for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
+  EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+}
+
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   Runner runner(*model_, *ops_);
   // Three sequences over the same tokens, out of step: prefill, decode and a chunk share batches.

@@ -110,7 +110,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
       Runner runner(*target.model, *target.ops);
       runner.run(0, std::vector<int>{5, 9, 300});
       const Rows states = runner.hidden();
-      target.ops->begin_step();
+      target.ops->begin_step(nullptr);
       const Rows logits = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 2, *target.ops));
       ASSERT_EQ(logits.size(), 6u);
       const size_t per_head = static_cast<size_t>(2 * n_layers + (own_output ? 1 : 0));
@@ -129,7 +129,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
             for (size_t i = 0; i < x.size(); ++i) x[i] += update[i];
           }
           Rows one = {std::vector<float>(x.begin(), x.end())};
-          target.ops->begin_step();
+          target.ops->begin_step(nullptr);
           const Tensor shared = target.ops->new_tensor(1, vocab);
           target.model->project(to_tensor(one, *target.ops), shared, *target.ops);
           double scale = 1e-3, worst = 0;
@@ -157,9 +157,9 @@ TEST(MedusaHeads, FewerHeadsGiveTheSameRows) {
   const auto source = HeadsFile(3, 1, 256, 0).open().value();
   const auto heads = MedusaHeads::load(*source, *target.model, *target.ops).value();
   const Rows states(2, std::vector<float>(256, 0.5f));
-  target.ops->begin_step();
+  target.ops->begin_step(nullptr);
   const Rows all = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 3, *target.ops));
-  target.ops->begin_step();
+  target.ops->begin_step(nullptr);
   const Rows one = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 1, *target.ops));
   ASSERT_EQ(one.size(), 2u);
   ASSERT_EQ(all.size(), 6u);
@@ -254,7 +254,7 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
     for (int id = 0; words >> id;) ids.push_back(id);
     Runner runner(*target.model, *target.ops);
     const Rows logits = runner.run(0, ids);
-    target.ops->begin_step();
+    target.ops->begin_step(nullptr);
     const Tensor ahead =
         (*heads)->forward(to_tensor(runner.hidden(), *target.ops), static_cast<int>(n_heads), *target.ops);
     for (size_t i = 0; i < ids.size(); ++i) {

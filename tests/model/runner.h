@@ -45,18 +45,19 @@ class Runner {
       builder.add({.tokens = part.tokens, .first = first, .kv = {&seq.kv, 1}, .rows = BatchPart::Rows::kAll});
     }
     const Batch& batch = builder.build();
-    ops_.begin_step();
     const ForwardResult result = model_.forward(batch, *cache_, ops_, options);
-    hidden_ = rows_of(result.hidden);
-    return rows_of(result.logits);
+    hidden_ = rows_of(result.hidden, builder.n_rows());
+    return rows_of(result.logits, builder.n_rows());
   }
 
   // Of the last step: every token's state after the final norm.
   const Rows& hidden() const { return hidden_; }
 
-  static Rows rows_of(const Tensor& tensor) {
+  // The first n rows; all by default.
+  static Rows rows_of(const Tensor& tensor, int n = -1) {
+    if (n < 0) n = tensor.rows;
     Rows rows;
-    for (int i = 0; i < tensor.rows; ++i) rows.emplace_back(f32(tensor, i), f32(tensor, i) + tensor.cols);
+    for (int i = 0; i < n; ++i) rows.emplace_back(f32(tensor, i), f32(tensor, i) + tensor.cols);
     return rows;
   }
 

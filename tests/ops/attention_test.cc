@@ -75,13 +75,13 @@ class AttentionFixture {
     const KvView view = {slots, all_tables, table_offsets, {}};
     const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
     const int n = batch.n_tokens();
-    ops_.begin_step();
+    ops_.begin_step(&batch);
     const Tensor tq = tensor_of(ops_, q, n, q_cols), tk = tensor_of(ops_, k, n, kv_cols);
     const Tensor tv = tensor_of(ops_, v, n, kv_cols), out = ops_.new_tensor(n, q_cols);
-    ops_.rope_and_store(tq, tk, tv, batch, nullptr, *cache_, 1);
+    ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
     AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                               shape_.softcap};
-    ops_.attend(tq, batch, *cache_, params, out);
+    ops_.attend(tq, *cache_, params, out);
     compare(batch, q, out);
     return {f32(out), f32(out) + static_cast<size_t>(n) * q_cols};
   }

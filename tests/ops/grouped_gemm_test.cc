@@ -249,7 +249,7 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
       std::vector<float> previous;
       for (const int n_rows : {slow ? 9 : 40, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33}) {
         if (slow && n_rows > 9) continue;
-        ops->begin_step();
+        ops->begin_step(nullptr);
         const auto x = random_floats(static_cast<size_t>(n_rows) * shape.cols, 9, 0.5f);
         const Tensor input = tensor_of(*ops, x, n_rows, shape.cols);
         const Tensor y = ops->new_tensor(n_rows, 85), z = ops->new_tensor(n_rows, 32);

@@ -57,7 +57,7 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
     biases.push_back(with_bias ? ops->pack_vector(std::span(bias).first(m.rows)).value() : nullptr);
   }
   for (int n_rows : {1, 3, 6, 17, 40}) {
-    ops->begin_step();
+    ops->begin_step(nullptr);
     const auto x = random_floats(static_cast<size_t>(n_rows) * kCols, 6);
     const Tensor input = tensor_of(*ops, x, n_rows, kCols);
     std::vector<LinearTarget> targets;
@@ -94,7 +94,7 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
     std::vector<float> together(static_cast<size_t>(kRows) * m.rows);
     for (int n_rows : {kRows, 1, 2, 5, 13, 35}) {
       for (int first = 0; first < kRows; first += n_rows) {
-        ops->begin_step();
+        ops->begin_step(nullptr);
         const int n = std::min(n_rows, kRows - first);
         const Tensor input{const_cast<float*>(&x[static_cast<size_t>(first) * kCols]), DType::kF32, n, kCols,
                            kCols};
@@ -123,7 +123,7 @@ TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
     const auto weight = ops->pack(m.view()).value();
     const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 32), bias = random_floats(kOutputs, 33);
     const auto packed_bias = ops->pack_vector(bias).value();
-    ops->begin_step();
+    ops->begin_step(nullptr);
     const LinearTarget all{weight.get(), packed_bias.get(), ops->new_tensor(kRows, kOutputs)};
     const Tensor input = tensor_of(*ops, x, kRows, kCols);
     ops->linear(input, {&all, 1});
@@ -150,17 +150,18 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
     const Matrix m = make_matrix(type, 50, 256, 9);
     const auto table = ops->pack(m.view()).value();
     const int32_t ids[] = {49, 0, 17, 17, 31, 32, 1};
-    ops->begin_step();
-    const auto before = random_floats(7 * 256, 10);
-    for (bool add : {false, true}) {
-      const Tensor out = tensor_of(*ops, before, 7, 256);
-      ops->embed(*table, ids, 1.5f, out, add);
-      for (int t = 0; t < 7; ++t) {
-        for (int i = 0; i < 256; ++i) {
-          const float base = add ? before[static_cast<size_t>(t) * 256 + i] : 0.0f;
-          ASSERT_FLOAT_EQ(f32(out, t)[i], base + m.row(ids[t])[i] * 1.5f);
-        }
-      }
+    const int32_t positions[] = {3, 4, 0, 7, 48, 49, 2};
+    const Batch batch{.tokens = ids, .positions = positions};
+    ops->begin_step(&batch);
+    const Tensor out = ops->new_tensor(7, 256);
+    ops->embed_tokens(*table, 1.5f, out);
+    for (int t = 0; t < 7; ++t) {
+      for (int i = 0; i < 256; ++i) ASSERT_FLOAT_EQ(f32(out, t)[i], m.row(ids[t])[i] * 1.5f);
+    }
+    ops->embed_positions(*table, out);
+    for (int t = 0; t < 7; ++t) {
+      for (int i = 0; i < 256; ++i)
+        ASSERT_FLOAT_EQ(f32(out, t)[i], m.row(ids[t])[i] * 1.5f + m.row(positions[t])[i]);
     }
   }
 }
@@ -180,7 +181,7 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
   }
   for (const auto& [n_tokens, top_k, normalize] :
        {std::tuple{1, 1, true}, std::tuple{1, 2, true}, std::tuple{9, 2, false}, std::tuple{9, 6, true}}) {
-    ops->begin_step();
+    ops->begin_step(nullptr);
     const auto x = random_floats(static_cast<size_t>(n_tokens) * kDim, 11);
     const auto logits = random_floats(static_cast<size_t>(n_tokens) * kExperts, 12);
     const MoeParams params{gates, ups, downs, top_k, normalize, Activation::kSilu};

@@ -84,9 +84,9 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
     const int32_t offsets[] = {0, n}, lens[] = {first + n}, table_offsets[] = {0, 32};
     const KvView view = {range, blocks_, table_offsets, {}};
     const Batch batch = {std::span(tokens_).first(n), range, offsets, lens, {&view, 1}, {}, {}};
-    ops_->begin_step();
+    ops_->begin_step(&batch);
     const Tensor x = ops_->new_tensor(n, kDim), h = ops_->new_tensor(n, kDim);
-    ops_->embed(*table_, batch.tokens, 1.0f, x, false);
+    ops_->embed_tokens(*table_, 1.0f, x);
     const RopeParams rope = {packed_freq_.get(), 1.0f, false};
     for (int i = 0; i < kLayers; ++i) {
       const Layer& layer = layers_[i];
@@ -95,8 +95,8 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
       const LinearTarget qkv[] = {
           {layer.q.get(), nullptr, q}, {layer.k.get(), nullptr, k}, {layer.v.get(), nullptr, v}};
       ops_->linear(h, qkv);
-      ops_->rope_and_store(q, k, v, batch, &rope, *cache_, i);
-      ops_->attend(q, batch, *cache_, {i, kHeads, 0.25f, 0.0f}, h);
+      ops_->rope_and_store(q, k, v, &rope, *cache_, i);
+      ops_->attend(q, *cache_, {i, kHeads, 0.25f, 0.0f}, h);
       const Tensor delta = ops_->new_tensor(n, kDim);
       const LinearTarget o[] = {{layer.o.get(), nullptr, delta}};
       ops_->linear(h, o);
@@ -159,13 +159,13 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
                   table_offsets[] = {0, 32};
     const KvView view = {slots, blocks_, table_offsets, {}};
     const Batch batch = {std::span(tokens_).first(2), positions, offsets, lens, {&view, 1}, {}, {}};
-    ops_->begin_step();
+    ops_->begin_step(&batch);
     const Tensor q = tensor_of(*ops_, values, 2, kDim), k = ops_->new_tensor(2, 32),
                  v = ops_->new_tensor(2, 32);
     std::fill_n(f32(k), 64, 0.0f);
     std::fill_n(f32(v), 64, 0.0f);
     const RopeParams rope = {packed_freq_.get(), 1.5f, interleaved};
-    ops_->rope_and_store(q, k, v, batch, &rope, *cache_, 0);
+    ops_->rope_and_store(q, k, v, &rope, *cache_, 0);
     for (int t = 0; t < 2; ++t) {
       for (int h = 0; h < kHeads; ++h) {
         for (int i = 0; i < 8; ++i) {
@@ -180,11 +180,12 @@ TEST_P(StepTest, RopeRotatesByPositionTimesFrequency) {
   }
 }
 
-TEST_P(StepTest, GatherRows) {
-  ops_->begin_step();
+TEST_P(StepTest, GatherOutputs) {
+  const int32_t rows[] = {0, 1, 4};
+  const Batch batch{.output_rows = rows};
+  EXPECT_EQ(ops_->begin_step(&batch).outputs, 3);
   const Tensor x = tensor_of(*ops_, random_floats(5 * kDim, 1), 5, kDim), out = ops_->new_tensor(3, kDim);
-  const int32_t rows[] = {4, 0, 0};
-  ops_->gather_rows(x, rows, out);
+  ops_->gather_outputs(x, out);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::equal(f32(out, i), f32(out, i) + kDim, f32(x, rows[i])));
 }
 

@@ -74,7 +74,7 @@ TEST(StoredWeight, RoundTrip) {
     const std::vector<float> x = random_floats(size_t{3} * packed.weight->cols(), 9);
     std::vector<float> products[2];
     for (const Weight* weight : {packed.weight.get(), restored->get()}) {
-      ops->begin_step();
+      ops->begin_step(nullptr);
       const Tensor out = ops->new_tensor(3, weight->rows());
       const LinearTarget target{weight, nullptr, out};
       ops->linear(tensor_of(*ops, x, 3, weight->cols()), {&target, 1});

@@ -14,6 +14,11 @@ namespace {
 // Elements per part of a divided operation: below this, starting the workers costs more than they save.
 constexpr int64_t kGrain = 4096;
 
+// Rows that stand for nothing: zeros, which are computed with as fast as anything.
+void clear_rows(Tensor x, int first) {
+  for (int row = first; row < x.rows; ++row) std::fill_n(f32(x, row), x.cols, 0.0f);
+}
+
 // Rows of `cols` elements per worker at least.
 int64_t row_grain(int cols) { return std::max<int64_t>(1, kGrain / std::max(cols, 1)); }
 
@@ -58,9 +63,14 @@ Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::
   return CpuKvCache::make(spec, n_blocks);
 }
 
-void CpuOps::begin_step() {
+StepShape CpuOps::begin_step(const Batch* batch) {
   arena_.reset();
   n_angles_ = 0;
+  batch_ = batch != nullptr ? *batch : Batch{};
+  const auto rows = [&](int n) {
+    return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
+  };
+  return shape_ = {rows(batch_.n_tokens()), rows(static_cast<int>(batch_.output_rows.size()))};
 }
 
 Tensor CpuOps::new_tensor(int rows, int cols, TensorRole) {
@@ -83,8 +93,22 @@ void CpuOps::for_elements(Tensor x, Fn&& f) {
   });
 }
 
-void CpuOps::embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) {
-  cpu_embed(linear_, table, ids, scale, out, add);
+void CpuOps::embed_tokens(const Weight& table, float scale, Tensor out) {
+  cpu_embed(linear_, table, batch_.tokens, scale, out, false);
+  clear_rows(out, batch_.n_tokens());
+}
+
+void CpuOps::embed_positions(const Weight& table, Tensor out) {
+  cpu_embed(linear_, table, batch_.positions, 1.0f, out, true);
+}
+
+void CpuOps::gather_outputs(Tensor x, Tensor out) {
+  const auto n = static_cast<int>(batch_.output_rows.size());
+  PENSTOCK_CHECK(out.rows == shape_.outputs && out.cols == x.cols);
+  for (int i = 0; i < n; ++i) {
+    std::memcpy(f32(out, i), f32(x, batch_.output_rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+  }
+  clear_rows(out, n);
 }
 
 void CpuOps::norm_row(const float* x, const NormParams& params, int cols, float* out) const {
@@ -154,14 +178,11 @@ void CpuOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor
   cpu_moe(linear_, x, router_logits, params, out);
 }
 
-const CpuOps::Angles& CpuOps::angles(const RopeParams& rope, const Batch& batch) {
-  const int half = rope.inv_freq->size(), n_tokens = batch.n_tokens();
+const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
+  const int half = rope.inv_freq->size(), n_tokens = batch_.n_tokens();
   for (int i = 0; i < n_angles_; ++i) {
     const Angles& a = angles_[i];
-    if (a.inv_freq == rope.inv_freq && a.half == half && a.scale == rope.scale &&
-        a.positions == batch.positions.data() && a.n_tokens == n_tokens) {
-      return a;
-    }
+    if (a.inv_freq == rope.inv_freq && a.scale == rope.scale) return a;
   }
   auto* cos = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
   auto* sin = arena_.allocate_array<float>(static_cast<size_t>(n_tokens) * half);
@@ -169,58 +190,50 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope, const Batch& batch)
   pool_.for_ranges(n_tokens, row_grain(16 * half), [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       for (int i = 0; i < half; ++i) {
-        const float angle = static_cast<float>(batch.positions[t]) * inv_freq[i];
+        const float angle = static_cast<float>(batch_.positions[t]) * inv_freq[i];
         cos[t * half + i] = std::cos(angle) * rope.scale;
         sin[t * half + i] = std::sin(angle) * rope.scale;
       }
     }
   });
   const int slot = n_angles_ < static_cast<int>(angles_.size()) ? n_angles_++ : 0;
-  angles_[slot] = {rope.inv_freq, batch.positions.data(), n_tokens, half, rope.scale, cos, sin};
+  angles_[slot] = {rope.inv_freq, half, rope.scale, cos, sin};
   return angles_[slot];
 }
 
-void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
-                            KvCache& cache, int layer) {
+void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache, int layer) {
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const KvLayerSpec& spec = cache.spec().layers[layer];
-  const int dim = spec.head_dim, n_heads = q.cols / dim;
+  const int dim = spec.head_dim, n_heads = q.cols / dim, n_tokens = batch_.n_tokens();
   PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == k.cols && q.cols % dim == 0);
-  const Angles* angle = rope != nullptr ? &angles(*rope, batch) : nullptr;
+  const Angles* angle = rope != nullptr ? &angles(*rope) : nullptr;
   const KvUnitLayout& layout = cpu_cache.layout(layer);
   const auto store = kernels_.attention->store[static_cast<int>(layout.format)];
-  const std::span<const int32_t> slots = batch.kv[spec.group].slots;
+  const std::span<const int32_t> slots = batch_.kv[spec.group].slots;
   const auto rotate = [&](float* x, int t) {
+    if (angle == nullptr || t >= n_tokens) return;
     kernels_.vector->rope(x, angle->cos + static_cast<int64_t>(t) * angle->half,
                           angle->sin + static_cast<int64_t>(t) * angle->half, angle->half, rope->interleaved);
   };
   // Neighbouring tokens share units: parts of 16 tokens keep threads off each other's cache lines.
   const int64_t grain = q.rows >= 16 * pool_.size() ? kUnitTokens : row_grain(2 * q.cols);
   pool_.for_ranges(q.rows, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int t = static_cast<int>(i);
-      for (int h = 0; angle != nullptr && h < n_heads; ++h)
-        rotate(f32(q, t) + static_cast<ptrdiff_t>(h) * dim, t);
+    for (int t = static_cast<int>(begin); t < end; ++t) {
+      const int slot = t < n_tokens ? slots[t] : cpu_cache.spare_slot(spec.group, t - n_tokens);
+      for (int h = 0; h < n_heads; ++h) rotate(f32(q, t) + static_cast<ptrdiff_t>(h) * dim, t);
       for (int h = 0; h < spec.n_kv_heads; ++h) {
         float* key = f32(k, t) + static_cast<ptrdiff_t>(h) * dim;
-        if (angle != nullptr) rotate(key, t);
+        rotate(key, t);
         store(layout, key, f32(v, t) + static_cast<ptrdiff_t>(h) * dim,
-              cpu_cache.unit_of_slot(layer, h, slots[t]), slots[t] % kUnitTokens);
+              cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
       }
     }
   });
 }
 
-void CpuOps::attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-                    Tensor out) {
-  cpu_attend(attention_, q, batch, static_cast<const CpuKvCache&>(cache), params, out);
-}
-
-void CpuOps::gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) {
-  PENSTOCK_CHECK(out.rows == static_cast<int>(rows.size()) && out.cols == x.cols);
-  for (int i = 0; i < out.rows; ++i) {
-    std::memcpy(f32(out, i), f32(x, rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
-  }
+void CpuOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
+  cpu_attend(attention_, q, batch_, static_cast<const CpuKvCache&>(cache), params, out);
+  clear_rows(out, batch_.n_tokens());
 }
 
 void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) {

@@ -35,9 +35,11 @@ class CpuOps final : public Ops {
     });
   }
 
-  void begin_step() override;
+  StepShape begin_step(const Batch* batch) override;
   Tensor new_tensor(int rows, int cols, TensorRole role) override;
-  void embed(const Weight& table, std::span<const int32_t> ids, float scale, Tensor out, bool add) override;
+  void embed_tokens(const Weight& table, float scale, Tensor out) override;
+  void embed_positions(const Weight& table, Tensor out) override;
+  void gather_outputs(Tensor x, Tensor out) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
   void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
   void add(Tensor x, Tensor delta, float delta_scale) override;
@@ -47,25 +49,22 @@ class CpuOps final : public Ops {
   void activate(Tensor x, Activation activation) override;
   void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
-  void rope_and_store(Tensor q, Tensor k, Tensor v, const Batch& batch, const RopeParams* rope,
-                      KvCache& cache, int layer) override;
-  void attend(Tensor q, const Batch& batch, const KvCache& cache, const AttentionParams& params,
-              Tensor out) override;
-  void gather_rows(Tensor x, std::span<const int32_t> rows, Tensor out) override;
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                      int layer) override;
+  void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override;
 
  private:
-  // cos and sin of every token of a step, [n_tokens][half] each; computed once per step and set of
+  // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set of
   // frequencies.
   struct Angles {
     const Vector* inv_freq = nullptr;
-    const int32_t* positions = nullptr;
-    int n_tokens = 0, half = 0;
+    int half = 0;
     float scale = 1.0f;
     const float *cos = nullptr, *sin = nullptr;
   };
-  const Angles& angles(const RopeParams& rope, const Batch& batch);
+  const Angles& angles(const RopeParams& rope);
   void norm_row(const float* x, const NormParams& params, int cols, float* out) const;
   // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.
   template <class Fn>
@@ -76,6 +75,8 @@ class CpuOps final : public Ops {
   ThreadPool pool_;
   WeightPacker packer_;
   Arena arena_;
+  Batch batch_;  // of the step
+  StepShape shape_;
   LinearScratch linear_scratch_;
   Arena attention_scratch_;
   LinearContext linear_;

@@ -13,6 +13,7 @@ static_assert(static_cast<int>(KvDType::kF16) == static_cast<int>(KvFormat::kF16
 static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvFormat::kBF16));
 static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvFormat::kI8));
 
+constexpr int kSpareBlocks = 1;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t physical_memory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
@@ -33,7 +34,8 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
     const KvUnitLayout layout = KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
-    const int64_t n_units = int64_t{n_blocks[layer.group]} * cache->units_per_block() * layer.n_kv_heads;
+    const int64_t n_units =
+        (int64_t{n_blocks[layer.group]} + kSpareBlocks) * cache->units_per_block() * layer.n_kv_heads;
     // An odd number of lines between layers, so that equal blocks of different layers use different cache
     // sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;

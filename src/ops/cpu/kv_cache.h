@@ -33,6 +33,10 @@ class CpuKvCache final : public KvCache {
   int64_t unit_stride(int layer) const {
     return spec_.layers[layer].n_kv_heads * layers_[layer].layout.bytes;
   }
+  // A slot of the spare block, which no table names: for tokens that stand for nothing.
+  int spare_slot(int group, int i) const {
+    return n_blocks_[group] * spec_.block_size + i % spec_.block_size;
+  }
   // The unit that holds a slot.
   std::byte* unit_of_slot(int layer, int head, int slot) const {
     return units(layer, head) + (slot / kUnitTokens) * unit_stride(layer);
