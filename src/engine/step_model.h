@@ -50,7 +50,7 @@ class LoadedModel : public StepModel {
 
   int vocab_size() const override { return model_->config().vocab_size; }
   Tensor forward(const Batch& batch) override {
-    const ForwardResult result = model_->forward(batch, *cache_, *ops_);
+    const StepOutputs result = model_->forward(batch, *cache_, *ops_);
     hidden_ = result.hidden;
     return result.logits;
   }

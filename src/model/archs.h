@@ -11,8 +11,8 @@
 namespace penstock {
 
 // Of a step that has begun (Ops::begin_step) with a batch of this shape.
-using ForwardFunction = ForwardResult (*)(const ModelConfig&, const ModelWeights&, StepShape, KvCache&, Ops&,
-                                          const ForwardOptions&);
+using ForwardFunction = StepOutputs (*)(const ModelConfig&, const ModelWeights&, StepShape, KvCache&, Ops&,
+                                        const ForwardOptions&);
 
 struct Architecture {
   std::string_view name;                       // ModelConfig::arch; GGUF's general.architecture
@@ -42,13 +42,13 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
 // --- Forwards
 // ----------------------------------------------------------------------------------------------------
-ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                              KvCache& cache, Ops& ops, const ForwardOptions& options);
-ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                           KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                         KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.
-ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
-                          Ops& ops, const ForwardOptions& options);
+StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
+                        Ops& ops, const ForwardOptions& options);
 // Vocabulary projection of states [n, model_dim] after the final norm.
 void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
                     Ops& ops);

@@ -89,8 +89,8 @@ class Decoder {
 
 }  // namespace
 
-ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                              KvCache& cache, Ops& ops, const ForwardOptions& options) {
+StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
   // [n, model_dim], the residual stream
   const Tensor x = options.stream != nullptr
@@ -123,9 +123,9 @@ ForwardResult decoder_forward(const ModelConfig& config, const ModelWeights& wei
   return output_head(config, weights, x, shape, ops, options);
 }
 
-ForwardResult output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
-                          Ops& ops, const ForwardOptions& options) {
-  ForwardResult result;
+StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
+                        Ops& ops, const ForwardOptions& options) {
+  StepOutputs result;
   result.hidden = ops.new_tensor(shape.outputs, config.model_dim);
   if (shape.outputs == 0) return result;
   ops.gather_outputs(x, result.hidden);

@@ -29,8 +29,8 @@ void gpt2_names(NameTable& names) {
   names.transposed = true;
 }
 
-ForwardResult gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                           KvCache& cache, Ops& ops, const ForwardOptions& options) {
+StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                         KvCache& cache, Ops& ops, const ForwardOptions& options) {
   const int n = shape.tokens;
   const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
   const Tensor x =

@@ -99,11 +99,14 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights) {
   active_weight_bytes_ = bytes.active;
 }
 
-ForwardResult Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
-                             const ForwardOptions& options) const {
+StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
+                           const ForwardOptions& options) const {
   const Architecture* architecture = find_architecture(config_.arch);
-  PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers);
-  return architecture->forward(config_, *weights_, ops.begin_step(&batch), cache, ops, options);
+  PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers &&
+                 options.stream == nullptr);
+  const StepShape shape = ops.begin_step(&batch);
+  return ops.run({this, &cache, shape, options.n_layers, options.logits},
+                 [&] { return architecture->forward(config_, *weights_, shape, cache, ops, options); });
 }
 
 void Model::project(Tensor states, Tensor logits, Ops& ops) const {

@@ -19,13 +19,6 @@ namespace penstock {
 struct ModelWeights;  // weights.h
 class PackedCache;    // packed_cache.h
 
-// Tensors of the step, a row for each output row of the batch (and perhaps more, see StepShape): valid until the
-// backend's next begin_step().
-struct ForwardResult {
-  Tensor logits;  // [rows, vocab_size]; empty when not wanted
-  Tensor hidden;  // [rows, model_dim], after the final norm
-};
-
 struct ForwardOptions {
   int n_layers = 0;    // early exit after so many layers; 0 = all
   bool logits = true;  // false: hidden states only
@@ -63,10 +56,9 @@ class Model {
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
 
-  // A step of `ops`: stores K and V of every token of the batch and returns the wanted rows. REQUIRES: token ids
-  // < vocab_size; positions < max_seq_len with learned positions.
-  ForwardResult forward(const Batch& batch, KvCache& cache, Ops& ops,
-                        const ForwardOptions& options = {}) const;
+  // A step of `ops`: stores K and V of every token of the batch and returns the rows that are wanted. REQUIRES: token
+  // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
+  StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
 
   // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as
   // forward() does it.

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/result.h"
 #include "cache/cache_spec.h"
@@ -95,6 +96,24 @@ struct MoeParams {
 struct StepShape {
   int tokens = 0;   // a row per token
   int outputs = 0;  // a row per output row of the batch
+  bool operator==(const StepShape&) const = default;
+};
+
+// What a model's step leaves behind: a row for each output row of the batch, and perhaps more (StepShape).
+struct StepOutputs {
+  Tensor logits;  // [rows, vocab_size]; empty when not wanted
+  Tensor hidden;  // [rows, model_dim], after the final norm
+};
+
+// Names what a step computes: steps with equal keys are the same operations, in the same order, with the same
+// parameters; only what their batches hold differs.
+struct StepKey {
+  const void* model = nullptr;
+  const KvCache* cache = nullptr;
+  StepShape shape;
+  int n_layers = 0;
+  bool logits = true;
+  bool operator==(const StepKey&) const = default;
 };
 
 class Ops {
@@ -141,6 +160,13 @@ class Ops {
   // Begins a step over `batch`, which its operations read (null: over tensors alone), and ends the life of the tensors
   // of the step before. The batch's arrays stay as they are until the step's last operation.
   virtual StepShape begin_step(const Batch* batch) = 0;
+  // The operations of a step, as fn asks for them. A backend may record them and, in a later step with the same key,
+  // do what it recorded without calling fn; the outputs lie where they lay then. fn asks for operations and tensors
+  // only, by what the key says alone.
+  template <class Fn>
+  StepOutputs run(const StepKey& key, Fn&& fn) {
+    return run_step(key, [](void* ctx) { return (*static_cast<std::remove_reference_t<Fn>*>(ctx))(); }, &fn);
+  }
   // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
   virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 
@@ -173,6 +199,13 @@ class Ops {
   // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
   virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
+
+ protected:
+  using StepFn = StepOutputs (*)(void* ctx);
+  virtual StepOutputs run_step(const StepKey& key, StepFn fn, void* ctx) {
+    (void)key;
+    return fn(ctx);
+  }
 };
 
 struct OpsConfig {

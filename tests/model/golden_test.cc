@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "formats/weight_source.h"
+#include "model/recording_ops.h"
 #include "model/runner.h"
 #include "support/test_data.h"
 
@@ -123,6 +124,23 @@ TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
   for (auto& row : runner.run(0, prompt.subspan(3))) logits.push_back(row);
   for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+}
+
+// What a step asks for depends on its key alone: played again it gives what computing it anew would give.
+TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
+  testing::RecordingOps ops(make_ops("cpu", {.n_threads = 1}).value());
+  const auto model = Model::load(*source_, ops, {}, GetParam().max_seq_len).value();
+  Runner runner(*model, ops);
+  const size_t half = golden_.prompt.size() / 2;
+  const std::span<const int> prompt = golden_.prompt;
+  Rows logits = runner.run(0, prompt.first(half));
+  for (auto& row : runner.run(0, prompt.subspan(half, half))) logits.push_back(row);
+  if (prompt.size() > 2 * half) logits.push_back(runner.run(0, prompt.last(1)).back());
+  runner.run(1, golden_.prompt);  // another sequence in between
+  for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
+  EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+  EXPECT_LE(ops.n_recorded(), 3);
+  EXPECT_GE(ops.n_replayed(), static_cast<int>(golden_.decoded.size()));
 }
 
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {

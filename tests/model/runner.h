@@ -45,7 +45,7 @@ class Runner {
       builder.add({.tokens = part.tokens, .first = first, .kv = {&seq.kv, 1}, .rows = BatchPart::Rows::kAll});
     }
     const Batch& batch = builder.build();
-    const ForwardResult result = model_.forward(batch, *cache_, ops_, options);
+    const StepOutputs result = model_.forward(batch, *cache_, ops_, options);
     hidden_ = rows_of(result.hidden, builder.n_rows());
     return rows_of(result.logits, builder.n_rows());
   }
