@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
 
-Also: CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, heavy JSON headers not in headers.
+Also: CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
+only in ops/ and in quantize/, which computes on the CPU.
 Exit code 1 and one line per violation.
 """
 import pathlib
@@ -10,6 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
+HOST_TENSOR_LAYERS = {"ops", "quantize"}  # the quantizers compute on the CPU and look into its tensors
 ISA_FOLDERS = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "neondot"}
 
 
@@ -36,6 +38,12 @@ def violations():
             own = re.match(r'\s*#\s*include\s+"([^"/]+)/', line)
             if own and own.group(1) in allowed and own.group(1) != layer and own.group(1) not in allowed[layer]:
                 yield f"{where}: {layer} may not include {own.group(1)} (allowed: {' '.join(sorted(allowed[layer])) or '-'})"
+            if "ops" in allowed[layer] and layer not in HOST_TENSOR_LAYERS:
+                if re.match(r'\s*#\s*include\s+"ops/\w+/', line):
+                    yield f"{where}: the header of one backend (above ops/ all look alike)"
+                code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
+                if re.search(r"(\.|->)data\b(?!\s*\()|\bf32\s*\(", code):
+                    yield f"{where}: the memory of a tensor (Ops::read_rows and write_rows are the ways in and out)"
             system = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
             if not system:
                 continue

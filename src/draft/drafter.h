@@ -57,7 +57,7 @@ struct DraftOutcome {
   int n_accepted = 0;               // nodes of its last draft that were kept
   // With wants_hidden(): the target's state after the final norm [model_dim] from which the last token was
   // predicted, that is of the token before it.
-  const float* hidden = nullptr;
+  std::span<const float> hidden = {};
 };
 
 class Drafter {

@@ -6,7 +6,7 @@
 #include "draft/chain_guesses.h"
 #include "model/batch_builder.h"
 #include "model/four_bits.h"
-#include "ops/cpu/host_tensor.h"
+#include "ops/host_rows.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -28,6 +28,7 @@ class EarlyExitDrafter : public Drafter {
         light_(std::move(light)),
         model_(light_ ? *light_ : *target.model),
         ops_(*target.ops),
+        logits_(ops_),
         n_layers_(n_layers),
         batch_(model_.cache_spec({}, block_size).n_groups(), block_size),
         row_(static_cast<size_t>(target.model->config().vocab_size)) {}
@@ -55,12 +56,12 @@ class EarlyExitDrafter : public Drafter {
     }
     while (!drafting_.empty()) {
       ++n_passes_;
-      const Tensor logits = model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits;
+      logits_.set(model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits);
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting& drafting = drafting_[i];
-        if (!guess(drafting, {f32(logits, static_cast<int>(i)), static_cast<size_t>(logits.cols)})) continue;
+        if (!guess(drafting, logits_.row(static_cast<int>(i)))) continue;
         batch_.add({.tokens = std::span<const TokenId>(drafting.tokens).last(1),
                     .first = static_cast<int>(drafting.tokens.size()) - 1,
                     .kv = drafting.request->kv});
@@ -130,6 +131,7 @@ class EarlyExitDrafter : public Drafter {
   std::unique_ptr<Model> light_;
   const Model& model_;
   Ops& ops_;
+  HostRows logits_;
   const int n_layers_;
   KvCache* cache_ = nullptr;
   BatchBuilder batch_;

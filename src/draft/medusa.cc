@@ -1,14 +1,13 @@
 #include "draft/medusa.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <unordered_map>
 
 #include "draft/static_tree.h"
 #include "model/four_bits.h"
 #include "model/medusa_heads.h"
-#include "ops/cpu/host_tensor.h"
+#include "ops/host_rows.h"
 #include "sampling/verify.h"
 
 namespace penstock {
@@ -51,6 +50,7 @@ class MedusaDrafter : public Drafter {
         output_(std::move(output)),
         heads_(std::move(heads)),
         ops_(*target.ops),
+        logits_(ops_),
         dim_(target.model->config().model_dim),
         accuracy_(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads()) : heads_->accuracy()),
         tree_(choose_tree(accuracy_.shares(), kMaxNodes)),
@@ -88,14 +88,12 @@ class MedusaDrafter : public Drafter {
     const int n = static_cast<int>(drafting_.size());
     const Tensor states = ops_.new_tensor(n, dim_);  // [n, model_dim]
     for (int i = 0; i < n; ++i) {
-      const std::vector<float>& hidden = drafting_[static_cast<size_t>(i)].state->hidden;
-      std::memcpy(f32(states, i), hidden.data(), hidden.size() * sizeof(float));
+      ops_.write_rows(drafting_[static_cast<size_t>(i)].state->hidden, states.row_range(i, 1));
     }
-    const Tensor logits = heads_->forward(states, n_heads, ops_);  // [n_heads * n, vocab_size]
+    logits_.set(heads_->forward(states, n_heads, ops_));  // [n_heads * n, vocab_size]
     for (int i = 0; i < n; ++i) {
       for (int head = 0; head < n_heads; ++head) {
-        top_tokens({f32(logits, head * n + i), static_cast<size_t>(logits.cols)}, ranks_of(head, i),
-                   top_[static_cast<size_t>(head)]);
+        top_tokens(logits_.row(head * n + i), ranks_of(head, i), top_[static_cast<size_t>(head)]);
       }
       grow(drafting_[static_cast<size_t>(i)]);
     }
@@ -108,11 +106,11 @@ class MedusaDrafter : public Drafter {
       State& state = states_[outcome.id];
       if (!state.draft.empty()) learn(state.draft, outcome);
       state.draft.clear();
-      if (outcome.hidden == nullptr) {
+      if (outcome.hidden.empty()) {
         state.n_tokens = 0;
         continue;
       }
-      state.hidden.assign(outcome.hidden, outcome.hidden + dim_);
+      state.hidden.assign(outcome.hidden.begin(), outcome.hidden.end());
       state.n_tokens = outcome.tokens.size();
     }
   }
@@ -193,6 +191,7 @@ class MedusaDrafter : public Drafter {
   RoughOutput output_;                    // outlives the heads
   std::unique_ptr<MedusaHeads> heads_;
   Ops& ops_;
+  HostRows logits_;
   const int dim_;
   TreeAccuracy accuracy_;
   std::vector<StaticTreeNode> tree_;

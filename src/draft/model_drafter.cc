@@ -1,7 +1,6 @@
 #include "draft/model_drafter.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <unordered_map>
 
@@ -9,7 +8,7 @@
 #include "draft/chain_guesses.h"
 #include "model/batch_builder.h"
 #include "model/packed_cache.h"
-#include "ops/cpu/host_tensor.h"
+#include "ops/host_rows.h"
 #include "sampling/sampler.h"
 #include "sampling/vocab_scan.h"
 
@@ -28,6 +27,7 @@ class ModelDrafter : public Drafter {
       : source_(std::move(source)),
         model_(std::move(model)),
         ops_(*target.ops),
+        logits_(ops_),
         spec_(model_->cache_spec(config.kv_dtype, config.block_size)),
         max_batch_(config.max_num_batched_tokens),
         batch_(std::max(1, spec_.n_groups()), config.block_size),
@@ -72,13 +72,12 @@ class ModelDrafter : public Drafter {
     }
     while (batch_.n_tokens() > 0) {
       ++n_passes_;
-      const Tensor logits = model_->forward(batch_.build(), *cache_, ops_).logits;
+      logits_.set(model_->forward(batch_.build(), *cache_, ops_).logits);
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting drafting = drafting_[i];
-        if (guess(drafting, {f32(logits, static_cast<int>(i)), static_cast<size_t>(logits.cols)}))
-          drafting_[n_left++] = drafting;
+        if (guess(drafting, logits_.row(static_cast<int>(i)))) drafting_[n_left++] = drafting;
       }
       drafting_.resize(n_left);
       for (const Drafting& drafting : drafting_) {
@@ -183,6 +182,7 @@ class ModelDrafter : public Drafter {
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
   std::unique_ptr<Model> model_;
   Ops& ops_;
+  HostRows logits_;
   const CacheSpec spec_;
   const int max_batch_;
   std::unique_ptr<KvCache> cache_;

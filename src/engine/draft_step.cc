@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "engine/engine_impl.h"
-#include "ops/cpu/host_tensor.h"
 #include "sampling/verify.h"
 
 namespace penstock {
@@ -67,8 +66,7 @@ void EngineImpl::propose_drafts() {
   speculation_->note_draft(draft_work_, n_decoding_, speculation_->drafter().n_passes());
 }
 
-void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row,
-                              double time) {
+void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, int first_row, double time) {
   const DraftTree& tree = *item.draft;
   Worker& worker = workers_[0];
   draft_path_.clear();
@@ -76,7 +74,7 @@ void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, Tens
   while (node != kOffDraft && !sequence.done) {
     row = first_row + node + 1;
     const size_t first = worker.alternatives.size();
-    const std::span<float> values(f32(logits, row), logits.cols);
+    const std::span<float> values = model_->logits(row);
     const Sampled sampled =
         verify_next(worker.sampler, sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}}, tree,
                     node, worker.alternatives);
@@ -123,7 +121,8 @@ void EngineImpl::note_draft_outcome(Running& sequence, int n_proposed, int n_acc
   const bool drafted = std::exchange(sequence.drafted, false);
   if (sequence.done) return;
   if (drafted) speculation_->note_outcome(sequence.id, n_decoding_, n_proposed, n_accepted);
-  const float* hidden = speculation_->drafter().wants_hidden() ? model_->hidden(row) : nullptr;
+  std::span<const float> hidden;
+  if (speculation_->drafter().wants_hidden()) hidden = model_->hidden(row);
   outcomes_.push_back({sequence.id, sequence.tokens, n_accepted, hidden});
 }
 

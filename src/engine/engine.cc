@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
-#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -90,10 +89,10 @@ void EngineImpl::compute(double started) {
   for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
   const double planned = now();
   if (speculation_) propose_drafts();
-  const Tensor logits = model_->forward(build_batch());
+  model_->forward(build_batch());
   const double computed = now();
   scheduler_->commit(plan_);
-  take_results(logits, computed);
+  take_results(computed);
   const double sampled = now();
   learn_pace();
   if (speculation_) {
@@ -133,19 +132,19 @@ bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
-void EngineImpl::take_results(Tensor logits, double time) {
-  sample_rows(logits);
+void EngineImpl::take_results(double time) {
+  sample_rows();
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     RequestState& state = *static_cast<Running&>(*plan_.items[i].sequence).request;
     try {
-      take_result(i, logits, time);
+      take_result(i, time);
     } catch (const std::bad_alloc&) {
       fail(state);
     }
   }
 }
 
-void EngineImpl::take_result(size_t i, Tensor logits, double time) {
+void EngineImpl::take_result(size_t i, double time) {
   const ScheduledItem& item = plan_.items[i];
   Running& sequence = static_cast<Running&>(*item.sequence);
   const int row = first_rows_[i];
@@ -160,11 +159,11 @@ void EngineImpl::take_result(size_t i, Tensor logits, double time) {
     if (speculation_) note_draft_outcome(sequence, 0, 0, row);
     return;
   }
-  if (item.n_draft > 0) return verify_draft(sequence, item, logits, row, time);
-  if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, logits, row);
+  if (item.n_draft > 0) return verify_draft(sequence, item, row, time);
+  if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, row);
   if (!item.last) return;
   const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
-  const std::span<float> values(f32(logits, last_row), logits.cols);
+  const std::span<float> values = model_->logits(last_row);
   if (sequence.request->beams) {
     const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
     if (current) offer_beam(sequence, values, time);
@@ -181,40 +180,37 @@ void EngineImpl::take_result(size_t i, Tensor logits, double time) {
 
 // Samples the rows of all plainly decoding sequences, spread over the host's threads. Rows that mean more
 // (prompt log-probabilities, first tokens of parallel samples) are left to take_results.
-void EngineImpl::sample_rows(Tensor logits) {
+void EngineImpl::sample_rows() {
   results_.assign(plan_.items.size(), {});
   for (Worker& worker : workers_) worker.alternatives.clear();
-  struct Context {
-    EngineImpl* engine;
-    Tensor logits;
-  } context{this, logits};
-  const auto sample_item = [](void* ctx, int i, int thread) {
-    EngineImpl& engine = *static_cast<Context*>(ctx)->engine;
-    const Tensor& logits = static_cast<Context*>(ctx)->logits;
-    const ScheduledItem& item = engine.plan_.items[i];
-    Running& sequence = static_cast<Running&>(*item.sequence);
-    const int row = engine.first_rows_[i];
-    if (row < 0 || engine.all_rows_[i] != 0 || item.n_draft > 0 || sequence.n_tokens() == sequence.n_prompt ||
-        sequence.request->beams) {
-      return;
+  for (size_t i = 0; i < plan_.items.size(); ++i) {
+    const Running& sequence = static_cast<const Running&>(*plan_.items[i].sequence);
+    const int row = first_rows_[i];
+    if (row < 0 || all_rows_[i] != 0 || plan_.items[i].n_draft > 0 ||
+        sequence.n_tokens() == sequence.n_prompt || sequence.request->beams) {
+      continue;
     }
-    Worker& worker = engine.workers_[thread];
+    results_[i].logits = model_->logits(row);
+  }
+  const auto sample_item = [](void* ctx, int i, int thread) {
+    EngineImpl& engine = *static_cast<EngineImpl*>(ctx);
     RowResult& result = engine.results_[i];
+    if (result.logits.empty()) return;
+    Running& sequence = static_cast<Running&>(*engine.plan_.items[i].sequence);
+    Worker& worker = engine.workers_[thread];
     result.first_alternative = worker.alternatives.size();
-    const std::span<float> values(f32(logits, row), logits.cols);
     result.worker = thread;
     try {
       result.sampled = worker.sampler.sample(
-          sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
+          sequence.sampler, {result.logits, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
     } catch (const std::bad_alloc&) {
       result.failed = true;
     }
   };
-  model_->for_each(static_cast<int>(plan_.items.size()), sample_item, &context);
+  model_->for_each(static_cast<int>(plan_.items.size()), sample_item, this);
 }
 
-void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits,
-                                        int first_row) {
+void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& item, int first_row) {
   const int n = *sequence.spec().params.prompt_logprobs;
   prompt_rows_.clear();
   prompt_logprobs_.clear();
@@ -223,7 +219,7 @@ void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& 
     const int position = item.first + i + 1;  // of the token that this row predicts
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
-    const std::span<const float> row(f32(logits, first_row + i), logits.cols);
+    const std::span<const float> row = model_->logits(first_row + i);
     prompt_rows_.push_back(workers_[0].sampler.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;
   }

@@ -124,21 +124,21 @@ class EngineImpl final : public Engine {
   void compute(double started);
   bool wants_prompt_rows(const ScheduledItem& item) const;
   const Batch& build_batch();
-  void take_results(Tensor logits, double time);
-  void take_result(size_t i, Tensor logits, double time);
+  void take_results(double time);
+  void take_result(size_t i, double time);
   // draft_step.cc
   bool may_speculate(const Running& sequence) const;
   void ask_for_drafts();
   void propose_drafts();
-  void verify_draft(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row, double time);
+  void verify_draft(Running& sequence, const ScheduledItem& item, int first_row, double time);
   void compact_draft(const Running& sequence, int n_accepted);
   void note_draft_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
   void tell_drafter();
   void learn_draft_costs();
   // engine.cc
-  void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, Tensor logits, int first_row);
+  void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, int first_row);
   void fork_others(Running& first, std::span<const float> logits, double time);
-  void sample_rows(Tensor logits);
+  void sample_rows();
   // beams.cc
   void start_beams(RequestState& state);
   void offer_beam(Running& beam, std::span<float> logits, double time);
@@ -202,8 +202,9 @@ class EngineImpl final : public Engine {
     std::vector<TokenLogprob> alternatives;
   };
   struct RowResult {
+    std::span<float> logits;  // empty: not sampled ahead
     Sampled sampled;
-    int worker = -1;      // -1: not sampled ahead
+    int worker = -1;
     bool failed = false;  // for want of memory
     size_t first_alternative = 0;
   };

@@ -2,6 +2,12 @@
 
 namespace penstock {
 
+void LoadedModel::forward(const Batch& batch) {
+  const StepOutputs outputs = model_->forward(batch, *cache_, *ops_);
+  logits_.set(outputs.logits);
+  hidden_.set(outputs.hidden);
+}
+
 void LoadedModel::copy_block(int group, BlockId from, BlockId to) {
   const int block_size = cache_->spec().block_size;
   from_.resize(block_size);

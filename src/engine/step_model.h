@@ -4,7 +4,7 @@
 
 #include "base/result.h"
 #include "model/model.h"
-#include "ops/cpu/host_tensor.h"
+#include "ops/host_rows.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -13,13 +13,15 @@ class StepModel {
  public:
   virtual ~StepModel() = default;
   virtual int vocab_size() const = 0;
-  // Computes the batch; logits F32 [n_output_rows, vocab_size], writable, valid until the next call.
-  virtual Tensor forward(const Batch& batch) = 0;
-  // The final normed state behind row `row` of the last forward's logits [model_dim]; null when there is
-  // none.
-  virtual const float* hidden(int row) const {
+  // Computes the batch.
+  virtual void forward(const Batch& batch) = 0;
+  // Of the last forward, in the host's memory: the logits of an output row [vocab_size], which may be overwritten, and
+  // the final normed state behind them [model_dim], empty where there is none. Valid until the next forward, or until a
+  // drafter computes.
+  virtual std::span<float> logits(int row) = 0;
+  virtual std::span<const float> hidden(int row) {
     (void)row;
-    return nullptr;
+    return {};
   }
   // K and V of a whole block, all layers of the group; before the forward of the same step.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
@@ -46,15 +48,14 @@ class LoadedModel : public StepModel {
       : source_(std::move(source)),
         ops_(std::move(ops)),
         model_(std::move(model)),
-        cache_(std::move(cache)) {}
+        cache_(std::move(cache)),
+        logits_(*ops_),
+        hidden_(*ops_) {}
 
   int vocab_size() const override { return model_->config().vocab_size; }
-  Tensor forward(const Batch& batch) override {
-    const StepOutputs result = model_->forward(batch, *cache_, *ops_);
-    hidden_ = result.hidden;
-    return result.logits;
-  }
-  const float* hidden(int row) const override { return f32(hidden_, row); }
+  void forward(const Batch& batch) override;
+  std::span<float> logits(int row) override { return logits_.row(row); }
+  std::span<const float> hidden(int row) override { return hidden_.row(row); }
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
     ops_->move_kv(*cache_, group, from, to);
   }
@@ -81,7 +82,7 @@ class LoadedModel : public StepModel {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int32_t> from_, to_;
-  Tensor hidden_;
+  HostRows logits_, hidden_;
 };
 
 }  // namespace penstock

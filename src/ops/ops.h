@@ -170,6 +170,17 @@ class Ops {
   // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
   virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 
+  // All rows of x as F32, one after the other; after everything that was asked for before. Waits.
+  virtual void read_rows(Tensor x, std::span<float> out) = 0;
+  // The inverse: x = values.
+  virtual void write_rows(std::span<const float> values, Tensor x) = 0;
+  // The first row of a tensor that the host may read and change where it is (F32, row_stride apart); null where
+  // tensors lie elsewhere. HostRows (host_rows.h) serves both.
+  virtual float* in_place(Tensor x) {
+    (void)x;
+    return nullptr;
+  }
+
   // out[t] = table[token t] * scale.
   virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
   // out[t] += table[position of token t].

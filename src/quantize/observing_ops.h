@@ -50,6 +50,9 @@ class ObservingOps final : public Ops {
   Tensor new_tensor(int rows, int cols, TensorRole role) override {
     return inner_.new_tensor(rows, cols, role);
   }
+  void read_rows(Tensor x, std::span<float> out) override { inner_.read_rows(x, out); }
+  void write_rows(std::span<const float> values, Tensor x) override { inner_.write_rows(values, x); }
+  float* in_place(Tensor x) override { return inner_.in_place(x); }
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     inner_.embed_tokens(table, scale, out);
   }

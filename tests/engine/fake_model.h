@@ -53,7 +53,7 @@ class FakeModel : public StepModel {
     n_moved_ += static_cast<int64_t>(from.size());
   }
 
-  Tensor forward(const Batch& batch) override {
+  void forward(const Batch& batch) override {
     n_tokens_ += batch.n_tokens();
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
     ++n_steps_;
@@ -71,8 +71,10 @@ class FakeModel : public StepModel {
       for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, t));
       fill(logits_.data() + row * vocab_size_, seed);
     }
-    return {logits_.data(), DType::kF32, static_cast<int>(batch.output_rows.size()), vocab_size_,
-            vocab_size_};
+  }
+
+  std::span<float> logits(int row) override {
+    return std::span(logits_).subspan(static_cast<size_t>(row) * vocab_size_, vocab_size_);
   }
 
   // The same logits without any cache: the oracle.

@@ -14,7 +14,6 @@
 #include "model/medusa_heads.h"
 #include "model/runner.h"
 #include "model/synthetic.h"
-#include "ops/cpu/host_tensor.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -43,7 +42,7 @@ struct Target {
 
 Tensor to_tensor(const Rows& rows, Ops& ops) {
   const Tensor tensor = ops.new_tensor(static_cast<int>(rows.size()), static_cast<int>(rows[0].size()));
-  for (size_t i = 0; i < rows.size(); ++i) std::ranges::copy(rows[i], f32(tensor, static_cast<int>(i)));
+  for (size_t i = 0; i < rows.size(); ++i) ops.write_rows(rows[i], tensor.row_range(static_cast<int>(i), 1));
   return tensor;
 }
 
@@ -111,7 +110,8 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
       runner.run(0, std::vector<int>{5, 9, 300});
       const Rows states = runner.hidden();
       target.ops->begin_step(nullptr);
-      const Rows logits = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 2, *target.ops));
+      const Rows logits =
+          Runner::rows_of(*target.ops, heads->forward(to_tensor(states, *target.ops), 2, *target.ops));
       ASSERT_EQ(logits.size(), 6u);
       const size_t per_head = static_cast<size_t>(2 * n_layers + (own_output ? 1 : 0));
       for (size_t k = 0; k < 2; ++k) {
@@ -132,9 +132,10 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
           target.ops->begin_step(nullptr);
           const Tensor shared = target.ops->new_tensor(1, vocab);
           target.model->project(to_tensor(one, *target.ops), shared, *target.ops);
+          const std::vector<float> shared_row = Runner::rows_of(*target.ops, shared)[0];
           double scale = 1e-3, worst = 0;
           for (int v = 0; v < vocab; ++v) {
-            double expected = f32(shared)[v];
+            double expected = shared_row[static_cast<size_t>(v)];
             if (own_output) {
               expected = 0;
               for (int j = 0; j < dim; ++j)
@@ -158,9 +159,11 @@ TEST(MedusaHeads, FewerHeadsGiveTheSameRows) {
   const auto heads = MedusaHeads::load(*source, *target.model, *target.ops).value();
   const Rows states(2, std::vector<float>(256, 0.5f));
   target.ops->begin_step(nullptr);
-  const Rows all = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 3, *target.ops));
+  const Rows all =
+      Runner::rows_of(*target.ops, heads->forward(to_tensor(states, *target.ops), 3, *target.ops));
   target.ops->begin_step(nullptr);
-  const Rows one = Runner::rows_of(heads->forward(to_tensor(states, *target.ops), 1, *target.ops));
+  const Rows one =
+      Runner::rows_of(*target.ops, heads->forward(to_tensor(states, *target.ops), 1, *target.ops));
   ASSERT_EQ(one.size(), 2u);
   ASSERT_EQ(all.size(), 6u);
   EXPECT_LT(testing::max_difference(one, {all[0], all[1]}), 1e-3f);
@@ -243,9 +246,10 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
   const size_t n_heads = static_cast<size_t>((*heads)->n_heads());
   std::vector<double> right(n_heads + 1), count(n_heads + 1);
   std::ifstream file(tests_dir() / "golden" / "heldout_tinystories.ids");
-  const auto note = [&](size_t ahead, size_t position, const std::vector<int>& ids, const float* row, int n) {
+  const auto note = [&](size_t ahead, size_t position, const std::vector<int>& ids,
+                        const std::vector<float>& row) {
     if (position + 1 + ahead >= ids.size()) return;
-    right[ahead] += std::max_element(row, row + n) - row == ids[position + 1 + ahead];
+    right[ahead] += std::ranges::max_element(row) - row.begin() == ids[position + 1 + ahead];
     count[ahead] += 1;
   };
   for (std::string line; std::getline(file, line);) {
@@ -255,12 +259,13 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
     Runner runner(*target.model, *target.ops);
     const Rows logits = runner.run(0, ids);
     target.ops->begin_step(nullptr);
-    const Tensor ahead =
-        (*heads)->forward(to_tensor(runner.hidden(), *target.ops), static_cast<int>(n_heads), *target.ops);
+    const Rows ahead = Runner::rows_of(
+        *target.ops,
+        (*heads)->forward(to_tensor(runner.hidden(), *target.ops), static_cast<int>(n_heads), *target.ops));
     for (size_t i = 0; i < ids.size(); ++i) {
-      note(0, i, ids, logits[i].data(), ahead.cols);
+      note(0, i, ids, logits[i]);
       for (size_t k = 0; k < n_heads; ++k) {
-        note(k + 1, i, ids, f32(ahead, static_cast<int>(k * ids.size() + i)), ahead.cols);
+        note(k + 1, i, ids, ahead[k * ids.size() + i]);
       }
     }
   }

@@ -19,7 +19,9 @@ class RecordingOps final : public Ops {
   int n_replayed() const { return n_replayed_; }
 
   const char* name() const override { return inner_->name(); }
-  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_->pack(matrix); }
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
+    return inner_->pack(matrix);
+  }
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override {
     return inner_->pack_grouped(matrix, first_row, n_rows);
@@ -36,6 +38,8 @@ class RecordingOps final : public Ops {
     std::vector<float>& memory = memory_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(cols));
     return {memory.data(), DType::kF32, rows, cols, cols};
   }
+  void read_rows(Tensor x, std::span<float> out) override { inner_->read_rows(x, out); }
+  void write_rows(std::span<const float> values, Tensor x) override { inner_->write_rows(values, x); }
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     act([this, &table, scale, out] { inner_->embed_tokens(table, scale, out); });
   }

@@ -10,7 +10,6 @@
 
 #include "model/batch_builder.h"
 #include "model/model.h"
-#include "ops/cpu/host_tensor.h"
 
 namespace penstock::testing {
 
@@ -46,18 +45,19 @@ class Runner {
     }
     const Batch& batch = builder.build();
     const StepOutputs result = model_.forward(batch, *cache_, ops_, options);
-    hidden_ = rows_of(result.hidden, builder.n_rows());
-    return rows_of(result.logits, builder.n_rows());
+    hidden_ = rows_of(ops_, result.hidden, builder.n_rows());
+    return rows_of(ops_, result.logits, builder.n_rows());
   }
 
   // Of the last step: every token's state after the final norm.
   const Rows& hidden() const { return hidden_; }
 
   // The first n rows; all by default.
-  static Rows rows_of(const Tensor& tensor, int n = -1) {
+  static Rows rows_of(Ops& ops, const Tensor& tensor, int n = -1) {
     if (n < 0) n = tensor.rows;
     Rows rows;
-    for (int i = 0; i < n; ++i) rows.emplace_back(f32(tensor, i), f32(tensor, i) + tensor.cols);
+    for (int i = 0; i < n; ++i)
+      ops.read_rows(tensor.row_range(i, 1), rows.emplace_back(static_cast<size_t>(tensor.cols)));
     return rows;
   }
 

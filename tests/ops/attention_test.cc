@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "base/half.h"
-#include "ops/cpu/host_tensor.h"
 #include "ops/ops_under_test.h"
 
 namespace penstock {
@@ -82,8 +81,9 @@ class AttentionFixture {
     AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                               shape_.softcap};
     ops_.attend(tq, *cache_, params, out);
-    compare(batch, q, out);
-    return {f32(out), f32(out) + static_cast<size_t>(n) * q_cols};
+    Values values = read(ops_, out);
+    compare(batch, q, values);
+    return std::move(values.all);
   }
 
   int len(int s) const { return static_cast<int>(k_[s].size()) / (shape_.n_kv_heads * shape_.head_dim); }
@@ -110,7 +110,7 @@ class AttentionFixture {
     }
   }
 
-  void compare(const Batch& batch, const std::vector<float>& q, Tensor out) const {
+  void compare(const Batch& batch, const std::vector<float>& q, const Values& out) const {
     const int dim = shape_.head_dim, group = shape_.n_heads / shape_.n_kv_heads;
     double worst = 0;
     for (int s = 0; s < n_seqs_; ++s) {
@@ -145,7 +145,7 @@ class AttentionFixture {
               expected[d] += weights[j] / sum * v_[s][at(j) + d];
           }
           for (int d = 0; d < dim; ++d) {
-            const double error = std::fabs(expected[d] - f32(out, first + t)[h * dim + d]);
+            const double error = std::fabs(expected[d] - out.at(first + t, h * dim + d));
             worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
           }
         }

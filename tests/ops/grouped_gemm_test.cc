@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "kernels/panel_pack.h"
-#include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops_under_test.h"
 #include "quant/plain.h"
@@ -255,24 +254,25 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
         const Tensor y = ops->new_tensor(n_rows, 85), z = ops->new_tensor(n_rows, 32);
         const LinearTarget targets[] = {{first.get(), nullptr, y}, {second.get(), nullptr, z}};
         ops->linear(input, targets);
-        const auto check = [&](const Grouped& w, int from, Tensor out) {
+        const Values rows_of_y = read(*ops, y), rows_of_z = read(*ops, z);
+        const auto check = [&](const Grouped& w, int from, const Values& out) {
           for (int m = 0; m < n_rows; ++m) {
             for (int n = 0; n < out.cols; ++n) {
               const auto [sum, bound] =
                   reference(shape, w.matrix.activations, &w.values[(n + from) * shape.cols],
                             &x[static_cast<size_t>(m) * shape.cols]);
-              ASSERT_NEAR(f32(out, m)[n], sum, bound) << m << " " << n << " of " << n_rows;
+              ASSERT_NEAR(out.at(m, n), sum, bound) << m << " " << n << " of " << n_rows;
             }
           }
         };
-        check(g, 0, y);
-        check(h, 8, z);
+        check(g, 0, rows_of_y);
+        check(h, 8, rows_of_z);
         // The same row alone and among others: bit for bit in the invariant mode, and where sums are whole
         // numbers.
         const bool whole = shape.expected == kI8Row || shape.expected == kTernaryRow;
-        if (previous.empty()) previous.assign(f32(y), f32(y) + 85);
+        if (previous.empty()) previous.assign(rows_of_y.row(), rows_of_y.row() + 85);
         if (GetParam().config.batch_invariant || (whole && kind != Coding::kNone)) {
-          for (int n = 0; n < 85; ++n) ASSERT_EQ(f32(y, 0)[n], previous[n]) << n << " of " << n_rows;
+          for (int n = 0; n < 85; ++n) ASSERT_EQ(rows_of_y.at(0, n), previous[n]) << n << " of " << n_rows;
         }
       }
     }

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/cpu/host_tensor.h"
 #include "ops/ops_under_test.h"
 #include "quant/quant_type.h"
 
@@ -66,11 +65,12 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
     }
     ops->linear(input, targets);
     for (size_t i = 0; i < std::size(matrices); ++i) {
+      const Values out = read(*ops, targets[i].out);
       double error = 0, size = 0;
       for (int m = 0; m < n_rows; ++m) {
         for (int n = 0; n < matrices[i].rows; ++n) {
           const double sum = dot(matrices[i].row(n), &x[static_cast<size_t>(m) * kCols], kCols);
-          const double got = f32(targets[i].out, m)[n] - (i % 2 == 0 ? bias[n] : 0.0f);
+          const double got = out.at(m, n) - (i % 2 == 0 ? bias[n] : 0.0f);
           error += (got - sum) * (got - sum);
           size += sum * sum;
         }
@@ -91,23 +91,21 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
     const Matrix m = make_matrix(type, 50, kCols, 7);
     const auto weight = ops->pack(m.view()).value();
     const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 8);
-    std::vector<float> together(static_cast<size_t>(kRows) * m.rows);
+    std::vector<float> together;  // all rows at once
     for (int n_rows : {kRows, 1, 2, 5, 13, 35}) {
       for (int first = 0; first < kRows; first += n_rows) {
         ops->begin_step(nullptr);
         const int n = std::min(n_rows, kRows - first);
-        const Tensor input{const_cast<float*>(&x[static_cast<size_t>(first) * kCols]), DType::kF32, n, kCols,
-                           kCols};
+        const Tensor input = ops->new_tensor(n, kCols);
+        ops->write_rows(
+            std::span(x).subspan(static_cast<size_t>(first) * kCols, static_cast<size_t>(n) * kCols), input);
         const LinearTarget target{weight.get(), nullptr, ops->new_tensor(n, m.rows)};
         ops->linear(input, {&target, 1});
-        float* expected = &together[static_cast<size_t>(first) * m.rows];
-        const size_t bytes = static_cast<size_t>(n) * m.rows * sizeof(float);
-        if (n_rows == kRows) {
-          std::memcpy(expected, f32(target.out), bytes);
-        } else {
-          ASSERT_EQ(0, std::memcmp(expected, f32(target.out), bytes))
-              << quant_info(type).name << " " << n_rows;
-        }
+        const std::vector<float> got = read(*ops, target.out).all;
+        if (n_rows == kRows) together = got;
+        ASSERT_TRUE(std::ranges::equal(
+            got, std::span(together).subspan(static_cast<size_t>(first) * m.rows, got.size())))
+            << quant_info(type).name << " " << n_rows;
       }
     }
   }
@@ -127,18 +125,19 @@ TEST_P(LinearTest, ManyRowsAreTheSameAsFewAtATime) {
     const LinearTarget all{weight.get(), packed_bias.get(), ops->new_tensor(kRows, kOutputs)};
     const Tensor input = tensor_of(*ops, x, kRows, kCols);
     ops->linear(input, {&all, 1});
+    const Values whole = read(*ops, all.out);
     for (int first = 0; first < kRows; first += 90) {
       const int n = std::min(90, kRows - first);
       const LinearTarget some{weight.get(), packed_bias.get(), ops->new_tensor(n, kOutputs)};
       ops->linear(input.row_range(first, n), {&some, 1});
-      ASSERT_EQ(0, std::memcmp(f32(all.out, first), f32(some.out),
-                               static_cast<size_t>(n) * kOutputs * sizeof(float)))
+      ASSERT_TRUE(std::ranges::equal(read(*ops, some.out).all,
+                                     std::span(whole.row(first), static_cast<size_t>(n) * kOutputs)))
           << quant_info(type).name << " " << first;
     }
     for (int row = 0; row < kRows; row += 37) {
       for (int n = 0; n < kOutputs; n += 11) {
         const double sum = dot(m.row(n), &x[static_cast<size_t>(row) * kCols], kCols);
-        ASSERT_NEAR(f32(all.out, row)[n] - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
+        ASSERT_NEAR(whole.at(row, n) - bias[n], sum, 0.05) << quant_info(type).name << " " << row;
       }
     }
   }
@@ -155,13 +154,15 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
     ops->begin_step(&batch);
     const Tensor out = ops->new_tensor(7, 256);
     ops->embed_tokens(*table, 1.5f, out);
+    Values got = read(*ops, out);
     for (int t = 0; t < 7; ++t) {
-      for (int i = 0; i < 256; ++i) ASSERT_FLOAT_EQ(f32(out, t)[i], m.row(ids[t])[i] * 1.5f);
+      for (int i = 0; i < 256; ++i) ASSERT_FLOAT_EQ(got.at(t, i), m.row(ids[t])[i] * 1.5f);
     }
     ops->embed_positions(*table, out);
+    got = read(*ops, out);
     for (int t = 0; t < 7; ++t) {
       for (int i = 0; i < 256; ++i)
-        ASSERT_FLOAT_EQ(f32(out, t)[i], m.row(ids[t])[i] * 1.5f + m.row(positions[t])[i]);
+        ASSERT_FLOAT_EQ(got.at(t, i), m.row(ids[t])[i] * 1.5f + m.row(positions[t])[i]);
     }
   }
 }
@@ -187,6 +188,7 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
     const MoeParams params{gates, ups, downs, top_k, normalize, Activation::kSilu};
     const Tensor out = ops->new_tensor(n_tokens, kDim);
     ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts), params, out);
+    const Values got = read(*ops, out);
     for (int t = 0; t < n_tokens; ++t) {
       const float* l = &logits[static_cast<size_t>(t) * kExperts];
       std::vector<int> order(kExperts);
@@ -206,7 +208,7 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
         const double weight = std::exp(l[e]) / (normalize ? chosen : total);
         for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
       }
-      for (int i = 0; i < kDim; ++i) ASSERT_NEAR(f32(out, t)[i], expected[i], 2e-5) << t << " " << i;
+      for (int i = 0; i < kDim; ++i) ASSERT_NEAR(got.at(t, i), expected[i], 2e-5) << t << " " << i;
     }
   }
 }

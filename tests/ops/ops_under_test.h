@@ -10,7 +10,6 @@
 
 #include "kernels/kernel_table.h"
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/host_tensor.h"
 
 namespace penstock {
 
@@ -51,8 +50,23 @@ inline std::vector<float> random_floats(size_t n, unsigned seed, float scale = 1
 // A tensor of the step with these values.
 inline Tensor tensor_of(Ops& ops, const std::vector<float>& values, int rows, int cols) {
   const Tensor tensor = ops.new_tensor(rows, cols);
-  std::copy(values.begin(), values.end(), f32(tensor));
+  ops.write_rows(values, tensor);
   return tensor;
+}
+
+// What a tensor holds.
+struct Values {
+  std::vector<float> all;
+  int cols = 0;
+
+  const float* row(int i = 0) const { return all.data() + static_cast<ptrdiff_t>(i) * cols; }
+  float at(int row, int col) const { return this->row(row)[col]; }
+};
+
+inline Values read(Ops& ops, Tensor tensor) {
+  Values values{std::vector<float>(static_cast<size_t>(tensor.rows) * tensor.cols), tensor.cols};
+  ops.read_rows(tensor, values.all);
+  return values;
 }
 
 }  // namespace penstock

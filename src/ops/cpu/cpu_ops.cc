@@ -93,6 +93,20 @@ void CpuOps::for_elements(Tensor x, Fn&& f) {
   });
 }
 
+void CpuOps::read_rows(Tensor x, std::span<float> out) {
+  const auto cols = static_cast<size_t>(x.cols);
+  PENSTOCK_CHECK(out.size() == cols * static_cast<size_t>(x.rows));
+  for (int row = 0; row < x.rows; ++row) std::copy_n(f32(x, row), cols, out.data() + row * cols);
+}
+
+void CpuOps::write_rows(std::span<const float> values, Tensor x) {
+  const auto cols = static_cast<size_t>(x.cols);
+  PENSTOCK_CHECK(values.size() == cols * static_cast<size_t>(x.rows));
+  for (int row = 0; row < x.rows; ++row) std::copy_n(values.data() + row * cols, cols, f32(x, row));
+}
+
+float* CpuOps::in_place(Tensor x) { return f32(x); }
+
 void CpuOps::embed_tokens(const Weight& table, float scale, Tensor out) {
   cpu_embed(linear_, table, batch_.tokens, scale, out, false);
   clear_rows(out, batch_.n_tokens());

@@ -37,6 +37,9 @@ class CpuOps final : public Ops {
 
   StepShape begin_step(const Batch* batch) override;
   Tensor new_tensor(int rows, int cols, TensorRole role) override;
+  void read_rows(Tensor x, std::span<float> out) override;
+  void write_rows(std::span<const float> values, Tensor x) override;
+  float* in_place(Tensor x) override;
   void embed_tokens(const Weight& table, float scale, Tensor out) override;
   void embed_positions(const Weight& table, Tensor out) override;
   void gather_outputs(Tensor x, Tensor out) override;
