@@ -28,6 +28,7 @@ class Steps {
     const Batch& batch = builder_.build();
     const auto begin = std::chrono::steady_clock::now();
     model_.forward(batch, cache_, ops_);
+    ops_.wait(ops_.submit());
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 

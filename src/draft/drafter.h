@@ -6,7 +6,7 @@
 // thread.
 //
 // A drafter that computes uses the target's own Ops, between the target's steps: its steps end the life of
-// every tensor of the step before.
+// every tensor of the step before. No step of the target is under way then.
 #pragma once
 #include <span>
 #include <vector>

@@ -57,6 +57,7 @@ class EarlyExitDrafter : public Drafter {
     while (!drafting_.empty()) {
       ++n_passes_;
       logits_.set(model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits);
+      ops_.submit();
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {

@@ -91,6 +91,7 @@ class MedusaDrafter : public Drafter {
       ops_.write_rows(drafting_[static_cast<size_t>(i)].state->hidden, states.row_range(i, 1));
     }
     logits_.set(heads_->forward(states, n_heads, ops_));  // [n_heads * n, vocab_size]
+    ops_.submit();
     for (int i = 0; i < n; ++i) {
       for (int head = 0; head < n_heads; ++head) {
         top_tokens(logits_.row(head * n + i), ranks_of(head, i), top_[static_cast<size_t>(head)]);

@@ -73,6 +73,7 @@ class ModelDrafter : public Drafter {
     while (batch_.n_tokens() > 0) {
       ++n_passes_;
       logits_.set(model_->forward(batch_.build(), *cache_, ops_).logits);
+      ops_.submit();
       batch_.clear();
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {

@@ -35,7 +35,8 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
                  .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder.build();
     const double begin = clock.now();
-    model.forward(batch);
+    model.submit(batch);
+    model.wait();
     return clock.now() - begin;
   };
   step(most);  // what is only slow once

@@ -89,7 +89,8 @@ void EngineImpl::compute(double started) {
   for (const ScheduledItem& item : plan_.items) all_rows_.push_back(wants_prompt_rows(item));
   const double planned = now();
   if (speculation_) propose_drafts();
-  model_->forward(build_batch());
+  model_->submit(build_batch());
+  model_->wait();
   const double computed = now();
   scheduler_->commit(plan_);
   take_results(computed);

@@ -1,11 +1,24 @@
 #include "engine/step_model.h"
 
+#include <iterator>
+
+#include "base/check.h"
+
 namespace penstock {
 
-void LoadedModel::forward(const Batch& batch) {
+void LoadedModel::submit(const Batch& batch) {
+  PENSTOCK_CHECK(n_under_way_ < static_cast<int>(std::size(tickets_)));
   const StepOutputs outputs = model_->forward(batch, *cache_, *ops_);
+  tickets_[n_under_way_++] = ops_->submit();
   logits_.set(outputs.logits);
   hidden_.set(outputs.hidden);
+}
+
+void LoadedModel::wait() {
+  PENSTOCK_CHECK(n_under_way_ > 0);
+  ops_->wait(tickets_[0]);
+  tickets_[0] = tickets_[1];
+  --n_under_way_;
 }
 
 void LoadedModel::copy_block(int group, BlockId from, BlockId to) {

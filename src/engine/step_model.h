@@ -13,19 +13,21 @@ class StepModel {
  public:
   virtual ~StepModel() = default;
   virtual int vocab_size() const = 0;
-  // Computes the batch.
-  virtual void forward(const Batch& batch) = 0;
-  // Of the last forward, in the host's memory: the logits of an output row [vocab_size], which may be overwritten, and
-  // the final normed state behind them [model_dim], empty where there is none. Valid until the next forward, or until a
-  // drafter computes.
+  // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way.
+  virtual void submit(const Batch& batch) = 0;
+  // Returns when the first step that was not waited for yet is done.
+  virtual void wait() = 0;
+  // Of the step that was submitted last, after its wait(), in the host's memory: the logits of an output row
+  // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
+  // none. Valid until the next submit(), or until a drafter computes.
   virtual std::span<float> logits(int row) = 0;
   virtual std::span<const float> hidden(int row) {
     (void)row;
     return {};
   }
-  // K and V of a whole block, all layers of the group; before the forward of the same step.
+  // K and V of a whole block, all layers of the group; before the submit() of the same step.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
-  // K and V from slot to slot, in this order, all layers of the group; after a forward.
+  // K and V from slot to slot, in this order, all layers of the group; after a step's submit().
   virtual void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
 
   // Host threads for sampling; as Ops::for_each.
@@ -53,7 +55,8 @@ class LoadedModel : public StepModel {
         hidden_(*ops_) {}
 
   int vocab_size() const override { return model_->config().vocab_size; }
-  void forward(const Batch& batch) override;
+  void submit(const Batch& batch) override;
+  void wait() override;
   std::span<float> logits(int row) override { return logits_.row(row); }
   std::span<const float> hidden(int row) override { return hidden_.row(row); }
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
@@ -82,6 +85,8 @@ class LoadedModel : public StepModel {
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int32_t> from_, to_;
+  StepTicket tickets_[2] = {};
+  int n_under_way_ = 0;
   HostRows logits_, hidden_;
 };
 

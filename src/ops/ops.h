@@ -1,8 +1,10 @@
 // The only place that knows a device: whole-batch operations on rank-2 tensors.
 //
-// A backend owns its weights, caches and the step's memory. All calls of a step come from one thread, in order;
-// begin_step() invalidates every tensor of the step before. Shapes are preconditions (checked in debug builds): a model
-// validates its files before the first call. Activations are F32; a backend may round them inside an op.
+// A backend owns its weights, caches and the step's memory. A step: begin_step(batch), operations, submit(), wait().
+// All calls come from one thread, in order, and take effect in that order; they may return before they have. What waits
+// for that: wait(), read_rows(), and a cache's read_block() and write_block(). begin_step() ends the life of every tensor
+// of the step before. Shapes are preconditions (checked in debug builds): a model validates its files before the first
+// call. Activations are F32; a backend may round them inside an op.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -116,6 +118,8 @@ struct StepKey {
   bool operator==(const StepKey&) const = default;
 };
 
+using StepTicket = uint64_t;
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -158,7 +162,7 @@ class Ops {
 
   // --- A step --------------------------------------------------------------------------------------------------
   // Begins a step over `batch`, which its operations read (null: over tensors alone), and ends the life of the tensors
-  // of the step before. The batch's arrays stay as they are until the step's last operation.
+  // of the step before. The batch's arrays stay as they are until submit() returns.
   virtual StepShape begin_step(const Batch* batch) = 0;
   // The operations of a step, as fn asks for them. A backend may record them and, in a later step with the same key,
   // do what it recorded without calling fn; the outputs lie where they lay then. fn asks for operations and tensors
@@ -167,6 +171,10 @@ class Ops {
   StepOutputs run(const StepKey& key, Fn&& fn) {
     return run_step(key, [](void* ctx) { return (*static_cast<std::remove_reference_t<Fn>*>(ctx))(); }, &fn);
   }
+  // Ends the step, which may go on while the host does something else. Its tensors can still be read.
+  virtual StepTicket submit() { return 0; }
+  // Returns when that step and all before it are done.
+  virtual void wait(StepTicket ticket) { (void)ticket; }
   // Uninitialized, valid until the next begin_step. F32, unless the backend keeps tensors of this role otherwise.
   virtual Tensor new_tensor(int rows, int cols, TensorRole role = TensorRole::kActivation) = 0;
 

@@ -47,6 +47,8 @@ class ObservingOps final : public Ops {
     return inner_.make_cache(spec, n_blocks);
   }
   StepShape begin_step(const Batch* batch) override;
+  StepTicket submit() override { return inner_.submit(); }
+  void wait(StepTicket ticket) override { inner_.wait(ticket); }
   Tensor new_tensor(int rows, int cols, TensorRole role) override {
     return inner_.new_tensor(rows, cols, role);
   }

@@ -105,7 +105,7 @@ TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
     n_proposed += tree.size();
     if (i >= 100) n_late += tree.size();
     tokens.push_back(100 + i);
-    const DraftOutcome outcome{request.id, tokens, 0, nullptr};
+    const DraftOutcome outcome{request.id, tokens, 0, {}};
     (*drafter)->accepted({&outcome, 1});
   }
   EXPECT_GT(n_proposed, 0);

@@ -53,7 +53,7 @@ class FakeModel : public StepModel {
     n_moved_ += static_cast<int64_t>(from.size());
   }
 
-  void forward(const Batch& batch) override {
+  void submit(const Batch& batch) override {
     n_tokens_ += batch.n_tokens();
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
     ++n_steps_;
@@ -73,6 +73,7 @@ class FakeModel : public StepModel {
     }
   }
 
+  void wait() override {}
   std::span<float> logits(int row) override {
     return std::span(logits_).subspan(static_cast<size_t>(row) * vocab_size_, vocab_size_);
   }

@@ -33,6 +33,8 @@ class RecordingOps final : public Ops {
     return inner_->make_cache(spec, n_blocks);
   }
   StepShape begin_step(const Batch* batch) override { return inner_->begin_step(batch); }
+  StepTicket submit() override { return inner_->submit(); }
+  void wait(StepTicket ticket) override { inner_->wait(ticket); }
   // In memory of its own: a recorded tensor stays where it is.
   Tensor new_tensor(int rows, int cols, TensorRole) override {
     std::vector<float>& memory = memory_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(cols));
