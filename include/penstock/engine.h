@@ -38,12 +38,6 @@ struct Request {
   std::optional<Clock::time_point> deadline;  // then the request ends with kAbort, kDeadlineExceeded
 };
 
-struct TokenLogprob {
-  TokenId token = kNoToken;
-  float logprob = 0;  // natural log of the model's own probability, before temperature, penalties and filters
-  int rank = 0;       // 1 = most likely
-};
-
 // Times are seconds. Filled on the last event of each sequence.
 struct RequestStats {
   int prompt_tokens = 0;

@@ -11,6 +11,12 @@ enum class SeqId : uint64_t {};      // one running sequence inside an engine
 enum class RequestId : uint64_t {};  // one submitted request (n sequences)
 enum class BlockId : uint32_t {};    // one block of the KV cache
 
+struct TokenLogprob {
+  TokenId token = kNoToken;
+  float logprob = 0;  // natural log of the model's own probability, before temperature, penalties and filters
+  int rank = 0;       // 1 = most likely
+};
+
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
 
 // "stop", "length", "abort", "error"; "" for kNone.

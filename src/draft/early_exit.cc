@@ -117,13 +117,13 @@ class EarlyExitDrafter : public Drafter {
     const DraftRequest& request = *drafting.request;
     Hypothesis hypothesis(*request.state);
     for (const TokenId token : drafting.tree->tokens) hypothesis.append(token);
-    const SampleInput input{row_, drafting.tokens, request.n_prompt, {}};
+    const SampleContext context{hypothesis.state(), drafting.tokens, request.n_prompt};
     if (!request.may_draw) {
       none_.clear();
-      return sampler_.sample(hypothesis.state(), input, none_).token;
+      return sampler_.sample(context, row_, none_).token;
     }
     TokenDistribution& from = drafting.tree->drawn_from.emplace_back();
-    const TokenId token = sampler_.draw_draft(hypothesis.state(), input, from);
+    const TokenId token = sampler_.draw_draft(context, row_, from);
     if (token == kNoToken) drafting.tree->drawn_from.pop_back();
     return token;
   }

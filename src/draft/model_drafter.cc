@@ -169,13 +169,13 @@ class ModelDrafter : public Drafter {
     Hypothesis hypothesis(*request.state);
     for (const TokenId token : tree.tokens) hypothesis.append(token);
     // The computed tokens are the sequence's and the tree's.
-    const SampleInput input{row_, state.computed, request.n_prompt, {}};
+    const SampleContext context{hypothesis.state(), state.computed, request.n_prompt};
     if (!request.may_draw) {
       none_.clear();
-      return sampler_.sample(hypothesis.state(), input, none_).token;
+      return sampler_.sample(context, row_, none_).token;
     }
     tree.drawn_from.emplace_back();
-    const TokenId token = sampler_.draw_draft(hypothesis.state(), input, tree.drawn_from.back());
+    const TokenId token = sampler_.draw_draft(context, row_, tree.drawn_from.back());
     if (token == kNoToken) tree.drawn_from.pop_back();
     return token;
   }

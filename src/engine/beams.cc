@@ -30,7 +30,7 @@ void EngineImpl::offer_beam(Running& beam, std::span<float> logits, double time)
   if (beam.index >= state.beams->n_live()) return;
   if (state.beams->has_offered(beam.index)) return;  // it was preempted and computed its last token again
   Sampler& sampler = workers_[0].sampler;
-  sampler.apply_logit_steps(beam.sampler, {logits, beam.tokens, beam.n_prompt, {}});
+  sampler.edit_logits({beam.sampler, beam.tokens, beam.n_prompt}, logits);
   beam_candidates_.clear();
   const int n = std::min(state.beams->n_candidates(), static_cast<int>(logits.size()));
   sampler.logprobs(logits, 0, n, beam_candidates_);
@@ -52,7 +52,7 @@ void EngineImpl::advance_beams(RequestState& state, double time) {
   const std::span<const int> parents = search.parents();
   std::vector<SamplerState> states;
   for (int i = 0; i < search.n_live(); ++i) {
-    states.push_back(state.sequences[parents[i]]->sampler);
+    states.push_back(state.sequences[parents[i]]->sampler.fork(i));
     states.back().append(tokens[i]);
   }
   // New beams first, while their parents stand where they stood.

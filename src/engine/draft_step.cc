@@ -75,8 +75,8 @@ void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, int 
     row = first_row + node + 1;
     const size_t first = worker.alternatives.size();
     const std::span<float> values = model_->logits(row);
-    const Sampled sampled =
-        verify_next(worker.sampler, sequence.sampler, {values, sequence.tokens, sequence.n_prompt, {}}, tree,
+    const SampleResult sampled =
+        verify_next(worker.sampler, {sequence.sampler, sequence.tokens, sequence.n_prompt}, values, tree,
                     node, worker.alternatives);
     if (node != kOffDraft) draft_path_.push_back(node);
     accept(sequence, sampled, std::span<const TokenLogprob>(worker.alternatives).subspan(first), time);

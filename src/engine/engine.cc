@@ -155,7 +155,7 @@ void EngineImpl::take_result(size_t i, double time) {
     if (result.failed) throw std::bad_alloc();
     accept(sequence, result.sampled,
            std::span<const TokenLogprob>(workers_[result.worker].alternatives)
-               .subspan(result.first_alternative, result.sampled.n_alternatives),
+               .subspan(result.first_alternative, result.sampled.n_top),
            time);
     if (speculation_) note_draft_outcome(sequence, 0, 0, row);
     return;
@@ -202,8 +202,8 @@ void EngineImpl::sample_rows() {
     result.first_alternative = worker.alternatives.size();
     result.worker = thread;
     try {
-      result.sampled = worker.sampler.sample(
-          sequence.sampler, {result.logits, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
+      result.sampled = worker.sampler.sample({sequence.sampler, sequence.tokens, sequence.n_prompt},
+                                             result.logits, worker.alternatives);
     } catch (const std::bad_alloc&) {
       result.failed = true;
     }
@@ -251,21 +251,25 @@ void EngineImpl::fork_others(Running& first, std::span<const float> logits, doub
 void EngineImpl::sample_into(Running& sequence, std::span<float> logits, double time) {
   Worker& worker = workers_[0];
   const size_t first = worker.alternatives.size();
-  const Sampled sampled = worker.sampler.sample(
-      sequence.sampler, {logits, sequence.tokens, sequence.n_prompt, {}}, worker.alternatives);
+  const SampleResult sampled = worker.sampler.sample({sequence.sampler, sequence.tokens, sequence.n_prompt},
+                                                     logits, worker.alternatives);
   accept(sequence, sampled, std::span<const TokenLogprob>(worker.alternatives).subspan(first), time);
 }
 
-void EngineImpl::accept(Running& sequence, const Sampled& sampled, std::span<const TokenLogprob> alternatives,
-                        double time) {
+void EngineImpl::accept(Running& sequence, const SampleResult& sampled,
+                        std::span<const TokenLogprob> alternatives, double time) {
   if (sampled.token == kNoToken) {
     sequence.error = {ErrorCode::kInternal,
                       "no token can be chosen: every logit is excluded or not a finite number"};
     end(sequence, FinishReason::kError);
     return;
   }
+  if (!sequence.sampler.append(sampled.token)) {
+    sequence.error = {ErrorCode::kInternal, "the grammar does not have the token that was chosen"};
+    end(sequence, FinishReason::kError);
+    return;
+  }
   scheduler_->append(sequence, sampled.token);
-  sequence.sampler.append(sampled.token);
   note_token(sequence, time);
   PendingEvent news{
       {.index = sequence.index, .token = sampled.token, .logprob = sampled.logprob, .rank = sampled.rank},

@@ -145,7 +145,7 @@ class EngineImpl final : public Engine {
   void advance_beams(RequestState& state, double time);
   void end_beams(RequestState& state, double time);
   void sample_into(Running& sequence, std::span<float> logits, double time);
-  void accept(Running& sequence, const Sampled& sampled, std::span<const TokenLogprob> alternatives,
+  void accept(Running& sequence, const SampleResult& sampled, std::span<const TokenLogprob> alternatives,
               double time);
   bool is_end(const Running& sequence, TokenId token, TokenEvent& event) const;
   void note_token(Running& sequence, double time);
@@ -203,7 +203,7 @@ class EngineImpl final : public Engine {
   };
   struct RowResult {
     std::span<float> logits;  // empty: not sampled ahead
-    Sampled sampled;
+    SampleResult sampled;
     int worker = -1;
     bool failed = false;  // for want of memory
     size_t first_alternative = 0;

@@ -9,7 +9,6 @@
 #include "engine/engine_impl.h"
 #include "engine/prefix_file.h"
 #include "engine/session_file.h"
-#include "sampling/philox.h"
 #include "sampling/validate.h"
 
 namespace penstock {
@@ -251,9 +250,10 @@ void EngineImpl::start_sequences(RequestState& state) {
   if (request.eos_token_ids.empty()) request.eos_token_ids = info_.eos_token_ids;
   std::vector<TokenId> ends = request.eos_token_ids;
   ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-  const uint64_t seed = params.seed ? *params.seed : mix_seed(config_.seed, static_cast<uint64_t>(state.id));
-  state.spec = SamplingSpec::make(params, std::move(ends), std::move(request.bad_words),
-                                  std::move(request.dry_breakers), seed, info_.vocab_size);
+  const uint64_t seed = params.seed ? *params.seed : seed_of_request(config_.seed, state.id);
+  state.spec = SamplingSpec::make(
+      params, {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers), nullptr}, seed,
+      info_.vocab_size);
   const int n_prompt = static_cast<int>(request.prompt.size());
   const int max_len = static_cast<int>(
       std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), info_.max_model_len));

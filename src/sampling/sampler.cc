@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sampling/philox.h"
+#include "kernels/philox.h"
 #include "sampling/vocab_scan.h"
 
 namespace penstock {
+namespace {
+
+double uniform(const StepContext& steps, Draw draw) {
+  return uniform_draw(steps.state->spec->seed, steps.n_output(), steps.state->index, draw);
+}
+
+}  // namespace
 
 float Sampler::log_sum(std::span<const float> logits) {
   const float max = scan_block_max(logits, block_max_);
@@ -28,72 +35,137 @@ int Sampler::logprobs(std::span<const float> logits, TokenId token, int n, std::
   return 1 + top(logits, log_z, n, out);
 }
 
-StepContext Sampler::context_of(SamplerState& state, const SampleInput& input) {
-  return {input.logits, input.tokens, input.n_prompt, input.mask, &state, &candidates_, &scratch_};
+// The row as it came is reported, so it is looked at before the steps change it.
+void Sampler::keep_raw(const SampleRow& row, std::span<const float> logits, int n_top,
+                       std::vector<TokenLogprob>& alternatives, SampleResult& result) {
+  if (row.likeliest) {
+    const float max = scan_block_max(logits, block_max_);
+    result.likeliest = static_cast<float>(1.0 / scan_sum_exp(logits, max, 1.0f));
+  }
+  if (row.report) raw_.assign(logits.begin(), logits.end());
+  if (!row.report && n_top == 0) return;
+  raw_log_sum_ = log_sum(logits);
+  result.n_top = top(logits, raw_log_sum_, n_top, alternatives);
 }
 
-// The raw distribution is reported, so it is looked at before the steps change it. Returns the log of its
-// sum.
-float Sampler::keep_raw(const SamplingParams& params, const SampleInput& input, Sampled& result,
-                        std::vector<TokenLogprob>& alternatives) {
-  if (!params.logprobs.has_value()) return 0;
-  raw_.assign(input.logits.begin(), input.logits.end());
-  const float log_z = log_sum(raw_);
-  result.n_alternatives = top(raw_, log_z, *params.logprobs, alternatives);
-  return log_z;
-}
-
-void Sampler::report_raw(float log_z, Sampled& result) const {
-  result.logprob = raw_[result.token] - log_z;
+void Sampler::report_raw(const SampleRow& row, SampleResult& result) const {
+  if (!row.report || result.token == kNoToken) return;
+  result.logprob = raw_[result.token] - raw_log_sum_;
   result.rank = 1 + scan_count_greater(raw_, raw_[result.token]);
 }
 
-void Sampler::apply_logit_steps(StepContext& context) {
+bool Sampler::row_says_all(const SamplingSpec& spec) {
+  const SamplingParams& p = spec.params;
+  // None of these steps looks at more than the parameters.
+  SamplerState state;
+  state.spec = {std::shared_ptr<const void>(), &spec};
+  const SampleRow row{.min_p = p.min_p, .top_k = std::max(p.top_k, 0), .top_p = p.top_p};
+  const StepContext context{.state = &state, .row = &row};
+  const bool steps = std::ranges::none_of(
+      filter_steps(), [&](const SamplerStep& step) { return step.host_only && step.active(context); });
+  return p.mirostat == 0 && (spec.greedy() || steps) &&
+         (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
+}
+
+StepContext Sampler::steps_of(const SampleContext& context, LogitEdits& edits) {
+  return {.state = &context.state,
+          .tokens = context.tokens,
+          .n_prompt = context.n_prompt,
+          .edits = &edits,
+          .scratch = &scratch_,
+          .candidates = &candidates_};
+}
+
+void Sampler::collect_edits(StepContext& steps, SampleRow& row) {
+  LogitEdits& edits = *steps.edits;
+  edits.clear();
   for (const SamplerStep& step : logit_steps()) {
-    if (step.active(context)) step.apply(context);
+    if (!step.active(steps)) continue;
+    edits.next_phase();
+    step.apply(steps);
   }
+  row.mask = edits.mask().empty() ? nullptr : edits.mask().data();
+  row.edits = edits.list().data();
+  row.n_edits = static_cast<int32_t>(edits.list().size());
+}
+
+SampleRow Sampler::describe(const SampleContext& context, LogitEdits& edits) {
+  StepContext steps = steps_of(context, edits);
+  const SamplingSpec& spec = *context.state.spec;
+  SampleRow row;
+  collect_edits(steps, row);
+  row.report = spec.params.logprobs.has_value();
+  row.n_top = std::clamp(spec.params.logprobs.value_or(0), 0, SampleRow::kMostTop);
+  if (spec.greedy()) return row;
+  row.temperature = spec.params.temperature;
+  row.min_p = spec.params.min_p;
+  row.top_k = std::max(spec.params.top_k, 0);
+  row.top_p = spec.params.top_p;
+  row.u = uniform(steps, Draw::kToken);
+  return row;
 }
 
 // The distribution after temperature and filters; false when no token is possible.
-bool Sampler::narrow(StepContext& context) {
-  apply_logit_steps(context);
-  if (!candidates_.reset(context.logits, context.params().temperature)) return false;
+bool Sampler::narrow(StepContext& steps, std::span<float> logits) {
+  if (!candidates_.reset(logits, steps.row->temperature)) return false;
   for (const SamplerStep& step : filter_steps()) {
-    if (step.active(context)) step.apply(context);
+    if (step.active(steps)) step.apply(steps);
   }
   return true;
 }
 
-Sampled Sampler::sample(SamplerState& state, const SampleInput& input,
-                        std::vector<TokenLogprob>& alternatives) {
-  const SamplingParams& params = state.spec->params;
-  StepContext context = context_of(state, input);
-  Sampled result;
-  const float log_z = keep_raw(params, input, result, alternatives);
-  const auto uniform = [&] {
-    return uniform_draw(state.spec->seed, context.n_output(), state.index, Draw::kToken);
-  };
-  if (state.spec->greedy()) {
-    apply_logit_steps(context);
-    result.token = scan_argmax(input.logits);
-  } else if (params.mirostat != 0) {
-    apply_logit_steps(context);
-    if (candidates_.reset(input.logits, std::max(params.temperature, 1e-5f)))
-      result.token = mirostat_pick(context, uniform());
-  } else if (narrow(context)) {
-    result.token = candidates_.pick(uniform());
+TokenId Sampler::pick(StepContext& steps, std::span<float> logits) {
+  if (steps.state != nullptr && steps.params().mirostat != 0) {
+    if (!candidates_.reset(logits, std::max(steps.params().temperature, 1e-5f))) return kNoToken;
+    return mirostat_pick(steps, steps.row->u);
   }
-  if (params.logprobs.has_value() && result.token != kNoToken) report_raw(log_z, result);
+  if (steps.row->temperature == 0) return scan_argmax(logits);
+  return narrow(steps, logits) ? candidates_.pick(steps.row->u) : kNoToken;
+}
+
+SampleResult Sampler::draw(const SampleRow& row, std::span<float> logits) {
+  StepContext steps{.row = &row, .candidates = &candidates_};
+  SampleResult result{.drawn = true};
+  top_.clear();
+  keep_raw(row, logits, row.n_top, top_, result);
+  std::ranges::copy(top_, row.top);
+  apply_edits(row, logits);
+  result.token = pick(steps, logits);
+  report_raw(row, result);
   return result;
 }
 
-Sampled Sampler::accept_or_resample(SamplerState& state, const SampleInput& input, const DrawnToken& drawn,
-                                    bool& accepted, std::vector<TokenLogprob>& alternatives) {
-  StepContext context = context_of(state, input);
-  Sampled result;
+SampleResult Sampler::sample(const SampleContext& context, std::span<float> logits,
+                             std::vector<TokenLogprob>& alternatives) {
+  const SampleRow row = describe(context, edits_);
+  StepContext steps = steps_of(context, edits_);
+  steps.row = &row;
+  SampleResult result{.drawn = true};
+  keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
+  apply_edits(row, logits);
+  result.token = pick(steps, logits);
+  report_raw(row, result);
+  return result;
+}
+
+void Sampler::edit_logits(const SampleContext& context, std::span<float> logits) {
+  StepContext steps = steps_of(context, edits_);
+  SampleRow row;
+  collect_edits(steps, row);
+  apply_edits(row, logits);
+}
+
+SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span<float> logits,
+                                         const DrawnToken& drawn, bool& accepted,
+                                         std::vector<TokenLogprob>& alternatives) {
+  const SampleRow row = describe(context, edits_);
+  StepContext steps = steps_of(context, edits_);
+  steps.row = &row;
+  SampleResult result{.drawn = true};
   accepted = false;
-  const float log_z = keep_raw(state.spec->params, input, result, alternatives);
-  if (!narrow(context)) return result;
+  keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
+  apply_edits(row, logits);
+  if (!narrow(steps, logits)) return result;
   double p = 0, q = 0;
   for (const Candidate& c : candidates_.list()) {
     if (c.id == drawn.token) p = c.w / candidates_.total();
@@ -101,12 +173,9 @@ Sampled Sampler::accept_or_resample(SamplerState& state, const SampleInput& inpu
   for (const TokenProb& each : drawn.from) {
     if (each.token == drawn.token) q = each.p;
   }
-  const auto uniform = [&](Draw draw) {
-    return uniform_draw(state.spec->seed, context.n_output(), state.index, draw);
-  };
-  accepted = uniform(Draw::kAccept) * q < p;
-  result.token = accepted ? drawn.token : pick_residual(drawn.from, uniform(Draw::kResidual));
-  if (state.spec->params.logprobs.has_value()) report_raw(log_z, result);
+  accepted = uniform(steps, Draw::kAccept) * q < p;
+  result.token = accepted ? drawn.token : pick_residual(drawn.from, uniform(steps, Draw::kResidual));
+  report_raw(row, result);
   return result;
 }
 
@@ -138,21 +207,26 @@ TokenId Sampler::pick_residual(const TokenDistribution& drawn_from, double u) {
   return token != kNoToken ? token : candidates_.pick(u);
 }
 
-TokenId Sampler::draw_draft(SamplerState& state, const SampleInput& input, TokenDistribution& from) {
-  StepContext context = context_of(state, input);
+TokenId Sampler::draw_draft(const SampleContext& context, std::span<float> logits, TokenDistribution& from) {
+  const SampleRow row = describe(context, edits_);
+  StepContext steps = steps_of(context, edits_);
+  steps.row = &row;
   from.clear();
-  if (!narrow(context)) return kNoToken;
+  apply_edits(row, logits);
+  if (!narrow(steps, logits)) return kNoToken;
   const std::span<const Candidate> list = candidates_.list();
   const double total = candidates_.total();
   for (const Candidate& c : list) {
     if (c.w > 0) from.push_back({c.id, static_cast<float>(c.w / total)});
   }
-  return candidates_.pick(uniform_draw(state.spec->seed, context.n_output(), state.index, Draw::kDraft));
+  return candidates_.pick(uniform(steps, Draw::kDraft));
 }
 
 void Sampler::reserve(int vocab_size, int max_tokens) {
   raw_.reserve(vocab_size);
   block_max_.reserve(vocab_size / kScanBlock + 1);
+  constexpr int kEditsPerToken = 3;  // two penalties and DRY
+  edits_.reserve(kEditsPerToken * max_tokens);
   scratch_.match.reserve(max_tokens);
   scratch_.followers.reserve(max_tokens);
 }

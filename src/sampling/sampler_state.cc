@@ -2,24 +2,36 @@
 
 #include <algorithm>
 
+#include "kernels/philox.h"
+
 namespace penstock {
 
-std::shared_ptr<const SamplingSpec> SamplingSpec::make(const SamplingParams& params,
-                                                       std::vector<TokenId> end_ids,
-                                                       std::vector<std::vector<TokenId>> bad_words,
-                                                       std::vector<TokenId> dry_breakers, uint64_t seed,
-                                                       int vocab_size) {
-  auto spec = std::make_shared<SamplingSpec>();
-  spec->params = params;
-  spec->params.logit_bias.clear();
-  for (auto [token, bias] : params.logit_bias) {
-    spec->params.logit_bias.emplace_back(token, std::clamp(bias, -100.0f, 100.0f));
+namespace {
+
+using Biases = std::vector<std::pair<TokenId, float>>;
+
+// Clamped; a token that is named twice gets both.
+Biases one_bias_each(Biases biases) {
+  std::ranges::stable_sort(biases, {}, &Biases::value_type::first);
+  Biases result;
+  for (const auto& [token, bias] : biases) {
+    if (result.empty() || result.back().first != token) result.emplace_back(token, 0.0f);
+    result.back().second += std::clamp(bias, -100.0f, 100.0f);
   }
-  spec->end_ids = std::move(end_ids);
-  spec->bad_words = std::move(bad_words);
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<const SamplingSpec> SamplingSpec::make(const SamplingParams& params, TokenForms forms,
+                                                       uint64_t seed, int vocab_size) {
+  auto spec = std::make_shared<SamplingSpec>();
+  static_cast<TokenForms&>(*spec) = std::move(forms);
+  spec->params = params;
+  spec->vocab_size = vocab_size;
+  spec->params.logit_bias = one_bias_each(params.logit_bias);
   std::erase_if(spec->bad_words, [](const std::vector<TokenId>& word) { return word.empty(); });
-  std::sort(dry_breakers.begin(), dry_breakers.end());
-  spec->dry_breakers = std::move(dry_breakers);
+  std::ranges::sort(spec->dry_breakers);
   if (!params.allowed_token_ids.empty()) {
     spec->allowed.assign((vocab_size + 31) / 32, 0);
     for (const TokenId token : params.allowed_token_ids) spec->allowed[token / 32] |= 1u << (token % 32);
@@ -28,6 +40,10 @@ std::shared_ptr<const SamplingSpec> SamplingSpec::make(const SamplingParams& par
   spec->needs_counts = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
                        params.frequency_penalty != 0.0f;
   return spec;
+}
+
+uint64_t seed_of_request(uint64_t engine_seed, RequestId request) {
+  return mix_seed(engine_seed, static_cast<uint64_t>(request));
 }
 
 TokenCounts::Entry& TokenCounts::slot(TokenId token) {
@@ -74,6 +90,28 @@ SamplerState::SamplerState(std::shared_ptr<const SamplingSpec> shared, uint32_t 
     counts.reserve(static_cast<int>(prompt.size()) + std::min(max_output, 4096) + 1);
     for (const TokenId token : prompt) counts.add(token, true);
   }
+  if (spec->matcher) matcher = spec->matcher->fork();
+}
+
+SamplerState SamplerState::fork(uint32_t which) const {
+  SamplerState other;
+  other.spec = spec;
+  other.index = which;
+  other.counts = counts;
+  other.mirostat_mu = mirostat_mu;
+  if (matcher) other.matcher = matcher->fork();
+  return other;
+}
+
+bool SamplerState::append(TokenId token) {
+  if (matcher && !matcher->append(token)) return false;
+  if (spec->needs_counts) counts.add(token, false);
+  return true;
+}
+
+void SamplerState::remove(TokenId token) {
+  if (matcher) matcher->rollback(1);
+  if (spec->needs_counts) counts.remove_output(token);
 }
 
 }  // namespace penstock

@@ -5,28 +5,35 @@
 #include <span>
 #include <vector>
 
+#include "grammar/token_matcher.h"
 #include "penstock/sampling_params.h"
 #include "penstock/types.h"
 
 namespace penstock {
 
-// Immutable after creation; shared by the n sequences of a request.
-struct SamplingSpec {
-  SamplingParams params;
+// What the owner of the tokenizer made of a request's text.
+struct TokenForms {
   std::vector<TokenId> end_ids;                 // end-of-sequence and stop ids: kept out before min_tokens
-  std::vector<std::vector<TokenId>> bad_words;  // none empty
-  std::vector<TokenId> dry_breakers;            // ascending
-  std::vector<uint32_t> allowed;                // bit per token id; empty = all
+  std::vector<std::vector<TokenId>> bad_words;  // none empty in a spec
+  std::vector<TokenId> dry_breakers;            // ascending in a spec
+  std::unique_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
+};
+
+// Immutable after creation; shared by the n sequences of a request.
+struct SamplingSpec : TokenForms {
+  SamplingParams params;          // a token has one bias at most
+  std::vector<uint32_t> allowed;  // bit per token id; empty = all
   uint64_t seed = 0;
+  int vocab_size = 0;
   bool needs_counts = false;  // a penalty over seen tokens is on
 
-  // breakers and words in token form come from the owner of the tokenizer.
-  static std::shared_ptr<const SamplingSpec> make(const SamplingParams& params, std::vector<TokenId> end_ids,
-                                                  std::vector<std::vector<TokenId>> bad_words,
-                                                  std::vector<TokenId> dry_breakers, uint64_t seed,
-                                                  int vocab_size);
+  static std::shared_ptr<const SamplingSpec> make(const SamplingParams& params, TokenForms forms,
+                                                  uint64_t seed, int vocab_size);
   bool greedy() const { return params.temperature < 1e-5f && params.mirostat == 0; }
 };
+
+// The seed of a request that brings none.
+uint64_t seed_of_request(uint64_t engine_seed, RequestId request);
 
 // Distinct tokens of a sequence with how often each occurs in prompt and output. Open addressing; grows by
 // doubling.
@@ -54,16 +61,16 @@ struct SamplerState {
   uint32_t index = 0;  // which of the n sequences
   TokenCounts counts;
   float mirostat_mu = 0;
+  std::unique_ptr<TokenMatcher> matcher;  // null: no grammar, or the output has left it
 
   SamplerState() = default;
   SamplerState(std::shared_ptr<const SamplingSpec> spec, uint32_t index, std::span<const TokenId> prompt,
                int max_output);
-  void append(TokenId token) {
-    if (spec->needs_counts) counts.add(token, false);
-  }
-  void remove(TokenId token) {  // undoes one append(token)
-    if (spec->needs_counts) counts.remove_output(token);
-  }
+  // Another sequence of the same request that stands where this one does.
+  SamplerState fork(uint32_t index) const;
+  // False: the grammar does not have the token here, and the state stays as it was.
+  bool append(TokenId token);
+  void remove(TokenId token);  // undoes the last append(token)
 };
 
 // Tokens that may follow, appended to a state for as long as this lives.
@@ -71,14 +78,20 @@ class Hypothesis {
  public:
   explicit Hypothesis(SamplerState& state) : state_(state), mirostat_mu_(state.mirostat_mu) {}
   ~Hypothesis() {
-    for (const TokenId token : appended_) state_.remove(token);
+    while (!appended_.empty()) {
+      state_.remove(appended_.back());
+      appended_.pop_back();
+    }
     state_.mirostat_mu = mirostat_mu_;
   }
   Hypothesis(const Hypothesis&) = delete;
   Hypothesis& operator=(const Hypothesis&) = delete;
-  void append(TokenId token) {
-    state_.append(token);
+  // False: the grammar does not have the token here.
+  bool append(TokenId token) {
+    appended_.reserve(appended_.size() + 1);
+    if (!state_.append(token)) return false;
     appended_.push_back(token);
+    return true;
   }
   SamplerState& state() { return state_; }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sampling/philox.h"
+#include "kernels/philox.h"
 
 namespace penstock {
 namespace {
@@ -14,50 +14,46 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 // --- Logit steps
 // -------------------------------------------------------------------------------------------------
 
-void apply_mask(std::span<float> logits, std::span<const uint32_t> mask) {
-  for (size_t word = 0; word * 32 < logits.size(); ++word) {
-    const uint32_t bits = word < mask.size() ? mask[word] : 0;
-    if (bits == 0xffffffffu) continue;
-    const size_t end = std::min(word * 32 + 32, logits.size());
-    for (size_t id = word * 32; id < end; ++id) {
-      if ((bits >> (id % 32) & 1u) == 0) logits[id] = kNegInf;
-    }
-  }
+void grammar(StepContext& c) {
+  const std::span<uint32_t> mask = c.edits->new_mask((c.state->spec->vocab_size + 31) / 32);
+  c.state->matcher->fill_mask(mask);
+  c.edits->allow(mask);
 }
 
 void logit_bias(StepContext& c) {
-  for (const auto& [token, bias] : c.params().logit_bias) c.logits[token] += bias;
+  for (const auto& [token, bias] : c.params().logit_bias) c.edits->add(token, bias);
 }
 
 void ban_tokens(StepContext& c) {
-  for (const TokenId token : c.params().banned_token_ids) c.logits[token] = kNegInf;
+  for (const TokenId token : c.params().banned_token_ids) c.edits->set(token, kNegInf);
 }
 
 void bad_words(StepContext& c) {
   for (const std::vector<TokenId>& word : c.state->spec->bad_words) {
     const size_t prefix = word.size() - 1;
     if (c.tokens.size() < prefix) continue;
-    if (std::equal(word.begin(), word.end() - 1, c.tokens.end() - prefix)) c.logits[word.back()] = kNegInf;
+    if (std::equal(word.begin(), word.end() - 1, c.tokens.end() - prefix)) c.edits->set(word.back(), kNegInf);
   }
 }
 
 void min_tokens(StepContext& c) {
-  for (const TokenId token : c.state->spec->end_ids) c.logits[token] = kNegInf;
+  for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kNegInf);
 }
 
 // Repetition (over prompt and output, by division), then frequency and presence (over output, by
 // subtraction).
 void penalties(StepContext& c) {
   const SamplingParams& p = c.params();
-  for (const TokenCounts::Entry& entry : c.state->counts.slots()) {
-    if (entry.token == kNoToken) continue;
-    float& logit = c.logits[entry.token];
-    if (entry.in_prompt || entry.n_output > 0) {
-      logit = logit > 0 ? logit / p.repetition_penalty : logit * p.repetition_penalty;
-    }
-    if (entry.n_output > 0) {
-      logit -= p.frequency_penalty * static_cast<float>(entry.n_output) + p.presence_penalty;
-    }
+  const auto seen = c.state->counts.slots();
+  for (const TokenCounts::Entry& entry : seen) {
+    if (entry.token != kNoToken && (entry.in_prompt || entry.n_output > 0))
+      c.edits->penalize(entry.token, p.repetition_penalty);
+  }
+  c.edits->next_phase();
+  for (const TokenCounts::Entry& entry : seen) {
+    if (entry.token == kNoToken || entry.n_output == 0) continue;
+    c.edits->add(entry.token,
+                 -(p.frequency_penalty * static_cast<float>(entry.n_output) + p.presence_penalty));
   }
 }
 
@@ -97,16 +93,16 @@ void dry(StepContext& c) {
     const auto [token, match] = followers[i];
     if (i + 1 < followers.size() && followers[i + 1].first == token) continue;
     const float exponent = std::min(static_cast<float>(match - p.dry_allowed_length), max_exponent);
-    c.logits[token] -= p.dry_multiplier * std::pow(p.dry_base, exponent);
+    c.edits->add(token, -(p.dry_multiplier * std::pow(p.dry_base, exponent)));
   }
 }
 
 // --- Filter steps
 // ------------------------------------------------------------------------------------------------
 
-void min_p(StepContext& c) { c.candidates->keep_above(std::log(c.params().min_p)); }
-void top_k(StepContext& c) { c.candidates->keep_top(c.params().top_k); }
-void top_p(StepContext& c) { c.candidates->keep_mass(c.params().top_p); }
+void min_p(StepContext& c) { c.candidates->keep_above(std::log(c.row->min_p)); }
+void top_k(StepContext& c) { c.candidates->keep_top(c.row->top_k); }
+void top_p(StepContext& c) { c.candidates->keep_mass(c.row->top_p); }
 void typical_p(StepContext& c) { c.candidates->keep_typical(c.params().typical_p); }
 
 // With probability xtc_probability removes every token at least as likely as the threshold but the least
@@ -123,9 +119,8 @@ void xtc(StepContext& c) {
 // top-p, …; every filter sees the distribution that the one before left, renormalized.
 constexpr SamplerStep kLogitSteps[] = {
     {"allowed_token_ids", [](const StepContext& c) { return !c.state->spec->allowed.empty(); },
-     [](StepContext& c) { apply_mask(c.logits, c.state->spec->allowed); }},
-    {"grammar", [](const StepContext& c) { return !c.mask.empty(); },
-     [](StepContext& c) { apply_mask(c.logits, c.mask); }},
+     [](StepContext& c) { c.edits->allow(c.state->spec->allowed); }},
+    {"grammar", [](const StepContext& c) { return c.state->matcher != nullptr; }, grammar},
     {"banned_token_ids", [](const StepContext& c) { return !c.params().banned_token_ids.empty(); },
      ban_tokens},
     {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words},
@@ -135,11 +130,13 @@ constexpr SamplerStep kLogitSteps[] = {
     {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry},
 };
 constexpr SamplerStep kFilterSteps[] = {
-    {"min_p", [](const StepContext& c) { return c.params().min_p > 0; }, min_p},
-    {"top_k", [](const StepContext& c) { return c.params().top_k > 0; }, top_k},
-    {"top_p", [](const StepContext& c) { return c.params().top_p < 1; }, top_p},
-    {"typical_p", [](const StepContext& c) { return c.params().typical_p < 1; }, typical_p},
-    {"xtc", [](const StepContext& c) { return c.params().xtc_probability > 0; }, xtc},
+    {"min_p", [](const StepContext& c) { return c.row->min_p > 0; }, min_p},
+    {"top_k", [](const StepContext& c) { return c.row->top_k > 0; }, top_k},
+    {"top_p", [](const StepContext& c) { return c.row->top_p < 1; }, top_p},
+    {"typical_p", [](const StepContext& c) { return c.state != nullptr && c.params().typical_p < 1; },
+     typical_p, true},
+    {"xtc", [](const StepContext& c) { return c.state != nullptr && c.params().xtc_probability > 0; }, xtc,
+     true},
 };
 
 // Estimates the exponent of a Zipf distribution from the 100 most likely tokens and gives the k that aims at

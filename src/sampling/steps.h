@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sampling/candidates.h"
+#include "sampling/logit_edits.h"
 #include "sampling/sampler_state.h"
 
 namespace penstock {
@@ -16,13 +17,14 @@ struct SamplerScratch {
 };
 
 struct StepContext {
-  std::span<float> logits;          // [vocab_size], changed by the logit steps
+  SamplerState* state =
+      nullptr;  // null for a draw that comes as a SampleRow: then no step is active that needs it
   std::span<const TokenId> tokens;  // prompt and output so far
   int n_prompt = 0;
-  std::span<const uint32_t> mask;  // bit per token id; empty = all allowed (a grammar's)
-  SamplerState* state = nullptr;
-  Candidates* candidates = nullptr;  // filter steps
+  LogitEdits* edits = nullptr;  // logit steps
   SamplerScratch* scratch = nullptr;
+  const SampleRow* row = nullptr;    // filter steps
+  Candidates* candidates = nullptr;  // filter steps
 
   const SamplingParams& params() const { return state->spec->params; }
   int n_output() const { return static_cast<int>(tokens.size()) - n_prompt; }
@@ -32,9 +34,11 @@ struct SamplerStep {
   const char* name;
   bool (*active)(const StepContext& context);
   void (*apply)(StepContext& context);
+  bool host_only = false;  // a SampleRow cannot say it
 };
 
-std::span<const SamplerStep> logit_steps();   // edit the logits, before temperature; also when greedy
+// What the history does to the next logits, before temperature; also when greedy. They do not see the logits.
+std::span<const SamplerStep> logit_steps();
 std::span<const SamplerStep> filter_steps();  // narrow the candidates, after temperature
 
 // Replaces the filters when params.mirostat is not 0: narrows, picks with u in [0, 1) and updates the state.

@@ -4,26 +4,27 @@
 
 namespace penstock {
 
-Sampled verify_next(Sampler& sampler, SamplerState& state, const SampleInput& input, const DraftTree& tree,
-                    int& node, std::vector<TokenLogprob>& alternatives) {
+SampleResult verify_next(Sampler& sampler, const SampleContext& context, std::span<float> logits,
+                         const DraftTree& tree, int& node, std::vector<TokenLogprob>& alternatives) {
   if (tree.drawn() && node + 1 < tree.size()) {
     const int child = node + 1;
     PENSTOCK_CHECK(tree.parents[child] == node);
     bool accepted = false;
-    const Sampled sampled = sampler.accept_or_resample(
-        state, input, {tree.tokens[child], tree.drawn_from[child]}, accepted, alternatives);
+    const SampleResult result = sampler.accept_or_resample(
+        context, logits, {tree.tokens[child], tree.drawn_from[child]}, accepted, alternatives);
     node = accepted ? child : kOffDraft;
-    return sampled;
+    return result;
   }
-  const Sampled sampled = sampler.sample(state, input, alternatives);
-  const int parent = node;
-  node = kOffDraft;
-  for (int child = parent + 1; child < tree.size(); ++child) {
-    if (tree.parents[child] != parent || tree.tokens[child] != sampled.token) continue;
-    node = child;
-    break;
+  const SampleResult result = sampler.sample(context, logits, alternatives);
+  node = child_with(tree, node, result.token);
+  return result;
+}
+
+int child_with(const DraftTree& tree, int node, TokenId token) {
+  for (int child = node + 1; child < tree.size(); ++child) {
+    if (tree.parents[child] == node && tree.tokens[child] == token) return child;
   }
-  return sampled;
+  return kOffDraft;
 }
 
 bool may_draw_drafts(const SamplingSpec& spec) {

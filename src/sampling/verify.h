@@ -16,12 +16,14 @@ namespace penstock {
 inline constexpr int kDraftRoot = -1;
 inline constexpr int kOffDraft = -2;
 
-// Chooses the token after `node` (kDraftRoot: after the sequence's last token) from the logits of that node,
-// which are in `input` with the tokens up to it. `node` becomes the child with the chosen token, or kOffDraft
-// when there is none. Does not append the token to the state; as Sampler::sample otherwise.
-// REQUIRES: tree.drawn() only when the state is neither greedy nor mirostat.
-Sampled verify_next(Sampler& sampler, SamplerState& state, const SampleInput& input, const DraftTree& tree,
-                    int& node, std::vector<TokenLogprob>& alternatives);
+// Chooses the token after `node` (kDraftRoot: after the sequence's last token) from the logits of that node, with the
+// tokens up to it in `context`. `node` becomes the child with the chosen token, or kOffDraft when there is none. As
+// Sampler::sample otherwise. REQUIRES: tree.drawn() only when the state is neither greedy nor mirostat.
+SampleResult verify_next(Sampler& sampler, const SampleContext& context, std::span<float> logits,
+                         const DraftTree& tree, int& node, std::vector<TokenLogprob>& alternatives);
+
+// The child of `node` that has the token, or kOffDraft.
+int child_with(const DraftTree& tree, int node, TokenId token);
 
 // Whether drafts for this sequence may be drawn at random: one that brings no seed of its own and is not
 // greedy. The others get the tokens of plain sampling, whatever is drafted.

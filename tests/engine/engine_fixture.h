@@ -70,7 +70,7 @@ struct FakeEngine {
   // The text of sequence `index`, computed alone and without a cache. REQUIRES: a seed.
   std::vector<TokenId> expected(const Request& request, int index = 0) const {
     const auto spec =
-        SamplingSpec::make(request.sampling, {0}, {}, {}, *request.sampling.seed, settings.vocab_size);
+        SamplingSpec::make(request.sampling, {.end_ids = {0}}, *request.sampling.seed, settings.vocab_size);
     SamplerState state(spec, index, request.prompt, 100);
     std::vector<TokenId> tokens = request.prompt, output;
     const size_t longest =
@@ -80,7 +80,7 @@ struct FakeEngine {
     while (tokens.size() < longest) {
       std::vector<float> row = model->logits_of(tokens);
       const TokenId token =
-          sampler.sample(state, {row, tokens, static_cast<int>(request.prompt.size()), {}}, none).token;
+          sampler.sample({state, tokens, static_cast<int>(request.prompt.size())}, row, none).token;
       tokens.push_back(token);
       output.push_back(token);
       state.append(token);

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "draft/drafter.h"
-#include "sampling/philox.h"
+#include "kernels/philox.h"
 #include "sampling/sampler.h"
 
 namespace penstock {
@@ -84,7 +84,7 @@ class RandomDrafts {
       hypothesis.append(path[i]);
     }
     std::vector<float> row = model.logits_of(tokens);
-    return sampler_.sample(hypothesis.state(), {row, tokens, request.n_prompt, {}}, none_).token;
+    return sampler_.sample({hypothesis.state(), tokens, request.n_prompt}, row, none_).token;
   }
   uint64_t seed_, n_ = 0;
   int right_;

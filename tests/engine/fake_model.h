@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "engine/step_model.h"
-#include "sampling/philox.h"
+#include "kernels/philox.h"
 
 namespace penstock {
 

@@ -250,8 +250,8 @@ class JointDistribution {
       std::vector<float> row = fake_->model->logits_of(tokens);
       skill.change(row, tokens.size());
       tree.drawn_from.emplace_back();
-      const TokenId token = sampler_.draw_draft(hypothesis.state(), {row, tokens, request.n_prompt, {}},
-                                                tree.drawn_from.back());
+      const TokenId token =
+          sampler_.draw_draft({hypothesis.state(), tokens, request.n_prompt}, row, tree.drawn_from.back());
       tree.add_next(token);
       tokens.push_back(token);
       hypothesis.append(token);
@@ -267,12 +267,12 @@ class JointDistribution {
     tokens.insert(tokens.end(), output.begin(), output.end());
     SamplingParams params = params_;
     params.seed.reset();
-    SamplerState state(SamplingSpec::make(params, {0}, {}, {}, 1, kVocab), 0, std::vector<TokenId>{1, 2, 3},
-                       10);
+    SamplerState state(SamplingSpec::make(params, {.end_ids = {0}}, 1, kVocab), 0,
+                       std::vector<TokenId>{1, 2, 3}, 10);
     for (const TokenId token : output) state.append(token);
     std::vector<float> row = fake_->model->logits_of(tokens);
     TokenDistribution next;
-    sampler_.draw_draft(state, {row, tokens, 3, {}}, next);
+    sampler_.draw_draft({state, tokens, 3}, row, next);
     for (const TokenProb& each : next) {
       std::vector<TokenId> longer = output;
       longer.push_back(each.token);

@@ -6,8 +6,8 @@
 #include <limits>
 #include <random>
 
+#include "kernels/philox.h"
 #include "sampling/naive_sampler.h"
-#include "sampling/philox.h"
 #include "sampling/validate.h"
 
 namespace penstock {
@@ -25,8 +25,8 @@ std::vector<float> random_logits(int vocab, float spread, uint32_t seed) {
 
 std::shared_ptr<const SamplingSpec> spec_of(const SamplingParams& params, const naive::Context& c,
                                             uint64_t seed, int vocab) {
-  return SamplingSpec::make(params, c.end_ids, c.bad_words, {c.dry_breakers.begin(), c.dry_breakers.end()},
-                            seed, vocab);
+  return SamplingSpec::make(
+      params, {c.end_ids, c.bad_words, {c.dry_breakers.begin(), c.dry_breakers.end()}, nullptr}, seed, vocab);
 }
 
 SamplerState state_of(std::shared_ptr<const SamplingSpec> spec, const naive::Context& c) {
@@ -51,7 +51,7 @@ void expect_distribution(const std::vector<float>& logits, const SamplingParams&
   for (int i = 0; i < n; ++i) {
     SamplerState state = state_of(spec_of(params, c, mix_seed(17, i), static_cast<int>(logits.size())), c);
     std::vector<float> row = logits;
-    const Sampled sampled = sampler.sample(state, {row, c.tokens, c.n_prompt, {}}, alternatives);
+    const SampleResult sampled = sampler.sample({state, c.tokens, c.n_prompt}, row, alternatives);
     ASSERT_TRUE(exact.contains(sampled.token)) << "impossible token " << sampled.token;
     ++counts[sampled.token];
   }
@@ -170,8 +170,8 @@ TEST(Filters, KeepExactlyTheSpecifiedTokens) {
     Candidates candidates;
     ASSERT_TRUE(candidates.reset(logits, params.temperature));
     SamplerState state = state_of(spec_of(params, {}, 0, vocab), {});
-    SamplerScratch scratch;
-    StepContext context{logits, {}, 0, {}, &state, &candidates, &scratch};
+    const SampleRow row{.min_p = params.min_p, .top_k = params.top_k, .top_p = params.top_p};
+    StepContext context{.state = &state, .row = &row, .candidates = &candidates};
     for (const SamplerStep& step : filter_steps()) {
       if (step.active(context)) step.apply(context);
     }
@@ -202,11 +202,7 @@ TEST(Dry, MatchesTheNaiveDefinition) {
     params.dry_penalty_last_n = rng() % 2 ? -1 : static_cast<int>(rng() % (n + 3));
     std::vector<float> logits(alphabet, 0.0f);
     SamplerState state = state_of(spec_of(params, c, 0, alphabet), c);
-    SamplerScratch scratch;
-    StepContext context{logits, c.tokens, c.n_prompt, {}, &state, nullptr, &scratch};
-    for (const SamplerStep& step : logit_steps()) {
-      if (step.active(context)) step.apply(context);
-    }
+    Sampler().edit_logits({state, c.tokens, c.n_prompt}, logits);
     std::map<TokenId, double> expected = naive::dry_penalties(params, c);
     for (TokenId token = 0; token < alphabet; ++token) {
       EXPECT_NEAR(logits[token], -expected[token], 1e-4 * (1 + expected[token])) << "round " << round;
@@ -223,7 +219,7 @@ TEST(Dry, StaysFiniteOnEndlessRepeats) {
   SamplerState state = state_of(spec_of(params, c, 0, 10), c);
   std::vector<float> row(10, 1.0f);
   std::vector<TokenLogprob> none;
-  EXPECT_NE(Sampler().sample(state, {row, c.tokens, c.n_prompt, {}}, none).token, 3);
+  EXPECT_NE(Sampler().sample({state, c.tokens, c.n_prompt}, row, none).token, 3);
   EXPECT_GT(row[3], -kInf);
 }
 
@@ -242,7 +238,7 @@ TEST(Mirostat, FollowsTheDefinitionOverManySteps) {
     for (int i = 0; i < steps; ++i) {
       const std::vector<float> logits = random_logits(500, 2.0f, 1000 + i);
       std::vector<float> row = logits;
-      const TokenId token = sampler.sample(state, {row, tokens, 0, {}}, none).token;
+      const TokenId token = sampler.sample({state, tokens, 0}, row, none).token;
       const naive::Dist base = naive::softmax({logits.begin(), logits.end()}, 1.0);
       ASSERT_TRUE(naive::mirostat(base, version, mu).contains(token))
           << "version " << version << " step " << i << " surprise " << -std::log2(base.at(token)) << " mu "
@@ -265,7 +261,7 @@ TEST(Greedy, TakesTheLowestIdOfTheLargest) {
   std::vector<float> row(100, 0.5f);
   row[70] = row[41] = 2.0f;
   std::vector<TokenLogprob> none;
-  EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, 41);
+  EXPECT_EQ(Sampler().sample({state, {}, 0}, row, none).token, 41);
 }
 
 TEST(Sampler, ReportsLogitsThatAllowNoToken) {
@@ -276,12 +272,12 @@ TEST(Sampler, ReportsLogitsThatAllowNoToken) {
     for (const float value : {-kInf, kInf, std::numeric_limits<float>::quiet_NaN()}) {
       SamplerState state = state_of(spec_of(params, {}, 0, 70), {});
       std::vector<float> row(70, value);
-      EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, kNoToken) << value;
+      EXPECT_EQ(Sampler().sample({state, {}, 0}, row, none).token, kNoToken) << value;
     }
     SamplerState state = state_of(spec_of(params, {}, 0, 70), {});
     std::vector<float> row(70, std::numeric_limits<float>::quiet_NaN());
     row[33] = 1.0f;
-    EXPECT_EQ(Sampler().sample(state, {row, {}, 0, {}}, none).token, 33);
+    EXPECT_EQ(Sampler().sample({state, {}, 0}, row, none).token, 33);
   }
 }
 
@@ -292,7 +288,7 @@ TEST(Sampler, TheSeedAloneDecides) {
     SamplerState state(spec_of(params, {}, seed, 1000), index, {}, 10);
     std::vector<float> row = logits;
     std::vector<TokenLogprob> none;
-    return Sampler().sample(state, {row, tokens, 0, {}}, none).token;
+    return Sampler().sample({state, tokens, 0}, row, none).token;
   };
   std::set<TokenId> tokens;
   for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -304,17 +300,144 @@ TEST(Sampler, TheSeedAloneDecides) {
   EXPECT_GT(tokens.size(), 75u);
 }
 
-TEST(Sampler, MaskOfAGrammarIsObeyed) {
+// The i-th token is i modulo 7; the output may end after every second one.
+class ModuloSeven : public TokenMatcher {
+ public:
+  void fill_mask(std::span<uint32_t> mask) override {
+    for (size_t token = 1; token < mask.size() * 32; ++token) {
+      if (token % 7 == n_ % 7) mask[token / 32] |= 1u << (token % 32);
+    }
+    if (complete()) mask[0] |= 1;
+  }
+  bool append(TokenId token) override {
+    if (static_cast<size_t>(token) % 7 != n_ % 7) return false;
+    ++n_;
+    return true;
+  }
+  void rollback(int n) override { n_ -= static_cast<size_t>(n); }
+  bool complete() const override { return n_ % 2 == 0; }
+  std::unique_ptr<TokenMatcher> fork() const override { return std::make_unique<ModuloSeven>(*this); }
+
+ private:
+  size_t n_ = 0;
+};
+
+std::shared_ptr<const SamplingSpec> modulo_seven(const SamplingParams& params, int vocab) {
+  return SamplingSpec::make(params, {.matcher = std::make_unique<ModuloSeven>()}, 4, vocab);
+}
+
+TEST(Grammar, IsObeyedBesideOtherMasks) {
   SamplingParams params;
-  std::vector<uint32_t> mask(4, 0);
-  mask[1] = 1u << 5 | 1u << 9;
-  SamplerState state = state_of(spec_of(params, {}, 4, 100), {});
+  for (TokenId token = 0; token < 100; token += 2) params.allowed_token_ids.push_back(token);
   std::vector<TokenLogprob> none;
   for (int i = 0; i < 50; ++i) {
-    std::vector<float> row = random_logits(100, 3.0f, i);
-    const TokenId token = Sampler().sample(state, {row, {}, 0, mask}, none).token;
-    EXPECT_TRUE(token == 37 || token == 41) << token;
+    SamplerState state(modulo_seven(params, 100), 0, {}, 10);
+    for (int n = 0; n < 9; ++n) {
+      std::vector<float> row = random_logits(100, 3.0f, i);
+      const TokenId token = Sampler().sample({state, {}, 0}, row, none).token;
+      EXPECT_TRUE(token % 7 == n % 7 || (token == 0 && n % 2 == 0)) << token;
+      EXPECT_EQ(token % 2, 0);
+      EXPECT_TRUE(state.append(n % 7));
+    }
   }
+}
+
+TEST(Grammar, FollowsHypothesesAndForks) {
+  SamplerState state(modulo_seven({}, 100), 0, {}, 10);
+  EXPECT_FALSE(state.append(1));
+  EXPECT_TRUE(state.append(7));
+  SamplerState other = state.fork(1);
+  EXPECT_EQ(other.index, 1u);
+  {
+    Hypothesis hypothesis(state);
+    EXPECT_TRUE(hypothesis.append(1));
+    EXPECT_FALSE(hypothesis.append(1));
+    EXPECT_TRUE(hypothesis.append(2));
+  }
+  EXPECT_FALSE(state.append(2));
+  EXPECT_TRUE(state.append(8));
+  EXPECT_FALSE(other.append(9));
+  EXPECT_TRUE(other.append(1));
+  state.remove(8);
+  EXPECT_TRUE(state.append(1));
+}
+
+// What a device is given: the same draw, bit for bit, from the plain data alone.
+TEST(SampleRow, SaysAllThatThereIsToADraw) {
+  constexpr int kVocab = 300;
+  naive::Context c{.tokens = {1, 4, 9, 16, 4, 9, 16, 25, 4, 9}, .n_prompt = 4, .end_ids = {2, 3}};
+  c.bad_words = {{4, 9, 50}, {51}};
+  c.dry_breakers = {25};
+  int n_described = 0;
+  for (Case& each : distribution_cases()) {
+    each.params.logprobs = 3;
+    const auto spec = spec_of(each.params, c, 5, kVocab);
+    if (!Sampler::row_says_all(*spec)) continue;
+    ++n_described;
+    Sampler sampler;
+    LogitEdits edits;
+    for (uint64_t seed = 0; seed < 3000; ++seed) {
+      SamplerState state = state_of(spec_of(each.params, c, seed, kVocab), c);
+      std::vector<float> row = random_logits(kVocab, 2.0f, static_cast<uint32_t>(seed % 50)), same = row;
+      SampleRow described = sampler.describe({state, c.tokens, c.n_prompt}, edits);
+      std::vector<TokenLogprob> top, expected_top;
+      top.resize(static_cast<size_t>(described.n_top));
+      described.top = top.data();
+      const SampleResult expected = sampler.sample({state, c.tokens, c.n_prompt}, same, expected_top);
+      described = sampler.describe({state, c.tokens, c.n_prompt}, edits);  // sample() has its own edits
+      described.top = top.data();
+      const SampleResult got = sampler.draw(described, row);
+      ASSERT_EQ(got.token, expected.token) << each.name << " " << seed;
+      ASSERT_EQ(got.logprob, expected.logprob);
+      ASSERT_EQ(got.rank, expected.rank);
+      ASSERT_EQ(got.n_top, expected.n_top);
+      for (size_t i = 0; i < expected_top.size(); ++i) ASSERT_EQ(top[i].token, expected_top[i].token);
+    }
+  }
+  EXPECT_GT(n_described, 15);
+}
+
+TEST(SampleRow, LeavesToTheHostWhatItCannotSay) {
+  const auto says_all = [](auto edit) {
+    SamplingParams params;
+    edit(params);
+    return Sampler::row_says_all(*spec_of(params, {}, 0, 100));
+  };
+  using P = SamplingParams;
+  EXPECT_TRUE(says_all([](P&) {}));
+  EXPECT_TRUE(says_all([](P& p) { p.top_k = 4, p.top_p = 0.5f, p.min_p = 0.1f, p.logprobs = 20; }));
+  EXPECT_FALSE(says_all([](P& p) { p.mirostat = 2; }));
+  EXPECT_FALSE(says_all([](P& p) { p.typical_p = 0.5f; }));
+  EXPECT_FALSE(says_all([](P& p) { p.xtc_probability = 0.5f; }));
+  EXPECT_TRUE(says_all([](P& p) { p.temperature = 0, p.typical_p = 0.5f; }));  // greedy: no filters
+  EXPECT_FALSE(says_all([](P& p) { p.logprobs = -1; }));
+}
+
+TEST(SampleRow, TellsHowLikelyTheLikeliestTokenIs) {
+  const std::vector<float> logits = random_logits(500, 2.0f, 3);
+  const naive::Dist exact = naive::softmax({logits.begin(), logits.end()}, 1.0);
+  std::vector<float> row = logits;
+  EXPECT_NEAR(Sampler().draw({.likeliest = true}, row).likeliest, exact.at(naive::ordered(exact)[0]), 1e-6);
+}
+
+// An edit of a phase never meets another one for the same token, so that they can be made at once.
+TEST(LogitEdits, TokensOfAPhaseAreDifferent) {
+  naive::Context c{.tokens = {1, 4, 9, 16, 4, 9, 16, 25, 4, 9}, .n_prompt = 4, .end_ids = {2, 3}};
+  SamplingParams params;
+  params.max_tokens = 100, params.min_tokens = 50;
+  params.logit_bias = {{9, 1.0f}, {2, 1.0f}, {9, 0.5f}};
+  params.banned_token_ids = {9, 4};
+  params.repetition_penalty = 1.3f, params.frequency_penalty = 0.2f;
+  params.dry_multiplier = 0.8f, params.dry_allowed_length = 1;
+  SamplerState state = state_of(spec_of(params, c, 1, 100), c);
+  LogitEdits edits;
+  const SampleRow row = Sampler().describe({state, c.tokens, c.n_prompt}, edits);
+  std::map<int, std::set<TokenId>> phases;
+  for (const LogitEdit& edit : edits.list())
+    EXPECT_TRUE(phases[edit.phase].insert(edit.token).second) << edit.phase << " " << edit.token;
+  EXPECT_GE(phases.size(), 5u);
+  EXPECT_EQ(row.n_edits, static_cast<int>(edits.list().size()));
+  EXPECT_TRUE(std::ranges::is_sorted(edits.list(), {}, &LogitEdit::phase));
 }
 
 TEST(Logprobs, AreThoseOfTheRawDistribution) {
@@ -330,8 +453,8 @@ TEST(Logprobs, AreThoseOfTheRawDistribution) {
     SamplerState state = state_of(spec_of(params, {}, seed, 5000), {});
     std::vector<float> row = logits;
     std::vector<TokenLogprob> top;
-    const Sampled sampled = sampler.sample(state, {row, {}, 0, {}}, top);
-    ASSERT_EQ(sampled.n_alternatives, 5);
+    const SampleResult sampled = sampler.sample({state, {}, 0}, row, top);
+    ASSERT_EQ(sampled.n_top, 5);
     EXPECT_NEAR(sampled.logprob, std::log(exact.at(sampled.token)), 1e-4);
     EXPECT_EQ(order[sampled.rank - 1], sampled.token);
     for (int i = 0; i < 5; ++i) {

@@ -27,22 +27,14 @@ TEST(Transformers, LogitsProcessorsAgree) {
     std::vector<float> logits = c["logits"].get<std::vector<float>>();
     const auto tokens = c["tokens"].get<std::vector<TokenId>>();
     const int n_prompt = c["n_prompt"];
-    SamplerState state(SamplingSpec::make(params, c["end_ids"].get<std::vector<TokenId>>(), {}, {}, 0,
+    SamplerState state(SamplingSpec::make(params, {.end_ids = c["end_ids"].get<std::vector<TokenId>>()}, 0,
                                           static_cast<int>(logits.size())),
                        0, std::span(tokens).first(n_prompt), 100);
     for (size_t i = n_prompt; i < tokens.size(); ++i) state.append(tokens[i]);
-    Candidates candidates;
-    SamplerScratch scratch;
-    StepContext context{logits, tokens, n_prompt, {}, &state, &candidates, &scratch};
-    for (const SamplerStep& step : logit_steps()) {
-      if (step.active(context)) step.apply(context);
-    }
-    ASSERT_TRUE(candidates.reset(logits, params.temperature));
-    for (const SamplerStep& step : filter_steps()) {
-      if (step.active(context)) step.apply(context);
-    }
+    TokenDistribution left;
+    ASSERT_NE(Sampler().draw_draft({state, tokens, n_prompt}, logits, left), kNoToken);
     std::map<TokenId, double> got;
-    for (const Candidate& each : candidates.peek_top(1000)) got[each.id] = each.w / candidates.total();
+    for (const TokenProb& each : left) got[each.token] = each.p;
     ASSERT_EQ(got.size(), c["left"].size()) << c["params"];
     for (const auto& [token, p] : c["left"].get<std::vector<std::pair<TokenId, double>>>()) {
       ASSERT_TRUE(got.contains(token)) << c["params"] << " token " << token;

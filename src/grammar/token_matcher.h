@@ -1,0 +1,28 @@
+// Which tokens may come next by a grammar, as the sampler sees it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "penstock/types.h"
+
+namespace penstock {
+
+// Follows one sequence's output. One thread at a time; what several share is immutable.
+class TokenMatcher {
+ public:
+  virtual ~TokenMatcher() = default;
+  // Sets the bit of every token that may come next; `mask` [ceil(vocab_size / 32)] comes with all bits 0. End tokens
+  // are among them exactly when complete().
+  virtual void fill_mask(std::span<uint32_t> mask) = 0;
+  // Takes in the next token. False, and nothing has changed: it may not come here.
+  virtual bool append(TokenId token) = 0;
+  // Undoes the last n of them.
+  virtual void rollback(int n) = 0;
+  // Whether the output may end here.
+  virtual bool complete() const = 0;
+  // Another one that stands where this one does.
+  virtual std::unique_ptr<TokenMatcher> fork() const = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,57 @@
+#include "sampling/logit_edits.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace penstock {
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+
+void apply_mask(std::span<const uint32_t> mask, std::span<float> logits) {
+  for (size_t word = 0; word * 32 < logits.size(); ++word) {
+    const uint32_t bits = mask[word];
+    if (bits == 0xffffffffu) continue;
+    const size_t end = std::min(word * 32 + 32, logits.size());
+    for (size_t id = word * 32; id < end; ++id) {
+      if ((bits >> (id % 32) & 1u) == 0) logits[id] = kNegInf;
+    }
+  }
+}
+
+}  // namespace
+
+void LogitEdits::clear() {
+  list_.clear();
+  mask_ = {};
+  phase_ = 0;
+}
+
+void LogitEdits::allow(std::span<const uint32_t> mask) {
+  if (mask_.empty()) {
+    mask_ = mask;
+    return;
+  }
+  both_.assign(mask_.begin(), mask_.end());
+  for (size_t i = 0; i < both_.size(); ++i) both_[i] &= mask[i];
+  mask_ = both_;
+}
+
+std::span<uint32_t> LogitEdits::new_mask(int n_words) {
+  new_mask_.assign(n_words, 0);
+  return new_mask_;
+}
+
+void apply_edits(const SampleRow& row, std::span<float> logits) {
+  if (row.mask != nullptr) apply_mask({row.mask, (logits.size() + 31) / 32}, logits);
+  for (const LogitEdit& edit : std::span(row.edits, static_cast<size_t>(row.n_edits))) {
+    float& logit = logits[edit.token];
+    switch (edit.kind) {
+      case LogitEdit::Kind::kSet: logit = edit.value; break;
+      case LogitEdit::Kind::kAdd: logit += edit.value; break;
+      case LogitEdit::Kind::kPenalize: logit = logit > 0 ? logit / edit.value : logit * edit.value; break;
+    }
+  }
+}
+
+}  // namespace penstock
