@@ -4,11 +4,9 @@
 #include <unordered_map>
 
 #include "draft/chain_guesses.h"
+#include "draft/guesser.h"
 #include "model/batch_builder.h"
 #include "model/four_bits.h"
-#include "ops/host_rows.h"
-#include "sampling/sampler.h"
-#include "sampling/vocab_scan.h"
 
 namespace penstock {
 namespace {
@@ -28,10 +26,9 @@ class EarlyExitDrafter : public Drafter {
         light_(std::move(light)),
         model_(light_ ? *light_ : *target.model),
         ops_(*target.ops),
-        logits_(ops_),
         n_layers_(n_layers),
-        batch_(model_.cache_spec({}, block_size).n_groups(), block_size),
-        row_(static_cast<size_t>(target.model->config().vocab_size)) {}
+        guesser_(ops_, target.model->config().vocab_size),
+        batch_(model_.cache_spec({}, block_size).n_groups(), block_size) {}
 
   const char* name() const override { return "early-exit"; }
   int max_nodes() const override { return kMaxNodes; }
@@ -56,13 +53,16 @@ class EarlyExitDrafter : public Drafter {
     }
     while (!drafting_.empty()) {
       ++n_passes_;
-      logits_.set(model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits);
-      ops_.submit();
+      const Tensor logits = model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits;
       batch_.clear();
+      wanted_.clear();
+      for (const Drafting& each : drafting_)
+        wanted_.push_back({each.request, each.tree, each.tokens, ChainGuesses::weighs(*each.request)});
+      const std::span<const Guesser::Guess> guesses = guesser_.guess(logits, wanted_);
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
         Drafting& drafting = drafting_[i];
-        if (!guess(drafting, logits_.row(static_cast<int>(i)))) continue;
+        if (!take(drafting, guesses[i])) continue;
         batch_.add({.tokens = std::span<const TokenId>(drafting.tokens).last(1),
                     .first = static_cast<int>(drafting.tokens.size()) - 1,
                     .kv = drafting.request->kv});
@@ -94,53 +94,26 @@ class EarlyExitDrafter : public Drafter {
     std::vector<TokenId> tokens;  // the sequence's and the draft's
   };
 
-  // Adds a node from the exit's logits; whether another one is to follow.
-  bool guess(Drafting& drafting, std::span<const float> logits) {
-    const DraftRequest& request = *drafting.request;
-    std::ranges::copy(logits, row_.begin());
-    ChainGuesses& guesses = drafting.state->guesses;
-    float probability = 1;  // of the largest logit
-    if (guesses.weighs(request)) {
-      const float max = scan_block_max(row_, block_max_);
-      probability = static_cast<float>(1.0 / scan_sum_exp(row_, max, 1.0f));
-    }
-    const TokenId token = choose(drafting);
-    if (token == kNoToken) return false;
-    drafting.tree->add_next(token);
-    drafting.tokens.push_back(token);
-    return guesses.add(probability, request, confidence_, *drafting.tree) &&
+  // Adds a node; whether another one is to follow.
+  bool take(Drafting& drafting, const Guesser::Guess& guess) {
+    if (guess.token == kNoToken) return false;
+    drafting.tree->add_next(guess.token);
+    drafting.tokens.push_back(guess.token);
+    return drafting.state->guesses.add(guess.likeliest, *drafting.request, confidence_, *drafting.tree) &&
            static_cast<int>(drafting.tokens.size()) < model_.config().max_seq_len;
-  }
-
-  // With the sequence's own sampler steps, as if the tokens of the tree had been accepted.
-  TokenId choose(Drafting& drafting) {
-    const DraftRequest& request = *drafting.request;
-    Hypothesis hypothesis(*request.state);
-    for (const TokenId token : drafting.tree->tokens) hypothesis.append(token);
-    const SampleContext context{hypothesis.state(), drafting.tokens, request.n_prompt};
-    if (!request.may_draw) {
-      none_.clear();
-      return sampler_.sample(context, row_, none_).token;
-    }
-    TokenDistribution& from = drafting.tree->drawn_from.emplace_back();
-    const TokenId token = sampler_.draw_draft(context, row_, from);
-    if (token == kNoToken) drafting.tree->drawn_from.pop_back();
-    return token;
   }
 
   std::unique_ptr<WeightSource> light_source_;  // a backend may keep views into it
   std::unique_ptr<Model> light_;
   const Model& model_;
   Ops& ops_;
-  HostRows logits_;
   const int n_layers_;
   KvCache* cache_ = nullptr;
+  Guesser guesser_;
   BatchBuilder batch_;
   std::unordered_map<SeqId, State> states_;
   std::vector<Drafting> drafting_;
-  Sampler sampler_;
-  std::vector<float> row_, block_max_;
-  std::vector<TokenLogprob> none_;
+  std::vector<Guesser::Wanted> wanted_;
   Confidence confidence_;
   int n_passes_ = 0;
 };

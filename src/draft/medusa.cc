@@ -53,8 +53,7 @@ class MedusaDrafter : public Drafter {
         logits_(ops_),
         dim_(target.model->config().model_dim),
         accuracy_(heads_->accuracy().empty() ? assumed_accuracy(heads_->n_heads()) : heads_->accuracy()),
-        tree_(choose_tree(accuracy_.shares(), kMaxNodes)),
-        top_(static_cast<size_t>(heads_->n_heads())) {
+        tree_(choose_tree(accuracy_.shares(), kMaxNodes)) {
     measure_tree();
   }
 
@@ -90,14 +89,9 @@ class MedusaDrafter : public Drafter {
     for (int i = 0; i < n; ++i) {
       ops_.write_rows(drafting_[static_cast<size_t>(i)].state->hidden, states.row_range(i, 1));
     }
-    logits_.set(heads_->forward(states, n_heads, ops_));  // [n_heads * n, vocab_size]
-    ops_.submit();
-    for (int i = 0; i < n; ++i) {
-      for (int head = 0; head < n_heads; ++head) {
-        top_tokens(logits_.row(head * n + i), ranks_of(head, i), top_[static_cast<size_t>(head)]);
-      }
-      grow(drafting_[static_cast<size_t>(i)]);
-    }
+    find_top(heads_->forward(states, n_heads, ops_), n_heads);
+    for (int i = 0; i < n; ++i)
+      grow(drafting_[static_cast<size_t>(i)], std::span(top_).subspan(static_cast<size_t>(i) * n_heads));
   }
 
   int n_passes() const override { return computed_ ? 1 : 0; }
@@ -176,10 +170,50 @@ class MedusaDrafter : public Drafter {
     ++n_learned_;
   }
 
-  void grow(Drafting& drafting) {
+  // The most likely tokens of every head for every sequence, as far as its part of the tree takes them, into top_
+  // [sequence][head]. logits: [n_heads * n, vocab_size], head after head.
+  void find_top(Tensor logits, int n_heads) {
+    const auto n = static_cast<int>(drafting_.size());
+    top_.resize(static_cast<size_t>(n) * n_heads);
+    logits_.set(logits);
+    asked_.clear();
+    for (int i = 0; i < n; ++i) {
+      for (int head = 0; head < n_heads; ++head) {
+        const int row = head * n + i, n_top = ranks_of(head, i);
+        std::vector<TokenId>& top = top_[static_cast<size_t>(i * n_heads + head)];
+        if (!ops_.samples()) {
+          top_tokens(logits_.row(row), n_top, top);
+          continue;
+        }
+        top.clear();
+        asked_.push_back({.row = row, .n_top = n_top});
+      }
+    }
+    if (asked_.empty()) {
+      ops_.submit();
+    } else {
+      ask_device(logits);
+    }
+  }
+
+  void ask_device(Tensor logits) {
+    std::vector<SampleResult> results(asked_.size());
+    std::vector<std::vector<TokenLogprob>> found(asked_.size());
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      found[i].resize(static_cast<size_t>(asked_[i].n_top));
+      asked_[i].top = found[i].data();
+    }
+    ops_.sample(logits, asked_, results);
+    ops_.wait(ops_.submit());
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      for (int k = 0; k < results[i].n_top; ++k) top_[i].push_back(found[i][static_cast<size_t>(k)].token);
+    }
+  }
+
+  void grow(Drafting& drafting, std::span<const std::vector<TokenId>> of_head) {
     for (int i = 0; i < drafting.n_nodes; ++i) {
       const StaticTreeNode& node = tree_[static_cast<size_t>(i)];
-      const std::vector<TokenId>& top = top_[static_cast<size_t>(node.depth)];
+      const std::vector<TokenId>& top = of_head[static_cast<size_t>(node.depth)];
       // A vocabulary smaller than the ranks: the rest of the tree goes without.
       if (node.rank >= static_cast<int>(top.size())) break;
       drafting.tree->add(top[static_cast<size_t>(node.rank)], node.parent);
@@ -197,7 +231,8 @@ class MedusaDrafter : public Drafter {
   TreeAccuracy accuracy_;
   std::vector<StaticTreeNode> tree_;
   std::vector<float> reach_;               // [max_nodes] of tree_
-  std::vector<std::vector<TokenId>> top_;  // [n_heads]
+  std::vector<std::vector<TokenId>> top_;  // [drafting][head], of the last propose()
+  std::vector<SampleRow> asked_;
   std::unordered_map<SeqId, State> states_;
   std::vector<Drafting> drafting_;
   int n_learned_ = 0;

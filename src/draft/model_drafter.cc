@@ -1,16 +1,13 @@
 #include "draft/model_drafter.h"
 
 #include <algorithm>
-#include <limits>
 #include <unordered_map>
 
 #include "cache/block_allocator.h"
 #include "draft/chain_guesses.h"
+#include "draft/guesser.h"
 #include "model/batch_builder.h"
 #include "model/packed_cache.h"
-#include "ops/host_rows.h"
-#include "sampling/sampler.h"
-#include "sampling/vocab_scan.h"
 
 namespace penstock {
 namespace {
@@ -27,11 +24,10 @@ class ModelDrafter : public Drafter {
       : source_(std::move(source)),
         model_(std::move(model)),
         ops_(*target.ops),
-        logits_(ops_),
         spec_(model_->cache_spec(config.kv_dtype, config.block_size)),
         max_batch_(config.max_num_batched_tokens),
-        batch_(std::max(1, spec_.n_groups()), config.block_size),
-        row_(target.model->config().vocab_size) {}
+        guesser_(ops_, target.model->config().vocab_size),
+        batch_(std::max(1, spec_.n_groups()), config.block_size) {}
 
   const char* name() const override { return "draft"; }
   int max_nodes() const override { return kMaxNodes; }
@@ -72,13 +68,17 @@ class ModelDrafter : public Drafter {
     }
     while (batch_.n_tokens() > 0) {
       ++n_passes_;
-      logits_.set(model_->forward(batch_.build(), *cache_, ops_).logits);
-      ops_.submit();
+      const Tensor logits = model_->forward(batch_.build(), *cache_, ops_).logits;
       batch_.clear();
+      wanted_.clear();
+      // The computed tokens are the sequence's and the tree's.
+      for (const Drafting& each : drafting_)
+        wanted_.push_back(
+            {each.request, each.tree, each.state->computed, ChainGuesses::weighs(*each.request)});
+      const std::span<const Guesser::Guess> guesses = guesser_.guess(logits, wanted_);
       size_t n_left = 0;
       for (size_t i = 0; i < drafting_.size(); ++i) {
-        Drafting drafting = drafting_[i];
-        if (guess(drafting, logits_.row(static_cast<int>(i)))) drafting_[n_left++] = drafting;
+        if (take(drafting_[i], guesses[i])) drafting_[n_left++] = drafting_[i];
       }
       drafting_.resize(n_left);
       for (const Drafting& drafting : drafting_) {
@@ -142,58 +142,27 @@ class ModelDrafter : public Drafter {
     return true;
   }
 
-  // Adds a node from the draft's logits; whether another one is to follow.
-  bool guess(Drafting& drafting, std::span<const float> logits) {
-    const DraftRequest& request = *drafting.request;
-    DraftTree& tree = *drafting.tree;
+  // Adds a node; whether another one is to follow.
+  bool take(const Drafting& drafting, const Guesser::Guess& guess) {
+    if (guess.token == kNoToken) return false;
     State& state = *drafting.state;
-    const size_t n = std::min(logits.size(), row_.size());
-    std::copy_n(logits.begin(), n, row_.begin());
-    std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(), -std::numeric_limits<float>::infinity());
-    const float probability = state.guesses.weighs(request) ? likeliest() : 1.0f;
-    const TokenId token = choose(request, tree, state);
-    if (token == kNoToken) return false;
-    tree.add_next(token);
-    return state.guesses.add(probability, request, confidence_, tree) &&
+    drafting.tree->add_next(guess.token);
+    return state.guesses.add(guess.likeliest, *drafting.request, confidence_, *drafting.tree) &&
            static_cast<int>(state.computed.size()) + 1 < model_->config().max_seq_len;
-  }
-
-  // The probability of the largest logit in row_.
-  float likeliest() {
-    const float max = scan_block_max(row_, block_max_);
-    return static_cast<float>(1.0 / scan_sum_exp(row_, max, 1.0f));
-  }
-
-  // With the sequence's own sampler steps, as if the tokens of the tree had been accepted.
-  TokenId choose(const DraftRequest& request, DraftTree& tree, const State& state) {
-    Hypothesis hypothesis(*request.state);
-    for (const TokenId token : tree.tokens) hypothesis.append(token);
-    // The computed tokens are the sequence's and the tree's.
-    const SampleContext context{hypothesis.state(), state.computed, request.n_prompt};
-    if (!request.may_draw) {
-      none_.clear();
-      return sampler_.sample(context, row_, none_).token;
-    }
-    tree.drawn_from.emplace_back();
-    const TokenId token = sampler_.draw_draft(context, row_, tree.drawn_from.back());
-    if (token == kNoToken) tree.drawn_from.pop_back();
-    return token;
   }
 
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
   std::unique_ptr<Model> model_;
   Ops& ops_;
-  HostRows logits_;
   const CacheSpec spec_;
   const int max_batch_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<BlockAllocator> allocator_;
   std::unordered_map<SeqId, State> states_;
+  Guesser guesser_;
   BatchBuilder batch_;
   std::vector<Drafting> drafting_;
-  Sampler sampler_;
-  std::vector<float> row_, block_max_;
-  std::vector<TokenLogprob> none_;
+  std::vector<Guesser::Wanted> wanted_;
   Confidence confidence_;
   int n_passes_ = 0;
 };

@@ -29,7 +29,7 @@ void EngineImpl::offer_beam(Running& beam, std::span<float> logits, double time)
   RequestState& state = *beam.request;
   if (beam.index >= state.beams->n_live()) return;
   if (state.beams->has_offered(beam.index)) return;  // it was preempted and computed its last token again
-  Sampler& sampler = workers_[0].sampler;
+  Sampler& sampler = draws_.host();
   sampler.edit_logits({beam.sampler, beam.tokens, beam.n_prompt}, logits);
   beam_candidates_.clear();
   const int n = std::min(state.beams->n_candidates(), static_cast<int>(logits.size()));

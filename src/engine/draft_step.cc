@@ -66,20 +66,26 @@ void EngineImpl::propose_drafts() {
   speculation_->note_draft(draft_work_, n_decoding_, speculation_->drafter().n_passes());
 }
 
-void EngineImpl::verify_draft(Running& sequence, const ScheduledItem& item, int first_row, double time) {
-  const DraftTree& tree = *item.draft;
-  Worker& worker = workers_[0];
+void EngineImpl::verify_draft(Running& sequence, size_t i, double time) {
+  const DraftTree& tree = *plan_.items[i].draft;
+  const Range draws = draws_of_[i];
   draft_path_.clear();
-  int node = kDraftRoot, row = first_row;
+  int node = kDraftRoot, row = first_rows_[i];
   while (node != kOffDraft && !sequence.done) {
-    row = first_row + node + 1;
-    const size_t first = worker.alternatives.size();
-    const std::span<float> values = model_->logits(row);
-    const SampleResult sampled =
-        verify_next(worker.sampler, {sequence.sampler, sequence.tokens, sequence.n_prompt}, values, tree,
-                    node, worker.alternatives);
+    row = first_rows_[i] + node + 1;
+    if (draws.n > 0) {  // all were drawn at once
+      const int draw = asked_draws_[draws.first + static_cast<size_t>(node) + 1].draw;
+      node = child_with(tree, node, draws_.result(draw).token);
+      if (node != kOffDraft) draft_path_.push_back(node);
+      take_draw(sequence, draw, time);
+      continue;
+    }
+    verified_.clear();
+    const SampleResult result =
+        verify_next(draws_.host(), {sequence.sampler, sequence.tokens, sequence.n_prompt},
+                    model_->logits(row), tree, node, verified_);
     if (node != kOffDraft) draft_path_.push_back(node);
-    accept(sequence, sampled, std::span<const TokenLogprob>(worker.alternatives).subspan(first), time);
+    accept(sequence, result, verified_, time);
   }
   const auto n_accepted = static_cast<int>(draft_path_.size());
   note_draft_outcome(sequence, tree.size(), n_accepted, row);

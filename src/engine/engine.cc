@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "sampling/verify.h"
 
 namespace penstock {
 
@@ -90,6 +91,12 @@ void EngineImpl::compute(double started) {
   const double planned = now();
   if (speculation_) propose_drafts();
   model_->submit(build_batch());
+  try {
+    ask_for_draws();
+  } catch (const std::bad_alloc&) {
+    model_->wait();
+    throw;
+  }
   model_->wait();
   const double computed = now();
   scheduler_->commit(plan_);
@@ -133,8 +140,55 @@ bool EngineImpl::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
+// Everything that the step's rows are to be drawn for; the device begins with it as soon as it has the rows.
+void EngineImpl::ask_for_draws() {
+  draws_.clear();
+  asked_draws_.clear();
+  draws_of_.clear();
+  for (size_t i = 0; i < plan_.items.size(); ++i) {
+    draws_of_.push_back({asked_draws_.size(), 0});
+    try {
+      ask_for_draws_of(i);
+    } catch (const std::bad_alloc&) {
+      fail(*static_cast<Running&>(*plan_.items[i].sequence).request);
+    }
+    draws_of_.back().n = asked_draws_.size() - draws_of_.back().first;
+  }
+  draws_.submit();
+}
+
+void EngineImpl::ask_for_draws_of(size_t i) {
+  const ScheduledItem& item = plan_.items[i];
+  Running& sequence = static_cast<Running&>(*item.sequence);
+  if (!item.last || sequence.request->beams || sequence.spec().params.max_tokens == 0) return;
+  const bool all_rows = all_rows_[i] != 0;
+  const int row = first_rows_[i] + (all_rows ? item.count - 1 : 0);
+  if (item.n_draft > 0) return ask_for_nodes(sequence, *item.draft, row);
+  const auto ask = [&](Running& one) {
+    asked_draws_.push_back({&one, draws_.add({one.sampler, one.tokens, one.n_prompt}, row)});
+  };
+  // The other sequences of a request take their first token from the first one's prompt.
+  for (const auto& other : sequence.request->sequences) {
+    if (!other->joined && !other->done) ask(*other);
+  }
+  ask(sequence);
+}
+
+// On a device all nodes of a tree are drawn at once: only then is it known which of them come.
+void EngineImpl::ask_for_nodes(Running& sequence, const DraftTree& tree, int row) {
+  if (!draws_.on_device() || tree.drawn() || !Sampler::row_says_all(sequence.spec())) return;
+  std::vector<TokenId> path;
+  for (int node = kDraftRoot; node < tree.size(); ++node) {
+    path.clear();
+    for (int up = node; up >= 0; up = tree.parents[up]) path.insert(path.begin(), tree.tokens[up]);
+    const int draw =
+        draws_.add_hypothesis({sequence.sampler, sequence.tokens, sequence.n_prompt}, path, row + node + 1);
+    asked_draws_.push_back({nullptr, draw});
+  }
+}
+
 void EngineImpl::take_results(double time) {
-  sample_rows();
+  draws_.finish();
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     RequestState& state = *static_cast<Running&>(*plan_.items[i].sequence).request;
     try {
@@ -150,65 +204,38 @@ void EngineImpl::take_result(size_t i, double time) {
   Running& sequence = static_cast<Running&>(*item.sequence);
   const int row = first_rows_[i];
   if (row < 0 || sequence.done) return;
-  if (results_[i].worker >= 0) {
-    const RowResult& result = results_[i];
-    if (result.failed) throw std::bad_alloc();
-    accept(sequence, result.sampled,
-           std::span<const TokenLogprob>(workers_[result.worker].alternatives)
-               .subspan(result.first_alternative, result.sampled.n_top),
-           time);
-    if (speculation_) note_draft_outcome(sequence, 0, 0, row);
-    return;
-  }
-  if (item.n_draft > 0) return verify_draft(sequence, item, row, time);
+  if (item.n_draft > 0) return verify_draft(sequence, i, time);
   if (all_rows_[i] != 0) report_prompt_logprobs(sequence, item, row);
   if (!item.last) return;
   const int last_row = all_rows_[i] != 0 ? row + item.count - 1 : row;
-  const std::span<float> values = model_->logits(last_row);
   if (sequence.request->beams) {
     const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
-    if (current) offer_beam(sequence, values, time);
+    if (current) offer_beam(sequence, model_->logits(last_row), time);
     return;
   }
   if (sequence.spec().params.max_tokens == 0) {
     for (auto& each : sequence.request->sequences) end(*each, FinishReason::kLength);
     return;
   }
-  fork_others(sequence, values, time);
-  sample_into(sequence, values, time);
+  for (size_t k = 0; k < draws_of_[i].n; ++k) {
+    const AskedDraw& asked = asked_draws_[draws_of_[i].first + k];
+    if (asked.sequence != &sequence) join(*asked.sequence, sequence);
+    take_draw(*asked.sequence, asked.draw, time);
+    if (asked.sequence != &sequence && !asked.sequence->done) scheduler_->fork(sequence, *asked.sequence);
+  }
   if (speculation_) note_draft_outcome(sequence, 0, 0, last_row);
 }
 
-// Samples the rows of all plainly decoding sequences, spread over the host's threads. Rows that mean more
-// (prompt log-probabilities, first tokens of parallel samples) are left to take_results.
-void EngineImpl::sample_rows() {
-  results_.assign(plan_.items.size(), {});
-  for (Worker& worker : workers_) worker.alternatives.clear();
-  for (size_t i = 0; i < plan_.items.size(); ++i) {
-    const Running& sequence = static_cast<const Running&>(*plan_.items[i].sequence);
-    const int row = first_rows_[i];
-    if (row < 0 || all_rows_[i] != 0 || plan_.items[i].n_draft > 0 ||
-        sequence.n_tokens() == sequence.n_prompt || sequence.request->beams) {
-      continue;
-    }
-    results_[i].logits = model_->logits(row);
-  }
-  const auto sample_item = [](void* ctx, int i, int thread) {
-    EngineImpl& engine = *static_cast<EngineImpl*>(ctx);
-    RowResult& result = engine.results_[i];
-    if (result.logits.empty()) return;
-    Running& sequence = static_cast<Running&>(*engine.plan_.items[i].sequence);
-    Worker& worker = engine.workers_[thread];
-    result.first_alternative = worker.alternatives.size();
-    result.worker = thread;
-    try {
-      result.sampled = worker.sampler.sample({sequence.sampler, sequence.tokens, sequence.n_prompt},
-                                             result.logits, worker.alternatives);
-    } catch (const std::bad_alloc&) {
-      result.failed = true;
-    }
-  };
-  model_->for_each(static_cast<int>(plan_.items.size()), sample_item, this);
+// A sequence that shares the first one's prompt and its blocks begins.
+void EngineImpl::join(Running& child, const Running& first) {
+  child.joined = true;
+  child.first_scheduled = first.first_scheduled;
+  child.stats.cached_tokens = first.n_cached;
+}
+
+void EngineImpl::take_draw(Running& sequence, int draw, double time) {
+  const SampleResult& result = draws_.result(draw);
+  accept(sequence, result, draws_.alternatives(draw), time);
 }
 
 void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& item, int first_row) {
@@ -221,7 +248,7 @@ void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& 
     if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
     if (first < 0) first = position;
     const std::span<const float> row = model_->logits(first_row + i);
-    prompt_rows_.push_back(workers_[0].sampler.logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
+    prompt_rows_.push_back(draws_.host().logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
     sequence.n_prompt_logprobs = position;
   }
   if (first < 0) return;
@@ -232,28 +259,6 @@ void EngineImpl::report_prompt_logprobs(Running& sequence, const ScheduledItem& 
     begin += count;
   }
   sequence.request->sink->on_prompt_logprobs(sequence.request->id, first, rows);
-}
-
-// The other sequences of a request take their first token from the first one's prompt and share its blocks.
-void EngineImpl::fork_others(Running& first, std::span<const float> logits, double time) {
-  for (auto& each : first.request->sequences) {
-    Running& child = *each;
-    if (child.joined || child.done) continue;
-    child.joined = true;
-    child.first_scheduled = first.first_scheduled;
-    child.stats.cached_tokens = first.n_cached;
-    row_.assign(logits.begin(), logits.end());
-    sample_into(child, row_, time);
-    if (!child.done) scheduler_->fork(first, child);
-  }
-}
-
-void EngineImpl::sample_into(Running& sequence, std::span<float> logits, double time) {
-  Worker& worker = workers_[0];
-  const size_t first = worker.alternatives.size();
-  const SampleResult sampled = worker.sampler.sample({sequence.sampler, sequence.tokens, sequence.n_prompt},
-                                                     logits, worker.alternatives);
-  accept(sequence, sampled, std::span<const TokenLogprob>(worker.alternatives).subspan(first), time);
 }
 
 void EngineImpl::accept(Running& sequence, const SampleResult& sampled,

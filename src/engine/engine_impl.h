@@ -13,6 +13,7 @@
 #include "engine/prefill_pace.h"
 #include "engine/scheduler.h"
 #include "engine/speculation.h"
+#include "engine/step_draws.h"
 #include "engine/step_model.h"
 #include "engine/swap_store.h"
 #include "engine/work_clock.h"
@@ -130,21 +131,23 @@ class EngineImpl final : public Engine {
   bool may_speculate(const Running& sequence) const;
   void ask_for_drafts();
   void propose_drafts();
-  void verify_draft(Running& sequence, const ScheduledItem& item, int first_row, double time);
+  void verify_draft(Running& sequence, size_t item, double time);
   void compact_draft(const Running& sequence, int n_accepted);
   void note_draft_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
   void tell_drafter();
   void learn_draft_costs();
   // engine.cc
   void report_prompt_logprobs(Running& sequence, const ScheduledItem& item, int first_row);
-  void fork_others(Running& first, std::span<const float> logits, double time);
-  void sample_rows();
+  void ask_for_draws();
+  void ask_for_draws_of(size_t i);
+  void ask_for_nodes(Running& sequence, const DraftTree& tree, int row);
   // beams.cc
   void start_beams(RequestState& state);
   void offer_beam(Running& beam, std::span<float> logits, double time);
   void advance_beams(RequestState& state, double time);
   void end_beams(RequestState& state, double time);
-  void sample_into(Running& sequence, std::span<float> logits, double time);
+  void join(Running& child, const Running& first);
+  void take_draw(Running& sequence, int draw, double time);
   void accept(Running& sequence, const SampleResult& sampled, std::span<const TokenLogprob> alternatives,
               double time);
   bool is_end(const Running& sequence, TokenId token, TokenEvent& event) const;
@@ -196,20 +199,19 @@ class EngineImpl final : public Engine {
   BatchBuilder builder_;
   std::vector<int> first_rows_;  // [plan items] output row of each, or -1
   std::vector<char> all_rows_;
-  // One per host thread: scratch memory, and the alternatives of the rows it has sampled in this step.
-  struct Worker {
-    Sampler sampler;
-    std::vector<TokenLogprob> alternatives;
+  StepDraws draws_;
+  // A draw that an item of the plan waits for: of its sequence, of another one of the request that begins with it, or of
+  // a node of its draft (sequence null).
+  struct AskedDraw {
+    Running* sequence;
+    int draw;  // -1: cannot come
   };
-  struct RowResult {
-    std::span<float> logits;  // empty: not sampled ahead
-    SampleResult sampled;
-    int worker = -1;
-    bool failed = false;  // for want of memory
-    size_t first_alternative = 0;
+  struct Range {
+    size_t first = 0, n = 0;
   };
-  std::vector<Worker> workers_;
-  std::vector<RowResult> results_;  // [plan items]
+  std::vector<AskedDraw> asked_draws_;
+  std::vector<Range> draws_of_;         // [plan items] in asked_draws_
+  std::vector<TokenLogprob> verified_;  // alternatives of a draft's tokens
   // Of the step's drafts.
   std::vector<SeqId> may_draft_;
   std::vector<Speculation::Choice> choices_;
@@ -223,7 +225,6 @@ class EngineImpl final : public Engine {
   double step_work_ = 0, draft_work_ = 0;  // seconds of work_clock_: the begin of the step; its drafts
   int tokens_gained_ = 0;
   int n_decoding_ = 0;  // sequences that decode in this step
-  std::vector<float> row_;
   std::vector<int> prompt_rows_;
   std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<TokenLogprob> alternatives_;

@@ -28,15 +28,14 @@ EngineImpl::EngineImpl(EngineParts parts)
       speculation_(std::move(parts.speculation)),
       swap_(std::move(parts.swap)),
       builder_(scheduler_->n_groups(), scheduler_->block_size()),
+      draws_(*model_, info_.vocab_size, info_.max_model_len, parts.max_num_seqs),
       work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")),
       pace_(max_num_batched_tokens_, max_num_seqs_) {
-  workers_.resize(model_->n_host_threads());
-  for (Worker& worker : workers_) worker.sampler.reserve(info_.vocab_size, info_.max_model_len);
   builder_.reserve(parts.max_num_batched_tokens, parts.max_num_seqs);
   first_rows_.reserve(parts.max_num_seqs);
-  results_.reserve(parts.max_num_seqs);
+  asked_draws_.reserve(parts.max_num_seqs);
+  draws_of_.reserve(parts.max_num_seqs);
   if (speculation_) trees_.resize(parts.max_num_seqs);
-  row_.reserve(info_.vocab_size);
   all_rows_.reserve(parts.max_num_seqs);
   with_news_.reserve(parts.max_num_seqs);
   outgoing_.reserve(parts.max_num_seqs);

@@ -15,6 +15,11 @@ class StepModel {
   virtual int vocab_size() const = 0;
   // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way.
   virtual void submit(const Batch& batch) = 0;
+  // As Ops::samples() and sample(), from the logits of the step that was submitted last, before its wait().
+  virtual bool samples() const { return false; }
+  virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
+    (void)rows, (void)results;
+  }
   // Returns when the first step that was not waited for yet is done.
   virtual void wait() = 0;
   // Of the step that was submitted last, after its wait(), in the host's memory: the logits of an output row
@@ -56,6 +61,10 @@ class LoadedModel : public StepModel {
 
   int vocab_size() const override { return model_->config().vocab_size; }
   void submit(const Batch& batch) override;
+  bool samples() const override { return ops_->samples(); }
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+    ops_->sample(logits_.tensor(), rows, results);
+  }
   void wait() override;
   std::span<float> logits(int row) override { return logits_.row(row); }
   std::span<const float> hidden(int row) override { return hidden_.row(row); }

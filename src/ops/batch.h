@@ -17,7 +17,8 @@ struct KvView {
 };
 
 struct Batch {
-  std::span<const TokenId> tokens;  // [n_tokens]
+  // [n_tokens]. Where Ops::sample() drew in the step before, -1 - i stands for the token of its result i.
+  std::span<const TokenId> tokens;
   std::span<const int32_t>
       positions;  // [n_tokens] for rope; index in the sequence unless a draft tree branches
   std::span<const int32_t> seq_offsets;  // [n_seqs + 1] into tokens

@@ -12,6 +12,7 @@ class HostRows {
   explicit HostRows(Ops& ops) : ops_(ops) {}
   // From now on rows of x; those of the tensor before are gone.
   void set(Tensor x);
+  const Tensor& tensor() const { return x_; }
   // [x.cols], may be overwritten; valid until the next set() or the end of the step.
   std::span<float> row(int i);
 

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "cache/cache_spec.h"
 #include "kernels/activation.h"
+#include "kernels/sample_row.h"
 #include "ops/batch.h"
 #include "ops/tensor.h"
 #include "quant/grouped_matrix.h"
@@ -215,6 +216,14 @@ class Ops {
                               int layer) = 0;
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
+  // Whether sample() draws here; else whoever wants draws makes them on the host.
+  virtual bool samples() const { return false; }
+  // results[i] is what Sampler::draw (sampling/sampler.h) makes of rows[i] and its row of `logits`, which stays as it is.
+  // Before or after submit(), as long as the tensor lives. `rows` are read before this returns, what they point to and
+  // `results` belong to the backend until the step's wait(). A draw that is left to the host says so.
+  virtual void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
+    (void)logits, (void)rows, (void)results;
+  }
   // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
   virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;

@@ -30,9 +30,9 @@ struct DrawnToken {
 
 class Sampler {
  public:
-  // The draw of the next token as plain data, which refers to `edits` and the state. REQUIRES: row_says_all().
+  // The draw of the next token as plain data, which refers to `edits` and the state.
   SampleRow describe(const SampleContext& context, LogitEdits& edits);
-  // Whether a SampleRow says all that there is to a draw; else only sample() can make it.
+  // Whether a SampleRow says all that there is to such a draw; else only sample() can make it.
   static bool row_says_all(const SamplingSpec& spec);
 
   // Makes the draw that `row` describes from its logits, which are overwritten.

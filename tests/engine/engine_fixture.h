@@ -23,6 +23,7 @@ struct FakeEngineConfig {
   EngineConfig engine;
   std::shared_ptr<DraftScript> drafts;  // null: no speculation
   int spec_length = 0;                  // 0 = automatic
+  bool device = false;                  // the model draws by itself
 };
 
 struct FakeEngine {
@@ -42,6 +43,7 @@ struct FakeEngine {
     parts.max_num_batched_tokens = parts.config.max_num_batched_tokens;
     auto fake = std::make_unique<FakeModel>(c.vocab_size, c.n_blocks, c.windows, c.block_size);
     model = fake.get();
+    if (c.device) fake->be_device();
     parts.model = std::move(fake);
     auto policy = make_policy(parts.config.policy, policy_config(parts.config));
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);

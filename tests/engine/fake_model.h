@@ -1,6 +1,9 @@
 // A model whose "KV cache" remembers which token and position was stored in every slot, and whose logits are
 // a hash of all tokens that a query can see through its block tables. A wrong table, a block used twice or a
 // lost copy changes the text.
+//
+// As a device it draws tokens itself, some of them (the host has to do the others), and tells them when it is waited
+// for; tokens that stand for what it drew in the step before it knows by itself.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -9,6 +12,7 @@
 #include "base/check.h"
 #include "engine/step_model.h"
 #include "kernels/philox.h"
+#include "sampling/sampler.h"
 
 namespace penstock {
 
@@ -20,7 +24,10 @@ class FakeModel : public StepModel {
     for (const int n : n_blocks) slots_.emplace_back(static_cast<size_t>(n) * block_size);
   }
 
+  void be_device() { device_ = true; }
+
   int vocab_size() const override { return vocab_size_; }
+  int64_t n_drawn() const { return n_drawn_; }
   int64_t n_tokens() const { return n_tokens_; }
   int64_t n_moved() const { return n_moved_; }
   int n_steps() const { return n_steps_; }
@@ -54,12 +61,13 @@ class FakeModel : public StepModel {
   }
 
   void submit(const Batch& batch) override {
+    PENSTOCK_CHECK(n_under_way_ < 2);
     n_tokens_ += batch.n_tokens();
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
     ++n_steps_;
     for (size_t g = 0; g < slots_.size(); ++g) {
       for (int t = 0; t < batch.n_tokens(); ++t) {
-        slots_[g][batch.kv[g].slots[t]] = {batch.tokens[t], batch.positions[t]};
+        slots_[g][batch.kv[g].slots[t]] = {token_of(batch.tokens[t]), batch.positions[t]};
       }
     }
     logits_.assign(batch.output_rows.size() * vocab_size_, 0.0f);
@@ -71,10 +79,30 @@ class FakeModel : public StepModel {
       for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, t));
       fill(logits_.data() + row * vocab_size_, seed);
     }
+    drawing_.push_back({});
+    ++n_under_way_;  // nothing is when memory ran out before
   }
 
-  void wait() override {}
+  bool samples() const override { return device_; }
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+    PENSTOCK_CHECK(device_ && rows.size() == results.size());
+    Drawing& drawing = drawing_.back();
+    drawing.to = results;
+    for (const SampleRow& row : rows) {
+      std::vector<float> logits(logits_of_row(row.row));
+      drawing.results.push_back(sampler_.draw(row, logits));
+      drawing.results.back().drawn = n_drawn_++ % 5 != 0;
+    }
+  }
+  void wait() override {
+    PENSTOCK_CHECK(n_under_way_ > 0);
+    --n_under_way_;
+    std::ranges::copy(drawing_.front().results, drawing_.front().to.begin());
+    drawn_before_ = std::move(drawing_.front().results);
+    drawing_.erase(drawing_.begin());
+  }
   std::span<float> logits(int row) override {
+    PENSTOCK_CHECK(n_under_way_ == 0);
     return std::span(logits_).subspan(static_cast<size_t>(row) * vocab_size_, vocab_size_);
   }
 
@@ -94,6 +122,21 @@ class FakeModel : public StepModel {
   }
 
  private:
+  // What a step drew and has not told yet.
+  struct Drawing {
+    std::vector<SampleResult> results;
+    std::span<SampleResult> to;
+  };
+  std::vector<float> logits_of_row(int row) const {
+    const float* first = logits_.data() + static_cast<size_t>(row) * vocab_size_;
+    return {first, first + vocab_size_};
+  }
+  TokenId token_of(TokenId token) const {
+    if (token >= 0) return token;
+    const std::vector<SampleResult>& before = drawing_.empty() ? drawn_before_ : drawing_.back().results;
+    return before.at(static_cast<size_t>(-1 - token)).token;
+  }
+
   struct Slot {
     TokenId token = -1;
     int position = -1;
@@ -140,7 +183,12 @@ class FakeModel : public StepModel {
   std::vector<float> logits_;
   int64_t n_tokens_ = 0;
   int64_t n_moved_ = 0;
-  int n_steps_ = 0, largest_batch_ = 0;
+  int n_steps_ = 0, largest_batch_ = 0, n_under_way_ = 0;
+  bool device_ = false;
+  Sampler sampler_;
+  std::vector<Drawing> drawing_;
+  std::vector<SampleResult> drawn_before_;
+  int64_t n_drawn_ = 0;
 };
 
 }  // namespace penstock

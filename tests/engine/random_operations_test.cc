@@ -53,6 +53,7 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.max_wait_ms = 0;
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
+  config.device = pick(0, 1) == 0;
   if (pick(0, 2) != 0) {
     config.drafts = std::make_shared<DraftScript>();
     config.drafts->max_nodes = pick(1, 20);
@@ -161,6 +162,7 @@ bool fits(const FakeEngine& fake, const Request& request) {
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
   int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0,
           n_moved = 0;
+  int64_t n_drawn = 0;
   double n_swapped = 0, n_swap_errors = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
@@ -210,6 +212,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_requests += static_cast<int64_t>(all.size());
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
+    n_drawn += fake.model->n_drawn();
     n_swapped += fake.engine->metrics().swapped_in_blocks.value;
     n_swap_errors += fake.engine->metrics().swap_errors.value;
     if (!drafts) return;
@@ -228,6 +231,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_kept, 2000);
   EXPECT_GT(n_moved, 50);
   EXPECT_GT(n_beams, 100);
+  EXPECT_GT(n_drawn, 10000);
   EXPECT_GT(n_swapped, 100);
   EXPECT_GT(n_swap_errors, 10);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));
