@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "formats/weight_source.h"
-#include "model/recording_ops.h"
 #include "model/runner.h"
+#include "support/device_ops.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -128,7 +128,7 @@ TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
 
 // What a step asks for depends on its key alone: played again it gives what computing it anew would give.
 TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
-  testing::RecordingOps ops(make_ops("cpu", {.n_threads = 1}).value());
+  testing::DeviceOps ops(make_ops("cpu", {.n_threads = 1}).value());
   const auto model = Model::load(*source_, ops, {}, GetParam().max_seq_len).value();
   Runner runner(*model, ops);
   const size_t half = golden_.prompt.size() / 2;

@@ -1,5 +1,7 @@
-// A backend that records the operations of a step and plays them again for steps with the same key, as a device's
-// graphs do. A model whose operations depend on anything but the key gives other results on it than on its inner one.
+// A backend that behaves as a device may while an inner one computes: it records the operations of a step and plays them
+// again for steps with the same key, has no tensor that the host could look into, and, if it is told how, draws tokens,
+// which it tells when it is waited for. A model whose operations depend on anything but the key gives other results on it
+// than on the inner one.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -12,9 +14,13 @@
 
 namespace penstock::testing {
 
-class RecordingOps final : public Ops {
+class DeviceOps final : public Ops {
  public:
-  explicit RecordingOps(std::unique_ptr<Ops> inner) : inner_(std::move(inner)) {}
+  // Sampler::draw, or null: draws are left to the host.
+  using Draw = std::function<SampleResult(const SampleRow& row, std::span<float> logits)>;
+  explicit DeviceOps(std::unique_ptr<Ops> inner, Draw draw = {})
+      : inner_(std::move(inner)), draw_(std::move(draw)) {}
+  int n_drawn() const { return n_drawn_; }
   int n_recorded() const { return static_cast<int>(graphs_.size()); }
   int n_replayed() const { return n_replayed_; }
 
@@ -34,7 +40,21 @@ class RecordingOps final : public Ops {
   }
   StepShape begin_step(const Batch* batch) override { return inner_->begin_step(batch); }
   StepTicket submit() override { return inner_->submit(); }
-  void wait(StepTicket ticket) override { inner_->wait(ticket); }
+  void wait(StepTicket ticket) override {
+    inner_->wait(ticket);
+    std::ranges::copy(drawn_, results_.begin());
+    drawn_.clear(), results_ = {};
+  }
+  bool samples() const override { return draw_ != nullptr; }
+  void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+    for (const SampleRow& row : rows) {
+      std::vector<float> values(static_cast<size_t>(logits.cols));
+      inner_->read_rows(logits.row_range(row.row, 1), values);
+      drawn_.push_back(draw_(row, values));
+    }
+    n_drawn_ += static_cast<int>(rows.size());
+    results_ = results;
+  }
   // In memory of its own: a recorded tensor stays where it is.
   Tensor new_tensor(int rows, int cols, TensorRole) override {
     std::vector<float>& memory = memory_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(cols));
@@ -117,6 +137,10 @@ class RecordingOps final : public Ops {
   }
 
   std::unique_ptr<Ops> inner_;
+  Draw draw_;
+  std::vector<SampleResult> drawn_;
+  std::span<SampleResult> results_;
+  int n_drawn_ = 0;
   std::deque<std::vector<float>> memory_;
   std::deque<Graph> graphs_;
   Graph* recording_ = nullptr;
