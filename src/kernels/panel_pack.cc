@@ -78,7 +78,7 @@ void store_scales(const typename Q::Block& block, int column, int r, float row_s
 template <class Q>
 void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_index) {
   using L = PanelLayout<Q>;
-  const size_t row_bytes = from.row_bytes();
+  const size_t stride = from.stride();
   const int n_blocks = from.cols / Q::kBlockSize, first = panel_index * kPanelRows;
   const int n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
@@ -89,7 +89,7 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
   for (int r = 0; r < kPanelRows; ++r) {
     scales[r] = 1.0f;
     if (r < n_rows) {
-      rows[r] = from.bytes.data() + (first + r) * row_bytes;
+      rows[r] = from.bytes.data() + (first + r) * stride;
       if constexpr (needs_row_scales<Q>())
         scales[r] = find_row_scale<Q>(reinterpret_cast<const typename Q::Block*>(rows[r]), n_blocks);
     }
@@ -198,7 +198,7 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
   for (int k = 0; k < from.cols; k += kChunk) {
     const int n = std::min(kChunk, from.cols - k);
     for (int r = 0; r < n_rows; ++r) {
-      const std::byte* in = from.bytes.data() + (first + r) * from.row_bytes() + quant_bytes(from.type, k);
+      const std::byte* in = from.bytes.data() + (first + r) * from.stride() + quant_bytes(from.type, k);
       T values[kChunk];
       if (as_is) {
         std::memcpy(static_cast<void*>(values), in, n * sizeof(T));
@@ -216,14 +216,14 @@ void pack_floats(const QuantizedMatrix& from, const PanelMatrix& to, int panel_i
 void pack_bf16(const QuantizedMatrix& from, const PanelMatrix& to, int panel_index) {
   const int first = panel_index * kPanelRows, n_rows = std::min(kPanelRows, from.rows - first);
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
-  const size_t row_bytes = from.row_bytes();
+  const size_t stride = from.stride();
   constexpr int kColumns = 32;  // at once: 64 bytes of a row, 16 lines of the panel
   alignas(64) uint8_t rest[kPanelRows][2 * kColumns] = {};  // zeros behind the matrix
   const uint8_t *rows[kPanelRows], *rest_rows[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     rest_rows[r] = rest[r];
     rows[r] =
-        r < n_rows ? reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * row_bytes : rest[r];
+        r < n_rows ? reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * stride : rest[r];
   }
   for (int k = 0; k < to.padded_cols; k += kColumns) {
     const bool whole = n_rows == kPanelRows && k + kColumns <= from.cols;

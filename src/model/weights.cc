@@ -307,9 +307,7 @@ Result<std::unique_ptr<Weight>> Loader::pack_rows(const Matrix& matrix, int firs
   if (restores()) return restore(name, first, count, matrix.view.cols);
   if (!matrix.grouped) {
     // A part only of a matrix that is whole; pack() tells what is wrong with others.
-    const bool part =
-        count < matrix.view.rows &&
-        matrix.view.bytes.size() >= matrix.view.row_bytes() * static_cast<size_t>(matrix.view.rows);
+    const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
     ASSIGN_OR_RETURN(auto packed, pack(part ? matrix.view.row_range(first, count) : matrix.view, name));
     keep(name, first, *packed);
     return packed;

@@ -60,16 +60,31 @@ inline size_t quant_bytes(QuantType type, int64_t n) {
   return static_cast<size_t>(n / info.block_size) * static_cast<size_t>(info.block_bytes);
 }
 
-// A matrix as it lies in the file: rows of cols elements, row after row, no padding.
+// A matrix as it lies in the file, rows of cols elements, or a part of one.
 struct QuantizedMatrix {
   QuantType type = QuantType::kF32;
   int rows = 0;
   int cols = 0;
-  std::span<const std::byte> bytes;  // rows * quant_bytes(type, cols)
+  std::span<const std::byte> bytes;  // [size_bytes()]
+  size_t row_stride = 0;             // bytes from one row to the next; 0: they are adjacent
 
   size_t row_bytes() const { return quant_bytes(type, cols); }
+  size_t stride() const { return row_stride != 0 ? row_stride : row_bytes(); }
+  size_t size_bytes() const { return rows > 0 ? stride() * static_cast<size_t>(rows - 1) + row_bytes() : 0; }
+  // Rows [first, first + count).
   QuantizedMatrix row_range(int first, int count) const {
-    return {type, count, cols, bytes.subspan(first * row_bytes(), count * row_bytes())};
+    QuantizedMatrix part = *this;
+    part.rows = count;
+    part.bytes = bytes.subspan(static_cast<size_t>(first) * stride(), part.size_bytes());
+    return part;
+  }
+  // Columns [first, first + count) of all rows. REQUIRES: both are multiples of the type's block.
+  QuantizedMatrix column_range(int first, int count) const {
+    QuantizedMatrix part = *this;
+    part.cols = count;
+    part.row_stride = stride();
+    part.bytes = bytes.subspan(quant_bytes(type, first), part.size_bytes());
+    return part;
   }
 };
 

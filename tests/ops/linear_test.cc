@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <numeric>
 
 #include "ops/ops_under_test.h"
 #include "quant/quant_type.h"
@@ -164,6 +164,39 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
       for (int i = 0; i < 256; ++i)
         ASSERT_FLOAT_EQ(got.at(t, i), m.row(ids[t])[i] * 1.5f + m.row(positions[t])[i]);
     }
+  }
+}
+
+// A rank's share of a matrix: some of its rows, some of its columns, or some of both.
+TEST_P(LinearTest, PartsOfAMatrixArePackedWhereTheyLie) {
+  const auto ops = GetParam().make();
+  for (QuantType type : {QuantType::kF32, QuantType::kF16, QuantType::kBF16, QuantType::kQ4_0,
+                         QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ6_K}) {
+    const Matrix m = make_matrix(type, 50, 1024, 13);
+    const QuantizedMatrix parts[] = {m.view().row_range(17, 20), m.view().column_range(256, 512),
+                                     m.view().row_range(17, 20).column_range(512, 512),
+                                     m.view().column_range(512, 512).row_range(17, 33)};
+    const int first_rows[] = {17, 0, 17, 17}, first_cols[] = {0, 256, 512, 512};
+    for (size_t p = 0; p < std::size(parts); ++p) {
+      const auto table = ops->pack(parts[p]).value();
+      ASSERT_EQ(table->rows(), parts[p].rows);
+      ASSERT_EQ(table->cols(), parts[p].cols);
+      std::vector<TokenId> ids(static_cast<size_t>(table->rows()));
+      std::iota(ids.begin(), ids.end(), 0);
+      const Batch batch{.tokens = ids};
+      ops->begin_step(&batch);
+      const Tensor out = ops->new_tensor(table->rows(), table->cols());
+      ops->embed_tokens(*table, 1.0f, out);
+      const Values got = read(*ops, out);
+      for (int r = 0; r < table->rows(); ++r) {
+        for (int c = 0; c < table->cols(); ++c)
+          ASSERT_NEAR(got.at(r, c), m.row(first_rows[p] + r)[first_cols[p] + c], 2e-6)
+              << quant_info(type).name << p;
+      }
+    }
+    QuantizedMatrix cut = m.view();
+    cut.bytes = cut.bytes.first(cut.bytes.size() - 1);
+    EXPECT_FALSE(ops->pack(cut).has_value());
   }
 }
 

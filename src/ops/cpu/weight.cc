@@ -95,7 +95,7 @@ float* WeightPacker::row_scales(CpuWeight& weight) { return const_cast<float*>(w
 Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix) {
   const int block = quant_info(matrix.type).block_size;
   if (matrix.rows <= 0 || matrix.cols <= 0 || matrix.cols % block != 0 ||
-      matrix.bytes.size() < matrix.row_bytes() * static_cast<size_t>(matrix.rows)) {
+      matrix.bytes.size() < matrix.size_bytes()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "weight of type {}: expected rows of a multiple of {} elements, got {} x {} in {} bytes",
                   quant_info(matrix.type).name, block, matrix.rows, matrix.cols, matrix.bytes.size());
