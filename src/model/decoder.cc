@@ -9,11 +9,6 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
 
 namespace {
 
-void linear(Ops& ops, Tensor x, const LinearWeights& weights, Tensor out) {
-  const LinearTarget target = weights.into(out);
-  ops.linear(x, {&target, 1});
-}
-
 // One layer's part of a forward: what does not change over the layers, and the step's scratch tensors.
 class Decoder {
  public:
@@ -33,12 +28,11 @@ class Decoder {
     if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
   }
 
-  // softmax(q k^T) v of h [n, model_dim] over the cache; returns [n, model_dim].
-  Tensor attention(int i, Tensor h) {
+  // x += softmax(q k^T) v o of h over the cache; then `next` is prepared.
+  void attention(int i, const NormedInput& h, const NormedInput* next) {
     const LayerWeights& layer = weights_.layers[i];
-    if (config_.int8_activations) ops_.round_int8(h);
     const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};
-    ops_.linear(h, qkv);
+    ops_.norm_linear(rounded(h), qkv);
     if (config_.qk_norm != QkNorm::kNone) norm_q_and_k(layer);
     const int rope = config_.layers[i].rope;
     ops_.rope_and_store(q_, k_, v_, rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
@@ -46,32 +40,53 @@ class Decoder {
                 attended_);
     if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
     if (config_.int8_activations) ops_.round_int8(attended_);
-    linear(ops_, attended_, layer.o, out_);
-    return out_;
+    add_product(attended_, layer.o, h.x, layer.attn_post_norm, next);
   }
 
-  // down(act(gate h) * up h), or the chosen experts' mixture; h and the result are [n, model_dim].
-  Tensor feed_forward(int i, Tensor h) {
+  // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
+  void feed_forward(int i, const NormedInput& h, const NormedInput* next) {
     const LayerWeights& layer = weights_.layers[i];
     if (config_.layers[i].moe) {
-      linear(ops_, h, layer.router, router_);
-      ops_.moe(h, router_,
+      const LinearTarget router = layer.router.into(router_);
+      ops_.norm_linear(h, {&router, 1});
+      ops_.moe(ops_.materialize(h), router_,
                {layer.expert_gate, layer.expert_up, layer.expert_down, config_.n_active_experts,
                 config_.normalize_experts, config_.activation},
                out_);
-      return out_;
+      return add(out_, h.x, layer.ffn_post_norm, next);
     }
-    if (config_.int8_activations) ops_.round_int8(h);
-    const LinearTarget gate_up[] = {layer.gate.into(gate_), layer.up.into(up_)};
-    ops_.linear(h, gate_up);
-    ops_.activate_mul(gate_, up_, config_.activation, gate_);
+    ops_.gated_linear(rounded(h), layer.gate.into(gate_), layer.up.into(up_), config_.activation, gate_);
     if (layer.ffn_sub_norm) ops_.norm(gate_, norm_params(config_, layer.ffn_sub_norm), gate_);
     if (config_.int8_activations) ops_.round_int8(gate_);
-    linear(ops_, gate_, layer.down, out_);
-    return out_;
+    add_product(gate_, layer.down, h.x, layer.ffn_post_norm, next);
   }
 
  private:
+  // h as products read it where activations are rounded first.
+  NormedInput rounded(const NormedInput& h) {
+    if (!config_.int8_activations) return h;
+    const Tensor values = ops_.materialize(h);
+    ops_.round_int8(values);
+    return {values, {}, values};
+  }
+
+  // x += post(in weight^T); a model without a norm behind the sub-layer has it empty.
+  void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
+                   const NormedInput* next) {
+    const LinearTarget product = weights.into(out_);
+    if (!post) return ops_.linear_add(in, product, x, config_.residual_scale, next);
+    ops_.linear(in, {&product, 1});
+    add(out_, x, post, next);
+  }
+
+  // x += post(delta).
+  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next) {
+    if (!post) return ops_.add_shares(x, delta, config_.residual_scale, next);
+    ops_.all_reduce(delta);
+    ops_.norm(delta, norm_params(config_, post), delta);
+    ops_.add_whole(x, delta, config_.residual_scale, next);
+  }
+
   void norm_q_and_k(const LayerWeights& layer) {
     const bool heads = config_.qk_norm == QkNorm::kHead;
     const Tensor q = heads ? q_.reshaped(config_.head_dim) : q_;
@@ -99,25 +114,20 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   Decoder decoder(config, weights, shape, cache, ops);
 
-  // x += post(f); then h = pre(x) for the next sub-layer. A model without a norm at either place has it
-  // empty.
-  Tensor h = x;
-  const auto add_residual = [&](Tensor f, const NormWeights& post, const NormWeights* pre) {
-    if (post) ops.norm(f, norm_params(config, post), f);
-    if (pre == nullptr || !*pre) return ops.add(x, f, config.residual_scale);
-    ops.add_norm(x, f, config.residual_scale, norm_params(config, *pre), normed);
+  // What a sub-layer reads: the stream, or its norm.
+  const auto input = [&](const NormWeights& norm) {
+    return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
   if (options.stream == nullptr) ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
-  if (config.norms != NormPlacement::kPost) {
-    h = normed;
-    ops.norm(x, norm_params(config, weights.layers[options.first_layer].attn_norm), h);
-  }
+  NormedInput h = input(weights.layers[options.first_layer].attn_norm);
+  ops.prepare(h);
   for (int i = options.first_layer; i < n_layers; ++i) {
-    const LayerWeights& layer = weights.layers[i];
-    add_residual(decoder.attention(i, h), layer.attn_post_norm, &layer.ffn_norm);
-    add_residual(decoder.feed_forward(i, h), layer.ffn_post_norm,
-                 i + 1 < n_layers ? &weights.layers[i + 1].attn_norm : nullptr);
+    const NormedInput between = input(weights.layers[i].ffn_norm);
+    decoder.attention(i, h, &between);
+    const bool last = i + 1 == n_layers;
+    if (!last) h = input(weights.layers[i + 1].attn_norm);
+    decoder.feed_forward(i, between, last ? nullptr : &h);
   }
   if (options.stream != nullptr) return {};
   return output_head(config, weights, x, shape, ops, options);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "kernels/sample_row.h"
 #include "ops/batch.h"
 #include "ops/tensor.h"
+#include "parallel/shard.h"
 #include "quant/grouped_matrix.h"
 #include "quant/quant_type.h"
 
@@ -65,6 +67,14 @@ struct NormParams {
   const Vector* bias = nullptr;    // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
   bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
+};
+
+// What products read: norm(x), or x itself. A backend computes the norm where it suits, when x is complete or within the
+// products; until then `values` are its own.
+struct NormedInput {
+  Tensor x;
+  std::optional<NormParams> norm;  // none: x as it is, and values is x
+  Tensor values;                   // as x
 };
 
 struct LinearTarget {
@@ -211,6 +221,49 @@ class Ops {
                             Tensor out) = 0;  // out = f(gate) * up
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
+  // --- Parts of a layer: the operations above in a row, which a backend may do in one.
+
+  // x is complete: h may be read by what follows.
+  virtual void prepare(const NormedInput& h) {
+    if (h.norm) norm(h.x, *h.norm, h.values);
+  }
+  // norm(x) as a tensor.
+  virtual Tensor materialize(const NormedInput& h) { return h.values; }
+  // targets[i].out = h weight_i^T + bias_i.
+  virtual void norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
+    linear(h.values, targets);
+  }
+  // out = f(h gate^T) * (h up^T); the targets' own tensors are scratch, and `out` may be the gate's.
+  virtual void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
+                            Activation activation, Tensor out) {
+    const LinearTarget both[] = {gate, up};
+    linear(h.values, both);
+    activate_mul(gate.out, up.out, activation, out);
+  }
+  // x += delta * delta_scale; then h, which is of x, is prepared (null: nobody reads x yet).
+  virtual void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) {
+    if (h != nullptr && h->norm) return add_norm(x, delta, delta_scale, *h->norm, h->values);
+    add(x, delta, delta_scale);
+  }
+  // The same for the sum of all ranks' delta, which is overwritten.
+  virtual void add_shares(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) {
+    all_reduce(delta);
+    add_whole(x, delta, delta_scale, h);
+  }
+  // The same for delta = in weight^T + bias; the target's own tensor is scratch.
+  virtual void linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale,
+                          const NormedInput* h) {
+    linear(in, {&target, 1});
+    add_shares(x, target.out, delta_scale, h);
+  }
+
+  // --- Several ranks, each with its share of the weights (parallel/shard.h). All ask for the same operations.
+  virtual Shard shard() const { return {}; }
+  // x = the sum of all ranks' x, the same bits on every rank.
+  virtual void all_reduce(Tensor x) { (void)x; }
+  // Every rank has its own columns of x, those of its shard, and gets the others'.
+  virtual void all_gather(Tensor x) { (void)x; }
+
   // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
   virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                               int layer) = 0;
