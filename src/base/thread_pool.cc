@@ -3,6 +3,9 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -31,11 +34,59 @@ int available_cpus() {
   return n > 0 ? n : 1;
 }
 
+namespace {
+
+// Whose region runs now. Whoever finds it taken parks: he would only take a CPU from those who compute.
+class Turns {
+ public:
+  void take() {
+    if (!mutex_.try_lock()) {
+      n_waiting_.fetch_add(1, std::memory_order_relaxed);
+      mutex_.lock();
+      n_waiting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    n_taken_.store(n_taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void give() { mutex_.unlock(); }
+
+  // Those who wait were woken when the last turn ended, and need some time to take theirs.
+  void let_others() {
+    constexpr auto kLongest = std::chrono::microseconds(500);
+    if (n_waiting_.load(std::memory_order_relaxed) == 0) return;
+    const uint64_t before = n_taken_.load(std::memory_order_relaxed);
+    const auto end = std::chrono::steady_clock::now() + kLongest;
+    while (n_waiting_.load(std::memory_order_relaxed) > 0 &&
+           n_taken_.load(std::memory_order_relaxed) == before && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> n_waiting_{0};
+  std::atomic<uint64_t> n_taken_{0};
+};
+
+Turns turns;
+thread_local bool in_region = false;
+
+}  // namespace
+
 // A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or the
 // caller when it is through with its own part and the worker has not begun, because another program has its
 // CPU. So a machine with more to do than CPUs slows the pool down to one thread at worst, not to one time
 // slice per region.
-struct ThreadPool::Shared {
+class ThreadPool::Workers {
+ public:
+  // Those of all pools of this size.
+  static std::shared_ptr<Workers> of_size(int n_threads);
+
+  explicit Workers(int n_threads);
+  ~Workers();
+  // REQUIRES: it is the caller's turn.
+  void run(Fn fn, void* ctx);
+
+ private:
   struct alignas(64) Part {
     std::atomic<uint32_t> claimed{0};  // the last epoch in which this part was taken; all epochs in turn
     // Takes the part of `epoch`; false when it is taken already.
@@ -45,54 +96,53 @@ struct ThreadPool::Shared {
              claimed.compare_exchange_strong(last, epoch, std::memory_order_acquire);
     }
   };
+  void loop(int worker);
 
-  // What is left of a worker's range in for_pieces.
-  struct alignas(64) Rest {
-    std::atomic<int64_t> next{0};
-    int64_t end = 0;
-  };
-
-  alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<int> n_pending{0};
-  Fn fn = nullptr;  // read only by who has claimed a part: until that is done they do not change
-  void* ctx = nullptr;
-  std::atomic<bool> stop = false;
-  std::vector<Part> parts;  // [worker]; that of worker 0 is not used
-  std::vector<Rest> rests;  // [worker]
-  std::vector<std::thread> threads;
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  alignas(64) std::atomic<int> n_pending_{0};
+  Fn fn_ = nullptr;  // read only by who has claimed a part: until that is done they do not change
+  void* ctx_ = nullptr;
+  std::atomic<bool> stop_ = false;
+  const int n_threads_;
+  std::vector<Part> parts_;  // [worker]; that of worker 0 is not used
+  std::vector<std::thread> threads_;
 };
 
-ThreadPool::ThreadPool(int n_threads)
-    : shared_(std::make_unique<Shared>()), n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
-  shared_->parts = std::vector<Shared::Part>(n_threads_);
-  shared_->rests = std::vector<Shared::Rest>(n_threads_);
-  for (int worker = 1; worker < n_threads_; ++worker) {
-    shared_->threads.emplace_back([this, worker] { worker_loop(worker); });
-  }
+std::shared_ptr<ThreadPool::Workers> ThreadPool::Workers::of_size(int n_threads) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<Workers>> all;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Workers>& known = all[n_threads];
+  std::shared_ptr<Workers> workers = known.lock();
+  if (workers == nullptr) known = workers = std::make_shared<Workers>(n_threads);
+  return workers;
 }
 
-ThreadPool::~ThreadPool() {
-  shared_->stop = true;
-  shared_->epoch.fetch_add(1, std::memory_order_release);
-  shared_->epoch.notify_all();
-  for (std::thread& thread : shared_->threads) thread.join();
+ThreadPool::Workers::Workers(int n_threads) : n_threads_(n_threads), parts_(n_threads) {
+  for (int worker = 1; worker < n_threads; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
 }
 
-void ThreadPool::run_impl(Fn fn, void* ctx) {
-  if (n_threads_ == 1) return fn(ctx, 0, 1);
-  shared_->fn = fn;
-  shared_->ctx = ctx;
-  shared_->n_pending.store(n_threads_ - 1, std::memory_order_relaxed);
-  const uint32_t epoch = shared_->epoch.fetch_add(1, std::memory_order_release) + 1;
-  shared_->epoch.notify_all();
+ThreadPool::Workers::~Workers() {
+  stop_ = true;
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Workers::run(Fn fn, void* ctx) {
+  fn_ = fn;
+  ctx_ = ctx;
+  n_pending_.store(n_threads_ - 1, std::memory_order_relaxed);
+  const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_release) + 1;
+  epoch_.notify_all();
   fn(ctx, 0, n_threads_);
   for (int worker = 1; worker < n_threads_; ++worker) {
-    if (!shared_->parts[worker].claim(epoch)) continue;
+    if (!parts_[worker].claim(epoch)) continue;
     fn(ctx, worker, n_threads_);
-    shared_->n_pending.fetch_sub(1, std::memory_order_relaxed);
+    n_pending_.fetch_sub(1, std::memory_order_relaxed);
   }
   // A worker that lost its CPU needs it back: give way after a while instead of spinning against it.
-  for (int spins = 0; shared_->n_pending.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; n_pending_.load(std::memory_order_acquire) != 0; ++spins) {
     if (spins < kSpins) {
       spin_pause();
     } else {
@@ -101,18 +151,61 @@ void ThreadPool::run_impl(Fn fn, void* ctx) {
   }
 }
 
+void ThreadPool::Workers::loop(int worker) {
+  in_region = true;  // there is nothing else that it does
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins) {
+      spin_pause();
+    }
+    epoch_.wait(seen, std::memory_order_acquire);
+    seen = epoch_.load(std::memory_order_acquire);  // epochs without this worker are skipped
+    if (stop_) return;
+    if (!parts_[worker].claim(seen)) continue;
+    fn_(ctx_, worker, n_threads_);
+    n_pending_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+struct alignas(64) ThreadPool::Rest {
+  std::atomic<int64_t> next{0};
+  int64_t end = 0;
+};
+
+ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
+  rests_ = std::make_unique<Rest[]>(n_threads_);
+  if (n_threads_ > 1) workers_ = Workers::of_size(n_threads_);
+}
+
+ThreadPool::~ThreadPool() = default;
+
+void ThreadPool::give_way() { turns.let_others(); }
+
+void ThreadPool::run_impl(Fn fn, void* ctx) {
+  if (n_threads_ == 1) return fn(ctx, 0, 1);
+  if (in_region) {
+    for (int worker = 0; worker < n_threads_; ++worker) fn(ctx, worker, n_threads_);
+    return;
+  }
+  turns.take();
+  in_region = true;
+  workers_->run(fn, ctx);
+  in_region = false;
+  turns.give();
+}
+
 void ThreadPool::lay_out_pieces(int64_t n_items, int64_t grain) {
   for (int worker = 0; worker < n_threads_; ++worker) {
     const auto [begin, end] = range_of(n_items, grain, worker, n_threads_);
-    shared_->rests[worker].next.store(begin, std::memory_order_relaxed);
-    shared_->rests[worker].end = end;
+    rests_[worker].next.store(begin, std::memory_order_relaxed);
+    rests_[worker].end = end;
   }
 }
 
 // Half of what is left of the worker's own range, then of its neighbours'.
 bool ThreadPool::take_piece(int worker, int64_t grain, Piece& piece) {
   for (int i = 0; i < n_threads_; ++i) {
-    Shared::Rest& rest = shared_->rests[(worker + i) % n_threads_];
+    Rest& rest = rests_[(worker + i) % n_threads_];
     int64_t begin = rest.next.load(std::memory_order_relaxed);
     while (begin < rest.end) {
       const int64_t half = (rest.end - begin) / 2 / grain * grain;
@@ -123,21 +216,6 @@ bool ThreadPool::take_piece(int worker, int64_t grain, Piece& piece) {
     }
   }
   return false;
-}
-
-void ThreadPool::worker_loop(int worker) {
-  uint32_t seen = 0;
-  for (;;) {
-    for (int spins = 0; spins < kSpins && shared_->epoch.load(std::memory_order_acquire) == seen; ++spins) {
-      spin_pause();
-    }
-    shared_->epoch.wait(seen, std::memory_order_acquire);
-    seen = shared_->epoch.load(std::memory_order_acquire);  // epochs without this worker are skipped
-    if (shared_->stop) return;
-    if (!shared_->parts[worker].claim(seen)) continue;
-    shared_->fn(shared_->ctx, worker, n_threads_);
-    shared_->n_pending.fetch_sub(1, std::memory_order_release);
-  }
 }
 
 }  // namespace penstock

@@ -2,8 +2,9 @@
 // of those that have not begun when it is through with its own.
 //
 // Workers spin briefly after a region and then park, so that regions inside a step start in under a
-// microsecond and an idle engine uses no CPU. One region at a time; run() is called by one thread only (the
-// engine thread).
+// microsecond and an idle engine uses no CPU. Pools of the same size have the same workers, and one pool of the
+// process runs a region at a time: several engines take turns instead of slowing each other down, step by step where
+// they give way between their steps. A pool's run() is called by one thread only (the engine thread).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,8 +26,12 @@ class ThreadPool {
 
   int size() const { return n_threads_; }
 
+  // Where one's own work may wait, as before a step: lets those go first who wait for a turn.
+  static void give_way();
+
   // Calls fn(worker, n_workers) once for every worker and returns when all are done. fn must not throw,
-  // allocate or wait for another worker's call: one thread may make several of them, one after the other.
+  // allocate or wait for another worker's call: one thread may make several of them, one after the other. A region
+  // inside a region runs on its caller alone.
   template <class F>
   void run(F&& fn) {
     run_impl([](void* ctx, int worker,
@@ -75,13 +80,15 @@ class ThreadPool {
   struct Piece {
     int64_t begin = 0, end = 0;
   };
+  class Workers;
   void lay_out_pieces(int64_t n_items, int64_t grain);
   bool take_piece(int worker, int64_t grain, Piece& piece);
   void run_impl(Fn fn, void* ctx);
-  void worker_loop(int worker);
 
-  struct Shared;
-  std::unique_ptr<Shared> shared_;
+  // What is left of a worker's range in for_pieces.
+  struct Rest;
+  std::unique_ptr<Rest[]> rests_;  // [worker]
+  std::shared_ptr<Workers> workers_;
   int n_threads_;
 };
 

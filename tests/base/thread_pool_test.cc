@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -103,6 +105,92 @@ TEST(ThreadPool, ADestroyedPoolLeavesNoThread) {
     ThreadPool pool(4);
     if (i % 2 == 0) pool.run([](int, int) {});
   }
+}
+
+int n_threads_of_process() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("Threads:")) return std::stoi(line.substr(8));
+  }
+  return -1;
+}
+
+TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
+  const int before = n_threads_of_process();
+  ThreadPool a(5);
+  const int with_one = n_threads_of_process();
+  EXPECT_EQ(with_one, before + 4);
+  ThreadPool b(5), c(5);
+  EXPECT_EQ(n_threads_of_process(), with_one);
+  std::vector<int> counts(5, 0);
+  for (ThreadPool* pool : {&a, &b, &c}) pool->run([&](int worker, int) { ++counts[worker]; });
+  EXPECT_EQ(counts, std::vector<int>(5, 3));
+}
+
+// Engines on threads of their own: every region is whole, and all get on.
+TEST(ThreadPool, OwnersTakeTurns) {
+  constexpr int kOwners = 3, kSteps = 200, kRegions = 20;
+  std::atomic<int> n_inside{0};
+  std::vector<std::thread> owners;
+  std::vector<int64_t> sums(kOwners);
+  for (int owner = 0; owner < kOwners; ++owner) {
+    owners.emplace_back([&, owner] {
+      ThreadPool pool(owner == 2 ? 3 : 2);
+      std::vector<int64_t> parts(3, 0);  // plain memory
+      for (int step = 0; step < kSteps; ++step) {
+        ThreadPool::give_way();
+        for (int i = 0; i < kRegions; ++i) {
+          pool.run([&](int worker, int) {
+            if (worker == 0) {
+              EXPECT_EQ(n_inside.fetch_add(1), 0);
+            }
+            ++parts[worker];
+            if (worker == 0) n_inside.fetch_sub(1);
+          });
+        }
+      }
+      sums[owner] = parts[0] + parts[1] + parts[2];
+    });
+  }
+  for (std::thread& owner : owners) owner.join();
+  EXPECT_EQ(sums[0], 2 * kSteps * kRegions);
+  EXPECT_EQ(sums[1], 2 * kSteps * kRegions);
+  EXPECT_EQ(sums[2], 3 * kSteps * kRegions);
+}
+
+// One that always has something to compute does not keep another one from it.
+TEST(ThreadPool, WhoGivesWayLetsOthersIn) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> n_greedy{0};
+  std::thread greedy([&] {
+    ThreadPool pool(2);
+    while (!stop) {
+      ThreadPool::give_way();
+      for (int i = 0; i < 50; ++i) pool.run([](int, int) {});
+      ++n_greedy;
+    }
+  });
+  while (n_greedy < 10) std::this_thread::yield();
+  ThreadPool pool(2);
+  const int64_t before = n_greedy;
+  for (int i = 0; i < 100; ++i) pool.run([](int, int) {});
+  EXPECT_LT(n_greedy - before, 100 * 50);
+  stop = true;
+  greedy.join();
+}
+
+TEST(ThreadPool, ARegionInsideARegionRunsOnItsCaller) {
+  ThreadPool pool(3), other(2);
+  std::atomic<int> n{0};
+  pool.run([&](int, int) {
+    const std::thread::id caller = std::this_thread::get_id();
+    other.run([&](int, int n_workers) {
+      EXPECT_EQ(n_workers, 2);
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      ++n;
+    });
+  });
+  EXPECT_EQ(n, 6);
 }
 
 TEST(ThreadPool, RangesCoverEverythingOnceInMultiplesOfTheGrain) {
