@@ -24,7 +24,7 @@
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "model/synthetic.h"
-#include "ops/limits.h"
+#include "ops/ops.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
@@ -372,7 +372,11 @@ int BenchCommand::run() {
     return done ? kExitOk : fail(done.error());
   }
   MachineLimits limits;
-  if (roofline && !load.on) limits = measure_limits(config.threads);
+  if (roofline && !load.on) {
+    const auto ops = make_ops(config.backend, {.n_threads = config.threads});
+    if (!ops) return fail(ops.error());
+    limits = (*ops)->limits();
+  }
   auto engine = open();
   if (!engine) return fail(engine.error());
   const EngineInfo& info = (*engine)->info();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
@@ -94,7 +95,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
   const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);
   for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
   plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
-  plan.memory = machine_memory();
+  plan.memory = total_memory();
   if (!command.memory.empty()) {
     if (std::string wrong = parse_bytes(command.memory, plan.memory); !wrong.empty()) {
       return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);

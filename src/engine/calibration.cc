@@ -27,7 +27,7 @@ void calibrate(StepModel& model, const CalibrationConfig& config, Speculation& s
   for (int i = 0; i < most; ++i) tokens.push_back(i * 131 % model.vocab_size());
   const GroupBlocks kv = consecutive_blocks(0, most, config.block_size);
   BatchBuilder builder(std::max(1, config.n_groups), config.block_size);
-  const WorkClock clock(config.computes_here);
+  const WorkClock clock(model.computes_here());
   const auto step = [&](int rows) {
     builder.clear();
     builder.add({.tokens = std::span(tokens).first(static_cast<size_t>(rows)),

@@ -8,9 +8,8 @@ namespace penstock {
 struct CalibrationConfig {
   int n_groups = 1;  // of the cache
   int block_size = 16;
-  int max_rows = 32;          // as far as the cache, the model and a step's tokens go
-  double seconds = 0.15;      // of work: no new step is begun after so long
-  bool computes_here = true;  // see WorkClock
+  int max_rows = 32;      // as far as the cache, the model and a step's tokens go
+  double seconds = 0.15;  // of work: no new step is begun after so long
 };
 
 // Computes steps of one sequence in the first blocks of every group, whose content is lost: only before

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "base/cgroup.h"
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
@@ -141,19 +139,6 @@ Status check_config(const EngineConfig& c) {
 }
 
 }  // namespace
-
-int64_t available_memory() {
-  int64_t available = int64_t{1} << 40;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    std::istringstream words(line);
-    std::string key;
-    int64_t kib = 0;
-    if (words >> key >> kib && key == "MemAvailable:") available = kib * 1024;
-  }
-  const auto granted = cgroup_memory("/sys/fs/cgroup", own_cgroups());
-  return granted ? std::min(available, *granted) : available;
-}
 
 Result<EngineConfig> resolve_preset(EngineConfig config) {
   const auto* preset =
@@ -291,6 +276,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
+  // What one engine takes of the memory counts for the next.
+  static std::mutex opening;
+  const std::lock_guard one_at_a_time(opening);
   ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto model, load_model(*source, *ops, progress, config, packed_folder));
@@ -309,7 +297,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   if (budget == 0) {
     // Pages of a mapped file count as available.
     const auto total =
-        static_cast<double>(available_memory() + model->weight_bytes() - model->mapped_bytes());
+        static_cast<double>(ops->memory().free + model->weight_bytes() - model->mapped_bytes());
     budget = static_cast<int64_t>(config.memory_utilization * total) - model->weight_bytes();
   }
   const auto own_bytes = static_cast<double>(token_bytes(spec));
@@ -351,7 +339,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
                 .n_blocks = cache_plan.n_blocks[0],
                 .kv_bytes = cache_plan.bytes,
                 .weight_bytes = model->weight_bytes(),
-                .n_threads = config.threads > 0 ? config.threads : available_cpus(),
+                .n_threads = ops->n_host_threads(),
                 .active_weight_bytes = model->active_weight_bytes(),
                 .active_parameters = shape.n_active_parameters(),
                 .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
@@ -372,12 +360,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
     int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
                                       cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
     for (const int n_blocks : cache_plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
-    calibrate(*parts.model,
-              {.n_groups = spec.n_groups(),
-               .block_size = spec.block_size,
-               .max_rows = static_cast<int>(most),
-               .computes_here = parts.info.backend.starts_with("cpu")},
-              *parts.speculation);
+    calibrate(
+        *parts.model,
+        {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
+        *parts.speculation);
   }
   return std::make_unique<EngineImpl>(std::move(parts));
 }

@@ -44,7 +44,4 @@ struct CachePlan {
 // need.
 CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk);
 
-// Bytes that a process may still take: the system's, and the control group's if it has a limit.
-int64_t available_memory();
-
 }  // namespace penstock

@@ -29,7 +29,7 @@ EngineImpl::EngineImpl(EngineParts parts)
       swap_(std::move(parts.swap)),
       builder_(scheduler_->n_groups(), scheduler_->block_size()),
       draws_(*model_, info_.vocab_size, info_.max_model_len, parts.max_num_seqs),
-      work_clock_(info_.backend.empty() || info_.backend.starts_with("cpu")),
+      work_clock_(model_->computes_here()),
       pace_(max_num_batched_tokens_, max_num_seqs_) {
   builder_.reserve(parts.max_num_batched_tokens, parts.max_num_seqs);
   first_rows_.reserve(parts.max_num_seqs);

@@ -13,6 +13,8 @@ class StepModel {
  public:
   virtual ~StepModel() = default;
   virtual int vocab_size() const = 0;
+  // As Ops::computes_here().
+  virtual bool computes_here() const { return true; }
   // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way.
   virtual void submit(const Batch& batch) = 0;
   // As Ops::samples() and sample(), from the logits of the step that was submitted last, before its wait().
@@ -60,6 +62,7 @@ class LoadedModel : public StepModel {
         hidden_(*ops_) {}
 
   int vocab_size() const override { return model_->config().vocab_size; }
+  bool computes_here() const override { return ops_->computes_here(); }
   void submit(const Batch& batch) override;
   bool samples() const override { return ops_->samples(); }
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/memory.h"
 #include "engine/block_file.h"
 
 namespace penstock {
@@ -46,8 +47,14 @@ class Slots {
 class MemorySwap : public SwapStore {
  public:
   MemorySwap(const SwapLayout& layout, void* memory)
-      : slots_(layout), memory_(static_cast<std::byte*>(memory)), bytes_(layout.bytes()) {}
-  ~MemorySwap() override { munmap(memory_, static_cast<size_t>(bytes_)); }
+      : slots_(layout),
+        memory_(static_cast<std::byte*>(memory)),
+        bytes_(layout.bytes()),
+        promised_(memory, static_cast<size_t>(bytes_)) {}
+  ~MemorySwap() override {
+    promised_ = {};
+    munmap(memory_, static_cast<size_t>(bytes_));
+  }
 
   Status write(int group, int slot, std::span<const std::byte> bytes) override {
     std::memcpy(memory_ + slots_.offset(group, slot), bytes.data(), bytes.size());
@@ -62,6 +69,7 @@ class MemorySwap : public SwapStore {
   Slots slots_;
   std::byte* memory_;
   int64_t bytes_;
+  PromisedMemory promised_;
 };
 
 class FileSwap : public SwapStore {

@@ -5,6 +5,7 @@
 // the head and every bound, check_chunk() the rest. Immutable after open: any thread may read.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/owned_bytes.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -58,13 +60,24 @@ class PackedFile {
   size_t data_begin_ = 0;
 };
 
+// A part that is asked for its content when its turn comes, so that not all need be there at once.
+struct PartToWrite {
+  std::string_view name, description;
+  size_t n_bytes = 0;
+  std::function<OwnedBytes()> content;  // of n_bytes
+};
+
 // Writes beside `path` and renames, so that readers see a whole file or the one before; writers at the same time do not
 // disturb each other, the last one's file stays. Errors: kIo (nothing is left behind).
+Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
+                         std::span<const PartToWrite> parts);
+// Of content that is there.
 Status write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
                          std::span<const PackedPart> parts);
 // Into an open file, from its start. `where` names it in messages.
 Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& origin,
-                          std::span<const PackedPart> parts);
+                          std::span<const PartToWrite> parts);
+std::vector<PartToWrite> parts_to_write(std::span<const PackedPart> parts);
 // What such files are called: NAME.packed; while they are written, NAME.packed.XXXXXX.part.
 inline constexpr const char* kPackedSuffix = ".packed";
 // Removes what writers of such files left in the folder when they were killed.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/checksum.h"
 #include "formats/packed_file.h"
 #include "formats/packed_head.h"
@@ -128,28 +129,39 @@ Result<int> create_part(const fs::path& path, std::string& name) {
 
 }  // namespace
 
+std::vector<PartToWrite> parts_to_write(std::span<const PackedPart> parts) {
+  std::vector<PartToWrite> result;
+  for (const PackedPart& part : parts) {
+    result.push_back({part.name, part.description, part.bytes.size(),
+                      [bytes = part.bytes] { return OwnedBytes{bytes, nullptr}; }});
+  }
+  return result;
+}
+
 Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& origin,
-                          std::span<const PackedPart> parts) {
+                          std::span<const PartToWrite> parts) {
   std::string text;
   put_text(text, origin.source);
   put_text(text, origin.form);
   size_t head_bytes = sizeof(PackedHead) + text.size(), data_bytes = 0;
-  for (const PackedPart& part : parts) {
+  for (const PartToWrite& part : parts) {
     head_bytes += 4 * sizeof(uint64_t) + part.name.size() + part.description.size();
-    data_bytes += round_up(part.bytes.size());
+    data_bytes += round_up(part.n_bytes);
   }
   const size_t data_begin = data_begin_of(head_bytes, data_bytes);
   RETURN_IF_ERROR(reserve(fd, where, data_begin + data_bytes));
 
   ChunkWriter writer(fd, where, data_begin);
   size_t offset = data_begin;
-  for (const PackedPart& part : parts) {
+  for (const PartToWrite& part : parts) {
+    const OwnedBytes content = part.content();
+    PENSTOCK_CHECK(content.bytes.size() == part.n_bytes);
     put_text(text, part.name);
     put_text(text, part.description);
     put(text, uint64_t{offset});
-    put(text, uint64_t{part.bytes.size()});
-    offset += round_up(part.bytes.size());
-    RETURN_IF_ERROR(writer.add(part.bytes));
+    put(text, uint64_t{part.n_bytes});
+    offset += round_up(part.n_bytes);
+    RETURN_IF_ERROR(writer.add(content.bytes));
   }
   RETURN_IF_ERROR(writer.flush());
   std::vector<uint64_t> sums = writer.sums();
@@ -175,6 +187,11 @@ Status write_packed_parts(int fd, const std::string& where, const PackedOrigin& 
 
 Status write_packed_file(const fs::path& path, const PackedOrigin& origin,
                          std::span<const PackedPart> parts) {
+  return write_packed_file(path, origin, parts_to_write(parts));
+}
+
+Status write_packed_file(const fs::path& path, const PackedOrigin& origin,
+                         std::span<const PartToWrite> parts) {
   std::string name;
   ASSIGN_OR_RETURN(const int fd, create_part(path, name));
   Status status = write_packed_parts(fd, name, origin, parts);

@@ -133,11 +133,14 @@ void PackedCache::save(const WeightSource& source, std::string_view recoding, co
   std::error_code error;
   fs::create_directories(folder_, error);  // what goes wrong here, the write says
   remove_stale(origin);
-  std::vector<StoredWeight> stored;
-  for (const NamedWeight& weight : weights) stored.push_back(ops.store(*weight.weight));
-  std::vector<PackedPart> parts;
-  for (size_t i = 0; i < weights.size(); ++i)
-    parts.push_back({weights[i].name, stored[i].description, stored[i].bytes});
+  std::vector<std::string> descriptions;
+  for (const NamedWeight& weight : weights) descriptions.push_back(ops.describe(*weight.weight));
+  std::vector<PartToWrite> parts;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Weight& weight = *weights[i].weight;
+    parts.push_back({weights[i].name, descriptions[i], static_cast<size_t>(weight.packed_bytes()),
+                     [&ops, &weight] { return ops.store(weight); }});
+  }
   if (const Status status = write_packed_file(path, origin, parts); !status) {
     log().warn("packed weights are not kept: {}", status.error().message);
   } else {

@@ -15,11 +15,13 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/owned_bytes.h"
 #include "base/result.h"
 #include "cache/cache_spec.h"
 #include "kernels/activation.h"
 #include "kernels/sample_row.h"
 #include "ops/batch.h"
+#include "ops/limits.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
 #include "quant/grouped_matrix.h"
@@ -131,10 +133,20 @@ struct StepKey {
 
 using StepTicket = uint64_t;
 
+struct MemoryState {
+  int64_t total = 0, free = 0;  // bytes; free: what this process may still take
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
   virtual const char* name() const = 0;  // "cpu/avx512"
+  // Whether the thread that calls computes too: then its own time is what operations cost.
+  virtual bool computes_here() const { return false; }
+  // Of the memory that weights and caches are in.
+  virtual MemoryState memory() const = 0;
+  // Takes about half a second and 512 MiB. Medians of several rounds; meaningless beside other load.
+  virtual MachineLimits limits() = 0;
 
   // --- Loading -------------------------------------------------------------------------------------------------
   // Copies the matrix into the backend's layout (or keeps a view of it where that layout is as fast).
@@ -148,8 +160,13 @@ class Ops {
   // Names the form of stored weights, so that what was stored in another one is not taken for it; "" = this backend
   // stores none.
   virtual std::string stored_form() const { return {}; }
-  // A view of the weight. REQUIRES: this backend stores weights.
-  virtual StoredWeight store(const Weight& weight) const {
+  // A weight as it is stored: its description, and its packed_bytes() bytes, which are its own or a copy of them.
+  // REQUIRES: this backend stores weights.
+  virtual std::string describe(const Weight& weight) const {
+    (void)weight;
+    return {};
+  }
+  virtual OwnedBytes store(const Weight& weight) const {
     (void)weight;
     return {};
   }

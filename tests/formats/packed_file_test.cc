@@ -100,7 +100,7 @@ TEST(PackedFile, RoundTrip) {
 
 TEST(PackedFile, NoParts) {
   TempDir dir;
-  ASSERT_TRUE(write_packed_file(dir / "f.packed", {}, {}));
+  ASSERT_TRUE(write_packed_file(dir / "f.packed", {}, std::span<const PackedPart>()));
   const auto file = PackedFile::open(dir / "f.packed");
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(file->parts().empty());
@@ -183,7 +183,7 @@ TEST(PackedFile, FullDisk) {
   const int fd = open("/dev/full", O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0);
   const Parts parts = some_parts(3);
-  const Status status = write_packed_parts(fd, "/dev/full", kOrigin, parts.parts);
+  const Status status = write_packed_parts(fd, "/dev/full", kOrigin, parts_to_write(parts.parts));
   close(fd);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kIo);

@@ -7,6 +7,7 @@
 #include <new>
 #include <numeric>
 
+#include "base/memory.h"
 #include "ops/ops_under_test.h"
 
 namespace {
@@ -199,6 +200,14 @@ TEST(MakeOps, NamesAreCheckedAndTheCacheKnowsItsLimits) {
   const auto too_big = (*ops)->make_cache(spec, huge);
   ASSERT_FALSE(too_big.has_value());
   EXPECT_EQ(too_big.error().code, ErrorCode::kResourceExhausted);
+  // What a cache was promised nobody else gets, though it is not touched yet.
+  const int64_t promised = promised_memory(), free = (*ops)->memory().free;
+  const int many[] = {4096};
+  const auto cache = (*ops)->make_cache(spec, many).value();
+  EXPECT_GT(promised_memory() - promised, 4096 * spec.block_bytes(0) * 9 / 10);
+  EXPECT_GT(free, 0);
+  EXPECT_LE(free, (*ops)->memory().total);
+  EXPECT_TRUE((*ops)->computes_here());
   spec.block_size = 5;
   EXPECT_FALSE((*ops)->make_cache(spec, some).has_value());
 }

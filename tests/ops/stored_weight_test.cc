@@ -63,7 +63,7 @@ TEST(StoredWeight, RoundTrip) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   EXPECT_NE(ops->stored_form(), "");
   for (const Packed& packed : packed_weights(*ops)) {
-    StoredWeight stored = ops->store(*packed.weight);
+    StoredWeight stored{ops->describe(*packed.weight), ops->store(*packed.weight).bytes};
     const auto owner = aligned_copy(stored.bytes, stored.bytes);
     const auto restored = ops->restore(stored, owner);
     ASSERT_TRUE(restored) << packed.name << ": " << restored.error().message;
@@ -86,7 +86,7 @@ TEST(StoredWeight, RoundTrip) {
 TEST(StoredWeight, WhatIsNoneIsRefusedOrHarmless) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   for (const Packed& packed : packed_weights(*ops)) {
-    StoredWeight stored = ops->store(*packed.weight);
+    StoredWeight stored{ops->describe(*packed.weight), ops->store(*packed.weight).bytes};
     const auto owner = aligned_copy(stored.bytes, stored.bytes);
     const auto try_it = [&](const StoredWeight& changed) {
       const auto restored = ops->restore(changed, owner);

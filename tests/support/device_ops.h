@@ -25,6 +25,8 @@ class DeviceOps final : public Ops {
   int n_replayed() const { return n_replayed_; }
 
   const char* name() const override { return inner_->name(); }
+  MemoryState memory() const override { return inner_->memory(); }
+  MachineLimits limits() override { return inner_->limits(); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
     return inner_->pack(matrix);
   }

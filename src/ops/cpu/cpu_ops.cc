@@ -50,8 +50,12 @@ Result<std::unique_ptr<Vector>> CpuOps::pack_vector(std::span<const float> value
 
 std::string CpuOps::stored_form() const { return fmt::format("cpu panels {}", kPanelVersion); }
 
-StoredWeight CpuOps::store(const Weight& weight) const {
-  return static_cast<const CpuWeight&>(weight).store();
+std::string CpuOps::describe(const Weight& weight) const {
+  return static_cast<const CpuWeight&>(weight).description();
+}
+
+OwnedBytes CpuOps::store(const Weight& weight) const {
+  return {static_cast<const CpuWeight&>(weight).bytes(), nullptr};
 }
 
 Result<std::unique_ptr<Weight>> CpuOps::restore(const StoredWeight& stored,
@@ -64,6 +68,7 @@ Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::
 }
 
 StepShape CpuOps::begin_step(const Batch* batch) {
+  ThreadPool::give_way();
   arena_.reset();
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/arena.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "ops/cpu/attention.h"
@@ -18,12 +19,16 @@ class CpuOps final : public Ops {
   CpuOps(const KernelTable& kernels, const OpsConfig& config);
 
   const char* name() const override { return name_.c_str(); }
+  bool computes_here() const override { return true; }
+  MemoryState memory() const override { return {total_memory(), available_memory()}; }
+  MachineLimits limits() override;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;
   Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override;
   std::string stored_form() const override;
-  StoredWeight store(const Weight& weight) const override;
+  std::string describe(const Weight& weight) const override;
+  OwnedBytes store(const Weight& weight) const override;
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
                                           std::shared_ptr<const void> owner) override;
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;

@@ -1,7 +1,6 @@
 #include "ops/cpu/kv_cache.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 
@@ -15,8 +14,6 @@ static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvFormat::kI8))
 
 constexpr int kSpareBlocks = 1;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-
-int64_t physical_memory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
 }  // namespace
 
@@ -41,7 +38,7 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
   }
   bytes = (bytes / kHugePage + 1) * kHugePage;
-  const int64_t available = physical_memory();
+  const int64_t available = total_memory();
   void* memory = bytes > available ? MAP_FAILED
                                    : mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -52,6 +49,7 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   cache->memory_ = static_cast<std::byte*>(memory);
   cache->bytes_ = static_cast<size_t>(bytes);
+  cache->promised_ = PromisedMemory(memory, cache->bytes_);
   for (size_t i = 0; i < offsets.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
   return cache;
 }
@@ -78,6 +76,7 @@ void CpuKvCache::write_block(int group, BlockId block, std::span<const std::byte
 }
 
 CpuKvCache::~CpuKvCache() {
+  promised_ = {};
   if (memory_ != nullptr) munmap(memory_, bytes_);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "kernels/attention_kernels.h"
 #include "ops/ops.h"
@@ -63,6 +64,7 @@ class CpuKvCache final : public KvCache {
   std::vector<Layer> layers_;
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;
+  PromisedMemory promised_;
 };
 
 }  // namespace penstock

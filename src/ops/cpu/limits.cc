@@ -1,5 +1,4 @@
-#include "ops/limits.h"
-
+// The limits of the CPU backend, measured with its threads.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
+#include "ops/cpu/cpu_ops.h"
 
 namespace penstock {
 namespace {
@@ -29,10 +29,9 @@ double median_seconds(int rounds, F&& round) {
 
 }  // namespace
 
-MachineLimits measure_limits(int n_threads) {
-  ThreadPool pool(n_threads);
-  const auto selected = select_kernels();
-  const ProbeKernels& probe = probe_kernels(selected ? (*selected)->name : "scalar");
+MachineLimits CpuOps::limits() {
+  ThreadPool& pool = pool_;
+  const ProbeKernels& probe = probe_kernels(kernels_.name);
   MachineLimits limits;
   limits.n_threads = pool.size();
   limits.compute_unit = probe.compute_name;

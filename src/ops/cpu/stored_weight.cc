@@ -49,7 +49,7 @@ std::span<const std::byte> CpuWeight::bytes() const {
           panels_.panel_bytes * static_cast<size_t>(panels_.n_panels()) + scale_bytes};
 }
 
-StoredWeight CpuWeight::store() const {
+std::string CpuWeight::description() const {
   Description d = {};
   d.rows = panels_.rows, d.cols = panels_.cols;
   d.n_order = order_ == nullptr ? 0 : order_->size();
@@ -57,14 +57,10 @@ StoredWeight CpuWeight::store() const {
   d.type = static_cast<uint8_t>(panels_.type), d.rounding = static_cast<uint8_t>(rounding_.kind);
   d.has_row_scales = panels_.row_scales != nullptr ? 1 : 0;
   std::memcpy(d.levels, panels_.levels, sizeof d.levels);
-  StoredWeight stored;
-  stored.description.assign(reinterpret_cast<const char*>(&d), sizeof d);
-  if (order_ != nullptr) {
-    stored.description.append(reinterpret_cast<const char*>(order_->data()),
-                              order_->size() * sizeof(int32_t));
-  }
-  stored.bytes = bytes();
-  return stored;
+  std::string text(reinterpret_cast<const char*>(&d), sizeof d);
+  if (order_ != nullptr)
+    text.append(reinterpret_cast<const char*>(order_->data()), order_->size() * sizeof(int32_t));
+  return text;
 }
 
 Result<std::unique_ptr<Weight>> WeightPacker::restore(const StoredWeight& stored,

@@ -42,7 +42,7 @@ class CpuWeight final : public Weight {
   const ActivationRounding& rounding() const { return rounding_; }
   // The panels, then the row scales if any.
   std::span<const std::byte> bytes() const;
-  StoredWeight store() const;
+  std::string description() const;  // see Ops::describe
   // Row `row` as cols() floats.
   void decode_row(int row, float* out) const;
 
