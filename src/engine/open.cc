@@ -251,6 +251,71 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const C
              config.swap_dir.empty() ? "memory" : config.swap_dir);
   return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
 }
+
+// Bytes for the target's cache; its drafter's, if there is one, is in proportion.
+int64_t cache_budget(const EngineConfig& config, const Ops& ops, const Model& model, const CacheSpec& spec,
+                     const Drafter* drafter) {
+  int64_t budget = config.kv_cache_memory;
+  if (budget == 0) {
+    // Pages of a mapped file count as available.
+    const auto total = static_cast<double>(ops.memory().free + model.weight_bytes() - model.mapped_bytes());
+    budget = static_cast<int64_t>(config.memory_utilization * total) - model.weight_bytes();
+    if (drafter != nullptr) budget -= drafter->weight_bytes();
+  }
+  if (drafter == nullptr) return budget;
+  const auto own = static_cast<double>(token_bytes(spec));
+  const double share = own / (own + static_cast<double>(drafter->kv_bytes_per_token()));
+  return static_cast<int64_t>(share * static_cast<double>(budget));
+}
+
+// The cache within the budget. A max_model_len that nobody asked for is what the cache has room for.
+Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automatic_length,
+                              EngineConfig& config) {
+  const CachePlan plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
+                                    config.max_model_len, config.max_num_batched_tokens);
+  if (plan.max_tokens < config.max_model_len) {
+    if (!automatic_length || plan.max_tokens < config.block_size) {
+      return errorf(
+          ErrorCode::kResourceExhausted,
+          "the KV cache may take {} bytes, room for {} tokens; one sequence of max_model_len {} needs more",
+          budget, plan.max_tokens, config.max_model_len);
+    }
+    config.max_model_len = static_cast<int>(plan.max_tokens);
+    log().warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
+  }
+  log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}", static_cast<double>(plan.bytes) / (1 << 20),
+             plan.max_tokens, config.block_size);
+  return plan;
+}
+
+EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& model, const CachePlan& plan,
+                   const CacheSpec& spec, const WeightSource& source) {
+  const ModelConfig& shape = model.config();
+  return {.architecture = shape.arch,
+          .backend = ops.name(),
+          .vocab_size = shape.vocab_size,
+          .max_model_len = config.max_model_len,
+          .block_size = config.block_size,
+          .n_blocks = plan.n_blocks[0],
+          .kv_bytes = plan.bytes,
+          .weight_bytes = model.weight_bytes(),
+          .n_threads = ops.n_host_threads(),
+          .active_weight_bytes = model.active_weight_bytes(),
+          .active_parameters = shape.n_active_parameters(),
+          .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
+          .kv_bytes_per_token = token_bytes(spec),
+          .eos_token_ids = end_ids(source, shape.vocab_size)};
+}
+
+// Measures what steps of different sizes take, which the length of drafts depends on.
+void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& spec) {
+  int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
+                                    plan.max_tokens, parts.speculation->max_nodes() + 1});
+  for (const int n_blocks : plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
+  calibrate(*parts.model,
+            {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
+            *parts.speculation);
+}
 }  // namespace
 
 SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) {
@@ -293,34 +358,8 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
                                               {model.get(), ops.get(), source.get()}));
   const CacheSpec spec = model->cache_spec(dtype, config.block_size);
-  int64_t budget = config.kv_cache_memory;
-  if (budget == 0) {
-    // Pages of a mapped file count as available.
-    const auto total =
-        static_cast<double>(ops->memory().free + model->weight_bytes() - model->mapped_bytes());
-    budget = static_cast<int64_t>(config.memory_utilization * total) - model->weight_bytes();
-  }
-  const auto own_bytes = static_cast<double>(token_bytes(spec));
-  double share = 1;  // of the budget that the target's own cache gets
-  if (drafter) {
-    if (config.kv_cache_memory == 0) budget -= drafter->weight_bytes();
-    share = own_bytes / (own_bytes + static_cast<double>(drafter->kv_bytes_per_token()));
-    budget = static_cast<int64_t>(share * static_cast<double>(budget));
-  }
-  const CachePlan cache_plan = plan_cache(spec, std::max<int64_t>(budget, 0), config.max_num_seqs,
-                                          config.max_model_len, config.max_num_batched_tokens);
-  if (cache_plan.max_tokens < config.max_model_len) {
-    if (!automatic_length || cache_plan.max_tokens < config.block_size) {
-      return errorf(
-          ErrorCode::kResourceExhausted,
-          "the KV cache may take {} bytes, room for {} tokens; one sequence of max_model_len {} needs more",
-          budget, cache_plan.max_tokens, config.max_model_len);
-    }
-    config.max_model_len = static_cast<int>(cache_plan.max_tokens);
-    log().warn("max_model_len is {}: the KV cache has no room for more", config.max_model_len);
-  }
-  log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}",
-             static_cast<double>(cache_plan.bytes) / (1 << 20), cache_plan.max_tokens, config.block_size);
+  const int64_t budget = cache_budget(config, *ops, *model, spec, drafter.get());
+  ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
   ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
   std::unique_ptr<Speculation> speculation;
   if (drafter) {
@@ -331,20 +370,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   }
 
   EngineParts parts;
-  parts.info = {.architecture = shape.arch,
-                .backend = ops->name(),
-                .vocab_size = shape.vocab_size,
-                .max_model_len = config.max_model_len,
-                .block_size = config.block_size,
-                .n_blocks = cache_plan.n_blocks[0],
-                .kv_bytes = cache_plan.bytes,
-                .weight_bytes = model->weight_bytes(),
-                .n_threads = ops->n_host_threads(),
-                .active_weight_bytes = model->active_weight_bytes(),
-                .active_parameters = shape.n_active_parameters(),
-                .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
-                .kv_bytes_per_token = token_bytes(spec),
-                .eos_token_ids = end_ids(*source, shape.vocab_size)};
+  parts.info = info_of(config, *ops, *model, cache_plan, spec, *source);
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   ASSIGN_OR_RETURN(parts.swap, make_swap(config, spec, *cache, cache_plan, scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
@@ -356,15 +382,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.config = std::move(config);
   parts.model =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
-  if (parts.speculation && parts.speculation->automatic()) {
-    int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
-                                      cache_plan.max_tokens, parts.speculation->max_nodes() + 1});
-    for (const int n_blocks : cache_plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
-    calibrate(
-        *parts.model,
-        {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
-        *parts.speculation);
-  }
+  if (parts.speculation && parts.speculation->automatic()) measure_steps(parts, cache_plan, spec);
   return std::make_unique<EngineImpl>(std::move(parts));
 }
 
