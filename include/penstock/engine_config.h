@@ -1,5 +1,4 @@
-// How an engine is opened. visit() is the one list from which the CLI flags, the config file, Python and the
-// docs come.
+// How an engine is opened. visit() is the one list from which the CLI flags, the config file and the docs come.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -49,7 +48,7 @@ struct EngineConfig {
   template <class Self, class V>
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
-    v("backend", c.backend, "where to compute: auto, cpu, cuda");
+    v("backend", c.backend, "where to compute: auto, cpu");
     v("threads", c.threads, "compute threads; 0 is as many as the process may use");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
     v("quantize", c.quantize,

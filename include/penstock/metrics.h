@@ -1,4 +1,4 @@
-// What an engine has counted. visit() is the one list from which /metrics, JSON, Python and bench reports are
+// What an engine has counted. visit() is the one list from which /metrics, JSON and bench reports are
 // made.
 #pragma once
 #include <array>

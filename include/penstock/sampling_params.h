@@ -1,5 +1,5 @@
 // How the next token is chosen. Names and defaults follow vLLM's SamplingParams where it has the field, llama.cpp's
-// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags, Python and the docs are made.
+// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags and the docs are made.
 #pragma once
 #include <cstdint>
 #include <optional>

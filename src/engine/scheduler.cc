@@ -259,8 +259,7 @@ void Scheduler::abandon(const Plan& plan) {
   }
 }
 
-// --- Admission
-// ---------------------------------------------------------------------------------------------------
+// --- Admission ---
 
 Sequence* Scheduler::best_waiting(double now, std::span<const size_t> skip) const {
   Sequence* best = nullptr;

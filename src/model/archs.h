@@ -30,18 +30,18 @@ std::span<const Architecture> architectures();
 // nullptr when unknown. `name` is a row's name.
 const Architecture* find_architecture(std::string_view name);
 
-// --- Shared by configure functions
-// ------------------------------------------------------------------------------ Every layer gets the file's
-// sliding window, except each `pattern`-th one (0 = no exception); a per-layer list in the file wins.
-// default_window 0 = no window unless the file has one.
+// --- Shared by configure functions ---
+
+// Every layer gets the file's sliding window, except each `pattern`-th one (0 = no exception); a per-layer list in
+// the file wins. default_window 0 = no window unless the file has one.
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
-// --- Forwards
-// ----------------------------------------------------------------------------------------------------
+// --- Forwards ---
+
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,

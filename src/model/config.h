@@ -69,8 +69,7 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;    // empty with learned positions
 
-  // --- Behaviour
-  // -----------------------------------------------------------------------------------------------
+  // --- Behaviour ---
   float norm_eps = 1e-5f;
   bool layer_norm = false;   // subtract the mean and add a bias; otherwise RMS norm
   float norm_offset = 0.0f;  // added to stored norm weights (gemma's 1 + w)

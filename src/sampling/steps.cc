@@ -11,8 +11,7 @@ namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-// --- Logit steps
-// -------------------------------------------------------------------------------------------------
+// --- Logit steps ---
 
 void grammar(StepContext& c) {
   const std::span<uint32_t> mask = c.edits->new_mask((c.state->spec->vocab_size + 31) / 32);
@@ -97,8 +96,7 @@ void dry(StepContext& c) {
   }
 }
 
-// --- Filter steps
-// ------------------------------------------------------------------------------------------------
+// --- Filter steps ---
 
 void min_p(StepContext& c) { c.candidates->keep_above(std::log(c.row->min_p)); }
 void top_k(StepContext& c) { c.candidates->keep_top(c.row->top_k); }

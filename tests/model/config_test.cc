@@ -169,8 +169,8 @@ TEST(Config, TensorOfAnotherModelIsRefused) {
   EXPECT_THAT(try_model(source, *ops), HasSubstr("q_norm.weight"));
 }
 
-// --- Known shapes
-// --------------------------------------------------------------------------------------------------
+// --- Known shapes ---
+
 TEST(Shapes, AllAreReadable) {
   for (const NamedShape& shape : named_shapes()) {
     const auto config = config_from_shape(shape.name);
