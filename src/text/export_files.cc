@@ -113,7 +113,7 @@ Result<std::string> byte_level_json(const Json& metadata) {
     vocabulary[piece] = i;
   }
   const std::string pre = json_text(metadata, "tokenizer.ggml.pre");
-  ASSIGN_OR_RETURN(const Json steps, byte_preset_json(pre.empty() || pre == "default" ? "gpt-2" : pre));
+  ASSIGN_OR_RETURN(const Json steps, preset_json(pre.empty() ? "default" : pre));
   Json model = {{"type", "BPE"},
                 {"dropout", nullptr},
                 {"unk_token", nullptr},

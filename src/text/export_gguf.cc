@@ -143,7 +143,7 @@ Result<Json> json_keys(const WeightSource& directory, const Tokenizer& tokenizer
     out["tokenizer.ggml.scores"] = scores_of_merges(*model, tokenizer, size);
     return out;
   }
-  ASSIGN_OR_RETURN(const std::string preset, byte_preset_of_json(file));
+  ASSIGN_OR_RETURN(const std::string preset, preset_of_json(file));
   out["tokenizer.ggml.model"] = "gpt2";
   out["tokenizer.ggml.pre"] = preset;
   out["tokenizer.ggml.merges"] = merges_of(*model);

@@ -104,35 +104,78 @@ Status add_merges(const Json& metadata, BpeRules& rules, const Vocabulary& vocab
   return {};
 }
 
-Result<TokenizerParts> load_byte_level(const Json& metadata, const std::vector<ScoredPiece>& pieces) {
-  TokenizerParts parts;
-  const std::string pre = json_text(metadata, "tokenizer.ggml.pre");
-  ASSIGN_OR_RETURN(BytePreset preset, byte_preset(pre.empty() || pre == "default" ? "gpt-2" : pre));
-  BpeRules rules;
+// As if the ids were the ranks of a rank file, as they are where a vocabulary was made from one.
+void add_merges_by_id(const std::vector<ScoredPiece>& pieces, BpeRules& rules) {
+  std::vector<std::string> texts(pieces.size());  // outlive the views of them
+  std::vector<RankedToken> tokens;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto bytes = from_byte_alphabet(pieces[i].text);
+    if (!bytes || pieces[i].type != PieceType::kNormal) continue;
+    texts[i] = *bytes;
+    tokens.push_back({texts[i], static_cast<TokenId>(i), static_cast<uint32_t>(i)});
+  }
+  add_merges_from_ranks(tokens, rules);
+}
+
+// Of encoders that were trained with their own names for them, the tokens around a text.
+void read_ends(const Json& metadata, TokenizerParts& parts) {
+  const int n = parts.vocabulary.size();
+  const auto first_of = [&](std::initializer_list<const char*> keys) {
+    TokenId id = kNoToken;
+    for (const char* key : keys) {
+      if (id == kNoToken) id = id_of(metadata, key, n);
+    }
+    return id;
+  };
+  parts.bos = first_of({"bos_token_id", "cls_token_id"});
+  parts.eos =
+      first_of({"eos_token_id", "seperator_token_id", "separator_token_id"});  // so spelled in the format
+  parts.unk = first_of({"unknown_token_id"});
+  parts.pad = first_of({"padding_token_id"});
+}
+
+Status add_words(const std::vector<ScoredPiece>& pieces, BpeRules& rules, TokenizerParts& parts) {
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     const ScoredPiece& piece = pieces[i];
     RETURN_IF_ERROR(parts.vocabulary.add(id, piece.text));
     const bool control = piece.type == PieceType::kControl || piece.type == PieceType::kUnknown;
-    if (control || piece.type == PieceType::kUserDefined) {
+    const bool added = control || piece.type == PieceType::kUserDefined;
+    if (added)
       parts.added.push_back({.id = id, .content = piece.text, .special = control, .normalized = !control});
-    }
-    const auto bytes = from_byte_alphabet(piece.text);
-    if (bytes && (piece.type == PieceType::kNormal || bytes->size() <= 4)) rules.words.insert(*bytes, id);
+    const auto word = rules.bytes ? from_byte_alphabet(piece.text) : std::string(piece.text);
+    if (word && (piece.type == PieceType::kNormal || (rules.bytes && word->size() <= 4)))
+      rules.words.insert(*word, id);
   }
-  RETURN_IF_ERROR(add_merges(metadata, rules, parts.vocabulary));
-  rules.bytes = true;
+  rules.vocab_size = parts.vocabulary.size();
+  return {};
+}
+
+// BPE of bytes or of characters. pre: the way in which the file's family splits text.
+Result<TokenizerParts> load_bpe(const Json& metadata, const std::vector<ScoredPiece>& pieces,
+                                const std::string& pre) {
+  TokenizerParts parts;
+  ASSIGN_OR_RETURN(Preset preset, preset_of(pre.empty() ? "default" : pre));
+  BpeRules rules;
+  rules.bytes = !preset.characters;
   rules.mapped = preset.pre_tokenizer.is_mapped();
   rules.ignore_merges = preset.ignore_merges;
-  rules.vocab_size = parts.vocabulary.size();
+  RETURN_IF_ERROR(add_words(pieces, rules, parts));
+  read_ends(metadata, parts);
+  if (preset.characters) {
+    rules.byte_fallback = rules.fuse_unk = true;
+    rules.byte_ids = byte_tokens(parts.vocabulary);
+    rules.unk = parts.unk;
+    parts.decoder = Decoder::sentence_piece(false);
+  }
+  if (preset.ranks && !metadata.contains("tokenizer.ggml.merges")) {
+    add_merges_by_id(pieces, rules);
+  } else {
+    RETURN_IF_ERROR(add_merges(metadata, rules, parts.vocabulary));
+  }
   parts.model = std::make_unique<Bpe>(std::move(rules));
   parts.pre_tokenizer = std::move(preset.pre_tokenizer);
   parts.normalizer = std::move(preset.normalizer);
-  const int n = parts.vocabulary.size();
-  parts.bos = id_of(metadata, "bos_token_id", n);
-  parts.eos = id_of(metadata, "eos_token_id", n);
-  parts.unk = id_of(metadata, "unknown_token_id", n);
-  parts.pad = id_of(metadata, "padding_token_id", n);
   set_add_bos(preset.add_bos, parts);
   return parts;
 }
@@ -206,7 +249,9 @@ Result<TokenizerParts> load_gguf_tokenizer(const Json& metadata) {
   if (kind == "llama" || kind == "t5")
     parts = load_sentence_piece(metadata, std::move(pieces), kind == "t5");
   else if (kind == "gpt2")
-    parts = load_byte_level(metadata, pieces);
+    parts = load_bpe(metadata, pieces, json_text(metadata, "tokenizer.ggml.pre"));
+  else if (kind == "gemma4")
+    parts = load_bpe(metadata, pieces, "gemma4");
   else if (kind == "bert")
     parts = load_bert(metadata, pieces);
   if (!parts) return parts;

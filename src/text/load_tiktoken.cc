@@ -116,7 +116,7 @@ Result<TokenizerParts> load_tiktoken(std::string_view bytes) {
     lines.push_back(std::move(parsed));
   }
   ASSIGN_OR_RETURN(const TiktokenFamily family, family_of(static_cast<int>(lines.size())));
-  ASSIGN_OR_RETURN(BytePreset preset, byte_preset(family.preset));
+  ASSIGN_OR_RETURN(Preset preset, preset_of(family.preset));
   std::vector<RankedToken> tokens;
   for (const RankLine& line : lines) {
     RETURN_IF_ERROR(parts.vocabulary.add(line.rank, to_byte_alphabet(line.bytes)));

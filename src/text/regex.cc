@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 
+#include "text/regex_dialect.h"
 #include "text/unicode.h"
 
 namespace penstock {
@@ -12,41 +13,6 @@ constexpr size_t kMaxPattern = 64 << 10;
 constexpr uint32_t kMatchLimit = 1'000'000;  // backtracking steps of one search
 constexpr uint32_t kHeapLimitKib = 32 << 10;
 constexpr size_t kJitStackMax = 8 << 20;
-
-// White_Space without U+180E, which PCRE2's \s has and the others' has not.
-constexpr std::string_view kSpaceRanges =
-    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
-    "3000}";
-constexpr std::string_view kNotSpaceRanges =
-    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{"
-    "200b}-\\x{2027}"
-    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-
-// Rewrites one escape at pattern[i] == '\\'; returns how many bytes it read.
-size_t translate_escape(std::string_view pattern, size_t i, bool in_class, std::string& out) {
-  const char kind = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
-  const auto emit = [&](std::string_view ranges, bool negated) {
-    if (!in_class) out += negated ? "[^" : "[";
-    out += ranges;
-    if (!in_class) out += ']';
-    return size_t{2};
-  };
-  switch (kind) {
-    case 's': return emit(kSpaceRanges, false);
-    case 'S': return in_class ? emit(kNotSpaceRanges, false) : emit(kSpaceRanges, true);
-    case 'w': return emit(kWord, false);
-    case 'W':
-      if (!in_class) return emit(kWord, true);
-      break;
-    case 'd': return out += "\\p{Nd}", 2;
-    case 'D': return out += "\\P{Nd}", 2;
-    case 'h': return emit("0-9a-fA-F", false);
-    default: break;
-  }
-  out.append(pattern, i, 2);
-  return kind == '\0' ? 1 : 2;
-}
 
 struct JitStack {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStackMax, nullptr);
@@ -59,58 +25,6 @@ pcre2_jit_stack* jit_stack(void*) {
 }
 
 }  // namespace
-
-Result<std::string> to_pcre(std::string_view pattern) {
-  std::string out;
-  int depth = 0;  // of character classes
-  for (size_t i = 0; i < pattern.size();) {
-    const char c = pattern[i];
-    if (c == '\\') {
-      i += translate_escape(pattern, i, depth > 0, out);
-      continue;
-    }
-    if (c == '[') {
-      const bool posix = depth > 0 && i + 1 < pattern.size() && pattern[i + 1] == ':';
-      if (depth > 0 && !posix) {
-        // Classes nest in these dialects; a plain union flattens.
-        if (i + 1 < pattern.size() && pattern[i + 1] == '^') {
-          return errorf(ErrorCode::kUnsupported, "tokenizer pattern \"{:.80}\": negated class inside a class",
-                        pattern);
-        }
-        ++depth;
-        ++i;
-        continue;
-      }
-      if (posix) {
-        const size_t close = pattern.find(":]", i);
-        if (close != std::string_view::npos) {
-          out.append(pattern, i, close + 2 - i);
-          i = close + 2;
-          continue;
-        }
-      }
-      ++depth;
-      out += c;
-      ++i;
-      if (i < pattern.size() && pattern[i] == '^') out += pattern[i++];
-      if (i < pattern.size() && pattern[i] == ']') out += "\\]", ++i;
-      continue;
-    }
-    if (depth > 0 && pattern.substr(i, 2) == "&&") {
-      return errorf(ErrorCode::kUnsupported, "tokenizer pattern \"{:.80}\": intersection of classes",
-                    pattern);
-    }
-    if (c == ']' && depth > 0) {
-      --depth;
-      if (depth == 0) out += c;
-      ++i;
-      continue;
-    }
-    out += c;
-    ++i;
-  }
-  return out;
-}
 
 struct Regex::Code {
   pcre2_code* code = nullptr;
@@ -143,7 +57,8 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
   code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                             &offset, nullptr);
   if (code->code == nullptr) {
     PCRE2_UCHAR message[200];
     pcre2_get_error_message(error, message, sizeof message);

@@ -31,8 +31,4 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
-// The pattern in PCRE2's dialect: \s, \w, \d, \h with their Unicode meaning elsewhere.
-// Errors: kUnsupported (set operations on classes).
-Result<std::string> to_pcre(std::string_view pattern);
-
 }  // namespace penstock

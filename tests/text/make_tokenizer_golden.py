@@ -372,6 +372,15 @@ def train_tiny():
 
 # ---- variants: one section of tiny_chars exchanged at a time ----------------------------------------------------------
 
+# What Oniguruma reads otherwise than PCRE2 does.
+PATTERNS = [
+    r"[a-z&&[^aeiou]]+", r"[^a-z&&[^aeiou]]+", r"[\p{L}&&[^\p{Han}&&[^\u4e00]]]+", r"[a[b-d[^\S]]]+", r"[x[^\p{L}\s]]+",
+    r"[\p{Lu}\p{Lt}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{M}&&[^\p{Han}]]+", r"\p{Han}+", r"\p{^Han}+", r"\p{Letter}+", r"\p{Uppercase_Letter}",
+    r"\p{Nd}{2}+", r"\w{2}?x", r"\w{,3}y", r"\bw", r"e\b", r"\Be\B", r"\d{1,3}(?=(?:\d{3})*\b)", r"(?=(\d{3})+(?!\d))", r"(a|b){2}+c?",
+    r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)", r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}", r"[[:alpha:]&&[^a-f]]+",
+    r"(?i:'s|'t|ß|straße)", r"[^\r\n\p{L}\p{N}]?+\p{L}+", r" ?[^(\s|[.,!?…。])]+", r"\s+$", r"^ ", r"[[:punct:]]+|[[:upper:]]", r"[[:alnum:][:space:]]+", r"[[:^alpha:]&&[:^space:]]+", r"[[:word:]]+$"]
+
+
 def variants():
     split = lambda behavior, invert: {"type": "Split", "pattern": {"Regex": r"\s+|\w\d"}, "behavior": behavior, "invert": invert}
     metaspace = lambda scheme, cut: {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": cut}
@@ -396,7 +405,9 @@ def variants():
     norm += [{"type": "Prepend", "prepend": "▁"}]
     model = [{"byte_fallback": True}, {"fuse_unk": False}, {"unk_token": None}, {"ignore_merges": True}]
     return ([{"pre_tokenizer": p} for p in pre] + [{"normalizer": n} for n in norm] +
-            [{"model": dict(m), "pre_tokenizer": {"type": "Whitespace"}} for m in model])
+            [{"model": dict(m), "pre_tokenizer": {"type": "Whitespace"}} for m in model] +
+            [{"pre_tokenizer": {"type": "Split", "pattern": {"Regex": r}, "behavior": "Isolated", "invert": False}}
+             for r in PATTERNS])
 
 
 def variant_json(change):
@@ -421,6 +432,31 @@ def write_variants():
         del entry["plain"]["first"], entry["special"]
         result.append({"change": change, **entry})
     write("variants.golden.json", result)
+
+
+# ---- presets: how GGUF's families split text --------------------------------------------------------------------------
+
+def preset_json(family):
+    """A small vocabulary without its added tokens, with the family's way to split text."""
+    characters = family.get("characters", False)
+    root = json.load(open(os.path.join(HERE, "tiny_spm_bpe.json" if characters else "tiny_byte_bpe.json"), encoding="utf-8"))
+    size = len(root["model"]["vocab"])
+    root["added_tokens"] = [token for token in root["added_tokens"] if token["id"] < size]
+    root["post_processor"] = None
+    root["normalizer"], root["pre_tokenizer"] = family["normalizer"], family["pre_tokenizer"]
+    root["model"]["ignore_merges"] = family["ignore_merges"]
+    return root
+
+
+def write_presets():
+    """presets.json says of every family what its tokenizer.json or llama.cpp has, and where that was seen."""
+    from tokenizers import Tokenizer
+    result = []
+    for i, family in enumerate(json.load(open(os.path.join(HERE, "presets.json"), encoding="utf-8"))["families"]):
+        entry = golden(HfOracle(Tokenizer.from_str(json.dumps(preset_json(family))), decode=False), 2000 + i, 1000, 0)
+        del entry["plain"]["first"], entry["special"]
+        result.append({"names": family["names"], **entry})
+    write("presets.golden.json", result)
 
 
 # ---- goldens ----------------------------------------------------------------------------------------------------------
@@ -520,6 +556,7 @@ def main():
     else:
         write_tiny_goldens()
         write_variants()
+        write_presets()
         if len(sys.argv) > 2:
             write_data_goldens(sys.argv[2])
 

@@ -344,7 +344,9 @@ TEST(Regex, ClassesMeanWhatTheyMeanInTokenizerFiles) {
   EXPECT_EQ(count("\\d", "1٣²"), 2u);
   EXPECT_EQ(count("(?i:'s)", "'s'S'ſ"), 3u);
   EXPECT_EQ(count("[[a-c]x]", "abcxy"), 4u);
-  EXPECT_FALSE(Regex::compile("[a-z&&[^b]]"));
+  EXPECT_EQ(count("[a-c&&[^b]]", "abcd"), 2u);
+  EXPECT_FALSE(Regex::compile("[a-z&&"));
+  EXPECT_FALSE(Regex::compile(std::string(40, '[') + "a" + std::string(40, ']')));
 }
 
 TEST(Unicode, InvalidSequences) {
