@@ -106,7 +106,7 @@ std::string parse_bytes(const std::string& text, int64_t& bytes) {
 }
 
 SamplingFlags::SamplingFlags(CLI::App& app) {
-  SamplingParams::visit(values_, [&](const char* field, auto& value, const char* help) {
+  SamplingParams::visit(values_, [&](const char* field, auto& value, const char* help, const auto&) {
     CLI::Option* option = add_flag_for(app, flag_name(field), value, help);
     flags_.push_back({field, option->group("Sampling")});
   });
@@ -120,10 +120,10 @@ bool SamplingFlags::given(const std::string& field) const {
 SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
   SamplingParams result = defaults;
   std::map<std::string, const void*> given_values;
-  SamplingParams::visit(values_, [&](const char* field, const auto& value, const char*) {
+  SamplingParams::visit(values_, [&](const char* field, const auto& value, const char*, const auto&) {
     if (given(field)) given_values[field] = &value;
   });
-  SamplingParams::visit(result, [&](const char* field, auto& value, const char*) {
+  SamplingParams::visit(result, [&](const char* field, auto& value, const char*, const auto&) {
     using Field = std::remove_reference_t<decltype(value)>;
     if (const auto found = given_values.find(field); found != given_values.end()) {
       value = *static_cast<const Field*>(found->second);

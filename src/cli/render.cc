@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct RenderCommand {
   explicit RenderCommand(CLI::App& app) {
@@ -59,10 +59,10 @@ Result<std::string> RenderCommand::render() const {
   }
   ASSIGN_OR_RETURN(std::string source, read_text(template_path));
   ASSIGN_OR_RETURN(const std::string text, read_text(context_path));
-  Json context;
+  OrderedJson context;
   try {
-    context = Json::parse(text);
-  } catch (const Json::exception& error) {
+    context = OrderedJson::parse(text);
+  } catch (const OrderedJson::exception& error) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object: {}", context_path, error.what());
   }
   ASSIGN_OR_RETURN(const auto chat_template, ChatTemplate::parse(std::move(source)));

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 namespace penstock {
-namespace {
 
 using nlohmann::json;
+
+namespace {
 
 tl::unexpected<Error> wrong(const char* field, const char* expected, const json& got) {
   std::string text = got.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -106,7 +107,7 @@ Status read_value(const char* field, const json& value, std::vector<std::pair<To
 
 Status params_from_json(const json& object, SamplingParams& params) {
   Status status;
-  SamplingParams::visit(params, [&](const char* field, auto& out, const char*) {
+  SamplingParams::visit(params, [&](const char* field, auto& out, const char*, const auto&) {
     if (!status) return;
     const auto found = object.find(field);
     if (found != object.end() && !found->is_null()) status = read_value(field, *found, out);
@@ -116,7 +117,7 @@ Status params_from_json(const json& object, SamplingParams& params) {
 
 json params_to_json(const SamplingParams& params) {
   json object = json::object();
-  SamplingParams::visit(params, [&](const char* field, const auto& value, const char*) {
+  SamplingParams::visit(params, [&](const char* field, const auto& value, const char*, const auto&) {
     using Field = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Field, std::vector<std::pair<TokenId, float>>>) {
       object[field] = json::object();

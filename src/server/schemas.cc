@@ -1,8 +1,5 @@
 #include "server/schemas.h"
 
-#include <array>
-#include <string_view>
-
 #include "penstock/sampling_params.h"
 #include "server/schema_parts.h"
 
@@ -10,37 +7,6 @@ namespace penstock {
 namespace {
 
 using namespace schema;  // NOLINT: this file is nothing but schemas
-
-struct Range {
-  std::string_view name;
-  double min, max;
-};
-// Of the sampling parameters; the engine checks the same again for those who do not come over HTTP.
-constexpr std::array kRanges = {
-    Range{"n", 1, 1024},
-    Range{"max_tokens", 0, INT32_MAX},
-    Range{"min_tokens", 0, INT32_MAX},
-    Range{"temperature", 0, 1e6},
-    Range{"top_k", -1, INT32_MAX},
-    Range{"min_p", 0, 1},
-    Range{"dry_multiplier", 0, 1e6},
-    Range{"dry_base", 1, 1e6},
-    Range{"dry_allowed_length", 0, INT32_MAX},
-    Range{"dry_penalty_last_n", -1, INT32_MAX},
-    Range{"xtc_probability", 0, 1},
-    Range{"xtc_threshold", 0, 1},
-    Range{"mirostat", 0, 2},
-    Range{"mirostat_tau", 0, 1000},
-    Range{"mirostat_eta", 0, 1000},
-    Range{"presence_penalty", -2, 2},
-    Range{"frequency_penalty", -2, 2},
-    Range{"logprobs", -1, INT32_MAX},
-    Range{"prompt_logprobs", -1, INT32_MAX},
-    Range{"top_p", 0, 1},
-    Range{"typical_p", 0, 1},
-    Range{"repetition_penalty", 0, 1e6},
-};
-constexpr std::array<std::string_view, 3> kAboveZero = {"top_p", "typical_p", "repetition_penalty"};
 
 json strings(const char* help) {
   const json some = {{"type", "string"}, {"minLength", 1}};
@@ -62,19 +28,22 @@ json field_of(const T&, const char* help) {
   return result;
 }
 
+// The engine checks the ranges again, for those who do not come over HTTP.
+void limit(json& field, const SamplingParams::Range& range) {
+  const auto bound = [&](double value) {
+    return field["type"][0] == "integer" ? json(static_cast<int64_t>(value)) : json(value);
+  };
+  field[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
+  field["maximum"] = bound(range.max);
+}
+
 json sampling_fields() {
   json fields = json::object();
   const SamplingParams defaults;
-  SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help) {
+  SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help,
+                                      const SamplingParams::Range& range) {
     json one = field_of(value, help);
-    for (const Range& range : kRanges) {
-      if (range.name != name) continue;
-      const bool open = std::ranges::find(kAboveZero, range.name) != kAboveZero.end();
-      const bool whole = one["type"][0] == "integer";
-      one[open ? "exclusiveMinimum" : "minimum"] =
-          whole ? json(static_cast<int64_t>(range.min)) : json(range.min);
-      one["maximum"] = whole ? json(static_cast<int64_t>(range.max)) : json(range.max);
-    }
+    if (range.limited()) limit(one, range);
     fields[name] = std::move(one);
   });
   return fields;

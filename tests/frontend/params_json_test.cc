@@ -29,8 +29,8 @@ TEST(ParamsJson, EveryFieldSurvivesTheRoundTrip) {
 TEST(ParamsJson, EveryFieldAcceptsNull) {
   json object = json::object();
   const SamplingParams defaults;
-  SamplingParams::visit(defaults,
-                        [&](const char* field, const auto&, const char*) { object[field] = nullptr; });
+  SamplingParams::visit(
+      defaults, [&](const char* field, const auto&, const char*, const auto&) { object[field] = nullptr; });
   SamplingParams read;
   ASSERT_TRUE(params_from_json(object, read));
   EXPECT_EQ(params_to_json(read), params_to_json(defaults));
@@ -38,7 +38,7 @@ TEST(ParamsJson, EveryFieldAcceptsNull) {
 
 TEST(ParamsJson, EveryFieldRefusesAWrongType) {
   const SamplingParams defaults;
-  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*) {
+  SamplingParams::visit(defaults, [&](const char* field, const auto&, const char*, const auto&) {
     for (const json& value : {json(json::array({json::object()})), json({{"x", "y"}})}) {
       SamplingParams read;
       const Status status = params_from_json({{field, value}}, read);

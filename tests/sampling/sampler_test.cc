@@ -485,7 +485,7 @@ TEST(Validate, NamesTheParameterTheRangeAndTheValue) {
   };
   EXPECT_EQ(message([](SamplingParams&) {}), "");
   EXPECT_EQ(message([](SamplingParams& p) { p.temperature = -1; }),
-            "temperature: expected a number >= 0, got -1");
+            "temperature: expected a number in [0, 1000000], got -1");
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }), "top_p: expected a number in (0, 1], got 0");
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = std::nanf(""); }),
             "top_p: expected a number in (0, 1], got nan");

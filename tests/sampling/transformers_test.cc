@@ -19,7 +19,7 @@ TEST(Transformers, LogitsProcessorsAgree) {
   for (const auto& c : cases) {
     SamplingParams params;
     params.max_tokens = 100;
-    SamplingParams::visit(params, [&](const char* name, auto& field, const char*) {
+    SamplingParams::visit(params, [&](const char* name, auto& field, const char*, const auto&) {
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(field)>>) {
         if (c["params"].contains(name)) field = c["params"][name].get<std::decay_t<decltype(field)>>();
       }
