@@ -1,0 +1,44 @@
+# Installation, in components (cmake --install BUILD --component NAME; without one all of them):
+#   program   penstock, stripped, with the models it falls back to
+#   debug     its debug information, in a file beside it that debuggers find
+#   models    all of models/
+#   library   include/penstock, static libraries without debug information, and a CMake package: find_package(penstock).
+#             They need neither Boost nor OpenSSL nor prometheus: what serves stays in the program.
+include(CMakePackageConfigHelpers)
+
+set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)
+install(TARGETS penstock RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(FILES models/penstock-stories-15m-q8_0.gguf models/penstock-stories-15m.md models/penstock-stories-1m-q8_0.gguf
+  models/penstock-stories-1m.md DESTINATION ${models} COMPONENT program)
+install(DIRECTORY models/penstock-stories-15m-medusa DESTINATION ${models} COMPONENT program)
+install(DIRECTORY models/ DESTINATION ${models} COMPONENT models)
+
+# The link from the program to the file beside it holds its checksum, so both are made from the built program, and only then
+# is the installed one stripped.
+set(installed_program "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}")
+set(debug_file ${PROJECT_BINARY_DIR}/penstock.debug)
+set(make_debug_file "execute_process(COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections \"$<TARGET_FILE:penstock>\"
+  \"${debug_file}\" COMMAND_ERROR_IS_FATAL ANY)")
+install(CODE "${make_debug_file}
+execute_process(COMMAND ${CMAKE_OBJCOPY} --strip-all --remove-section=.gnu_debuglink --add-gnu-debuglink=\"${debug_file}\"
+  \"${installed_program}/penstock\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
+install(CODE "${make_debug_file}" COMPONENT debug)
+install(FILES ${debug_file} DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug)
+
+get_property(layers GLOBAL PROPERTY PENSTOCK_LAYERS)
+list(REMOVE_ITEM layers penstock_quantize penstock_gateway penstock_server)
+add_library(penstock_api INTERFACE)
+target_link_libraries(penstock_api INTERFACE penstock_frontend)
+set_target_properties(penstock_api PROPERTIES EXPORT_NAME penstock)
+set(archives ${CMAKE_INSTALL_LIBDIR}/penstock)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
+install(TARGETS ${layers} penstock_api EXPORT penstockTargets ARCHIVE DESTINATION ${archives} COMPONENT library)
+install(CODE "file(GLOB archives \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${archives}/*.a\")
+execute_process(COMMAND ${CMAKE_STRIP} --strip-debug \${archives} COMMAND_ERROR_IS_FATAL ANY)" COMPONENT library)
+install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+install(EXPORT penstockTargets NAMESPACE penstock:: DESTINATION ${package} COMPONENT library)
+configure_package_config_file(cmake/penstockConfig.cmake.in ${PROJECT_BINARY_DIR}/penstockConfig.cmake
+  INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/penstockConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/penstockConfig.cmake ${PROJECT_BINARY_DIR}/penstockConfigVersion.cmake
+  DESTINATION ${package} COMPONENT library)
