@@ -24,6 +24,17 @@ if(PENSTOCK_FUZZ)
   target_compile_options(penstock_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Headers and templates take most of the time of compiling a file; files compiled together share it. Files with options of
+# their own, such as the kernels of one instruction set, stay alone (docs/adr/0009-files-compiled-together.md).
+function(penstock_compile_together target)
+  if(PENSTOCK_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # Types of anonymous namespaces are no longer in a main file, for which alone g++ has no objection; and where more is inlined,
+    # it takes Asio's memory of coroutines for mismatched.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-mismatched-new-delete)
+  endif()
+endfunction()
+
 function(penstock_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK;SUBDIRS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
@@ -38,6 +49,7 @@ function(penstock_library name)
     set(scope INTERFACE)
   elseif(sources)
     add_library(${target} STATIC ${sources})
+    penstock_compile_together(${target})
     set(scope PUBLIC)
   else()
     add_library(${target} INTERFACE)

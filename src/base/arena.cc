@@ -10,7 +10,6 @@ namespace penstock {
 namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kMinChunk = size_t{1} << 20;
-constexpr size_t kHugePage = size_t{2} << 20;
 
 // Large chunks lie in huge pages: matrix products walk them with strides that small pages' TLB entries do not
 // cover.

@@ -5,6 +5,8 @@
 
 namespace penstock {
 
+inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
+
 class Arena {
  public:
   Arena() = default;

@@ -5,25 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/svg.h"
+
 namespace penstock {
 namespace {
 
-constexpr double kWidth = 460, kHeight = 340, kLeft = 64, kBottom = 48, kTop = 34, kRight = 90;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else
-      out += c;
-  }
-  return out;
-}
+constexpr double kPanelWidth = 460, kPanelHeight = 340, kPanelLeft = 64, kPanelBottom = 48, kPanelTop = 34,
+                 kPanelRight = 90;
 
 // 1, 2 or 5 times a power of ten, about a fifth of the range.
 double tick_step(double range) {
@@ -55,7 +43,8 @@ std::string panel(double left, const char* title, const char* label, const std::
   std::vector<double> xs, ys;
   for (const PlotPoint& point : points) xs.push_back(x_of(point)), ys.push_back(point.increase);
   const Axis x = Axis::of(xs), y = Axis::of(ys);
-  const double x0 = left + kLeft, x1 = left + kWidth - kRight, y0 = kHeight - kBottom, y1 = kTop;
+  const double x0 = left + kPanelLeft, x1 = left + kPanelWidth - kPanelRight,
+               y0 = kPanelHeight - kPanelBottom, y1 = kPanelTop;
   std::string out = fmt::format("<text x='{}' y='20' font-weight='bold'>{}</text>\n", x0, title);
   out += fmt::format("<path d='M{0} {1}V{2}H{3}' fill='none' stroke='#333'/>\n", x0, y1, y0, x1);
   for (double v = x.low; v <= x.high + x.step / 2; v += x.step) {
@@ -72,8 +61,8 @@ std::string panel(double left, const char* title, const char* label, const std::
         "text-anchor='end'>{5:g}</text>\n",
         x0, at, x1, x0 - 6, at + 4, std::fabs(v) < y.step / 1e6 ? 0.0 : v);
   }
-  out +=
-      fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>\n", (x0 + x1) / 2, kHeight - 10, label);
+  out += fmt::format("<text x='{}' y='{}' text-anchor='middle'>{}</text>\n", (x0 + x1) / 2, kPanelHeight - 10,
+                     label);
   out += fmt::format(
       "<text transform='translate({},{}) rotate(-90)' text-anchor='middle'>perplexity increase, %</text>\n",
       left + 16, (y0 + y1) / 2);
@@ -81,7 +70,7 @@ std::string panel(double left, const char* title, const char* label, const std::
     const double px = x.at(xs[i], x0, x1), py = y.at(ys[i], y0, y1);
     out += fmt::format(
         "<circle cx='{0:.1f}' cy='{1:.1f}' r='4' fill='#1f6f8b'/><text x='{2:.1f}' y='{3:.1f}'>{4}</text>\n",
-        px, py, px + 7, py - 5, escaped(points[i].name));
+        px, py, px + 7, py - 5, svg_text(points[i].name));
   }
   return out;
 }
@@ -95,10 +84,10 @@ std::string plot_svg(const std::vector<PlotPoint>& points) {
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}' "
       "font-family='sans-serif' "
       "font-size='11'>\n<rect width='100%' height='100%' fill='white'/>\n",
-      speed ? 2 * kWidth : kWidth, kHeight);
+      speed ? 2 * kPanelWidth : kPanelWidth, kPanelHeight);
   out += panel(0, "Size and quality", "size, MiB", points, [](const PlotPoint& p) { return p.size; });
   if (speed) {
-    out += panel(kWidth, "Speed and quality", "decode, tokens/s", points,
+    out += panel(kPanelWidth, "Speed and quality", "decode, tokens/s", points,
                  [](const PlotPoint& p) { return p.decode; });
   }
   return out + "</svg>\n";

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "cli/bench_serve.h"
+#include "cli/svg.h"
 
 namespace penstock {
 namespace {
@@ -21,22 +22,6 @@ struct Panel {
   std::vector<Curve> curves;
   double fixed_top = 0;  // 0: the largest value
 };
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
 
 std::string draw(const Panel& panel, const std::vector<LoadSample>& samples, double y, double end) {
   double top = panel.fixed_top;
@@ -121,7 +106,7 @@ std::string plot_svg(const ServeReport& report, const std::string& title) {
       "font-family='sans-serif' "
       "font-size='12'>\n<rect width='{0}' height='{1}' fill='white'/><text x='{2}' y='16' "
       "font-size='14'>{3}</text>\n",
-      kWidth, height, kLeft, escaped(title));
+      kWidth, height, kLeft, svg_text(title));
   double y = kTop;
   for (const Panel& panel : panels) {
     out += draw(panel, samples, y, end);

@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxNodes = 8;
-
 // Reads the K and V that the target has stored for its first layers, and writes those of the last token and
 // of the drafted ones behind them, in the same places that the target's forward over the draft writes again:
 // nothing has to be undone, and no cache is needed. A guess may be rough where a step may not, so the first
@@ -84,6 +82,8 @@ class EarlyExitDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
+  static constexpr int kMaxNodes = 8;
+
   struct State {
     ChainGuesses guesses;
   };

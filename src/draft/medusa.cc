@@ -13,8 +13,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
-
 // The k largest of `logits`, largest first, the lower id of equals first; `top` [k] is overwritten.
 void top_tokens(std::span<const float> logits, int k, std::vector<TokenId>& top) {
   top.clear();
@@ -113,6 +111,8 @@ class MedusaDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
+  static constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
+
   static constexpr int kLearnedPerTree = 48;  // drafts between two choices of the tree
 
   struct Guess {

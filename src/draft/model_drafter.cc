@@ -12,8 +12,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxNodes = 16;
-
 // Its K and V live in a cache of its own, block by block; layers with a window keep all tokens, so that one
 // table serves every group. What it has computed for a sequence stays; tokens that were rejected are cut off
 // when the next draft begins. A sequence for which there are no blocks is not drafted for.
@@ -107,6 +105,7 @@ class ModelDrafter : public Drafter {
   }
 
  private:
+  static constexpr int kMaxNodes = 16;
   using Rows = BatchPart::Rows;
   struct State {
     std::vector<TokenId> computed;  // tokens whose K and V are in the cache

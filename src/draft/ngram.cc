@@ -56,8 +56,6 @@ NgramIndex::Match NgramIndex::find(std::span<const TokenId> text, std::span<cons
 
 namespace {
 
-constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
-
 // How often a token that a lookup proposes is right, by the length of the agreement before it, its own
 // guesses counted in: measured, because it depends on the text more than on anything else.
 class Reliability {
@@ -111,6 +109,8 @@ class NgramDrafter : public Drafter {
   void forget(SeqId sequence) override { states_.erase(sequence); }
 
  private:
+  static constexpr int kMaxNodes = 31;  // with the sequence's own last token: whole tiles of rows
+
   struct State {
     NgramIndex index;
     Reliability reliability;

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-constexpr uint64_t kMagic = 0x3158464B54534E50ull;  // "PNSTKFX1"
+constexpr uint64_t kPrefixMagic = 0x3158464B54534E50ull;  // "PNSTKFX1"
 
 void write_entries(std::ostream& out, uint64_t fingerprint, const Scheduler& scheduler,
                    const StepModel& model) {
@@ -16,7 +16,7 @@ void write_entries(std::ostream& out, uint64_t fingerprint, const Scheduler& sch
     scheduler.allocator(g).for_each_published(
         [&](BlockId, const BlockHash&, std::span<const TokenId>) { ++n_entries; });
   }
-  put(out, kMagic);
+  put(out, kPrefixMagic);
   put(out, fingerprint);
   put(out, n_entries);
   for (int g = 0; g < scheduler.n_groups(); ++g) {
@@ -43,7 +43,7 @@ Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fin
   std::ifstream in(path, std::ios::binary);
   if (!in) return errorf(ErrorCode::kNotFound, "{}: no prefix cache", path.string());
   uint64_t magic = 0, found = 0, n_entries = 0;
-  if (!get(in, magic) || !get(in, found) || !get(in, n_entries) || magic != kMagic) {
+  if (!get(in, magic) || !get(in, found) || !get(in, n_entries) || magic != kPrefixMagic) {
     return errorf(ErrorCode::kCorruptFile, "{}: not a prefix cache", path.string());
   }
   if (found != fingerprint) {

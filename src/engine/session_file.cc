@@ -8,13 +8,13 @@
 namespace penstock {
 namespace {
 
-constexpr uint64_t kMagic = 0x31534E4553534E50ull;  // "PNSSENS1"
+constexpr uint64_t kSessionMagic = 0x31534E4553534E50ull;  // "PNSSENS1"
 enum HeadWord { kMagicWord, kFingerprint, kRootLow, kRootHigh, kTokens, kBlocks, kChecksum, kHeadWords };
 using Head = std::array<uint64_t, kHeadWords>;
 
 uint64_t head_checksum(const Head& head, std::span<const TokenId> tokens) {
   const std::span<const uint64_t> words(head.data(), kChecksum);
-  return checksum(std::as_bytes(tokens), checksum(std::as_bytes(words), kMagic));
+  return checksum(std::as_bytes(tokens), checksum(std::as_bytes(words), kSessionMagic));
 }
 
 std::vector<BlockHash> hashes_of(BlockHash parent, std::span<const TokenId> tokens, int block_size) {
@@ -52,7 +52,7 @@ Result<OpenFile> open_session(const std::filesystem::path& path, uint64_t finger
   if (!file.in) return errorf(ErrorCode::kNotFound, "{}: no such session", path.string());
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
-  if (error || !get(file.in, file.head) || file.head[kMagicWord] != kMagic)
+  if (error || !get(file.in, file.head) || file.head[kMagicWord] != kSessionMagic)
     return damaged("no session's head");
   if (file.head[kTokens] > (size - sizeof(Head)) / sizeof(TokenId)) return damaged("it is cut off");
   file.tokens.resize(file.head[kTokens]);
@@ -90,7 +90,7 @@ Result<int> save_session_file(const std::filesystem::path& path, uint64_t finger
   const int block_size = scheduler.block_size();
   const BlockHash root = root_hash(salt);
   const std::vector<BlockHash> hashes = hashes_of(root, tokens, block_size);
-  Head head = {kMagic, fingerprint, root.low, root.high, tokens.size()};
+  Head head = {kSessionMagic, fingerprint, root.low, root.high, tokens.size()};
   int n_saved = 0;
   for_each_block(scheduler, hashes, [&](int group, size_t) {
     ++head[kBlocks];

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxDims = 4;
+constexpr size_t kMaxGgufDims = 4;
 constexpr size_t kMaxNameBytes = 65535;
 constexpr size_t kMaxArrayElements = size_t{1} << 25;  // over all arrays of a file
 constexpr int kMaxArrayDepth = 4;
@@ -197,8 +197,8 @@ class GgufParser {
                        quote_name(name));
       }
       const auto n_dims = in_.read<uint32_t>();
-      if (in_.ok() && (n_dims < 1 || n_dims > kMaxDims)) {
-        return corrupt("tensor {}: {} dimensions, expected 1 to {}", quote_name(name), n_dims, kMaxDims);
+      if (in_.ok() && (n_dims < 1 || n_dims > kMaxGgufDims)) {
+        return corrupt("tensor {}: {} dimensions, expected 1 to {}", quote_name(name), n_dims, kMaxGgufDims);
       }
       for (uint32_t d = 0; in_.ok() && d < n_dims; ++d) {
         const auto dim = in_.read<uint64_t>();

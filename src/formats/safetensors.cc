@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxSafetensorsDims = 8;
 constexpr size_t kMaxTensors = 1 << 20;
 
 struct Dtype {
@@ -50,8 +50,8 @@ class HeaderHandler : public nlohmann::json_sax<json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (depth_ != 3) return fail(fmt::format("the number {}", value));
     if (field_ == "shape") {
-      if (entries.back().shape.size() >= kMaxDims)
-        return fail(fmt::format("more than {} dimensions", kMaxDims));
+      if (entries.back().shape.size() >= kMaxSafetensorsDims)
+        return fail(fmt::format("more than {} dimensions", kMaxSafetensorsDims));
       if (value > uint64_t{1} << 48) return fail(fmt::format("dimension {}", value));
       entries.back().shape.push_back(static_cast<int64_t>(value));
       return true;

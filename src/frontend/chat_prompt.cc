@@ -5,15 +5,15 @@
 namespace penstock {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 
 // Of one small conversation: a template of a request must not cost more before it is used than then.
 constexpr int64_t kMostProbeSteps = 1'000'000;
 constexpr size_t kMostProbeOutput = size_t{1} << 20;
 
 // The text that a message ends with: its content, or the last part of that.
-std::string last_text(const json& message) {
-  const json* content = &message["content"];
+std::string last_text(const Json& message) {
+  const Json* content = &message["content"];
   if (content->is_array() && !content->empty()) content = &content->back()["text"];
   return content->is_string() ? content->get<std::string>() : std::string();
 }
@@ -34,10 +34,10 @@ Status cut_after_content(std::string& text, const std::string& content) {
 
 }  // namespace
 
-Result<ChatPrompter::Template> ChatPrompter::open_template(const json& specials, const std::string& source) {
+Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials, const std::string& source) {
   ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::parse(source));
-  const RenderMessages render = [&](const json& messages, const json& tools) {
-    json context = specials;
+  const RenderMessages render = [&](const Json& messages, const Json& tools) {
+    Json context = specials;
     context.update(
         {{"messages", messages}, {"tools", tools}, {"documents", nullptr}, {"add_generation_prompt", false}});
     return chat.render(context, {.max_steps = kMostProbeSteps, .max_output = kMostProbeOutput});
@@ -50,7 +50,7 @@ Result<ChatPrompter::Template> ChatPrompter::open_template(const json& specials,
 Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::string& source) {
   const std::string& text = source.empty() ? tokenizer.chat_template() : source;
   if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "the model has no chat template");
-  json specials = json::object();
+  Json specials = Json::object();
   const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
                                                    {"eos_token", tokenizer.eos()},
                                                    {"unk_token", tokenizer.unk()},
@@ -67,7 +67,7 @@ Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::s
   return ChatPrompter(std::move(specials), std::move(chat), std::move(tool_use));
 }
 
-Result<std::string> ChatPrompter::render(const json& messages, const json& tools, const json& variables,
+Result<std::string> ChatPrompter::render(const Json& messages, const Json& tools, const Json& variables,
                                          const ChatPrompt& prompt) const {
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -75,9 +75,9 @@ Result<std::string> ChatPrompter::render(const json& messages, const json& tools
   }
   const bool with_tools = tools.is_array() && !tools.empty();
   const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
-  json context = specials_;
+  Json context = specials_;
   ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, messages));
-  context["tools"] = with_tools ? tools : json(nullptr);
+  context["tools"] = with_tools ? tools : Json(nullptr);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;
   if (variables.is_object()) context.update(variables);

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-using json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
 using Content = MessageForms::Content;
 
 // How often a template wrote a part itself instead of its text.
@@ -23,65 +23,65 @@ int count_of_keys(std::string_view prompt) {
 constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kName = "name_of_call",
                            kValue = "value_of_call";
 
-json text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
+Json text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
 
 class FormsFinder {
  public:
   explicit FormsFinder(const RenderMessages& render) : render_(render) {}
 
   MessageForms find() {
-    forms_.user = content_of([](json content) { return json::array({message("user", std::move(content))}); });
+    forms_.user = content_of([](Json content) { return Json::array({message("user", std::move(content))}); });
     forms_.system = forms_.assistant = forms_.user == Content::kParts ? Content::kParts : Content::kText;
     forms_.system = content_of(
-        [&](json content) { return json::array({message("system", std::move(content)), somebody()}); },
+        [&](Json content) { return Json::array({message("system", std::move(content)), somebody()}); },
         forms_.system);
     forms_.assistant = content_of(
-        [&](json content) {
-          return json::array({somebody(), message("assistant", std::move(content)), somebody()});
+        [&](Json content) {
+          return Json::array({somebody(), message("assistant", std::move(content)), somebody()});
         },
         forms_.assistant);
     find_calls();
     forms_.calling =
-        content_of([&](json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
+        content_of([&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
     // Results are given as text wherever that is possible.
     const Content tool =
-        content_of([&](json content) { return with_call(no_content(), std::move(content)); });
+        content_of([&](Json content) { return with_call(no_content(), std::move(content)); });
     forms_.tool = tool == Content::kParts ? Content::kParts : Content::kText;
     return forms_;
   }
 
  private:
-  static json message(const char* role, json content) {
+  static Json message(const char* role, Json content) {
     return {{"role", role}, {"content", std::move(content)}};
   }
-  json somebody() const {
+  Json somebody() const {
     return message("user",
-                   forms_.user == Content::kParts ? json::array({text_part("hello")}) : json("hello"));
+                   forms_.user == Content::kParts ? Json::array({text_part("hello")}) : Json("hello"));
   }
 
-  json no_content() const { return forms_.null_beside_calls ? json() : json(""); }
+  Json no_content() const { return forms_.null_beside_calls ? Json() : Json(""); }
   // A call in the forms found so far, what is said beside it, and its result.
-  json with_call(json content, json result) const {
-    json arguments = {{"key", kValue}};
+  Json with_call(Json content, Json result) const {
+    Json arguments = {{"key", kValue}};
     if (forms_.text_arguments) arguments = arguments.dump();
-    json calling = message("assistant", std::move(content));
+    Json calling = message("assistant", std::move(content));
     calling["tool_calls"] =
-        json::array({{{"id", "call00001"},
+        Json::array({{{"id", "call00001"},
                       {"type", "function"},
                       {"function", {{"name", kName}, {"arguments", std::move(arguments)}}}}});
-    json answer = {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", kName}};
+    Json answer = {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", kName}};
     answer["content"] = std::move(result);
-    return json::array({somebody(), std::move(calling), std::move(answer)});
+    return Json::array({somebody(), std::move(calling), std::move(answer)});
   }
 
   // What the template makes of the messages, empty when it refuses them. Some templates need tools, others have
   // wishes of their own about how these are described.
-  std::string shown(const json& messages, bool tools_first = false) const {
-    static const json tools = json::parse(R"([{"type": "function", "function": {"name": "other_function",
+  std::string shown(const Json& messages, bool tools_first = false) const {
+    static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "other_function",
         "description": "A function.", "parameters": {"type": "object", "properties": {"key": {"type": "string",
         "description": "A key."}}, "required": ["key"]}}}])");
-    const json none = nullptr;
-    for (const json* with : tools_first ? std::array{&tools, &none} : std::array{&none, &tools}) {
+    const Json none = nullptr;
+    for (const Json* with : tools_first ? std::array{&tools, &none} : std::array{&none, &tools}) {
       if (auto text = render_(messages, *with)) return std::move(*text);
     }
     return {};
@@ -91,7 +91,7 @@ class FormsFinder {
   template <class Conversation>
   Content content_of(const Conversation& conversation, Content fallback = Content::kText) const {
     const std::string text = shown(conversation(kOne));
-    const std::string parts = shown(conversation(json::array({text_part(kOne), text_part(kTwo)})));
+    const std::string parts = shown(conversation(Json::array({text_part(kOne), text_part(kTwo)})));
     const bool takes_text = text.find(kOne) != std::string::npos;
     const size_t one = parts.find(kOne), two = parts.rfind(kTwo);
     const bool in_order = one != std::string::npos && two != std::string::npos && one < two;
@@ -117,7 +117,7 @@ class FormsFinder {
   MessageForms forms_;
 };
 
-Status check_messages(const json& messages) {
+Status check_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
     return errorf(ErrorCode::kInvalidArgument, "messages: expected a list with at least one message");
   }
@@ -130,7 +130,7 @@ Status check_messages(const json& messages) {
 }
 
 // The text of a part: a string, {type: text, text}, or one of the types that say the same.
-Result<std::string> text_of_part(const json& part, size_t index) {
+Result<std::string> text_of_part(const Json& part, size_t index) {
   if (part.is_string()) return part.get<std::string>();
   const auto type = part.is_object() ? part.find("type") : part.end();
   const std::string name = type != part.end() && type->is_string() ? type->get<std::string>() : "text";
@@ -143,7 +143,7 @@ Result<std::string> text_of_part(const json& part, size_t index) {
 }
 
 // The texts of content that is text, a list of parts or nothing.
-Result<std::vector<std::string>> texts_of(const json& content, size_t index) {
+Result<std::vector<std::string>> texts_of(const Json& content, size_t index) {
   std::vector<std::string> texts;
   if (content.is_null()) return texts;
   if (content.is_string()) {
@@ -154,16 +154,16 @@ Result<std::vector<std::string>> texts_of(const json& content, size_t index) {
     return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
                   index);
   }
-  for (const json& part : content) {
+  for (const Json& part : content) {
     ASSIGN_OR_RETURN(std::string text, text_of_part(part, index));
     texts.push_back(std::move(text));
   }
   return texts;
 }
 
-json content_in_form(Content form, bool was_parts, std::vector<std::string> texts) {
+Json content_in_form(Content form, bool was_parts, std::vector<std::string> texts) {
   if (form == Content::kParts || (form == Content::kEither && was_parts)) {
-    json parts = json::array();
+    Json parts = Json::array();
     for (const std::string& text : texts) parts.push_back(text_part(text));
     return parts;
   }
@@ -172,28 +172,28 @@ json content_in_form(Content form, bool was_parts, std::vector<std::string> text
   return joined;
 }
 
-Content form_of(const MessageForms& forms, const json& message) {
+Content form_of(const MessageForms& forms, const Json& message) {
   const std::string& role = message["role"].get_ref<const std::string&>();
   if (role == "system" || role == "developer") return forms.system;
   if (role == "assistant") return message.contains("tool_calls") ? forms.calling : forms.assistant;
   return role == "tool" ? forms.tool : forms.user;
 }
 
-void put_arguments_in_form(bool as_text, json& function) {
-  json& arguments = function["arguments"];
-  if (arguments.is_string()) arguments = json::parse(arguments.get<std::string>(), nullptr, false);
-  if (!arguments.is_structured()) arguments = json::object();
-  if (as_text) arguments = arguments.dump(-1, ' ', false, json::error_handler_t::replace);
+void put_arguments_in_form(bool as_text, Json& function) {
+  Json& arguments = function["arguments"];
+  if (arguments.is_string()) arguments = Json::parse(arguments.get<std::string>(), nullptr, false);
+  if (!arguments.is_structured()) arguments = Json::object();
+  if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void put_calls_in_form(const MessageForms& forms, json& message) {
+void put_calls_in_form(const MessageForms& forms, Json& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end()) return;
   if (calls->is_array() && calls->empty()) {
     message.erase("tool_calls");
     return;
   }
-  for (json& call : *calls) {
+  for (Json& call : *calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     if (!call.contains("type")) call["type"] = "function";
     put_arguments_in_form(forms.text_arguments, call["function"]);
@@ -201,7 +201,7 @@ void put_calls_in_form(const MessageForms& forms, json& message) {
 }
 
 // Two names are in use for it: vLLM's and DeepSeek's.
-void name_reasoning(json& message) {
+void name_reasoning(Json& message) {
   if (message.contains("reasoning")) {
     if (!message.contains("reasoning_content")) message["reasoning_content"] = message["reasoning"];
   } else if (message.contains("reasoning_content")) {
@@ -209,7 +209,7 @@ void name_reasoning(json& message) {
   }
 }
 
-void drop_nulls(json& message) {
+void drop_nulls(Json& message) {
   for (auto field = message.begin(); field != message.end();) {
     field = field->is_null() && field.key() != "content" ? message.erase(field) : std::next(field);
   }
@@ -219,16 +219,16 @@ void drop_nulls(json& message) {
 
 MessageForms find_message_forms(const RenderMessages& render) { return FormsFinder(render).find(); }
 
-Result<json> in_forms(const MessageForms& forms, const json& messages) {
+Result<Json> in_forms(const MessageForms& forms, const Json& messages) {
   RETURN_IF_ERROR(check_messages(messages));
-  json result = messages;
+  Json result = messages;
   for (size_t i = 0; i < result.size(); ++i) {
-    json& message = result[i];
+    Json& message = result[i];
     drop_nulls(message);
     name_reasoning(message);
     if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
     put_calls_in_form(forms, message);
-    json& content = message["content"];
+    Json& content = message["content"];
     const bool was_parts = content.is_array();
     ASSIGN_OR_RETURN(std::vector<std::string> texts, texts_of(content, i));
     content = content_in_form(form_of(forms, message), was_parts, std::move(texts));

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxJsonDepth = 32;
 
 // Reads up to size bytes; fewer at the end of the file.
 Status read_all(int fd, std::string& text, const std::filesystem::path& path) {
@@ -56,7 +56,7 @@ Result<std::string> read_small_file(const std::filesystem::path& path, size_t ma
 Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view where) {
   bool too_deep = false;
   const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    too_deep |= depth > kMaxDepth;
+    too_deep |= depth > kMaxJsonDepth;
     return !too_deep;
   };
   try {
@@ -65,7 +65,7 @@ Result<nlohmann::json> parse_small_json(std::string_view text, std::string_view 
   } catch (const nlohmann::json::exception& error) {
     return errorf(ErrorCode::kCorruptFile, "{}: {}", where, printable(error.what()));
   }
-  return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", where, kMaxDepth);
+  return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", where, kMaxJsonDepth);
 }
 
 std::string json_string(const nlohmann::json& object, const char* key) {

@@ -34,7 +34,7 @@ const std::string& string_argument(const Value& value, const char* method) {
 bool given(const Value& value) { return !value.is(Kind::kMissing) && !value.is(Kind::kNone); }
 
 template <std::string (*Map)(std::string_view)>
-Value mapped(Runtime& rt, const Value& self, const Args& args) {
+Value str_mapped(Runtime& rt, const Value& self, const Args& args) {
   args.bind("str", {}, 0);
   return rt.string_like(self, Map(self.text()));
 }
@@ -172,7 +172,7 @@ Value partition(Runtime& rt, const Value& self, const Args& args) {
                    rt.string_like(self, text.substr(hit + separator.size()))});
 }
 
-Value replace(Runtime& rt, const Value& self, const Args& args) {
+Value str_replace(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("replace", {"old", "new", "count"}, 2);
   const std::string& text = self.text();
   const std::string& old = string_argument(a[0], "replace");
@@ -285,7 +285,7 @@ Value remove_affix(Runtime& rt, const Value& self, const Args& args) {
   return self;
 }
 
-Value join(Runtime& rt, const Value& self, const Args& args) {
+Value str_join(Runtime& rt, const Value& self, const Args& args) {
   const auto a = args.bind("join", {"iterable"}, 1);
   if (!is_iterable(a[0])) fail("TypeError", "can only join an iterable");
   std::string out;
@@ -358,7 +358,7 @@ Value expand_tabs(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, std::move(out));
 }
 
-Value format(Runtime& rt, const Value& self, const Args& args) {
+Value str_format(Runtime& rt, const Value& self, const Args& args) {
   return rt.string_like(self, format_braces(rt, self.text(), args));
 }
 
@@ -423,14 +423,14 @@ Value bit_length(Runtime&, const Value& self, const Args&) {
   return Value::of(bits);
 }
 
-constexpr MethodRow kStringMethods[] = {{"capitalize", mapped<capitalize>},
-                                        {"casefold", mapped<to_lower>},
+constexpr MethodRow kStringMethods[] = {{"capitalize", str_mapped<capitalize>},
+                                        {"casefold", str_mapped<to_lower>},
                                         {"center", justify<'^'>},
                                         {"count", count},
                                         {"endswith", has_affix<true>},
                                         {"expandtabs", expand_tabs},
                                         {"find", find<false, false>},
-                                        {"format", format},
+                                        {"format", str_format},
                                         {"format_map", format_map},
                                         {"index", find<false, true>},
                                         {"isalnum", all_of<alnum>},
@@ -445,14 +445,14 @@ constexpr MethodRow kStringMethods[] = {{"capitalize", mapped<capitalize>},
                                         {"isspace", all_of<is_space>},
                                         {"istitle", is_title_case},
                                         {"isupper", is_case<false>},
-                                        {"join", join},
+                                        {"join", str_join},
                                         {"ljust", justify<'<'>},
-                                        {"lower", mapped<to_lower>},
+                                        {"lower", str_mapped<to_lower>},
                                         {"lstrip", strip_method<Side::kLeft>},
                                         {"partition", partition<false>},
                                         {"removeprefix", remove_affix<true>},
                                         {"removesuffix", remove_affix<false>},
-                                        {"replace", replace},
+                                        {"replace", str_replace},
                                         {"rfind", find<true, false>},
                                         {"rindex", find<true, true>},
                                         {"rjust", justify<'>'>},
@@ -463,9 +463,9 @@ constexpr MethodRow kStringMethods[] = {{"capitalize", mapped<capitalize>},
                                         {"splitlines", split_lines_method},
                                         {"startswith", has_affix<false>},
                                         {"strip", strip_method<Side::kBoth>},
-                                        {"swapcase", mapped<swap_case>},
-                                        {"title", mapped<title_words>},
-                                        {"upper", mapped<to_upper>},
+                                        {"swapcase", str_mapped<swap_case>},
+                                        {"title", str_mapped<title_words>},
+                                        {"upper", str_mapped<to_upper>},
                                         {"zfill", zero_fill}};
 constexpr MethodRow kListMethods[] = {{"copy", copy}, {"count", item_count}, {"index", item_index}};
 constexpr MethodRow kTupleMethods[] = {{"count", item_count}, {"index", item_index}};

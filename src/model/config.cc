@@ -16,7 +16,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 4096;
-constexpr int kMaxDim = 1 << 20, kMaxVocab = 1 << 24, kMaxPositions = 1 << 30;
+constexpr int kMaxDim = 1 << 20, kMaxVocab = 1 << 24;
 
 std::string known_architectures(bool gguf) {
   std::string names;
@@ -58,7 +58,7 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.n_kv_heads =
       size({"attention.head_count_kv", "num_key_value_heads"}, "", config.n_heads, config.n_heads);
   config.max_seq_len =
-      size({"context_length", "max_position_embeddings"}, "n_positions", kMaxPositions, 2048);
+      size({"context_length", "max_position_embeddings"}, "n_positions", kMaxContextLength, 2048);
   const bool gpt2 = reader.has({"", "n_embd"});
   config.ffn_dim = size({"feed_forward_length", "intermediate_size"}, "n_inner", kMaxDim,
                         gpt2 ? std::optional<int>(std::min(4 * config.model_dim, kMaxDim)) : std::nullopt);

@@ -12,6 +12,8 @@
 
 namespace penstock {
 
+inline constexpr int kMaxContextLength = 1 << 30;  // that a model may say it knows
+
 // The same fact in GGUF (without the architecture's prefix) and in config.json; "" where a format does not
 // have it.
 struct Key {

@@ -12,7 +12,6 @@ using nlohmann::json;
 namespace {
 
 constexpr float kMaxTheta = 1e12f, kMaxFactor = 1e6f;
-constexpr int kMaxPositions = 1 << 30;
 
 void check_factors(ConfigReader& reader, const RopeConfig& rope) {
   for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
@@ -35,7 +34,7 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
   const std::string type = reader.text({"rope.scaling.type", ""}, "none");
   rope.factor = reader.number({"rope.scaling.factor", ""}, 0.0f, kMaxFactor, 1.0f);
   rope.original_max_seq_len =
-      reader.integer({"rope.scaling.original_context_length", ""}, 1, kMaxPositions, config.max_seq_len);
+      reader.integer({"rope.scaling.original_context_length", ""}, 1, kMaxContextLength, config.max_seq_len);
   const float attention = reader.number({"rope.scaling.attn_factor", ""}, 0.0f, 1e3f, 1.0f);
   if (rope.factor == 0.0f) rope.factor = 1.0f;
   if (type == "linear") {
@@ -71,9 +70,9 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
   const bool has_factor = reader.has({"", "factor"});
   rope.factor = reader.number({"", "factor"}, 1e-3f, kMaxFactor, 1.0f);
   rope.original_max_seq_len =
-      top.integer({"", "original_max_position_embeddings"}, 1, kMaxPositions, config.max_seq_len);
-  rope.original_max_seq_len =
-      reader.integer({"", "original_max_position_embeddings"}, 1, kMaxPositions, rope.original_max_seq_len);
+      top.integer({"", "original_max_position_embeddings"}, 1, kMaxContextLength, config.max_seq_len);
+  rope.original_max_seq_len = reader.integer({"", "original_max_position_embeddings"}, 1, kMaxContextLength,
+                                             rope.original_max_seq_len);
   rope.attention_factor = reader.number({"", "attention_factor"}, 0.0f, 1e3f, 0.0f);
   if (!has_factor) rope.factor = static_cast<float>(config.max_seq_len) / rope.original_max_seq_len;
   // "dynamic" changes frequencies only beyond max_position_embeddings, which no sequence reaches.

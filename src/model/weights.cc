@@ -12,7 +12,9 @@ namespace penstock {
 
 namespace {
 
-std::string shown(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shown_shape(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::string with_index(std::string_view pattern, int index) {
   std::string name(pattern);
@@ -129,11 +131,11 @@ Result<const TensorInfo*> Loader::require(const std::string& name, std::span<con
   const TensorInfo* tensor = find(name);
   if (tensor == nullptr) {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (architecture {}, shape {})",
-                  source_.path().string(), name, config_.arch, shown(shape));
+                  source_.path().string(), name, config_.arch, shown_shape(shape));
   }
   if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected shape {}, got {}",
-                  source_.path().string(), name, shown(shape), shown(tensor->shape));
+                  source_.path().string(), name, shown_shape(shape), shown_shape(tensor->shape));
   }
   used_.insert(tensor->name);
   return tensor;
@@ -505,7 +507,7 @@ Status Loader::check_unused() const {
     if (config_.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
     return errorf(ErrorCode::kUnsupported,
                   "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
-                  source_.path().string(), tensor.name, shown(tensor.shape), config_.arch);
+                  source_.path().string(), tensor.name, shown_shape(tensor.shape), config_.arch);
   }
   return {};
 }

@@ -7,10 +7,6 @@ namespace penstock::quant {
 
 namespace {
 
-void pack_nibbles(const uint8_t* codes, uint8_t* out) {
-  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>(codes[j] | codes[j + 16] << 4);
-}
-
 // The nearest E2M1 level's code; of two equally near ones the first in the table.
 uint8_t nearest_e2m1(float value) {
   uint8_t best = 0;

@@ -23,7 +23,7 @@ void pack_crumbs(const uint8_t* codes, int shift, uint8_t* out) {
   }
 }
 
-void pack_nibbles(const uint8_t* codes, uint8_t* out) {
+void pack_super_nibbles(const uint8_t* codes, uint8_t* out) {
   std::memset(out, 0, 128);
   for (int i = 0; i < 256; ++i) {
     out[i / 64 * 32 + i % 32] |= static_cast<uint8_t>((codes[i] & 0x0f) << (i % 64 / 32 * 4));
@@ -65,7 +65,7 @@ void Q4_K::encode(const float* in, const float* importance, Block& block) {
   block.scale = encoded.scale;
   block.min = encoded.min;
   pack_scales_6bit(encoded.sub_scales, encoded.sub_mins, block.scales);
-  pack_nibbles(encoded.codes, block.nibbles);
+  pack_super_nibbles(encoded.codes, block.nibbles);
 }
 
 void Q5_K::encode(const float* in, const float* importance, Block& block) {
@@ -73,7 +73,7 @@ void Q5_K::encode(const float* in, const float* importance, Block& block) {
   block.scale = encoded.scale;
   block.min = encoded.min;
   pack_scales_6bit(encoded.sub_scales, encoded.sub_mins, block.scales);
-  pack_nibbles(encoded.codes, block.nibbles);
+  pack_super_nibbles(encoded.codes, block.nibbles);
   pack_high_bits(encoded.codes, 4, block.high);
 }
 

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kSize = 32;
 
-void pack_nibbles(const uint8_t* codes, uint8_t* out) {
-  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((codes[j] & 0x0f) | codes[j + 16] << 4);
-}
-
 void pack_fifth_bits(const uint8_t* codes, uint8_t* high) {
   for (int j = 0; j < kSize; ++j) high[j / 8] |= static_cast<uint8_t>((codes[j] >> 4 & 1) << (j % 8));
 }

@@ -8,6 +8,11 @@
 
 namespace penstock::quant {
 
+// The low 4 bits of 32 codes: code j in the low half of byte j, code j + 16 in the high half.
+inline void pack_nibbles(const uint8_t* codes, uint8_t* out) {
+  for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>((codes[j] & 0x0f) | codes[j + 16] << 4);
+}
+
 // Nearest whole number, ties to even, for values in [low, high]; others and nan are clamped first.
 inline float round_clamped(float value, float low, float high) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it drops the fraction

@@ -172,8 +172,6 @@ void GroupedCodes::dequantize_row(int row, float* out) const {
 
 namespace {
 
-constexpr int kAwqShift[8] = {0, 16, 4, 20, 8, 24, 12, 28};  // where row 8 * i + j lies in word i
-
 void put_bits(std::vector<uint32_t>& words, size_t word, size_t stride, int shift, uint32_t code) {
   words[word] |= code << shift;
   if (shift != 0 && code >> (32 - shift) != 0) words[word + stride] |= code >> (32 - shift);

@@ -7,8 +7,6 @@ namespace penstock {
 
 namespace {
 
-constexpr int kAwqShift[8] = {0, 16, 4, 20, 8, 24, 12, 28};  // where row 8 * i + j lies in word i
-
 uint32_t word_at(std::span<const std::byte> bytes, int64_t index) {
   uint32_t word = 0;
   std::memcpy(&word, bytes.data() + index * 4, 4);

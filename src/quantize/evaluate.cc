@@ -24,7 +24,7 @@ double Agreement::perplexity_error() const { return perplexity() * nll_error; }
 
 namespace {
 
-constexpr int kBlock = 16, kTop = 5;
+constexpr int kScoreBlock = 16, kTop = 5;
 
 // A whole model that gives the logits of every token of one sequence.
 class Scorer {
@@ -34,9 +34,9 @@ class Scorer {
     ASSIGN_OR_RETURN(scorer->source_, open_weights(path));
     ASSIGN_OR_RETURN(scorer->ops_, make_ops("cpu", {threads, false}));
     ASSIGN_OR_RETURN(scorer->model_, Model::load(*scorer->source_, *scorer->ops_));
-    const CacheSpec spec = scorer->model_->cache_spec(KvDType::kF16, kBlock);
+    const CacheSpec spec = scorer->model_->cache_spec(KvDType::kF16, kScoreBlock);
     const std::vector<int> blocks(static_cast<size_t>(std::max(1, spec.n_groups())),
-                                  (longest + kBlock - 1) / kBlock);
+                                  (longest + kScoreBlock - 1) / kScoreBlock);
     ASSIGN_OR_RETURN(scorer->cache_, scorer->ops_->make_cache(spec, blocks));
     return scorer;
   }
@@ -45,8 +45,8 @@ class Scorer {
 
   // Valid until the next call.
   Tensor logits(const std::vector<TokenId>& tokens) {
-    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kBlock);
-    BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
+    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kScoreBlock);
+    BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kScoreBlock);
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder.build();
     return model_->forward(batch, *cache_, *ops_).logits;

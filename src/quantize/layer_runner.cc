@@ -11,7 +11,7 @@ namespace penstock {
 
 namespace {
 
-constexpr int kBlock = 16;
+constexpr int kRunnerBlock = 16;
 constexpr int kBatchTokens = 1024;  // sequences run together up to this many; a longer one runs alone
 
 }  // namespace
@@ -43,8 +43,8 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
     runner->tokens_.insert(runner->tokens_.end(), sequence.begin(), sequence.end());
     runner->starts_.push_back(static_cast<int32_t>(runner->tokens_.size()));
   }
-  const CacheSpec spec = runner->config_.cache_spec(KvDType::kF32, kBlock);
-  runner->blocks_per_batch_ = (longest + kBlock - 1) / kBlock;
+  const CacheSpec spec = runner->config_.cache_spec(KvDType::kF32, kRunnerBlock);
+  runner->blocks_per_batch_ = (longest + kRunnerBlock - 1) / kRunnerBlock;
   const std::vector<int> blocks(static_cast<size_t>(std::max(1, spec.n_groups())), runner->blocks_per_batch_);
   ASSIGN_OR_RETURN(runner->cache_, runner->inner_->make_cache(spec, blocks));
   runner->embed();
@@ -54,10 +54,10 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
 void LayerRunner::embed() {
   const auto dim = static_cast<size_t>(config_.model_dim);
   stream_.resize(tokens_.size() * dim);
-  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
+  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kRunnerBlock);
   for (size_t s = 0; s + 1 < starts_.size(); ++s) {
     const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
-    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kBlock);
+    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kRunnerBlock);
     builder.clear();
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
     const StepShape shape = inner_->begin_step(&builder.build());
@@ -133,9 +133,9 @@ Status LayerRunner::run(bool keep, const ObservingOps::Pass& pass) {
   const size_t n = starts_.size() - 1;
   while (first < n) {
     size_t last = first + 1;
-    int blocks = (starts_[last] - starts_[first] + kBlock - 1) / kBlock;
+    int blocks = (starts_[last] - starts_[first] + kRunnerBlock - 1) / kRunnerBlock;
     while (last < n && starts_[last + 1] - starts_[first] <= kBatchTokens) {
-      const int more = (starts_[last + 1] - starts_[last] + kBlock - 1) / kBlock;
+      const int more = (starts_[last + 1] - starts_[last] + kRunnerBlock - 1) / kRunnerBlock;
       if (blocks + more > blocks_per_batch_) break;
       blocks += more;
       ++last;
@@ -148,11 +148,11 @@ Status LayerRunner::run(bool keep, const ObservingOps::Pass& pass) {
 
 void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   const int dim = config_.model_dim, begin = starts_[first], n = starts_[last] - begin;
-  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kBlock);
+  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kRunnerBlock);
   int next_block = 0;
   for (size_t s = first; s < last; ++s) {
     const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
-    const GroupBlocks kv = consecutive_blocks(next_block, static_cast<int>(tokens.size()), kBlock);
+    const GroupBlocks kv = consecutive_blocks(next_block, static_cast<int>(tokens.size()), kRunnerBlock);
     next_block += static_cast<int>(kv.blocks.size());
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
   }

@@ -36,7 +36,7 @@ void add_gram(ThreadPool& pool, const StripMatrix<float>& x, int n_rows, StripMa
 
 namespace {
 
-constexpr int kBlock = 64;  // rows of the factor that are finished together
+constexpr int kFactorRows = 64;  // rows of the factor that are finished together
 
 // The triangle of rows and columns [first, first + n).
 bool factor_diagonal(StripMatrix<double>& a, int first, int n) {
@@ -75,8 +75,8 @@ void solve_strip(const StripKernels& kernels, StripMatrix<double>& a, int first,
 bool cholesky(ThreadPool& pool, StripMatrix<double>& a) {
   const StripKernels& kernels = strip_kernels();
   const int n = a.rows(), n_strips = n / kStripDoubles;
-  for (int first = 0; first < n; first += kBlock) {
-    const int rows = std::min(kBlock, n - first), left = first / kStripDoubles;
+  for (int first = 0; first < n; first += kFactorRows) {
+    const int rows = std::min(kFactorRows, n - first), left = first / kStripDoubles;
     pool.for_ranges(n_strips - left, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t s = left + begin; s < left + end; ++s) {
         const int col = static_cast<int>(s) * kStripDoubles;

@@ -1,12 +1,9 @@
 #include "sampling/logit_edits.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace penstock {
 namespace {
-
-constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 void apply_mask(std::span<const uint32_t> mask, std::span<float> logits) {
   for (size_t word = 0; word * 32 < logits.size(); ++word) {
@@ -14,7 +11,7 @@ void apply_mask(std::span<const uint32_t> mask, std::span<float> logits) {
     if (bits == 0xffffffffu) continue;
     const size_t end = std::min(word * 32 + 32, logits.size());
     for (size_t id = word * 32; id < end; ++id) {
-      if ((bits >> (id % 32) & 1u) == 0) logits[id] = kNegInf;
+      if ((bits >> (id % 32) & 1u) == 0) logits[id] = kImpossible;
     }
   }
 }

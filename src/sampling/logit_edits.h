@@ -1,12 +1,16 @@
 // What a sequence's history does to its next logits: collected by the sampler's steps, applied to the row by the host or
 // by a device.
 #pragma once
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "kernels/sample_row.h"
 
 namespace penstock {
+
+inline constexpr float kImpossible =
+    -std::numeric_limits<float>::infinity();  // the logit of what may not be drawn
 
 // Keeps its memory between uses.
 class LogitEdits {

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/philox.h"
 
 namespace penstock {
 namespace {
-
-constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 // --- Logit steps ---
 
@@ -24,19 +21,20 @@ void logit_bias(StepContext& c) {
 }
 
 void ban_tokens(StepContext& c) {
-  for (const TokenId token : c.params().banned_token_ids) c.edits->set(token, kNegInf);
+  for (const TokenId token : c.params().banned_token_ids) c.edits->set(token, kImpossible);
 }
 
 void bad_words(StepContext& c) {
   for (const std::vector<TokenId>& word : c.state->spec->bad_words) {
     const size_t prefix = word.size() - 1;
     if (c.tokens.size() < prefix) continue;
-    if (std::equal(word.begin(), word.end() - 1, c.tokens.end() - prefix)) c.edits->set(word.back(), kNegInf);
+    if (std::equal(word.begin(), word.end() - 1, c.tokens.end() - prefix))
+      c.edits->set(word.back(), kImpossible);
   }
 }
 
 void min_tokens(StepContext& c) {
-  for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kNegInf);
+  for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kImpossible);
 }
 
 // Repetition (over prompt and output, by division), then frequency and presence (over output, by

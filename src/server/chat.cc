@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 using Kind = ReplySegment::Kind;
-constexpr const char* kObject = "chat.completion";
+constexpr const char* kChatObject = "chat.completion";
 constexpr const char* kChunk = "chat.completion.chunk";
 
 struct ChatCall : OpenAiCall {
@@ -54,7 +54,7 @@ std::string last_content(const json& body) {
   return get_string(last, "content");
 }
 
-Result<ChatCall> read_call(Server& server, const HttpRequest& request) {
+Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, chat_request()));
   ChatCall call;
   ASSIGN_OR_RETURN(call.task, server.chat().read(read_conversation(request, body)));
@@ -210,7 +210,7 @@ json ChatShape::message(const ChatReader& reader) const {
 
 json ChatShape::whole(const Generation& generation) {
   const RequestOutput& output = generation.outputs().front();
-  json body = envelope(server_, call_, kObject);
+  json body = envelope(server_, call_, kChatObject);
   body["choices"] = json::array();
   for (const CompletionOutput& one : output.outputs) {
     Choice& choice = choices_[one.index];
@@ -233,8 +233,8 @@ json ChatShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
-  decltype(read_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
+  decltype(read_chat_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_chat_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   ChatShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

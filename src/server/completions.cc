@@ -14,8 +14,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kDefaultMaxTokens = 16;
-constexpr const char* kObject = "text_completion";
+constexpr int kCompletionMaxTokens = 16;
+constexpr const char* kCompletionObject = "text_completion";
 
 struct CompletionCall : OpenAiCall {
   bool echo = false, prompt_logprobs = false;
@@ -78,10 +78,10 @@ Status read_best_of(const json& body, CompletionCall& call) {
   return {};
 }
 
-Result<CompletionCall> read_call(Server& server, const HttpRequest& request) {
+Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
   CompletionCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kDefaultMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kCompletionMaxTokens));
   RETURN_IF_ERROR(read_openai_call(body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");
@@ -110,14 +110,14 @@ class CompletionShape final : public ReplyShape {
       : server_(server),
         call_(call),
         names_(server.session().tokenizer(), call.tokens_as_ids),
-        events_(server, call, kObject),
+        events_(server, call, kCompletionObject),
         started_(call.generation.prompts.size() * call.generation.params.n, 0),
         logprobs_(started_.size(), LegacyLogprobs(names_, call.logprobs.value_or(0))),
         ids_(started_.size()) {}
 
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override {
-    return stream_tail(server_, call_, generation, kObject);
+    return stream_tail(server_, call_, generation, kCompletionObject);
   }
   json whole(const Generation& generation) override;
 
@@ -186,7 +186,7 @@ json CompletionShape::choice(const RequestOutput& output, const CompletionOutput
 }
 
 json CompletionShape::whole(const Generation& generation) {
-  json body = envelope(server_, call_, kObject);
+  json body = envelope(server_, call_, kCompletionObject);
   body["choices"] = json::array();
   for (size_t p = 0; p < generation.outputs().size(); ++p) {
     const RequestOutput& output = generation.outputs()[p];
@@ -213,8 +213,8 @@ json CompletionShape::whole(const Generation& generation) {
 }  // namespace
 
 net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
-  decltype(read_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
+  decltype(read_completion_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_completion_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   CompletionShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kDefaultMaxTokens = 100;
+constexpr int kPlainMaxTokens = 100;
 
 struct PlainCall {
   GenerationCall generation;
@@ -19,10 +19,10 @@ struct PlainCall {
   bool stream = false, timings = false;
 };
 
-Result<PlainCall> read_call(Server& server, const HttpRequest& request) {
+Result<PlainCall> read_plain_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, generate_request()));
   PlainCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kDefaultMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kPlainMaxTokens));
   call.generation.prompts.push_back(server.session().encode(get_string(body, "prompt"), {}));
   call.id = get_string(body, "request_id");
   call.stream = get_bool(body, "stream");
@@ -68,8 +68,8 @@ class PlainShape final : public ReplyShape {
 }  // namespace
 
 net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
-  decltype(read_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
+  decltype(read_plain_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_plain_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   PlainShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

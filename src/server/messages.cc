@@ -27,7 +27,7 @@ struct MessageCall {
   bool stream = false, timings = false;
 };
 
-Result<MessageCall> read_call(Server& server, const HttpRequest& request) {
+Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, messages_request()));
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(request, body));
@@ -186,8 +186,8 @@ Result<json> count_tokens(Server& server, const HttpRequest& request) {
 }  // namespace
 
 net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
-  decltype(read_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
+  decltype(read_message_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
   MessageShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

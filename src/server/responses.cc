@@ -57,7 +57,7 @@ bool wants_logprobs(const json& body) {
          std::ranges::find(include, json("message.output_text.logprobs")) != include.end();
 }
 
-Result<ResponseCall> read_call(Server& server, const HttpRequest& request) {
+Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, responses_request()));
   ResponseCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(request, body));
@@ -294,8 +294,8 @@ std::string ResponseShape::error_event(const Error& error) {
 }  // namespace
 
 net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
-  decltype(read_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_call(server, exchange.request()); });
+  decltype(read_response_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_response_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
   ResponseShape shape(server, *call);
   co_await answer(server, exchange, call->generation, call->stream, shape);

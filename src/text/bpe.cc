@@ -10,23 +10,10 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁
-constexpr size_t kShortWord = 40;                          // symbols; below, scanning beats a heap
+constexpr size_t kShortWord = 40;  // symbols; below, scanning beats a heap
 constexpr uint32_t kNoRank = ~uint32_t{0};
 constexpr uint32_t kNone = ~uint32_t{0};
 constexpr size_t kMaxPart = size_t{1} << 30;
-
-struct Symbol {
-  TokenId id;      // -1 = unknown
-  uint32_t begin;  // byte in the word
-  uint32_t prev, next;
-};
-
-struct Candidate {
-  uint32_t rank, position;
-  TokenId left, right, merged;
-  bool operator<(const Candidate& o) const { return rank != o.rank ? rank > o.rank : position > o.position; }
-};
 
 size_t symbol_length(std::string_view text, size_t at, bool bytes) {
   return bytes ? 1 : static_cast<size_t>(unicode::decode(text, at).length);
@@ -46,6 +33,20 @@ bool crosses_space(std::string_view text) {
 }  // namespace
 
 struct Bpe::Scratch final : WordScratch {
+  struct Symbol {
+    TokenId id;      // -1 = unknown
+    uint32_t begin;  // byte in the word
+    uint32_t prev, next;
+  };
+
+  struct Candidate {
+    uint32_t rank, position;
+    TokenId left, right, merged;
+    bool operator<(const Candidate& o) const {
+      return rank != o.rank ? rank > o.rank : position > o.position;
+    }
+  };
+
   std::vector<Symbol> symbols;
   std::vector<uint32_t> ranks;
   std::vector<TokenId> merged;
@@ -216,7 +217,7 @@ void Bpe::start_symbols(std::string_view part, Scratch& s) const {
 
 // Symbols stay a dense array; next and prev are not used.
 void Bpe::merge_short(Scratch& s) const {
-  std::vector<Symbol>& v = s.symbols;
+  std::vector<Scratch::Symbol>& v = s.symbols;
   const auto look_up = [&](size_t i) {
     const Merge* merge = v[i].id < 0 || v[i + 1].id < 0
                              ? nullptr
@@ -249,10 +250,10 @@ void Bpe::merge_short(Scratch& s) const {
 }
 
 void Bpe::merge_long(Scratch& s) const {
-  std::vector<Symbol>& v = s.symbols;
+  std::vector<Scratch::Symbol>& v = s.symbols;
   s.heap.clear();
   s.unused_splits.clear();
-  const auto candidate = [&](uint32_t left, uint32_t right, Candidate& c) {
+  const auto candidate = [&](uint32_t left, uint32_t right, Scratch::Candidate& c) {
     if (v[left].id < 0 || v[right].id < 0) return false;
     const Merge* merge = rules_.merges.find(BpeRules::pair_key(v[left].id, v[right].id));
     if (merge == nullptr) return false;
@@ -260,7 +261,7 @@ void Bpe::merge_long(Scratch& s) const {
     if (is_unused(merge->id)) s.unused_splits[merge->id] = {v[left].id, v[right].id};
     return true;
   };
-  Candidate c{};
+  Scratch::Candidate c{};
   for (uint32_t i = 0; i + 1 < v.size(); ++i) {
     if (candidate(i, i + 1, c)) s.heap.push_back(c);
   }
@@ -272,12 +273,12 @@ void Bpe::merge_long(Scratch& s) const {
   };
   while (!s.heap.empty()) {
     std::pop_heap(s.heap.begin(), s.heap.end());
-    const Candidate top = s.heap.back();
+    const Scratch::Candidate top = s.heap.back();
     s.heap.pop_back();
-    Symbol& left = v[top.position];
+    Scratch::Symbol& left = v[top.position];
     // Merged away, or its neighbour changed since.
     if (left.id != top.left || left.next == kNone || v[left.next].id != top.right) continue;
-    Symbol& right = v[left.next];
+    Scratch::Symbol& right = v[left.next];
     left.id = top.merged;
     right.id = kNoToken;
     left.next = right.next;
@@ -290,7 +291,7 @@ void Bpe::merge_long(Scratch& s) const {
 void Bpe::emit(std::string_view part, const Scratch& s, std::vector<TokenId>& out) const {
   bool after_unknown = false;
   for (uint32_t i = 0; i != kNone; i = s.symbols[i].next) {
-    const Symbol& symbol = s.symbols[i];
+    const Scratch::Symbol& symbol = s.symbols[i];
     if (symbol.id >= 0 && symbol.id < rules_.vocab_size) {
       emit_known(symbol.id, s, out);
       after_unknown = false;

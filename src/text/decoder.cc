@@ -11,9 +11,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kMaxDepth = 16;
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁
-
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
@@ -71,8 +68,8 @@ Result<Decoder> Decoder::from_json(const nlohmann::json& json) {
 Status Decoder::add_json(const nlohmann::json& json, int depth, bool& fused, std::vector<Step>& steps) {
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "decoder"));
   if (type == "Sequence") {
-    if (depth >= kMaxDepth)
-      return errorf(ErrorCode::kCorruptFile, "decoder: nested deeper than {}", kMaxDepth);
+    if (depth >= kMaxNesting)
+      return errorf(ErrorCode::kCorruptFile, "decoder: nested deeper than {}", kMaxNesting);
     ASSIGN_OR_RETURN(const nlohmann::json* list, json_array(json, "decoders", "decoder"));
     for (const auto& item : *list) RETURN_IF_ERROR(add_json(item, depth + 1, fused, steps));
     return {};

@@ -9,6 +9,9 @@
 
 namespace penstock {
 
+// Of normalizers, pre-tokenizers and decoders that are lists of their kind.
+inline constexpr int kMaxNesting = 16;
+
 // Errors: kCorruptFile, with the file's name.
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view file);
 // The "type" of an object; where names the section for errors.

@@ -8,14 +8,13 @@
 #include "text/json_fields.h"
 #include "text/presets.h"
 #include "text/tokenizer_parts.h"
+#include "text/vocabulary.h"
 #include "text/word_piece.h"
 
 namespace penstock {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁
 
 // An array of the metadata; empty when there is none.
 Result<std::span<const Json>> array_of(const Json& metadata, const char* key, size_t expected) {
@@ -221,7 +220,7 @@ Result<TokenizerParts> load_bert(const Json& metadata, const std::vector<ScoredP
   return parts;
 }
 
-void read_templates(const Json& metadata, TokenizerParts& parts) {
+void read_gguf_templates(const Json& metadata, TokenizerParts& parts) {
   constexpr std::string_view kPrefix = "tokenizer.chat_template";
   for (const auto& [key, value] : metadata.items()) {
     if (!key.starts_with(kPrefix) || !value.is_string()) continue;
@@ -265,7 +264,7 @@ Result<TokenizerParts> load_gguf_tokenizer(const Json& metadata) {
   if (flag != metadata.end() && flag->is_boolean()) set_add_bos(flag->get<bool>(), *parts);
   const auto end_flag = metadata.find("tokenizer.ggml.add_eos_token");
   if (end_flag != metadata.end() && end_flag->is_boolean()) set_add_eos(end_flag->get<bool>(), *parts);
-  read_templates(metadata, *parts);
+  read_gguf_templates(metadata, *parts);
   return parts;
 }
 

@@ -4,12 +4,10 @@
 
 #include "text/byte_alphabet.h"
 #include "text/json_fields.h"
+#include "text/vocabulary.h"
 
 namespace penstock {
 namespace {
-
-constexpr int kMaxDepth = 16;
-constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁
 
 template <class F>
 std::string map_chars(std::string_view text, F&& f) {
@@ -188,8 +186,8 @@ Status Normalizer::add_json(const nlohmann::json& json, int depth, std::vector<S
   if (json.is_null()) return {};
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "normalizer"));
   if (type == "Sequence") {
-    if (depth >= kMaxDepth)
-      return errorf(ErrorCode::kCorruptFile, "normalizer: nested deeper than {}", kMaxDepth);
+    if (depth >= kMaxNesting)
+      return errorf(ErrorCode::kCorruptFile, "normalizer: nested deeper than {}", kMaxNesting);
     ASSIGN_OR_RETURN(const nlohmann::json* list, json_array(json, "normalizers", "normalizer"));
     for (const auto& item : *list) RETURN_IF_ERROR(add_json(item, depth + 1, steps));
     return {};

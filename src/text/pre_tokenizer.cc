@@ -12,7 +12,6 @@ namespace penstock {
 namespace {
 
 using Behavior = PreTokenizer::Behavior;
-constexpr int kMaxDepth = 16;
 constexpr std::string_view kGpt2Pattern =
     "'(?:s|t|re|ve|m|ll|d)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -190,8 +189,8 @@ Status PreTokenizer::add_json(const nlohmann::json& json, int depth, std::vector
   if (json.is_null()) return {};
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "pre_tokenizer"));
   if (type == "Sequence") {
-    if (depth >= kMaxDepth)
-      return errorf(ErrorCode::kCorruptFile, "pre_tokenizer: nested deeper than {}", kMaxDepth);
+    if (depth >= kMaxNesting)
+      return errorf(ErrorCode::kCorruptFile, "pre_tokenizer: nested deeper than {}", kMaxNesting);
     ASSIGN_OR_RETURN(const nlohmann::json* list, json_array(json, "pretokenizers", "pre_tokenizer"));
     for (const auto& item : *list) RETURN_IF_ERROR(add_json(item, depth + 1, steps));
     return {};

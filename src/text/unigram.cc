@@ -6,15 +6,15 @@
 
 namespace penstock {
 namespace {
-constexpr size_t kMaxPart = size_t{1} << 28;
-constexpr uint32_t kNone = ~uint32_t{0};
+constexpr size_t kMaxLattice = size_t{1} << 28;
+constexpr uint32_t kUnreached = ~uint32_t{0};
 }  // namespace
 
 struct Unigram::Scratch final : WordScratch {
   struct Node {
-    double score = 0;        // of the best segmentation that ends here
-    uint32_t begin = kNone;  // of its last piece
-    TokenId id = kNoToken;   // of its last piece; kNoToken = unknown character
+    double score = 0;             // of the best segmentation that ends here
+    uint32_t begin = kUnreached;  // of its last piece
+    TokenId id = kNoToken;        // of its last piece; kNoToken = unknown character
   };
   std::vector<Node> ends;
   std::vector<std::pair<uint32_t, TokenId>> path;
@@ -29,7 +29,8 @@ std::unique_ptr<WordScratch> Unigram::make_scratch() const { return std::make_un
 
 void Unigram::encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const {
   auto& s = static_cast<Scratch&>(*scratch);
-  for (; word.size() > kMaxPart; word.remove_prefix(kMaxPart)) encode_part(word.substr(0, kMaxPart), s, out);
+  for (; word.size() > kMaxLattice; word.remove_prefix(kMaxLattice))
+    encode_part(word.substr(0, kMaxLattice), s, out);
   encode_part(word, s, out);
 }
 
@@ -38,7 +39,7 @@ void Unigram::encode_part(std::string_view word, Scratch& s, std::vector<TokenId
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
     if (rules_.single_precision) score = static_cast<float>(score);
     Scratch::Node& node = s.ends[end];
-    if (node.begin != kNone && !(score > node.score)) return;
+    if (node.begin != kUnreached && !(score > node.score)) return;
     node = {score, static_cast<uint32_t>(begin), id};
   };
   for (size_t begin = 0; begin < word.size();) {

@@ -10,6 +10,8 @@
 
 namespace penstock {
 
+inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // ▁, SentencePiece's space
+
 class Vocabulary {
  public:
   static constexpr int kMaxSize = 1 << 22;

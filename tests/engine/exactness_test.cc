@@ -36,19 +36,19 @@ std::vector<Request> requests_for(const Engine& engine) {
   return requests;
 }
 
-struct Text {
+struct Produced {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
-  bool operator==(const Text&) const = default;
+  bool operator==(const Produced&) const = default;
 };
 
-Text text_of(const Collector& sink) {
+Produced text_of(const Collector& sink) {
   const Collected::Sequence& sequence = sink.result.sequences.at(0);
   return {sequence.tokens, sequence.logprobs};
 }
 
-std::vector<Text> one_by_one(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<Text> texts;
+std::vector<Produced> one_by_one(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Produced> texts;
   for (const Request& request : requests) {
     const auto sink = std::make_shared<Collector>();
     EXPECT_TRUE(engine.submit(request, sink));
@@ -59,7 +59,7 @@ std::vector<Text> one_by_one(Engine& engine, const std::vector<Request>& request
   return texts;
 }
 
-std::vector<Text> together(Engine& engine, const std::vector<Request>& requests, int steps_between = 0) {
+std::vector<Produced> together(Engine& engine, const std::vector<Request>& requests, int steps_between = 0) {
   std::vector<std::shared_ptr<Collector>> sinks;
   for (const Request& request : requests) {
     sinks.push_back(std::make_shared<Collector>());
@@ -68,7 +68,7 @@ std::vector<Text> together(Engine& engine, const std::vector<Request>& requests,
   }
   while (engine.step()) {
   }
-  std::vector<Text> texts;
+  std::vector<Produced> texts;
   for (const auto& sink : sinks) texts.push_back(text_of(*sink));
   return texts;
 }
@@ -84,7 +84,7 @@ class Exactness : public ::testing::TestWithParam<const char*> {
     block_bytes_ = engine->info().kv_bytes / engine->info().n_blocks;
   }
   std::vector<Request> requests_;
-  std::vector<Text> alone_;
+  std::vector<Produced> alone_;
   int64_t block_bytes_ = 0;
 };
 

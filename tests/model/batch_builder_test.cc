@@ -7,7 +7,6 @@ namespace penstock {
 namespace {
 
 using testing::ElementsAre;
-using Rows = BatchPart::Rows;
 
 GroupBlocks blocks(std::vector<uint32_t> ids, int first_block = 0) {
   GroupBlocks kv;
@@ -26,9 +25,9 @@ TEST(BatchBuilder, LaysPartsEndToEnd) {
   const std::vector<TokenId> prompt = {5, 6, 7, 8, 9}, last = {3};
   const GroupBlocks one = blocks({7, 2}), other = blocks({4, 9, 1});
   BatchBuilder builder(1, 4);
-  EXPECT_EQ(builder.add({.tokens = prompt, .kv = {&one, 1}, .rows = Rows::kNone}), -1);
+  EXPECT_EQ(builder.add({.tokens = prompt, .kv = {&one, 1}, .rows = BatchPart::Rows::kNone}), -1);
   EXPECT_EQ(builder.add({.tokens = last, .first = 8, .kv = {&other, 1}}), 0);
-  EXPECT_EQ(builder.add({.tokens = prompt, .first = 2, .kv = {&one, 1}, .rows = Rows::kAll}), 1);
+  EXPECT_EQ(builder.add({.tokens = prompt, .first = 2, .kv = {&one, 1}, .rows = BatchPart::Rows::kAll}), 1);
   const Batch& batch = builder.build();
   EXPECT_THAT(batch.tokens, ElementsAre(5, 6, 7, 8, 9, 3, 5, 6, 7, 8, 9));
   EXPECT_THAT(batch.positions, ElementsAre(0, 1, 2, 3, 4, 8, 2, 3, 4, 5, 6));

@@ -25,8 +25,7 @@ using ::testing::HasSubstr;
 using testing::Rows;
 using testing::Runner;
 
-const fs::path kModels = models_dir();
-const fs::path kHeads = kModels / "penstock-stories-15m-medusa";
+const fs::path kHeads = models_dir() / "penstock-stories-15m-medusa";
 
 struct Target {
   std::unique_ptr<Ops> ops = make_ops("cpu", {.n_threads = 1}).value();
@@ -236,9 +235,9 @@ TEST(MedusaHeads, DamagedFilesAreErrors) {
 
 // Top-1 accuracy against the text's own tokens, as training/report.py measures it.
 TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
-  std::ifstream eval_file(kModels / "eval.json");
+  std::ifstream eval_file(models_dir() / "eval.json");
   const json record = json::parse(eval_file).at("files").at("penstock-stories-15m-medusa");
-  Target target(open_weights(kModels / "penstock-stories-15m-q8_0.gguf").value());
+  Target target(open_weights(models_dir() / "penstock-stories-15m-q8_0.gguf").value());
   const auto source = open_weights(kHeads);
   ASSERT_TRUE(source) << source.error().message;
   const auto heads = MedusaHeads::load(**source, *target.model, *target.ops);
@@ -277,7 +276,7 @@ TEST(MedusaHeads, ShippedHeadsScoreAsRecorded) {
 }
 
 TEST(MedusaHeads, ShippedHeadsAreRefusedForAnotherModel) {
-  Target draft(open_weights(kModels / "penstock-stories-1m-q8_0.gguf").value());
+  Target draft(open_weights(models_dir() / "penstock-stories-1m-q8_0.gguf").value());
   const auto source = open_weights(kHeads).value();
   const auto heads = MedusaHeads::load(*source, *draft.model, *draft.ops);
   ASSERT_FALSE(heads);

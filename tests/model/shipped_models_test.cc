@@ -23,10 +23,10 @@ using nlohmann::json;
 using testing::Rows;
 using testing::Runner;
 
-const fs::path kModels = models_dir();
+const fs::path kShipped = models_dir();
 
 json read_eval() {
-  std::ifstream file(kModels / "eval.json");
+  std::ifstream file(kShipped / "eval.json");
   return json::parse(file);
 }
 
@@ -62,14 +62,14 @@ double overlap(const std::vector<float>& a, const std::vector<float>& b) {
   return sum;
 }
 
-struct Loaded {
+struct Opened {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<WeightSource> source;
   std::unique_ptr<Model> model;
 };
 
-Loaded load(const fs::path& path) {
-  Loaded loaded{.ops = make_ops("cpu", {.n_threads = 1}).value(), .source = nullptr, .model = nullptr};
+Opened load(const fs::path& path) {
+  Opened loaded{.ops = make_ops("cpu", {.n_threads = 1}).value(), .source = nullptr, .model = nullptr};
   auto source = open_weights(path);
   EXPECT_TRUE(source) << source.error().message;
   loaded.source = std::move(source).value();
@@ -92,7 +92,7 @@ class ShippedModel : public ::testing::TestWithParam<std::string> {};
 
 // Expects the model at path to have the recorded perplexity, to a part.
 void expect_perplexity(const fs::path& path, const json& record, double tolerance) {
-  const Loaded loaded = load(path);
+  const Opened loaded = load(path);
   double sum = 0;
   int64_t n = 0;
   for (const std::vector<int>& ids : read_stories()) {
@@ -108,18 +108,18 @@ void expect_perplexity(const fs::path& path, const json& record, double toleranc
 
 TEST_P(ShippedModel, HeldOutPerplexityIsTheRecordedOne) {
   // Recorded in F32; here activations may be rounded to 8 bits.
-  expect_perplexity(kModels / GetParam(), read_eval().at("files").at(GetParam()), 0.01);
+  expect_perplexity(kShipped / GetParam(), read_eval().at("files").at(GetParam()), 0.01);
 }
 
 TEST(ShippedModels, Bf16DirectoryMeasuresAsItsGguf) {
-  expect_perplexity(kModels / "penstock-stories-1m-bf16",
+  expect_perplexity(kShipped / "penstock-stories-1m-bf16",
                     read_eval().at("files").at("penstock-stories-1m-q8_0.gguf"), 0.005);
 }
 
 TEST_P(ShippedModel, EarlyExitAcceptanceIsTheRecordedOne) {
   const json record = read_eval().at("files").at(GetParam());
   if (!record.contains("exit_acceptance")) return;  // it has no early exit
-  const Loaded loaded = load(kModels / GetParam());
+  const Opened loaded = load(kShipped / GetParam());
   const int exit_layer = record.at("exit_layer").get<int>();
   double sum = 0;
   int64_t n = 0;
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ShippedModel, ::testing::ValuesIn(language_mode
 TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
   const std::string name = "penstock-embed-2m-q8_0.gguf";
   const json record = read_eval().at("files").at(name);
-  const Loaded loaded = load(kModels / name);
+  const Opened loaded = load(kShipped / name);
   std::vector<std::vector<double>> vectors[2];
   for (const std::vector<int>& ids : read_stories()) {
     const std::vector<int> body(ids.begin() + 1,
@@ -186,18 +186,18 @@ TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
 TEST(ShippedModels, AreRecordedHaveACardAndFit) {
   const json files = read_eval().at("files");
   uintmax_t bytes = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(kModels)) {
+  for (const auto& entry : fs::recursive_directory_iterator(kShipped)) {
     if (entry.is_regular_file()) bytes += entry.file_size();
     if (entry.path().extension() != ".gguf") continue;
     const std::string name = entry.path().filename().string();
     EXPECT_TRUE(files.contains(name)) << name << " is not in models/eval.json";
   }
   for (const auto& [name, record] : files.items()) {
-    EXPECT_TRUE(fs::exists(kModels / name)) << name;
-    EXPECT_TRUE(fs::exists(kModels / record.at("card").get<std::string>())) << name;
+    EXPECT_TRUE(fs::exists(kShipped / name)) << name;
+    EXPECT_TRUE(fs::exists(kShipped / record.at("card").get<std::string>())) << name;
   }
   EXPECT_LE(bytes, 40u << 20);
-  EXPECT_LE(fs::file_size(kModels / "penstock-stories-15m-q8_0.gguf"), 20u << 20);
+  EXPECT_LE(fs::file_size(kShipped / "penstock-stories-15m-q8_0.gguf"), 20u << 20);
 }
 
 }  // namespace

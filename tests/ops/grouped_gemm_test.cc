@@ -17,11 +17,11 @@ namespace {
 
 enum class Kind { kSymmetric, kZeros, kTernary, kNf4, kE2M1, kF8 };
 
-struct Shape {
+struct GroupedShape {
   Kind kind;
   int bits, cols, group;
   PanelType expected;
-  friend std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  friend std::ostream& operator<<(std::ostream& out, const GroupedShape& s) {
     return out << static_cast<int>(s.kind) << "/" << s.bits << " bits, " << s.cols << " in groups of "
                << s.group;
   }
@@ -31,7 +31,7 @@ constexpr PanelType kF16 = panel_type(QuantType::kF16);
 using enum PanelType;
 
 // Every layout, groups that are not those of any, columns that are not whole units, and what must be decoded.
-const Shape kShapes[] = {
+const GroupedShape kShapes[] = {
     {Kind::kSymmetric, 4, 512, 128, kI4G128},
     {Kind::kSymmetric, 4, 768, 256, kI4G128},
     {Kind::kSymmetric, 4, 192, 64, panel_type(QuantType::kQ4_0)},
@@ -79,7 +79,7 @@ struct Grouped {
   std::vector<float> values;  // by the specification, inputs in their own order
 };
 
-void set_codebook(const Shape& shape, GroupedMatrix& m) {
+void set_codebook(const GroupedShape& shape, GroupedMatrix& m) {
   if (shape.kind == Kind::kNf4) m.codebook.assign(kNf4, kNf4 + 16);
   if (shape.kind == Kind::kE2M1) {
     for (const int8_t doubled : quant::kE2M1Levels) m.codebook.push_back(0.5f * static_cast<float>(doubled));
@@ -89,7 +89,7 @@ void set_codebook(const Shape& shape, GroupedMatrix& m) {
 }
 
 // Codes lie as words by row, or as bytes.
-void fill_codes(const Shape& shape, int rows, std::minstd_rand& random, Grouped& g) {
+void fill_codes(const GroupedShape& shape, int rows, std::minstd_rand& random, Grouped& g) {
   const int per_word = 32 / shape.bits, words = (shape.cols + per_word - 1) / per_word;
   const bool plain = shape.bits == 8;
   g.matrix.layout = plain ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
@@ -110,7 +110,7 @@ void fill_codes(const Shape& shape, int rows, std::minstd_rand& random, Grouped&
   if (!plain) std::copy_n(reinterpret_cast<const uint8_t*>(packed.data()), g.bytes.size(), g.bytes.data());
 }
 
-Grouped make_grouped(const Shape& shape, int rows, bool act_order, unsigned seed) {
+Grouped make_grouped(const GroupedShape& shape, int rows, bool act_order, unsigned seed) {
   std::minstd_rand random(seed + 1);
   Grouped g;
   GroupedMatrix& m = g.matrix;
@@ -139,7 +139,7 @@ Grouped make_grouped(const Shape& shape, int rows, bool act_order, unsigned seed
 }
 
 // How far packed values may be from the specification's, relative to the largest of their group.
-double packing_error(const Shape& shape) {
+double packing_error(const GroupedShape& shape) {
   if (shape.kind == Kind::kNf4) return 0.5 / 63 + 1e-3;
   return 6e-4;  // FP16 scales
 }
@@ -147,7 +147,7 @@ double packing_error(const Shape& shape) {
 TEST(GroupedPanels, HoldTheWeightsInTheExpectedLayout) {
   ThreadPool pool(2);
   WeightPacker packer(pool);
-  for (const Shape& shape : kShapes) {
+  for (const GroupedShape& shape : kShapes) {
     for (const bool act_order : {false, true}) {
       SCOPED_TRACE(::testing::Message() << shape << (act_order ? " ordered" : ""));
       const Grouped g = make_grouped(shape, 53, act_order, 3);
@@ -170,7 +170,7 @@ TEST(GroupedPanels, HoldTheWeightsInTheExpectedLayout) {
 TEST(GroupedPanels, EqualOrdersAreShared) {
   ThreadPool pool(1);
   WeightPacker packer(pool);
-  const Shape shape = {Kind::kSymmetric, 4, 256, 128, kI4G128};
+  const GroupedShape shape = {Kind::kSymmetric, 4, 256, 128, kI4G128};
   const Grouped a = make_grouped(shape, 16, true, 1), b = make_grouped(shape, 16, true, 1);
   const Grouped c = make_grouped(shape, 16, true, 2);
   const auto order = [&](const Grouped& g) {
@@ -215,7 +215,7 @@ double row_max(const float* x, int n) {
 }
 
 // The product by the specification, and how far from it rounding may lead.
-std::pair<double, double> reference(const Shape& shape, const ActivationCoding& coding, const float* w,
+std::pair<double, double> reference(const GroupedShape& shape, const ActivationCoding& coding, const float* w,
                                     const float* x) {
   using Coding = ActivationCoding::Kind;
   double sum = 0, bound = 0, total = 0;
@@ -238,7 +238,7 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
   using Coding = ActivationCoding::Kind;
   const auto ops = GetParam().make();
   const bool slow = GetParam().isa == "scalar";
-  for (const Shape& shape : kShapes) {
+  for (const GroupedShape& shape : kShapes) {
     for (const Coding kind : {Coding::kNone, Coding::kInt8PerToken, Coding::kInt8Static}) {
       SCOPED_TRACE(::testing::Message() << shape << " coding " << static_cast<int>(kind));
       Grouped g = make_grouped(shape, 85, true, 7), h = make_grouped(shape, 40, false, 8);

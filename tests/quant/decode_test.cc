@@ -34,9 +34,6 @@ std::vector<QuantType> types_with_golden() {
   }
   return types;
 }
-std::string type_name(const testing::TestParamInfo<QuantType>& param) {
-  return std::string(quant_info(param.param).name);
-}
 INSTANTIATE_TEST_SUITE_P(All, DecodeGolden, testing::ValuesIn(types_with_golden()), type_name);
 
 // Codes, scales and offsets must say the same as decode, since packers use nothing else.

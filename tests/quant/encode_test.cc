@@ -50,10 +50,6 @@ double rmse(const std::vector<float>& a, const std::vector<float>& b, const floa
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-std::string type_name(const testing::TestParamInfo<QuantType>& param) {
-  return std::string(quant_info(param.param).name);
-}
-
 class SameAsReference : public testing::TestWithParam<QuantType> {};
 
 TEST_P(SameAsReference, EncodesToTheSameBytes) {

@@ -19,6 +19,11 @@ struct Golden {
   std::vector<float> values;
 };
 
+// The name of a test of every type.
+inline std::string type_name(const testing::TestParamInfo<QuantType>& param) {
+  return std::string(quant_info(param.param).name);
+}
+
 inline Golden load_golden(const QuantTypeInfo& info) {
   const std::string path = tests_dir().string() + "/quant/golden/" + std::string(info.name) + ".bin";
   std::ifstream file(path, std::ios::binary);

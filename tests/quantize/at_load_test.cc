@@ -11,6 +11,7 @@
 #include "model/quantizing_source.h"
 #include "model/runner.h"
 #include "model/synthetic.h"
+#include "quantize/golden_models.h"
 #include "quantize/quantize.h"
 #include "support/test_data.h"
 
@@ -19,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::max_difference;
+using testing::relative;
 using testing::Rows;
 using testing::Runner;
 
-fs::path golden(const std::string& name) { return tests_dir() / "golden" / "models" / name; }
-
+using testing::golden;
 Rows logits_of(const WeightSource& source) {
   const auto ops = make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value();
   const auto model = Model::load(source, *ops);
@@ -31,17 +32,6 @@ Rows logits_of(const WeightSource& source) {
   if (!model) return {};
   const std::vector<int> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
   return Runner(**model, *ops).run(0, tokens);
-}
-
-double relative(const Rows& a, const Rows& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      difference += std::pow(a[i][j] - b[i][j], 2);
-      norm += std::pow(b[i][j], 2);
-    }
-  }
-  return std::sqrt(difference / norm);
 }
 
 Rows at_load(const fs::path& path, const std::string& type) {
@@ -97,8 +87,8 @@ TEST(QuantizeAtLoad, GroupTypesAreTheFilesOfThatType) {
 TEST(QuantizeAtLoad, AnySize) {
   for (const char* name : {"llama3", "phi3", "gemma2", "qwen3_moe"}) {
     const Rows plain = logits_of(*open_weights(golden(name)).value());
-    const double fine = relative(at_load(golden(name), "int8"), plain),
-                 coarse = relative(at_load(golden(name), "int4"), plain);
+    const double fine = relative(plain, at_load(golden(name), "int8")),
+                 coarse = relative(plain, at_load(golden(name), "int4"));
     EXPECT_GT(fine, 0) << name;
     EXPECT_LT(fine, 0.1) << name;
     EXPECT_GT(coarse, fine) << name;
@@ -118,14 +108,14 @@ TEST(QuantizeAtLoad, BlockTypesAreTheFilesOfThatType) {
       EXPECT_GT(max_difference(loaded, plain), 0) << name << " " << type;
     }
     // Codes by group in a GGUF file, whose experts lie in one tensor.
-    EXPECT_LT(relative(at_load(full, "int8"), plain), 0.1) << name;
+    EXPECT_LT(relative(plain, at_load(full, "int8")), 0.1) << name;
   }
 }
 
 TEST(QuantizeAtLoad, TransposedMatrices) {
   const Rows plain = logits_of(*open_weights(golden("gpt2")).value());
-  const double fine = relative(at_load(golden("gpt2"), "int8"), plain),
-               coarse = relative(at_load(golden("gpt2"), "int4"), plain);
+  const double fine = relative(plain, at_load(golden("gpt2"), "int8")),
+               coarse = relative(plain, at_load(golden("gpt2"), "int4"));
   EXPECT_GT(fine, 0);
   EXPECT_LT(fine, 0.1);
   EXPECT_GT(coarse, fine);

@@ -16,6 +16,7 @@
 #include "model/runner.h"
 #include "model/synthetic.h"
 #include "quantize/evaluate.h"
+#include "quantize/golden_models.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -23,11 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::max_difference;
+using testing::relative;
 using testing::Rows;
 using testing::Runner;
 
-fs::path golden(const std::string& name) { return tests_dir() / "golden" / "models" / name; }
-
+using testing::golden;
 std::vector<int> some_tokens() {
   std::vector<int> tokens;
   for (int i = 0; i < 24; ++i) tokens.push_back((i * 7 + 3) % 50);
@@ -52,17 +53,6 @@ QuantizeJob job_of(const fs::path& in, const fs::path& out, const std::string& t
   job.threads = 2;
   job.recipe.type = type;
   return job;
-}
-
-double relative(const Rows& a, const Rows& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      difference += std::pow(a[i][j] - b[i][j], 2);
-      norm += std::pow(a[i][j], 2);
-    }
-  }
-  return std::sqrt(difference / norm);
 }
 
 class Conversion : public ::testing::TestWithParam<const char*> {};

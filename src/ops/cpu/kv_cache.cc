@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "base/arena.h"
+
 namespace penstock {
 namespace {
 
@@ -13,7 +15,6 @@ static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvFormat::kBF
 static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvFormat::kI8));
 
 constexpr int kSpareBlocks = 1;
-constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
@@ -37,7 +38,7 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
     // sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
   }
-  bytes = (bytes / kHugePage + 1) * kHugePage;
+  bytes = (bytes / int64_t{kHugePage} + 1) * int64_t{kHugePage};
   const int64_t available = total_memory();
   void* memory = bytes > available ? MAP_FAILED
                                    : mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,

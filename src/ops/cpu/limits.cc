@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/arena.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
@@ -38,7 +39,6 @@ MachineLimits CpuOps::limits() {
   volatile uint64_t sink = 0;
 
   constexpr size_t kBytes = size_t{512} << 20;
-  constexpr size_t kHugePage = size_t{2} << 20;
   if (char* buffer = static_cast<char*>(std::aligned_alloc(kHugePage, kBytes)); buffer != nullptr) {
     madvise(buffer, kBytes, MADV_HUGEPAGE);
     const size_t part = kBytes / static_cast<size_t>(pool.size()) / 8192 * 8192;

@@ -6,12 +6,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/arena.h"
 #include "kernels/panel_pack.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
 
 // [begin, end) whose start is a multiple of kHugePage, or null. The slack of alignment is given back at once.
 uint8_t* map_huge(size_t bytes) {
