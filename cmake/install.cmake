@@ -20,7 +20,7 @@ set(debug_file ${PROJECT_BINARY_DIR}/penstock.debug)
 set(make_debug_file "execute_process(COMMAND ${CMAKE_OBJCOPY} --only-keep-debug --compress-debug-sections \"$<TARGET_FILE:penstock>\"
   \"${debug_file}\" COMMAND_ERROR_IS_FATAL ANY)")
 install(CODE "${make_debug_file}
-execute_process(COMMAND ${CMAKE_OBJCOPY} --strip-all --remove-section=.gnu_debuglink --add-gnu-debuglink=\"${debug_file}\"
+execute_process(COMMAND ${CMAKE_OBJCOPY} --strip-all --remove-section=.gnu_debuglink \"--add-gnu-debuglink=${debug_file}\"
   \"${installed_program}/penstock\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
 install(CODE "${make_debug_file}" COMPONENT debug)
 install(FILES ${debug_file} DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug)
