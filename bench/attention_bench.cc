@@ -149,7 +149,7 @@ void decode(benchmark::State& state, const Case& c) {
   const auto read = [&] {
     pool().run([&](int worker, int n_workers) {
       const auto part = static_cast<size_t>(setup.bytes()) / n_workers / 2048 * 2048;
-      const uint64_t sum = probe_kernels(table().name).read(setup.data() + part * worker, part);
+      const uint64_t sum = probe_read(setup.data() + part * worker, part);
       if (worker == 0) sink += sum;
     });
   };
@@ -164,10 +164,10 @@ void prefill(benchmark::State& state, const Case& c) {
   Setup setup(c, 1);
   constexpr int64_t kRounds = 500000;
   float sink = 0;
-  const ProbeKernels& probe = probe_kernels(table().name);
+  const ComputeProbe probe = probe_unit(ComputeProbe::Operand::kFloats);
   const auto compute = [&] {
     pool().run([&](int worker, int) {
-      const float result = probe.compute(kRounds);
+      const float result = probe.run(kRounds);
       if (worker == 0) sink += result;
     });
   };
@@ -175,7 +175,7 @@ void prefill(benchmark::State& state, const Case& c) {
   benchmark::DoNotOptimize(sink);
   const double seen = static_cast<double>(c.n_new) * (c.depth - c.n_new) + c.n_new * (c.n_new + 1.0) / 2;
   const double flops = 4.0 * c.head_dim * seen * c.n_heads * c.n_seqs;
-  const double peak_flops = probe.flops_per_iteration * kRounds * pool().size();
+  const double peak_flops = probe.operations_per_iteration * kRounds * pool().size();
   state.counters["GFLOP/s"] = flops / seconds * 1e-9;
   state.counters["peak"] = peak_flops / peak_seconds * 1e-9;
   state.counters["%peak"] = 100 * ratio * flops / peak_flops;

@@ -200,7 +200,7 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const auto read = [&] {
     pool().run([&](int worker, int n_workers) {
       const size_t part = total / n_workers / 2048 * 2048;
-      const uint64_t sum = probe_kernels(table().name).read(w.panels.data + part * worker, part);
+      const uint64_t sum = probe_read(w.panels.data + part * worker, part);
       if (worker == 0) sink += sum;
     });
   };
@@ -221,19 +221,22 @@ void prefill(benchmark::State& state, const Kind& kind, int n_rows, int rows, in
   const LinearTarget target{weight.get(), nullptr, {y.data(), DType::kF32, n_rows, rows, rows}};
   const Tensor input{x.data(), DType::kF32, n_rows, cols, cols};
   constexpr int64_t kRounds = 50000;
-  const ProbeKernels& probe = probe_kernels(table().name);
+  const int index = static_cast<int>(static_cast<const CpuWeight&>(*weight).panels().type);
+  const bool integers = table().gemm->int8[index] != nullptr;
+  const ComputeProbe probe =
+      probe_unit(integers ? ComputeProbe::Operand::kIntegers : ComputeProbe::Operand::kFloats);
   const double flops = 2.0 * n_rows * rows * cols;
   float sink = 0;
   const auto [seconds, peak_seconds] = alternate(
       state, [&] { cpu_linear(context, input, {&target, 1}); },
       [&] {
         pool().run([&](int worker, int) {
-          const float result = probe.compute(kRounds);
+          const float result = probe.run(kRounds);
           if (worker == 0) sink += result;
         });
       });
   benchmark::DoNotOptimize(sink);
-  const double peak = probe.flops_per_iteration * kRounds * pool().size() / peak_seconds;
+  const double peak = probe.operations_per_iteration * kRounds * pool().size() / peak_seconds;
   state.counters["GFLOP/s"] = flops / seconds * 1e-9;
   state.counters["%peak"] = 100 * (flops / seconds) / peak;
 }

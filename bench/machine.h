@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
+#include "kernels/probe_kernels.h"
 
 namespace penstock {
 
@@ -25,6 +26,20 @@ inline ThreadPool& pool() {
 inline const KernelTable& table() {
   static const KernelTable& selected = *select_kernels().value();
   return selected;
+}
+
+// The pure read that kernels are held against.
+inline uint64_t probe_read(const void* data, size_t bytes) {
+  return read_probes(table().name)[0](data, bytes);
+}
+
+// The widest unit of the table for these operands.
+inline ComputeProbe probe_unit(ComputeProbe::Operand operand) {
+  ComputeProbe widest{};
+  for (const ComputeProbe& probe : compute_probes(table().name)) {
+    if (probe.operand == operand) widest = probe;
+  }
+  return widest;
 }
 
 inline int run_benchmarks(int argc, char** argv, void (*register_all)()) {

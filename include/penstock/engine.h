@@ -99,10 +99,11 @@ struct EngineInfo {
   int64_t weight_bytes = 0;
   int n_threads = 0;
   // What one token costs: the numerators of the roofline.
-  int64_t active_weight_bytes = 0;  // read from memory by a decoded token
-  int64_t active_parameters = 0;    // two operations each
-  int64_t attention_dims = 0;       // layers x query dimensions: four operations each per visible token
-  int64_t kv_bytes_per_token = 0;   // of K and V in all layers
+  int64_t active_weight_bytes = 0;      // read from memory by a decoded token
+  int64_t active_parameters = 0;        // two operations each
+  int64_t active_float_parameters = 0;  // of those, kept in 16 or 32 bits
+  int64_t attention_dims = 0;           // layers x query dimensions: four operations each per visible token
+  int64_t kv_bytes_per_token = 0;       // of K and V in all layers
   std::vector<TokenId> eos_token_ids;
 };
 

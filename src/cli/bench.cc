@@ -180,9 +180,11 @@ class Bench {
     const EngineInfo& info = engine_.info();
     // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of
     // tokens.
-    const double flops = 2.0 * static_cast<double>(info.active_parameters) +
-                         4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
-    return summarize(fmt::format("prefill {}", n_tokens), rates, limits_.flops_per_second / flops);
+    const auto floats = static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
+    TokenOperations token;
+    token.of_floats = 2.0 * floats + 4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
+    token.of_integers = 2.0 * (static_cast<double>(info.active_parameters) - floats);
+    return summarize(fmt::format("prefill {}", n_tokens), rates, prefill_limit(limits_, token));
   }
 
   Result<Row> decode(int depth, int batch) {
@@ -267,13 +269,22 @@ int BenchCommand::write() const {
   return written ? kExitOk : fail(written.error());
 }
 
+// With the model in memory, over as much as it reads for a token. Nothing where that does not fit beside it.
+MachineLimits limits_beside(const EngineInfo& info, Ops& probe) {
+  constexpr int64_t kMost = int64_t{512} << 20;
+  const int64_t bytes = std::min(info.active_weight_bytes, kMost);
+  return probe.memory().free > 2 * bytes ? probe.limits(bytes) : MachineLimits{};
+}
+
 void print_head(const std::string& name, const EngineInfo& info, const MachineLimits& limits) {
   fmt::print("{}, {}, {} threads, {} of weights\n", name, info.backend, info.n_threads,
              format_bytes(static_cast<double>(info.weight_bytes)));
-  if (limits.flops_per_second > 0) {
-    fmt::print("limits: {:.1f} GB/s read, {:.0f} GFLOP/s {}\n", limits.read_bytes_per_second / 1e9,
-               limits.flops_per_second / 1e9, limits.compute_unit);
-  }
+  if (limits.floats.operations_per_second <= 0) return;
+  fmt::print("limits: {:.1f} GB/s read, {:.0f} GFLOP/s {}", limits.read_bytes_per_second / 1e9,
+             limits.floats.operations_per_second / 1e9, limits.floats.unit);
+  if (limits.integers.unit != limits.floats.unit)
+    fmt::print(", {:.0f} GOP/s {}", limits.integers.operations_per_second / 1e9, limits.integers.unit);
+  fmt::print("\n");
 }
 
 void print_row(const Row& row) {
@@ -298,8 +309,10 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
                            {"weight_bytes", info.weight_bytes},
                            {"limits",
                             {{"read_bytes_per_second", limits.read_bytes_per_second},
-                             {"flops_per_second", limits.flops_per_second},
-                             {"compute_unit", limits.compute_unit}}},
+                             {"flops_per_second", limits.floats.operations_per_second},
+                             {"compute_unit", limits.floats.unit},
+                             {"integer_operations_per_second", limits.integers.operations_per_second},
+                             {"integer_unit", limits.integers.unit}}},
                            {"results", nlohmann::json::array()}};
   for (const Row& row : rows) {
     object["results"].push_back({{"test", row.test},
@@ -372,14 +385,17 @@ int BenchCommand::run() {
     return done ? kExitOk : fail(done.error());
   }
   MachineLimits limits;
+  std::unique_ptr<Ops> probe;
   if (roofline && !load.on) {
-    const auto ops = make_ops(config.backend, {.n_threads = config.threads});
+    auto ops = make_ops(config.backend, {.n_threads = config.threads});
     if (!ops) return fail(ops.error());
-    limits = (*ops)->limits();
+    probe = std::move(*ops);
+    limits = probe->limits(0);
   }
   auto engine = open();
   if (!engine) return fail(engine.error());
   const EngineInfo& info = (*engine)->info();
+  if (probe) limits = better(limits, limits_beside(info, *probe));
   const std::string name = shape.empty() ? config.model : shape + " " + type;
   if (!json) print_head(name, info, limits);
   if (load.on) return serve(**engine, name);

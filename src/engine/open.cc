@@ -302,6 +302,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .n_threads = ops.n_host_threads(),
           .active_weight_bytes = model.active_weight_bytes(),
           .active_parameters = shape.n_active_parameters(),
+          .active_float_parameters = model.active_float_weights(),
           .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
           .kv_bytes_per_token = token_bytes(spec),
           .eos_token_ids = end_ids(source, shape.vocab_size)};

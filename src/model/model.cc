@@ -17,10 +17,13 @@ namespace {
 
 struct Bytes {
   int64_t all = 0, active = 0;
+  int64_t active_floats = 0;  // weights of 16 and 32 bits, one each
   void add(const Weight* weight, double share = 1.0) {
     if (weight == nullptr) return;
-    all += weight->packed_bytes();
-    active += static_cast<int64_t>(static_cast<double>(weight->packed_bytes()) * share);
+    const int64_t bytes = weight->packed_bytes(), n_weights = int64_t{weight->rows()} * weight->cols();
+    all += bytes;
+    active += static_cast<int64_t>(static_cast<double>(bytes) * share);
+    if (bytes >= 2 * n_weights) active_floats += static_cast<int64_t>(static_cast<double>(n_weights) * share);
   }
 };
 
@@ -97,6 +100,7 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights) {
   const Bytes bytes = count_bytes(config_, *weights_);
   weight_bytes_ = bytes.all;
   active_weight_bytes_ = bytes.active;
+  active_float_weights_ = bytes.active_floats;
 }
 
 StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,

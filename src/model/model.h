@@ -55,6 +55,8 @@ class Model {
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
+  // Of the same matrices, how many weights are kept in 16 or 32 bits.
+  int64_t active_float_weights() const { return active_float_weights_; }
 
   // A step of `ops`: stores K and V of every token of the batch and returns the rows that are wanted. REQUIRES: token
   // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
@@ -72,6 +74,7 @@ class Model {
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
+  int64_t active_float_weights_ = 0;
 };
 
 }  // namespace penstock

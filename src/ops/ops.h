@@ -145,8 +145,10 @@ class Ops {
   virtual bool computes_here() const { return false; }
   // Of the memory that weights and caches are in.
   virtual MemoryState memory() const = 0;
-  // Takes about half a second and 512 MiB. Medians of several rounds; meaningless beside other load.
-  virtual MachineLimits limits() = 0;
+  // read_bytes: of memory that is read again and again; 0 is as much as caches never hold. What a model reads for a
+  // token shows what caches do for it. Takes about half a second, and 512 MiB at most. The best of several rounds: too
+  // low beside other load.
+  virtual MachineLimits limits(int64_t read_bytes) = 0;
 
   // --- Loading -------------------------------------------------------------------------------------------------
   // Copies the matrix into the backend's layout (or keeps a view of it where that layout is as fast).

@@ -33,7 +33,7 @@ class ObservingOps final : public Ops {
   const char* name() const override { return inner_.name(); }
   bool computes_here() const override { return inner_.computes_here(); }
   MemoryState memory() const override { return inner_.memory(); }
-  MachineLimits limits() override { return inner_.limits(); }
+  MachineLimits limits(int64_t read_bytes) override { return inner_.limits(read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_.pack(matrix); }
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override {

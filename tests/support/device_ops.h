@@ -26,7 +26,7 @@ class DeviceOps final : public Ops {
 
   const char* name() const override { return inner_->name(); }
   MemoryState memory() const override { return inner_->memory(); }
-  MachineLimits limits() override { return inner_->limits(); }
+  MachineLimits limits(int64_t read_bytes) override { return inner_->limits(read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
     return inner_->pack(matrix);
   }

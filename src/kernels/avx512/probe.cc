@@ -1,13 +1,29 @@
-#include <immintrin.h>
-
 #include "kernels/probe_kernels.h"
+
+#include <immintrin.h>
 
 namespace penstock {
 namespace {
 
-#include "kernels/avx512/read_streams.h"
+// As `kStreams` streams, prefetched so many bytes ahead; 0: as the processor finds best.
+template <size_t kStreams, int kAhead>
+uint64_t read_streams(const void* data, size_t bytes) {
+  const char* base = static_cast<const char*>(data);
+  const size_t part = bytes / kStreams;
+  __m512i acc[4] = {};
+  for (size_t i = 0; i < part; i += 256 / kStreams) {
+#pragma GCC unroll 4
+    for (size_t n = 0; n < 4; ++n) {
+      const char* line = base + n % kStreams * part + i + n / kStreams * 64;
+      if constexpr (kAhead > 0) _mm_prefetch(line + kAhead, _MM_HINT_T1);
+      acc[n] = _mm512_xor_si512(acc[n], _mm512_load_si512(line));
+    }
+  }
+  const __m512i sum = _mm512_xor_si512(_mm512_xor_si512(acc[0], acc[1]), _mm512_xor_si512(acc[2], acc[3]));
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(sum));
+}
 
-float compute(int64_t iterations) {
+float multiply_floats(int64_t iterations) {
   __m512 factor = _mm512_set1_ps(0.5f);
   __m512 acc[16];
   for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
@@ -21,9 +37,47 @@ float compute(int64_t iterations) {
   return _mm512_reduce_add_ps(sum);
 }
 
+float multiply_integers(int64_t iterations) {
+  __m512i left = _mm512_set1_epi8(5), right = _mm512_set1_epi8(-3);
+  __m512i acc[16] = {};
+  asm volatile("" : "+v"(left), "+v"(right));
+  for (int64_t n = 0; n < iterations; ++n) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], left, right);
+  }
+  __m512i sum = acc[0];
+  for (int i = 1; i < 16; ++i) sum = _mm512_xor_si512(sum, acc[i]);
+  return static_cast<float>(_mm512_reduce_add_epi32(sum));
+}
+
+[[gnu::target("avx512bf16")]] float multiply_short_floats(int64_t iterations) {
+  __m512i bits = _mm512_set1_epi16(0x3f00);  // 0.5
+  __m512 acc[16];
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
+  asm volatile("" : "+v"(bits));
+  const auto factor = reinterpret_cast<__m512bh>(bits);
+  for (int64_t n = 0; n < iterations; ++n) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], factor, factor);
+  }
+  __m512 sum = acc[0];
+  for (int i = 1; i < 16; ++i) sum = _mm512_add_ps(sum, acc[i]);
+  return _mm512_reduce_add_ps(sum);
+}
+
+constexpr ReadProbe kReads[] = {read_streams<4, 2304>, read_streams<1, 0>, read_streams<2, 0>};
+constexpr ComputeProbe kUnits[] = {
+    {"AVX-512 FP32", ComputeProbe::Operand::kFloats, 16.0 * 16 * 2, multiply_floats},
+    {"AVX-512 VNNI INT8", ComputeProbe::Operand::kIntegers, 16.0 * 64 * 2, multiply_integers}};
+
 }  // namespace
 
 extern const ProbeKernels kProbeAvx512;
-constinit const ProbeKernels kProbeAvx512 = {read_streams, compute, 16.0 * 16 * 2, "AVX-512 FP32"};
+constinit const ProbeKernels kProbeAvx512 = {kReads, kUnits};
+
+// Of processors that have it.
+extern const ComputeProbe kProbeAvx512Bf16;
+constinit const ComputeProbe kProbeAvx512Bf16 = {"AVX-512 BF16", ComputeProbe::Operand::kFloats,
+                                                 16.0 * 32 * 2, multiply_short_floats};
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ uint64_t read_streams(const void* data, size_t bytes) {
   return vgetq_lane_u64(vreinterpretq_u64_u8(sum), 0) ^ vgetq_lane_u64(vreinterpretq_u64_u8(sum), 1);
 }
 
-float compute(int64_t iterations) {
+float multiply_floats(int64_t iterations) {
   float32x4_t factor = vdupq_n_f32(0.5f);
   float32x4_t acc[16];
   for (int i = 0; i < 16; ++i) acc[i] = vdupq_n_f32(static_cast<float>(i));
@@ -34,9 +34,31 @@ float compute(int64_t iterations) {
   return vaddvq_f32(sum);
 }
 
+// Bytes to 16 bits, widened in pairs.
+float multiply_integers(int64_t iterations) {
+  int8x8_t left = vdup_n_s8(5), right = vdup_n_s8(-3);
+  int32x4_t acc[8];
+  for (int i = 0; i < 8; ++i) acc[i] = vdupq_n_s32(0);
+  for (int64_t n = 0; n < iterations; ++n) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      asm volatile("" : "+w"(left));  // else all products are the first
+      acc[i] = vpadalq_s16(acc[i], vmull_s8(left, right));
+    }
+  }
+  int32x4_t sum = acc[0];
+  for (int i = 1; i < 8; ++i) sum = veorq_s32(sum, acc[i]);
+  return static_cast<float>(vaddvq_s32(sum));
+}
+
+constexpr ReadProbe kReads[] = {read_streams};
+constexpr ComputeProbe kUnits[] = {
+    {"NEON FP32", ComputeProbe::Operand::kFloats, 16.0 * 4 * 2, multiply_floats},
+    {"NEON INT8", ComputeProbe::Operand::kIntegers, 8.0 * 8 * 2, multiply_integers}};
+
 }  // namespace
 
 extern const ProbeKernels kProbeNeon;
-constinit const ProbeKernels kProbeNeon = {read_streams, compute, 16.0 * 4 * 2, "NEON FP32"};
+constinit const ProbeKernels kProbeNeon = {kReads, kUnits};
 
 }  // namespace penstock

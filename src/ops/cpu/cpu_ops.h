@@ -21,7 +21,7 @@ class CpuOps final : public Ops {
   const char* name() const override { return name_.c_str(); }
   bool computes_here() const override { return true; }
   MemoryState memory() const override { return {total_memory(), available_memory()}; }
-  MachineLimits limits() override;
+  MachineLimits limits(int64_t read_bytes) override;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;
