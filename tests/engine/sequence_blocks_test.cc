@@ -1,0 +1,285 @@
+// Blocks of sequences, what they share of them, and the swap space, each by itself.
+#include "engine/sequence_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/prefix_sharing.h"
+#include "engine/swap_space.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kBlock = 4;
+
+struct Cache {
+  explicit Cache(std::vector<int> n_blocks = {10}, std::vector<int> windows = {0})
+      : blocks(n_blocks, windows, kBlock) {}
+  Sequence sequence(int n_tokens, uint64_t id = 1) {
+    Sequence sequence;
+    sequence.id = SeqId{id};
+    sequence.arrival_order = id;
+    for (int i = 0; i < n_tokens; ++i) sequence.tokens.push_back(i);
+    sequence.n_prompt = n_tokens;
+    sequence.max_len = 40;
+    blocks.make_room(sequence, 40);
+    return sequence;
+  }
+  // As if the step had computed so many tokens.
+  void compute(Sequence& sequence, int n_tokens, PrefixSharing* sharing = nullptr) {
+    Plan plan;
+    ASSERT_TRUE(blocks.reserve(sequence, n_tokens, plan));
+    sequence.n_computed = n_tokens;
+    if (sharing != nullptr) sharing->publish(sequence);
+    blocks.slide_windows(sequence);
+  }
+  void check(std::vector<const Sequence*> sequences, const PrefixSharing* sharing = nullptr) {
+    std::vector<std::vector<int>> references;
+    for (int g = 0; g < blocks.n_groups(); ++g) references.emplace_back(blocks.allocator(g).n_blocks());
+    for (const Sequence* each : sequences) blocks.count(*each, references);
+    if (sharing != nullptr) sharing->count(references);
+    blocks.check_invariants(references);
+  }
+  SequenceBlocks blocks;
+};
+
+TEST(SequenceBlocks, AreTakenAndGivenBack) {
+  Cache cache;
+  Sequence a = cache.sequence(10);
+  EXPECT_EQ(cache.blocks.missing(a, 0, 10), 3);
+  cache.compute(a, 9);
+  EXPECT_EQ(cache.blocks.tokens_in_own(a), 3);
+  EXPECT_EQ(cache.blocks.tokens_available(a), 3 + 7 * kBlock);
+  cache.check({&a});
+  cache.blocks.release(a);
+  EXPECT_EQ(cache.blocks.allocator(0).n_available(), 10);
+}
+
+TEST(SequenceBlocks, AreNotTakenWhereOneGroupHasTooFew) {
+  Cache cache({10, 2}, {0, 5});
+  Sequence a = cache.sequence(12);
+  Plan plan;
+  EXPECT_FALSE(cache.blocks.reserve(a, 12, plan));
+  EXPECT_TRUE(a.kv[0].blocks.empty() && a.kv[1].blocks.empty());
+  EXPECT_TRUE(cache.blocks.reserve(a, 8, plan));
+}
+
+TEST(SequenceBlocks, ABlockOfTwoIsCopiedBeforeAWrite) {
+  Cache cache;
+  Sequence a = cache.sequence(10), b = cache.sequence(10, 2);
+  cache.compute(a, 6);
+  cache.blocks.share(a, b.kv);
+  b.n_computed = 6;
+  cache.check({&a, &b});
+  Plan plan;
+  ASSERT_TRUE(cache.blocks.reserve(b, 7, plan));
+  ASSERT_EQ(plan.copies.size(), 1u);
+  EXPECT_EQ(plan.copies[0].from, a.kv[0].blocks[1]);
+  EXPECT_EQ(plan.copies[0].to, b.kv[0].blocks[1]);
+  EXPECT_EQ(a.kv[0].blocks[0], b.kv[0].blocks[0]);
+  ASSERT_TRUE(cache.blocks.reserve(a, 7, plan));  // its own again
+  EXPECT_EQ(plan.copies.size(), 1u);
+  cache.check({&a, &b});
+}
+
+TEST(SequenceBlocks, FallOutOfAWindow) {
+  Cache cache({10, 10}, {0, 5});
+  Sequence a = cache.sequence(20);
+  cache.compute(a, 16);
+  EXPECT_EQ(a.kv[0].first_block, 0);
+  EXPECT_EQ(a.kv[1].first_block, 3);  // token 16 sees 12 … 16
+  EXPECT_EQ(cache.blocks.allocator(1).n_available(), 9);
+  cache.check({&a});
+}
+
+TEST(SequenceBlocks, OfGuessesThatWereWrongAreGivenBack) {
+  Cache cache;
+  Sequence a = cache.sequence(8);
+  Plan plan;
+  ASSERT_TRUE(cache.blocks.reserve(a, 17, plan));
+  a.n_computed = 7;
+  cache.blocks.trim(a);
+  EXPECT_EQ(a.kv[0].blocks.size(), 2u);
+}
+
+TEST(PrefixSharing, FindsWhatWasPublished) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2), c = cache.sequence(9, 3);
+  cache.compute(a, 12, &sharing);
+  sharing.match(b);
+  EXPECT_EQ(b.n_computed, 8);  // one token is left to compute
+  EXPECT_EQ(b.kv[0].blocks[1], a.kv[0].blocks[1]);
+  c.tokens[5] = 99;
+  sharing.match(c);
+  EXPECT_EQ(c.n_computed, 4);
+  cache.check({&a, &b, &c}, &sharing);
+}
+
+TEST(PrefixSharing, IsForThoseWhoWantIt) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true), off(cache.blocks, false);
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2), c = cache.sequence(12, 3);
+  cache.compute(a, 12, &sharing);
+  b.read_cache = false;
+  sharing.match(b);
+  off.match(c);
+  EXPECT_EQ(b.n_computed + c.n_computed, 0);
+}
+
+TEST(PrefixSharing, WaitsForWhatAnotherOneComputes) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2);
+  Sequence* const running[] = {&a};
+  sharing.claim(a);
+  EXPECT_TRUE(sharing.is_coming(b, running));
+  cache.compute(a, 12, &sharing);
+  EXPECT_FALSE(sharing.is_coming(b, running));
+  sharing.drop_claims(a);
+  sharing.check_invariants(false, false);
+}
+
+TEST(PrefixSharing, DropsTheClaimsOfWhoLeavesBefore) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2), other = cache.sequence(12, 3);
+  for (TokenId& token : other.tokens) token += 50;
+  Sequence* const running[] = {&other};
+  sharing.claim(a);
+  sharing.drop_claims(a);
+  EXPECT_FALSE(sharing.is_coming(b, running));
+  sharing.check_invariants(false, false);
+}
+
+TEST(PrefixSharing, CopiesTheBeginningOfTheBlockInWhichTwoPart) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2);
+  b.tokens[7] = 99;
+  cache.compute(a, 12, &sharing);
+  Sequence* const running[] = {&a};
+  Plan plan;
+  sharing.match(b);
+  EXPECT_EQ(b.n_computed, 4);
+  sharing.copy_start(b, running, plan);
+  EXPECT_EQ(b.n_computed, 7);
+  ASSERT_EQ(plan.copies.size(), 1u);
+  EXPECT_EQ(plan.copies[0].from, a.kv[0].blocks[1]);
+  cache.check({&a, &b}, &sharing);
+}
+
+TEST(PrefixSharing, KeepsThatBlockForOneWhoWaits) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  WaitingQueue waiting;
+  Sequence a = cache.sequence(12), b = cache.sequence(12, 2);
+  b.tokens[7] = 99;
+  cache.compute(a, 12, &sharing);
+  EXPECT_FALSE(sharing.is_coming(b, std::vector<Sequence*>{&a}));  // knows its hashes now
+  waiting.add(b);
+  sharing.leave_block(a, waiting);
+  cache.blocks.release(a);
+  sharing.check_invariants(false, true);
+  cache.check({}, &sharing);
+  Plan plan;
+  sharing.match(b);
+  sharing.copy_start(b, {}, plan);
+  EXPECT_EQ(b.n_computed, 7);
+  cache.check({&b}, &sharing);
+  EXPECT_TRUE(sharing.drop_leftovers());
+  EXPECT_FALSE(sharing.drop_leftovers());
+  sharing.check_invariants(false, false);
+  cache.check({&b}, &sharing);
+}
+
+TEST(SwapSpace, KeepsAndGivesBack) {
+  Cache cache;
+  SwapSpace swap(cache.blocks, std::vector{4}, 2);
+  Sequence a = cache.sequence(10);
+  cache.compute(a, 10);
+  Plan plan;
+  swap.swap_out(a, plan);
+  cache.blocks.release(a);
+  EXPECT_EQ(a.n_swapped, 10);
+  ASSERT_EQ(plan.swaps_out.size(), 3u);
+  swap.check_invariants(std::vector<const Sequence*>{&a});
+  a.n_computed = 0;
+  swap.acquire_indexed(a, false);
+  ASSERT_TRUE(swap.has_room(a));
+  plan.clear();
+  swap.swap_in(a, plan);
+  EXPECT_EQ(a.n_computed, 10);
+  ASSERT_EQ(plan.swaps_in.size(), 3u);
+  swap.check_invariants(std::vector<const Sequence*>{&a});  // the slots are still taken
+  EXPECT_EQ(a.n_swapped, 10);
+  swap.begin_plan();
+  EXPECT_EQ(a.n_swapped, 0);
+  swap.check_invariants({});
+}
+
+TEST(SwapSpace, LeavesAloneWhatHasNoRoom) {
+  Cache cache;
+  SwapSpace swap(cache.blocks, std::vector{2}, 2), none(cache.blocks, {}, 2);
+  Sequence a = cache.sequence(10);
+  cache.compute(a, 10);
+  Plan plan;
+  swap.swap_out(a, plan);
+  none.swap_out(a, plan);
+  EXPECT_EQ(a.n_swapped, 0);
+  EXPECT_TRUE(plan.swaps_out.empty());
+}
+
+TEST(SwapSpace, ReadsACopyThatIsNotMadeYetWhereItComesFrom) {
+  Cache cache;
+  SwapSpace swap(cache.blocks, std::vector{4}, 2);
+  Sequence a = cache.sequence(4);
+  cache.compute(a, 4);
+  Plan plan;
+  plan.copies.push_back({0, BlockId{7}, a.kv[0].blocks[0]});
+  swap.swap_out(a, plan);
+  ASSERT_EQ(plan.swaps_out.size(), 1u);
+  EXPECT_EQ(plan.swaps_out[0].block, BlockId{7});
+}
+
+TEST(SwapSpace, ASequenceThatLosesItsPlaceInTheSamePlanStaysOutThere) {
+  Cache cache;
+  SwapSpace swap(cache.blocks, std::vector{4}, 2);
+  Sequence a = cache.sequence(10);
+  cache.compute(a, 10);
+  Plan plan;
+  swap.swap_out(a, plan);
+  cache.blocks.release(a);
+  plan.clear();
+  swap.acquire_indexed(a, false);
+  swap.swap_in(a, plan);
+  swap.swap_out(a, plan);
+  EXPECT_TRUE(plan.swaps_in.empty() && plan.swaps_out.empty());
+  swap.begin_plan();
+  EXPECT_EQ(a.n_swapped, 10);
+  swap.abandon(plan);
+  swap.forget(a);
+  EXPECT_EQ(a.n_swapped, 0);
+  swap.check_invariants(std::vector<const Sequence*>{&a});
+}
+
+TEST(SwapSpace, TakesWhatTheIndexStillHas) {
+  Cache cache;
+  PrefixSharing sharing(cache.blocks, true);
+  SwapSpace swap(cache.blocks, std::vector{4}, 2);
+  Sequence a = cache.sequence(10);
+  cache.compute(a, 10, &sharing);
+  const BlockId first = a.kv[0].blocks[0];
+  Plan plan;
+  swap.swap_out(a, plan);
+  cache.blocks.release(a);
+  plan.clear();
+  swap.acquire_indexed(a, true);
+  ASSERT_EQ(a.kv[0].blocks.size(), 2u);
+  EXPECT_EQ(a.kv[0].blocks[0], first);
+  swap.swap_in(a, plan);
+  EXPECT_EQ(plan.swaps_in.size(), 1u);
+  cache.check({&a}, &sharing);
+}
+
+}  // namespace
+}  // namespace penstock
