@@ -19,8 +19,6 @@ CLASS_LIMIT = 500
 SOURCES = {".h", ".cc", ".inl", ".cu", ".cuh"}
 # Over a limit, with the most they may have: these only shrink.
 ALLOWED = {
-    "penstock::Scheduler": 907,
-    "penstock::EngineImpl": 1194,
 }
 
 

@@ -1,0 +1,31 @@
+// The engine's metrics: filled on its thread, read by anybody as of the last finished step.
+#pragma once
+#include <mutex>
+
+#include "engine/request_state.h"
+#include "engine/scheduler.h"
+#include "penstock/metrics.h"
+
+namespace penstock {
+
+class MetricsRecorder {
+ public:
+  Metrics* operator->() { return &metrics_; }
+
+  void note_scheduled(const Running& sequence, double time);
+  void note_first_token(const Running& sequence, double time);
+  void note_token(Running& sequence, double time);
+  void note_end(const Running& sequence, FinishReason reason, double time);
+  void note_draft(int n_proposed, int n_accepted);
+  void note_step(double seconds);
+
+  void publish(const Scheduler& scheduler);
+  Metrics published() const;  // any thread
+
+ private:
+  Metrics metrics_;
+  mutable std::mutex mutex_;
+  Metrics published_;
+};
+
+}  // namespace penstock

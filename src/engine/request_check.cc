@@ -1,0 +1,61 @@
+#include "engine/request_check.h"
+
+#include <algorithm>
+
+#include "sampling/validate.h"
+
+namespace penstock {
+namespace {
+
+// All beams have to run at once: otherwise they would wait for each other without end.
+Status check_beams(const Request& request, const EngineInfo& info, const EngineConfig& config,
+                   const Scheduler& scheduler) {
+  const int width = request.sampling.beam_width;
+  const int max_len = static_cast<int>(std::min<int64_t>(
+      static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens, info.max_model_len));
+  if (config.kv_layout != "paged")
+    return errorf(ErrorCode::kUnsupported, "use_beam_search: needs kv_layout paged, got {}",
+                  config.kv_layout);
+  if (width > config.max_num_seqs) {
+    return errorf(ErrorCode::kInvalidArgument, "beam_width: expected at most max_num_seqs, {}, got {}",
+                  config.max_num_seqs, width);
+  }
+  if (!scheduler.fits(max_len, width)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "beam_width: {} beams of up to {} tokens do not fit into the KV cache of {} tokens", width,
+                  max_len, int64_t{info.block_size} * info.n_blocks);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
+                     const Scheduler& scheduler) {
+  RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));
+  const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
+    for (const TokenId id : ids) {
+      if (id < 0 || id >= info.vocab_size) {
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}", what,
+                      info.vocab_size, id);
+      }
+    }
+    return {};
+  };
+  if (request.prompt.empty())
+    return errorf(ErrorCode::kInvalidArgument, "prompt: expected at least one token, got none");
+  RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
+  RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
+  RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
+  for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
+  const size_t longest = static_cast<size_t>(info.max_model_len) - (request.sampling.max_tokens > 0 ? 1 : 0);
+  if (request.prompt.size() > longest) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "prompt: expected at most {} tokens (max_model_len is {}), got {}", longest,
+                  info.max_model_len, request.prompt.size());
+  }
+  if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
+  return {};
+}
+
+}  // namespace penstock
