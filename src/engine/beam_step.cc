@@ -81,8 +81,7 @@ void BeamStep::send(Running& beam, const EndedBeam& hypothesis) {
   beam.stats.beam_score = hypothesis.score;
   metrics_->generation_tokens.add(static_cast<double>(hypothesis.tokens.size()));
   for (size_t i = 0; i < hypothesis.tokens.size(); ++i) {
-    TokenEvent event{
-        .index = beam.index, .token = hypothesis.tokens[i], .logprob = hypothesis.logprobs[i]};
+    TokenEvent event{.index = beam.index, .token = hypothesis.tokens[i], .logprob = hypothesis.logprobs[i]};
     if (i + 1 < hypothesis.tokens.size()) {
       requests_.push(*beam.request, event);
       continue;

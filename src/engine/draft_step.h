@@ -59,11 +59,11 @@ class DraftStep {
   std::vector<DraftTree> trees_;
   std::vector<DraftRequest> requests_;
   std::vector<DraftOutcome> outcomes_;
-  std::vector<int> path_;                // accepted nodes of a tree
-  std::vector<TokenLogprob> top_;        // alternatives of a draft's tokens
+  std::vector<int> path_;          // accepted nodes of a tree
+  std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
   std::vector<int32_t> move_from_, move_to_;
-  double work_ = 0;       // seconds that the drafts took
-  int n_decoding_ = 0;    // sequences that decode in this step
+  double work_ = 0;     // seconds that the drafts took
+  int n_decoding_ = 0;  // sequences that decode in this step
   int tokens_gained_ = 0;
 };
 

@@ -84,23 +84,25 @@ Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
 
 bool EngineImpl::step() {
   run_step();
-  return !parts_.scheduler->idle();
+  return !idle();
 }
+
+bool EngineImpl::idle() const { return parts_.scheduler->idle() && !steps_.under_way(); }
 
 bool EngineImpl::run_step() {
   const double started = clock_.now();
-  bool ran = false;
+  auto progress = StepLoop::Progress::kNone;
   try {
     take_inbox();
     requests_.expire_deadlines();
-    ran = steps_.run();
+    progress = steps_.run();
   } catch (const std::bad_alloc&) {
     steps_.recover();
   }
-  requests_.deliver();
-  if (ran) metrics_.note_step(clock_.now() - started);
+  requests_.deliver(steps_.under_way());
+  if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   metrics_.publish(*parts_.scheduler);
-  return ran;
+  return progress != StepLoop::Progress::kNone;
 }
 
 void EngineImpl::take_inbox() {
@@ -125,9 +127,7 @@ void EngineImpl::thread_main() {
   for (;;) {
     const bool ran = run_step();
     // A policy may hold its batch back.
-    const Patience patience = parts_.scheduler->idle() ? Patience::kUntilWork
-                              : ran                    ? Patience::kNone
-                                                       : Patience::kSome;
+    const Patience patience = idle() ? Patience::kUntilWork : ran ? Patience::kNone : Patience::kSome;
     if (!inbox_.wait(patience)) return;
   }
 }
@@ -135,6 +135,7 @@ void EngineImpl::thread_main() {
 void EngineImpl::stop() {
   inbox_.close();
   if (thread_.joinable()) thread_.join();
+  steps_.drop();
   take_inbox();
   requests_.end_all(FinishReason::kAbort, {ErrorCode::kCancelled, "the engine was shut down"});
   requests_.deliver();

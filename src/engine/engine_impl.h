@@ -55,7 +55,8 @@ class EngineImpl final : public Engine {
   StepModel& model() { return *parts_.model; }
 
  private:
-  bool run_step();  // whether anything was computed
+  bool run_step();  // whether there was anything to do
+  bool idle() const;
   void take_inbox();
   void thread_main();
   void restore_prefixes();

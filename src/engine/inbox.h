@@ -39,8 +39,8 @@ class Inbox {
   Status between_steps(const std::function<void()>& work);
 
   // --- The engine ----------------------------------------------------------------------------------------------
-  void open();   // a thread of the engine serves from here on
-  void close();  // nobody gets in any more; wait() returns false
+  void open();      // a thread of the engine serves from here on
+  void close();     // nobody gets in any more; wait() returns false
   void unserved();  // that thread is gone
   // What came since the last call; `content` was emptied.
   void take(Content& content);

@@ -9,10 +9,11 @@ namespace penstock {
 
 struct ScheduledItem {
   Sequence* sequence = nullptr;
-  int first = 0;      // index of the first token computed in this step
-  int count = 0;      // with its draft
-  bool last = false;  // closes the gap: its last row's logits choose the next token
-  int n_draft = 0;    // of count: guessed tokens after the sequence's own, which are to be checked
+  int first = 0;         // index of the first token computed in this step
+  int count = 0;         // with its draft
+  bool last = false;     // closes the gap: its last row's logits choose the next token
+  int n_draft = 0;       // of count: guessed tokens after the sequence's own, which are to be checked
+  bool is_void = false;  // it was computed from a token that has not come
   const DraftTree* draft = nullptr;  // [n_draft] nodes; the scheduler only makes room for them
 };
 

@@ -147,7 +147,7 @@ bool PrefixSharing::start_is_coming(const Sequence& sequence, int n_blocks,
 
 void PrefixSharing::claim(Sequence& sequence) {
   if (!enabled_) return;
-  const int full = sequence.n_tokens() / block_size();
+  const int full = sequence.n_known() / block_size();
   hash_full_blocks(sequence, full);
   for (int i = sequence.n_published; i < full; ++i) claims_.try_emplace(sequence.hashes[i], sequence.id);
 }

@@ -16,9 +16,10 @@ struct Running : Sequence {
   RequestState* request = nullptr;
   int index = 0;
   SamplerState sampler;
-  bool joined = false;        // known to the scheduler (the others wait for the first one's prompt)
+  bool joined = false;  // known to the scheduler (the others wait for the first one's prompt)
   bool done = false;
-  int n_prompt_logprobs = 0;  // prompt positions reported
+  bool draws_on_host = false;  // its next token: the device has left it to the host
+  int n_prompt_logprobs = 0;   // prompt positions reported
   double first_scheduled = -1, first_token = -1, last_token = -1;
   bool draft_priced = false;  // the draft asked for is to stop where it does not pay
   bool drafted = false;       // a draft was asked for in this step
@@ -40,9 +41,9 @@ struct RequestState {
   std::unique_ptr<BeamSearch> beams;  // sequences [0, n_live) are the live beams
   int n_open = 0;
   double submitted = 0;
-  bool queued = true;  // counts against the queue's bounds
+  bool queued = true;            // counts against the queue's bounds
   std::vector<TokenEvent> news;  // that the sink has not got yet
-  bool has_news = false;  // stands in the outbox' list
+  bool has_news = false;         // stands in the outbox' list
 };
 
 }  // namespace penstock

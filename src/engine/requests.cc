@@ -33,6 +33,9 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   RequestState& state = *owned;
   make_sequences(state, {around_.info, around_.seed, next_sequence_});
   outbox_.make_room(state, running_.size() + 1);
+  for (auto* ended : {&ended_, &ended_before_}) {
+    if (ended->capacity() <= running_.size()) ended->reserve(2 * (running_.size() + 1));
+  }
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
     around_.scheduler.add(*state.sequences[0]);
@@ -95,14 +98,22 @@ void Requests::fail(RequestState& state) {
   end_request(state, -1, FinishReason::kError, out_of_memory());
 }
 
-void Requests::deliver() {
+void Requests::deliver(bool step_under_way) {
+  ended_before_.clear();
+  ended_before_.swap(ended_);
   outbox_.deliver(
       [&](RequestState& state) {
         if (state.n_open > 0) return fail(state);
         around_.metrics->out_of_memory.add();
         Outbox::send_ends(state, state.request.sampling.n, out_of_memory());
       },
-      [&](RequestState& state) { running_.erase(number_of(state)); });
+      [&](RequestState& state) {
+        const auto found = running_.find(number_of(state));
+        found->second->sink.reset();
+        ended_.push_back(std::move(found->second));
+        running_.erase(found);
+      });
+  if (!step_under_way) ended_.clear(), ended_before_.clear();
 }
 
 // --- Steps
@@ -142,6 +153,7 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
   if (!sequence.sampler.append(drawn.token))
     return refuse("the grammar does not have the token that was chosen");
   around_.scheduler.append(sequence, drawn.token);
+  sequence.draws_on_host = false;
   around_.metrics.note_token(sequence, time);
   TokenEvent event{.index = sequence.index,
                    .token = drawn.token,
@@ -172,6 +184,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   RequestState& state = *sequence.request;
   outbox_.make_room_for_event(state);
   const double time = around_.clock.now();  // from here on nothing runs out of memory
+  around_.scheduler.drop_ahead(sequence, false);
   around_.scheduler.finish(sequence);
   if (around_.speculation) around_.speculation->forget(sequence.id);
   sequence.done = true;
@@ -202,6 +215,12 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
     if (each->joined || each->done) continue;
     each->joined = true;
     around_.scheduler.add(*each);
+  }
+}
+
+void Requests::drop_tokens_ahead() {
+  for (auto& [id, state] : running_) {
+    for (auto& sequence : state->sequences) around_.scheduler.drop_ahead(*sequence, false);
   }
 }
 

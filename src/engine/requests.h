@@ -41,8 +41,9 @@ class Requests {
   void end_all(FinishReason reason, const Error& error);
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
-  // Tells every sink what is new. Requests without open sequences are forgotten, with their sinks.
-  void deliver();
+  // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that a step under
+  // way may know, with the next call.
+  void deliver(bool step_under_way = false);
 
   // --- Steps ---------------------------------------------------------------------------------------------------
   // What a plan says about who begins to run and who has to wait again.
@@ -58,6 +59,8 @@ class Requests {
   void push(RequestState& state, const TokenEvent& event) { outbox_.push(state, event); }
   // Whether the token ends the sequence; which stop token it was goes into the event.
   static bool is_end(const Running& sequence, TokenId token, TokenEvent& event);
+  // No step under way will tell a token any more. Allocates nothing.
+  void drop_tokens_ahead();
 
  private:
   void begin(std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and leaves it where it was
@@ -67,6 +70,7 @@ class Requests {
   const Around around_;
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
+  std::vector<std::unique_ptr<RequestState>> ended_, ended_before_;
   uint64_t next_sequence_ = 1;
   int n_with_deadline_ = 0;
 };

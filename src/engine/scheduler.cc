@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -153,10 +154,32 @@ void Scheduler::abandon(const Plan& plan) {
   }
 }
 
+void Scheduler::append(Sequence& sequence, TokenId token) {
+  if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
+  sequence.tokens.push_back(token);
+}
+
+void Scheduler::append_ahead(Sequence& sequence, TokenId stand_in) {
+  sequence.tokens.push_back(stand_in);
+  sequence.ahead = true;
+}
+
+void Scheduler::drop_ahead(Sequence& sequence, bool again) {
+  if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
+  if (!again) return;
+  if (sequence.state == SeqState::kWaiting) {  // it has lost its blocks since
+    if (sequence.n_swapped == sequence.n_tokens()) swap_.forget(sequence);
+    return;
+  }
+  // Of a window the blocks that its last token sees may be gone.
+  if (n_groups() > 1) return take_back(sequence);
+  --sequence.n_computed;
+}
+
 void Scheduler::commit(const Plan& plan) {
   for (const ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
-    if (sequence.state != SeqState::kRunning) continue;
+    if (sequence.state != SeqState::kRunning || item.is_void) continue;
     note_computed(sequence, item.first + item.count - item.n_draft);
   }
 }

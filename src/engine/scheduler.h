@@ -62,8 +62,12 @@ class Scheduler {
   // slots; the room made for the others is given back.
   void accept_draft(Sequence& sequence, int n_accepted);
 
-  // A sampled token of a running sequence.
-  void append(Sequence& sequence, TokenId token) { sequence.tokens.push_back(token); }
+  // A sampled token of a sequence, or the one that the token ahead stood for.
+  void append(Sequence& sequence, TokenId token);
+  // A stand-in for a token that a step under way draws, so that the next step can be planned.
+  void append_ahead(Sequence& sequence, TokenId stand_in);
+  // The token ahead does not come: its place is free again. again: the last token, computed already, is computed once more.
+  void drop_ahead(Sequence& sequence, bool again);
 
   // A child continues a running parent, whose tokens it holds (plus one of its own), from the parent's
   // blocks. They are shared until one of the two writes. Falls back to add() when there is no room.

@@ -26,8 +26,9 @@ struct Sequence {
   int n_computed = 0;       // leading tokens whose K and V are in the cache
   int max_len = 0;          // tokens it may reach, prompt included
   int max_chunk = 1 << 30;  // most tokens of it in one step
-  int n_draft = 0;          // guessed tokens that the next step may check; asked for anew every step
-  bool read_cache = true;   // may start from cached blocks
+  bool ahead = false;  // its last token is drawn by a step under way: -1 - i stands for that step's draw i
+  int n_draft = 0;     // guessed tokens that the next step may check; asked for anew every step
+  bool read_cache = true;  // may start from cached blocks
   Priority priority = Priority::kNormal;
   double arrival = 0;          // seconds, the clock of Scheduler::next
   uint64_t arrival_order = 0;  // unique, ascending
@@ -45,6 +46,7 @@ struct Sequence {
   int n_parked = 0;      // it does not run again before it has more tokens than this
   bool started = false;  // was admitted at least once
 
+  int n_known() const { return n_tokens() - (ahead ? 1 : 0); }  // tokens that the host knows
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int gap() const { return n_tokens() - n_computed; }  // tokens to compute; >= 1 while it runs
 };

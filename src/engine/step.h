@@ -28,8 +28,11 @@ struct Step {
   }
 
   Plan plan;
-  std::vector<char> all_rows;   // [plan items] every token has an output row, not the last one only
-  std::vector<int> first_rows;  // [plan items] output row of each, or -1
+  bool committed = false;           // the scheduler counts it as computed
+  double started = 0, planned = 0;  // seconds of the engine's clock
+  double work_started = 0;          // of the work clock
+  std::vector<char> all_rows;       // [plan items] every token has an output row, not the last one only
+  std::vector<int> first_rows;      // [plan items] output row of each, or -1
   std::vector<AskedDraw> asked;
   std::vector<Range> draws_of;  // [plan items] in `asked`
   StepDraws draws;

@@ -1,5 +1,6 @@
 #include "engine/step_draws.h"
 
+#include <algorithm>
 #include <new>
 
 namespace penstock {
@@ -16,7 +17,7 @@ StepDraws::Draw& StepDraws::new_draw(const SampleContext& context, int row) {
   draw.tokens = context.tokens;
   draw.n_prompt = context.n_prompt;
   draw.row = row;
-  draw.shares_row = draw.asked = draw.failed = false;
+  draw.shares_row = draw.host_only = draw.asked = draw.failed = false;
   draw.top.clear();
   draw.result = {};
   return draw;
@@ -26,6 +27,16 @@ int StepDraws::add(const SampleContext& context, int row) {
   Draw& draw = new_draw(context, row);
   if (n_ > 1 && draws_[n_ - 2].row == row) draw.shares_row = draws_[n_ - 2].shares_row = true;
   return n_ - 1;
+}
+
+int StepDraws::add_on_host(const SampleContext& context, int row) {
+  const int draw = add(context, row);
+  draws_[draw].host_only = true;
+  return draw;
+}
+
+int StepDraws::number_on_device(int draw) const {
+  return static_cast<int>(std::ranges::lower_bound(asked_, draw) - asked_.begin());
 }
 
 int StepDraws::add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row) {
@@ -54,7 +65,7 @@ void StepDraws::submit() {
   const auto describe_one = [](void* ctx, int i, int thread) {
     StepDraws& all = *static_cast<StepDraws*>(ctx);
     Draw& draw = all.draws_[i];
-    if (draw.asked || !Sampler::row_says_all(*draw.state->spec)) return;
+    if (draw.asked || draw.host_only || !Sampler::row_says_all(*draw.state->spec)) return;
     try {
       all.describe(draw, all.samplers_[thread]);
     } catch (const std::bad_alloc&) {
@@ -72,13 +83,14 @@ void StepDraws::submit() {
   if (!rows_.empty()) model_.sample(rows_, results_);
 }
 
-void StepDraws::finish() {
+void StepDraws::finish(bool logits_gone) {
   for (size_t i = 0; i < asked_.size(); ++i) {
     Draw& draw = draws_[asked_[i]];
     draw.result = results_[i];
     if (draw.result.drawn) draw.top.resize(static_cast<size_t>(draw.result.n_top));
   }
   asked_.clear();
+  if (logits_gone) return;
   bool any = false;
   for (int i = 0; i < n_; ++i) {
     Draw& draw = draws_[i];

@@ -21,13 +21,21 @@ class StepDraws {
   // The next token of a sequence, from an output row of the step; returns the draw's number. The context stays valid and
   // as it is until finish(). Several draws may be made from one row.
   int add(const SampleContext& context, int row);
+  // The next token, drawn by the host although the device draws.
+  int add_on_host(const SampleContext& context, int row);
   // One of what will be the case if `path` comes first; asked of the device at once. REQUIRES: on_device();
   // Sampler::row_says_all(). Number -1: the path cannot come.
   int add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row);
   // After the step's submit(): asks the device for what it can draw.
   void submit();
-  // After the step's wait(): draws the others on the host.
-  void finish();
+  // Whether submit() asked the device for all of them.
+  bool all_asked() const { return static_cast<size_t>(n_) == asked_.size(); }
+  // Of a draw that the device was asked for: its number there.
+  int number_on_device(int draw) const;
+  // After the step's wait(): draws the others on the host. logits_gone: another step was submitted since; then they stay
+  // undrawn.
+  void finish(bool logits_gone = false);
+  bool drawn(int draw) const { return draws_[draw].result.drawn || draws_[draw].failed; }
 
   // REQUIRES: finish(). Throws std::bad_alloc when memory ran out over this very draw.
   const SampleResult& result(int draw) const;
@@ -43,8 +51,9 @@ class StepDraws {
     int n_prompt = 0;
     int row = 0;
     bool shares_row = false;  // the row has to stay as it is
-    bool asked = false;       // of the device
-    bool failed = false;      // for want of memory
+    bool host_only = false;
+    bool asked = false;   // of the device
+    bool failed = false;  // for want of memory
     SampleRow described;
     LogitEdits edits;
     std::vector<TokenLogprob> top;

@@ -57,8 +57,8 @@ void SwapSpace::acquire_indexed(Sequence& sequence, bool from_index) {
     GroupBlocks& kv = sequence.kv[g];
     kv.first_block = sequence.swapped[g].first_block;
     for (int i = kv.first_block; i < n_full; ++i) {
-      const auto tokens = std::span<const TokenId>(sequence.tokens)
-                              .subspan(static_cast<size_t>(i) * block_size, block_size);
+      const auto tokens =
+          std::span<const TokenId>(sequence.tokens).subspan(static_cast<size_t>(i) * block_size, block_size);
       const std::optional<BlockId> block = blocks_.allocator(g).acquire(sequence.hashes[i], tokens);
       if (!block) break;
       kv.blocks.push_back(*block);

@@ -44,7 +44,7 @@ class SwapSpace {
   SequenceBlocks& blocks_;
   const std::vector<int> n_slots_;
   std::vector<std::vector<int>> free_slots_;  // [n_groups]
-  std::vector<Sequence*> coming_;             // by the plan that is being carried out; their slots are still taken
+  std::vector<Sequence*> coming_;  // by the plan that is being carried out; their slots are still taken
 };
 
 }  // namespace penstock

@@ -67,6 +67,12 @@ bool Sampler::row_says_all(const SamplingSpec& spec) {
          (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
 }
 
+bool Sampler::row_reads_tokens(SamplerState& state) {
+  const StepContext context{.state = &state};
+  return std::ranges::any_of(
+      logit_steps(), [&](const SamplerStep& step) { return step.reads_tokens && step.active(context); });
+}
+
 StepContext Sampler::steps_of(const SampleContext& context, LogitEdits& edits) {
   return {.state = &context.state,
           .tokens = context.tokens,

@@ -34,6 +34,8 @@ class Sampler {
   SampleRow describe(const SampleContext& context, LogitEdits& edits);
   // Whether a SampleRow says all that there is to such a draw; else only sample() can make it.
   static bool row_says_all(const SamplingSpec& spec);
+  // Whether a SampleRow depends on which tokens came before, not only on how many.
+  static bool row_reads_tokens(SamplerState& state);
 
   // Makes the draw that `row` describes from its logits, which are overwritten.
   SampleResult draw(const SampleRow& row, std::span<float> logits);

@@ -111,19 +111,24 @@ void xtc(StepContext& c) {
   if (top.size() >= 2) c.candidates->remove(top.first(top.size() - 1));
 }
 
+constexpr bool kAnyone = false, kReadsTokens = true;  // of a row
+
 // THE list. The order is vLLM's where it has the step: masks, bias, penalties | temperature | min-p, top-k,
 // top-p, …; every filter sees the distribution that the one before left, renormalized.
 constexpr SamplerStep kLogitSteps[] = {
     {"allowed_token_ids", [](const StepContext& c) { return !c.state->spec->allowed.empty(); },
      [](StepContext& c) { c.edits->allow(c.state->spec->allowed); }},
-    {"grammar", [](const StepContext& c) { return c.state->matcher != nullptr; }, grammar},
+    {"grammar", [](const StepContext& c) { return c.state->matcher != nullptr; }, grammar, kAnyone,
+     kReadsTokens},
     {"banned_token_ids", [](const StepContext& c) { return !c.params().banned_token_ids.empty(); },
      ban_tokens},
-    {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words},
+    {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words, kAnyone,
+     kReadsTokens},
     {"min_tokens", [](const StepContext& c) { return c.n_output() < c.params().min_tokens; }, min_tokens},
     {"logit_bias", [](const StepContext& c) { return !c.params().logit_bias.empty(); }, logit_bias},
-    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties},
-    {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry},
+    {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties, kAnyone,
+     kReadsTokens},
+    {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone, kReadsTokens},
 };
 constexpr SamplerStep kFilterSteps[] = {
     {"min_p", [](const StepContext& c) { return c.row->min_p > 0; }, min_p},

@@ -34,7 +34,8 @@ struct SamplerStep {
   const char* name;
   bool (*active)(const StepContext& context);
   void (*apply)(StepContext& context);
-  bool host_only = false;  // a SampleRow cannot say it
+  bool host_only = false;     // a SampleRow cannot say it
+  bool reads_tokens = false;  // of the output so far, not only how many there are
 };
 
 // What the history does to the next logits, before temperature; also when greedy. They do not see the logits.

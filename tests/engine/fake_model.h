@@ -27,10 +27,12 @@ class FakeModel : public StepModel {
   void be_device() { device_ = true; }
 
   int vocab_size() const override { return vocab_size_; }
+  bool computes_here() const override { return !device_; }
   int64_t n_drawn() const { return n_drawn_; }
   int64_t n_tokens() const { return n_tokens_; }
   int64_t n_moved() const { return n_moved_; }
   int n_steps() const { return n_steps_; }
+  int n_ahead() const { return n_ahead_; }  // steps that were submitted while another one was under way
   int largest_batch() const { return largest_batch_; }
 
   void copy_block(int group, BlockId from, BlockId to) override {
@@ -80,6 +82,7 @@ class FakeModel : public StepModel {
       fill(logits_.data() + row * vocab_size_, seed);
     }
     drawing_.push_back({});
+    n_ahead_ += n_under_way_;
     ++n_under_way_;  // nothing is when memory ran out before
   }
 
@@ -92,6 +95,7 @@ class FakeModel : public StepModel {
       std::vector<float> logits(logits_of_row(row.row));
       drawing.results.push_back(sampler_.draw(row, logits));
       drawing.results.back().drawn = n_drawn_++ % 5 != 0;
+      if (!drawing.results.back().drawn) drawing.results.back().token = 0;  // anything
     }
   }
   void wait() override {
@@ -183,7 +187,7 @@ class FakeModel : public StepModel {
   std::vector<float> logits_;
   int64_t n_tokens_ = 0;
   int64_t n_moved_ = 0;
-  int n_steps_ = 0, largest_batch_ = 0, n_under_way_ = 0;
+  int n_steps_ = 0, largest_batch_ = 0, n_under_way_ = 0, n_ahead_ = 0;
   bool device_ = false;
   Sampler sampler_;
   std::vector<Drawing> drawing_;

@@ -4,6 +4,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -35,8 +36,10 @@ class PlainSink : public EventSink {
   std::vector<Part> parts = std::vector<Part>(4);
 };
 
-FakeEngineConfig tight_config(bool swap) {
+FakeEngineConfig tight_config(std::tuple<bool, bool> swap_and_device) {
+  const auto [swap, device] = swap_and_device;
   FakeEngineConfig config;
+  config.device = device;
   config.n_blocks = {24, 24};
   config.windows = {0, 9};
   config.max_model_len = 60;
@@ -121,7 +124,7 @@ Outcome run(const FakeEngineConfig& config, int allowed, int n_fail) {
   return outcome;
 }
 
-class OutOfMemory : public ::testing::TestWithParam<bool> {
+class OutOfMemory : public ::testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   void SetUp() override { log().set_level(spdlog::level::off); }  // each failure would be told
   void TearDown() override { log().set_level(level_); }
@@ -152,7 +155,7 @@ TEST_P(OutOfMemory, ForAWhile) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Swap, OutOfMemory, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(SwapOnDevice, OutOfMemory, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 }  // namespace
 }  // namespace penstock
