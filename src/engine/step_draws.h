@@ -17,7 +17,10 @@ class StepDraws {
   // Whether draws are made by the device at all: then it pays to ask for more than will be needed.
   bool on_device() const { return model_.samples(); }
 
-  void clear() { n_ = 0; }
+  void clear() {
+    n_ = 0;
+    asked_.clear();  // of a step that ran out of memory
+  }
   // The next token of a sequence, from an output row of the step; returns the draw's number. The context stays valid and
   // as it is until finish(). Several draws may be made from one row.
   int add(const SampleContext& context, int row);
