@@ -66,7 +66,7 @@ void BeamStep::finish(RequestState& state, double time) {
   for (const auto& each : state.sequences) {
     Running& beam = *each;
     beam.tokens.resize(beam.n_prompt);
-    const bool wanted = beam.index < state.request.sampling.n;
+    const bool wanted = beam.index < state.n;
     if (wanted && static_cast<size_t>(beam.index) < best.size()) {
       send(beam, best[beam.index]);
       continue;

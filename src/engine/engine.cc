@@ -60,6 +60,7 @@ Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink>
   auto state = std::make_unique<RequestState>();
   state->sink = std::move(sink);
   state->submitted = clock_.now();
+  state->n = request.sampling.n;
   state->request = std::move(request);
   return inbox_.submit(std::move(state));
 }

@@ -10,7 +10,7 @@
 namespace penstock {
 
 void Outbox::make_room(RequestState& state, size_t n_requests) {
-  const size_t n_events = static_cast<size_t>(state.request.sampling.n) + 1;
+  const size_t n_events = static_cast<size_t>(state.n) + 1;
   state.news.reserve(n_events);
   const size_t n_pushes = 2 * n_requests;  // a sink may fail with what it gets
   if (with_news_.capacity() < n_pushes) with_news_.reserve(2 * n_pushes);

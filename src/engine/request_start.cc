@@ -9,18 +9,19 @@ constexpr int kPromptLogprobChunk = 128;  // rows of vocab_size floats that one 
 
 std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const SequenceStart& start) {
   Request& request = state.request;
-  const SamplingParams& params = request.sampling;
+  SamplingParams& params = request.sampling;
   if (request.eos_token_ids.empty()) request.eos_token_ids = start.info.eos_token_ids;
   std::vector<TokenId> ends = request.eos_token_ids;
   ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const uint64_t seed = params.seed ? *params.seed : seed_of_request(start.seed, state.id);
   return SamplingSpec::make(
-      params, {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers), nullptr}, seed,
+      std::move(params),
+      {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers), nullptr}, seed,
       start.info.vocab_size);
 }
 
-std::unique_ptr<BeamSearch> make_beam_search(const Request& request, int max_tokens) {
-  const SamplingParams& params = request.sampling;
+std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::span<const TokenId> eos,
+                                             int max_tokens) {
   BeamOptions options;
   options.width = params.beam_width;
   options.length_penalty = params.length_penalty;
@@ -28,10 +29,7 @@ std::unique_ptr<BeamSearch> make_beam_search(const Request& request, int max_tok
   options.min_tokens = params.min_tokens;
   options.max_tokens = max_tokens;
   options.end_tokens = params.stop_token_ids;
-  if (!params.ignore_eos) {
-    options.end_tokens.insert(options.end_tokens.end(), request.eos_token_ids.begin(),
-                              request.eos_token_ids.end());
-  }
+  if (!params.ignore_eos) options.end_tokens.insert(options.end_tokens.end(), eos.begin(), eos.end());
   std::ranges::sort(options.end_tokens);
   const auto repeated = std::ranges::unique(options.end_tokens);
   options.end_tokens.erase(repeated.begin(), repeated.end());
@@ -42,8 +40,8 @@ std::unique_ptr<BeamSearch> make_beam_search(const Request& request, int max_tok
 
 void make_sequences(RequestState& state, const SequenceStart& start) {
   const Request& request = state.request;
-  const SamplingParams& params = request.sampling;
   state.spec = make_spec(state, start);
+  const SamplingParams& params = state.spec->params;
   const int n_prompt = static_cast<int>(request.prompt.size());
   const int max_len = static_cast<int>(
       std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), start.info.max_model_len));
@@ -67,7 +65,8 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->sampler = SamplerState(state.spec, index, request.prompt, params.max_tokens);
     state.sequences.push_back(std::move(sequence));
   }
-  if (params.use_beam_search) state.beams = make_beam_search(request, max_len - n_prompt);
+  if (params.use_beam_search)
+    state.beams = make_beam_search(params, request.eos_token_ids, max_len - n_prompt);
   state.n_open = n_sequences;
 }
 

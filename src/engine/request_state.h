@@ -34,7 +34,8 @@ inline const Running& running(const Sequence& sequence) { return static_cast<con
 
 struct RequestState {
   RequestId id{};
-  Request request;
+  Request request;  // its sampling parameters move to the spec when it begins
+  int n = 1;        // sequences that its sink hears of
   std::shared_ptr<EventSink> sink;
   std::shared_ptr<const SamplingSpec> spec;
   std::vector<std::unique_ptr<Running>> sequences;

@@ -52,7 +52,7 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
 void Requests::refuse(RequestState& state) {
   log().error("request {}: not started because memory ran out", number_of(state));
   around_.metrics->out_of_memory.add();
-  Outbox::send_ends(state, state.request.sampling.n, out_of_memory());
+  Outbox::send_ends(state, state.n, out_of_memory());
   around_.inbox.leave(state);
 }
 
@@ -105,7 +105,7 @@ void Requests::deliver(bool step_under_way) {
       [&](RequestState& state) {
         if (state.n_open > 0) return fail(state);
         around_.metrics->out_of_memory.add();
-        Outbox::send_ends(state, state.request.sampling.n, out_of_memory());
+        Outbox::send_ends(state, state.n, out_of_memory());
       },
       [&](RequestState& state) {
         const auto found = running_.find(number_of(state));
@@ -201,8 +201,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   event.finish = reason;
   event.stats = &stats;
   if (!sequence.error.message.empty()) event.error = &sequence.error;
-  if (sequence.index < state.request.sampling.n)
-    outbox_.push(state, event);  // the others are beams that did not make it
+  if (sequence.index < state.n) outbox_.push(state, event);  // the others are beams that did not make it
   around_.metrics.note_end(sequence, reason, time);
   around_.inbox.leave(state);
   if (--state.n_open == 0) {

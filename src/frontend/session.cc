@@ -129,9 +129,9 @@ bool EventQueue::pop(std::vector<OwnedEvent>& out, std::chrono::milliseconds tim
   return true;
 }
 
-OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt,
-                             bool keep_markers)
-    : params_(std::make_unique<const SamplingParams>(std::move(params))), n_open_(params_->n) {
+OutputBuilder::OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params,
+                             std::vector<TokenId> prompt, bool keep_markers)
+    : params_(&params), n_open_(params.n) {
   const bool has_context = std::ranges::any_of(
       prompt, [&](TokenId id) { return !tokenizer.is_special(id) || !params_->skip_special_tokens; });
   result_.outputs.resize(params_->n);

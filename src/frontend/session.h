@@ -84,8 +84,8 @@ class EventQueue : public EventSink {
 // Gathers the outputs of one request from its events.
 class OutputBuilder {
  public:
-  // The tokenizer outlives this. keep_markers: as SequenceText has it.
-  OutputBuilder(const Tokenizer& tokenizer, SamplingParams params, std::vector<TokenId> prompt,
+  // Tokenizer and params outlive this. keep_markers: as SequenceText has it.
+  OutputBuilder(const Tokenizer& tokenizer, const SamplingParams& params, std::vector<TokenId> prompt,
                 bool keep_markers = false);
 
   struct Step {
@@ -100,7 +100,7 @@ class OutputBuilder {
   RequestOutput take() { return std::move(result_); }
 
  private:
-  std::unique_ptr<const SamplingParams> params_;  // the texts refer to it
+  const SamplingParams* params_;
   std::vector<SequenceText> texts_;
   RequestOutput result_;
   int n_open_;

@@ -23,13 +23,14 @@ Biases one_bias_each(Biases biases) {
 
 }  // namespace
 
-std::shared_ptr<const SamplingSpec> SamplingSpec::make(const SamplingParams& params, TokenForms forms,
-                                                       uint64_t seed, int vocab_size) {
+std::shared_ptr<const SamplingSpec> SamplingSpec::make(SamplingParams wanted, TokenForms forms, uint64_t seed,
+                                                       int vocab_size) {
   auto spec = std::make_shared<SamplingSpec>();
   static_cast<TokenForms&>(*spec) = std::move(forms);
-  spec->params = params;
+  spec->params = std::move(wanted);
+  SamplingParams& params = spec->params;
   spec->vocab_size = vocab_size;
-  spec->params.logit_bias = one_bias_each(params.logit_bias);
+  params.logit_bias = one_bias_each(std::move(params.logit_bias));
   std::erase_if(spec->bad_words, [](const std::vector<TokenId>& word) { return word.empty(); });
   std::ranges::sort(spec->dry_breakers);
   if (!params.allowed_token_ids.empty()) {

@@ -27,8 +27,8 @@ struct SamplingSpec : TokenForms {
   int vocab_size = 0;
   bool needs_counts = false;  // a penalty over seen tokens is on
 
-  static std::shared_ptr<const SamplingSpec> make(const SamplingParams& params, TokenForms forms,
-                                                  uint64_t seed, int vocab_size);
+  static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms, uint64_t seed,
+                                                  int vocab_size);
   bool greedy() const { return params.temperature < 1e-5f && params.mirostat == 0; }
 };
 

@@ -22,7 +22,7 @@ class CountingSink : public Collector {
 
 struct Requested : RequestState {
   explicit Requested(int n) {
-    request.sampling.n = n_open = n;
+    this->n = n_open = n;
     kept = std::make_shared<CountingSink>();
     sink = kept;
   }
