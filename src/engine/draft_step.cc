@@ -7,6 +7,23 @@
 #include "sampling/verify.h"
 
 namespace penstock {
+namespace {
+
+struct DecodingPart {
+  int n_sequences = 0, rows = 0;
+};
+
+DecodingPart decoding_part(const Plan& plan) {
+  DecodingPart part;
+  for (const ScheduledItem& item : plan.items) {
+    if (item.count != 1 + item.n_draft) continue;
+    ++part.n_sequences;
+    part.rows += item.count;
+  }
+  return part;
+}
+
+}  // namespace
 
 // One token per step and room for more: the step's own token is the last one that a draft can bring.
 bool DraftStep::may_speculate(const Running& sequence) {
@@ -35,7 +52,7 @@ void DraftStep::propose(Plan& plan) {
   requests_.clear();
   outcomes_.clear();
   work_ = 0;
-  tokens_gained_ = 0;
+  n_kept_ = 0;
   for (ScheduledItem& item : plan.items) {
     if (item.n_draft == 0) continue;
     Running& sequence = running(*item.sequence);
@@ -61,7 +78,7 @@ void DraftStep::propose(Plan& plan) {
     item.n_draft -= unused, item.count -= unused, plan.n_tokens -= unused;
     item.draft = &tree;
   }
-  speculation_.note_draft(work_, n_decoding_, speculation_.drafter().n_passes());
+  speculation_.note_draft({n_decoding_, work_, speculation_.drafter().n_passes(), trees});
 }
 
 void DraftStep::ask_for_draws(Running& sequence, const DraftTree& tree, int row, Step& step) {
@@ -124,7 +141,7 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
 
 // row: of the logits that chose the sequence's last token.
 void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, int row) {
-  tokens_gained_ += n_accepted + 1;
+  n_kept_ += n_accepted;
   if (n_proposed > 0) {
     RequestStats& stats = sequence.stats;
     ++stats.drafts;
@@ -143,10 +160,9 @@ void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, 
 void DraftStep::finish(const Plan& plan, double work_started) {
   // Those that have ended since are forgotten already.
   if (!outcomes_.empty()) speculation_.drafter().accepted(outcomes_);
-  for (const ScheduledItem& item : plan.items)
-    if (item.count != 1 + item.n_draft) return;
-  speculation_.note_step(static_cast<int>(plan.items.size()), plan.n_tokens, tokens_gained_,
-                         work_clock_.now() - work_started - work_, !requests_.empty());
+  const auto [n_decoding, rows] = decoding_part(plan);
+  const double seconds = rows == plan.n_tokens ? work_clock_.now() - work_started - work_ : -1;
+  speculation_.note_step({n_decoding, rows, n_decoding + n_kept_, seconds, requests_.empty() ? -1 : work_});
 }
 
 }  // namespace penstock

@@ -64,7 +64,7 @@ class DraftStep {
   std::vector<int32_t> move_from_, move_to_;
   double work_ = 0;     // seconds that the drafts took
   int n_decoding_ = 0;  // sequences that decode in this step
-  int tokens_gained_ = 0;
+  int n_kept_ = 0;      // guesses of this step's drafts that were right
 };
 
 }  // namespace penstock

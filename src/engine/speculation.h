@@ -7,10 +7,16 @@
 // drafted. A sequence whose drafts cost more than they bring is decoded plainly, and tries again after some
 // time, each time later.
 //
+// Prices are estimates; what they leave out (a kernel that computes eight rows more for one, a drafter that reads a
+// prompt first) is found by an account of what drafts cost in fact beyond plain decoding. Only what it holds may be
+// spent on trying, and plain steps pay little into it: at a load where drafts lose they are off, but for probes
+// that take less than a hundredth of the time.
+//
 // Engine thread only.
 #pragma once
 #include <array>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -42,12 +48,23 @@ class Speculation {
 
   // A step of so many rows that was made to find out what it takes.
   void note_calibration(int rows, double seconds) { costs_.add(rows, seconds); }
-  // n_sequences were drafted for, in so many passes one after the other; nothing else may have been computed.
-  void note_draft(double seconds, int n_decoding, int passes);
+  // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
+  struct Round {
+    int n_decoding = 0;
+    double seconds = 0;
+    int passes = 0;  // 0: not typical
+    std::span<const DraftTree> trees;
+  };
+  void note_draft(const Round& round);
   // A draft that was asked for and checked; n_proposed may be 0.
   void note_outcome(SeqId sequence, int n_decoding, int n_proposed, int n_accepted);
-  // A step that only decoded: `rows` computed, `tokens` gained, without the time of the drafter.
-  void note_step(int n_decoding, int rows, int tokens, double seconds, bool drafted);
+  // A step's decoding: `rows` computed, `tokens` gained. seconds: without the drafter's; < 0 where prompts were
+  // computed too, so that it tells nothing. drafter_seconds: < 0 where no draft was asked for.
+  struct Step {
+    int n_decoding = 0, rows = 0, tokens = 0;
+    double seconds = 0, drafter_seconds = -1;
+  };
+  void note_step(const Step& step);
   void forget(SeqId sequence);
 
  private:
@@ -56,28 +73,35 @@ class Speculation {
     RecentMedian pass;            // of the drafter, at level 1
     double passes = 0;            // of a draft, on average
     double tokens = 0, cost = 0;  // of the steps lately, fading; cost at level 1
-    double gain = kPriorGain;     // tokens that a draft brought beyond its price
-    int n_drafts = 0, n_choices = 0;
-    int since_draft = 0, probe_after = kFirstProbe;
+    double gain = 0;              // tokens that a priced draft brought beyond its price, of n_drafts
+    double n_drafts = 0;
+    double chance = kPriorChance, n_guesses = 0;  // of a guess to be right
+    double account = kOpening;                    // plain steps gained by drafts or granted to them
+    int n_choices = 0;
+    int since_probe = 0, probe_after = kFirstProbe;
   };
   // What the drafts of one sequence brought beyond their price, old ones fading.
   struct Record {
     int load = -1;
-    double n = 0, gain = 0;
+    bool drafted = false;
+    double gain = 0;
     int idle = 0, wait = kFirstProbe, trial = 0;
   };
-  static constexpr double kPriorGain = 0.4;
+  static constexpr double kPriorChance = 0.7;
+  static constexpr double kOpening = 4, kMostSaved = 16,
+                          kGranted = 0.01;  // plain steps; the last for each of them
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
   static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
 
   static int load_of(int n_decoding);
   double cost(int n_decoding, int rows) const;
   double pass_cost(const Load& load, int n_decoding) const;
-  // Sets prices_; returns the tokens per unit of cost that they are made with.
   void set_prices(const Load& load, int n_decoding, int n_sequences);
+  double expected_gain(const Load& load) const;
+  bool knows_enough(const Load& load, int n_decoding) const;
   bool probe(Load& load, int n_decoding) const;
-  int n_allowed(const Load& load, int n_decoding) const;
-  bool drafts(SeqId sequence, int load, int n_decoding);
+  void choose_probes(std::vector<Choice>& choices);
+  bool drafts(SeqId sequence, int load, int n_decoding, double expected);
 
   std::unique_ptr<Drafter> drafter_;
   const int length_;
@@ -88,6 +112,8 @@ class Speculation {
   std::unordered_map<SeqId, Record> records_;
   DraftPrices prices_;
   std::vector<float> checking_;
+  bool probing_ = false;    // in this step
+  double price_scale_ = 1;  // what this step's guesses cost, by their prices
   double plain_share_ = 1;  // a price by what plain decoding makes, as a share of that in prices_
   double round_price_ = 0;  // of the drafter's time for a sequence's draft, by what plain decoding makes
 };
