@@ -33,8 +33,8 @@ struct Target {
 
 std::unique_ptr<Ops> cpu() { return make_ops("cpu", {.n_threads = 1}).value(); }
 
-std::unique_ptr<testing::DeviceOps> device() {
-  return std::make_unique<testing::DeviceOps>(
+std::unique_ptr<DeviceOps> device() {
+  return std::make_unique<DeviceOps>(
       cpu(), [](const SampleRow& row, std::span<float> logits) { return Sampler().draw(row, logits); });
 }
 
@@ -110,7 +110,7 @@ TEST_P(DeviceDrafts, AreThoseOfTheCpu) {
   int n_drawn = 0;
   for (const bool on_device : {false, true}) {
     auto ops = on_device ? device() : nullptr;
-    testing::DeviceOps* drawing = ops.get();
+    DeviceOps* drawing = ops.get();
     Target target(on_device ? std::unique_ptr<Ops>(std::move(ops)) : cpu(),
                   make_synthetic_source("tiny", "f32").value());
     Sequences sequences(target.model->config().vocab_size);

@@ -128,7 +128,7 @@ TEST_P(GoldenModels, RowsBeyondTheBatchChangeNothing) {
 
 // What a step asks for depends on its key alone: played again it gives what computing it anew would give.
 TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
-  testing::DeviceOps ops(make_ops("cpu", {.n_threads = 1}).value());
+  DeviceOps ops(make_ops("cpu", {.n_threads = 1}).value());
   const auto model = Model::load(*source_, ops, {}, GetParam().max_seq_len).value();
   Runner runner(*model, ops);
   const size_t half = golden_.prompt.size() / 2;

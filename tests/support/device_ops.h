@@ -1,8 +1,11 @@
-// A backend that behaves as a device may while an inner one computes: it records the operations of a step and plays them
-// again for steps with the same key, has no tensor that the host could look into, and, if it is told how, draws tokens,
-// which it tells when it is waited for. A model whose operations depend on anything but the key gives other results on it
-// than on the inner one.
+// A backend that behaves as a device may while an inner one computes: nothing is computed before somebody waits for it; its
+// tensors lie in memory that only it may look into, a host that tries dies; it records the operations of a step and plays
+// them again for steps with the same key; and, if it is told how, it draws tokens, which it tells when it is waited for, and
+// which the next step may name. A model whose operations depend on anything but the key gives other results on it than on
+// the inner one. Blocks of its caches are not read or written by the host.
 #pragma once
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -10,9 +13,65 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "ops/ops.h"
 
-namespace penstock::testing {
+namespace penstock {
+
+// Memory that cannot be touched but while it is open.
+class DeviceMemory {
+ public:
+  ~DeviceMemory() {
+    for (const auto& [data, bytes] : pieces_) munmap(data, bytes);
+  }
+  void* allocate(size_t bytes) {
+    bytes = std::max<size_t>(bytes, 1);
+    void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    PENSTOCK_CHECK(data != MAP_FAILED);
+    pieces_.emplace_back(data, bytes);
+    return data;
+  }
+  void open() { protect(PROT_READ | PROT_WRITE); }
+  void close() { protect(PROT_NONE); }
+
+ private:
+  void protect(int how) {
+    for (const auto& [data, bytes] : pieces_) PENSTOCK_CHECK(mprotect(data, bytes, how) == 0);
+  }
+  std::vector<std::pair<void*, size_t>> pieces_;
+};
+
+// A copy of a batch: the host's arrays may change as soon as a step is submitted.
+struct KeptBatch {
+  explicit KeptBatch(const Batch& from)
+      : tokens(copy(from.tokens)),
+        positions(copy(from.positions)),
+        seq_offsets(copy(from.seq_offsets)),
+        seq_lens(copy(from.seq_lens)),
+        output_rows(copy(from.output_rows)),
+        tree_masks(copy(from.tree_masks)) {
+    for (const KvView& kv : from.kv) {
+      const Group& group = groups.emplace_back(
+          Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
+      views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
+    }
+    batch = {tokens, positions, seq_offsets, seq_lens, views, tree_masks, output_rows};
+  }
+  template <class T>
+  static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
+    return {from.begin(), from.end()};
+  }
+  struct Group {
+    std::vector<int32_t> slots, table_offsets, first_positions;
+    std::vector<BlockId> tables;
+  };
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows;
+  std::vector<uint64_t> tree_masks;
+  std::deque<Group> groups;
+  std::vector<KvView> views;
+  Batch batch;
+};
 
 class DeviceOps final : public Ops {
  public:
@@ -23,6 +82,7 @@ class DeviceOps final : public Ops {
   int n_drawn() const { return n_drawn_; }
   int n_recorded() const { return static_cast<int>(graphs_.size()); }
   int n_replayed() const { return n_replayed_; }
+  int n_ahead() const { return n_ahead_; }  // steps that began while another one was to be computed
 
   const char* name() const override { return inner_->name(); }
   MemoryState memory() const override { return inner_->memory(); }
@@ -40,30 +100,55 @@ class DeviceOps final : public Ops {
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override {
     return inner_->make_cache(spec, n_blocks);
   }
-  StepShape begin_step(const Batch* batch) override { return inner_->begin_step(batch); }
-  StepTicket submit() override { return inner_->submit(); }
+  StepShape begin_step(const Batch* batch) override {
+    const StepShape shape = inner_->begin_step(batch);
+    n_ahead_ += steps_.empty() ? 0 : 1;
+    auto kept = std::make_shared<KeptBatch>(batch != nullptr ? *batch : Batch{});
+    steps_.emplace_back();
+    queue([this, kept] {
+      for (TokenId& token : kept->tokens)
+        if (token < 0) token = drawn_.at(static_cast<size_t>(-1 - token)).token;
+      inner_->begin_step(&kept->batch);
+    });
+    return shape;
+  }
+  StepTicket submit() override {
+    if (!steps_.empty()) steps_.back().ticket = next_ticket_;
+    return next_ticket_++;
+  }
   void wait(StepTicket ticket) override {
-    inner_->wait(ticket);
-    std::ranges::copy(drawn_, results_.begin());
-    drawn_.clear(), results_ = {};
+    while (!steps_.empty() && steps_.front().ticket <= ticket) compute_first();
   }
   bool samples() const override { return draw_ != nullptr; }
   void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
-    for (const SampleRow& row : rows) {
-      std::vector<float> values(static_cast<size_t>(logits.cols));
-      inner_->read_rows(logits.row_range(row.row, 1), values);
-      drawn_.push_back(draw_(row, values));
-    }
     n_drawn_ += static_cast<int>(rows.size());
-    results_ = results;
+    queue([this, logits, kept = std::vector(rows.begin(), rows.end()), results] {
+      drawn_.clear();
+      for (const SampleRow& row : kept) {
+        std::vector<float> values(static_cast<size_t>(logits.cols));
+        inner_->read_rows(logits.row_range(row.row, 1), values);
+        drawn_.push_back(draw_(row, values));
+      }
+      std::ranges::copy(drawn_, results.begin());
+    });
   }
   // In memory of its own: a recorded tensor stays where it is.
   Tensor new_tensor(int rows, int cols, TensorRole) override {
-    std::vector<float>& memory = memory_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(cols));
-    return {memory.data(), DType::kF32, rows, cols, cols};
+    const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(cols) * sizeof(float);
+    return {memory_.allocate(bytes), DType::kF32, rows, cols, cols};
   }
-  void read_rows(Tensor x, std::span<float> out) override { inner_->read_rows(x, out); }
-  void write_rows(std::span<const float> values, Tensor x) override { inner_->write_rows(values, x); }
+  void read_rows(Tensor x, std::span<float> out) override {
+    compute_all();
+    memory_.open();
+    inner_->read_rows(x, out);
+    memory_.close();
+  }
+  void write_rows(std::span<const float> values, Tensor x) override {
+    compute_all();
+    memory_.open();
+    inner_->write_rows(values, x);
+    memory_.close();
+  }
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     act([this, &table, scale, out] { inner_->embed_tokens(table, scale, out); });
   }
@@ -109,7 +194,8 @@ class DeviceOps final : public Ops {
   }
   void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                std::span<const int32_t> to) override {
-    inner_->move_kv(cache, group, from, to);
+    queue([this, &cache, group, kept = std::vector(from.begin(), from.end()),
+           there = std::vector(to.begin(), to.end())] { inner_->move_kv(cache, group, kept, there); });
   }
 
  protected:
@@ -122,7 +208,7 @@ class DeviceOps final : public Ops {
       recording_ = nullptr;
       return graphs_.back().outputs;
     }
-    for (const auto& action : found->actions) action();
+    for (const auto& action : found->actions) queue(action);
     ++n_replayed_;
     return found->outputs;
   }
@@ -133,20 +219,38 @@ class DeviceOps final : public Ops {
     std::vector<std::function<void()>> actions;
     StepOutputs outputs;
   };
+  struct Step {
+    std::vector<std::function<void()>> actions;
+    StepTicket ticket = 0;  // 0: not submitted, computed with whatever is waited for next
+  };
   void act(std::function<void()> action) {
-    action();
-    if (recording_ != nullptr) recording_->actions.push_back(std::move(action));
+    if (recording_ != nullptr) recording_->actions.push_back(action);
+    queue(std::move(action));
+  }
+  void queue(std::function<void()> action) {
+    if (steps_.empty()) steps_.emplace_back();
+    steps_.back().actions.push_back(std::move(action));
+  }
+  void compute_first() {
+    memory_.open();
+    for (const auto& action : steps_.front().actions) action();
+    memory_.close();
+    steps_.pop_front();
+  }
+  void compute_all() {
+    while (!steps_.empty()) compute_first();
   }
 
   std::unique_ptr<Ops> inner_;
   Draw draw_;
-  std::vector<SampleResult> drawn_;
-  std::span<SampleResult> results_;
-  int n_drawn_ = 0;
-  std::deque<std::vector<float>> memory_;
+  DeviceMemory memory_;
+  std::deque<Step> steps_;  // not computed yet
+  StepTicket next_ticket_ = 1;
+  std::vector<SampleResult> drawn_;  // by the last sample() that was computed
+  int n_drawn_ = 0, n_ahead_ = 0;
   std::deque<Graph> graphs_;
   Graph* recording_ = nullptr;
   int n_replayed_ = 0;
 };
 
-}  // namespace penstock::testing
+}  // namespace penstock
