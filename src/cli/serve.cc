@@ -109,6 +109,9 @@ void ServeCommand::add_security_flags(CLI::App& app) {
                  "file of hashed keys with scopes and quotas: see `penstock keys`");
   app.add_option("--cors-origin", config.cors_origins,
                  "origin whose pages may call this server; * is any; may be repeated");
+  app.add_option(
+      "--allowed-host", config.allowed_hosts,
+      "name that Host may have on the loopback address, besides local ones; * is any; may be repeated");
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
 }

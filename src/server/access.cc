@@ -75,34 +75,4 @@ void add_quota_headers(const ApiKey& key, Exchange& exchange) {
   add("tokens", key.record().tokens_per_minute, left.tokens);
 }
 
-Status check_cors_origin(std::string_view origin) {
-  if (origin == "*") return {};
-  const size_t scheme = origin.find("://");
-  const bool plain = origin.find_first_of(" \t\r\n\"") == std::string_view::npos;
-  if (plain && scheme != std::string_view::npos && scheme > 0 && origin.size() > scheme + 3 &&
-      origin.find('/', scheme + 3) == std::string_view::npos) {
-    return {};
-  }
-  return errorf(ErrorCode::kInvalidArgument, "CORS origin: expected SCHEME://HOST[:PORT] or *, got {}",
-                origin);
-}
-
-std::optional<HttpReply> allow_origin(Exchange& exchange, const std::string& origin) {
-  const HttpRequest& request = exchange.request();
-  exchange.reply_headers.emplace_back("Access-Control-Allow-Origin", origin);
-  exchange.reply_headers.emplace_back("Access-Control-Expose-Headers",
-                                      "x-request-id, Retry-After, Server-Timing");
-  if (origin != "*") exchange.reply_headers.emplace_back("Vary", "Origin");
-  if (request.method != "OPTIONS" || request.header("access-control-request-method").empty())
-    return std::nullopt;
-  HttpReply reply;
-  reply.status = 204;
-  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
-  reply.headers.emplace_back("Access-Control-Max-Age", "600");
-  if (const std::string_view wanted = request.header("access-control-request-headers"); !wanted.empty()) {
-    reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(wanted));
-  }
-  return reply;
-}
-
 }  // namespace penstock

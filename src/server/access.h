@@ -1,6 +1,5 @@
-// Keys, quotas and origins as HTTP shows them.
+// Keys and quotas as HTTP shows them.
 #pragma once
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,10 +18,5 @@ HttpReply unauthorized_reply(const HttpRequest& request);
 HttpReply quota_reply(const HttpRequest& request, const ApiKey& key, const ApiKey::Refusal& refusal);
 // x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
 void add_quota_headers(const ApiKey& key, Exchange& exchange);
-
-// "https://example.org", "http://localhost:3000" or "*". Error: kInvalidArgument.
-Status check_cors_origin(std::string_view origin);
-// Adds the headers of an allowed origin; the reply of a preflight request, or nothing for others.
-std::optional<HttpReply> allow_origin(Exchange& exchange, const std::string& origin);
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -30,6 +31,21 @@ const Route* find_route(const HttpRequest& request, std::string& allowed) {
   return nullptr;
 }
 
+bool is_loopback(const std::string& host) {
+  boost::system::error_code error;
+  return host == "localhost" || net::ip::make_address(host, error).is_loopback();
+}
+
+OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
+  OriginConfig result;
+  result.allowed_origins = config.cors_origins;
+  result.allowed_hosts = config.allowed_hosts;
+  result.listening_host = config.http.host;
+  // A page has no key, and no certificate for its own name that is this server's.
+  result.check_hosts = is_loopback(config.http.host) && !needs_key && config.http.tls_certificate.empty();
+  return result;
+}
+
 }  // namespace
 
 std::string path_tail(const Route& route, const std::string& path) {
@@ -43,9 +59,9 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   server->model_name_ = config.model_name.empty()
                             ? std::filesystem::path(config.engine.model).filename().string()
                             : config.model_name;
-  for (const std::string& origin : config.cors_origins) RETURN_IF_ERROR(check_cors_origin(origin));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
+  ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
   ASSIGN_OR_RETURN(
       server->http_,
       HttpServer::open(
@@ -107,7 +123,7 @@ net::awaitable<void> Server::dispatch(Exchange& exchange, const Route*& route, s
   const HttpRequest& request = exchange.request();
   std::string allowed;
   route = find_route(request, allowed);
-  if (auto refused = check_origin(exchange)) co_return co_await exchange.reply(std::move(*refused));
+  if (auto refused = origins_->check(exchange)) co_return co_await exchange.reply(std::move(*refused));
   if (auto refused = refusal(exchange, route, key)) co_return co_await exchange.reply(std::move(*refused));
   if (route != nullptr) co_return co_await route->handler(*this, exchange);
   if (allowed.empty()) {
@@ -180,24 +196,6 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
     return quota_reply(request, *key, *refused);
   }
   exchange.on_tokens = [key](int n) { key->charge_tokens(n, std::chrono::steady_clock::now()); };
-  return std::nullopt;
-}
-
-// Cross-origin pages: allowed ones get the headers that their browser wants to see; a page of an origin that
-// is not allowed must not even cause work (a browser would send its POST and only hide the answer).
-std::optional<HttpReply> Server::check_origin(Exchange& exchange) const {
-  const HttpRequest& request = exchange.request();
-  const std::string_view origin = request.header("origin");
-  if (origin.empty()) return std::nullopt;
-  const bool any = std::ranges::find(config_.cors_origins, "*") != config_.cors_origins.end();
-  if (any || std::ranges::find(config_.cors_origins, origin) != config_.cors_origins.end()) {
-    return allow_origin(exchange, any ? "*" : std::string(origin));
-  }
-  if (request.header("sec-fetch-site") == "cross-site" && request.method != "GET" &&
-      request.method != "HEAD") {
-    return error_reply(request, 403,
-                       fmt::format("pages of {} may not call this server (see --cors-origin)", origin));
-  }
   return std::nullopt;
 }
 

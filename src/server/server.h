@@ -13,6 +13,7 @@
 #include "frontend/session.h"
 #include "gateway/api_keys.h"
 #include "server/http_server.h"
+#include "server/origins.h"
 #include "server/request_log.h"
 #include "server/traffic.h"
 
@@ -35,8 +36,11 @@ struct ServerConfig {
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
   std::vector<std::string> cors_origins;  // whose pages a browser may let call this server; "*": anyone's
-  int max_choices = 128;                  // prompts * n of one call
-  int max_logprobs = 20;                  // alternatives per token a request may ask for; -1 = any number
+  // Names that Host may have, "*": any. Looked at only where a page could profit from another one (see origins.h):
+  // on the loopback address, without TLS and without keys.
+  std::vector<std::string> allowed_hosts;
+  int max_choices = 128;               // prompts * n of one call
+  int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
   bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
@@ -103,11 +107,11 @@ class Server {
   net::awaitable<void> dispatch(Exchange& exchange, const Route*& route, std::shared_ptr<ApiKey>& key);
   std::optional<HttpReply> refusal(Exchange& exchange, const Route* route, std::shared_ptr<ApiKey>& key);
   std::optional<HttpReply> check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key);
-  std::optional<HttpReply> check_origin(Exchange& exchange) const;
 
   ServerConfig config_;
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<ApiKeys> keys_;
+  std::optional<Origins> origins_;
   Traffic traffic_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;

@@ -158,12 +158,38 @@ class Browsers(unittest.TestCase):
 
     def test_cors_is_off_unless_asked(self):
         with Server() as server:
-            self.assertEqual(self.preflight(server, "https://app.example").status, 405)
-            self.assertNotIn("Access-Control-Allow-Origin", server.get("/health", {"Origin": "https://app.example"}).headers)
-            evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site", "Content-Type": "text/plain"}
-            self.assertEqual(server.generate(headers=evil).status, 403)
-            own = {"Origin": f"http://127.0.0.1:{server.port}", "Sec-Fetch-Site": "same-origin"}
-            self.assertEqual(server.generate(headers=own).status, 200)
+            self.assertEqual(self.preflight(server, "https://app.example").status, 403)
+            refused = server.get("/health", {"Origin": "https://app.example"})
+            self.assertEqual(refused.status, 403)
+            self.assertNotIn("Access-Control-Allow-Origin", refused.headers)
+            for evil in ({"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"},
+                         {"Origin": f"http://127.0.0.1:{server.port + 1}"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"},
+                         {"Origin": f"http://evil.example:{server.port}", "Host": f"evil.example:{server.port}"}):
+                for path in ("/v1/generate", "/reset_prefix_cache"):
+                    reply = server.post(path, {"prompt": "x"}, evil)
+                    self.assertEqual((evil, reply.status), (evil, 403))
+                    self.assertIn("error", reply.json())
+            for own in ({"Origin": f"http://127.0.0.1:{server.port}"}, {"Origin": "https://x.example", "Sec-Fetch-Site": "same-origin"}):
+                self.assertEqual(server.generate(headers=own).status, 200)
+            self.assertTrue(wait_for(lambda: server.metric("penstock:generation_tokens_total") == 16))  # of the two that were answered
+
+    def test_only_json_is_read(self):
+        with Server() as server:
+            for form in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+                for path in ("/v1/generate", "/reset_prefix_cache"):
+                    reply = server.post(path, {"prompt": "x"}, {"Content-Type": form})
+                    self.assertEqual((form, reply.status), (form, 415))
+                    self.assertIn("application/json", reply.json()["error"]["message"])
+
+    def test_names_of_the_server(self):
+        """A name that somebody else points at this machine (DNS rebinding) makes no page the server's own."""
+        with Server("--allowed-host", "llm.example") as server:
+            for host, status in (("evil.example", 403), ("llm.example", 200), (f"llm.example:{server.port}", 200), ("localhost", 200)):
+                for path in ("/", "/v1/models"):
+                    self.assertEqual((host, server.get(path, {"Host": host}).status), (host, status))
+        for flags in (("--api-key", "k"), ("--allowed-host", "*")):
+            with Server(*flags) as server:
+                self.assertEqual(server.get("/v1/models", {**bearer("k"), "Host": "any.example"}).status, 200)
 
     def test_cors_for_one_origin(self):
         with Server("--cors-origin", "https://app.example", "--api-key", "k") as server:
@@ -176,7 +202,7 @@ class Browsers(unittest.TestCase):
             self.assertEqual((reply.status, reply.headers["Access-Control-Allow-Origin"]), (200, "https://app.example"))
             self.assertEqual(reply.headers["Vary"], "Origin")
             reply = self.preflight(server, "https://other.example")
-            self.assertEqual(reply.status, 401)
+            self.assertEqual(reply.status, 403)
             self.assertNotIn("Access-Control-Allow-Origin", reply.headers)
 
 
