@@ -8,6 +8,7 @@ namespace penstock {
 
 enum class ErrorCode {
   kInvalidArgument,    // a request, flag or config value is wrong
+  kContextOverflow,    // a prompt is longer than the model's context
   kNotFound,           // a file, model or name does not exist
   kCorruptFile,        // a file was read and its content is impossible
   kUnsupported,        // well-formed, but not something this build can do

@@ -14,7 +14,8 @@ inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 
 constexpr int exit_code(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return kExitUsage;
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kContextOverflow: return kExitUsage;
     case ErrorCode::kNotFound: return kExitNotFound;
     case ErrorCode::kCorruptFile:
     case ErrorCode::kUnsupported: return kExitBadFile;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/context_limit.h"
 #include "sampling/validate.h"
 
 namespace penstock {
@@ -42,18 +43,11 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
     }
     return {};
   };
-  if (request.prompt.empty())
-    return errorf(ErrorCode::kInvalidArgument, "prompt: expected at least one token, got none");
   RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
   RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
-  const size_t longest = static_cast<size_t>(info.max_model_len) - (request.sampling.max_tokens > 0 ? 1 : 0);
-  if (request.prompt.size() > longest) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "prompt: expected at most {} tokens (max_model_len is {}), got {}", longest,
-                  info.max_model_len, request.prompt.size());
-  }
+  RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
   if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
   return {};
 }

@@ -102,6 +102,7 @@ class ChatShape final : public ReplyShape {
     return stream_tail(server_, call_, generation, kChunk, n_reasoning_tokens());
   }
   json whole(const Generation& generation) override;
+  HttpReply error(const Error& error) override { return error_reply(error, "messages"); }
 
  private:
   struct Choice {

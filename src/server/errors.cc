@@ -48,6 +48,7 @@ std::string_view parameter_of(std::string_view message) {
 int http_status(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:
+    case ErrorCode::kContextOverflow:
     case ErrorCode::kUnsupported: return 400;
     case ErrorCode::kNotFound: return 404;
     case ErrorCode::kResourceExhausted: return 429;
@@ -60,12 +61,12 @@ int http_status(ErrorCode code) {
   return 500;
 }
 
-std::string error_body(int status, std::string_view message, std::string_view param) {
+std::string error_body(int status, std::string_view message, std::string_view param, std::string_view code) {
   const nlohmann::json body = {{"error",
                                 {{"message", message},
                                  {"type", error_type(status)},
                                  {"param", param.empty() ? nlohmann::json(nullptr) : nlohmann::json(param)},
-                                 {"code", status}}}};
+                                 {"code", code.empty() ? nlohmann::json(status) : nlohmann::json(code)}}}};
   return text_of(body);
 }
 
@@ -82,16 +83,18 @@ std::string error_body_at(std::string_view path, int status, std::string_view me
   return anthropic ? anthropic_error_body(status, message) : error_body(status, message);
 }
 
-HttpReply error_reply(int status, std::string_view message, std::string_view param) {
+HttpReply error_reply(int status, std::string_view message, std::string_view param, std::string_view code) {
   HttpReply reply;
   reply.status = status;
-  reply.body = error_body(status, message, param);
+  reply.body = error_body(status, message, param, code);
   if (status == 429 || status == 503) reply.headers.emplace_back("Retry-After", "1");
   if (status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }
 
-HttpReply error_reply(const Error& error) {
+HttpReply error_reply(const Error& error, std::string_view prompt_field) {
+  if (error.code == ErrorCode::kContextOverflow)
+    return error_reply(400, error.message, prompt_field, "context_length_exceeded");
   const int status = http_status(error.code);
   return error_reply(status, error.message,
                      status == 400 || status == 404 ? parameter_of(error.message) : std::string_view());

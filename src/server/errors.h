@@ -12,14 +12,18 @@ namespace penstock {
 int http_status(ErrorCode code);
 
 // {"error": {…}}; type follows from the status ("invalid_request_error", "not_found_error", …).
-std::string error_body(int status, std::string_view message, std::string_view param = {});
+// code is the status unless one is given.
+std::string error_body(int status, std::string_view message, std::string_view param = {},
+                       std::string_view code = {});
 std::string anthropic_error_body(int status, std::string_view message);
 // In the shape of the API that `path` belongs to.
 std::string error_body_at(std::string_view path, int status, std::string_view message);
 
 // A whole reply; 429 and 503 carry Retry-After.
-HttpReply error_reply(int status, std::string_view message, std::string_view param = {});
-HttpReply error_reply(const Error& error);
+HttpReply error_reply(int status, std::string_view message, std::string_view param = {},
+                      std::string_view code = {});
+// prompt_field: the parameter that is too long when the prompt does not fit the context.
+HttpReply error_reply(const Error& error, std::string_view prompt_field = "prompt");
 // In the shape of the API that was asked.
 HttpReply error_reply(const HttpRequest& request, int status, std::string_view message);
 

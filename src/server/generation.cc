@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include "engine/context_limit.h"
+
 namespace penstock {
 Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange,
                                                       GenerationCall call) {
@@ -38,14 +40,8 @@ void Generation::cancel_all() {
 
 Status Generation::submit() {
   const int max_len = session_.engine().info().max_model_len;
-  const int room = max_len - (call_.params.max_tokens > 0 ? 1 : 0);
-  for (size_t i = 0; i < call_.prompts.size(); ++i) {
-    const int n = static_cast<int>(call_.prompts[i].size());
-    if (n < 1 || n > room) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "prompt: expected 1 to {} tokens (the context is {} tokens long), got {}", room, max_len,
-                    n);
-    }
+  for (const auto& prompt : call_.prompts) {
+    RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
   }
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
     Request request = session_.make_request(call_.prompts[i], call_.params);

@@ -16,7 +16,9 @@ using Kind = ReplySegment::Kind;
 
 HttpReply anthropic_error(const Error& error) {
   HttpReply reply = error_reply(error);
-  reply.body = anthropic_error_body(reply.status, error.message);
+  // Anthropic's own words, which its clients look for.
+  const char* before = error.code == ErrorCode::kContextOverflow ? "prompt is too long: " : "";
+  reply.body = anthropic_error_body(reply.status, before + error.message);
   return reply;
 }
 

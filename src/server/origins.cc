@@ -64,7 +64,8 @@ bool has(const std::vector<std::string>& list, std::string_view value) {
 // The media types that a page can send anywhere without asking (the CORS-safelisted ones).
 bool is_of_a_form(std::string_view content_type) {
   const std::string type = lower(content_type.substr(0, content_type.find_first_of("; ,")));
-  return type == "application/x-www-form-urlencoded" || type == "multipart/form-data" || type.starts_with("text/");
+  return type == "application/x-www-form-urlencoded" || type == "multipart/form-data" ||
+         type.starts_with("text/");
 }
 
 std::optional<HttpReply> allow_origin(Exchange& exchange, const std::string& origin) {

@@ -99,6 +99,7 @@ class ResponseShape final : public ReplyShape {
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override;
   json whole(const Generation& generation) override;
+  HttpReply error(const Error& error) override { return error_reply(error, "input"); }
   std::string error_event(const Error& error) override;
 
  private:

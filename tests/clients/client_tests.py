@@ -103,6 +103,9 @@ class OpenAI(unittest.TestCase):
             create(model="another", messages=user("x"))
         with self.assertRaises(self.openai.BadRequestError):
             create(model=script.model, messages=user("x"), response_format={"type": "json_object"})
+        with self.assertRaises(self.openai.BadRequestError) as caught:
+            create(model=script.model, messages=user("x" * 3000))
+        self.assertEqual((caught.exception.code, caught.exception.param), ("context_length_exceeded", "messages"))
         with self.assertRaises(self.openai.AuthenticationError):
             self.openai.OpenAI(base_url=script.url + "/v1", api_key="wrong", max_retries=0).models.list()
         with self.assertRaises(self.openai.NotFoundError):
@@ -222,6 +225,19 @@ class LiteLLM(unittest.TestCase):
             self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in stream), "Hello there!")
             reply = litellm.completion(messages=user("weather"), tools=[TOOL], **fields)
             self.assertEqual(reply.choices[0].message.tool_calls[0].function.name, "get_weather")
+
+    def test_a_prompt_that_is_too_long(self):
+        import litellm
+        for prefix in ("openai", "hosted_vllm"):
+            for stream in (False, True):
+                with self.assertRaises(litellm.ContextWindowExceededError):
+                    litellm.completion(model=f"{prefix}/{script.model}", messages=user("x" * 3000), stream=stream, num_retries=0,
+                                       api_base=script.url + "/v1", api_key=KEY)
+        with self.assertRaises(litellm.ContextWindowExceededError):
+            litellm.completion(model=f"anthropic/{script.model}", messages=user("x" * 3000), num_retries=0, api_base=script.url, api_key=KEY)
+        with self.assertRaises(litellm.ContextWindowExceededError):
+            litellm.text_completion(model=f"text-completion-openai/{story.model}", prompt="word " * 2000, max_tokens=5,
+                                    api_base=story.url + "/v1", api_key="none")
 
     def test_completions(self):
         import litellm

@@ -189,14 +189,23 @@ class Routes(unittest.TestCase):
 class Limits(unittest.TestCase):
     def test_a_prompt_that_is_too_long_gives_both_numbers(self):
         longest = story.get("/v1/models")["data"][0]["max_model_len"]
-        reply = story.post("/v1/completions", {"prompt": [5] * (longest + 9)}, 400)
-        self.assertIn(str(longest), reply["error"]["message"])
-        self.assertIn(str(longest + 9), reply["error"]["message"])
+        for body in ({"prompt": [5] * (longest + 9)}, {"prompt": [[5], [5] * (longest + 9)], "stream": True}):
+            error = story.post("/v1/completions", body, 400)["error"]
+            self.assertEqual(error["message"], f"This model's maximum context length is {longest} tokens. However, the prompt has "
+                                               f"{longest + 9} tokens.")
+            self.assertEqual((error["type"], error["param"], error["code"]), ("invalid_request_error", "prompt", "context_length_exceeded"))
+        error = story.post("/v1/completions", {"prompt": [5] * longest, "max_tokens": 1}, 400)["error"]
+        self.assertIn("leaves none for the reply", error["message"])
         longest = script.get("/v1/models")["data"][0]["max_model_len"]
-        for path, body in (("/v1/chat/completions", said("x" * 2000)), ("/v1/responses", {"input": "x" * 2000}),
-                           ("/v1/messages", {**said("x" * 2000), "max_tokens": 5})):
+        for path, body, param in (("/v1/chat/completions", said("x" * 2000), "messages"), ("/v1/responses", {"input": "x" * 2000}, "input"),
+                                  ("/v1/messages", {**said("x" * 2000), "max_tokens": 5}, None)):
             _, _, reply = script.request("POST", path, json.dumps(body))
-            self.assertRegex(error_of(self, reply, 400)["message"], rf"{longest}.*20\d\d")
+            error = json.loads(reply)["error"]
+            self.assertRegex(error["message"], rf"maximum context length is {longest} tokens.* 20\d\d tokens")
+            if param:
+                self.assertEqual((error["param"], error["code"]), (param, "context_length_exceeded"))
+            else:
+                self.assertRegex(error["message"], "^prompt is too long: ")
 
     def test_truncation_happens_when_asked_for(self):
         whole = story.post("/v1/completions", {"prompt": PROMPT, "truncate_prompt_tokens": 2, "max_tokens": 4, "temperature": 0})

@@ -281,7 +281,7 @@ TEST(Engine, RefusesWhatCannotRun) {
   EXPECT_EQ(code(request_of({}, 5)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(request_of({50}, 5)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(request_of({-1}, 5)), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(request_of(prompt_of(200), 5)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(request_of(prompt_of(200), 5)), ErrorCode::kContextOverflow);
   EXPECT_EQ(code(request_of(prompt_of(199), 5)), ErrorCode::kInternal);  // fits
   Request bad = request_of({1}, 5);
   bad.sampling.top_p = 2;

@@ -195,7 +195,7 @@ TEST(LLM, RefusesWithTheReason) {
   const std::vector<TokenId> too_long(story_model().engine().info().max_model_len, 5);
   const auto long_prompt = story_model().generate(too_long, greedy(5));
   ASSERT_FALSE(long_prompt);
-  EXPECT_THAT(long_prompt.error().message, ::testing::HasSubstr("max_model_len"));
+  EXPECT_THAT(long_prompt.error().message, ::testing::HasSubstr("maximum context length is 512"));
   SamplingParams bad = greedy(5);
   bad.top_k = -5;
   EXPECT_EQ(story_model().generate(kPrompt, bad).error().code, ErrorCode::kInvalidArgument);

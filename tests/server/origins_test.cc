@@ -43,8 +43,9 @@ TEST(Origins, OnlyTheServersOwnPagesMayCallIt) {
   EXPECT_EQ(status_of(config, {}), 0);
   for (const char* own : {"http://127.0.0.1:8000", "HTTP://127.0.0.1:8000"})
     EXPECT_EQ(status_of(config, {{"origin", own}}), 0) << own;
-  for (const char* other : {"http://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:8000", "https://evil.example",
-                            "http://evil.example:8000", "null", "127.0.0.1:8000", "http://127.0.0.1:8000.evil.example"}) {
+  for (const char* other :
+       {"http://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:8000", "https://evil.example",
+        "http://evil.example:8000", "null", "127.0.0.1:8000", "http://127.0.0.1:8000.evil.example"}) {
     for (const char* method : {"POST", "GET", "OPTIONS"})
       EXPECT_EQ(status_of(config, {{"origin", other}}, method), 403) << method << " " << other;
   }
@@ -74,7 +75,8 @@ TEST(Origins, NamedOnesGetTheHeadersTheirBrowsersWant) {
   EXPECT_EQ(status_of(config, {{"origin", "https://app.example"}, {"sec-fetch-site", "cross-site"}}), 0);
   EXPECT_EQ(status_of(config, {{"origin", "null"}}), 0);
   EXPECT_EQ(status_of(config, {{"origin", "https://app.example:444"}}), 403);
-  EXPECT_EQ(status_of(config, {{"origin", "https://app.example"}, {"access-control-request-method", "POST"}}, "OPTIONS"),
+  EXPECT_EQ(status_of(config, {{"origin", "https://app.example"}, {"access-control-request-method", "POST"}},
+                      "OPTIONS"),
             204);
   config.allowed_origins = {"*"};
   EXPECT_EQ(status_of(config, {{"origin", "https://any.example"}, {"sec-fetch-site", "cross-site"}}), 0);
@@ -83,13 +85,15 @@ TEST(Origins, NamedOnesGetTheHeadersTheirBrowsersWant) {
 
 TEST(Origins, HostsThatSomebodyElsePointsHereAreRefused) {
   OriginConfig config = on_loopback();
-  for (const char* ours : {"localhost", "localhost:8000", "penstock.localhost:8000", "127.0.0.1", "10.1.2.3:8000", "[::1]:8000",
-                           "workstation", "workstation:8000", ""})
+  for (const char* ours : {"localhost", "localhost:8000", "penstock.localhost:8000", "127.0.0.1",
+                           "10.1.2.3:8000", "[::1]:8000", "workstation", "workstation:8000", ""})
     EXPECT_EQ(status_of(config, {{"host", ours}}), 0) << ours;
   for (const char* method : {"GET", "POST"}) {
-    for (const char* other : {"evil.example", "evil.example:8000", "127.0.0.1.evil.example:8000", "localhost.evil.example"}) {
+    for (const char* other :
+         {"evil.example", "evil.example:8000", "127.0.0.1.evil.example:8000", "localhost.evil.example"}) {
       EXPECT_EQ(status_of(config, {{"host", other}}, method), 403) << other;
-      EXPECT_EQ(status_of(config, {{"host", other}, {"origin", std::string("http://") + other}}, method), 403) << other;
+      EXPECT_EQ(status_of(config, {{"host", other}, {"origin", std::string("http://") + other}}, method), 403)
+          << other;
     }
   }
   config.allowed_hosts = {"LLM.example.org"};
@@ -103,10 +107,11 @@ TEST(Origins, HostsThatSomebodyElsePointsHereAreRefused) {
 
 TEST(Origins, WhatFormsSendIsRefused) {
   const OriginConfig config = on_loopback();
-  for (const char* json : {"application/json", "application/json; charset=utf-8", "application/vnd.api+json", ""})
+  for (const char* json :
+       {"application/json", "application/json; charset=utf-8", "application/vnd.api+json", ""})
     EXPECT_EQ(status_of(config, {{"content-type", json}}), 0) << json;
-  for (const char* form : {"application/x-www-form-urlencoded", "text/plain", "text/plain;charset=UTF-8", "Text/Plain",
-                           "multipart/form-data; boundary=x", "TEXT/html"})
+  for (const char* form : {"application/x-www-form-urlencoded", "text/plain", "text/plain;charset=UTF-8",
+                           "Text/Plain", "multipart/form-data; boundary=x", "TEXT/html"})
     EXPECT_EQ(status_of(config, {{"content-type", form}}), 415) << form;
 }
 
