@@ -33,7 +33,25 @@ void take_head(const boost::beast::http::fields& fields, std::string_view method
   request.id = is_printable(id) && !id.empty() && id.size() <= 128 ? std::string(id) : fresh_request_id();
 }
 
-std::pair<int, std::string> read_failure(error_code error, bool timed_out, const HttpConfig& config) {
+HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version) {
+  namespace http = boost::beast::http;
+  const auto n_hosts = fields.count(http::field::host);
+  if (n_hosts > 1 || (n_hosts == 0 && version == 11)) {
+    return {400, fmt::format("malformed request: expected one Host header, got {}", n_hosts)};
+  }
+  const auto host = fields[http::field::host];
+  if (host.find_first_of(" \t,/\\@?#") != host.npos) return {400, "malformed request: bad Host header"};
+  if (fields.count(http::field::transfer_encoding) == 0) return {};
+  if (version != 11 || fields.count(http::field::content_length) > 0) {
+    return {400, version != 11 ? "malformed request: Transfer-Encoding needs HTTP/1.1"
+                               : "malformed request: both Transfer-Encoding and Content-Length"};
+  }
+  const auto [first, last] = fields.equal_range(http::field::transfer_encoding);
+  if (std::next(first) == last && boost::beast::iequals(first->value(), "chunked")) return {};
+  return {501, "Transfer-Encoding: only chunked is supported"};
+}
+
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config) {
   namespace http = boost::beast::http;
   if (timed_out) return {408, "the request did not arrive in time"};
   if (error == http::error::body_limit)

@@ -58,9 +58,15 @@ class HttpConnection {
 void take_head(const boost::beast::http::fields& fields, std::string_view method, std::string_view target,
                HttpRequest& request);
 std::string fresh_request_id();
-// Status and message for a request that could not be read; status 0: the client left, there is nobody to
-// tell.
-std::pair<int, std::string> read_failure(error_code error, bool timed_out, const HttpConfig& config);
+struct HttpFailure {
+  int status = 0;
+  std::string message;
+};
+// What is wrong with how a head says whom it is for and where its body ends; status 0: nothing. Two readers of a
+// connection (a proxy and this server) must not see different requests in it. version: 10 or 11.
+HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version);
+// Of a request that could not be read; status 0: the client left, there is nobody to tell.
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config);
 
 template <class Stream>
 class HttpConnectionOf final : public HttpConnection,
@@ -183,7 +189,7 @@ class HttpConnectionOf final : public HttpConnection,
   }
 
  private:
-  static constexpr size_t kLargeBody = 1 << 20;
+  static constexpr size_t kLargeBody = 1 << 20, kSmallBody = 64 * 1024;
   static constexpr int kMostUnsent = 128 * 1024;
   static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
 
@@ -257,56 +263,100 @@ class HttpConnectionOf final : public HttpConnection,
   net::awaitable<bool> serve_one() {
     BodyBudget budget;
     budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes));
-    {
-      Parser parser;
-      parser.header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
-      parser.body_limit(shared_.config.max_body_bytes);
-      parser.get().body().budget = &budget;
-      if (!co_await read_request(parser)) co_return false;
-      begin_exchange(parser.get());
-    }
+    std::optional<Parser> parser(std::in_place);
+    parser->header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
+    parser->body_limit(boost::none);  // the head is looked at first
+    parser->get().body().budget = &budget;
+    if (!co_await read_head(*parser)) co_return false;
+    begin_exchange(parser->get());
+    const HttpPlan plan = shared_.handler(*this);
+    if (!plan.reads_body && !parser->is_done()) co_return co_await answer_early(plan.answer, *parser);
+    if (!co_await read_body(*parser)) co_return false;
+    request_.body = std::move(parser->get().body().text);
+    parser.reset();
+    co_await answer(plan.answer);
+    const bool was_large = request_.body.capacity() > kLargeBody;
+    request_ = {};
+    if (was_large) malloc_trim(0);  // or the allocator would keep what the largest requests ever took
+    co_return keep_alive_ && !gone_ && replied_;
+  }
+
+  net::awaitable<void> answer(const HttpAnswer& handler) {
     ++n_requests_;
     shared_.counters.exchanges.fetch_add(1);
     start_watch();
-    co_await shared_.handler(*this);
+    co_await handler(*this);
     watching_ = false;
     on_disconnect = nullptr;
     on_tokens = nullptr;
     if (gone_) shared_.counters.disconnects.fetch_add(1);
     shared_.counters.exchanges.fetch_sub(1);
-    const bool was_large = request_.body.capacity() > kLargeBody;
-    request_ = {};
     reply_headers.clear();
-    if (was_large) malloc_trim(0);  // or the allocator would keep what the largest requests ever took
-    co_return keep_alive_ && !gone_ && replied_;
   }
 
-  net::awaitable<bool> read_request(Parser& parser) {
-    namespace http = boost::beast::http;
-    expire_after(shared_.config.header_timeout);
-    auto [error, n] = co_await http::async_read_header(stream_, buffer_, parser, kNoThrow);
-    if (!error && !parser.is_done()) {
-      if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) co_await write_all(kGoOn);
-      expire_after(shared_.config.body_timeout);
-      buffer_.reserve(16 * 1024);
-      std::tie(error, n) = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
+  // Answers a request whose body is not wanted. A small one is read all the same, so that the connection can go on.
+  net::awaitable<bool> answer_early(const HttpAnswer& handler, Parser& parser) {
+    const auto size = parser.content_length();
+    const bool small = size && *size <= kSmallBody && !expects_go_on(parser);
+    keep_alive_ = keep_alive_ && small;
+    co_await answer(handler);
+    if (!keep_alive_ || gone_) {
+      if (!gone_) co_await linger();
+      co_return false;
     }
+    expire_after(shared_.config.body_timeout);
+    const auto [error, n] = co_await boost::beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+    expire_never();
+    request_ = {};
+    co_return !error;
+  }
+
+  static bool expects_go_on(Parser& parser) {
+    return boost::beast::iequals(parser.get()[boost::beast::http::field::expect], "100-continue");
+  }
+
+  net::awaitable<bool> read_head(Parser& parser) {
+    expire_after(shared_.config.header_timeout);
+    const auto [error, n] =
+        co_await boost::beast::http::async_read_header(stream_, buffer_, parser, kNoThrow);
     const bool timed_out = timed_out_;
     expire_never();
-    if (!error && parser.get().version() == 11 && parser.get()[http::field::host].empty()) {
-      error = http::error::bad_field;
+    HttpFailure failure = error ? read_failure(error, timed_out, shared_.config)
+                                : check_head(parser.get(), parser.get().version());
+    if (!error && failure.status == 0) co_return true;
+    co_await fail(parser, std::move(failure), timed_out);
+    co_return false;
+  }
+
+  net::awaitable<bool> read_body(Parser& parser) {
+    namespace http = boost::beast::http;
+    if (parser.is_done()) co_return true;
+    if (parser.content_length().value_or(0) > shared_.config.max_body_bytes) {
+      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config), false);
+      co_return false;
     }
+    parser.body_limit(shared_.config.max_body_bytes);
+    if (expects_go_on(parser)) co_await write_all(kGoOn);
+    expire_after(shared_.config.body_timeout);
+    buffer_.reserve(16 * 1024);
+    const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
+    const bool timed_out = timed_out_;
+    expire_never();
     if (!error) co_return true;
-    const auto [status, message] = read_failure(error, timed_out, shared_.config);
+    co_await fail(parser, read_failure(error, timed_out, shared_.config), timed_out);
+    co_return false;
+  }
+
+  // Frees what has been read and tells the client, if it is still there.
+  net::awaitable<void> fail(Parser& parser, HttpFailure failure, bool timed_out) {
     const std::string target(parser.get().target());  // empty before there is one
     const bool was_large = parser.get().body().text.capacity() > kLargeBody;
     parser.get().body().text = {};
     parser.get().body().budget->release();
     if (was_large) malloc_trim(0);
-    if (status == 0) co_return false;
+    if (failure.status == 0) co_return;
     (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
-    co_await refuse(target, status, message);
-    co_return false;
+    co_await refuse(target, failure.status, failure.message);
   }
 
   // Tells the client what was wrong with its request before the connection closes.
@@ -319,12 +369,16 @@ class HttpConnectionOf final : public HttpConnection,
     answer.body = shared_.error_body(target, status, message);
     if (status == 503) answer.headers.emplace_back("Retry-After", "1");
     co_await reply(std::move(answer));
-    // Let the client read the answer before a reset can destroy it: take a little of what it still sends.
+    co_await linger();
+  }
+
+  // Lets the client read the answer before a reset can destroy it: takes what it still sends, for a while.
+  net::awaitable<void> linger() {
     error_code ignored;
     socket().shutdown(tcp::socket::shutdown_send, ignored);
-    char scratch[4096];
+    std::array<char, 16384> scratch;
     expire_after(Milliseconds(2000));
-    for (size_t drained = 0; drained < (size_t{1} << 20) && !timed_out_;) {
+    for (size_t drained = 0; drained < shared_.config.max_body_bytes && !timed_out_;) {
       const auto [error, n] = co_await socket().async_read_some(net::buffer(scratch), kNoThrow);
       if (error) break;
       drained += n;
@@ -335,7 +389,6 @@ class HttpConnectionOf final : public HttpConnection,
     request_ = {};
     take_head(message, std::string_view(message.method_string().data(), message.method_string().size()),
               std::string_view(message.target().data(), message.target().size()), request_);
-    request_.body = std::move(message.body().text);
     request_.peer = peer_;
     request_version_ = message.version();
     keep_alive_ = message.keep_alive();

@@ -31,7 +31,13 @@ struct HttpConfig {
 };
 
 // Answers one exchange. Must not throw.
-using HttpHandler = std::function<net::awaitable<void>(Exchange&)>;
+using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;
+struct HttpPlan {
+  HttpAnswer answer;
+  bool reads_body = true;  // false: it is given before the body has arrived, which is then thrown away
+};
+// Looks at the head of a request, before its body is read, and says how it will be answered. Must not throw.
+using HttpHandler = std::function<HttpPlan(Exchange&)>;
 // Renders an error the socket side found (a malformed or oversized request) in the shape of the API that
 // `target` belongs to; empty when it is not known.
 using HttpErrorBody =

@@ -62,11 +62,10 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
-  ASSIGN_OR_RETURN(
-      server->http_,
-      HttpServer::open(
-          config.http, [raw = server.get()](Exchange& exchange) { return raw->handle(exchange); },
-          error_body_at));
+  ASSIGN_OR_RETURN(server->http_,
+                   HttpServer::open(
+                       config.http, [raw = server.get()](Exchange& exchange) { return raw->plan(exchange); },
+                       error_body_at));
   return server;
 }
 
@@ -97,13 +96,41 @@ void Server::stop() {
   });
 }
 
-net::awaitable<void> Server::handle(Exchange& exchange) {
-  const auto start = std::chrono::steady_clock::now();
-  const Route* route = nullptr;
-  std::shared_ptr<ApiKey> key;
+HttpPlan Server::plan(Exchange& exchange) {
+  auto decision = std::make_shared<Decision>(decide(exchange));
+  const bool reads_body = !decision->refusal;
+  return {[this, decision](Exchange& one) { return carry_out(*decision, one); }, reads_body};
+}
+
+Server::Decision Server::decide(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  Decision decision;
+  decision.start = std::chrono::steady_clock::now();
+  std::string allowed;
+  decision.route = find_route(request, allowed);
+  decision.refusal = origins_->check(exchange);
+  if (!decision.refusal) decision.refusal = check_access(exchange, decision);
+  if (decision.refusal || decision.route != nullptr) return decision;
+  if (allowed.empty()) {
+    decision.refusal =
+        error_reply(request, 404, fmt::format("no such route: {} {}", request.method, request.path));
+    return decision;
+  }
+  decision.refusal = error_reply(
+      request, 405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
+  decision.refusal->headers.emplace_back("Allow", allowed);
+  return decision;
+}
+
+net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
+  const Route* route = decision.route;
   std::string failure;
   try {
-    co_await dispatch(exchange, route, key);
+    if (decision.refusal) {
+      co_await exchange.reply(std::move(*decision.refusal));
+    } else {
+      co_await route->handler(*this, exchange);
+    }
   } catch (const std::exception& error) {
     failure = error.what();
   }
@@ -112,36 +139,19 @@ net::awaitable<void> Server::handle(Exchange& exchange) {
                             exchange.request().path, failure));
     if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
   }
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   log_->request(exchange, elapsed.count(),
-                key == nullptr ? std::string_view() : std::string_view(key->record().id));
-}
-
-net::awaitable<void> Server::dispatch(Exchange& exchange, const Route*& route, std::shared_ptr<ApiKey>& key) {
-  const HttpRequest& request = exchange.request();
-  std::string allowed;
-  route = find_route(request, allowed);
-  if (auto refused = origins_->check(exchange)) co_return co_await exchange.reply(std::move(*refused));
-  if (auto refused = refusal(exchange, route, key)) co_return co_await exchange.reply(std::move(*refused));
-  if (route != nullptr) co_return co_await route->handler(*this, exchange);
-  if (allowed.empty()) {
-    co_return co_await exchange.reply(
-        error_reply(request, 404, fmt::format("no such route: {} {}", request.method, request.path)));
-  }
-  HttpReply reply = error_reply(
-      request, 405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
-  reply.headers.emplace_back("Allow", allowed);
-  co_await exchange.reply(std::move(reply));
+                decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id));
 }
 
 // Keys come first: who has none learns nothing, not even which routes there are.
-std::optional<HttpReply> Server::refusal(Exchange& exchange, const Route* route,
-                                         std::shared_ptr<ApiKey>& key) {
+std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& decision) {
+  const Route* route = decision.route;
   const Access access = route == nullptr ? Access::kKey : route->access;
   if (access == Access::kOpen) return std::nullopt;
-  if (auto refused = check_key(exchange, access, key)) return refused;
+  if (auto refused = check_key(exchange, access, decision.key)) return refused;
   if (route == nullptr) return std::nullopt;
   if (loaded_.load() && access == Access::kMetrics) return std::nullopt;
   return not_ready(exchange.request());

@@ -103,9 +103,17 @@ class Server {
 
  private:
   Server() = default;
-  net::awaitable<void> handle(Exchange& exchange);
-  net::awaitable<void> dispatch(Exchange& exchange, const Route*& route, std::shared_ptr<ApiKey>& key);
-  std::optional<HttpReply> refusal(Exchange& exchange, const Route* route, std::shared_ptr<ApiKey>& key);
+  // What the head of a request leads to: a route's handler, or the reply that refuses it.
+  struct Decision {
+    const Route* route = nullptr;
+    std::shared_ptr<ApiKey> key;
+    std::optional<HttpReply> refusal;
+    std::chrono::steady_clock::time_point start;
+  };
+  HttpPlan plan(Exchange& exchange);
+  Decision decide(Exchange& exchange);
+  net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
+  std::optional<HttpReply> check_access(Exchange& exchange, Decision& decision);
   std::optional<HttpReply> check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key);
 
   ServerConfig config_;

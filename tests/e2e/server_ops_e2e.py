@@ -77,6 +77,16 @@ class Keys(unittest.TestCase):
         self.assertEqual(self.server.get("/health").json(), {"status": "healthy"})
         self.assertEqual(self.server.get("/ready").status, 200)
 
+    def test_without_a_key_no_body_is_read(self):
+        for headers in ("Content-Length: 30000000", "Content-Length: 99999999999", "Transfer-Encoding: chunked",
+                        "Content-Length: 30000000\r\nExpect: 100-continue"):
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode()
+            with self.server.raw(head) as sock:
+                self.assertTrue(read_head(sock)[0].startswith(b"HTTP/1.1 401 "), headers)
+            with self.server.raw(head.replace(b"\r\n\r\n", b"\r\nx-api-key: plain\r\n\r\n")) as sock:
+                if "99999999999" in headers:
+                    self.assertTrue(read_head(sock)[0].startswith(b"HTTP/1.1 413 "), headers)
+
     def test_ways_to_send_a_key(self):
         basic = base64.b64encode(f"me:{self.user}".encode()).decode()
         for headers in (bearer(self.user), {"authorization": f"bearer   {self.user}"}, {"x-api-key": self.user},

@@ -89,12 +89,22 @@ net::awaitable<void> handle(Exchange& exchange, Seen& seen) {
       text_reply(exchange.request().method + " " + path + " " + exchange.request().body + "."));
 }
 
+net::awaitable<void> refuse(Exchange& exchange) {
+  HttpReply reply = text_reply("refused.");
+  reply.status = 403;
+  co_await exchange.reply(std::move(reply));
+}
+
 class HttpServerTest : public testing::Test {
  protected:
   void start(HttpConfig config) {
     config.port = 0;
     auto opened = HttpServer::open(
-        config, [this](Exchange& exchange) { return handle(exchange, seen_); },
+        config,
+        [this](Exchange& exchange) -> HttpPlan {
+          if (exchange.request().path == "/refused") return {refuse, false};
+          return {[this](Exchange& one) { return handle(one, seen_); }};
+        },
         [](std::string_view, int status, std::string_view message) {
           return fmt::format("{{{} {}}}", status, message);
         });
@@ -206,6 +216,66 @@ TEST_F(HttpServerTest, MalformedRequestsGetFourHundred) {
     EXPECT_TRUE(reply.empty() || reply.starts_with("HTTP/1.1 400 ")) << request << reply;
   }
   EXPECT_GE(server_->counters().malformed.load(), 4u);
+}
+
+// Two readers of one connection must see the same requests.
+TEST_F(HttpServerTest, WhatABodysLengthLeavesOpenIsRefused) {
+  start({});
+  const auto status_of = [&](const std::string& headers) {
+    return ask("POST /echo HTTP/1.1\r\n" + headers + "\r\n2\r\nab\r\n0\r\n\r\n").substr(9, 3);
+  };
+  const std::string host = "Host: x\r\nConnection: close\r\n";
+  EXPECT_EQ(status_of(host + "Transfer-Encoding: chunked\r\n"), "200");
+  EXPECT_EQ(status_of(host + "transfer-encoding: CHUNKED\r\n"), "200");
+  for (const char* coding : {"gzip, chunked", "chunked, gzip", "gzip", "identity", "chunked, chunked",
+                             "identity, chunked", "chunked;q=1", "x"}) {
+    const std::string status = status_of(host + "Transfer-Encoding: " + coding + "\r\n");
+    EXPECT_TRUE(status == "501" || status == "400") << coding << ": " << status;
+  }
+  EXPECT_EQ(status_of(host + "Transfer-Encoding: gzip, chunked\r\n"), "501");
+  EXPECT_EQ(status_of(host + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), "501");
+  for (const char* both : {"Transfer-Encoding: identity\r\nContent-Length: 2\r\n",
+                           "Content-Length: 2\r\nTransfer-Encoding: identity\r\n",
+                           "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+                           "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n"}) {
+    EXPECT_EQ(status_of(host + both), "400") << both;
+  }
+  for (const char* hosts :
+       {"Host: x\r\nHost: x\r\n", "Host: x\r\nHost: y\r\n", "", "Host: a, b\r\n", "Host: a b\r\n"})
+    EXPECT_EQ(status_of(std::string(hosts) + "Content-Length: 0\r\n"), "400") << hosts;
+  EXPECT_EQ(ask("POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").substr(9, 3), "400");
+}
+
+TEST_F(HttpServerTest, RefusalsDoNotWaitForTheBody) {
+  HttpConfig config;
+  config.max_body_bytes = 1 << 20;
+  start(config);
+  for (const char* headers : {"Content-Length: 100", "Content-Length: 1000000", "Content-Length: 99999999999",
+                              "Transfer-Encoding: chunked", "Expect: 100-continue\r\nContent-Length: 100"}) {
+    Client client(server_->port());
+    client.send(std::string("POST /refused HTTP/1.1\r\nHost: x\r\n") + headers + "\r\n\r\n");
+    const std::string reply = client.read("refused.");
+    EXPECT_THAT(reply, StartsWith("HTTP/1.1 403 ")) << headers;
+    EXPECT_THAT(reply, Not(HasSubstr("100 Continue")));
+  }
+  Client client(server_->port());
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n");
+  EXPECT_THAT(client.read(), StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpServerTest, AConnectionGoesOnBehindASmallBodyThatNobodyRead) {
+  start({});
+  Client client(server_->port());
+  client.send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n");
+  EXPECT_THAT(client.read("refused."), HasSubstr("403"));
+  client.send("helloPOST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab");
+  EXPECT_THAT(client.read("ab."), HasSubstr("POST /echo ab."));
+  EXPECT_EQ(server_->counters().accepted.load(), 1u);
+  // A large one is taken and thrown away: the client can read its answer, and nothing is kept.
+  client.send("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" +
+              std::string(8000000, 'x'));
+  EXPECT_THAT(client.read(), HasSubstr("refused."));
+  EXPECT_EQ(server_->counters().body_bytes.load(), 0);
 }
 
 TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
