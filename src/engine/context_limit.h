@@ -15,8 +15,9 @@ inline Status check_prompt_fits(size_t n_tokens, int max_tokens, int max_model_l
   if (n_tokens <= longest) return {};
   // Clients look for these words.
   return errorf(ErrorCode::kContextOverflow,
-                "This model's maximum context length is {} tokens. However, the prompt has {} tokens{}.", max_model_len,
-                n_tokens, n_tokens > static_cast<size_t>(max_model_len) ? "" : ", which leaves none for the reply");
+                "This model's maximum context length is {} tokens. However, the prompt has {} tokens{}.",
+                max_model_len, n_tokens,
+                n_tokens > static_cast<size_t>(max_model_len) ? "" : ", which leaves none for the reply");
 }
 
 }  // namespace penstock

@@ -67,7 +67,7 @@ Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::s
   return ChatPrompter(std::move(specials), std::move(chat), std::move(tool_use));
 }
 
-Result<std::string> ChatPrompter::render(const Json& messages, const Json& tools, const Json& variables,
+Result<std::string> ChatPrompter::render(Json messages, const Json& tools, const Json& variables,
                                          const ChatPrompt& prompt) const {
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -76,7 +76,7 @@ Result<std::string> ChatPrompter::render(const Json& messages, const Json& tools
   const bool with_tools = tools.is_array() && !tools.empty();
   const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
   Json context = specials_;
-  ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, messages));
+  ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
   context["tools"] = with_tools ? tools : Json(nullptr);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;

@@ -25,7 +25,7 @@ class ChatPrompter {
 
   // messages: OpenAI's, in whatever form; they become what the template can use (message_forms.h). tools: an array or
   // null. variables: an object of further template variables or null. Thread-safe.
-  Result<std::string> render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+  Result<std::string> render(nlohmann::ordered_json messages, const nlohmann::ordered_json& tools,
                              const nlohmann::ordered_json& variables, const ChatPrompt& prompt = {}) const;
 
  private:

@@ -35,7 +35,8 @@ Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, 
   Json list = Json::array();
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  return used->render(list, tools, variables, {chat.add_generation_prompt, chat.continue_final_message});
+  return used->render(std::move(list), tools, variables,
+                      {chat.add_generation_prompt, chat.continue_final_message});
 }
 
 Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const SamplingParams& params,

@@ -130,31 +130,31 @@ Status check_messages(const Json& messages) {
 }
 
 // The text of a part: a string, {type: text, text}, or one of the types that say the same.
-Result<std::string> text_of_part(const Json& part, size_t index) {
-  if (part.is_string()) return part.get<std::string>();
+Result<std::string> text_of_part(Json& part, size_t index) {
+  if (part.is_string()) return std::move(part.get_ref<std::string&>());
   const auto type = part.is_object() ? part.find("type") : part.end();
   const std::string name = type != part.end() && type->is_string() ? type->get<std::string>() : "text";
   const char* field = name == "refusal" ? "refusal" : "text";
   const bool known = name == "text" || name == "refusal" || name == "input_text" || name == "output_text";
   if (known && part.is_object() && part.contains(field) && part[field].is_string())
-    return part[field].get<std::string>();
+    return std::move(part[field].get_ref<std::string&>());
   return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported, got {}",
                 index, name);
 }
 
 // The texts of content that is text, a list of parts or nothing.
-Result<std::vector<std::string>> texts_of(const Json& content, size_t index) {
+Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
   std::vector<std::string> texts;
   if (content.is_null()) return texts;
   if (content.is_string()) {
-    texts.push_back(content.get<std::string>());
+    texts.push_back(std::move(content.get_ref<std::string&>()));
     return texts;
   }
   if (!content.is_array()) {
     return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
                   index);
   }
-  for (const Json& part : content) {
+  for (Json& part : content) {
     ASSIGN_OR_RETURN(std::string text, text_of_part(part, index));
     texts.push_back(std::move(text));
   }
@@ -167,6 +167,7 @@ Json content_in_form(Content form, bool was_parts, std::vector<std::string> text
     for (const std::string& text : texts) parts.push_back(text_part(text));
     return parts;
   }
+  if (texts.size() == 1) return std::move(texts[0]);
   std::string joined;
   for (size_t i = 0; i < texts.size(); ++i) joined += (i == 0 ? "" : "\n") + texts[i];
   return joined;
@@ -219,11 +220,10 @@ void drop_nulls(Json& message) {
 
 MessageForms find_message_forms(const RenderMessages& render) { return FormsFinder(render).find(); }
 
-Result<Json> in_forms(const MessageForms& forms, const Json& messages) {
+Result<Json> in_forms(const MessageForms& forms, Json messages) {
   RETURN_IF_ERROR(check_messages(messages));
-  Json result = messages;
-  for (size_t i = 0; i < result.size(); ++i) {
-    Json& message = result[i];
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
     drop_nulls(message);
     name_reasoning(message);
     if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
@@ -236,7 +236,7 @@ Result<Json> in_forms(const MessageForms& forms, const Json& messages) {
       content = nullptr;
     }
   }
-  return result;
+  return messages;
 }
 
 }  // namespace penstock

@@ -35,6 +35,6 @@ MessageForms find_message_forms(const RenderMessages& render);
 // joined by line ends where the template wants text (and always in results of tools, as vLLM does it, if it takes
 // text there); arguments that are no JSON object or array become {}; an empty list of calls and fields that are
 // null are left out; reasoning is called both reasoning and reasoning_content. Errors: kInvalidArgument, what is no message, or a part that is not text.
-Result<nlohmann::ordered_json> in_forms(const MessageForms& forms, const nlohmann::ordered_json& messages);
+Result<nlohmann::ordered_json> in_forms(const MessageForms& forms, nlohmann::ordered_json messages);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 namespace {
 

@@ -10,8 +10,8 @@ namespace penstock {
 // Overwrites the fields that `object` has; null means "as if absent". Fields of other names are left to the caller.
 // "stop" may be one string, "logit_bias" is an object of token id to bias. Error: kInvalidArgument with the field's name,
 // what was expected and what was there. Ranges are checked by the sampler's own validation.
-Status params_from_json(const nlohmann::json& object, SamplingParams& params);
+Status params_from_json(const nlohmann::ordered_json& object, SamplingParams& params);
 
-nlohmann::json params_to_json(const SamplingParams& params);
+nlohmann::ordered_json params_to_json(const SamplingParams& params);
 
 }  // namespace penstock

@@ -29,6 +29,9 @@ class Session {
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;
+  // kContextOverflow when the text is certainly too long for the context, which its beginning tells: a text of
+  // megabytes need not become tokens for that. Success means little.
+  Status check_length(std::string_view text) const;
   // A request with the token forms of all strings in `params`. Priority and deadline are the caller's.
   Request make_request(std::vector<TokenId> prompt, const SamplingParams& params) const;
 

@@ -188,7 +188,6 @@ void ApiKey::take_balances(const ApiKey& other) {
 std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {
   if (key.empty() || key.size() > kLongestKey) return nullptr;
   const std::scoped_lock lock(mutex_);
-  reload_when_changed();
   if (const auto entry = by_id_.find(id_of(key)); entry != by_id_.end()) {
     return entry->second->matches(key) ? entry->second : nullptr;
   }

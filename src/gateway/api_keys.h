@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/result.h"
@@ -96,7 +97,7 @@ class ApiKeys {
 
  private:
   ApiKeys() = default;
-  void reload_when_changed();
+  void watch(const std::stop_token& stop);
   void take(std::vector<ApiKeyRecord> records);
 
   std::string file_;
@@ -104,9 +105,10 @@ class ApiKeys {
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<ApiKey>, std::less<>> by_id_;
   std::vector<std::shared_ptr<ApiKey>> plain_;
-  std::chrono::steady_clock::time_point checked_{};
-  std::pair<int64_t, int64_t> stamp_{};  // of the file: modification time in nanoseconds, size
+  std::pair<int64_t, int64_t>
+      stamp_{};  // of the file: modification time in nanoseconds, size; of the watcher
   std::string warning_;
+  std::jthread watcher_;  // last: it ends before what it uses
 };
 
 }  // namespace penstock

@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@ namespace {
 
 using json = nlohmann::json;
 constexpr size_t kLargestFile = 64 << 20;  // bytes
+constexpr std::chrono::milliseconds kWatchInterval{500};
 
 bool is_hex(std::string_view text, size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -76,12 +79,13 @@ std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
 Result<std::vector<ApiKeyRecord>> read_key_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return errorf(ErrorCode::kNotFound, "key file {}: {}", path, std::strerror(errno));
-  std::string text;
-  text.resize(kLargestFile + 1);
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (text.size() > kLargestFile)
-    return errorf(ErrorCode::kCorruptFile, "key file {}: more than {} bytes", path, kLargestFile);
+  std::string text;  // grows with what is there, which may be less or more than the file's size says
+  std::array<char, 64 * 1024> piece;
+  while (in.read(piece.data(), piece.size()), in.gcount() > 0) {
+    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+    if (text.size() > kLargestFile)
+      return errorf(ErrorCode::kCorruptFile, "key file {}: more than {} bytes", path, kLargestFile);
+  }
   const json document = json::parse(text, nullptr, false);
   if (!document.is_object() || !document.contains("keys") || !document["keys"].is_array()) {
     return errorf(ErrorCode::kCorruptFile, "key file {}: expected the JSON that `penstock keys add` writes",
@@ -130,7 +134,7 @@ Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
   keys->stamp_ = stamp_of(file);
   ASSIGN_OR_RETURN(auto records, read_key_file(file));
   keys->take(std::move(records));
-  keys->checked_ = std::chrono::steady_clock::now();
+  keys->watcher_ = std::jthread([raw = keys.get()](const std::stop_token& stop) { raw->watch(stop); });
   return keys;
 }
 
@@ -145,19 +149,22 @@ void ApiKeys::take(std::vector<ApiKeyRecord> records) {
   by_id_ = std::move(fresh);
 }
 
-void ApiKeys::reload_when_changed() {
-  if (file_.empty()) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - checked_ < std::chrono::seconds(1)) return;
-  checked_ = now;
-  const auto stamp = stamp_of(file_);
-  if (stamp == stamp_) return;
-  stamp_ = stamp;
-  auto records = read_key_file(file_);
-  if (records) {
-    take(std::move(*records));
-  } else {
-    warning_ = records.error().message + "; the keys read before stay in force";
+// On a thread of its own: requests never wait for the disk.
+void ApiKeys::watch(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  while (!stopped.wait_for(lock, stop, kWatchInterval, [&] { return stop.stop_requested(); })) {
+    const auto stamp = stamp_of(file_);
+    if (stamp == stamp_) continue;
+    stamp_ = stamp;
+    auto records = read_key_file(file_);
+    const std::scoped_lock keys_lock(mutex_);
+    if (records) {
+      take(std::move(*records));
+    } else {
+      warning_ = records.error().message + "; the keys read before stay in force";
+    }
   }
 }
 

@@ -22,7 +22,7 @@ class ReplyShape {
   virtual std::string end(const Generation& generation) = 0;
 
   // Of a whole reply: its body.
-  virtual nlohmann::json whole(const Generation& generation) = 0;
+  virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
 
   // OpenAI's error shape unless the API has its own.
   virtual HttpReply error(const Error& error);

@@ -2,50 +2,38 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "base/log.h"
 #include "frontend/params_json.h"
 #include "server/json_check.h"
+#include "server/json_reader.h"
 
 namespace penstock {
 namespace {
 
-constexpr int kMaxDepth = 64;
-
-// Nesting is bounded before parsing: the parser would recurse (or grow) with it.
-bool too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
+// Removes the fields that `schema` does not list; their names go to the log.
+void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json& body) {
+  constexpr size_t kMostNamed = 1000;  // bytes
+  json known = json::object();
+  std::string dropped;
+  for (auto field = body.begin(); field != body.end(); ++field) {
+    if (schema["properties"].contains(field.key())) {
+      known[field.key()] = std::move(field.value());
+    } else if (dropped.size() < kMostNamed) {
+      dropped += " " + dump(field.key());
     }
   }
-  return false;
+  body = std::move(known);
+  if (!dropped.empty()) log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
 }
 
-// Removes the fields that `schema` does not list; their names go to the log.
-void drop_unknown(const HttpRequest& request, const json& schema, json& body) {
-  std::string dropped;
-  for (auto field = body.begin(); field != body.end();) {
-    if (schema["properties"].contains(field.key())) {
-      ++field;
-      continue;
-    }
-    dropped += " " + dump(field.key());
-    field = body.erase(field);
-  }
-  if (!dropped.empty()) log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
+// Lists of token ids as long as the context are never too many values.
+size_t allowance(Server& server) {
+  constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
+  return std::max(kLeast, kPerToken * static_cast<size_t>(server.session().engine().info().max_model_len));
 }
 
 Status check_model(const json& body, const std::string& served) {
@@ -63,17 +51,13 @@ Status check_logprobs(const std::optional<int>& asked, const char* field, int mo
 
 }  // namespace
 
-Result<json> read_body(Server& server, const HttpRequest& request, const json& schema) {
+Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
     return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
                   encoding);
   }
-  if (too_deep(request.body)) {
-    return errorf(ErrorCode::kInvalidArgument, "body: nested more than {} levels deep", kMaxDepth);
-  }
-  json body = json::parse(request.body, nullptr, false);
-  if (body.is_discarded()) return errorf(ErrorCode::kInvalidArgument, "body: not valid JSON");
+  ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(server)));
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
@@ -81,14 +65,15 @@ Result<json> read_body(Server& server, const HttpRequest& request, const json& s
   return body;
 }
 
-ordered_json in_order(const HttpRequest& request) {
-  return ordered_json::parse(request.body, nullptr, false);
-}
-
 const json& get_field(const json& body, const char* field) {
   static const json null;
   const auto found = body.find(field);
   return found == body.end() ? null : *found;
+}
+
+json take_field(json& body, const char* field) {
+  const auto found = body.find(field);
+  return found == body.end() ? json(nullptr) : std::move(*found);
 }
 
 bool get_bool(const json& body, const char* field, bool fallback) {
@@ -124,9 +109,10 @@ Result<GenerationCall> read_generation(Server& server, const json& body, int def
   return call;
 }
 
+bool truncates(const json& body) { return get_field(body, "truncate_prompt_tokens").is_number(); }
+
 void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt) {
-  const json& value = get_field(body, "truncate_prompt_tokens");
-  if (!value.is_number()) return;
+  if (!truncates(body)) return;
   int64_t keep = get_int(body, "truncate_prompt_tokens", -1);
   if (keep < 0) keep = server.session().engine().info().max_model_len - 1;
   if (static_cast<int64_t>(prompt.size()) <= keep) return;

@@ -10,15 +10,13 @@
 
 namespace penstock {
 
-using json = nlohmann::json;
-using ordered_json = nlohmann::ordered_json;
+// Requests and replies keep the order of their fields.
+using json = nlohmann::ordered_json;
 
-// The body as a JSON object of bounded depth that fits `schema`. Errors: kInvalidArgument (not JSON, too
+// The body as a JSON object of bounded depth and memory that fits `schema`. Errors: kInvalidArgument (not JSON, too
 // deep, the first field that does not fit, a field the schema does not list), kNotFound (another model's
 // name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
-Result<json> read_body(Server& server, const HttpRequest& request, const json& schema);
-// The same with the order of fields kept, for what goes to a chat template. Call after read_body.
-ordered_json in_order(const HttpRequest& request);
+Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
 
 // Fields of a checked body; `fallback` when absent or null.
 bool get_bool(const json& body, const char* field, bool fallback = false);
@@ -26,12 +24,15 @@ std::string get_string(const json& body, const char* field, std::string fallback
 int64_t get_int(const json& body, const char* field, int64_t fallback);
 // The field, or null when it is absent.
 const json& get_field(const json& body, const char* field);
+// The same, taken out of the body.
+json take_field(json& body, const char* field);
 
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
 Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
 
+bool truncates(const json& body);
 // Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
 // last ones, or with truncation_side "right" its first.
 void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt);

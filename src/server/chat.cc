@@ -55,9 +55,10 @@ std::string last_content(const json& body) {
 }
 
 Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, chat_request()));
+  ASSIGN_OR_RETURN(json body, read_body(server, request, chat_request()));
   ChatCall call;
-  ASSIGN_OR_RETURN(call.task, server.chat().read(read_conversation(request, body)));
+  if (get_bool(body, "echo")) call.echo = last_content(body);
+  ASSIGN_OR_RETURN(call.task, server.chat().read(take_conversation(body)));
   truncate_prompt(server, body, call.task.prompt);
   json sampling = body;
   sampling.erase("logprobs");  // a flag here, a number elsewhere
@@ -72,7 +73,6 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   RETURN_IF_ERROR(read_openai_call(body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(server, body, call));
   call.include_reasoning = get_bool(body, "include_reasoning", true);
-  if (get_bool(body, "echo")) call.echo = last_content(body);
   return call;
 }
 

@@ -33,20 +33,15 @@ bool mentions(const std::string& source, const char* word) { return source.find(
 
 }  // namespace
 
-Conversation read_conversation(const HttpRequest& request, const json& body) {
-  ordered_json ordered = in_order(request);
-  const auto part = [&](const char* name) {
-    const auto found = ordered.find(name);
-    return found == ordered.end() ? ordered_json(nullptr) : std::move(*found);
-  };
+Conversation take_conversation(json& body) {
   Conversation conversation;
-  conversation.messages = part("messages");
-  if (get_string(body, "tool_choice", "auto") != "none") conversation.tools = part("tools");
+  conversation.messages = take_field(body, "messages");
+  if (get_string(body, "tool_choice", "auto") != "none") conversation.tools = take_field(body, "tools");
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
-  conversation.variables = part("chat_template_kwargs");
-  if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+  conversation.variables = take_field(body, "chat_template_kwargs");
+  if (conversation.variables.is_null()) conversation.variables = json::object();
   for (const char* name : {"documents", "reasoning_effort"}) {
-    ordered_json value = part(name);
+    json value = take_field(body, name);
     if (!value.is_null()) conversation.variables[name] = std::move(value);
   }
   conversation.chat_template = get_string(body, "chat_template");
@@ -54,6 +49,7 @@ Conversation read_conversation(const HttpRequest& request, const json& body) {
   conversation.options.add_generation_prompt =
       get_bool(body, "add_generation_prompt", !conversation.options.continue_final_message);
   conversation.add_special_tokens = get_bool(body, "add_special_tokens");
+  conversation.any_length = truncates(body);
   return conversation;
 }
 
@@ -77,6 +73,27 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const
   return setup;
 }
 
+// Before a template makes copies of what is too long by itself. What the assistant said may be left out by it.
+Status ChatSetup::check_length(const Conversation& conversation) const {
+  const auto check = [&](const json& text) {
+    return text.is_string() ? session_->check_length(text.get_ref<const std::string&>()) : Status();
+  };
+  for (const json& message : conversation.messages) {
+    const json& content = get_field(message, "content");
+    if (get_string(message, "role") == "assistant") continue;
+    RETURN_IF_ERROR(check(content));
+    if (!content.is_array()) continue;
+    for (const json& part : content) {
+      if (part.is_object()) RETURN_IF_ERROR(check(get_field(part, "text")));
+    }
+  }
+  for (const json& tool : conversation.tools) {
+    const json& function = get_field(tool, "function");
+    if (function.is_object()) RETURN_IF_ERROR(check(get_field(function, "description")));
+  }
+  return {};
+}
+
 Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   const bool own = conversation.chat_template.empty();
   const std::string& source = own ? source_ : conversation.chat_template;
@@ -96,8 +113,11 @@ Result<ChatTask> ChatSetup::read(Conversation conversation) const {
     return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them");
   }
   const ChatPrompter& prompter = own ? *prompter_ : *other;
-  ASSIGN_OR_RETURN(const std::string text, prompter.render(conversation.messages, conversation.tools,
-                                                           conversation.variables, conversation.options));
+  if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
+  ASSIGN_OR_RETURN(const std::string text,
+                   prompter.render(std::move(conversation.messages), conversation.tools,
+                                   conversation.variables, conversation.options));
+  if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
   ChatTask task;
   task.prompt = session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
   if (with_tools) task.parsers.tools = tool_parser_;

@@ -22,10 +22,11 @@ struct Conversation {
   ChatPrompt options;
   bool add_special_tokens = false;  // templates write their own
   bool one_call = false;            // the reply ends after its first tool call
+  bool any_length = false;          // the prompt may be longer than the context
 };
 
-// From the body of a chat completion (checked before).
-Conversation read_conversation(const HttpRequest& request, const nlohmann::json& body);
+// From the body of a chat completion (checked before), whose messages, tools and template variables it takes.
+Conversation take_conversation(nlohmann::ordered_json& body);
 
 struct ChatTask {
   std::vector<TokenId> prompt;
@@ -48,6 +49,7 @@ class ChatSetup {
 
  private:
   explicit ChatSetup(const Session& session) : session_(&session) {}
+  Status check_length(const Conversation& conversation) const;
 
   const Session* session_;
   std::string source_;

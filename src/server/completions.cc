@@ -44,10 +44,11 @@ Status read_prompts(Server& server, const json& body, CompletionCall& call) {
   const json& prompt = body["prompt"];
   const bool one = prompt.is_string() || prompt.front().is_number();
   const bool add_bos = get_bool(body, "add_special_tokens", true);
-  const json list = one ? json::array({prompt}) : prompt;
-  for (const json& item : list) {
+  for (size_t i = 0; i < (one ? 1 : prompt.size()); ++i) {
+    const json& item = one ? prompt : prompt[i];
     std::vector<TokenId> ids;
     if (item.is_string()) {
+      if (!truncates(body)) RETURN_IF_ERROR(session.check_length(item.get_ref<const std::string&>()));
       ids = session.encode(item.get<std::string>(), {add_bos, true});
     } else {
       ASSIGN_OR_RETURN(ids, read_ids(item, session.tokenizer().vocab_size()));
@@ -78,6 +79,21 @@ Status read_best_of(const json& body, CompletionCall& call) {
   return {};
 }
 
+// Before the prompts are made tokens.
+Status check_choices(Server& server, const json& prompt, const CompletionCall& call) {
+  const int64_t n = call.generation.params.n, most = server.config().max_choices;
+  const bool one = prompt.is_string() || prompt.front().is_number();
+  const int64_t n_prompts = one ? 1 : static_cast<int64_t>(prompt.size());
+  if (n > most) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {}, got {}",
+                  call.n_wanted < n ? "best_of" : "n", most, n);
+  }
+  if (n_prompts * n <= most) return {};
+  return errorf(ErrorCode::kInvalidArgument,
+                "prompt: expected at most {} choices (prompts times n or best_of), got {}", most,
+                n_prompts * n);
+}
+
 Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
   CompletionCall call;
@@ -94,13 +110,8 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
     params.prompt_logprobs = call.logprobs.value_or(0);
   }
   RETURN_IF_ERROR(read_best_of(body, call));
+  RETURN_IF_ERROR(check_choices(server, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(server, body, call));
-  const int64_t n_choices = static_cast<int64_t>(call.generation.prompts.size()) * params.n;
-  if (n_choices > server.config().max_choices) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "prompt: expected at most {} choices (prompts times n or best_of), got {}",
-                  server.config().max_choices, n_choices);
-  }
   return call;
 }
 

@@ -5,13 +5,13 @@
 namespace penstock {
 namespace {
 
-ordered_json field_of(const ordered_json& object, const char* name) {
+json field_of(const json& object, const char* name) {
   const auto found = object.find(name);
-  return found == object.end() ? ordered_json(nullptr) : *found;
+  return found == object.end() ? json(nullptr) : *found;
 }
 
-std::string string_of(const ordered_json& object, const char* name) {
-  const ordered_json value = field_of(object, name);
+std::string string_of(const json& object, const char* name) {
+  const json value = field_of(object, name);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
@@ -21,12 +21,12 @@ tl::unexpected<Error> cannot(const std::string& where, const std::string& type) 
 }
 
 // Text, or a list of text parts of the given types, as chat completions have it.
-Result<ordered_json> text_parts(const ordered_json& content, std::initializer_list<std::string_view> types,
-                                const std::string& where) {
+Result<json> text_parts(const json& content, std::initializer_list<std::string_view> types,
+                        const std::string& where) {
   if (content.is_string() || content.is_null()) return content;
   if (!content.is_array())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a string or a list of parts", where);
-  ordered_json parts = ordered_json::array();
+  json parts = json::array();
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string type = content[i].is_object() ? string_of(content[i], "type") : std::string();
     const bool known = std::ranges::find(types, type) != types.end();
@@ -37,23 +37,21 @@ Result<ordered_json> text_parts(const ordered_json& content, std::initializer_li
   return parts;
 }
 
-ordered_json tool_call(std::string id, std::string name, ordered_json arguments) {
+json tool_call(std::string id, std::string name, json arguments) {
   return {{"id", std::move(id)},
           {"type", "function"},
           {"function", {{"name", std::move(name)}, {"arguments", std::move(arguments)}}}};
 }
 
-ordered_json function_tool(const ordered_json& tool, const char* parameters) {
-  ordered_json function = {{"name", tool["name"]}};
-  if (const ordered_json text = field_of(tool, "description"); text.is_string())
-    function["description"] = text;
-  if (const ordered_json schema = field_of(tool, parameters); schema.is_object())
-    function["parameters"] = schema;
+json function_tool(const json& tool, const char* parameters) {
+  json function = {{"name", tool["name"]}};
+  if (const json text = field_of(tool, "description"); text.is_string()) function["description"] = text;
+  if (const json schema = field_of(tool, parameters); schema.is_object()) function["parameters"] = schema;
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
 // The assistant message that the next part of a reply belongs to.
-ordered_json& open_reply(ordered_json& messages, bool& open) {
+json& open_reply(json& messages, bool& open) {
   if (!std::exchange(open, true)) messages.push_back({{"role", "assistant"}, {"content", ""}});
   return messages.back();
 }
@@ -61,11 +59,11 @@ ordered_json& open_reply(ordered_json& messages, bool& open) {
 class ResponseInput {
  public:
   // One item of the input list. A reply may come as several items: reasoning, a message, calls.
-  Status add(const ordered_json& item, const std::string& where) {
+  Status add(const json& item, const std::string& where) {
     const std::string type = string_of(item, "type");
     if (type == "message" || (type.empty() && item.contains("role"))) return add_message(item, where);
     if (type == "function_call") {
-      ordered_json& reply = open_reply(messages, open_);
+      json& reply = open_reply(messages, open_);
       if (string_of(item, "name").empty())
         return errorf(ErrorCode::kInvalidArgument, "{}.name: missing", where);
       reply["tool_calls"].push_back(
@@ -74,8 +72,8 @@ class ResponseInput {
     }
     if (type == "function_call_output") {
       open_ = false;
-      ASSIGN_OR_RETURN(ordered_json output, text_parts(field_of(item, "output"),
-                                                       {"input_text", "output_text"}, where + ".output"));
+      ASSIGN_OR_RETURN(json output, text_parts(field_of(item, "output"), {"input_text", "output_text"},
+                                               where + ".output"));
       messages.push_back(
           {{"role", "tool"}, {"tool_call_id", string_of(item, "call_id")}, {"content", std::move(output)}});
       return {};
@@ -85,15 +83,14 @@ class ResponseInput {
                   type.empty() ? "(none)" : type);
   }
 
-  ordered_json messages = ordered_json::array();
+  json messages = json::array();
 
  private:
-  Status add_message(const ordered_json& item, const std::string& where) {
+  Status add_message(const json& item, const std::string& where) {
     const std::string role = string_of(item, "role");
     if (role.empty()) return errorf(ErrorCode::kInvalidArgument, "{}.role: missing", where);
-    ASSIGN_OR_RETURN(
-        ordered_json content,
-        text_parts(field_of(item, "content"), {"input_text", "output_text", "text"}, where + ".content"));
+    ASSIGN_OR_RETURN(json content, text_parts(field_of(item, "content"),
+                                              {"input_text", "output_text", "text"}, where + ".content"));
     if (role == "assistant" && open_ && messages.back()["content"] == "" &&
         !messages.back().contains("tool_calls")) {
       messages.back()["content"] = std::move(content);
@@ -104,16 +101,16 @@ class ResponseInput {
     return {};
   }
 
-  Status add_reasoning(const ordered_json& item) {
+  Status add_reasoning(const json& item) {
     std::string text;
-    const ordered_json content = field_of(item, "content");
+    const json content = field_of(item, "content");
     if (content.is_array()) {
-      for (const ordered_json& part : content) {
+      for (const json& part : content) {
         if (part.is_object()) text += string_of(part, "text");
       }
     }
     open_ = false;
-    ordered_json& reply = open_reply(messages, open_);
+    json& reply = open_reply(messages, open_);
     if (!text.empty()) reply["reasoning_content"] = text;
     return {};
   }
@@ -123,29 +120,28 @@ class ResponseInput {
 
 }  // namespace
 
-Result<Conversation> conversation_of_response(const HttpRequest& request, const json& body) {
-  const ordered_json ordered = in_order(request);
+Result<Conversation> conversation_of_response(const json& body) {
   Conversation conversation;
   ResponseInput input;
   if (const std::string text = get_string(body, "instructions"); !text.empty()) {
     input.messages.push_back({{"role", "system"}, {"content", text}});
   }
-  if (ordered["input"].is_string()) {
-    input.messages.push_back({{"role", "user"}, {"content", ordered["input"]}});
+  if (body["input"].is_string()) {
+    input.messages.push_back({{"role", "user"}, {"content", body["input"]}});
   } else {
-    for (size_t i = 0; i < ordered["input"].size(); ++i) {
-      RETURN_IF_ERROR(input.add(ordered["input"][i], fmt::format("input[{}]", i)));
+    for (size_t i = 0; i < body["input"].size(); ++i) {
+      RETURN_IF_ERROR(input.add(body["input"][i], fmt::format("input[{}]", i)));
     }
   }
   conversation.messages = std::move(input.messages);
-  const ordered_json tools = field_of(ordered, "tools");
+  const json tools = field_of(body, "tools");
   if (tools.is_array() && get_string(body, "tool_choice", "auto") != "none") {
-    conversation.tools = ordered_json::array();
-    for (const ordered_json& tool : tools) conversation.tools.push_back(function_tool(tool, "parameters"));
+    conversation.tools = json::array();
+    for (const json& tool : tools) conversation.tools.push_back(function_tool(tool, "parameters"));
   }
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
-  conversation.variables = field_of(ordered, "chat_template_kwargs");
-  if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+  conversation.variables = field_of(body, "chat_template_kwargs");
+  if (conversation.variables.is_null()) conversation.variables = json::object();
   const json& reasoning = get_field(body, "reasoning");
   if (reasoning.is_object() && get_field(reasoning, "effort").is_string()) {
     conversation.variables["reasoning_effort"] = get_string(reasoning, "effort");
@@ -156,11 +152,10 @@ Result<Conversation> conversation_of_response(const HttpRequest& request, const 
 namespace {
 
 // What one of Anthropic's messages becomes: results of tools stand in messages of their own.
-Status add_blocks(const std::string& role, const ordered_json& content, const std::string& where,
-                  ordered_json& messages) {
-  ordered_json message = {{"role", role}, {"content", ordered_json::array()}};
+Status add_blocks(const std::string& role, const json& content, const std::string& where, json& messages) {
+  json message = {{"role", role}, {"content", json::array()}};
   for (size_t i = 0; i < content.size(); ++i) {
-    const ordered_json& block = content[i];
+    const json& block = content[i];
     const std::string type = string_of(block, "type"), here = fmt::format("{}[{}]", where, i);
     if (type == "text" && field_of(block, "text").is_string()) {
       message["content"].push_back({{"type", "text"}, {"text", block["text"]}});
@@ -169,14 +164,13 @@ Status add_blocks(const std::string& role, const ordered_json& content, const st
     } else if (type == "tool_use" && role == "assistant") {
       if (string_of(block, "name").empty())
         return errorf(ErrorCode::kInvalidArgument, "{}.name: missing", here);
-      ordered_json input = field_of(block, "input");
+      json input = field_of(block, "input");
       if (!input.is_object())
         return errorf(ErrorCode::kInvalidArgument, "{}.input: expected an object", here);
       message["tool_calls"].push_back(
           tool_call(string_of(block, "id"), string_of(block, "name"), std::move(input)));
     } else if (type == "tool_result" && role == "user") {
-      ASSIGN_OR_RETURN(ordered_json result,
-                       text_parts(field_of(block, "content"), {"text"}, here + ".content"));
+      ASSIGN_OR_RETURN(json result, text_parts(field_of(block, "content"), {"text"}, here + ".content"));
       if (result.is_null()) result = "";
       messages.push_back({{"role", "tool"},
                           {"tool_call_id", string_of(block, "tool_use_id")},
@@ -193,16 +187,15 @@ Status add_blocks(const std::string& role, const ordered_json& content, const st
 
 }  // namespace
 
-Result<Conversation> conversation_of_messages(const HttpRequest& request, const json& body) {
-  const ordered_json ordered = in_order(request);
+Result<Conversation> conversation_of_messages(const json& body) {
   Conversation conversation;
-  conversation.messages = ordered_json::array();
-  if (const ordered_json system = field_of(ordered, "system"); !system.is_null()) {
-    ASSIGN_OR_RETURN(ordered_json content, text_parts(system, {"text"}, "system"));
+  conversation.messages = json::array();
+  if (const json system = field_of(body, "system"); !system.is_null()) {
+    ASSIGN_OR_RETURN(json content, text_parts(system, {"text"}, "system"));
     conversation.messages.push_back({{"role", "system"}, {"content", std::move(content)}});
   }
-  for (size_t i = 0; i < ordered["messages"].size(); ++i) {
-    const ordered_json& message = ordered["messages"][i];
+  for (size_t i = 0; i < body["messages"].size(); ++i) {
+    const json& message = body["messages"][i];
     const std::string role = message["role"];
     if (message["content"].is_string()) {
       conversation.messages.push_back({{"role", role}, {"content", message["content"]}});
@@ -212,20 +205,20 @@ Result<Conversation> conversation_of_messages(const HttpRequest& request, const 
     }
   }
   const json& choice = get_field(body, "tool_choice");
-  const ordered_json tools = field_of(ordered, "tools");
+  const json tools = field_of(body, "tools");
   if (tools.is_array() && (!choice.is_object() || get_string(choice, "type") != "none")) {
-    conversation.tools = ordered_json::array();
-    for (const ordered_json& tool : tools) conversation.tools.push_back(function_tool(tool, "input_schema"));
+    conversation.tools = json::array();
+    for (const json& tool : tools) conversation.tools.push_back(function_tool(tool, "input_schema"));
   }
   conversation.one_call = choice.is_object() && get_bool(choice, "disable_parallel_tool_use");
-  conversation.variables = field_of(ordered, "chat_template_kwargs");
+  conversation.variables = field_of(body, "chat_template_kwargs");
   const json& thinking = get_field(body, "thinking");
   if (thinking.is_object()) {
-    if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+    if (conversation.variables.is_null()) conversation.variables = json::object();
     conversation.variables["enable_thinking"] = get_string(thinking, "type") != "disabled";
   }
   if (const std::string effort = get_string(get_field(body, "output_config"), "effort"); !effort.empty()) {
-    if (conversation.variables.is_null()) conversation.variables = ordered_json::object();
+    if (conversation.variables.is_null()) conversation.variables = json::object();
     conversation.variables["reasoning_effort"] = effort;
   }
   // A last message of the assistant is the beginning of its reply.

@@ -7,7 +7,7 @@
 namespace penstock {
 
 // body: checked. Errors: kInvalidArgument, the item or block that cannot be expressed.
-Result<Conversation> conversation_of_response(const HttpRequest& request, const nlohmann::json& body);
-Result<Conversation> conversation_of_messages(const HttpRequest& request, const nlohmann::json& body);
+Result<Conversation> conversation_of_response(const nlohmann::ordered_json& body);
+Result<Conversation> conversation_of_messages(const nlohmann::ordered_json& body);
 
 }  // namespace penstock

@@ -5,15 +5,12 @@
 // in a message).
 #pragma once
 #include <nlohmann/json_fwd.hpp>
-#include <string>
-
 #include "base/result.h"
 
 namespace penstock {
 
-// path names the value in messages ("messages[0]"), empty for the body itself. The first mismatch is the
-// error: kInvalidArgument, "messages[0].role: expected a string, got 5". A value whose schema allows nothing
-// but null is refused with the schema's description.
-Status check_json(const nlohmann::json& schema, const nlohmann::json& value, const std::string& path = {});
+// The first mismatch is the error: kInvalidArgument, "messages[0].role: expected a string, got 5". A value whose
+// schema allows nothing but null is refused with the schema's description.
+Status check_json(const nlohmann::json& schema, const nlohmann::ordered_json& value);
 
 }  // namespace penstock

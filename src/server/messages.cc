@@ -32,7 +32,7 @@ struct MessageCall {
 Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, messages_request()));
   MessageCall call;
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(request, body));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
   ASSIGN_OR_RETURN(call.task, server.chat().read(std::move(conversation)));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, body, 1));
   const json& stop = get_field(body, "stop_sequences");
@@ -180,7 +180,8 @@ json MessageShape::whole(const Generation& generation) {
 
 Result<json> count_tokens(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, count_tokens_request()));
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(request, body));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
+  conversation.any_length = true;
   ASSIGN_OR_RETURN(const ChatTask task, server.chat().read(std::move(conversation)));
   return json{{"input_tokens", task.prompt.size()}};
 }

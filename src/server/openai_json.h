@@ -24,13 +24,13 @@ struct OpenAiCall {
   bool timings = false;
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
-Status read_openai_call(const nlohmann::json& body, const char* id_prefix, OpenAiCall& call);
+Status read_openai_call(const nlohmann::ordered_json& body, const char* id_prefix, OpenAiCall& call);
 
 // {id, object, created, model}
-nlohmann::json envelope(Server& server, const OpenAiCall& call, const char* object);
-nlohmann::json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
+nlohmann::ordered_json envelope(Server& server, const OpenAiCall& call, const char* object);
+nlohmann::ordered_json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
 // Seconds of the slowest choice by part: {queued, prefill, decode, …}.
-nlohmann::json timings_json(const Generation& generation);
+nlohmann::ordered_json timings_json(const Generation& generation);
 // The text as a JSON string, with its quotes.
 std::string json_text(const std::string& text);
 
@@ -52,16 +52,16 @@ class StreamEvents {
 };
 
 // What the end of a reply has besides the choices: usage and, when asked for, timings.
-void add_totals(const OpenAiCall& call, const Generation& generation, nlohmann::json& body,
+void add_totals(const OpenAiCall& call, const Generation& generation, nlohmann::ordered_json& body,
                 int n_reasoning_tokens = 0);
 // The last events of a stream.
 std::string stream_tail(Server& server, const OpenAiCall& call, const Generation& generation,
                         const char* object, int n_reasoning_tokens = 0);
 
 // null, the stop token id, or the stop string.
-nlohmann::json stop_reason_json(const StopReason& reason);
+nlohmann::ordered_json stop_reason_json(const StopReason& reason);
 // [null, {"<id>": {logprob, rank, decoded_token}}, …] as vLLM has it.
-nlohmann::json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& output);
+nlohmann::ordered_json prompt_logprobs_json(const Tokenizer& tokenizer, const RequestOutput& output);
 
 // How log-probabilities name a token.
 class TokenNames {
@@ -85,18 +85,19 @@ class LegacyLogprobs {
   void add(const std::vector<TokenLogprob>& row);
   // The prompt's rows; the first token has no probability.
   void add_prompt(const std::vector<TokenId>& prompt, const std::vector<std::vector<TokenLogprob>>& rows);
-  nlohmann::json take();  // what was added since the last take
+  nlohmann::ordered_json take();  // what was added since the last take
 
  private:
   void add_token(TokenId token);
   TokenNames names_;
   int n_top_;
   size_t offset_ = 0;
-  nlohmann::json tokens_ = nlohmann::json::array(), logprobs_ = nlohmann::json::array(),
-                 top_ = nlohmann::json::array(), offsets_ = nlohmann::json::array();
+  nlohmann::ordered_json tokens_ = nlohmann::ordered_json::array(),
+                         logprobs_ = nlohmann::ordered_json::array(), top_ = nlohmann::ordered_json::array(),
+                         offsets_ = nlohmann::ordered_json::array();
 };
 
 // {token, logprob, bytes, top_logprobs} of the chat API.
-nlohmann::json chat_logprob_json(const TokenNames& names, const std::vector<TokenLogprob>& row);
+nlohmann::ordered_json chat_logprob_json(const TokenNames& names, const std::vector<TokenLogprob>& row);
 
 }  // namespace penstock

@@ -60,7 +60,7 @@ bool wants_logprobs(const json& body) {
 Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const json body, read_body(server, request, responses_request()));
   ResponseCall call;
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(request, body));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
   ASSIGN_OR_RETURN(call.task, server.chat().read(std::move(conversation)));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, body, -1));
   SamplingParams& params = call.generation.params;

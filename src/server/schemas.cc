@@ -176,13 +176,14 @@ json chat_fields() {
 
 json completion_fields() {
   json fields = openai_fields();
+  json ids = token_ids();
+  ids["minItems"] = 1;
   const json prompts = {
       {"type", "array"},
       {"minItems", 1},
-      {"items", {{"anyOf", {plain("string"), token_ids()}}, {"title", "a string or a list of token ids"}}},
-      {"title", "a list of prompts"}};
-  json ids = token_ids();
-  ids["minItems"] = 1;
+      {"maxItems", 1024},
+      {"items", {{"anyOf", {plain("string"), ids}}, {"title", "a string or a list of token ids"}}},
+      {"title", "a list of at most 1024 prompts"}};
   fields["prompt"] = {{"anyOf", {plain("string"), ids, prompts}},
                       {"title", "a string, a list of token ids, or a list of them"},
                       {"description", "one prompt or several"}};

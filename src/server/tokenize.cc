@@ -10,11 +10,13 @@
 namespace penstock {
 namespace {
 
-Result<std::vector<TokenId>> tokens_of(Server& server, const HttpRequest& request, const json& body) {
+Result<std::vector<TokenId>> tokens_of(Server& server, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
-    ASSIGN_OR_RETURN(ChatTask task, server.chat().read(read_conversation(request, body)));
+    Conversation conversation = take_conversation(body);
+    conversation.any_length = true;
+    ASSIGN_OR_RETURN(ChatTask task, server.chat().read(std::move(conversation)));
     return std::move(task.prompt);
   }
   if (!get_field(body, "prompt").is_string())
@@ -24,8 +26,8 @@ Result<std::vector<TokenId>> tokens_of(Server& server, const HttpRequest& reques
 }
 
 Result<json> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, tokenize_request()));
-  ASSIGN_OR_RETURN(const auto ids, tokens_of(server, request, body));
+  ASSIGN_OR_RETURN(json body, read_body(server, request, tokenize_request()));
+  ASSIGN_OR_RETURN(const auto ids, tokens_of(server, body));
   json reply = {{"count", ids.size()},
                 {"max_model_len", server.session().engine().info().max_model_len},
                 {"tokens", ids},

@@ -228,6 +228,30 @@ class Abuse(unittest.TestCase):
                 if status != 200:
                     self.assertIn("error", json.loads(reply.partition(b"\r\n\r\n")[2]))
 
+    def test_what_a_refused_body_costs(self):
+        """Bodies as large as they may be, of every shape, take a few times their size and a moment."""
+        def filled(piece, before, after):
+            return before + (piece * ((33_000_000 - len(before) - len(after)) // len(piece)))[:-1] + after
+        names = b"{" + b",".join(b'"%d":1' % i for i in range(2_700_000)) + b"}"
+        chat = "/v1/chat/completions"
+        for path, body in (("/v1/completions", filled(b"[],", b'{"prompt":[', b"]}")), (chat, filled(b"{},", b'{"messages":[', b"]}")),
+                           ("/v1/completions", filled(b'"a",', b'{"prompt":[', b"]}")), ("/v1/completions", filled(b"1,", b'{"prompt":[', b"]}")),
+                           ("/v1/completions", filled(b"[1],", b'{"prompt":[', b"]}")), ("/v1/completions", names),
+                           (chat, b'{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":' + names + b"}"),
+                           ("/v1/completions", filled(b"word ,", b'{"prompt":"', b'"}')), ("/v1/generate", filled(b"x", b'{"prompt":"', b'"}')),
+                           ("/v1/generate", filled(b"x", b'{"prompt":"', b"")), ("/v1/generate", filled(b"x", b'{"prompt":"', b'\x01"}')),
+                           (chat, filled(b'{"type":"text","text":"x"},', b'{"messages":[{"role":"user","content":[', b"]}]}"))):
+            before = self.server.rss()
+            self.server.forget_peak()
+            start = time.monotonic()
+            reply = self.server.post(path, body)
+            self.assertEqual((reply.status, body[:30]), (400, body[:30]), reply.body[:300])
+            self.assertLess(len(reply.body), 1000)
+            self.assertLess(time.monotonic() - start, 10 * SLOW, body[:30])
+            if SLOW == 1:  # sanitizers keep shadows of everything
+                self.assertLess(self.server.peak() - before, 4 * len(body), body[:30])
+        self.assertTrue(wait_for(lambda: self.healthy.n > self.n_healthy))
+
     def test_malformed_http(self):
         long_line = b"GET /" + b"a" * 100000
         for data in (b"\r\n\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 TEST(ParamsJson, EveryFieldSurvivesTheRoundTrip) {
   SamplingParams params;

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 // The message of the first mismatch, empty when the value fits.
 std::string mismatch(const char* schema, const char* value) {
-  const Status status = check_json(json::parse(schema), json::parse(value));
+  const Status status = check_json(json::parse(schema), nlohmann::ordered_json::parse(value));
   return status ? "" : status.error().message;
 }
 
