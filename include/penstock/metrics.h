@@ -134,7 +134,8 @@ struct Metrics {
       "prompt tokens that were computed, not taken from the prefix cache");
     v("request_params_n", m.request_params_n, "sequences asked for");
     v("request_params_max_tokens", m.request_params_max_tokens, "max_tokens asked for");
-    v("iteration_tokens_total", m.iteration_tokens_total, "tokens computed in a step");
+    v("iteration_tokens_total", m.iteration_tokens_total,
+      "tokens of a step: prompt tokens computed, and tokens generated");
     v("iteration_seconds", m.iteration_seconds, "duration of a step");
     v("iteration_num_seqs", m.iteration_num_seqs, "sequences in a step: the batch size");
   }

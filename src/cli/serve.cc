@@ -72,6 +72,8 @@ void ServeCommand::add_api_flags(CLI::App& app) {
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
+  app.add_flag("--enable-force-include-usage", config.force_include_usage,
+               "every event of a stream tells the usage so far, without being asked");
   app.add_flag("--ignore-unknown-fields", config.ignore_unknown_fields,
                "log unknown fields of requests instead of refusing them");
 }

@@ -4,6 +4,19 @@
 #include <new>
 
 namespace penstock {
+namespace {
+
+// Tokens of prompts that a plan computes.
+double n_prompt_tokens(const Plan& plan) {
+  int n = 0;
+  for (const ScheduledItem& item : plan.items) {
+    const int n_prompt = item.sequence->n_prompt;
+    n += std::min(item.first + item.count, n_prompt) - std::min(item.first, n_prompt);
+  }
+  return n;
+}
+
+}  // namespace
 
 StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
                    SwapStore* swap)
@@ -118,6 +131,7 @@ void StepLoop::finish(Step& step) {
   --n_submitted_;
   const double computed = around_.clock.now();
   const bool alone = n_submitted_ == 0;
+  const double n_tokens = n_prompt_tokens(step.plan) - around_.metrics->generation_tokens.value;
   if (!step.committed) around_.scheduler.commit(step.plan);
   step.draws.finish(!alone);
   take_results(step, computed);
@@ -128,7 +142,7 @@ void StepLoop::finish(Step& step) {
   metrics->schedule_seconds.add(step.planned - step.started);
   metrics->forward_seconds.add(computed - std::max(step.planned, finished_));
   metrics->sample_seconds.add(sampled - computed);
-  metrics->iteration_tokens_total.observe(step.plan.n_tokens);
+  metrics->iteration_tokens_total.observe(n_tokens + metrics->generation_tokens.value);
   metrics->iteration_num_seqs.observe(static_cast<double>(step.plan.items.size()));
   finished_ = sampled;
   step.plan.clear();

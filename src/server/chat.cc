@@ -70,7 +70,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
                   call.generation.params.n);
   }
-  RETURN_IF_ERROR(read_openai_call(body, "chatcmpl-", call));
+  RETURN_IF_ERROR(read_openai_call(server, body, "chatcmpl-", call));
   RETURN_IF_ERROR(read_logprobs(server, body, call));
   call.include_reasoning = get_bool(body, "include_reasoning", true);
   return call;
@@ -116,7 +116,12 @@ class ChatShape final : public ReplyShape {
 
   std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news, Generation& generation);
   json piece(Choice& choice, const ReplySegment& segment) const;
-  std::string chunk(int index, json delta, json extra, const Generation& generation) const;
+  std::string first_event(int index, const Generation& generation) const;
+  std::string joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
+                          const Generation& generation);
+  json details(Choice& choice) const;
+  json finish_fields(const ChoiceDelta& delta) const;
+  std::string chunk(const ChoiceDelta& of, json delta, json extra, const Generation& generation) const;
   json message(const ChatReader& reader) const;
   std::string prompt_text() const { return names_.tokenizer().decode(call_.task.prompt, false); }
   int n_reasoning_tokens() const {
@@ -146,37 +151,67 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
                               Generation& generation) {
   Choice& choice = choices_[delta.choice];
   std::string result;
-  if (!std::exchange(choice.started, true)) {
-    json extra = json::object();
-    if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
-    if (call_.prompt_text) extra["prompt_text"] = prompt_text();
-    result +=
-        chunk(delta.choice, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
-  }
+  if (!std::exchange(choice.started, true)) result = first_event(delta.choice, generation);
   const bool last = delta.finish != FinishReason::kNone;
   if (!call_.include_reasoning)
     std::erase_if(news, [](const ReplySegment& one) { return one.kind == Kind::kReasoning; });
   if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
     news.push_back({Kind::kText, {}, {}, {}});
+  if (call_.continuous_usage) return result + joint_event(delta, news, generation);
   for (const ReplySegment& segment : news) {
     if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
       const std::string index = std::to_string(delta.choice), quoted = json_text(segment.text);
       const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
                                          R"(},"finish_reason":null,"index":)", index, R"(,"logprobs":null})"};
-      result += events_.event(pieces, generation, n_reasoning_tokens());
+      result += events_.event(pieces, generation, delta.n_tokens);
       continue;
     }
-    json extra = json::object();
-    if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
-    if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
-    result += chunk(delta.choice, piece(choice, segment), std::move(extra), generation);
+    result += chunk(delta, piece(choice, segment), details(choice), generation);
   }
-  if (last) {
-    const json extra = {{"finish_reason", finish_name(choice.reader)},
-                        {"stop_reason", stop_reason_json(delta.stop_reason)}};
-    result += chunk(delta.choice, json::object(), extra, generation);
-  }
+  if (last) result += chunk(delta, json::object(), finish_fields(delta), generation);
   return result;
+}
+
+std::string ChatShape::first_event(int index, const Generation& generation) const {
+  json extra = json::object();
+  if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
+  if (call_.prompt_text) extra["prompt_text"] = prompt_text();
+  ChoiceDelta none;
+  none.choice = index;
+  return chunk(none, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
+}
+
+// All that a delta says in one event, so that no two of a choice tell the same number of tokens.
+std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
+                                   const Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  const bool last = delta.finish != FinishReason::kNone;
+  if (news.empty() && !last) return {};
+  json said = json::object();
+  for (const ReplySegment& segment : news) {
+    json one = piece(choice, segment);
+    if (said.contains("tool_calls") && one.contains("tool_calls")) {
+      said["tool_calls"].push_back(std::move(one["tool_calls"][0]));
+    } else {
+      said.update(one);
+    }
+  }
+  json extra = news.empty() ? json::object() : details(choice);
+  if (last) extra.update(finish_fields(delta));
+  return chunk(delta, std::move(said), std::move(extra), generation);
+}
+
+// What the text of an event was made of.
+json ChatShape::details(Choice& choice) const {
+  json extra = json::object();
+  if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
+  if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
+  return extra;
+}
+
+json ChatShape::finish_fields(const ChoiceDelta& delta) const {
+  return {{"finish_reason", finish_name(choices_[delta.choice].reader)},
+          {"stop_reason", stop_reason_json(delta.stop_reason)}};
 }
 
 json ChatShape::piece(Choice& choice, const ReplySegment& segment) const {
@@ -189,11 +224,12 @@ json ChatShape::piece(Choice& choice, const ReplySegment& segment) const {
   return {{"tool_calls", json::array({std::move(call)})}};
 }
 
-std::string ChatShape::chunk(int index, json delta, json extra, const Generation& generation) const {
+std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
+                             const Generation& generation) const {
   json choice = {
-      {"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+      {"index", of.choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   choice.update(extra);
-  return events_.event(dump(choice), generation, n_reasoning_tokens());
+  return events_.event(dump(choice), generation, of.n_tokens);
 }
 
 json ChatShape::message(const ChatReader& reader) const {
@@ -219,13 +255,14 @@ json ChatShape::whole(const Generation& generation) {
                  {"message", message(choice.reader)},
                  {"finish_reason", finish_name(choice.reader)},
                  {"stop_reason", stop_reason_json(one.stop_reason)},
-                 {"logprobs", nullptr}};
+                 {"logprobs", nullptr},
+                 {"token_ids", nullptr}};
     if (call_.logprobs) next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
     if (call_.token_ids) next["token_ids"] = one.token_ids;
     body["choices"].push_back(std::move(next));
   }
-  if (call_.prompt_logprobs) body["prompt_logprobs"] = prompt_logprobs_json(names_.tokenizer(), output);
-  if (call_.token_ids) body["prompt_token_ids"] = output.prompt_token_ids;
+  body["prompt_logprobs"] = call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
+  body["prompt_token_ids"] = call_.token_ids ? json(output.prompt_token_ids) : json();
   if (call_.prompt_text) body["prompt_text"] = prompt_text();
   add_totals(call_, generation, body, n_reasoning_tokens());
   return body;

@@ -98,7 +98,7 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
   ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
   CompletionCall call;
   ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kCompletionMaxTokens));
-  RETURN_IF_ERROR(read_openai_call(body, "cmpl-", call));
+  RETURN_IF_ERROR(read_openai_call(server, body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");
   call.logprobs = params.logprobs;
@@ -123,7 +123,7 @@ class CompletionShape final : public ReplyShape {
         names_(server.session().tokenizer(), call.tokens_as_ids),
         events_(server, call, kCompletionObject),
         started_(call.generation.prompts.size() * call.generation.params.n, 0),
-        logprobs_(started_.size(), LegacyLogprobs(names_, call.logprobs.value_or(0))),
+        logprobs_(started_.size(), new_logprobs()),
         ids_(started_.size()) {}
 
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
@@ -134,6 +134,9 @@ class CompletionShape final : public ReplyShape {
 
  private:
   json choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const;
+  LegacyLogprobs new_logprobs() const {
+    return {names_, call_.logprobs.value_or(0), !call_.generation.params.skip_special_tokens};
+  }
 
   Server& server_;
   const CompletionCall& call_;
@@ -153,7 +156,10 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   if (first && call_.echo) {
     text = call_.prompt_texts[prompt] + text;
     const RequestOutput& output = generation.prompt_output(prompt);
-    if (call_.logprobs) logprobs_[delta.choice].add_prompt(output.prompt_token_ids, output.prompt_logprobs);
+    if (call_.logprobs) {
+      logprobs_[delta.choice].add_prompt(output.prompt_token_ids, output.prompt_logprobs,
+                                         call_.prompt_texts[prompt]);
+    }
   }
   if (call_.logprobs && !delta.logprobs.empty()) logprobs_[delta.choice].add(delta.logprobs);
   if (call_.token_ids && delta.token != kNoToken) ids_[delta.choice].push_back(delta.token);
@@ -162,7 +168,7 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
     const std::string index = std::to_string(delta.choice), quoted = json_text(text);
     const std::string_view pieces[] = {R"({"finish_reason":null,"index":)", index,
                                        R"(,"logprobs":null,"text":)", quoted, "}"};
-    return events_.event(pieces, generation);
+    return events_.event(pieces, generation, delta.n_tokens);
   }
   json choice = {{"index", delta.choice}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
   if (call_.logprobs) choice["logprobs"] = logprobs_[delta.choice].take();
@@ -173,17 +179,22 @@ std::string CompletionShape::add(const ChoiceDelta& delta, Generation& generatio
   if (call_.prompt_text && first) choice["prompt_text"] = call_.prompt_texts[prompt];
   if (delta.finish != FinishReason::kNone) choice["finish_reason"] = finish_reason_name(delta.finish);
   if (delta.finish != FinishReason::kNone) choice["stop_reason"] = stop_reason_json(delta.stop_reason);
-  return events_.event(dump(choice), generation);
+  return events_.event(dump(choice), generation, delta.n_tokens);
 }
 
 json CompletionShape::choice(const RequestOutput& output, const CompletionOutput& one, size_t prompt) const {
   json result = {{"text", (call_.echo ? call_.prompt_texts[prompt] : "") + one.text},
                  {"finish_reason", finish_reason_name(one.finish_reason)},
                  {"stop_reason", stop_reason_json(one.stop_reason)},
-                 {"logprobs", nullptr}};
+                 {"logprobs", nullptr},
+                 {"token_ids", nullptr},
+                 {"prompt_logprobs", nullptr},
+                 {"prompt_token_ids", nullptr}};
   if (call_.logprobs) {
-    LegacyLogprobs logprobs(names_, *call_.logprobs);
-    if (call_.echo) logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs);
+    LegacyLogprobs logprobs = new_logprobs();
+    if (call_.echo) {
+      logprobs.add_prompt(output.prompt_token_ids, output.prompt_logprobs, call_.prompt_texts[prompt]);
+    }
     for (const auto& row : one.logprobs) logprobs.add(row);
     result["logprobs"] = logprobs.take();
   }
@@ -212,8 +223,8 @@ json CompletionShape::whole(const Generation& generation) {
       best.resize(call_.n_wanted);
     }
     for (const CompletionOutput* one : best) {
-      json next = choice(output, *one, p);
-      next["index"] = body["choices"].size();
+      json next = {{"index", body["choices"].size()}};
+      next.update(choice(output, *one, p));
       body["choices"].push_back(std::move(next));
     }
   }

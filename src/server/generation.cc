@@ -72,6 +72,7 @@ void Generation::handle(PromptEvent& news) {
     ChoiceDelta delta;
     delta.choice = news.prompt * call_.params.n + event.index;
     delta.text = std::string(step.text);
+    delta.n_tokens = static_cast<int>(output.token_ids.size());
     if (output.token_ids.size() > n_before) {  // not one that came after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;

@@ -25,6 +25,7 @@ struct ChoiceDelta {
   int choice = 0;
   std::string text;
   TokenId token = kNoToken;
+  int n_tokens = 0;                    // of the choice so far, this one too
   std::vector<TokenLogprob> logprobs;  // the token first, then the alternatives; empty when not asked for
   FinishReason finish = FinishReason::kNone;
   StopReason stop_reason;  // with finish: the stop token or string, if it was one

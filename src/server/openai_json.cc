@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 
 #include "server/api_request.h"
 
@@ -24,7 +25,7 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 int64_t unix_time() { return std::time(nullptr); }
 
-Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& call) {
+Status read_openai_call(const Server& server, const json& body, const char* id_prefix, OpenAiCall& call) {
   const std::string asked = get_string(body, "request_id");
   call.id = asked.empty() ? random_id(id_prefix) : id_prefix + asked;
   call.created = unix_time();
@@ -34,15 +35,21 @@ Status read_openai_call(const json& body, const char* id_prefix, OpenAiCall& cal
   call.prompt_text = get_bool(body, "return_prompt_text");
   call.timings = get_bool(body, "timings");
   const json& options = get_field(body, "stream_options");
-  if (!options.is_object()) return {};
-  if (!call.stream) return errorf(ErrorCode::kInvalidArgument, "stream_options: only with stream: true");
-  call.include_usage = get_bool(options, "include_usage");
-  call.continuous_usage = get_bool(options, "continuous_usage_stats");
+  if (options.is_object() && !call.stream)
+    return errorf(ErrorCode::kInvalidArgument, "stream_options: only with stream: true");
+  const bool forced = server.config().force_include_usage;
+  call.include_usage = forced || (options.is_object() && get_bool(options, "include_usage"));
+  const bool wanted = options.is_object() ? get_bool(options, "continuous_usage_stats") : forced;
+  call.continuous_usage = call.include_usage && wanted;
   return {};
 }
 
 json envelope(Server& server, const OpenAiCall& call, const char* object) {
-  return {{"id", call.id}, {"object", object}, {"created", call.created}, {"model", server.model_name()}};
+  return {{"id", call.id},
+          {"object", object},
+          {"created", call.created},
+          {"model", server.model_name()},
+          {"system_fingerprint", server.fingerprint()}};
 }
 
 json usage_json(const Generation& generation, int n_reasoning_tokens) {
@@ -72,7 +79,7 @@ StreamEvents::StreamEvents(Server& server, const OpenAiCall& call, const char* o
 }
 
 std::string StreamEvents::event(std::span<const std::string_view> choice, const Generation& generation,
-                                int n_reasoning_tokens) const {
+                                int n_tokens) const {
   size_t size = common_.size() + 32;
   for (const std::string_view piece : choice) size += piece.size();
   std::string text;
@@ -80,7 +87,11 @@ std::string StreamEvents::event(std::span<const std::string_view> choice, const 
   text.append("data: {\"choices\":[");
   for (const std::string_view piece : choice) text.append(piece);
   text.append(common_);
-  if (usage_) text.append(",\"usage\":").append(usage_json(generation, n_reasoning_tokens).dump());
+  if (usage_) {
+    const int n_prompt = generation.n_prompt_tokens();
+    text += fmt::format(R"(,"usage":{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{}}})",
+                        n_prompt, n_tokens, n_prompt + n_tokens);
+  }
   return text.append("}\n\n");
 }
 
@@ -153,17 +164,16 @@ std::string TokenNames::operator()(TokenId token) const {
   return text;
 }
 
-void LegacyLogprobs::add_token(TokenId token) {
-  tokens_.push_back(names_(token));
-  offsets_.push_back(offset_);
-  // Characters, not bytes: clients index their own strings with it.
-  for (const char c : names_.tokenizer().token_bytes(token))
-    offset_ += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+// Of a token that begins inside a character: where that one begins.
+void LegacyLogprobs::add_offset(std::string_view bytes) {
+  const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
+  const bool inside = !bytes.empty() && continues(bytes[0]) && n_characters_ > 0;
+  offsets_.push_back(n_characters_ - (inside ? 1 : 0));
+  n_characters_ += static_cast<size_t>(std::ranges::count_if(bytes, std::not_fn(continues)));
 }
 
-void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
-  if (row.empty()) return;
-  add_token(row[0].token);
+void LegacyLogprobs::add_row(const std::vector<TokenLogprob>& row) {
+  tokens_.push_back(names_(row[0].token));
   logprobs_.push_back(finite(row[0].logprob));
   json top = json::object();
   const size_t n = std::min(row.size() - 1, static_cast<size_t>(std::max(n_top_, 0)));
@@ -177,17 +187,36 @@ void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
   top_.push_back(std::move(top));
 }
 
+void LegacyLogprobs::add(const std::vector<TokenLogprob>& row) {
+  if (row.empty()) return;
+  const TokenId token = row[0].token;
+  const bool hidden = !shows_special_ && names_.tokenizer().is_special(token);
+  add_offset(hidden ? std::string_view() : names_.tokenizer().token_bytes(token));
+  add_row(row);
+}
+
 void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt,
-                                const std::vector<std::vector<TokenLogprob>>& rows) {
+                                const std::vector<std::vector<TokenLogprob>>& rows, std::string_view text) {
+  const Tokenizer& tokenizer = names_.tokenizer();
+  const size_t n_whole = static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  bool first = true;
   for (size_t i = 0; i < prompt.size(); ++i) {
-    if (i == 0 || i >= rows.size() || rows[i].empty()) {
-      add_token(prompt[i]);
-      logprobs_.push_back(nullptr);
-      top_.push_back(nullptr);
-    } else {
-      add(rows[i]);
+    std::string_view bytes = tokenizer.token_bytes(prompt[i], first);
+    // Tokens that the tokenizer put around the text are not in it.
+    if (tokenizer.is_special(prompt[i]) && !text.starts_with(bytes)) bytes = {};
+    if (!tokenizer.is_special(prompt[i])) first = false;
+    add_offset(bytes);
+    text.remove_prefix(std::min(bytes.size(), text.size()));
+    if (i > 0 && i < rows.size() && !rows[i].empty()) {
+      add_row(rows[i]);
+      continue;
     }
+    tokens_.push_back(names_(prompt[i]));
+    logprobs_.push_back(nullptr);
+    top_.push_back(nullptr);
   }
+  n_characters_ = n_whole;
 }
 
 json LegacyLogprobs::take() {

@@ -24,9 +24,10 @@ struct OpenAiCall {
   bool timings = false;
 };
 // The fields of a checked body besides prompt and sampling. Error: options of a stream without one.
-Status read_openai_call(const nlohmann::ordered_json& body, const char* id_prefix, OpenAiCall& call);
+Status read_openai_call(const Server& server, const nlohmann::ordered_json& body, const char* id_prefix,
+                        OpenAiCall& call);
 
-// {id, object, created, model}
+// {id, object, created, model, system_fingerprint}
 nlohmann::ordered_json envelope(Server& server, const OpenAiCall& call, const char* object);
 nlohmann::ordered_json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
 // Seconds of the slowest choice by part: {queued, prefill, decode, …}.
@@ -38,13 +39,13 @@ std::string json_text(const std::string& text);
 class StreamEvents {
  public:
   StreamEvents(Server& server, const OpenAiCall& call, const char* object);
-  // choice: an object as JSON text. With usage so far when the call wants it continuously.
-  std::string event(std::string_view choice, const Generation& generation, int n_reasoning_tokens = 0) const {
-    return event({&choice, 1}, generation, n_reasoning_tokens);
+  // choice: an object as JSON text. n_tokens: of the choice so far, for calls that want the usage continuously.
+  std::string event(std::string_view choice, const Generation& generation, int n_tokens) const {
+    return event({&choice, 1}, generation, n_tokens);
   }
   // The same of an object in pieces.
   std::string event(std::span<const std::string_view> choice, const Generation& generation,
-                    int n_reasoning_tokens = 0) const;
+                    int n_tokens) const;
 
  private:
   std::string common_;  // what follows the choices, without the closing brace
@@ -79,19 +80,23 @@ class TokenNames {
 // {tokens, token_logprobs, top_logprobs, text_offset} of the completions API, gathered token by token.
 class LegacyLogprobs {
  public:
-  // n_top: alternatives to show; the tokenizer outlives this.
-  LegacyLogprobs(TokenNames names, int n_top) : names_(names), n_top_(n_top) {}
+  // n_top: alternatives to show; the tokenizer outlives this. shows_special: the reply's text holds special tokens.
+  LegacyLogprobs(TokenNames names, int n_top, bool shows_special)
+      : names_(names), n_top_(n_top), shows_special_(shows_special) {}
   // row: the token first, then the alternatives, most likely first.
   void add(const std::vector<TokenLogprob>& row);
-  // The prompt's rows; the first token has no probability.
-  void add_prompt(const std::vector<TokenId>& prompt, const std::vector<std::vector<TokenLogprob>>& rows);
+  // The prompt's rows; the first token has no probability. text: the prompt's as it is echoed, before the reply.
+  void add_prompt(const std::vector<TokenId>& prompt, const std::vector<std::vector<TokenLogprob>>& rows,
+                  std::string_view text);
   nlohmann::ordered_json take();  // what was added since the last take
 
  private:
-  void add_token(TokenId token);
+  void add_row(const std::vector<TokenLogprob>& row);
+  void add_offset(std::string_view bytes);
   TokenNames names_;
   int n_top_;
-  size_t offset_ = 0;
+  bool shows_special_;
+  size_t n_characters_ = 0;  // begun so far; offsets index the text by characters
   nlohmann::ordered_json tokens_ = nlohmann::ordered_json::array(),
                          logprobs_ = nlohmann::ordered_json::array(), top_ = nlohmann::ordered_json::array(),
                          offsets_ = nlohmann::ordered_json::array();

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/checksum.h"
+#include "penstock/version.h"
 #include "server/access.h"
 #include "server/chat_setup.h"
 #include "server/errors.h"
@@ -29,6 +31,20 @@ const Route* find_route(const HttpRequest& request, std::string& allowed) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
   return nullptr;
+}
+
+std::string fingerprint_of(const std::string& name, const Engine& engine) {
+  std::string all =
+      fmt::format("{} {} {} {}", kVersion, name, engine.info().architecture, engine.info().backend);
+  EngineConfig::visit(engine.config(), [&](const char* field, const auto& value, const char*) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value.has_value()) all += fmt::format(" {}={}", field, *value);
+    } else {
+      all += fmt::format(" {}={}", field, value);
+    }
+  });
+  return fmt::format("penstock-{}-{:08x}", kVersion,
+                     static_cast<uint32_t>(checksum64(std::as_bytes(std::span(all)))));
 }
 
 bool is_loopback(const std::string& host) {
@@ -79,6 +95,7 @@ Status Server::run(const std::function<void()>& on_ready) {
   if (!session) return tl::unexpected(std::move(session).error());
   session_ = std::move(*session);
   ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, config_.chat));
+  fingerprint_ = fingerprint_of(model_name_, session_->engine());
   session_->engine().start();
   loaded_.store(true);
   if (on_ready) on_ready();

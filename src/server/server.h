@@ -46,7 +46,8 @@ struct ServerConfig {
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
   LogConfig log;
-  bool vllm_metrics = true;  // /metrics also under vLLM's names
+  bool vllm_metrics = true;          // /metrics also under vLLM's names
+  bool force_include_usage = false;  // every event of a stream tells the usage
 };
 
 class Server;
@@ -91,6 +92,8 @@ class Server {
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   const std::string& model_name() const { return model_name_; }
+  // The same as long as the same program serves the same model with the same engine configuration.
+  const std::string& fingerprint() const { return fingerprint_; }
   bool loaded() const { return loaded_.load(); }
   // 503 while the model is loaded and while the server drains; nothing when requests are answered.
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
@@ -124,7 +127,7 @@ class Server {
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<HttpServer> http_;
-  std::string model_name_;
+  std::string model_name_, fingerprint_;
   std::atomic<bool> loaded_{false}, stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::atomic<std::chrono::steady_clock::duration> drain_end_{};  // since the clock's epoch

@@ -306,6 +306,93 @@ class Completions(unittest.TestCase):
                         tokens = [token for part in parts for token in (part["logprobs"] or {"tokens": []})["tokens"]]
                         self.assertEqual(tokens, choice["logprobs"]["tokens"])
 
+    def test_alternatives_are_in_order_of_probability(self):
+        for fields in ({}, {"echo": True}, {"stream": True}):
+            body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 1, "seed": 4, "logprobs": 5, **fields}
+            if fields.get("stream"):
+                rows = [row for chunk in story.chunks("/v1/completions", body) for row in chunk["choices"][0]["logprobs"]["top_logprobs"]]
+            else:
+                rows = story.post("/v1/completions", body)["choices"][0]["logprobs"]["top_logprobs"]
+            values = [list(row.values())[:5] for row in rows if row]  # a chosen token that is not among them comes last
+            self.assertGreater(len(values), 10)
+            self.assertEqual(values, [sorted(row, reverse=True) for row in values])
+        prompt = self.complete(prompt_logprobs=3)["choices"][0]["prompt_logprobs"]
+        for row in prompt[1:]:
+            ranks = [one["rank"] for one in list(row.values())[1:]]
+            self.assertEqual(ranks, sorted(ranks))
+
+    def test_text_offsets_index_the_text(self):
+        ids = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        bytes_only = story.post("/tokenize", {"prompt": "\u20ac\U0001f600\u4e16\u00e9", "add_special_tokens": False})["tokens"]
+        for fields in ({"prompt": PROMPT}, {"prompt": " " + PROMPT + "  there"}, {"prompt": ids}, {"prompt": ids[1:]}, {"prompt": "\u20ac \u4e16\u00e9."},
+                       {"prompt": PROMPT, "allowed_token_ids": bytes_only, "temperature": 100, "seed": 2, "ignore_eos": True}):
+            for echo in (True, False):
+                body = {"max_tokens": 9, "temperature": 0, "logprobs": 0, "echo": echo, **fields}
+                choice = story.post("/v1/completions", body)["choices"][0]
+                text, found = choice["text"], choice["logprobs"]
+                self.assertEqual(len(found["text_offset"]), len(found["tokens"]))
+                self.assertEqual(found["text_offset"], sorted(found["text_offset"]))
+                n_whole = 0
+                for token, offset in zip(found["tokens"], found["text_offset"]):
+                    if token.startswith("bytes:"):
+                        continue
+                    begun = text[offset:].startswith(token) or text[offset:].startswith(token.lstrip(" "))
+                    self.assertTrue(begun or token in ("<s>", "</s>"), (fields, token, offset, text))
+                    n_whole += begun
+                if echo:
+                    self.assertGreater(n_whole, 3)
+                    self.assertEqual(found["text_offset"][0], 0)
+                parts = [part for chunk in story.chunks("/v1/completions", body) for part in chunk["choices"]]
+                self.assertEqual([offset for part in parts for offset in part["logprobs"]["text_offset"]], found["text_offset"])
+
+    def test_fields_that_are_always_there(self):
+        plain = self.complete()
+        self.assertRegex(plain["system_fingerprint"], r"^penstock-[\d.]+-[0-9a-f]{8}$")
+        chunks = story.chunks("/v1/completions", {"prompt": PROMPT, "max_tokens": 3})
+        self.assertEqual({chunk["system_fingerprint"] for chunk in chunks}, {plain["system_fingerprint"]})
+        self.assertEqual([plain["choices"][0][name] for name in ("logprobs", "prompt_logprobs", "prompt_token_ids", "token_ids")], [None] * 4)
+        chat = script.post("/v1/chat/completions", said("plain"))
+        self.assertEqual([chat["prompt_logprobs"], chat["prompt_token_ids"], chat["choices"][0]["token_ids"]], [None] * 3)
+        self.assertNotEqual(chat["system_fingerprint"], plain["system_fingerprint"])
+
+    def test_too_many_choices_are_blamed_on_what_asked_for_them(self):
+        for fields, param in (({"n": 129}, "n"), ({"best_of": 129}, "best_of"), ({"prompt": ["x"] * 65, "n": 2}, "prompt"),
+                              ({"prompt": ["x"] * 2000}, "prompt"), ({"prompt": [[]]}, "prompt")):
+            error = story.post("/v1/completions", {"prompt": "x", **fields}, 400)["error"]
+            self.assertEqual((fields, error["param"]), (fields, param))
+
+    def test_usage_of_streams(self):
+        for path, body in (("/v1/completions", {"prompt": PROMPT, "max_tokens": 6, "temperature": 0}), ("/v1/chat/completions", said("think")),
+                           ("/v1/chat/completions", {**said("several"), "tools": TOOLS}), ("/v1/chat/completions", {**said("endless"), "max_tokens": 5})):
+            server = story if path == "/v1/completions" else script
+            whole = server.post(path, body)["usage"]
+            for options, total, continuous in (({}, False, False), ({"include_usage": False, "continuous_usage_stats": True}, False, False),
+                                               ({"include_usage": True}, True, False), ({"include_usage": True, "continuous_usage_stats": True}, True, True)):
+                chunks = server.chunks(path, {**body, "stream_options": options})
+                if total:
+                    last = chunks.pop()
+                    self.assertEqual(last["choices"], [])
+                    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+                        self.assertEqual(last["usage"][name], whole[name])
+                self.assertTrue(all(chunk["choices"] for chunk in chunks))
+                self.assertEqual({"usage" in chunk for chunk in chunks}, {continuous})
+                if not continuous:
+                    continue
+                counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+                self.assertEqual(counts, sorted(set(counts)))  # no two tell the same
+                self.assertEqual(counts[-1], whole["completion_tokens"])
+                self.assertEqual(counts[0] == 0, path != "/v1/completions")  # the role alone
+                self.assertIsNotNone(chunks[-1]["choices"][0]["finish_reason"])
+                for chunk in chunks:
+                    self.assertEqual(chunk["usage"]["total_tokens"], chunk["usage"]["prompt_tokens"] + chunk["usage"]["completion_tokens"])
+
+    def test_usage_can_be_forced(self):
+        with Server(SMALL_MODEL, "--enable-force-include-usage", "--chat-template", "{{ messages[0].content }}") as server:
+            for path, body in (("/v1/completions", {"prompt": PROMPT}), ("/v1/chat/completions", said(PROMPT))):
+                chunks = server.chunks(path, {**body, "max_tokens": 5, "temperature": 0})
+                self.assertTrue(all("usage" in chunk for chunk in chunks))
+                self.assertEqual((chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
+
     def test_characters_are_never_cut(self):
         # Only tokens of single bytes: characters arrive in pieces, and many bytes belong to none.
         names = story.post("/tokenize", {"prompt": "\u20ac\U0001f600\u4e16\u00e9", "add_special_tokens": False})["tokens"]

@@ -39,6 +39,22 @@ TEST(Engine, AloneEqualsBatched) {
     EXPECT_EQ(sinks[i]->result.sequences[0].tokens, fake.expected(requests[i])) << i;
 }
 
+TEST(Engine, TheTokensOfAllStepsAreThoseOfPromptsAndReplies) {
+  FakeEngineConfig config;
+  config.engine.enable_prefix_caching = false;
+  FakeEngine fake(config);
+  for (int i = 0; i < 9; ++i) {
+    Request request = request_of(prompt_of(1 + i * 5, i), 1 + i, i);
+    request.sampling.n = 1 + i % 3;
+    fake.submit(request);
+  }
+  fake.run();
+  const Metrics metrics = fake.engine->metrics();
+  EXPECT_GT(metrics.generation_tokens.value, 40);
+  EXPECT_EQ(metrics.iteration_tokens_total.sum,
+            metrics.prompt_tokens.value + metrics.generation_tokens.value);
+}
+
 TEST(Engine, ChunkSizesDoNotMatter) {
   for (int chunk = 1; chunk <= 40; ++chunk) {
     FakeEngineConfig config;
