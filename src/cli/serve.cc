@@ -30,8 +30,11 @@ std::string parser_names(const Rows& rows) {
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
     add_engine_flags(app, config.engine);
-    app.add_option("--served-model-name", config.model_name,
-                   "name in the API (default: the model's name as given, of a path the file's name)");
+    app.add_option("--served-model-name", config.model_names,
+                   "names in the API, replies show the first (default: the model's name as given, of a path the "
+                   "file's name)")
+        ->delimiter(',');
+    app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
     add_api_flags(app);
     add_network_flags(app);
     add_security_flags(app);
@@ -69,6 +72,8 @@ void ServeCommand::add_api_flags(CLI::App& app) {
   app.add_option("--reasoning-parser", config.chat.reasoning_parser,
                  "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
       ->capture_default_str();
+  app.add_flag("--ignore-tools-without-place", config.chat.ignore_tools_without_place,
+               "leave tools out where the chat template does not know them, instead of refusing the request");
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
@@ -82,6 +87,9 @@ void ServeCommand::add_network_flags(CLI::App& app) {
   HttpConfig& http = config.http;
   app.add_option("--host", http.host, "address to listen on")->capture_default_str();
   app.add_option("--port", http.port, "port to listen on; 0 is any free one")->capture_default_str();
+  app.add_option("--root-path", config.root_path,
+                 "path under which a proxy shows this server; requests may have it in front or not")
+      ->type_name("PATH");
   app.add_option("--io-threads", http.io_threads, "threads for sockets and text")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -145,7 +153,7 @@ int ServeCommand::run() {
   return_large_blocks();
   const std::string name = config.engine.model;
   if (const Status found = find_models(config.engine); !found) return fail(found.error());
-  if (config.model_name.empty() && is_hub_name(name)) config.model_name = name;
+  if (config.model_names.empty() && is_hub_name(name)) config.model_names = {name};
   raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
   sigset_t signals;

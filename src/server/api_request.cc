@@ -36,14 +36,6 @@ size_t allowance(Server& server) {
   return std::max(kLeast, kPerToken * static_cast<size_t>(server.session().engine().info().max_model_len));
 }
 
-Status check_model(const json& body, const std::string& served) {
-  const std::string name = get_string(body, "model");
-  if (!name.empty() && name != served) {
-    return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", served, name);
-  }
-  return {};
-}
-
 Status check_logprobs(const std::optional<int>& asked, const char* field, int most) {
   if (!asked || most < 0 || (*asked >= 0 && *asked <= most)) return {};
   return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {}, got {}", field, most, *asked);
@@ -61,7 +53,9 @@ Result<json> read_body(Server& server, const HttpRequest& request, const nlohman
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  RETURN_IF_ERROR(check_model(body, server.model_name()));
+  if (const std::string model = get_string(body, "model"); !model.empty()) {
+    RETURN_IF_ERROR(server.check_model(model));
+  }
   return body;
 }
 

@@ -56,6 +56,7 @@ Conversation take_conversation(json& body) {
 Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
   std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
   setup->trust_request_template_ = config.trust_request_template;
+  setup->ignore_tools_ = config.ignore_tools_without_place;
   ASSIGN_OR_RETURN(setup->source_, read_template(config.chat_template));
   auto prompter = ChatPrompter::open(session.tokenizer(), setup->source_);
   if (setup->source_.empty()) setup->source_ = session.tokenizer().chat_template();
@@ -107,10 +108,15 @@ Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   } else if (!prompter_) {
     return tl::unexpected(missing_);
   }
-  const bool with_tools = conversation.tools.is_array() && !conversation.tools.empty();
+  bool with_tools = conversation.tools.is_array() && !conversation.tools.empty();
   const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
   if (with_tools && !mentions(source, "tools") && !has_tool_template) {
-    return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them");
+    if (!ignore_tools_) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "tools: the model's chat template has no place for them (see --ignore-tools-without-place)");
+    }
+    conversation.tools = nullptr;
+    with_tools = false;
   }
   const ChatPrompter& prompter = own ? *prompter_ : *other;
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));

@@ -56,7 +56,7 @@ class ChatSetup {
   std::optional<ChatPrompter> prompter_;
   Error missing_;  // why there is no prompter
   std::string tool_parser_, reasoning_parser_;
-  bool trust_request_template_ = false;
+  bool trust_request_template_ = false, ignore_tools_ = false;
 };
 
 }  // namespace penstock

@@ -6,6 +6,7 @@ namespace penstock {
 
 net::awaitable<void> get_health(Server& server, Exchange& exchange);
 net::awaitable<void> get_ready(Server& server, Exchange& exchange);
+net::awaitable<void> get_load(Server& server, Exchange& exchange);
 net::awaitable<void> get_version(Server& server, Exchange& exchange);
 net::awaitable<void> get_metrics(Server& server, Exchange& exchange);
 net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange);

@@ -44,6 +44,8 @@ class Exchange {
   virtual ~Exchange() = default;
 
   const HttpRequest& request() const { return request_; }
+  // A path may have several names; handlers see its route's.
+  void set_path(std::string path) { request_.path = std::move(path); }
   virtual net::any_io_executor executor() = 0;
 
   // Exactly one of reply() or begin_stream() … end_stream() per exchange.

@@ -1,4 +1,4 @@
-// GET /v1/models, /v1/models/{id}, /health, /ready, /version.
+// GET /v1/models, /v1/models/{id}, /health, /ready, /load, /version.
 #include "penstock/version.h"
 #include "server/api_request.h"
 #include "server/endpoints.h"
@@ -7,8 +7,8 @@
 namespace penstock {
 namespace {
 
-json model_json(Server& server) {
-  return {{"id", server.model_name()},
+json model_json(Server& server, const std::string& name) {
+  return {{"id", name},
           {"object", "model"},
           {"created", server.created()},
           {"owned_by", "penstock"},
@@ -21,17 +21,16 @@ json model_json(Server& server) {
 
 net::awaitable<void> get_models(Server& server, Exchange& exchange) {
   json body = {{"object", "list"}};
-  body["data"].push_back(model_json(server));
+  for (const std::string& name : server.model_names()) body["data"].push_back(model_json(server, name));
   co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
-  if (id != server.model_name()) {
-    co_return co_await exchange.reply(
-        error_reply(404, fmt::format("model: expected {}, got {}", server.model_name(), id)));
+  if (const Status known = server.check_model(id); !known) {
+    co_return co_await exchange.reply(error_reply(known.error()));
   }
-  co_await exchange.reply(json_reply(model_json(server)));
+  co_await exchange.reply(json_reply(model_json(server, id)));
 }
 
 net::awaitable<void> get_health(Server&, Exchange& exchange) {
@@ -42,6 +41,11 @@ net::awaitable<void> get_health(Server&, Exchange& exchange) {
 net::awaitable<void> get_ready(Server& server, Exchange& exchange) {
   if (auto reply = server.not_ready(exchange.request())) co_return co_await exchange.reply(std::move(*reply));
   const json body = {{"status", "ready"}};
+  co_await exchange.reply(json_reply(body));
+}
+
+net::awaitable<void> get_load(Server& server, Exchange& exchange) {
+  const json body = {{"server_load", server.n_generating()}};
   co_await exchange.reply(json_reply(body));
 }
 

@@ -72,8 +72,12 @@ json document() {
 
 }  // namespace
 
-net::awaitable<void> get_openapi(Server&, Exchange& exchange) {
-  static const json value = document();
+net::awaitable<void> get_openapi(Server& server, Exchange& exchange) {
+  static const json common = document();
+  json value = common;
+  if (const std::string& root = server.config().root_path; !root.empty()) {
+    value["servers"] = json::array({{{"url", root}}});
+  }
   co_await exchange.reply(json_reply(value));
 }
 

@@ -48,6 +48,11 @@ const json& status_reply() {
   return value;
 }
 
+const json& load_reply() {
+  static const json value = open({{"server_load", plain("integer")}}, {"server_load"});
+  return value;
+}
+
 const json& version_reply() {
   static const json value = open({{"version", plain("string")}}, {"version"});
   return value;

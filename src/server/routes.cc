@@ -11,6 +11,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/ui/{id}", Access::kOpen, get_page_file, "a file of the web page", nullptr, nullptr},
     {"GET", "/health", Access::kOpen, get_health, "the process is alive", nullptr, status_reply},
     {"GET", "/ready", Access::kOpen, get_ready, "requests are accepted", nullptr, status_reply},
+    {"GET", "/load", Access::kMetrics, get_load, "generating requests under way", nullptr, load_reply},
     {"GET", "/version", Access::kKey, get_version, "version of the server", nullptr, version_reply},
     {"GET", "/metrics", Access::kMetrics, get_metrics, "Prometheus metrics", nullptr, nullptr},
     {"GET", "/v1/metrics", Access::kMetrics, get_metrics_json, "totals and averages as JSON", nullptr,

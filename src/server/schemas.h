@@ -17,6 +17,7 @@ const nlohmann::json& detokenize_request();
 
 // What a 200 reply looks like.
 const nlohmann::json& status_reply();
+const nlohmann::json& load_reply();
 const nlohmann::json& version_reply();
 const nlohmann::json& numbers_reply();  // totals and averages, null before the first request, and more
 const nlohmann::json& models_reply();

@@ -62,26 +62,71 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
   return result;
 }
 
+// Fills in the served name and brings root_path into the form "" or "/path".
+Status check_config(ServerConfig& config) {
+  if (config.model_names.empty()) {
+    config.model_names = {std::filesystem::path(config.engine.model).filename().string()};
+  }
+  for (const std::string& name : config.model_names) {
+    if (name.empty()) return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
+  }
+  std::string& root = config.root_path;
+  while (root.ends_with('/')) root.pop_back();
+  if (root.empty() || (root[0] == '/' && root.find_first_of(" ?#%\\\"<>") == std::string::npos)) return {};
+  return errorf(ErrorCode::kInvalidArgument, "root path: expected a path such as /llm, got {}", root);
+}
+
+HttpReply moved_to(const std::string& path) {
+  HttpReply reply;
+  reply.status = 308;
+  reply.headers.emplace_back("Location", path);
+  return reply;
+}
+
+// One more as long as it lives.
+class CountedIn {
+ public:
+  explicit CountedIn(std::atomic<int>* count) : count_(count) {
+    if (count_ != nullptr) count_->fetch_add(1);
+  }
+  ~CountedIn() {
+    if (count_ != nullptr) count_->fetch_sub(1);
+  }
+  CountedIn(const CountedIn&) = delete;
+  CountedIn& operator=(const CountedIn&) = delete;
+
+ private:
+  std::atomic<int>* count_;
+};
+
 }  // namespace
 
-std::string path_tail(const Route& route, const std::string& path) {
-  return path.substr(std::min(std::string_view(route.path).find('{'), path.size()));
+std::string canonical_path(std::string_view path, std::string_view root_path) {
+  if (path.starts_with(root_path) && (path.size() == root_path.size() || path[root_path.size()] == '/')) {
+    path.remove_prefix(root_path.size());
+  }
+  const auto known = [](std::string_view one) {
+    return std::ranges::any_of(routes(), [&](const Route& route) { return matches(route.path, one); });
+  };
+  if (path.empty()) return "/";
+  std::string versioned = "/v1" + std::string(path);
+  return !known(path) && known(versioned) ? versioned : std::string(path);
 }
 
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server());
   server->config_ = config;
   server->created_ = std::time(nullptr);
-  server->model_name_ = config.model_name.empty()
-                            ? std::filesystem::path(config.engine.model).filename().string()
-                            : config.model_name;
+  RETURN_IF_ERROR(check_config(server->config_));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
   ASSIGN_OR_RETURN(server->http_,
                    HttpServer::open(
                        config.http, [raw = server.get()](Exchange& exchange) { return raw->plan(exchange); },
-                       error_body_at));
+                       [root = server->config_.root_path](std::string_view target, int status, std::string_view message) {
+                         return error_body_at(canonical_path(target, root), status, message);
+                       }));
   return server;
 }
 
@@ -95,7 +140,7 @@ Status Server::run(const std::function<void()>& on_ready) {
   if (!session) return tl::unexpected(std::move(session).error());
   session_ = std::move(*session);
   ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, config_.chat));
-  fingerprint_ = fingerprint_of(model_name_, session_->engine());
+  fingerprint_ = fingerprint_of(model_name(), session_->engine());
   session_->engine().start();
   loaded_.store(true);
   if (on_ready) on_ready();
@@ -123,9 +168,13 @@ Server::Decision Server::decide(Exchange& exchange) {
   const HttpRequest& request = exchange.request();
   Decision decision;
   decision.start = std::chrono::steady_clock::now();
+  // The page's files stand beside it: its address must end in a slash.
+  const bool is_bare_root = !config_.root_path.empty() && request.path == config_.root_path;
+  exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
   decision.route = find_route(request, allowed);
   decision.refusal = origins_->check(exchange);
+  if (!decision.refusal && is_bare_root) decision.refusal = moved_to(config_.root_path + "/");
   if (!decision.refusal) decision.refusal = check_access(exchange, decision);
   if (decision.refusal || decision.route != nullptr) return decision;
   if (allowed.empty()) {
@@ -146,6 +195,7 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
     if (decision.refusal) {
       co_await exchange.reply(std::move(*decision.refusal));
     } else {
+      const CountedIn load(route->streams ? &n_generating_ : nullptr);
       co_await route->handler(*this, exchange);
     }
   } catch (const std::exception& error) {
@@ -185,6 +235,12 @@ std::optional<HttpReply> Server::not_ready(const HttpRequest& request) const {
     set_retry_after(reply, std::chrono::duration<double>(drain_end_.load() - now).count());
   }
   return reply;
+}
+
+Status Server::check_model(std::string_view name) const {
+  const auto& names = model_names();
+  if (config_.any_model_name || std::ranges::find(names, name) != names.end()) return {};
+  return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", fmt::join(names, " or "), name);
 }
 
 double Server::seconds_of_queue() const {

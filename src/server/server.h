@@ -25,6 +25,7 @@ struct ChatConfig {
   std::string tool_call_parser = "auto";  // a name of tool_parsers(), "auto" (by the template) or "none"
   std::string reasoning_parser = "auto";  // a name of reasoning_formats(), "auto" or "none"
   bool trust_request_template = false;    // requests may bring a template of their own
+  bool ignore_tools_without_place = false;  // leave tools out for a template that does not know them
 };
 class ChatSetup;
 
@@ -32,7 +33,9 @@ struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
   ChatConfig chat;
-  std::string model_name;             // served name; empty = the file's name
+  std::vector<std::string> model_names;  // served names, the first is that of replies; empty = the file's name
+  bool any_model_name = false;           // requests may name whatever they like
+  std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
   std::vector<std::string> cors_origins;  // whose pages a browser may let call this server; "*": anyone's
@@ -91,7 +94,11 @@ class Server {
   const ChatSetup& chat() const { return *chat_; }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
-  const std::string& model_name() const { return model_name_; }
+  // At least one; the first is the one that replies and metrics show.
+  const std::vector<std::string>& model_names() const { return config_.model_names; }
+  const std::string& model_name() const { return config_.model_names.front(); }
+  // nothing, or kNotFound: no name of this server's model.
+  Status check_model(std::string_view name) const;
   // The same as long as the same program serves the same model with the same engine configuration.
   const std::string& fingerprint() const { return fingerprint_; }
   bool loaded() const { return loaded_.load(); }
@@ -100,7 +107,8 @@ class Server {
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken
   // so far.
   double seconds_of_queue() const;
-  int64_t created() const { return created_; }  // unix time of the start
+  int64_t created() const { return created_; }     // unix time of the start
+  int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }
 
@@ -127,14 +135,15 @@ class Server {
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<HttpServer> http_;
-  std::string model_name_, fingerprint_;
+  std::string fingerprint_;
+  std::atomic<int> n_generating_ = 0;
   std::atomic<bool> loaded_{false}, stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::atomic<std::chrono::steady_clock::duration> drain_end_{};  // since the clock's epoch
   int64_t created_ = 0;
 };
 
-// Path parameter of the exchange's route: what "{id}" matched.
-std::string path_tail(const Route& route, const std::string& path);
+// The path of the route that `path` names: without `root_path` in front, and with the /v1 that clients may leave out.
+std::string canonical_path(std::string_view path, std::string_view root_path);
 
 }  // namespace penstock

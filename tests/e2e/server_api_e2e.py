@@ -282,6 +282,58 @@ class Limits(unittest.TestCase):
         self.assertIn("tools", script.post("/v1/chat/completions", body, 400)["error"]["message"])
 
 
+class Names(unittest.TestCase):
+    """What a model and a path may be called."""
+
+    def test_several_names_of_the_model(self):
+        with Server(SMALL_MODEL, "--served-model-name", "first", "vendor/second") as server:
+            self.assertEqual([model["id"] for model in server.get("/v1/models")["data"]], ["first", "vendor/second"])
+            for name in ("first", "vendor/second"):
+                self.assertEqual(server.get(f"/v1/models/{name}")["id"], name)
+                reply = server.post("/v1/completions", {"model": name, "prompt": PROMPT, "max_tokens": 1})
+                self.assertEqual(reply["model"], "first")
+            error = server.post("/v1/completions", {"model": "third", "prompt": PROMPT}, 404)["error"]
+            self.assertEqual((error["param"], error["message"]), ("model", "model: expected first or vendor/second, got third"))
+            self.assertEqual(server.request("GET", "/v1/models/third")[0], 404)
+            self.assertIn('model_name="first"', server.request("GET", "/metrics")[2].decode())
+
+    def test_any_name_and_no_tools_by_option(self):
+        tools = {**said(PROMPT), "tools": TOOLS, "max_tokens": 2, "temperature": 0}
+        with Server(SMALL_MODEL, "--any-model-name", "--ignore-tools-without-place", "--chat-template", "{{ messages[0].content }}") as server:
+            for path, body in (("/v1/completions", {"prompt": PROMPT}), ("/v1/chat/completions", said(PROMPT)), ("/tokenize", {"prompt": PROMPT})):
+                server.post(path, {**body, "model": "gpt-4o-mini"})
+            plain = server.post("/v1/chat/completions", {**said(PROMPT), "max_tokens": 2, "temperature": 0})
+            self.assertEqual(server.post("/v1/chat/completions", tools)["choices"], plain["choices"])
+        with Server(SMALL_MODEL, "--chat-template", "{{ messages[0].content }}") as server:
+            self.assertEqual(server.post("/v1/chat/completions", tools, 400)["error"]["param"], "tools")
+
+    def test_paths_without_their_version(self):
+        body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+        self.assertEqual(story.post("/completions", body)["choices"], story.post("/v1/completions", body)["choices"])
+        self.assertEqual(script.post("/chat/completions", said("plain"))["object"], "chat.completion")
+        self.assertEqual(script.get("/models"), script.get("/v1/models"))
+        self.assertEqual(script.get(f"/models/{script.model}")["id"], script.model)
+        self.assertEqual(script.post("/messages", {"model": script.model, **said("x"), "max_tokens": 0}, 400)["type"], "error")
+        self.assertEqual(script.request("GET", "/completions")[0], 405)
+
+    def test_a_root_path(self):
+        body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+        with Server(SMALL_MODEL, "--root-path", "/llm/") as server:
+            replies = [server.post(path, body)["choices"] for path in ("/llm/v1/completions", "/llm/completions", "/v1/completions")]
+            self.assertEqual(replies, [replies[0]] * 3)
+            self.assertEqual(server.get("/openapi.json")["servers"], [{"url": "/llm"}])
+            self.assertEqual(server.get("/llm/openapi.json")["servers"], [{"url": "/llm"}])
+            self.assertIn(b"<html", server.request("GET", "/llm/")[2])
+            self.assertEqual(server.request("GET", "/llm/ui/app.js")[0], 200)
+            status, headers, _ = server.request("GET", "/llm")
+            self.assertEqual((status, headers["location"]), (308, "/llm/"))
+            for path in ("/llmx/v1/models", "/llm/llm/v1/models", "/other/v1/models"):
+                self.assertEqual((path, server.request("GET", path)[0]), (path, 404))
+        for wrong in ("llm", "/a b", "/a?b"):
+            with self.assertRaisesRegex(AssertionError, "root path: expected a path"):
+                Server(SMALL_MODEL, "--root-path", wrong)
+
+
 class Completions(unittest.TestCase):
     def complete(self, **fields):
         return story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, **fields})

@@ -366,6 +366,17 @@ class Overload(unittest.TestCase):
             first.close()  # and then it is the second one's turn
             self.assertIn(b"[DONE]", read_until(second, b"0\r\n\r\n"))
 
+    def test_the_load_counts_what_generates(self):
+        with slow_server() as server:
+            self.assertEqual(server.get("/load").json(), {"server_load": 0})
+            socks = [server.stream({**LONG, "stream": True}) for _ in range(2)]
+            for sock in socks:
+                read_until(sock, b"data:")
+            self.assertEqual(server.get("/load").json(), {"server_load": 2})
+            for sock in socks:
+                sock.close()
+            self.assertTrue(wait_for(lambda: server.get("/load").json() == {"server_load": 0}))
+
     def test_a_client_that_leaves_frees_its_blocks_at_once(self):
         with slow_server() as server:
             for body in ({**LONG, "stream": True, "n": 4}, {**LONG, "n": 4}):

@@ -97,6 +97,11 @@ std::vector<Case> cases() {
            "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|"
            "><|tool_calls_section_end|>",
        {"", "", {weather, now}}},
+      {"granite4",
+       "",
+       "I look: <tool_call> " + json +
+           " </tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+       {"", "I look:", {weather, {"f", R"({"a":1})"}}}},
       {"granite", "", "<|tool_call|>[" + json + "]", {"", "", {weather}}},
       {"granite", "", "<function_call> " + json, {"", "", {weather}}},
       {"functionary",
@@ -191,6 +196,8 @@ TEST(ReplyParsers, UnknownNamesAreRefused) {
 
 TEST(ReplyParsers, FoundFromTheTemplate) {
   EXPECT_EQ(detect_tool_parser("… <tool_call>\n{\"name\": <function-name> …"), "hermes");
+  EXPECT_EQ(detect_tool_parser("<|start_of_role|>… <tool_call></tool_call>"), "granite4");
+  EXPECT_EQ(detect_tool_parser("<|start_of_role|>… <|tool_call|> <tool_call>"), "granite");
   EXPECT_EQ(detect_tool_parser("<tool_call>\n<function=x>\n<parameter=y>"), "qwen3_coder");
   EXPECT_EQ(detect_tool_parser("{{ '[TOOL_CALLS] [' }}"), "mistral");
   EXPECT_EQ(detect_tool_parser("plain"), "");

@@ -146,6 +146,7 @@ std::span<const ToolParserRow> tool_parsers() {
       {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, make<seed_oss>},
       {"functionary", "Functionary 3.1", {"<function="}, make<functionary>},
       {"granite", "Granite", {"<|tool_call|>"}, make<granite>},
+      {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, make<hermes>},
       {"hermes", "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ", {"<tool_call>"}, make<hermes>, {"qwen2_5", "qwen3"}},
       {"pythonic",
        "Llama 4, Llama 3.2 pythonic, ToolACE",
