@@ -16,7 +16,7 @@ struct Gauge {
   double value = 0;
 };
 
-inline constexpr int kMaxHistogramBuckets = 24;
+inline constexpr int kMaxHistogramBuckets = 32;
 
 // counts[i] observations were <= bounds[i] and greater than the bound before; counts[n] is the rest.
 struct Histogram {
@@ -52,8 +52,9 @@ inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .
                                                1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 inline constexpr double kInterTokenBounds[] = {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
                                                .4,   .5,    .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
-inline constexpr double kLatencyBounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-                                            30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+inline constexpr double kLatencyBounds[] = {.001, .002, .005, .01, .02, .05, .1,  .2,  .3,   .5,
+                                            .8,   1,    1.5,  2,   2.5, 5,   10,  15,  20,   30,
+                                            40,   50,   60,   120, 240, 480, 960, 1920, 7680};
 inline constexpr double kTokenBounds[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                           1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 inline constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128,   256,

@@ -75,9 +75,11 @@ MetricFamily family_of(std::string name, const char* help, const Metric& value, 
 // The same bounds that vLLM has, where ours are finer.
 constexpr double kVllmInterToken[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
                                       .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+constexpr double kVllmLatency[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                   30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 constexpr double kVllmStepTokens[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
-enum class Buckets : uint8_t { kAsOurs, kInterToken, kStepTokens, kUpToContext };
+enum class Buckets : uint8_t { kAsOurs, kInterToken, kLatency, kStepTokens, kUpToContext };
 struct VllmName {
   const char* name;  // of ours and theirs
   Buckets buckets;
@@ -99,11 +101,11 @@ constexpr VllmName kVllmNames[] = {
     {"time_to_first_token_seconds", Buckets::kAsOurs},
     {"inter_token_latency_seconds", Buckets::kInterToken},
     {"request_time_per_output_token_seconds", Buckets::kInterToken},
-    {"e2e_request_latency_seconds", Buckets::kAsOurs},
-    {"request_queue_time_seconds", Buckets::kAsOurs},
-    {"request_inference_time_seconds", Buckets::kAsOurs},
-    {"request_prefill_time_seconds", Buckets::kAsOurs},
-    {"request_decode_time_seconds", Buckets::kAsOurs},
+    {"e2e_request_latency_seconds", Buckets::kLatency},
+    {"request_queue_time_seconds", Buckets::kLatency},
+    {"request_inference_time_seconds", Buckets::kLatency},
+    {"request_prefill_time_seconds", Buckets::kLatency},
+    {"request_decode_time_seconds", Buckets::kLatency},
     {"request_prompt_tokens", Buckets::kUpToContext},
     {"request_generation_tokens", Buckets::kUpToContext},
     {"request_max_num_generation_tokens", Buckets::kUpToContext},
@@ -120,6 +122,7 @@ Metric for_vllm(const Metric& metric, Buckets, int) {
 Histogram for_vllm(const Histogram& histogram, Buckets buckets, int context) {
   switch (buckets) {
     case Buckets::kInterToken: return with_bounds(histogram, kVllmInterToken);
+    case Buckets::kLatency: return with_bounds(histogram, kVllmLatency);
     case Buckets::kStepTokens: return with_bounds(histogram, kVllmStepTokens);
     case Buckets::kUpToContext: {
       size_t n = 0;

@@ -24,7 +24,7 @@ def setUpModule():
 
 class Page(unittest.TestCase):
     """A server and a browser per class; a fresh page with nothing stored per test."""
-    flags, env, model = ["--served-model-name", "penstock-stories-15m", "--threads", "1"], SLOW, None
+    flags, env, model = ["--served-model-name", "penstock-stories-15m", "river-base", "--threads", "1"], SLOW, None
 
     @classmethod
     def setUpClass(cls):
@@ -95,6 +95,24 @@ class Story(Page):
         self.assertIn(f"{whole['usage']['completion_tokens']} tokens", browser.text(".foot .stats"))
         self.assertEqual(browser.text("#context-use"), f"{whole['usage']['total_tokens']} of 512 tokens of context")
 
+    def test_suggestions_suit_the_model(self):
+        browser = self.browser
+        examples = "return [...document.querySelectorAll('.examples button')].map((one) => one.textContent)"
+        story = browser.run(examples)
+        self.settings(model="river-base")
+        self.assertIn("continue", browser.text(".welcome h1"))
+        base = browser.run(examples)
+        self.assertEqual((len(story), len(base), set(story) & set(base)), (6, 6, set()))
+        browser.click("#settings-button")
+        self.shot("base-welcome")
+        # The empty state fills the page's middle and cuts nothing off.
+        room = browser.run("""const box = (name) => document.querySelector(name).getBoundingClientRect();
+            const log = box("#log"), list = box(".examples"), title = box(".welcome h1");
+            return [(list.bottom - title.top) / log.height, list.width / log.width, title.top - log.top, log.bottom - list.bottom];""")
+        self.assertGreater(room[0], 0.4)
+        self.assertGreater(room[1], 0.75)
+        self.assertLess(abs(room[2] - room[3]), 30)
+
     def test_token_probabilities(self):
         browser = self.browser
         self.settings(**{"param-temperature": 0, "param-max_tokens": 24})
@@ -112,6 +130,11 @@ class Story(Page):
         self.assertEqual(rows, [text.replace(" ", "␣").replace("\n", "⏎") for text, _ in top])
         shown = float(browser.text("#tooltip .chosen span:last-child").split()[0])
         self.assertAlmostEqual(shown / 100, 2.718281828459045 ** logprobs["token_logprobs"][4], delta=0.001)
+        columns = browser.run("""return ["#tooltip .chosen", "#tooltip li"].map((row) => [
+            document.querySelector(row + " code").getBoundingClientRect().left,
+            document.querySelector(row + " > span:last-child").getBoundingClientRect().right])""")
+        for left, right in zip(*columns):
+            self.assertAlmostEqual(left, right, delta=0.5)
         self.shot("token-hover")
         # The keyboard gets there too, and back.
         browser.run("document.querySelector('[data-inspect]').focus()")
@@ -220,6 +243,10 @@ class Story(Page):
         browser = self.browser
         browser.size(390, 844, phone=True)
         self.open()
+        name = browser.run("""const node = document.querySelector("#server-text"), box = node.getBoundingClientRect();
+            return [node.textContent, box.width > 100, box.height > 12, node.scrollWidth <= node.clientWidth, box.left >= 0, box.right <= innerWidth]""")
+        self.assertEqual(name, ["penstock-stories-15m", True, True, True, True, True])
+        self.shot("phone-welcome")
         self.settings(**{"param-max_tokens": 60})
         self.shot("phone-settings")
         self.assertTrue(browser.run("return document.querySelector('#main').inert"))
@@ -338,16 +365,26 @@ class DashboardPage(Page):
         self.open("/dashboard")
         self.assertEqual(browser.run("return document.title"), "Dashboard · Penstock")
         browser.wait("document.querySelectorAll('.curve').length > 0")
+        empty = browser.run("""return [...document.querySelectorAll(".chart")].map((chart) => [chart.querySelector("figcaption").firstChild.textContent,
+            chart.querySelectorAll(".curve").length > 0, chart.querySelector(".empty")?.textContent ?? ""])""")
+        self.assertEqual({(curves, text) for _, curves, text in empty}, {(True, ""), (False, "no data yet")}, empty)
+        self.shot("dashboard-idle")
+        # A request that does not wait: the first of the histogram's bounds must lie far below what people call waiting.
+        self.api("/v1/completions", {"prompt": PROMPT, "max_tokens": 2})
+        wait = "document.querySelectorAll('.chart')[6].querySelector('.legend').textContent"
+        browser.wait(f"{wait}.includes('95th') && !{wait}.includes('–')")
+        self.assertLess(float(browser.run(f"return {wait}").split()[-1]), 50)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             body = {"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, "n": 3}
             calls = [pool.submit(self.api, "/v1/completions", body) for _ in range(6)]
             browser.wait("document.querySelectorAll('.tile dd')[2].textContent !== '0'")
             browser.wait("parseFloat(document.querySelectorAll('.tile dd')[0].textContent) > 0")
             self.shot("dashboard-busy")
+            self.assertIn("from the cache", browser.text(".chart .legend"))
             for call in calls:
                 call.result()
         # Asked for anew each time: a reply can be complete before it is counted.
-        browser.wait("fetch('v1/metrics').then((r) => r.json()).then((m) => m.total_requests === 18 && "
+        browser.wait("fetch('v1/metrics').then((r) => r.json()).then((m) => m.total_requests === 19 && "
                      "parseInt(document.querySelectorAll('.tile dd')[5].textContent) === m.total_requests)")
         labels = browser.run("return [...document.querySelectorAll('.chart svg')].map((chart) => chart.getAttribute('aria-label'))")
         for title in ("Throughput", "Time to first token", "Time between tokens", "Requests", "Batch size", "KV cache"):

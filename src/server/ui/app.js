@@ -316,7 +316,7 @@ function show_display() {
   document.documentElement.classList.toggle("heat", settings.heat);
 }
 
-build_settings({ onmodel: () => { show_running(); show_context(); }, onkey: connect, onmode: onstructure, ondisplay: show_display });
+build_settings({ onmodel: onstructure, onkey: connect, onmode: onstructure, ondisplay: show_display });
 watch_tokens($("log"));
 onchange(show_history);
 show_theme();

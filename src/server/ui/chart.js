@@ -59,7 +59,8 @@ export class Chart {
     this.series.forEach((one, i) => parts.push(...this.curve(shown, one, i)));
     const at = this.pointed(shown);
     if (at) parts.push(svg("line", { class: "cross", x1: this.x(at.time), x2: this.x(at.time), y1: kTop, y2: kHeight - kBottom }));
-    if (shown.length < 2) parts.push(text_at((width + kLeft) / 2, (this.y(top) + this.y(top / 2)) / 2 + 4, "waiting for data", "empty"));
+    const empty = !shown.some((point) => this.series.some((one) => (one.value(point) ?? null) !== null));
+    if (empty) parts.push(text_at((width + kLeft) / 2, (this.y(top) + this.y(top / 2)) / 2 + 4, "no data yet", "empty"));
     this.svg.setAttribute("viewBox", `0 0 ${width} ${kHeight}`);
     this.svg.replaceChildren(...parts);
     this.label(at ?? points.at(-1), at ? now - at.time : 0);

@@ -1,16 +1,42 @@
 // Shows a conversation: as messages, or as one story that the user and the model write together.
 import { $, announce, copy_text, element, icon, icon_button } from "./dom.js";
 import { render_markdown } from "./markdown.js";
-import { shown_text } from "./store.js";
+import { settings, shown_text } from "./store.js";
 import { PieceMap } from "./tokens.js";
 
-const kExamples = {
-  story: ["Once upon a time, there was a little boat who was afraid of the sea.",
-    "Lily found a tiny door behind the big tree. She knocked, and",
-    "The old clock had not made a sound for years. But one night"],
-  chat: ["Explain how a turbine turns falling water into light.",
-    "Write a haiku about a river in spring.", "What should I look at when I buy a used bicycle?"],
+const kWelcomes = {
+  story: {
+    title: "How does the story begin?",
+    text: "This model continues text. Write the beginning; then take turns with it, sentence by sentence.",
+    examples: ["Once upon a time, there was a little boat who was afraid of the sea.",
+      "Lily found a tiny door behind the big tree. She knocked, and",
+      "The old clock had not made a sound for years. But one night",
+      "Tom and his dog went to the park. There they saw",
+      "One rainy day, a small bird came to the window and said",
+      "There was a girl who could talk to the stars. Every evening"],
+  },
+  base: {
+    title: "What should the model continue?",
+    text: "This is a base model: it answers no questions, it goes on with a text. Write one whose next words are what you look for.",
+    examples: ["A water turbine works in three steps. First,",
+      "The capital of France is Paris. The capital of Japan is",
+      "def fibonacci(n):\n    \"\"\"The n-th Fibonacci number.\"\"\"\n",
+      "English: Good morning. French: Bonjour. English: Thank you. French:",
+      "Dear Ms. Weber,\n\nthank you for your letter of last week.",
+      "Recipe for pancakes\n\nIngredients:\n-"],
+  },
+  chat: {
+    title: "What would you like to know?",
+    text: "Replies come from the model on this server. Nothing you write leaves it.",
+    examples: ["Explain how a turbine turns falling water into light.",
+      "Write a haiku about a river in spring.", "What should I look at when I buy a used bicycle?",
+      "Turn this into a polite e-mail: the heating is broken again, come today.",
+      "Write a Python function that merges two sorted lists.",
+      "Give me three names for a small bakery by the sea."],
+  },
 };
+// Of a model without a chat template only its name says whether it was made for stories.
+const welcome_of = (mode, model) => kWelcomes[mode === "chat" ? "chat" : /stor(y|ies)/i.test(model) ? "story" : "base"];
 const kFinishes = { length: "length limit", stopped: "stopped", error: "failed", abort: "ended by the server" };
 
 function stats_text(stats) {
@@ -71,12 +97,9 @@ export class ChatView {
   }
 
   welcome(mode) {
-    const story = mode === "story";
-    return element("div", { class: "welcome" },
-      element("h1", {}, story ? "How does the story begin?" : "What would you like to know?"),
-      element("p", {}, story ? "This model continues text. Write the beginning; then take turns with it, sentence by sentence."
-        : "Replies come from the model on this server. Nothing you write leaves it."),
-      element("ul", { class: "examples" }, ...kExamples[mode].map((text) => element("li", {},
+    const { title, text, examples } = welcome_of(mode, settings.model);
+    return element("div", { class: "welcome" }, element("h1", {}, title), element("p", {}, text),
+      element("ul", { class: "examples" }, ...examples.map((text) => element("li", {},
         element("button", { type: "button", onclick: () => this.conversation.send(text) }, text)))));
   }
 

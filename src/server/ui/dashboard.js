@@ -16,7 +16,8 @@ function point_of(before, old, now) {
   return {
     time: now.time,
     generated: rate(before, now, "generation_tokens_total"),
-    prompted: rate(before, now, "prompt_tokens_total"),
+    computed: Math.max(0, rate(before, now, "prompt_tokens_total") - rate(before, now, "prompt_tokens_cached_total")),
+    cached: rate(before, now, "prompt_tokens_cached_total"),
     ttft: ms(quantile(old, now, "time_to_first_token_seconds", 0.5)),
     ttft95: ms(quantile(old, now, "time_to_first_token_seconds", 0.95)),
     itl: ms(quantile(old, now, "inter_token_latency_seconds", 0.5)),
@@ -36,7 +37,7 @@ function point_of(before, old, now) {
 }
 
 const kCharts = [
-  { title: "Throughput", unit: "tokens/s", series: [["generated", "generated"], ["prompt", "prompted"]] },
+  { title: "Throughput", unit: "tokens/s", series: [["generated", "generated"], ["prompt", "computed"], ["prompt from the cache", "cached"]] },
   { title: "Time to first token", unit: "ms", series: [["median", "ttft"], ["95th", "ttft95"]] },
   { title: "Time between tokens", unit: "ms", series: [["median", "itl"], ["95th", "itl95"]] },
   { title: "Requests", unit: "at once", series: [["running", "running"], ["waiting", "waiting"]] },
