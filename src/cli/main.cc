@@ -20,11 +20,22 @@ constexpr const char* kFooter =
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
     "PENSTOCK_ISA=scalar|avx2|avx512|amx|neon forces an instruction set; NO_COLOR turns colours off.";
 
+// CLI11 says "At Most 1 required but received 2".
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  std::string text = error.what();
+  const size_t at = text.find(": At Most 1 required but received ");
+  if (at != std::string::npos) {
+    text = text.substr(0, at) + ": given " + text.substr(text.rfind(' ') + 1) + " times, expected once";
+  }
+  return text + "\nRun with " + app->get_help_ptr()->get_name() + " for more information.\n";
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
   app.set_version_flag("--version", std::string("penstock ") + kVersion);
   app.set_config("--config", "", "read options from this file");
   app.footer(kFooter);
+  app.failure_message(usage_error);
   app.require_subcommand(0, 1);
   std::vector<Action> actions;
   std::vector<CLI::App*> subs;

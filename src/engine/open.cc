@@ -214,6 +214,19 @@ Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }
 
+// A rotation exists for every position, a learned vector only for those that were learned.
+Status check_length(int max_model_len, const ModelConfig& shape) {
+  if (max_model_len <= shape.max_seq_len) return {};
+  if (shape.learned_positions) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "max_model_len: the model has {} learned positions and no others, got {}", shape.max_seq_len,
+                  max_model_len);
+  }
+  log().warn("max_model_len is {}, the model was made for {} tokens: what it says beyond them may make no sense",
+             max_model_len, shape.max_seq_len);
+  return {};
+}
+
 // Nothing when speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
                                               const std::filesystem::path& packed_folder,
@@ -351,10 +364,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   const ModelConfig& shape = model->config();
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = shape.max_seq_len;
-  if (config.max_model_len > shape.max_seq_len) {
-    return errorf(ErrorCode::kInvalidArgument, "max_model_len: the model was made for {} tokens, got {}",
-                  shape.max_seq_len, config.max_model_len);
-  }
+  RETURN_IF_ERROR(check_length(config.max_model_len, shape));
 
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
                                               {model.get(), ops.get(), source.get()}));
