@@ -16,6 +16,7 @@
 #include "penstock/metrics.h"
 #include "penstock/result.h"
 #include "penstock/sampling_params.h"
+#include "penstock/thinking_budget.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -32,6 +33,7 @@ struct Request {
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
   std::vector<TokenId> dry_breakers;            // tokens that end a repeat for DRY
   std::vector<TokenId> eos_token_ids;           // empty = the model's
+  std::optional<ThinkingBudget> thinking;       // absent: reasoning may take all of max_tokens
   Priority priority = Priority::kNormal;
   std::string cache_salt;         // requests share cached blocks only when their salts are equal
   bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)

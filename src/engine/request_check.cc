@@ -29,6 +29,18 @@ Status check_beams(const Request& request, const EngineInfo& info, const EngineC
   return {};
 }
 
+Status check_thinking(const ThinkingBudget& budget, int vocab_size) {
+  const auto bad = [&](TokenId id) { return id < 0 || id >= vocab_size; };
+  const bool has_marks = !budget.close.empty() && (budget.starts_inside || !budget.open.empty());
+  if (budget.max_tokens < 0 || !has_marks || std::ranges::any_of(budget.open, bad) ||
+      std::ranges::any_of(budget.close, bad)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "thinking_token_budget: expected a number >= 0 and marks of token ids in [0, {})",
+                  vocab_size);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
@@ -47,6 +59,7 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
+  if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
   RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
   if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
   return {};

@@ -29,9 +29,18 @@ void LogitEdits::allow(std::span<const uint32_t> mask) {
     mask_ = mask;
     return;
   }
-  both_.assign(mask_.begin(), mask_.end());
-  for (size_t i = 0; i < both_.size(); ++i) both_[i] &= mask[i];
-  mask_ = both_;
+  own_mask_.assign(mask_.begin(), mask_.end());
+  for (size_t i = 0; i < own_mask_.size(); ++i) own_mask_[i] &= mask[i];
+  mask_ = own_mask_;
+}
+
+void LogitEdits::allow_only(TokenId token, int vocab_size) {
+  list_.clear();
+  phase_ = 0;
+  own_mask_.assign((vocab_size + 31) / 32, 0);
+  own_mask_[token / 32] = 1u << (token % 32);
+  mask_ = own_mask_;
+  set(token, 0);
 }
 
 std::span<uint32_t> LogitEdits::new_mask(int n_words) {

@@ -21,6 +21,8 @@ class LogitEdits {
   // Only tokens inside the mask stay possible, of several masks those inside all. The mask is kept by reference unless
   // there are several.
   void allow(std::span<const uint32_t> mask);
+  // Nothing but the token is possible, whatever was said before.
+  void allow_only(TokenId token, int vocab_size);
   // Memory for a mask of n_words, all bits 0, to be filled in and allowed; one at a time.
   std::span<uint32_t> new_mask(int n_words);
 
@@ -36,7 +38,7 @@ class LogitEdits {
  private:
   std::vector<LogitEdit> list_;
   std::span<const uint32_t> mask_;
-  std::vector<uint32_t> new_mask_, both_;
+  std::vector<uint32_t> new_mask_, own_mask_;
   uint16_t phase_ = 0;
 };
 

@@ -2,11 +2,13 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "grammar/token_matcher.h"
 #include "penstock/sampling_params.h"
+#include "penstock/thinking_budget.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -17,6 +19,7 @@ struct TokenForms {
   std::vector<std::vector<TokenId>> bad_words;  // none empty in a spec
   std::vector<TokenId> dry_breakers;            // ascending in a spec
   std::unique_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
+  std::optional<ThinkingBudget> thinking = std::nullopt;
 };
 
 // Immutable after creation; shared by the n sequences of a request.

@@ -94,6 +94,32 @@ void dry(StepContext& c) {
   }
 }
 
+// The token that the end of the budget for reasoning puts here; kNoToken where the model may choose.
+TokenId closing_token(const StepContext& c) {
+  const ThinkingBudget& budget = *c.state->spec->thinking;
+  const auto output = c.tokens.subspan(static_cast<size_t>(c.n_prompt));
+  auto inside = output.begin();
+  if (!budget.starts_inside) {
+    inside = std::search(output.begin(), output.end(), budget.open.begin(), budget.open.end());
+    if (inside == output.end()) return kNoToken;
+    inside += static_cast<std::ptrdiff_t>(budget.open.size());
+  }
+  if (output.end() - inside < budget.max_tokens) return kNoToken;
+  if (std::search(inside, output.end(), budget.close.begin(), budget.close.end()) != output.end())
+    return kNoToken;
+  // Everything behind the budget was put there by this step; the model may have begun the marks before.
+  const auto spent = inside + budget.max_tokens;
+  size_t n_begun = std::min(budget.close.size() - 1, static_cast<size_t>(budget.max_tokens));
+  while (n_begun > 0 && !std::equal(budget.close.begin(), budget.close.begin() + n_begun, spent - n_begun))
+    --n_begun;
+  return budget.close[n_begun + static_cast<size_t>(output.end() - spent)];
+}
+
+void close_thinking(StepContext& c) {
+  const TokenId token = closing_token(c);
+  if (token != kNoToken) c.edits->allow_only(token, c.state->spec->vocab_size);
+}
+
 // --- Filter steps ---
 
 void min_p(StepContext& c) { c.candidates->keep_above(std::log(c.row->min_p)); }
@@ -129,6 +155,9 @@ constexpr SamplerStep kLogitSteps[] = {
     {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties, kAnyone,
      kReadsTokens},
     {"dry", [](const StepContext& c) { return c.params().dry_multiplier > 0; }, dry, kAnyone, kReadsTokens},
+    // Last: nothing can forbid what ends the reasoning.
+    {"thinking_token_budget", [](const StepContext& c) { return c.state->spec->thinking.has_value(); },
+     close_thinking, kAnyone, kReadsTokens},
 };
 constexpr SamplerStep kFilterSteps[] = {
     {"min_p", [](const StepContext& c) { return c.row->min_p > 0; }, min_p},

@@ -1,5 +1,6 @@
 #include "server/chat_setup.h"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -8,15 +9,22 @@
 namespace penstock {
 namespace {
 
-// A template is told from a file name by its braces.
+// The file of that name, else the text itself when it cannot be meant as a name.
 Result<std::string> read_template(const std::string& given) {
-  if (given.empty() || given.find("{{") != std::string::npos || given.find("{%") != std::string::npos)
-    return given;
-  std::ifstream in(given, std::ios::binary);
-  if (!in) return errorf(ErrorCode::kNotFound, "chat template {}: cannot be opened", given);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  if (given.empty()) return given;
+  std::error_code none;
+  if (std::filesystem::is_regular_file(given, none)) {
+    std::ifstream in(given, std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (in && !text.str().empty()) return text.str();
+    return errorf(ErrorCode::kIo, "chat template: {} is empty or cannot be read", given);
+  }
+  const auto holds = [&](const char* mark) { return given.find(mark) != std::string::npos; };
+  if (holds("{{") || holds("{%") || holds("{#") || holds("\n")) return given;
+  return errorf(ErrorCode::kNotFound,
+                "chat template: there is no file {}, and a template's text would have {{{{ }}}} or {{% %}} in it",
+                given);
 }
 
 // The parser a flag names; "auto" is `detected`.
@@ -92,6 +100,27 @@ Status ChatSetup::check_length(const Conversation& conversation) const {
     const json& function = get_field(tool, "function");
     if (function.is_object()) RETURN_IF_ERROR(check(get_field(function, "description")));
   }
+  return {};
+}
+
+std::optional<ThinkingBudget> ChatSetup::thinking_budget(int n_tokens, bool starts_inside) const {
+  const ReasoningRow* marks = find_reasoning(reasoning_parser_);
+  if (marks == nullptr) return std::nullopt;
+  const auto tokens = [&](const char* text) {
+    return session_->encode(text, {.add_bos = false, .parse_special = true});
+  };
+  return ThinkingBudget{n_tokens, tokens(marks->open), tokens(marks->close), starts_inside};
+}
+
+Status read_thinking_budget(const Server& server, const json& body, bool starts_inside, GenerationCall& call) {
+  const auto n_tokens = static_cast<int>(get_int(body, "thinking_token_budget", -1));
+  if (n_tokens < 0) return {};
+  auto budget = server.chat().thinking_budget(n_tokens, starts_inside);
+  if (!budget) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "thinking_token_budget: the chat template knows no reasoning (see --reasoning-parser)");
+  }
+  call.thinking.push_back(std::move(*budget));
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include "frontend/chat_prompt.h"
 #include "frontend/reply_parsers/reply_parser.h"
 #include "frontend/session.h"
+#include "server/generation.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -44,6 +45,11 @@ class ChatSetup {
   static Result<std::unique_ptr<ChatSetup>> open(const Session& session, const ChatConfig& config);
 
   Result<ChatTask> read(Conversation conversation) const;
+  // For the reply to a prompt, which may have opened the reasoning; nothing when no reasoning is known here.
+  std::optional<ThinkingBudget> thinking_budget(int n_tokens, bool starts_inside) const;
+  bool opens_reasoning(std::string_view prompt) const {
+    return prompt_opens_reasoning(prompt, reasoning_parser_);
+  }
   // Of the server's own template; empty when there is none.
   const std::string& chat_template() const { return source_; }
 
@@ -58,5 +64,10 @@ class ChatSetup {
   std::string tool_parser_, reasoning_parser_;
   bool trust_request_template_ = false, ignore_tools_ = false;
 };
+
+// Adds the budget of one more prompt when the request has a thinking_token_budget. Error: kInvalidArgument, no
+// reasoning is known here.
+Status read_thinking_budget(const Server& server, const nlohmann::ordered_json& body, bool starts_inside,
+                            GenerationCall& call);
 
 }  // namespace penstock

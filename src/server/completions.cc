@@ -5,6 +5,7 @@
 
 #include "server/answer.h"
 #include "server/api_request.h"
+#include "server/chat_setup.h"
 #include "server/endpoints.h"
 #include "server/errors.h"
 #include "server/openai_json.h"
@@ -58,6 +59,8 @@ Status read_prompts(Server& server, const json& body, CompletionCall& call) {
     const bool as_given = item.is_string() && ids.size() == n_read;
     call.prompt_texts.push_back(as_given ? item.get<std::string>() : session.tokenizer().decode(ids, false));
     call.generation.prompts.push_back(std::move(ids));
+    RETURN_IF_ERROR(read_thinking_budget(
+        server, body, server.chat().opens_reasoning(call.prompt_texts.back()), call.generation));
   }
   return {};
 }

@@ -47,6 +47,7 @@ Status Generation::submit() {
     Request request = session_.make_request(call_.prompts[i], call_.params);
     request.priority = call_.priority;
     request.cache_salt = call_.cache_salt;
+    if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
     ASSIGN_OR_RETURN(const RequestId id,
                      session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));

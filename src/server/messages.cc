@@ -38,6 +38,12 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(call.task.prompt);
+  // A model that never reasons keeps to every budget.
+  if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {
+    const auto budget =
+        server.chat().thinking_budget(static_cast<int>(n), call.task.parsers.starts_in_reasoning);
+    if (budget) call.generation.thinking.push_back(*budget);
+  }
   call.generation.keep_markers = call.task.parses();
   const std::string id = get_string(body, "request_id");
   call.id = id.empty() ? random_id("msg_") : "msg_" + id;

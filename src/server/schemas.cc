@@ -79,6 +79,8 @@ json openai_fields() {
          {"add_special_tokens", boolean("put the model's special tokens around the prompt")},
          {"return_token_ids", boolean("add the token ids of prompt and reply")},
          {"return_prompt_text", boolean("add the prompt's text as the model sees it")},
+         {"thinking_token_budget",
+          integer(-1, INT32_MAX, "most tokens of reasoning, which is then ended; -1: no limit")},
          {"stream_interval", only(1, "text is sent as soon as it is there")},
          {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
          {"spaces_between_special_tokens", only(true, "only the default is supported")},
@@ -87,7 +89,7 @@ json openai_fields() {
   for (const char* name :
        {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
         "logits_processors", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
-        "thinking_token_budget", "repetition_detection", "logprob_token_ids"}) {
+        "repetition_detection", "logprob_token_ids"}) {
     fields[name] = refused("not supported by this server");
   }
   return fields;
@@ -318,7 +320,7 @@ json messages_fields() {
              {"type"});
   const json thinking =
       closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
-              {"budget_tokens", integer(0, INT32_MAX, "no effect: max_tokens bounds reasoning too")},
+              {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},
               {"display", text("no effect")}},
              {"type"});
   return {{"model", text("the served model's name")},

@@ -25,8 +25,10 @@ SCRIPTS = {
     "broken": ["<tool_call>this is", " no call</tool_call> at all"],
     "sunny": ["It is sunny", " in Paris."],
     "endless": ["la ", "li "],
+    "ponder": ["<think>", "so ", "and "],  # until somebody says enough:
+    "enough": ["</think>", "Right", " then."],
 }
-LOOPS = {"endless"}
+LOOPS = {"endless": 0, "ponder": 1}  # the piece that follows the last
 
 TEMPLATE = """{#- hermes calls: <tool_call> </tool_call>; reasoning: <think> </think> -#}
 {%- set ns = namespace(go='plain') -%}
@@ -80,7 +82,7 @@ def write(directory):
     after = {}
     for name, pieces in SCRIPTS.items():
         ids = [token(f"<|go:{name}|>", True)] + [token(piece, piece == MARKER) for piece in pieces]
-        ids.append(ids[1] if name in LOOPS else eos)
+        ids.append(ids[1 + LOOPS[name]] if name in LOOPS else eos)
         for here, there in zip(ids, ids[1:]):
             assert here not in after, f"{name}: a piece occurs twice"
             after[here] = there

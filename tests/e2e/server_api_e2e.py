@@ -674,6 +674,31 @@ class Chats(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "hermes"):
             Server(model, "--tool-call-parser", "nonsense")
 
+    def test_a_budget_ends_the_reasoning(self):
+        for n in (0, 1, 2, 7):
+            body = {**said("ponder"), "thinking_token_budget": n, "max_tokens": 40}
+            reply = script.post("/v1/chat/completions", body)
+            message, thought = reply["choices"][0]["message"], " ".join((["so", "and"] * 4)[:n])
+            self.assertEqual((message.get("reasoning", ""), message["content"]), (thought, "Right then."))
+            self.assertEqual(reply["usage"]["completion_tokens"], 1 + n + 1 + 3)
+            streamed = [chunk["choices"][0]["delta"] for chunk in script.chunks("/v1/chat/completions", body)]
+            self.assertEqual("".join(one.get("content") or "" for one in streamed), "Right then.")
+            thinking = {"type": "enabled", "budget_tokens": n}
+            blocks = script.post("/v1/messages", {**said("ponder"), "max_tokens": 40, "thinking": thinking})["content"]
+            self.assertEqual([block.get("thinking") or block.get("text") for block in blocks], [one for one in (thought, "Right then.") if one])
+        for n in (-1, 1000, None):
+            reply = script.post("/v1/chat/completions", {**said("ponder"), "thinking_token_budget": n, "max_tokens": 40})
+            self.assertEqual((reply["choices"][0]["finish_reason"], reply["choices"][0]["message"]["content"]), ("length", ""))
+        plain = script.post("/v1/chat/completions", {**said("plain"), "thinking_token_budget": 0})
+        self.assertEqual(plain["choices"][0]["message"]["content"], "Hello there!")
+        prompt = "<|user|>x<|end|><|assistant|><|go:ponder|>"
+        text = script.post("/v1/completions", {"prompt": prompt, "thinking_token_budget": 3, "max_tokens": 40})["choices"][0]["text"]
+        self.assertEqual(text, "<think>so and so </think>Right then.")
+        opened = script.post("/v1/completions", {"prompt": prompt + "<think>", "thinking_token_budget": 2, "max_tokens": 40})
+        self.assertEqual(opened["choices"][0]["text"], "so and </think>Right then.")
+        error = story.post("/v1/completions", {"prompt": PROMPT, "thinking_token_budget": 3}, 400)["error"]
+        self.assertEqual(error["param"], "thinking_token_budget")
+
     def test_reasoning_can_be_left_out(self):
         reply = script.post("/v1/chat/completions", {**said("think"), "include_reasoning": False})
         self.assertNotIn("reasoning", reply["choices"][0]["message"])

@@ -77,6 +77,41 @@ void expect_distribution(const std::vector<float>& logits, const SamplingParams&
   EXPECT_LT(chi, chi_square_limit(bins - 1)) << "bins " << bins;
 }
 
+// The token that follows, with a budget of `n` tokens for reasoning between 7 and 8 9.
+TokenId with_budget(int n, bool inside, std::vector<TokenId> tokens, int n_prompt) {
+  const ThinkingBudget budget{n, {7}, {8, 9}, inside};
+  SamplingParams params;
+  params.temperature = 0;
+  params.banned_token_ids = {8};
+  SamplerState state(SamplingSpec::make(params, {{}, {}, {}, nullptr, budget}, 1, 12), 0, {}, 100);
+  std::vector<float> logits(12, 0);
+  logits[3] = 1;
+  std::vector<TokenLogprob> none;
+  return Sampler().sample({state, tokens, n_prompt}, logits, none).token;
+}
+
+TEST(Sampler, TheBudgetForReasoningForcesItsEnd) {
+  const std::vector<std::pair<std::vector<TokenId>, TokenId>> cases = {
+      {{1, 7, 4}, 3},              // one of two
+      {{1, 7, 4, 5}, 8},           // spent
+      {{1, 7, 4, 5, 8}, 9},        // half closed
+      {{1, 7, 4, 5, 8, 9}, 3},     // closed
+      {{1, 7, 4, 5, 8, 9, 7}, 3},  // what is said of it afterwards
+      {{1, 7, 4, 8}, 9},           // the model has begun to close by itself
+      {{1, 7, 8, 9, 4}, 3},        // and has closed
+      {{1, 4, 4, 4, 4}, 3},        // no reasoning
+      {{1, 4, 7, 4, 4}, 8},
+  };
+  for (const auto& [tokens, expected] : cases) {
+    EXPECT_EQ(with_budget(2, false, tokens, 1), expected) << testing::PrintToString(tokens);
+  }
+  EXPECT_EQ(with_budget(2, true, {7, 4}, 1), 3);
+  EXPECT_EQ(with_budget(2, true, {7, 4, 4}, 1), 8);
+  EXPECT_EQ(with_budget(0, true, {7}, 1), 8);
+  EXPECT_EQ(with_budget(0, true, {7, 8}, 1), 9);
+  EXPECT_EQ(with_budget(0, false, {7, 4, 4}, 1), 3);  // the prompt's is no reasoning of the reply
+}
+
 struct Case {
   const char* name;
   SamplingParams params;

@@ -68,6 +68,8 @@ struct ReplyParserOptions {
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 
+// The marks around reasoning; nothing for a name that reasoning_formats() does not have.
+const ReasoningRow* find_reasoning(std::string_view name);
 // Whether a rendered prompt leaves the model inside its reasoning.
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning);
 

@@ -190,11 +190,10 @@ std::string_view detect_reasoning(std::string_view chat_template) {
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options) {
   std::optional<ReasoningSplitter> reasoning;
   if (!options.reasoning.empty()) {
-    const auto rows = reasoning_formats();
-    const auto row = find_row(rows, options.reasoning);
-    if (row == rows.end()) {
+    const ReasoningRow* row = find_reasoning(options.reasoning);
+    if (row == nullptr) {
       return errorf(ErrorCode::kInvalidArgument, "reasoning format: expected one of {}, got '{}'",
-                    names_of(rows), options.reasoning);
+                    names_of(reasoning_formats()), options.reasoning);
     }
     reasoning.emplace(row->open, row->close, options.starts_in_reasoning);
   }
@@ -211,10 +210,15 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
   return std::make_unique<StagedParser>(std::move(reasoning), std::move(rest));
 }
 
-bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning) {
+const ReasoningRow* find_reasoning(std::string_view name) {
   const auto rows = reasoning_formats();
-  const auto row = find_row(rows, reasoning);
-  if (row == rows.end()) return false;
+  const auto row = find_row(rows, name);
+  return row == rows.end() ? nullptr : &*row;
+}
+
+bool prompt_opens_reasoning(std::string_view prompt, std::string_view reasoning) {
+  const ReasoningRow* row = find_reasoning(reasoning);
+  if (row == nullptr) return false;
   while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1))) prompt.remove_suffix(1);
   return prompt.ends_with(row->open);
 }
