@@ -30,9 +30,10 @@ std::string parser_names(const Rows& rows) {
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
     add_engine_flags(app, config.engine);
-    app.add_option("--served-model-name", config.model_names,
-                   "names in the API, replies show the first (default: the model's name as given, of a path the "
-                   "file's name)")
+    app.add_option(
+           "--served-model-name", config.model_names,
+           "names in the API, replies show the first (default: the model's name as given, of a path the "
+           "file's name)")
         ->delimiter(',');
     app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
     add_api_flags(app);
@@ -121,7 +122,7 @@ void ServeCommand::add_security_flags(CLI::App& app) {
                  "origin whose pages may call this server; * is any; may be repeated");
   app.add_option(
       "--allowed-host", config.allowed_hosts,
-      "name that Host may have on the loopback address, besides local ones; * is any; may be repeated");
+      "name that Host may have besides local ones, where there are no keys; * is any; may be repeated");
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
 }

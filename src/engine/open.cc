@@ -219,11 +219,12 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
   if (max_model_len <= shape.max_seq_len) return {};
   if (shape.learned_positions) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "max_model_len: the model has {} learned positions and no others, got {}", shape.max_seq_len,
-                  max_model_len);
+                  "max_model_len: the model has {} learned positions and no others, got {}",
+                  shape.max_seq_len, max_model_len);
   }
-  log().warn("max_model_len is {}, the model was made for {} tokens: what it says beyond them may make no sense",
-             max_model_len, shape.max_seq_len);
+  log().warn(
+      "max_model_len is {}, the model was made for {} tokens: what it says beyond them may make no sense",
+      max_model_len, shape.max_seq_len);
   return {};
 }
 

@@ -64,8 +64,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   sampling.erase("logprobs");  // a flag here, a number elsewhere
   ASSIGN_OR_RETURN(call.generation, read_generation(server, sampling, -1));
   call.generation.prompts.push_back(call.task.prompt);
-  RETURN_IF_ERROR(
-      read_thinking_budget(server, body, call.task.parsers.starts_in_reasoning, call.generation));
+  RETURN_IF_ERROR(read_thinking_budget(server, body, call.task.parsers.starts_in_reasoning, call.generation));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(server, body, call.generation);
   if (call.generation.params.n > server.config().max_choices) {

@@ -22,9 +22,10 @@ Result<std::string> read_template(const std::string& given) {
   }
   const auto holds = [&](const char* mark) { return given.find(mark) != std::string::npos; };
   if (holds("{{") || holds("{%") || holds("{#") || holds("\n")) return given;
-  return errorf(ErrorCode::kNotFound,
-                "chat template: there is no file {}, and a template's text would have {{{{ }}}} or {{% %}} in it",
-                given);
+  return errorf(
+      ErrorCode::kNotFound,
+      "chat template: there is no file {}, and a template's text would have {{{{ }}}} or {{% %}} in it",
+      given);
 }
 
 // The parser a flag names; "auto" is `detected`.
@@ -112,7 +113,8 @@ std::optional<ThinkingBudget> ChatSetup::thinking_budget(int n_tokens, bool star
   return ThinkingBudget{n_tokens, tokens(marks->open), tokens(marks->close), starts_inside};
 }
 
-Status read_thinking_budget(const Server& server, const json& body, bool starts_inside, GenerationCall& call) {
+Status read_thinking_budget(const Server& server, const json& body, bool starts_inside,
+                            GenerationCall& call) {
   const auto n_tokens = static_cast<int>(get_int(body, "thinking_token_budget", -1));
   if (n_tokens < 0) return {};
   auto budget = server.chat().thinking_budget(n_tokens, starts_inside);
@@ -141,8 +143,9 @@ Result<ChatTask> ChatSetup::read(Conversation conversation) const {
   const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
   if (with_tools && !mentions(source, "tools") && !has_tool_template) {
     if (!ignore_tools_) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "tools: the model's chat template has no place for them (see --ignore-tools-without-place)");
+      return errorf(
+          ErrorCode::kInvalidArgument,
+          "tools: the model's chat template has no place for them (see --ignore-tools-without-place)");
     }
     conversation.tools = nullptr;
     with_tools = false;

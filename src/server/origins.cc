@@ -108,8 +108,12 @@ Result<Origins> Origins::open(OriginConfig config) {
   return Origins(std::move(config));
 }
 
-bool Origins::is_our_name(std::string_view host) const {
-  if (!config_.check_hosts || host.empty() || has(config_.allowed_hosts, "*")) return true;
+bool Origins::may_have_host(const HttpRequest& request) const {
+  const std::string_view host = request.header("host");
+  const bool of_page = !request.header("origin").empty() || !request.header("sec-fetch-site").empty();
+  const bool looks =
+      config_.host_check == HostCheck::kEverybody || (config_.host_check == HostCheck::kPages && of_page);
+  if (!looks || host.empty() || has(config_.allowed_hosts, "*")) return true;
   const std::string name = parse_authority(host).host;
   return name.find('.') == std::string::npos || name.ends_with(".localhost") || is_address(name) ||
          has(config_.allowed_hosts, name);
@@ -117,9 +121,10 @@ bool Origins::is_our_name(std::string_view host) const {
 
 std::optional<HttpReply> Origins::check(Exchange& exchange) const {
   const HttpRequest& request = exchange.request();
-  if (const std::string_view host = request.header("host"); !is_our_name(host)) {
-    return error_reply(request, 403,
-                       fmt::format("Host: {} is no name of this server (see --allowed-host)", host));
+  if (!may_have_host(request)) {
+    return error_reply(
+        request, 403,
+        fmt::format("Host: {} is no name of this server (see --allowed-host)", request.header("host")));
   }
   if (auto answer = check_page(exchange)) return answer;
   const std::string_view type = request.header("content-type");

@@ -14,13 +14,20 @@
 
 namespace penstock {
 
+// Whose Host is looked at.
+enum class HostCheck : uint8_t {
+  kNobody,
+  kPages,  // requests that tell of a page (Origin, Sec-Fetch-Site): other clients may use any name of a network
+  kEverybody,
+};
+
 struct OriginConfig {
   std::vector<std::string> allowed_origins;  // "https://example.org", "null", or "*": anyone's
-  std::vector<std::string> allowed_hosts;    // names in Host besides those of check_hosts, or "*"
-  // Whether Host must be an address, a name without a dot, one below localhost, this machine's or an allowed one.
+  std::vector<std::string> allowed_hosts;    // names in Host besides those below, or "*"
+  // Host must then be an address, a name without a dot, one below localhost, this machine's or an allowed one.
   // A public name that somebody else points at this machine is none (DNS rebinding): with it a page of that name
   // would count as this server's own.
-  bool check_hosts = false;
+  HostCheck host_check = HostCheck::kNobody;
   std::string listening_host;  // as configured; a name of the server too
 };
 
@@ -35,7 +42,7 @@ class Origins {
 
  private:
   explicit Origins(OriginConfig config) : config_(std::move(config)) {}
-  bool is_our_name(std::string_view host) const;
+  bool may_have_host(const HttpRequest& request) const;
   std::optional<HttpReply> check_page(Exchange& exchange) const;
 
   OriginConfig config_;

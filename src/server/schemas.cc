@@ -86,10 +86,9 @@ json openai_fields() {
          {"spaces_between_special_tokens", only(true, "only the default is supported")},
          {"use_beam_search", only(false, "not supported by this server")},
          {"length_penalty", only(1.0, "belongs to beam search, which is not supported")}});
-  for (const char* name :
-       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-        "logits_processors", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
-        "repetition_detection", "logprob_token_ids"}) {
+  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
+                           "guided_grammar", "logits_processors", "kv_transfer_params", "vllm_xargs",
+                           "mm_processor_kwargs", "repetition_detection", "logprob_token_ids"}) {
     fields[name] = refused("not supported by this server");
   }
   return fields;

@@ -57,8 +57,9 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
   result.allowed_origins = config.cors_origins;
   result.allowed_hosts = config.allowed_hosts;
   result.listening_host = config.http.host;
-  // A page has no key, and no certificate for its own name that is this server's.
-  result.check_hosts = is_loopback(config.http.host) && !needs_key && config.http.tls_certificate.empty();
+  // A page has no key, and this server no certificate for the page's name.
+  if (needs_key || !config.http.tls_certificate.empty()) return result;
+  result.host_check = is_loopback(config.http.host) ? HostCheck::kEverybody : HostCheck::kPages;
   return result;
 }
 
@@ -68,7 +69,8 @@ Status check_config(ServerConfig& config) {
     config.model_names = {std::filesystem::path(config.engine.model).filename().string()};
   }
   for (const std::string& name : config.model_names) {
-    if (name.empty()) return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
+    if (name.empty())
+      return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
   }
   std::string& root = config.root_path;
   while (root.ends_with('/')) root.pop_back();
@@ -121,12 +123,13 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
-  ASSIGN_OR_RETURN(server->http_,
-                   HttpServer::open(
-                       config.http, [raw = server.get()](Exchange& exchange) { return raw->plan(exchange); },
-                       [root = server->config_.root_path](std::string_view target, int status, std::string_view message) {
-                         return error_body_at(canonical_path(target, root), status, message);
-                       }));
+  ASSIGN_OR_RETURN(
+      server->http_,
+      HttpServer::open(
+          config.http, [raw = server.get()](Exchange& exchange) { return raw->plan(exchange); },
+          [root = server->config_.root_path](std::string_view target, int status, std::string_view message) {
+            return error_body_at(canonical_path(target, root), status, message);
+          }));
   return server;
 }
 

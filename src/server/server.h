@@ -22,9 +22,9 @@ namespace penstock {
 // How conversations become prompts and replies are taken apart (chat_setup.h).
 struct ChatConfig {
   std::string chat_template;  // a file or a template's text instead of the model's; empty = the model's
-  std::string tool_call_parser = "auto";  // a name of tool_parsers(), "auto" (by the template) or "none"
-  std::string reasoning_parser = "auto";  // a name of reasoning_formats(), "auto" or "none"
-  bool trust_request_template = false;    // requests may bring a template of their own
+  std::string tool_call_parser = "auto";    // a name of tool_parsers(), "auto" (by the template) or "none"
+  std::string reasoning_parser = "auto";    // a name of reasoning_formats(), "auto" or "none"
+  bool trust_request_template = false;      // requests may bring a template of their own
   bool ignore_tools_without_place = false;  // leave tools out for a template that does not know them
 };
 class ChatSetup;
@@ -33,14 +33,15 @@ struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
   ChatConfig chat;
-  std::vector<std::string> model_names;  // served names, the first is that of replies; empty = the file's name
-  bool any_model_name = false;           // requests may name whatever they like
+  std::vector<std::string>
+      model_names;              // served names, the first is that of replies; empty = the file's name
+  bool any_model_name = false;  // requests may name whatever they like
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
   std::vector<std::string> cors_origins;  // whose pages a browser may let call this server; "*": anyone's
   // Names that Host may have, "*": any. Looked at only where a page could profit from another one (see origins.h):
-  // on the loopback address, without TLS and without keys.
+  // without TLS and without keys.
   std::vector<std::string> allowed_hosts;
   int max_choices = 128;               // prompts * n of one call
   int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
@@ -107,7 +108,7 @@ class Server {
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken
   // so far.
   double seconds_of_queue() const;
-  int64_t created() const { return created_; }     // unix time of the start
+  int64_t created() const { return created_; }        // unix time of the start
   int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }

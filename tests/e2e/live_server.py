@@ -37,14 +37,16 @@ class Server:
 
     def __init__(self, *args, model=MODEL, env=None, scheme="http"):
         self.log_file = tempfile.NamedTemporaryFile("w+", suffix=".log", errors="replace")
-        command = [PROGRAM, "serve", "-m", str(model), "--host", "127.0.0.1", "--port", "0", *map(str, args)]
+        command = [PROGRAM, "serve", "-m", str(model), "--port", "0", *map(str, args)]
+        if "--host" not in args:
+            command += ["--host", "127.0.0.1"]
         if "--kv-cache-memory" not in args:
             command += ["--kv-cache-memory", "64M"]
         self.process = subprocess.Popen(command, stderr=self.log_file, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
         self.scheme, self.socks = scheme, []  # those that a test leaves open are closed with the server
         end = time.monotonic() + 120 * SLOW
         while True:
-            found = re.search(r"serving \S+ at \w+://127\.0\.0\.1:(\d+)", self.log())
+            found = re.search(r"serving \S+ at \w+://[\d.]+:(\d+)", self.log())
             if found:
                 break
             if self.process.poll() is not None or time.monotonic() > end:

@@ -197,6 +197,10 @@ class Browsers(unittest.TestCase):
             for host, status in (("evil.example", 403), ("llm.example", 200), (f"llm.example:{server.port}", 200), ("localhost", 200)):
                 for path in ("/", "/v1/models"):
                     self.assertEqual((host, server.get(path, {"Host": host}).status), (host, status))
+        with Server("--host", "0.0.0.0") as server:  # there other clients may use any name of a network
+            name = f"evil.example:{server.port}"
+            self.assertEqual(server.get("/v1/models", {"Host": name}).status, 200)
+            self.assertEqual(server.post("/v1/generate", {"prompt": "x"}, {"Host": name, "Origin": f"http://{name}"}).status, 403)
         for flags in (("--api-key", "k"), ("--allowed-host", "*")):
             with Server(*flags) as server:
                 self.assertEqual(server.get("/v1/models", {**bearer("k"), "Host": "any.example"}).status, 200)

@@ -24,7 +24,7 @@ class HeadOnly final : public Exchange {
 
 OriginConfig on_loopback() {
   OriginConfig config;
-  config.check_hosts = true;
+  config.host_check = HostCheck::kEverybody;
   config.listening_host = "127.0.0.1";
   return config;
 }
@@ -101,8 +101,13 @@ TEST(Origins, HostsThatSomebodyElsePointsHereAreRefused) {
   config.allowed_hosts = {"*"};
   EXPECT_EQ(status_of(config, {{"host", "evil.example"}}), 0);
   config = on_loopback();
-  config.check_hosts = false;
-  EXPECT_EQ(status_of(config, {{"host", "evil.example"}}), 0);
+  config.host_check = HostCheck::kPages;
+  EXPECT_EQ(status_of(config, {{"host", "llm.default.svc.cluster.local"}}), 0);
+  EXPECT_EQ(status_of(config, {{"host", "10.1.2.3:8000"}, {"origin", "http://10.1.2.3:8000"}}), 0);
+  EXPECT_EQ(status_of(config, {{"host", "evil.example"}, {"origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(status_of(config, {{"host", "evil.example"}, {"sec-fetch-site", "same-origin"}}, "GET"), 403);
+  config.host_check = HostCheck::kNobody;
+  EXPECT_EQ(status_of(config, {{"host", "evil.example"}, {"origin", "http://evil.example"}}), 0);
 }
 
 TEST(Origins, WhatFormsSendIsRefused) {
