@@ -36,12 +36,15 @@ size_t allowance(Server& server) {
   return std::max(kLeast, kPerToken * static_cast<size_t>(server.session().engine().info().max_model_len));
 }
 
-Status check_logprobs(const std::optional<int>& asked, const char* field, int most) {
-  if (!asked || most < 0 || (*asked >= 0 && *asked <= most)) return {};
-  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {}, got {}", field, most, *asked);
-}
-
 }  // namespace
+
+Status check_logprobs(Server& server, int64_t asked, const char* field) {
+  const int most = server.config().max_logprobs;
+  const int64_t n = asked == -1 ? server.session().engine().info().vocab_size : asked;
+  if (most < 0 || (n >= 0 && n <= most)) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}", field, most,
+                asked);
+}
 
 Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
   const std::string_view encoding = request.header("content-encoding");
@@ -93,9 +96,10 @@ Result<GenerationCall> read_generation(Server& server, const json& body, int def
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();
   RETURN_IF_ERROR(params_from_json(body, call.params));
-  RETURN_IF_ERROR(check_logprobs(call.params.logprobs, "logprobs", server.config().max_logprobs));
-  RETURN_IF_ERROR(
-      check_logprobs(call.params.prompt_logprobs, "prompt_logprobs", server.config().max_logprobs));
+  if (call.params.logprobs) RETURN_IF_ERROR(check_logprobs(server, *call.params.logprobs, "logprobs"));
+  if (call.params.prompt_logprobs) {
+    RETURN_IF_ERROR(check_logprobs(server, *call.params.prompt_logprobs, "prompt_logprobs"));
+  }
   const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");

@@ -32,6 +32,9 @@ json take_field(json& body, const char* field);
 // caller's.
 Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
 
+// Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.
+Status check_logprobs(Server& server, int64_t asked, const char* field);
+
 bool truncates(const json& body);
 // Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
 // last ones, or with truncation_side "right" its first.

@@ -36,10 +36,7 @@ Status read_logprobs(Server& server, const json& body, ChatCall& call) {
   const int64_t top = get_int(body, "top_logprobs", 0);
   if (top != 0 && !call.logprobs)
     return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
-  const int most = server.config().max_logprobs;
-  if (most >= 0 && (top < 0 || top > most)) {
-    return errorf(ErrorCode::kInvalidArgument, "top_logprobs: expected 0 to {}, got {}", most, top);
-  }
+  RETURN_IF_ERROR(check_logprobs(server, top, "top_logprobs"));
   if (call.logprobs) call.generation.params.logprobs = static_cast<int>(top);
   call.prompt_logprobs = call.generation.params.prompt_logprobs.has_value();
   if (call.stream && call.prompt_logprobs) {

@@ -203,9 +203,10 @@ void LegacyLogprobs::add_prompt(const std::vector<TokenId>& prompt,
   bool first = true;
   for (size_t i = 0; i < prompt.size(); ++i) {
     std::string_view bytes = tokenizer.token_bytes(prompt[i], first);
-    // Tokens that the tokenizer put around the text are not in it.
-    if (tokenizer.is_special(prompt[i]) && !text.starts_with(bytes)) bytes = {};
-    if (!tokenizer.is_special(prompt[i])) first = false;
+    // Tokens that the tokenizer put around the text are not in it, and what follows them begins it.
+    const bool around = tokenizer.is_special(prompt[i]) && !text.starts_with(bytes);
+    if (around) bytes = {};
+    first = first && around;
     add_offset(bytes);
     text.remove_prefix(std::min(bytes.size(), text.size()));
     if (i > 0 && i < rows.size() && !rows[i].empty()) {

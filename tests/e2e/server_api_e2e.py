@@ -334,6 +334,48 @@ class Names(unittest.TestCase):
                 Server(SMALL_MODEL, "--root-path", wrong)
 
 
+class Starts(unittest.TestCase):
+    """What the options of the command line do, and which are refused."""
+
+    def refused(self, expected, *flags, model=SMALL_MODEL):
+        with self.assertRaisesRegex(AssertionError, expected):
+            Server(model, *flags)
+
+    def test_a_template_is_a_file_or_a_text(self):
+        self.refused("there is no file You are helpful", "--chat-template", "You are helpful")
+        self.refused("there is no file", "--chat-template", directory.name)
+        odd = pathlib.Path(directory.name) / "a {{ name }}"
+        odd.write_text("from the file: {{ messages[0].content }}")
+        for given, text in ((odd, "from the file: x"), ("as a text: {{ messages[0].content }}", "as a text: x"), ("no\nbraces", "no\nbraces")):
+            with Server(SMALL_MODEL, "--chat-template", given) as server:
+                reply = server.post("/v1/chat/completions", {**said("x"), "max_tokens": 1, "return_prompt_text": True})
+                self.assertEqual(reply["prompt_text"].replace("<s>", "").strip(), text)
+
+    def test_an_option_that_is_given_twice(self):
+        self.refused("--host: given 2 times, expected once", "--host", "127.0.0.1", "--host", "127.0.0.2")
+
+    def test_more_context_than_the_model_was_made_for(self):
+        with Server(SMALL_MODEL, "--max-model-len", 2000) as server:
+            self.assertTrue(any("max_model_len is 2000, the model was made for 512" in line for line in server.log), server.log)
+            self.assertEqual(server.get("/v1/models")["data"][0]["max_model_len"], 2000)
+            reply = server.post("/v1/completions", {"prompt": [5] * 1000, "max_tokens": 200, "ignore_eos": True})
+            self.assertEqual(reply["usage"]["total_tokens"], 1200)
+        self.refused("--max-model-len", "--max-model-len", 99_999_999_999)
+
+    def test_log_probabilities_of_the_whole_vocabulary(self):
+        for most in (-1, 4096):
+            with Server(SMALL_MODEL, "--max-logprobs", most, "--chat-template", "{{ messages[0].content }}") as server:
+                body = {"prompt": PROMPT, "max_tokens": 1, "prompt_logprobs": -1}
+                rows = server.post("/v1/completions", body)["choices"][0]["prompt_logprobs"]
+                self.assertEqual({len(row) for row in rows[1:]}, {4096})
+                reply = server.post("/v1/chat/completions", {**said(PROMPT), "max_tokens": 1, "logprobs": True, "top_logprobs": -1})
+                self.assertEqual(len(reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]), 4096)
+        for fields in ({"prompt_logprobs": -1}, {"logprobs": -1}, {"prompt_logprobs": 21}):
+            error = story.post("/v1/completions", {"prompt": PROMPT, **fields}, 400)["error"]
+            self.assertEqual(error["param"], list(fields)[0])
+            self.assertIn("--max-logprobs", error["message"])
+
+
 class Completions(unittest.TestCase):
     def complete(self, **fields):
         return story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, **fields})

@@ -380,7 +380,7 @@ class DashboardPage(Page):
             browser.wait("document.querySelectorAll('.tile dd')[2].textContent !== '0'")
             browser.wait("parseFloat(document.querySelectorAll('.tile dd')[0].textContent) > 0")
             self.shot("dashboard-busy")
-            self.assertIn("from the cache", browser.text(".chart .legend"))
+            self.assertIn("cached prompt", browser.text(".chart .legend"))
             for call in calls:
                 call.result()
         # Asked for anew each time: a reply can be complete before it is counted.

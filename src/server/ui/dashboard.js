@@ -37,7 +37,7 @@ function point_of(before, old, now) {
 }
 
 const kCharts = [
-  { title: "Throughput", unit: "tokens/s", series: [["generated", "generated"], ["prompt", "computed"], ["prompt from the cache", "cached"]] },
+  { title: "Throughput", unit: "tokens/s", series: [["generated", "generated"], ["prompt", "computed"], ["cached prompt", "cached"]] },
   { title: "Time to first token", unit: "ms", series: [["median", "ttft"], ["95th", "ttft95"]] },
   { title: "Time between tokens", unit: "ms", series: [["median", "itl"], ["95th", "itl95"]] },
   { title: "Requests", unit: "at once", series: [["running", "running"], ["waiting", "waiting"]] },
