@@ -6,8 +6,8 @@ namespace {
 
 using namespace schema;  // NOLINT: this file is nothing but schemas
 
-json counts(std::initializer_list<const char*> names) {
-  json properties = json::object(), required = json::array();
+Json counts(std::initializer_list<const char*> names) {
+  Json properties = Json::object(), required = Json::array();
   for (const char* name : names) {
     properties[name] = {{"type", "integer"}, {"minimum", 0}};
     required.push_back(name);
@@ -15,14 +15,14 @@ json counts(std::initializer_list<const char*> names) {
   return open(std::move(properties), std::move(required));
 }
 
-json exactly(const char* value) { return {{"enum", {value}}}; }
-json or_null(const char* type) { return {{"type", {type, "null"}}}; }
-json items(json of) { return {{"type", "array"}, {"items", std::move(of)}}; }
+Json exactly(const char* value) { return {{"enum", {value}}}; }
+Json or_null(const char* type) { return {{"type", {type, "null"}}}; }
+Json items(Json of) { return {{"type", "array"}, {"items", std::move(of)}}; }
 
-json choices(json choice) { return {{"type", "array"}, {"items", std::move(choice)}, {"minItems", 1}}; }
+Json choices(Json choice) { return {{"type", "array"}, {"items", std::move(choice)}, {"minItems", 1}}; }
 
 // {id, object, created, model, choices, usage}
-json openai_reply(const char* object, json choice) {
+Json openai_reply(const char* object, Json choice) {
   return open({{"id", plain("string")},
                {"object", exactly(object)},
                {"created", plain("integer")},
@@ -32,7 +32,7 @@ json openai_reply(const char* object, json choice) {
               {"id", "object", "created", "model", "choices", "usage"});
 }
 
-json model_object() {
+Json model_object() {
   return open({{"id", plain("string")},
                {"object", exactly("model")},
                {"created", plain("integer")},
@@ -43,24 +43,24 @@ json model_object() {
 
 }  // namespace
 
-const json& status_reply() {
-  static const json value = open({{"status", plain("string")}}, {"status"});
+const Json& status_reply() {
+  static const Json value = open({{"status", plain("string")}}, {"status"});
   return value;
 }
 
-const json& load_reply() {
-  static const json value = open({{"server_load", plain("integer")}}, {"server_load"});
+const Json& load_reply() {
+  static const Json value = open({{"server_load", plain("integer")}}, {"server_load"});
   return value;
 }
 
-const json& version_reply() {
-  static const json value = open({{"version", plain("string")}}, {"version"});
+const Json& version_reply() {
+  static const Json value = open({{"version", plain("string")}}, {"version"});
   return value;
 }
 
-const json& numbers_reply() {
-  static const json value = [] {
-    json properties = json::object(), required = json::array();
+const Json& numbers_reply() {
+  static const Json value = [] {
+    Json properties = Json::object(), required = Json::array();
     for (const char* name :
          {"total_requests", "total_tokens", "avg_latency_ms", "avg_tokens_per_second", "avg_batch_size"}) {
       properties[name] = or_null("number");
@@ -71,19 +71,19 @@ const json& numbers_reply() {
   return value;
 }
 
-const json& models_reply() {
-  static const json value =
+const Json& models_reply() {
+  static const Json value =
       open({{"object", exactly("list")}, {"data", items(model_object())}}, {"object", "data"});
   return value;
 }
 
-const json& model_reply() {
-  static const json value = model_object();
+const Json& model_reply() {
+  static const Json value = model_object();
   return value;
 }
 
-const json& generate_reply() {
-  static const json value = open({{"text", plain("string")},
+const Json& generate_reply() {
+  static const Json value = open({{"text", plain("string")},
                                   {"tokens_generated", plain("integer")},
                                   {"latency_ms", plain("number")},
                                   {"tokens_per_second", plain("number")},
@@ -93,8 +93,8 @@ const json& generate_reply() {
   return value;
 }
 
-const json& completion_reply() {
-  static const json value = openai_reply(
+const Json& completion_reply() {
+  static const Json value = openai_reply(
       "text_completion", open({{"index", plain("integer")},
                                {"text", plain("string")},
                                {"logprobs", or_null("object")},
@@ -103,13 +103,13 @@ const json& completion_reply() {
   return value;
 }
 
-const json& chat_reply() {
-  const json call = open({{"id", plain("string")},
+const Json& chat_reply() {
+  const Json call = open({{"id", plain("string")},
                           {"type", exactly("function")},
                           {"function", open({{"name", plain("string")}, {"arguments", plain("string")}},
                                             {"name", "arguments"})}},
                          {"id", "type", "function"});
-  static const json value =
+  static const Json value =
       openai_reply("chat.completion",
                    open({{"index", plain("integer")},
                          {"message", open({{"role", exactly("assistant")},
@@ -123,8 +123,8 @@ const json& chat_reply() {
   return value;
 }
 
-const json& responses_reply() {
-  static const json value =
+const Json& responses_reply() {
+  static const Json value =
       open({{"id", plain("string")},
             {"object", exactly("response")},
             {"created_at", plain("number")},
@@ -136,8 +136,8 @@ const json& responses_reply() {
   return value;
 }
 
-const json& messages_reply() {
-  static const json value =
+const Json& messages_reply() {
+  static const Json value =
       open({{"id", plain("string")},
             {"type", exactly("message")},
             {"role", exactly("assistant")},
@@ -150,13 +150,13 @@ const json& messages_reply() {
   return value;
 }
 
-const json& count_tokens_reply() {
-  static const json value = counts({"input_tokens"});
+const Json& count_tokens_reply() {
+  static const Json value = counts({"input_tokens"});
   return value;
 }
 
-const json& tokenize_reply() {
-  static const json value = open({{"count", plain("integer")},
+const Json& tokenize_reply() {
+  static const Json value = open({{"count", plain("integer")},
                                   {"max_model_len", plain("integer")},
                                   {"tokens", items(plain("integer"))},
                                   {"token_strs", {{"type", {"array", "null"}}, {"items", plain("string")}}}},
@@ -164,13 +164,13 @@ const json& tokenize_reply() {
   return value;
 }
 
-const json& detokenize_reply() {
-  static const json value = open({{"prompt", plain("string")}}, {"prompt"});
+const Json& detokenize_reply() {
+  static const Json value = open({{"prompt", plain("string")}}, {"prompt"});
   return value;
 }
 
-const json& tokenizer_info_reply() {
-  static const json value = open({{"tokenizer_class", plain("string")},
+const Json& tokenizer_info_reply() {
+  static const Json value = open({{"tokenizer_class", plain("string")},
                                   {"bos_token", or_null("string")},
                                   {"eos_token", or_null("string")},
                                   {"pad_token", or_null("string")},
@@ -180,13 +180,13 @@ const json& tokenizer_info_reply() {
   return value;
 }
 
-const json& error_reply_schema() {
-  const json error = open({{"message", plain("string")},
+const Json& error_reply_schema() {
+  const Json error = open({{"message", plain("string")},
                            {"type", plain("string")},
                            {"param", or_null("string")},
                            {"code", {{"type", {"integer", "string", "null"}}}}},
                           {"message", "type"});
-  static const json value = open({{"error", error}}, {"error"});
+  static const Json value = open({{"error", error}}, {"error"});
   return value;
 }
 

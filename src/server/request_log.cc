@@ -13,11 +13,10 @@
 namespace penstock {
 namespace {
 
-using json = nlohmann::json;
 constexpr size_t kMostLines = 8192;  // waiting to be written
 
 std::string json_string(std::string_view text) {
-  return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 // In a text line: control characters of a request must not look like lines of the log.

@@ -4,65 +4,65 @@
 
 namespace penstock::schema {
 
-using json = nlohmann::json;
+using Json = nlohmann::json;
 
-inline json field(json types, const char* help) {
+inline Json field(Json types, const char* help) {
   types.push_back("null");
   return {{"type", std::move(types)}, {"description", help}};
 }
-inline json boolean(const char* help) { return field({"boolean"}, help); }
-inline json text(const char* help) { return field({"string"}, help); }
-inline json object(const char* help) { return field({"object"}, help); }
-inline json number(double min, double max, const char* help) {
-  json result = field({"number"}, help);
+inline Json boolean(const char* help) { return field({"boolean"}, help); }
+inline Json text(const char* help) { return field({"string"}, help); }
+inline Json object(const char* help) { return field({"object"}, help); }
+inline Json number(double min, double max, const char* help) {
+  Json result = field({"number"}, help);
   result["minimum"] = min;
   result["maximum"] = max;
   return result;
 }
-inline json integer(int64_t min, int64_t max, const char* help) {
-  json result = field({"integer"}, help);
+inline Json integer(int64_t min, int64_t max, const char* help) {
+  Json result = field({"integer"}, help);
   result["minimum"] = min;
   result["maximum"] = max;
   return result;
 }
-inline json list(json items, const char* help) {
-  json result = field({"array"}, help);
+inline Json list(Json items, const char* help) {
+  Json result = field({"array"}, help);
   result["items"] = std::move(items);
   return result;
 }
-inline json one_of(json values, const char* help) {
+inline Json one_of(Json values, const char* help) {
   values.push_back(nullptr);
   return {{"enum", std::move(values)}, {"description", help}};
 }
-inline json any_of(std::initializer_list<json> alternatives, const char* help) {
-  json all = json::array();
-  for (const json& one : alternatives) all.push_back(one);
+inline Json any_of(std::initializer_list<Json> alternatives, const char* help) {
+  Json all = Json::array();
+  for (const Json& one : alternatives) all.push_back(one);
   all.push_back({{"type", "null"}});
   return {{"anyOf", std::move(all)}, {"description", help}};
 }
 // Known and not supported.
-inline json refused(const char* why) { return {{"type", "null"}, {"description", why}}; }
+inline Json refused(const char* why) { return {{"type", "null"}, {"description", why}}; }
 // Refused too, but clients send its default.
-inline json only(json value, const char* help) { return one_of(json::array({std::move(value)}), help); }
+inline Json only(Json value, const char* help) { return one_of(Json::array({std::move(value)}), help); }
 
-inline json plain(const char* type) { return {{"type", type}}; }
-inline json token_id() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", INT32_MAX}}; }
-inline json token_ids() {
+inline Json plain(const char* type) { return {{"type", type}}; }
+inline Json token_id() { return {{"type", "integer"}, {"minimum", 0}, {"maximum", INT32_MAX}}; }
+inline Json token_ids() {
   return {{"type", "array"}, {"items", token_id()}, {"title", "a list of token ids"}};
 }
 
 // An object with exactly these fields.
-inline json closed(json properties, json required = json::array()) {
+inline Json closed(Json properties, Json required = Json::array()) {
   return {{"type", "object"},
           {"properties", std::move(properties)},
           {"required", std::move(required)},
           {"additionalProperties", false}};
 }
 // An object with at least these fields.
-inline json open(json properties, json required = json::array()) {
+inline Json open(Json properties, Json required = Json::array()) {
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
 }
-inline void merge(json& into, const json& fields) {
+inline void merge(Json& into, const Json& fields) {
   for (auto field = fields.begin(); field != fields.end(); ++field) into[field.key()] = field.value();
 }
 

@@ -8,14 +8,14 @@ namespace {
 
 using namespace schema;  // NOLINT: this file is nothing but schemas
 
-json strings(const char* help) {
-  const json some = {{"type", "string"}, {"minLength", 1}};
+Json strings(const char* help) {
+  const Json some = {{"type", "string"}, {"minLength", 1}};
   return any_of(
       {some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}}, help);
 }
 
 template <class T>
-json field_of(const T&, const char* help) {
+Json field_of(const T&, const char* help) {
   if constexpr (std::is_same_v<T, bool>) return boolean(help);
   if constexpr (std::is_same_v<T, std::optional<uint64_t>>) return field({"integer"}, help);
   if constexpr (std::is_integral_v<T> || std::is_same_v<T, std::optional<int>>)
@@ -23,26 +23,26 @@ json field_of(const T&, const char* help) {
   if constexpr (std::is_floating_point_v<T>) return field({"number"}, help);
   if constexpr (std::is_same_v<T, std::vector<std::string>>) return strings(help);
   if constexpr (std::is_same_v<T, std::vector<TokenId>>) return list(token_id(), help);
-  json result = object(help);
+  Json result = object(help);
   result["additionalProperties"] = plain("number");
   return result;
 }
 
 // The engine checks the ranges again, for those who do not come over HTTP.
-void limit(json& field, const SamplingParams::Range& range) {
+void limit(Json& field, const SamplingParams::Range& range) {
   const auto bound = [&](double value) {
-    return field["type"][0] == "integer" ? json(static_cast<int64_t>(value)) : json(value);
+    return field["type"][0] == "integer" ? Json(static_cast<int64_t>(value)) : Json(value);
   };
   field[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
   field["maximum"] = bound(range.max);
 }
 
-json sampling_fields() {
-  json fields = json::object();
+Json sampling_fields() {
+  Json fields = Json::object();
   const SamplingParams defaults;
   SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help,
                                       const SamplingParams::Range& range) {
-    json one = field_of(value, help);
+    Json one = field_of(value, help);
     if (range.limited()) limit(one, range);
     fields[name] = std::move(one);
   });
@@ -50,8 +50,8 @@ json sampling_fields() {
 }
 
 // What every endpoint that generates understands besides the sampling parameters.
-json engine_fields() {
-  json id = text("used in the id of the reply");
+Json engine_fields() {
+  Json id = text("used in the id of the reply");
   id["maxLength"] = 256;  // every event of a stream repeats it
   return {{"stream", boolean("reply with server-sent events")},
           {"priority", field({"integer"}, "below 0: before others, above 0: after others")},
@@ -60,8 +60,8 @@ json engine_fields() {
           {"request_id", std::move(id)}};
 }
 
-json openai_fields() {
-  json fields = sampling_fields();
+Json openai_fields() {
+  Json fields = sampling_fields();
   merge(fields, engine_fields());
   merge(fields,
         {{"model", text("the served model's name")},
@@ -94,14 +94,14 @@ json openai_fields() {
   return fields;
 }
 
-json format_field() {
+Json format_field() {
   return any_of(
       {closed({{"type", {{"enum", {"text"}}, {"title", "\"text\" (output cannot be constrained yet)"}}}},
               {"type"})},
       "only {\"type\": \"text\"} is supported");
 }
 
-json function_tool() {
+Json function_tool() {
   return closed({{"type", {{"enum", {"function"}}}},
                  {"function", open({{"name", {{"type", "string"}, {"minLength", 1}}},
                                     {"description", field({"string"}, "what it does")},
@@ -111,13 +111,13 @@ json function_tool() {
                 {"type", "function"});
 }
 
-json messages_field() {
-  const json part = open({{"type", plain("string")}}, {"type"});
-  const json content = {
+Json messages_field() {
+  const Json part = open({{"type", plain("string")}}, {"type"});
+  const Json content = {
       {"anyOf",
        {plain("string"), {{"type", "array"}, {"items", part}, {"title", "a list of parts"}}, plain("null")}},
       {"description", "text, or parts of type text"}};
-  const json call = open(
+  const Json call = open(
       {{"id", field({"string"}, "")},
        {"function", open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
                          {"name"})}},
@@ -133,7 +133,7 @@ json messages_field() {
                          {"role"})}};
 }
 
-json template_fields() {
+Json template_fields() {
   return {{"tools", list(function_tool(), "functions the model may call")},
           {"chat_template", text("a template instead of the model's")},
           {"chat_template_kwargs", object("further variables for the template")},
@@ -143,14 +143,14 @@ json template_fields() {
           {"continue_final_message", boolean("go on inside the last message")}};
 }
 
-json tool_choice_field() {
+Json tool_choice_field() {
   return any_of(
       {{{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
       "whether tools may be called");
 }
 
-json chat_fields() {
-  json fields = openai_fields();
+Json chat_fields() {
+  Json fields = openai_fields();
   merge(fields, template_fields());
   fields["messages"] = messages_field();
   fields["logprobs"] = boolean("return the log-probabilities of the tokens");
@@ -175,11 +175,11 @@ json chat_fields() {
   return fields;
 }
 
-json completion_fields() {
-  json fields = openai_fields();
-  json ids = token_ids();
+Json completion_fields() {
+  Json fields = openai_fields();
+  Json ids = token_ids();
   ids["minItems"] = 1;
-  const json prompts = {
+  const Json prompts = {
       {"type", "array"},
       {"minItems", 1},
       {"maxItems", 1024},
@@ -196,8 +196,8 @@ json completion_fields() {
   return fields;
 }
 
-json generate_fields() {
-  json fields = sampling_fields();
+Json generate_fields() {
+  Json fields = sampling_fields();
   merge(fields, engine_fields());
   fields["prompt"] = plain("string");
   fields["model"] = text("the served model's name");
@@ -208,24 +208,24 @@ json generate_fields() {
 
 }  // namespace
 
-const json& generate_request() {
-  static const json value = closed(generate_fields(), {"prompt"});
+const Json& generate_request() {
+  static const Json value = closed(generate_fields(), {"prompt"});
   return value;
 }
 
-const json& completion_request() {
-  static const json value = closed(completion_fields(), {"prompt"});
+const Json& completion_request() {
+  static const Json value = closed(completion_fields(), {"prompt"});
   return value;
 }
 
-const json& chat_request() {
-  static const json value = closed(chat_fields(), {"messages"});
+const Json& chat_request() {
+  static const Json value = closed(chat_fields(), {"messages"});
   return value;
 }
 
-const json& tokenize_request() {
-  static const json value = [] {
-    json fields = template_fields();
+const Json& tokenize_request() {
+  static const Json value = [] {
+    Json fields = template_fields();
     fields["model"] = text("the served model's name");
     fields["prompt"] = field({"string"}, "the text; or give messages");
     fields["messages"] = messages_field();
@@ -237,28 +237,28 @@ const json& tokenize_request() {
   return value;
 }
 
-const json& detokenize_request() {
-  static const json value =
+const Json& detokenize_request() {
+  static const Json value =
       closed({{"model", text("the served model's name")}, {"tokens", token_ids()}}, {"tokens"});
   return value;
 }
 
-const json& responses_request() {
-  static const json value = [] {
-    json fields = sampling_fields();
+const Json& responses_request() {
+  static const Json value = [] {
+    Json fields = sampling_fields();
     merge(fields, engine_fields());
     for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
-    const json item =
+    const Json item =
         open({{"type", field({"string"}, "message, function_call, function_call_output or reasoning")},
               {"role", field({"string"}, "of a message")}});
-    const json tool =
+    const Json tool =
         closed({{"type", {{"enum", {"function"}}, {"title", "\"function\" (there are no built-in tools)"}}},
                 {"name", {{"type", "string"}, {"minLength", 1}}},
                 {"description", field({"string"}, "what it does")},
                 {"parameters", field({"object"}, "JSON schema of its arguments")},
                 {"strict", one_of({false, true}, "no effect: calls are not constrained")}},
                {"type", "name"});
-    const json format = any_of(
+    const Json format = any_of(
         {closed({{"format", format_field()}, {"verbosity", only("medium", "not supported")}})}, "text only");
     merge(fields,
           {{"model", text("the served model's name")},
@@ -299,25 +299,25 @@ const json& responses_request() {
 
 namespace {
 
-json messages_fields() {
-  const json block = open({{"type", plain("string")}}, {"type"});
-  const json blocks = {{"type", "array"}, {"items", block}, {"title", "a list of blocks"}};
-  const json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
+Json messages_fields() {
+  const Json block = open({{"type", plain("string")}}, {"type"});
+  const Json blocks = {{"type", "array"}, {"items", block}, {"title", "a list of blocks"}};
+  const Json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
                                {"content", {{"anyOf", {plain("string"), blocks}}}}},
                               {"role", "content"});
-  json tool_type = only("custom", "there are no built-in tools");
+  Json tool_type = only("custom", "there are no built-in tools");
   tool_type["title"] = "\"custom\" (there are no built-in tools)";
-  const json tool = open({{"type", std::move(tool_type)},
+  const Json tool = open({{"type", std::move(tool_type)},
                           {"name", {{"type", "string"}, {"minLength", 1}}},
                           {"description", field({"string"}, "what it does")},
                           {"input_schema", plain("object")}},
                          {"name", "input_schema"});
-  const json choice =
+  const Json choice =
       closed({{"type",
                {{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
               {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
              {"type"});
-  const json thinking =
+  const Json thinking =
       closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
               {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},
               {"display", text("no effect")}},
@@ -338,9 +338,9 @@ json messages_fields() {
 
 }  // namespace
 
-const json& messages_request() {
-  static const json value = [] {
-    json fields = sampling_fields();
+const Json& messages_request() {
+  static const Json value = [] {
+    Json fields = sampling_fields();
     for (const char* name : {"n", "stop", "logprobs", "prompt_logprobs"}) fields.erase(name);
     merge(fields, engine_fields());
     merge(fields, messages_fields());
@@ -359,8 +359,8 @@ const json& messages_request() {
   return value;
 }
 
-const json& count_tokens_request() {
-  static const json value = closed(messages_fields(), {"messages"});
+const Json& count_tokens_request() {
+  static const Json value = closed(messages_fields(), {"messages"});
   return value;
 }
 
