@@ -3,7 +3,7 @@
 #   debug     its debug information, in a file beside it that debuggers find
 #   models    all of models/
 #   library   include/penstock, static libraries without debug information, and a CMake package: find_package(penstock).
-#             They need neither Boost nor OpenSSL nor prometheus: what serves stays in the program.
+#             They need neither Boost nor OpenSSL nor prometheus nor libcurl: what serves and downloads stays in the program.
 include(CMakePackageConfigHelpers)
 
 set(models ${CMAKE_INSTALL_DATADIR}/penstock/models)
@@ -26,7 +26,7 @@ install(CODE "${make_debug_file}" COMPONENT debug)
 install(FILES ${debug_file} DESTINATION ${CMAKE_INSTALL_BINDIR}/.debug COMPONENT debug)
 
 get_property(layers GLOBAL PROPERTY PENSTOCK_LAYERS)
-list(REMOVE_ITEM layers penstock_quantize penstock_gateway penstock_server)
+list(REMOVE_ITEM layers penstock_hub penstock_quantize penstock_gateway penstock_server)
 add_library(penstock_api INTERFACE)
 target_link_libraries(penstock_api INTERFACE penstock_frontend)
 set_target_properties(penstock_api PROPERTIES EXPORT_NAME penstock)

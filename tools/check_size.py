@@ -3,7 +3,8 @@
 
 Files: 600 lines (kernels 900). Functions, from the line of their name to their last brace: 80 lines (kernels 140), and 19 of 20
 have at most 40. Classes, their body and the members defined outside of it together: 500 lines. Functions and classes are those
-that universal-ctags finds in src/, include/ and bench/.
+that universal-ctags finds in src/, include/ and bench/. Two classes of one name are a failure as well: a program that links both
+takes the members of one for the other's.
 """
 import collections
 import json
@@ -83,6 +84,16 @@ def class_failures(found):
             yield f"{where}: {name} has {lines} lines in all its files (limit {CLASS_LIMIT})"
 
 
+def same_name_failures(found):
+    places = collections.defaultdict(set)
+    for tag in found:
+        if tag["kind"] in ("class", "struct") and "__anon" not in tag["full_name"]:
+            places[tag["full_name"]].add(f"{tag['path']}:{tag['line']}")
+    for name, where in places.items():
+        if len(where) > 1:
+            yield f"{name} is defined more than once: {', '.join(sorted(where))}"
+
+
 def file_failures():
     totals = collections.Counter()
     for base in ("src", "include", "tests", "tools", "bench", "training"):
@@ -109,6 +120,7 @@ def main():
     found = list(tags(sources))
     failures += function_failures([tag for tag in found if tag["kind"] == "function"])
     failures += class_failures(found)
+    failures += same_name_failures(found)
     print("\n".join(failures) if failures else "sizes: ok")
     return 1 if failures else 0
 

@@ -11,6 +11,8 @@ std::span<const Command> commands() {
       {"serve", "OpenAI-compatible server", add_serve},
       {"keys", "make, list and revoke the API keys of a server", add_keys},
       {"models", "list the models on this machine", add_models},
+      {"pull", "download models of a Hugging Face hub", add_pull},
+      {"rm", "remove downloaded models", add_rm},
       {"tokenize", "text to token ids and back", add_tokenize},
       {"score", "log-likelihood of every token of a text", add_score},
       {"perplexity", "how well a model predicts a text", add_perplexity},

@@ -35,5 +35,7 @@ Action add_eval_quant(CLI::App& app);
 Action add_imatrix(CLI::App& app);
 Action add_keys(CLI::App& app);
 Action add_models(CLI::App& app);
+Action add_pull(CLI::App& app);
+Action add_rm(CLI::App& app);
 
 }  // namespace penstock

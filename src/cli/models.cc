@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "hub/hub.h"
+#include "cli/model_download.h"
+#include "cli/terminal.h"
 #include "hub/model_name.h"
 
 namespace penstock {
@@ -38,8 +39,9 @@ std::filesystem::path find_in_folders(const std::string& file, std::string& sear
 }
 
 Result<std::filesystem::path> find_by_name(const std::string& name) {
-  ASSIGN_OR_RETURN(const HubSettings settings, hub_settings());
-  ASSIGN_OR_RETURN(FoundModel found, find_on_disk(settings, name));
+  ASSIGN_OR_RETURN(FoundModel found, find_or_download(name));
+  if (found.name != name)
+    fmt::print(stderr, "{}\n", dim(fmt::format("{} is {} ({})", name, found.name, found.source)));
   return std::move(found.path);
 }
 

@@ -10,7 +10,7 @@
 namespace penstock {
 
 // Path of the model to use: `name` as a path, else as a file of the models folder (with or without ".gguf"), else as a name
-// in the caches of other tools (hub/hub.h); the built-in story model when empty. The models folder is PENSTOCK_MODELS, or
+// (hub/hub.h), which may download it; the built-in story model when empty. The models folder is PENSTOCK_MODELS, or
 // beside the installed program, or in the source tree.
 // Error: kNotFound with the places searched.
 Result<std::filesystem::path> find_model(const std::string& name);

@@ -55,6 +55,11 @@ class Sizes(unittest.TestCase):
         lengths = {tag["name"]: check_size.length(tag) for tag in self.found if tag["kind"] == "function"}
         self.assertEqual(lengths, {"count": 1, "add": 4, "wrapped": 6, "constrained": 4})
 
+    def test_a_class_has_one_definition(self):
+        self.assertEqual(list(check_size.same_name_failures(self.found)), [])
+        again = [dict(tag, path="other.h") for tag in self.found if tag["kind"] == "class"]
+        self.assertEqual(len(list(check_size.same_name_failures(self.found + again))), 1)
+
     def test_classes_count_their_members_in_other_files(self):
         self.assertEqual(check_size.class_lengths(self.found)["a::Counter"][0], 8 + 4)
 
