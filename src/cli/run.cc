@@ -31,7 +31,7 @@ bool read_message(std::string& message) {
       std::fflush(stdout);
     }
     std::string line;
-    if (!std::getline(std::cin, line)) {
+    if (!wait_for_line() || !std::getline(std::cin, line)) {
       if (interrupted()) {  // Ctrl-C at the prompt: start the line again
         reset_interrupt();
         std::cin.clear();

@@ -1,10 +1,13 @@
 #include "cli/terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -19,8 +22,16 @@ bool colours() { return stderr_is_terminal() && std::getenv("NO_COLOR") == nullp
 std::atomic<bool> interrupt_flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
+// The handler may run in any thread, and before a read begins that it should have ended: who waits for input waits for
+// this pipe, too.
+int wake_pipe[2] = {-1, -1};
+
 void on_interrupt(int) {
   if (interrupt_flag.exchange(true)) _exit(kExitInterrupted);
+  const int before = errno;
+  [[maybe_unused]] const ssize_t written =
+      write(wake_pipe[1], "", 1);  // full: there is something to wake up by
+  errno = before;
 }
 
 }  // namespace
@@ -69,12 +80,28 @@ void ProgressBar::update(int64_t done, int64_t total, std::string_view note) {
 }
 
 void install_interrupt_handler() {
+  if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_NONBLOCK | O_CLOEXEC) != 0) wake_pipe[0] = wake_pipe[1] = -1;
   struct sigaction action = {};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a blocking read returns with EINTR
   sigaction(SIGINT, &action, nullptr);
 }
 
 bool interrupted() { return interrupt_flag.load(); }
-void reset_interrupt() { interrupt_flag.store(false); }
+
+void reset_interrupt() {
+  char bytes[16];
+  while (read(wake_pipe[0], bytes, sizeof bytes) > 0) {
+  }
+  interrupt_flag.store(false);
+}
+
+bool wait_for_line() {
+  if (isatty(STDIN_FILENO) == 0) return true;
+  pollfd sources[] = {{STDIN_FILENO, POLLIN, 0}, {wake_pipe[0], POLLIN, 0}};  // a negative one is left out
+  while (!interrupted()) {
+    if (poll(sources, 2, -1) > 0 && sources[0].revents != 0) return true;
+  }
+  return false;
+}
 
 }  // namespace penstock

@@ -36,4 +36,7 @@ void install_interrupt_handler();
 bool interrupted();
 void reset_interrupt();
 
+// Waits until a line can be read from a terminal on stdin; false when Ctrl-C came first. At once true when stdin is none.
+bool wait_for_line();
+
 }  // namespace penstock
