@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 #include "kernels/probe_kernels.h"
 #include "machine.h"
 #include "ops/cpu/linear.h"

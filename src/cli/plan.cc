@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/memory.h"
+#include "cli/bench/plan_spec.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/machine.h"
 #include "cli/models.h"
-#include "cli/plan_spec.h"
 #include "cli/terminal.h"
 #include "formats/weight_source.h"
 #include "model/config.h"

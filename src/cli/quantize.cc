@@ -5,13 +5,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/calibration_text.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/models.h"
+#include "cli/quality/calibration_text.h"
 #include "cli/terminal.h"
 #include "quantize/quantize.h"
-#include "text/export.h"
+#include "text/load/export.h"
 
 namespace penstock {
 namespace {

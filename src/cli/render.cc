@@ -10,7 +10,7 @@
 #include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
-#include "frontend/chat_template.h"
+#include "frontend/chat/chat_template.h"
 
 namespace penstock {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/flags.h"
 #include "cli/models.h"
 #include "cli/terminal.h"
-#include "frontend/reply_parsers/reply_parser.h"
+#include "frontend/chat/reply_parser.h"
 #include "server/server.h"
 
 namespace penstock {

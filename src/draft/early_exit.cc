@@ -6,7 +6,7 @@
 #include "draft/chain_guesses.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
-#include "model/four_bits.h"
+#include "model/sources/four_bits.h"
 
 namespace penstock {
 namespace {

@@ -5,8 +5,8 @@
 #include <unordered_map>
 
 #include "draft/static_tree.h"
-#include "model/four_bits.h"
 #include "model/medusa_heads.h"
+#include "model/sources/four_bits.h"
 #include "ops/host_rows.h"
 #include "sampling/verify.h"
 

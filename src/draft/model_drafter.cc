@@ -7,7 +7,7 @@
 #include "draft/chain_guesses.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
-#include "model/packed_cache.h"
+#include "model/sources/packed_cache.h"
 
 namespace penstock {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/log.h"
 #include "engine/engine_impl.h"
-#include "engine/prefix_file.h"
-#include "engine/request_check.h"
-#include "engine/session_file.h"
+#include "engine/files/prefix_file.h"
+#include "engine/files/session_file.h"
+#include "engine/requests/request_check.h"
 
 namespace penstock {
 

@@ -5,14 +5,14 @@
 #include <thread>
 
 #include "engine/engine_clock.h"
-#include "engine/inbox.h"
+#include "engine/files/swap_store.h"
 #include "engine/metrics_recorder.h"
-#include "engine/requests.h"
-#include "engine/scheduler.h"
-#include "engine/speculation.h"
-#include "engine/step_loop.h"
-#include "engine/step_model.h"
-#include "engine/swap_store.h"
+#include "engine/requests/inbox.h"
+#include "engine/requests/requests.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/steps/speculation.h"
+#include "engine/steps/step_loop.h"
+#include "engine/steps/step_model.h"
 #include "penstock/engine.h"
 
 namespace penstock {

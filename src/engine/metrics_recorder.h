@@ -2,8 +2,8 @@
 #pragma once
 #include <mutex>
 
-#include "engine/request_state.h"
-#include "engine/scheduler.h"
+#include "engine/requests/request_state.h"
+#include "engine/schedule/scheduler.h"
 #include "penstock/metrics.h"
 
 namespace penstock {

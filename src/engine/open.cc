@@ -11,10 +11,10 @@
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
-#include "engine/calibration.h"
 #include "engine/engine_impl.h"
-#include "model/packed_cache.h"
-#include "model/quantizing_source.h"
+#include "engine/steps/calibration.h"
+#include "model/sources/packed_cache.h"
+#include "model/sources/quantizing_source.h"
 
 namespace penstock {
 namespace {

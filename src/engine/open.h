@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cache/cache_spec.h"
-#include "engine/policies.h"
+#include "engine/schedule/policies.h"
 #include "formats/weight_source.h"
 #include "penstock/engine.h"
 

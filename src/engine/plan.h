@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/schedule/sequence.h"
 #include "sampling/draft_tree.h"
 
 namespace penstock {

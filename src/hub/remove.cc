@@ -2,10 +2,10 @@
 #include <optional>
 #include <set>
 
-#include "hub/file_lock.h"
-#include "hub/hf_cache_writer.h"
+#include "hub/download/file_lock.h"
+#include "hub/download/hf_cache_writer.h"
+#include "hub/download/shared_blobs.h"
 #include "hub/hub.h"
-#include "hub/shared_blobs.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/prequantized.h"
-#include "model/archs.h"
+#include "model/arch/archs.h"
 #include "model/config_reader.h"
 #include "model/rope.h"
 

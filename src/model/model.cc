@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "model/archs.h"
-#include "model/packed_cache.h"
+#include "model/arch/archs.h"
+#include "model/sources/packed_cache.h"
 #include "model/weights.h"
 
 namespace penstock {

@@ -1,6 +1,6 @@
 // The names of weights in files, and which of them a source uses.
 #include "model/names.h"
-#include "model/archs.h"
+#include "model/arch/archs.h"
 
 namespace penstock {
 

@@ -9,7 +9,7 @@
 #include "formats/weight_source.h"
 #include "model/config.h"
 #include "model/model.h"
-#include "model/packed_cache.h"
+#include "model/sources/packed_cache.h"
 #include "ops/ops.h"
 
 namespace penstock {

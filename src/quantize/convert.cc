@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "model/archs.h"
+#include "model/arch/archs.h"
 #include "model/rope.h"
 #include "quantize/tensor_map.h"
 

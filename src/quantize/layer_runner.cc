@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/archs.h"
+#include "model/arch/archs.h"
 #include "model/batch_builder.h"
 #include "ops/cpu/host_tensor.h"
 

@@ -10,7 +10,7 @@
 #include "model/mixture.h"
 
 #include "base/log.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "quantize/convert.h"
 #include "quantize/encode.h"
 #include "quantize/imatrix.h"

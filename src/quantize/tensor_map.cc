@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "model/names.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "quant/grouped_encode.h"
 
 namespace penstock {

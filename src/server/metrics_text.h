@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "penstock/engine.h"
-#include "server/http_server.h"
-#include "server/traffic.h"
+#include "server/http/http_server.h"
+#include "server/http/traffic.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 namespace spdlog {
 class logger;

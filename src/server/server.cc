@@ -8,9 +8,9 @@
 
 #include "base/checksum.h"
 #include "penstock/version.h"
-#include "server/access.h"
-#include "server/chat_setup.h"
-#include "server/errors.h"
+#include "server/api/chat_setup.h"
+#include "server/api/errors.h"
+#include "server/http/access.h"
 
 namespace penstock {
 namespace {

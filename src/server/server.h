@@ -12,10 +12,10 @@
 
 #include "frontend/session.h"
 #include "gateway/api_keys.h"
-#include "server/http_server.h"
-#include "server/origins.h"
+#include "server/http/http_server.h"
+#include "server/http/origins.h"
+#include "server/http/traffic.h"
 #include "server/request_log.h"
-#include "server/traffic.h"
 
 namespace penstock {
 

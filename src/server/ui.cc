@@ -4,8 +4,8 @@
 // page then does goes through the API like everybody's requests.
 #include <algorithm>
 
-#include "server/endpoints.h"
-#include "server/errors.h"
+#include "server/api/errors.h"
+#include "server/endpoints/endpoints.h"
 #include "server/ui_files.h"
 
 namespace penstock {

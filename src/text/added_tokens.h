@@ -7,7 +7,7 @@
 
 #include "penstock/types.h"
 #include "text/normalizer.h"
-#include "text/trie.h"
+#include "text/vocab/trie.h"
 
 namespace penstock {
 

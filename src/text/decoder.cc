@@ -3,10 +3,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "text/byte_alphabet.h"
-#include "text/json_fields.h"
+#include "text/load/json_fields.h"
 #include "text/unicode.h"
-#include "text/vocabulary.h"
+#include "text/vocab/byte_alphabet.h"
+#include "text/vocab/vocabulary.h"
 
 namespace penstock {
 namespace {

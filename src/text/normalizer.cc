@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "text/byte_alphabet.h"
-#include "text/json_fields.h"
-#include "text/vocabulary.h"
+#include "text/load/json_fields.h"
+#include "text/vocab/byte_alphabet.h"
+#include "text/vocab/vocabulary.h"
 
 namespace penstock {
 namespace {

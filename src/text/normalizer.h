@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/charsmap.h"
 #include "text/regex.h"
-#include "text/trie.h"
 #include "text/unicode.h"
+#include "text/vocab/charsmap.h"
+#include "text/vocab/trie.h"
 
 namespace penstock {
 

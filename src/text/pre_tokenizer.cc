@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "text/byte_alphabet.h"
-#include "text/json_fields.h"
+#include "text/load/json_fields.h"
 #include "text/unicode.h"
+#include "text/vocab/byte_alphabet.h"
 
 namespace penstock {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "text/json_fields.h"
+#include "text/load/json_fields.h"
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
 

@@ -12,8 +12,8 @@
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
-#include "text/vocabulary.h"
-#include "text/word_model.h"
+#include "text/vocab/vocabulary.h"
+#include "text/vocab/word_model.h"
 
 namespace penstock {
 

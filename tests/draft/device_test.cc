@@ -6,7 +6,7 @@
 
 #include "draft/drafters.h"
 #include "model/batch_builder.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "sampling/sampler.h"
 #include "support/device_ops.h"
 #include "support/test_data.h"

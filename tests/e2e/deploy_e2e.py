@@ -27,7 +27,7 @@ def serve_flags():
 
 def routes():
     """{path: access} as routes.cc lists them."""
-    text = (SOURCE / "src" / "server" / "routes.cc").read_text()
+    text = (SOURCE / "src" / "server" / "endpoints" / "routes.cc").read_text()
     return dict(re.findall(r'\{\s*"[A-Z]+",\s*"(/[^"]*)",\s*Access::(\w+)', text))
 
 

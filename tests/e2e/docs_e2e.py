@@ -29,7 +29,7 @@ def blocks():
 
 def routes():
     """[(method, path, access, summary)] as routes.cc lists them."""
-    source = (SOURCE / "src" / "server" / "routes.cc").read_text()
+    source = (SOURCE / "src" / "server" / "endpoints" / "routes.cc").read_text()
     rows = re.findall(r'\{\s*"([A-Z]+)",\s*"(/[^"]*)",\s*Access::(\w+),\s*\w+,\s*"((?:[^"\\]|\\.)*)"', source)
     assert len(rows) == source.count("Access::"), "a row of routes.cc was not understood"
     return rows

@@ -7,10 +7,10 @@
 #include <set>
 #include <tuple>
 
-#include "engine/calibration.h"
 #include "engine/fake_drafter.h"
 #include "engine/fake_model.h"
-#include "engine/speculation.h"
+#include "engine/steps/calibration.h"
+#include "engine/steps/speculation.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
 #include "engine/open.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "sampling/sampler.h"
 #include "support/device_ops.h"
 

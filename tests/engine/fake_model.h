@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/step_model.h"
+#include "engine/steps/step_model.h"
 #include "kernels/philox.h"
 #include "sampling/sampler.h"
 

@@ -1,4 +1,4 @@
-#include "engine/inbox.h"
+#include "engine/requests/inbox.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/outbox.h"
+#include "engine/requests/outbox.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/prefill_pace.h"
+#include "engine/schedule/prefill_pace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Blocks of sequences, what they share of them, and the swap space, each by itself.
-#include "engine/sequence_blocks.h"
+#include "engine/schedule/sequence_blocks.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/prefix_sharing.h"
-#include "engine/swap_space.h"
+#include "engine/schedule/prefix_sharing.h"
+#include "engine/schedule/swap_space.h"
 
 namespace penstock {
 namespace {

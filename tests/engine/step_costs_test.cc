@@ -1,4 +1,4 @@
-#include "engine/step_costs.h"
+#include "engine/steps/step_costs.h"
 
 #include <gtest/gtest.h>
 

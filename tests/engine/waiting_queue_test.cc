@@ -1,4 +1,4 @@
-#include "engine/waiting_queue.h"
+#include "engine/schedule/waiting_queue.h"
 
 #include <gtest/gtest.h>
 

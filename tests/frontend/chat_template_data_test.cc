@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "frontend/chat_template.h"
+#include "frontend/chat/chat_template.h"
 #include "support/test_data.h"
 
 namespace penstock {

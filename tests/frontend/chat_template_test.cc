@@ -1,4 +1,4 @@
-#include "frontend/chat_template.h"
+#include "frontend/chat/chat_template.h"
 #include "support/test_data.h"
 
 #include <gmock/gmock.h>

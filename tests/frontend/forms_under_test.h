@@ -2,8 +2,8 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "frontend/chat_template.h"
-#include "frontend/message_forms.h"
+#include "frontend/chat/chat_template.h"
+#include "frontend/chat/message_forms.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "frontend/message_forms.h"
+#include "frontend/chat/message_forms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <map>
 
-#include "frontend/reply_parsers/reply_parser.h"
+#include "frontend/chat/reply_parser.h"
 #include "support/test_data.h"
 
 namespace penstock {

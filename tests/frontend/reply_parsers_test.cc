@@ -1,4 +1,4 @@
-#include "frontend/reply_parsers/reply_parser.h"
+#include "frontend/chat/reply_parser.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

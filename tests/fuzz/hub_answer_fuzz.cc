@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "hub/hub_api.h"
+#include "hub/download/hub_api.h"
 #include "hub/model_name.h"
 #include "hub/ollama.h"
 #include "hub/repo_files.h"

@@ -6,11 +6,11 @@
 #include <random>
 
 #include "formats/temp_dir.h"
-#include "hub/digest.h"
-#include "hub/file_lock.h"
-#include "hub/hub_api.h"
-#include "hub/partial_blob.h"
-#include "hub/range_set.h"
+#include "hub/download/digest.h"
+#include "hub/download/file_lock.h"
+#include "hub/download/hub_api.h"
+#include "hub/download/partial_blob.h"
+#include "hub/download/range_set.h"
 
 namespace penstock {
 namespace {

@@ -1,11 +1,11 @@
-#include "model/four_bits.h"
+#include "model/sources/four_bits.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 
 namespace penstock {
 namespace {

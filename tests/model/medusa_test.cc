@@ -13,7 +13,7 @@
 #include "formats/temp_dir.h"
 #include "model/medusa_heads.h"
 #include "model/runner.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "support/test_data.h"
 
 namespace penstock {

@@ -1,6 +1,6 @@
 // Weights that are mapped from an earlier start give the same bits as packed ones; files that do not fit any
 // more are made anew.
-#include "model/packed_cache.h"
+#include "model/sources/packed_cache.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "formats/temp_dir.h"
-#include "model/quantizing_source.h"
 #include "model/runner.h"
+#include "model/sources/quantizing_source.h"
 #include "support/test_data.h"
 
 namespace penstock {

@@ -1,5 +1,5 @@
 // Random models of known shapes: they load, and the file that is written is the model in memory.
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

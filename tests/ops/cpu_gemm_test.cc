@@ -10,7 +10,7 @@
 
 #include "kernels/gemm_kernels.h"
 #include "kernels/kernel_table.h"
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 #include "ops/cpu/weight.h"
 #include "quant/all.h"
 

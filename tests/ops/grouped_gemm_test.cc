@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops_under_test.h"
 #include "quant/plain.h"

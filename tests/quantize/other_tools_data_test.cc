@@ -5,7 +5,7 @@
 
 #include "formats/prequantized.h"
 #include "formats/temp_dir.h"
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 #include "model/runner.h"
 #include "quantize/quantize.h"
 #include "support/test_data.h"

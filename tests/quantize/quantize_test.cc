@@ -14,7 +14,7 @@
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
 #include "model/runner.h"
-#include "model/synthetic.h"
+#include "model/sources/synthetic.h"
 #include "quantize/evaluate.h"
 #include "quantize/golden_models.h"
 #include "support/test_data.h"

@@ -1,5 +1,5 @@
 // How long a stream waits for its next news.
-#include "server/event_channel.h"
+#include "server/api/event_channel.h"
 
 #include <gtest/gtest.h>
 

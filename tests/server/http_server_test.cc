@@ -1,4 +1,4 @@
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include <future>
 #include <thread>
 
-#include "server/access.h"
+#include "server/http/access.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/json_check.h"
+#include "server/api/json_check.h"
 
 #include <gtest/gtest.h>
 

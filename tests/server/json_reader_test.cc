@@ -1,4 +1,4 @@
-#include "server/json_reader.h"
+#include "server/api/json_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/origins.h"
+#include "server/http/origins.h"
 
 #include <gtest/gtest.h>
 

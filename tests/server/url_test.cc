@@ -1,4 +1,4 @@
-#include "server/url.h"
+#include "server/http/url.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How GGUF's families split text: their rules are those of the sources, and give what the reference gives.
-#include "text/presets.h"
+#include "text/load/presets.h"
 
 #include <gmock/gmock.h>
 

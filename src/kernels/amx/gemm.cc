@@ -39,8 +39,7 @@ constexpr int kSumsBytes = kBlockPairs * (kBlockRows / 32) * 4 * kTileBytes;
 
 constexpr int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-// --- Activations
-// -----------------------------------------------------------------------------------------------
+// --- Activations ---
 
 // What tiles hold.
 struct Bf16 {
@@ -140,8 +139,7 @@ void pack_int8(const FloatRows& x, int total_rows, int first_row, int n_rows, in
   }
 }
 
-// --- Weights to B tiles: [16 column pairs][16 rows][2] BF16
-// ------------------------------------------------------
+// --- Weights to B tiles: [16 column pairs][16 rows][2] BF16 ---
 
 [[gnu::always_inline]] inline __m512i bf16_pairs(__m512 even, __m512 odd) {
   const __m512i half = _mm512_set1_epi32(0x8000);
@@ -300,8 +298,7 @@ struct ByteSource {
   }
 };
 
-// --- Tiles times tiles
-// ----------------------------------------------------------------------------------------------------------
+// --- Tiles times tiles ---
 
 // One step of multiply: kTileK columns. With LoadSums the four tiles of sums are loaded between the first
 // products, which hides half of what loading them all at the start costs.
@@ -576,8 +573,7 @@ struct TileProduct {
   }
 };
 
-// --- INT8
-// ----------------------------------------------------------------------------------------------------------
+// --- INT8 ---
 
 // One pass over a panel multiplies it with up to kMostBlocks blocks of activations. The work is a sequence of
 // items, a batch of groups times a block; while the tiles work on an item, the sums of the one before it are
@@ -801,8 +797,7 @@ struct Int8Tiles {
   }
 };
 
-// --- Table
-// ---------------------------------------------------------------------------------------------------------
+// --- Table ---
 
 template <class Q>
 consteval TileKernels::TileGemm bf16_entry() {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/arena.h"
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "kernels/panel_pack.h"
+#include "kernels/pack/panel_pack.h"
 #include "ops/ops.h"
 
 namespace penstock {

@@ -1,0 +1,426 @@
+// penstock bench: prefill and decode speed, as tokens/s and as a share of what the machine can do at most.
+//
+// Every figure is the median of --repetitions requests through the engine, after one that does not count.
+// Prompts are random tokens (the first repetition's prompt would otherwise be found in the prefix cache,
+// which is off).
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cli/bench/bench_ladder.h"
+#include "cli/bench/bench_serve.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/flags.h"
+#include "cli/models.h"
+#include "cli/terminal.h"
+#include "engine/open.h"
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "model/sources/synthetic.h"
+#include "ops/ops.h"
+#include "text/tokenizer.h"
+
+namespace penstock {
+namespace {
+
+// One measured line.
+struct Row {
+  std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
+  double tokens_per_second = 0, low = 0, high = 0;
+  double limit_share = 0;                        // of the roofline; 0 = not measured
+  double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
+  double invariant = 0;                          // tokens/s in batch-invariant mode; 0 = not measured
+};
+
+struct BenchCommand {
+  explicit BenchCommand(CLI::App& app) : ladder(app) {
+    add_engine_flags(app, config);
+    std::string names;
+    for (const NamedShape& row : named_shapes()) names += (names.empty() ? "" : ", ") + std::string(row.name);
+    app.add_option("--shape", shape, "random weights of a known shape instead of a file: " + names);
+    app.add_option(
+           "--type", type,
+           "encoding of those weights: f32, bf16, q8_0, q4_0, q4_k, q4_k_m, int8, int4, int3, nf4, w8a8, "
+           "fp8, ternary, …")
+        ->capture_default_str();
+    app.add_option("--write-gguf", write_gguf, "write the model of --shape to this file and stop");
+    app.add_option("-p,--prompt-tokens", prompt_tokens, "prompt lengths to measure prefill with; 0 is none")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("-n,--decode-tokens", decode_tokens, "tokens to decode; 0 is none")->capture_default_str();
+    app.add_option("-d,--depth", depths, "context lengths to decode after")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--batch", batches, "sequences decoding together")->delimiter(',')->capture_default_str();
+    app.add_option("-r,--repetitions", repetitions, "measured repetitions")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option(
+           "--prompts", prompts_file,
+           "decode after the lines of this text file, in turn, instead of random tokens (speculation on "
+           "random tokens says nothing)")
+        ->check(CLI::ExistingFile);
+    app.add_flag(
+        "--invariant-price", invariant_price,
+        "measure each line in batch-invariant mode too, with an engine of its own (twice the memory)");
+    app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
+    load.add_options(app);
+    app.add_flag("--json", json, "print one JSON object {model, limits, results}");
+  }
+  int run();
+  int write() const;
+  int serve(Engine& engine, const std::string& name) const;
+  Result<std::unique_ptr<Engine>> open();
+  // invariant: the same model in batch-invariant mode, or null.
+  Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, const MachineLimits& limits) const;
+
+  EngineConfig config;
+  std::string shape, type = "q8_0", write_gguf, prompts_file;
+  std::vector<std::vector<TokenId>> prompts;  // of prompts_file
+  std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
+  int decode_tokens = 128, repetitions = 5;
+  bool roofline = true, json = false, invariant_price = false;
+  Ladder ladder;
+  ServeLoad load;
+};
+
+// Counts the requests of one round and keeps the stats of each.
+class RoundSink : public EventSink {
+ public:
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    for (const TokenEvent& event : events) {
+      if (event.finish == FinishReason::kNone) continue;
+      if (event.stats != nullptr) stats_.push_back(*event.stats);
+      if (event.error != nullptr) error_ = *event.error;
+      ++n_done_;
+    }
+    done_.notify_all();
+  }
+
+  Result<std::vector<RequestStats>> wait(int n) {
+    std::unique_lock lock(mutex_);
+    while (n_done_ < n && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
+    if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (error_) return tl::unexpected(*error_);
+    return stats_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<RequestStats> stats_;
+  std::optional<Error> error_;
+  int n_done_ = 0;
+};
+
+// The lines of a text file.
+Result<std::vector<std::vector<TokenId>>> read_prompts(const std::string& path, const WeightSource& source) {
+  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::load(source));
+  std::ifstream file(path);
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) prompts.push_back(tokenizer->encode(line));
+  }
+  if (prompts.empty())
+    return errorf(ErrorCode::kInvalidArgument, "--prompts {}: expected lines of text, got none", path);
+  return prompts;
+}
+
+std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, int n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<TokenId> token(0, vocab_size - 1);
+  std::vector<std::vector<TokenId>> prompts(n);
+  for (auto& prompt : prompts) {
+    for (int t = 0; t < n_tokens; ++t) prompt.push_back(token(random));
+  }
+  return prompts;
+}
+
+// Runs one request per prompt that each decode n_decode tokens, all at once.
+Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
+                                            int n_decode) {
+  auto sink = std::make_shared<RoundSink>();
+  const auto batch = static_cast<int>(prompts.size());
+  for (auto& prompt : prompts) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.max_tokens = n_decode;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    RETURN_IF_ERROR(engine.submit(std::move(request), sink));
+  }
+  return sink->wait(batch);
+}
+
+Row summarize(std::string test, std::vector<double> rates, double limit_rate) {
+  std::sort(rates.begin(), rates.end());
+  const double median = rates[rates.size() / 2];
+  return {std::move(test), median, rates.front(), rates.back(), limit_rate > 0 ? median / limit_rate : 0};
+}
+
+class Bench {
+ public:
+  Bench(const BenchCommand& command, Engine& engine, const MachineLimits& limits)
+      : command_(command), engine_(engine), limits_(limits) {}
+
+  Result<Row> prefill(int n_tokens) {
+    std::vector<double> rates;
+    for (int i = 0; i <= command_.repetitions; ++i) {
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(n_tokens, 1, i), 1));
+      if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
+    }
+    const EngineInfo& info = engine_.info();
+    // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of
+    // tokens.
+    const auto floats = static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
+    TokenOperations token;
+    token.of_floats = 2.0 * floats + 4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
+    token.of_integers = 2.0 * (static_cast<double>(info.active_parameters) - floats);
+    return summarize(fmt::format("prefill {}", n_tokens), rates, prefill_limit(limits_, token));
+  }
+
+  Result<Row> decode(int depth, int batch) {
+    const int n = command_.decode_tokens;
+    const auto& prompts = command_.prompts;
+    const int n_prompt = prompts.empty() ? std::max(depth, 1) : static_cast<int>(prompts[0].size());
+    std::vector<double> rates;
+    const Metrics before = engine_.metrics();
+    for (int i = 0; i <= command_.repetitions; ++i) {
+      std::vector<std::vector<TokenId>> round;
+      for (int b = 0; b < batch && !prompts.empty(); ++b)
+        round.push_back(prompts[(i * batch + b) % prompts.size()]);
+      if (prompts.empty()) round = random(n_prompt, batch, i);
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, std::move(round), n + 1));
+      double seconds = 0;
+      for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
+      if (i > 0) rates.push_back(static_cast<double>(n) * batch / seconds);
+    }
+    const EngineInfo& info = engine_.info();
+    const double bytes = static_cast<double>(info.active_weight_bytes) / batch +
+                         static_cast<double>(info.kv_bytes_per_token) * (n_prompt + n / 2.0);
+    std::string test = fmt::format("decode {}", n);
+    if (depth > 0) test += fmt::format(" @ {}", depth);
+    if (batch > 1) test += fmt::format(" x {}", batch);
+    Row row = summarize(test, rates, limits_.read_bytes_per_second / bytes);
+    const Metrics after = engine_.metrics();
+    const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
+    const double kept =
+        after.spec_decode_num_accepted_tokens.value - before.spec_decode_num_accepted_tokens.value;
+    if (drafts > 0) {
+      row.acceptance =
+          kept / (after.spec_decode_num_draft_tokens.value - before.spec_decode_num_draft_tokens.value);
+      row.tokens_per_round = 1 + kept / drafts;
+    }
+    return row;
+  }
+
+ private:
+  std::vector<std::vector<TokenId>> random(int n_tokens, int n, int seed) const {
+    return random_prompts(engine_.info().vocab_size, n_tokens, n, static_cast<uint32_t>(seed));
+  }
+
+  const BenchCommand& command_;
+  Engine& engine_;
+  const MachineLimits& limits_;
+};
+
+Result<std::unique_ptr<Engine>> BenchCommand::open() {
+  int longest = 0;
+  for (const int n : prompt_tokens) longest = std::max(longest, n);
+  for (const int depth : depths) longest = std::max(longest, std::max(depth, 1) + decode_tokens);
+  const int most = *std::max_element(batches.begin(), batches.end());
+  if (config.max_num_seqs == 0 && !load.on) config.max_num_seqs = std::max(most, 1);
+  if (!load.on) config.enable_prefix_caching = false;
+  std::unique_ptr<WeightSource> source;
+  if (!shape.empty()) {
+    ASSIGN_OR_RETURN(source, make_synthetic_source(shape, type));
+  } else {
+    RETURN_IF_ERROR(find_models(config));
+    ASSIGN_OR_RETURN(source, open_weights(config.model));
+  }
+  if (!prompts_file.empty()) {
+    ASSIGN_OR_RETURN(prompts, read_prompts(prompts_file, *source));
+    for (const auto& prompt : prompts)
+      longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
+  }
+  if (!load.on && config.kv_cache_memory == 0 && config.memory_utilization == 0) {
+    ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
+    if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
+    const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
+    config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
+    if (!config.spec.empty()) config.kv_cache_memory *= 2;  // a draft model has a cache of its own
+  }
+  return open_engine(std::move(source), config);
+}
+
+int BenchCommand::write() const {
+  if (shape.empty()) return fail({ErrorCode::kInvalidArgument, "--write-gguf: needs --shape"});
+  const auto source = make_synthetic_source(shape, type);
+  if (!source) return fail(source.error());
+  const Status written = penstock::write_gguf(**source, write_gguf);
+  return written ? kExitOk : fail(written.error());
+}
+
+// With the model in memory, over as much as it reads for a token. Nothing where that does not fit beside it.
+MachineLimits limits_beside(const EngineInfo& info, Ops& probe) {
+  constexpr int64_t kMost = int64_t{512} << 20;
+  const int64_t bytes = std::min(info.active_weight_bytes, kMost);
+  return probe.memory().free > 2 * bytes ? probe.limits(bytes) : MachineLimits{};
+}
+
+void print_head(const std::string& name, const EngineInfo& info, const MachineLimits& limits) {
+  fmt::print("{}, {}, {} threads, {} of weights\n", name, info.backend, info.n_threads,
+             format_bytes(static_cast<double>(info.weight_bytes)));
+  if (limits.floats.operations_per_second <= 0) return;
+  fmt::print("limits: {:.1f} GB/s read, {:.0f} GFLOP/s {}", limits.read_bytes_per_second / 1e9,
+             limits.floats.operations_per_second / 1e9, limits.floats.unit);
+  if (limits.integers.unit != limits.floats.unit)
+    fmt::print(", {:.0f} GOP/s {}", limits.integers.operations_per_second / 1e9, limits.integers.unit);
+  fmt::print("\n");
+}
+
+void print_row(const Row& row) {
+  fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low,
+             row.high);
+  if (row.limit_share > 0) fmt::print("  {:5.1f} % of the limit", row.limit_share * 100);
+  if (row.acceptance >= 0)
+    fmt::print("  {:.2f} of the guesses right, {:.2f} tokens per round", row.acceptance,
+               row.tokens_per_round);
+  if (row.invariant > 0)
+    fmt::print("  batch-invariant {:.1f}, {:.2f} of the speed", row.invariant,
+               row.invariant / row.tokens_per_second);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+nlohmann::json report_json(const std::string& name, const EngineInfo& info, const MachineLimits& limits,
+                           const std::vector<Row>& rows) {
+  nlohmann::json object = {{"model", name},
+                           {"backend", info.backend},
+                           {"threads", info.n_threads},
+                           {"weight_bytes", info.weight_bytes},
+                           {"limits",
+                            {{"read_bytes_per_second", limits.read_bytes_per_second},
+                             {"flops_per_second", limits.floats.operations_per_second},
+                             {"compute_unit", limits.floats.unit},
+                             {"integer_operations_per_second", limits.integers.operations_per_second},
+                             {"integer_unit", limits.integers.unit}}},
+                           {"results", nlohmann::json::array()}};
+  for (const Row& row : rows) {
+    object["results"].push_back({{"test", row.test},
+                                 {"tokens_per_second", row.tokens_per_second},
+                                 {"min", row.low},
+                                 {"max", row.high},
+                                 {"limit_share", row.limit_share}});
+    if (row.acceptance >= 0) {
+      object["results"].back()["acceptance"] = row.acceptance;
+      object["results"].back()["tokens_per_round"] = row.tokens_per_round;
+    }
+    if (row.invariant > 0) object["results"].back()["batch_invariant_tokens_per_second"] = row.invariant;
+  }
+  return object;
+}
+
+Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant,
+                                               const MachineLimits& limits) const {
+  std::vector<Row> rows;
+  Bench bench(*this, engine, limits);
+  const auto keep = [&](auto&& test) -> Status {
+    ASSIGN_OR_RETURN(Row row, test(bench));
+    if (invariant != nullptr) {
+      Bench other(*this, *invariant, limits);
+      ASSIGN_OR_RETURN(const Row same, test(other));
+      row.invariant = same.tokens_per_second;
+    }
+    if (!json) print_row(row);
+    rows.push_back(std::move(row));
+    return {};
+  };
+  for (const int n : prompt_tokens) {
+    if (n > 0) RETURN_IF_ERROR(keep([&](Bench& b) { return b.prefill(n); }));
+  }
+  for (const int depth : depths) {
+    for (const int batch : batches) {
+      if (decode_tokens > 0) RETURN_IF_ERROR(keep([&](Bench& b) { return b.decode(depth, batch); }));
+    }
+  }
+  return rows;
+}
+
+int BenchCommand::serve(Engine& engine, const std::string& name) const {
+  engine.start();
+  const auto report = run_load(engine, load);
+  engine.stop();
+  if (!report) return fail(report.error());
+  if (!load.svg.empty()) {
+    std::ofstream file(load.svg);
+    file << plot_svg(*report, name);
+    if (!file.flush()) return fail({ErrorCode::kIo, load.svg + ": cannot be written"});
+  }
+  if (json) {
+    fmt::print("{}\n", report_json(*report).dump());
+  } else {
+    print_report(*report);
+  }
+  return report->n_failed == 0 ? kExitOk : kExitFailure;
+}
+
+int BenchCommand::run() {
+  if (!write_gguf.empty()) return write();
+  install_interrupt_handler();
+  if (ladder.pairs_wanted) {
+    const Status done = ladder.run_pairs(config, shape, type, repetitions);
+    return done ? kExitOk : fail(done.error());
+  }
+  if (ladder.wanted) {
+    const Status done = ladder.run(config, shape, repetitions, json);
+    return done ? kExitOk : fail(done.error());
+  }
+  MachineLimits limits;
+  std::unique_ptr<Ops> probe;
+  if (roofline && !load.on) {
+    auto ops = make_ops(config.backend, {.n_threads = config.threads});
+    if (!ops) return fail(ops.error());
+    probe = std::move(*ops);
+    limits = probe->limits(0);
+  }
+  auto engine = open();
+  if (!engine) return fail(engine.error());
+  const EngineInfo& info = (*engine)->info();
+  if (probe) limits = better(limits, limits_beside(info, *probe));
+  const std::string name = shape.empty() ? config.model : shape + " " + type;
+  if (!json) print_head(name, info, limits);
+  if (load.on) return serve(**engine, name);
+  std::unique_ptr<Engine> invariant;
+  if (invariant_price) {
+    config.batch_invariant = true;
+    auto other = open();
+    if (!other) return fail(other.error());
+    invariant = std::move(*other);
+    invariant->start();
+  }
+  (*engine)->start();
+  const auto rows = measure(**engine, invariant.get(), limits);
+  (*engine)->stop();
+  if (invariant) invariant->stop();
+  if (!rows) return fail(rows.error());
+  if (json) fmt::print("{}\n", report_json(name, info, limits, *rows).dump());
+  return kExitOk;
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  auto command = std::make_shared<BenchCommand>(app);
+  return [command] { return command->run(); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// The prefix cache on disk: the published blocks of an engine, so that a restart does not compute them again.
+//
+// Layout, little-endian: magic, fingerprint, number of entries; then per entry: group, hash, tokens, content,
+// checksum. All sizes come from the open engine, never from the file. Blocks are in the order of their last
+// use, oldest first.
+#pragma once
+#include <filesystem>
+
+#include "base/result.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/steps/step_model.h"
+
+namespace penstock {
+
+// Written beside the target and renamed, so that a failure leaves an older file as it was. Errors: kIo.
+Status save_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint, const Scheduler& scheduler,
+                         const StepModel& model);
+
+// Returns how many blocks came back: as many of the latest as fit. Errors: kNotFound, kInvalidArgument
+// (another model or configuration), kCorruptFile; blocks read before a damaged one are kept. REQUIRES:
+// nothing runs.
+Result<int> restore_prefix_cache(const std::filesystem::path& path, uint64_t fingerprint,
+                                 Scheduler& scheduler, StepModel& model);
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+#include "engine/requests/outbox.h"
+
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <new>
+
+#include "base/log.h"
+
+namespace penstock {
+
+void Outbox::make_room(RequestState& state, size_t n_requests) {
+  const size_t n_events = static_cast<size_t>(state.n) + 1;
+  state.news.reserve(n_events);
+  const size_t n_pushes = 2 * n_requests;  // a sink may fail with what it gets
+  if (with_news_.capacity() < n_pushes) with_news_.reserve(2 * n_pushes);
+}
+
+void Outbox::make_room_for_event(RequestState& state) {
+  if (state.news.size() == state.news.capacity()) state.news.reserve(2 * state.news.size() + 1);
+}
+
+void Outbox::make_room_for_ends(RequestState& state) {
+  if (state.news.capacity() - state.news.size() >= static_cast<size_t>(state.n_open)) return;
+  std::erase_if(state.news, [](const TokenEvent& event) { return event.finish == FinishReason::kNone; });
+}
+
+std::span<const TokenLogprob> Outbox::keep(std::span<const TokenLogprob> alternatives) {
+  if (alternatives.empty()) return {};
+  auto* kept = alternatives_.allocate_array<TokenLogprob>(alternatives.size());
+  std::uninitialized_copy(alternatives.begin(), alternatives.end(), kept);
+  return {kept, alternatives.size()};
+}
+
+void Outbox::push(RequestState& state, const TokenEvent& event) {
+  if (!state.has_news) with_news_.push_back(&state);
+  state.has_news = true;
+  state.news.push_back(event);
+}
+
+bool Outbox::send(RequestState& state) {
+  state.has_news = false;
+  bool sent = true;
+  try {
+    state.sink->on_tokens(state.id, state.news);
+  } catch (const std::bad_alloc&) {
+    sent = false;
+  }
+  state.news.clear();
+  return sent;
+}
+
+void Outbox::send_ends(RequestState& state, int n, const Error& error) {
+  const RequestStats stats;
+  for (int index = 0; index < n; ++index) {
+    TokenEvent event{.index = index, .finish = FinishReason::kError, .stats = &stats, .error = &error};
+    try {
+      state.sink->on_tokens(state.id, {&event, 1});
+    } catch (const std::bad_alloc&) {
+      log().error("request {}: its end cannot be delivered: memory ran out", static_cast<uint64_t>(state.id));
+    }
+  }
+}
+
+}  // namespace penstock

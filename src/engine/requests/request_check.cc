@@ -1,0 +1,68 @@
+#include "engine/requests/request_check.h"
+
+#include <algorithm>
+
+#include "engine/requests/context_limit.h"
+#include "sampling/validate.h"
+
+namespace penstock {
+namespace {
+
+// All beams have to run at once: otherwise they would wait for each other without end.
+Status check_beams(const Request& request, const EngineInfo& info, const EngineConfig& config,
+                   const Scheduler& scheduler) {
+  const int width = request.sampling.beam_width;
+  const int max_len = static_cast<int>(std::min<int64_t>(
+      static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens, info.max_model_len));
+  if (config.kv_layout != "paged")
+    return errorf(ErrorCode::kUnsupported, "use_beam_search: needs kv_layout paged, got {}",
+                  config.kv_layout);
+  if (width > config.max_num_seqs) {
+    return errorf(ErrorCode::kInvalidArgument, "beam_width: expected at most max_num_seqs, {}, got {}",
+                  config.max_num_seqs, width);
+  }
+  if (!scheduler.fits(max_len, width)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "beam_width: {} beams of up to {} tokens do not fit into the KV cache of {} tokens", width,
+                  max_len, int64_t{info.block_size} * info.n_blocks);
+  }
+  return {};
+}
+
+Status check_thinking(const ThinkingBudget& budget, int vocab_size) {
+  const auto bad = [&](TokenId id) { return id < 0 || id >= vocab_size; };
+  const bool has_marks = !budget.close.empty() && (budget.starts_inside || !budget.open.empty());
+  if (budget.max_tokens < 0 || !has_marks || std::ranges::any_of(budget.open, bad) ||
+      std::ranges::any_of(budget.close, bad)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "thinking_token_budget: expected a number >= 0 and marks of token ids in [0, {})",
+                  vocab_size);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
+                     const Scheduler& scheduler) {
+  RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));
+  const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
+    for (const TokenId id : ids) {
+      if (id < 0 || id >= info.vocab_size) {
+        return errorf(ErrorCode::kInvalidArgument, "{}: expected token ids in [0, {}), got {}", what,
+                      info.vocab_size, id);
+      }
+    }
+    return {};
+  };
+  RETURN_IF_ERROR(check_ids(request.prompt, "prompt"));
+  RETURN_IF_ERROR(check_ids(request.dry_breakers, "dry_sequence_breakers"));
+  RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
+  for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
+  if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
+  RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
+  if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,13 @@
+// Whether a request can be served at all.
+#pragma once
+#include "base/result.h"
+#include "engine/schedule/scheduler.h"
+#include "penstock/engine.h"
+
+namespace penstock {
+
+// Any thread. Errors: kInvalidArgument, kUnsupported, with the parameter's name.
+Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
+                     const Scheduler& scheduler);
+
+}  // namespace penstock

@@ -1,0 +1,73 @@
+#include "engine/requests/request_start.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+constexpr int kPromptLogprobChunk = 128;  // rows of vocab_size floats that one step may need for one prompt
+
+std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const SequenceStart& start) {
+  Request& request = state.request;
+  SamplingParams& params = request.sampling;
+  if (request.eos_token_ids.empty()) request.eos_token_ids = start.info.eos_token_ids;
+  std::vector<TokenId> ends = request.eos_token_ids;
+  ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  const uint64_t seed = params.seed ? *params.seed : seed_of_request(start.seed, state.id);
+  return SamplingSpec::make(std::move(params),
+                            {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers),
+                             nullptr, std::move(request.thinking)},
+                            seed, start.info.vocab_size);
+}
+
+std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::span<const TokenId> eos,
+                                             int max_tokens) {
+  BeamOptions options;
+  options.width = params.beam_width;
+  options.length_penalty = params.length_penalty;
+  options.early_stopping = params.early_stopping;
+  options.min_tokens = params.min_tokens;
+  options.max_tokens = max_tokens;
+  options.end_tokens = params.stop_token_ids;
+  if (!params.ignore_eos) options.end_tokens.insert(options.end_tokens.end(), eos.begin(), eos.end());
+  std::ranges::sort(options.end_tokens);
+  const auto repeated = std::ranges::unique(options.end_tokens);
+  options.end_tokens.erase(repeated.begin(), repeated.end());
+  return std::make_unique<BeamSearch>(std::move(options));
+}
+
+}  // namespace
+
+void make_sequences(RequestState& state, const SequenceStart& start) {
+  const Request& request = state.request;
+  state.spec = make_spec(state, start);
+  const SamplingParams& params = state.spec->params;
+  const int n_prompt = static_cast<int>(request.prompt.size());
+  const int max_len = static_cast<int>(
+      std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), start.info.max_model_len));
+  const BlockHash root = root_hash(request.cache_salt);
+  const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
+  for (int index = 0; index < n_sequences; ++index) {
+    auto sequence = std::make_unique<Running>();
+    sequence->id = SeqId(start.next_sequence);
+    sequence->arrival_order = start.next_sequence++;
+    sequence->tokens.reserve(max_len + 1);
+    sequence->tokens = request.prompt;
+    sequence->n_prompt = n_prompt;
+    sequence->max_len = max_len;
+    sequence->priority = request.priority;
+    sequence->arrival = state.submitted;
+    sequence->root = root;
+    sequence->read_cache = request.read_prefix_cache && !(params.prompt_logprobs && index == 0);
+    if (params.prompt_logprobs && index == 0) sequence->max_chunk = kPromptLogprobChunk;
+    sequence->request = &state;
+    sequence->index = index;
+    sequence->sampler = SamplerState(state.spec, index, request.prompt, params.max_tokens);
+    state.sequences.push_back(std::move(sequence));
+  }
+  if (params.use_beam_search)
+    state.beams = make_beam_search(params, request.eos_token_ids, max_len - n_prompt);
+  state.n_open = n_sequences;
+}
+
+}  // namespace penstock

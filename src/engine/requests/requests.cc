@@ -1,0 +1,226 @@
+#include "engine/requests/requests.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/requests/request_start.h"
+
+namespace penstock {
+namespace {
+
+// Short enough for a string without memory of its own.
+Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"}; }
+
+uint64_t number_of(const RequestState& state) { return static_cast<uint64_t>(state.id); }
+
+}  // namespace
+
+// --- Coming and going
+
+void Requests::start(std::unique_ptr<RequestState> state) {
+  try {
+    begin(state);
+  } catch (const std::bad_alloc&) {
+    refuse(*state);
+  }
+}
+
+void Requests::begin(std::unique_ptr<RequestState>& owned) {
+  RequestState& state = *owned;
+  make_sequences(state, {around_.info, around_.seed, next_sequence_});
+  outbox_.make_room(state, running_.size() + 1);
+  for (auto* ended : {&ended_, &ended_before_}) {
+    if (ended->capacity() <= running_.size()) ended->reserve(2 * (running_.size() + 1));
+  }
+  std::unique_ptr<RequestState>& place = running_[number_of(state)];
+  try {
+    around_.scheduler.add(*state.sequences[0]);
+  } catch (const std::bad_alloc&) {
+    running_.erase(number_of(state));
+    throw;
+  }
+  state.sequences[0]->joined = true;
+  if (state.request.deadline) ++n_with_deadline_;
+  place = std::move(owned);
+}
+
+// The scheduler does not know it.
+void Requests::refuse(RequestState& state) {
+  log().error("request {}: not started because memory ran out", number_of(state));
+  around_.metrics->out_of_memory.add();
+  Outbox::send_ends(state, state.n, out_of_memory());
+  around_.inbox.leave(state);
+}
+
+void Requests::cancel(const Inbox::Cancel& cancel) {
+  const auto found = running_.find(static_cast<uint64_t>(cancel.request));
+  if (found == running_.end()) return;
+  try {
+    end_request(*found->second, cancel.index, cancel.reason, {});
+  } catch (const std::bad_alloc&) {  // the others of its sequences cannot go on
+    fail(*found->second);
+  }
+}
+
+void Requests::expire_deadlines() {
+  if (n_with_deadline_ == 0) return;
+  const Clock::time_point time = Clock::now();
+  for (auto& [id, state] : running_) {
+    if (!state->request.deadline || *state->request.deadline > time || state->n_open == 0) continue;
+    end_request(*state, -1, FinishReason::kAbort,
+                {ErrorCode::kDeadlineExceeded, "the request's deadline has passed"});
+  }
+}
+
+void Requests::end_all(FinishReason reason, const Error& error) {
+  for (auto& [id, state] : running_) end_request(*state, -1, reason, error);
+}
+
+void Requests::end_request(RequestState& state, int index, FinishReason reason, const Error& error) {
+  // From the last to the first: the first one's end would set the others going.
+  for (size_t i = state.sequences.size(); i-- > 0;) {
+    Running& sequence = *state.sequences[i];
+    if (sequence.done || (index >= 0 && (index != sequence.index || state.beams))) continue;
+    sequence.error = error;
+    end(sequence, reason);
+  }
+}
+
+void Requests::fail(RequestState& state) {
+  if (state.n_open == 0) return;
+  log().error("request {}: ended because memory ran out", number_of(state));
+  around_.metrics->out_of_memory.add();
+  outbox_.make_room_for_ends(state);
+  end_request(state, -1, FinishReason::kError, out_of_memory());
+}
+
+void Requests::deliver(bool step_under_way) {
+  ended_before_.clear();
+  ended_before_.swap(ended_);
+  outbox_.deliver(
+      [&](RequestState& state) {
+        if (state.n_open > 0) return fail(state);
+        around_.metrics->out_of_memory.add();
+        Outbox::send_ends(state, state.n, out_of_memory());
+      },
+      [&](RequestState& state) {
+        const auto found = running_.find(number_of(state));
+        found->second->sink.reset();
+        ended_.push_back(std::move(found->second));
+        running_.erase(found);
+      });
+  if (!step_under_way) ended_.clear(), ended_before_.clear();
+}
+
+// --- Steps
+
+void Requests::note_plan(const Plan& plan, double time) {
+  for (Sequence* admitted : plan.admitted) {
+    Running& sequence = running(*admitted);
+    if (sequence.first_scheduled < 0) {
+      sequence.first_scheduled = time;
+      sequence.stats.cached_tokens = sequence.n_cached;
+      around_.metrics.note_scheduled(sequence, time);
+    }
+    around_.inbox.leave(*sequence.request);
+  }
+  for (const Sequence* preempted : plan.preempted) {
+    around_.metrics->num_preemptions.add();
+    log().info("request {}: preempted after {} of {} tokens{}", number_of(*running(*preempted).request),
+               preempted->n_tokens(), preempted->max_len, preempted->n_swapped > 0 ? ", swapped out" : "");
+    if (around_.speculation) around_.speculation->forget(preempted->id);
+  }
+}
+
+void Requests::join(Running& child, const Running& first) {
+  child.joined = true;
+  child.first_scheduled = first.first_scheduled;
+  child.stats.cached_tokens = first.n_cached;
+}
+
+void Requests::accept(Running& sequence, const SampleResult& drawn,
+                      std::span<const TokenLogprob> alternatives, double time) {
+  const auto refuse = [&](const char* why) {
+    sequence.error = {ErrorCode::kInternal, why};
+    end(sequence, FinishReason::kError);
+  };
+  if (drawn.token == kNoToken)
+    return refuse("no token can be chosen: every logit is excluded or not a finite number");
+  if (!sequence.sampler.append(drawn.token))
+    return refuse("the grammar does not have the token that was chosen");
+  around_.scheduler.append(sequence, drawn.token);
+  sequence.draws_on_host = false;
+  around_.metrics.note_token(sequence, time);
+  TokenEvent event{.index = sequence.index,
+                   .token = drawn.token,
+                   .logprob = drawn.logprob,
+                   .rank = drawn.rank,
+                   .alternatives = outbox_.keep(alternatives)};
+  if (is_end(sequence, drawn.token, event)) {
+    end(sequence, FinishReason::kStop, event);
+  } else if (sequence.n_tokens() >= sequence.max_len) {
+    end(sequence, FinishReason::kLength, event);
+  } else {
+    outbox_.push(*sequence.request, event);
+  }
+}
+
+bool Requests::is_end(const Running& sequence, TokenId token, TokenEvent& event) {
+  const SamplingParams& params = sequence.spec().params;
+  if (std::ranges::find(params.stop_token_ids, token) != params.stop_token_ids.end()) {
+    event.stop_token = token;
+    return true;
+  }
+  const std::vector<TokenId>& eos = sequence.request->request.eos_token_ids;
+  return !params.ignore_eos && std::ranges::find(eos, token) != eos.end();
+}
+
+void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
+  if (sequence.done) return;
+  RequestState& state = *sequence.request;
+  outbox_.make_room_for_event(state);
+  const double time = around_.clock.now();  // from here on nothing runs out of memory
+  around_.scheduler.drop_ahead(sequence, false);
+  around_.scheduler.finish(sequence);
+  if (around_.speculation) around_.speculation->forget(sequence.id);
+  sequence.done = true;
+  RequestStats& stats = sequence.stats;
+  stats.prompt_tokens = sequence.n_prompt;
+  stats.completion_tokens = sequence.n_tokens() - sequence.n_prompt;
+  stats.preemptions = sequence.n_preemptions;
+  const bool scheduled = sequence.first_scheduled >= 0, has_token = sequence.first_token >= 0;
+  stats.queued_seconds = (scheduled ? sequence.first_scheduled : time) - state.submitted;
+  if (scheduled) stats.prefill_seconds = (has_token ? sequence.first_token : time) - sequence.first_scheduled;
+  if (has_token) stats.decode_seconds = sequence.last_token - sequence.first_token;
+
+  event.index = sequence.index;
+  event.finish = reason;
+  event.stats = &stats;
+  if (!sequence.error.message.empty()) event.error = &sequence.error;
+  if (sequence.index < state.n) outbox_.push(state, event);  // the others are beams that did not make it
+  around_.metrics.note_end(sequence, reason, time);
+  around_.inbox.leave(state);
+  if (--state.n_open == 0) {
+    if (state.request.deadline) --n_with_deadline_;
+    return;
+  }
+  if (has_token || sequence.index > 0) return;
+  // The first sequence ends before its prompt is done: the others go on by themselves.
+  for (auto& each : state.sequences) {
+    if (each->joined || each->done) continue;
+    each->joined = true;
+    around_.scheduler.add(*each);
+  }
+}
+
+void Requests::drop_tokens_ahead() {
+  for (auto& [id, state] : running_) {
+    for (auto& sequence : state->sequences) around_.scheduler.drop_ahead(*sequence, false);
+  }
+}
+
+}  // namespace penstock

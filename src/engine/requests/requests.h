@@ -1,0 +1,78 @@
+// The requests that have begun, from their start to the end of their last sequence: what happens to sequences as tokens
+// come, requests are cancelled or memory runs out, and what their sinks hear of it.
+//
+// Engine thread only.
+#pragma once
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine_clock.h"
+#include "engine/metrics_recorder.h"
+#include "engine/requests/inbox.h"
+#include "engine/requests/outbox.h"
+#include "engine/requests/request_state.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/steps/speculation.h"
+#include "sampling/sampler.h"
+
+namespace penstock {
+
+class Requests {
+ public:
+  // What a sequence's life touches.
+  struct Around {
+    const EngineInfo& info;
+    const EngineClock& clock;
+    uint64_t seed = 0;
+    Scheduler& scheduler;
+    Inbox& inbox;
+    MetricsRecorder& metrics;
+    Speculation* speculation = nullptr;  // null: none
+  };
+  explicit Requests(Around around) : around_(std::move(around)) {}
+
+  // --- Coming and going ----------------------------------------------------------------------------------------
+  // Begins a request, or tells its sink that there is no memory for it.
+  void start(std::unique_ptr<RequestState> state);
+  void cancel(const Inbox::Cancel& cancel);
+  void expire_deadlines();
+  void end_all(FinishReason reason, const Error& error);
+  // Ends all sequences of a request because memory ran out. Allocates nothing.
+  void fail(RequestState& state);
+  // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that a step under
+  // way may know, with the next call.
+  void deliver(bool step_under_way = false);
+
+  // --- Steps ---------------------------------------------------------------------------------------------------
+  // What a plan says about who begins to run and who has to wait again.
+  void note_plan(const Plan& plan, double time);
+  // A sequence that goes on from the first one's prompt begins.
+  void join(Running& child, const Running& first);
+  // The next token of a sequence, which may end it.
+  void accept(Running& sequence, const SampleResult& drawn, std::span<const TokenLogprob> alternatives,
+              double time);
+  void end(Running& sequence, FinishReason reason) { end(sequence, reason, TokenEvent()); }
+  // With its last event.
+  void end(Running& sequence, FinishReason reason, TokenEvent event);
+  void push(RequestState& state, const TokenEvent& event) { outbox_.push(state, event); }
+  // Whether the token ends the sequence; which stop token it was goes into the event.
+  static bool is_end(const Running& sequence, TokenId token, TokenEvent& event);
+  // No step under way will tell a token any more. Allocates nothing.
+  void drop_tokens_ahead();
+
+ private:
+  void begin(std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and leaves it where it was
+  void refuse(RequestState& state);
+  void end_request(RequestState& state, int index, FinishReason reason, const Error& error);  // index -1: all
+
+  const Around around_;
+  Outbox outbox_;
+  std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
+  std::vector<std::unique_ptr<RequestState>> ended_, ended_before_;
+  uint64_t next_sequence_ = 1;
+  int n_with_deadline_ = 0;
+};
+
+}  // namespace penstock

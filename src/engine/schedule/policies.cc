@@ -1,0 +1,104 @@
+#include "engine/schedule/policies.h"
+
+#include <algorithm>
+#include <string>
+
+namespace penstock {
+namespace {
+
+// A sequence joins as soon as there is room.
+class Continuous : public Policy {
+ public:
+  explicit Continuous(const PolicyConfig&) {}
+  double rank(const Sequence&, double) const override { return 0; }
+};
+
+// A batch is formed of what waits, runs until its last sequence has ended, and only then the next is formed.
+// Prompts that are too many for one step are taken in over several, as fast as they can be.
+class Static : public Policy {
+ public:
+  explicit Static(const PolicyConfig& config) : config_(config) {}
+  double rank(const Sequence&, double) const override { return 0; }
+  void begin_step(const QueueState& queue) override {
+    if (queue.n_running == 0) n_open_ = std::min(queue.n_waiting, config_.max_batch_size);
+  }
+  bool admits(const Sequence&) const override { return n_open_ > 0; }
+  void note_admitted(const Sequence&) override { --n_open_; }
+  bool spares_decoding() const override { return false; }
+
+ protected:
+  PolicyConfig config_;
+  int n_open_ = 0;  // places left in the batch that is being formed
+};
+
+// Static, but a batch also waits until it is full (by sequences or by prompt tokens) or its oldest sequence
+// has waited long enough.
+class Dynamic : public Static {
+ public:
+  using Static::Static;
+  void begin_step(const QueueState& queue) override {
+    if (queue.n_running > 0) return;
+    const bool full = queue.n_waiting >= config_.max_batch_size ||
+                      (wants_tokens() && queue.n_waiting_tokens >= config_.max_batch_tokens);
+    n_tokens_ = n_open_ = 0;
+    if (full || queue.oldest_wait >= config_.max_wait_seconds) Static::begin_step(queue);
+  }
+  bool wants_tokens() const override { return config_.max_batch_tokens > 0; }
+  // The first one whatever its length, or it would never run.
+  bool admits(const Sequence& sequence) const override {
+    const bool fits =
+        !wants_tokens() || n_tokens_ == 0 || n_tokens_ + sequence.n_tokens() <= config_.max_batch_tokens;
+    return Static::admits(sequence) && fits;
+  }
+  void note_admitted(const Sequence& sequence) override {
+    Static::note_admitted(sequence);
+    n_tokens_ += sequence.n_tokens();
+  }
+
+ private:
+  int64_t n_tokens_ = 0;  // of the batch that is being formed
+};
+
+// Lower priority values first; waiting for ageing_seconds is worth one level, so nobody starves.
+class ByPriority : public Continuous {
+ public:
+  explicit ByPriority(const PolicyConfig& config) : Continuous(config), ageing_(config.ageing_seconds) {}
+  double rank(const Sequence& sequence, double waited) const override {
+    const double aged = ageing_ > 0 ? waited / ageing_ : 0;
+    return static_cast<double>(sequence.priority) - aged;
+  }
+  bool preempts() const override { return true; }
+
+ private:
+  double ageing_;
+};
+
+struct Row {
+  const char* name;
+  std::unique_ptr<Policy> (*make)(const PolicyConfig&);
+};
+template <class P>
+std::unique_ptr<Policy> make(const PolicyConfig& config) {
+  return std::make_unique<P>(config);
+}
+
+// THE list.
+constexpr Row kPolicies[] = {
+    {"continuous", make<Continuous>},
+    {"static", make<Static>},
+    {"dynamic", make<Dynamic>},
+    {"priority", make<ByPriority>},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config) {
+  std::string names;
+  for (const Row& row : kPolicies) {
+    if (name == row.name) return row.make(config);
+    names += names.empty() ? row.name : std::string(", ") + row.name;
+  }
+  return errorf(ErrorCode::kInvalidArgument, "policy: expected one of {}, got '{}'", names, name);
+}
+
+}  // namespace penstock

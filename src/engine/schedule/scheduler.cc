@@ -1,0 +1,395 @@
+#include "engine/schedule/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace penstock {
+
+Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy,
+                     std::span<const int> n_blocks, std::span<const int> windows, int block_size)
+    : config_(config),
+      policy_(std::move(policy)),
+      blocks_(n_blocks, windows, block_size),
+      sharing_(blocks_, config.prefix_caching),
+      swap_(blocks_, config.swap_slots, config.max_num_seqs) {
+  running_.reserve(config.max_num_seqs + 1);
+  order_.reserve(config.max_num_seqs + 1);
+}
+
+bool Scheduler::fits(int max_len, int n) const {
+  return blocks_.could_hold(config_.paged ? max_len : std::max(max_len, config_.reserved_len), n);
+}
+
+void Scheduler::add(Sequence& sequence) {
+  make_room(sequence);
+  waiting_.add(sequence);
+}
+
+// All memory that its bookkeeping will ever need.
+void Scheduler::make_room(Sequence& sequence) const {
+  blocks_.make_room(sequence, config_.paged ? sequence.max_len : config_.reserved_len);
+}
+
+void Scheduler::dequeue(Sequence& sequence) {
+  waiting_.remove(sequence);
+  if (waiting_.size() == 0) sharing_.drop_leftovers();
+}
+
+// --- Those that run
+
+void Scheduler::next(double now, int prefill_limit, Plan& plan) {
+  plan.clear();
+  swap_.begin_plan();
+  order_.assign(running_.begin(), running_.end());
+  for (Sequence* sequence : order_) {
+    if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
+    if (plan.n_tokens < config_.max_num_batched_tokens) schedule(*sequence, 1, plan);
+  }
+  schedule_drafts(plan);
+  int left = config_.max_num_batched_tokens - plan.n_tokens;
+  if (!plan.items.empty() && policy_->spares_decoding()) left = std::min(left, prefill_limit);
+  const int end = plan.n_tokens + left;  // of tokens in this plan
+  for (Sequence* sequence : order_) {
+    if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;
+    schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
+  }
+  if (plan.preempted.empty()) admit_waiting(now, end, plan);
+  // Everybody who runs waits for somebody who has no room.
+  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() && n_waiting() > 0;
+  if (stuck) preempt(*last_running(), plan);
+}
+
+// Adds up to `count` tokens of a running sequence to the plan. Makes room by taking blocks from whoever came
+// last, which may be the sequence itself.
+void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
+  count = std::min(count, sequence.max_chunk);
+  count = std::min(count, std::max(1, blocks_.tokens_available(sequence)));
+  while (!reserve(sequence, sequence.n_computed + count, plan)) {
+    Sequence* victim = last_running();
+    preempt(*victim, plan);
+    if (victim == &sequence) return;
+  }
+  plan.items.push_back(
+      {&sequence, sequence.n_computed, count, sequence.n_computed + count == sequence.n_tokens()});
+  plan.n_tokens += count;
+}
+
+// Room for the drafts that sequences ask for. While others need blocks only room that is there already.
+// REQUIRES: the plan holds decoding sequences only.
+void Scheduler::schedule_drafts(Plan& plan) {
+  const bool others = n_waiting() > 0 || plan.items.size() < running_.size();
+  for (ScheduledItem& item : plan.items) {
+    Sequence& sequence = *item.sequence;
+    const int room = others ? blocks_.tokens_in_own(sequence) : blocks_.tokens_available(sequence);
+    const int n = std::min({sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1});
+    if (n <= 0 || !reserve(sequence, item.first + 1 + n, plan)) continue;
+    item.n_draft = n;
+    item.count += n;
+    plan.n_tokens += n;
+  }
+}
+
+bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
+  return blocks_.reserve(sequence, n_tokens, plan) ||
+         (sharing_.drop_leftovers() && blocks_.reserve(sequence, n_tokens, plan));
+}
+
+// The running sequence that loses its blocks first: lowest priority, then latest arrival.
+Sequence* Scheduler::last_running() const {
+  return *std::max_element(running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
+    return a->admitted_rank != b->admitted_rank ? a->admitted_rank < b->admitted_rank
+                                                : a->arrival_order < b->arrival_order;
+  });
+}
+
+void Scheduler::preempt(Sequence& sequence, Plan& plan) {
+  plan.preempted.push_back(&sequence);
+  plan.drop(sequence);
+  swap_.swap_out(sequence, plan);
+  if (sequence.gap() == 0) sequence.n_parked = sequence.n_tokens();
+  waiting_.add(sequence);  // the last that can run out of memory
+  std::erase(running_, &sequence);
+  take_back(sequence);
+  ++sequence.n_preemptions;
+}
+
+void Scheduler::release_blocks(Sequence& sequence) {
+  sharing_.drop_claims(sequence);
+  blocks_.release(sequence);
+}
+
+// Its blocks, and what was computed with them.
+void Scheduler::take_back(Sequence& sequence) {
+  release_blocks(sequence);
+  sequence.n_computed = 0;
+}
+
+void Scheduler::lose_swapped(Sequence& sequence, Plan& plan) {
+  swap_.forget(sequence);
+  if (sequence.state != SeqState::kRunning) return;
+  std::erase(running_, &sequence);
+  plan.drop(sequence);
+  take_back(sequence);
+  waiting_.add(sequence);
+}
+
+void Scheduler::finish(Sequence& sequence) {
+  swap_.forget(sequence);
+  if (sequence.state == SeqState::kWaiting) dequeue(sequence);
+  if (sequence.state == SeqState::kRunning) {
+    sharing_.leave_block(sequence, waiting_);
+    std::erase(running_, &sequence);
+  }
+  release_blocks(sequence);  // of a child whose fork() threw as well
+  sequence.state = SeqState::kFinished;
+}
+
+void Scheduler::abandon(const Plan& plan) {
+  swap_.abandon(plan);
+  sharing_.drop_leftovers();  // perhaps of copies that were never made
+  for (const auto& queue : waiting_.by_priority()) {
+    for (Sequence* sequence : queue) take_back(*sequence);
+  }
+}
+
+void Scheduler::append(Sequence& sequence, TokenId token) {
+  if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
+  sequence.tokens.push_back(token);
+}
+
+void Scheduler::append_ahead(Sequence& sequence, TokenId stand_in) {
+  sequence.tokens.push_back(stand_in);
+  sequence.ahead = true;
+}
+
+void Scheduler::drop_ahead(Sequence& sequence, bool again) {
+  if (std::exchange(sequence.ahead, false)) sequence.tokens.pop_back();
+  if (!again) return;
+  if (sequence.state == SeqState::kWaiting) {  // it has lost its blocks since
+    if (sequence.n_swapped == sequence.n_tokens()) swap_.forget(sequence);
+    return;
+  }
+  // Of a window the blocks that its last token sees may be gone.
+  if (n_groups() > 1) return take_back(sequence);
+  --sequence.n_computed;
+}
+
+void Scheduler::commit(const Plan& plan) {
+  for (const ScheduledItem& item : plan.items) {
+    Sequence& sequence = *item.sequence;
+    if (sequence.state != SeqState::kRunning || item.is_void) continue;
+    note_computed(sequence, item.first + item.count - item.n_draft);
+  }
+}
+
+void Scheduler::note_computed(Sequence& sequence, int n_computed) {
+  sequence.n_computed = n_computed;
+  sharing_.publish(sequence);
+  blocks_.slide_windows(sequence);
+}
+
+void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
+  PENSTOCK_CHECK(sequence.state == SeqState::kRunning && n_accepted < sequence.gap());
+  if (n_accepted > 0) note_computed(sequence, sequence.n_computed + n_accepted);
+  if (config_.paged) blocks_.trim(sequence);
+}
+
+// --- Those that wait
+
+void Scheduler::admit_waiting(double now, int end, Plan& plan) {
+  constexpr int kMaxSkipped = 256;  // passed over in one step, mostly because others compute their prefix
+  if (n_waiting() == 0) return;
+  QueueState queue = waiting_.state(*policy_, now);
+  queue.n_running = n_running();
+  policy_->begin_step(queue);
+  size_t skip[WaitingQueue::kNumClasses] = {};
+  int skipped = 0;
+  while (plan.n_tokens < end && skipped < kMaxSkipped) {
+    Sequence* sequence = waiting_.best(*policy_, now, skip);
+    if (sequence == nullptr) break;
+    if (!may_start(*sequence)) {
+      ++skip[WaitingQueue::class_of(*sequence)];
+      ++skipped;
+      continue;
+    }
+    const bool fresh = !sequence->started;
+    while (!admit(*sequence, now, plan)) {
+      if (!take_place(*sequence, now, plan)) return;
+    }
+    if (fresh) policy_->note_admitted(*sequence);
+    plan.admitted.push_back(sequence);
+    schedule(*sequence, std::min(sequence->gap(), end - plan.n_tokens), plan);
+    if (sequence->state != SeqState::kRunning) return;
+  }
+}
+
+bool Scheduler::may_start(Sequence& sequence) const {
+  if (sequence.n_tokens() <= sequence.n_parked) return false;
+  if (!sequence.started && !policy_->admits(sequence)) return false;
+  return sequence.n_swapped > 0 || !sharing_.is_coming(sequence, running_);
+}
+
+// Preempts a running sequence of lower priority in favour of a waiting one.
+bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
+  if (!policy_->preempts() || running_.empty()) return false;
+  Sequence* victim = last_running();
+  if (WaitingQueue::class_of(*victim) <= WaitingQueue::class_of(sequence)) return false;
+  if (victim->admitted_rank <= policy_->rank(sequence, now - sequence.arrival)) return false;
+  if (std::ranges::find(plan.admitted, victim) != plan.admitted.end()) return false;
+  preempt(*victim, plan);
+  return true;
+}
+
+bool Scheduler::admit(Sequence& sequence, double now, Plan& plan) {
+  if (n_running() >= config_.max_num_seqs) return false;
+  if (sequence.n_swapped > 0) {
+    swap_.acquire_indexed(sequence, config_.prefix_caching && sequence.read_cache);
+  } else {
+    sharing_.match(sequence);
+  }
+  if (!running_.empty() && !has_room_to_grow(sequence)) {
+    take_back(sequence);
+    return sharing_.drop_leftovers() && admit(sequence, now, plan);
+  }
+  if (sequence.n_swapped > 0 && !swap_.has_room(sequence)) {  // nothing runs, others hold blocks
+    take_back(sequence);
+    if (!sharing_.drop_leftovers()) swap_.forget(sequence);
+    return admit(sequence, now, plan);
+  }
+  if (sequence.n_swapped > 0) {
+    swap_.swap_in(sequence, plan);
+  } else {
+    sharing_.copy_start(sequence, running_, plan);
+  }
+  if (!config_.paged) blocks_.reserve_run(sequence, config_.reserved_len);
+  start_running(sequence, now);
+  return true;
+}
+
+int Scheduler::wanted_tokens(const Sequence& sequence) const {
+  return config_.paged ? std::min(sequence.n_tokens() + 1, sequence.max_len) : config_.reserved_len;
+}
+
+// Room for all its tokens and one more, and a little for the others to grow: otherwise it would be preempted soon.
+bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
+  const int spare = (n_running() + 3) / 4;
+  for (int g = 0; g < n_groups(); ++g) {
+    const int kept = blocks_.kept(g, sequence.n_computed, wanted_tokens(sequence));
+    if (blocks_.missing(sequence, g, kept) + spare > allocator(g).n_available()) return false;
+  }
+  return true;
+}
+
+void Scheduler::start_running(Sequence& sequence, double now) {
+  dequeue(sequence);
+  if (!sequence.started) {
+    sequence.n_cached = sequence.n_computed;
+    n_queried_ += sequence.n_tokens();
+    n_hit_ += sequence.n_computed;
+  }
+  sequence.started = true;
+  sequence.admitted_rank = policy_->rank(sequence, now - sequence.arrival);
+  sequence.state = SeqState::kRunning;
+  running_.push_back(&sequence);
+  sharing_.claim(sequence);
+}
+
+// --- Those that go on from others
+
+void Scheduler::fork(const Sequence& parent, Sequence& child) {
+  make_room(child);
+  child.started = true;  // with its parent
+  if (n_running() >= config_.max_num_seqs || !config_.paged || parent.state != SeqState::kRunning) {
+    waiting_.add(child);
+    return;
+  }
+  blocks_.share(parent, child.kv);
+  child.n_computed = parent.n_computed;
+  child.n_published = parent.n_published;
+  const auto n_full = static_cast<ptrdiff_t>(parent.n_computed / block_size());
+  child.hashes.assign(parent.hashes.begin(),
+                      parent.hashes.begin() + std::min(std::ssize(parent.hashes), n_full));
+  child.n_cached = parent.n_cached;
+  child.admitted_rank = parent.admitted_rank;
+  child.state = SeqState::kRunning;
+  running_.push_back(&child);
+}
+
+void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int> parents,
+                       std::span<const TokenId> tokens) {
+  struct Stand {
+    std::vector<TokenId> tokens;
+    std::vector<BlockHash> hashes;
+    std::vector<GroupBlocks> kv;
+    int n_computed = 0, n_published = 0;
+  };
+  // All memory first, with the room that add() makes, so that what changes the blocks cannot fail.
+  std::vector<Stand> stands(parents.size());
+  for (size_t i = 0; i < parents.size(); ++i) {
+    const Sequence& parent = *sequences[parents[i]];
+    if (&parent == sequences[i]) continue;
+    Stand& stand = stands[i];
+    stand.tokens.reserve(parent.max_len + 1);
+    stand.tokens = parent.tokens;
+    stand.hashes.reserve(parent.max_len / block_size() + 1);
+    stand.hashes = parent.hashes;
+    stand.kv.resize(n_groups());
+    for (GroupBlocks& kv : stand.kv) kv.blocks.reserve(blocks_.blocks_for(parent.max_len) + 1);
+  }
+  for (size_t i = 0; i < parents.size(); ++i) {
+    const Sequence& parent = *sequences[parents[i]];
+    if (&parent == sequences[i]) continue;
+    if (parent.state != SeqState::kRunning || sequences[i]->state != SeqState::kRunning) continue;
+    blocks_.share(parent, stands[i].kv);
+    stands[i].n_computed = parent.n_computed;
+    stands[i].n_published = parent.n_published;
+  }
+  for (size_t i = 0; i < parents.size(); ++i) {
+    Sequence& sequence = *sequences[i];
+    if (sequences[parents[i]] != &sequence) {
+      swap_.forget(sequence);  // that of other tokens
+      if (sequence.state == SeqState::kRunning) release_blocks(sequence);
+      sequence.tokens = std::move(stands[i].tokens);
+      sequence.hashes = std::move(stands[i].hashes);
+      sequence.kv = std::move(stands[i].kv);
+      sequence.n_computed = stands[i].n_computed;
+      sequence.n_published = stands[i].n_published;
+    }
+    append(sequence, tokens[i]);
+  }
+}
+
+double Scheduler::waste() const {
+  int64_t room = 0, filled = 0;
+  for (const Sequence* sequence : running_) {
+    room += std::ssize(sequence->kv[0].blocks) * block_size();
+    filled += sequence->n_computed;
+  }
+  return room > 0 ? 1.0 - static_cast<double>(filled) / static_cast<double>(room) : 0;
+}
+
+void Scheduler::check_invariants() const {
+  std::vector<std::vector<int>> references;
+  for (int g = 0; g < n_groups(); ++g) references.emplace_back(allocator(g).n_blocks());
+  std::vector<const Sequence*> sequences(running_.begin(), running_.end());
+  for (const Sequence* sequence : running_) {
+    PENSTOCK_CHECK(sequence->state == SeqState::kRunning && sequence->gap() >= 0);
+    blocks_.count(*sequence, references);
+  }
+  for (const auto& queue : waiting_.by_priority()) {
+    for (const Sequence* sequence : queue) {
+      PENSTOCK_CHECK(sequence->state == SeqState::kWaiting);
+      for (const GroupBlocks& kv : sequence->kv) PENSTOCK_CHECK(kv.blocks.empty());
+      sequences.push_back(sequence);
+    }
+  }
+  PENSTOCK_CHECK(std::ssize(sequences) == n_running() + n_waiting() && n_running() <= config_.max_num_seqs);
+  sharing_.count(references);
+  blocks_.check_invariants(references);
+  sharing_.check_invariants(!running_.empty(), n_waiting() > 0);
+  swap_.check_invariants(sequences);
+}
+
+}  // namespace penstock

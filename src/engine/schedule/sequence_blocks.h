@@ -1,0 +1,70 @@
+// The blocks that sequences have in every group of the cache: how many they need, and taking, sharing and giving them back.
+//
+// Engine thread only; could_hold() from any.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/block_allocator.h"
+#include "engine/plan.h"
+#include "engine/schedule/sequence.h"
+
+namespace penstock {
+
+class SequenceBlocks {
+ public:
+  // windows[g]: tokens that group g must keep, 0 = all (group 0). One allocator per group, owned here.
+  SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows, int block_size);
+
+  int n_groups() const { return static_cast<int>(groups_.size()); }
+  int block_size() const { return block_size_; }
+  BlockAllocator& allocator(int group) { return groups_[group].allocator; }
+  const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
+
+  int blocks_for(int n_tokens) const { return (n_tokens + block_size_ - 1) / block_size_; }
+  // First block that the group still needs when n_tokens are computed.
+  int first_needed(int group, int n_tokens) const;
+  // Most tokens of `wanted` that a sequence with n_computed ever holds at a time in the group.
+  int kept(int group, int n_computed, int wanted) const;
+  // Whether n sequences of n_tokens fit together, with nothing else there.
+  bool could_hold(int n_tokens, int n) const;
+
+  // All memory that a sequence's tables will ever need, for so many tokens.
+  void make_room(Sequence& sequence, int n_tokens) const;
+  // How many more tokens its own blocks hold; with those that are at hand.
+  int tokens_in_own(const Sequence& sequence) const;
+  int tokens_available(const Sequence& sequence) const;
+  // Blocks that it lacks for its first n_tokens.
+  int missing(const Sequence& sequence, int group, int n_tokens) const;
+
+  // Blocks for its first n_tokens, the one that it writes next its own alone. False: not enough, nothing changed.
+  bool reserve(Sequence& sequence, int n_tokens, Plan& plan);
+  // Blocks for its first n_tokens in every group, as far as there are any.
+  void reserve_run(Sequence& sequence, int n_tokens);
+  // All of them.
+  void release(Sequence& sequence);
+  // Those behind the windows of what is computed.
+  void slide_windows(Sequence& sequence);
+  // Those that its tokens do not need.
+  void trim(Sequence& sequence);
+  // `to` refers to the blocks of what `from` has computed, too. Allocates nothing where `to` has room.
+  void share(const Sequence& from, std::vector<GroupBlocks>& to);
+
+  // [n_groups][n_blocks] references of the sequence's blocks are added.
+  void count(const Sequence& sequence, std::vector<std::vector<int>>& references) const;
+  // REQUIRES: `references` are all there are.
+  void check_invariants(const std::vector<std::vector<int>>& references) const;
+
+ private:
+  struct Group {
+    BlockAllocator allocator;
+    int window;
+  };
+  bool writes_shared_block(const Sequence& sequence, int group) const;
+
+  std::vector<Group> groups_;
+  int block_size_;
+};
+
+}  // namespace penstock

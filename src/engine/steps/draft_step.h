@@ -1,0 +1,70 @@
+// What speculation adds to a step: who may have a draft, asking the drafter, checking what it guessed.
+//
+// Engine thread only.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "engine/engine_clock.h"
+#include "engine/metrics_recorder.h"
+#include "engine/requests/requests.h"
+#include "engine/steps/speculation.h"
+#include "engine/steps/step.h"
+#include "engine/steps/step_model.h"
+#include "engine/steps/work_clock.h"
+
+namespace penstock {
+
+class DraftStep {
+ public:
+  // What drafts touch.
+  struct Around {
+    const EngineClock& clock;
+    StepModel& model;
+    Scheduler& scheduler;
+    Requests& requests;
+    MetricsRecorder& metrics;
+  };
+  DraftStep(Around around, Speculation& speculation, int max_seqs)
+      : around_(around),
+        speculation_(speculation),
+        work_clock_(around.model.computes_here()),
+        trees_(max_seqs) {}
+
+  // --- In the order of a step ----------------------------------------------------------------------------------
+  // Before the plan: how much room running sequences ask for.
+  void ask();
+  // Fills the room that the plan has for drafts, and gives back what is not used of it.
+  void propose(Plan& plan);
+  // What the step is to draw for a draft, whose root has output row `row`. On a device all nodes of a tree are drawn at
+  // once: only then is it known which of them come.
+  void ask_for_draws(Running& sequence, const DraftTree& tree, int row, Step& step);
+  // Takes the results of item i, which has a draft.
+  void verify(Step& step, size_t i, double time);
+  // A sequence without a draft has got its next token, from the logits of this row.
+  void note_plain(Running& sequence, int row) { note_outcome(sequence, 0, 0, row); }
+  // After the last result of a step that began at `work_started` of the work clock.
+  void finish(const Plan& plan, double work_started);
+
+ private:
+  static bool may_speculate(const Running& sequence);
+  void compact(const Running& sequence, int n_accepted);
+  void note_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
+
+  const Around around_;
+  Speculation& speculation_;
+  const WorkClock work_clock_;
+  std::vector<SeqId> may_draft_;
+  std::vector<Speculation::Choice> choices_;
+  std::vector<DraftTree> trees_;
+  std::vector<DraftRequest> requests_;
+  std::vector<DraftOutcome> outcomes_;
+  std::vector<int> path_;          // accepted nodes of a tree
+  std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
+  std::vector<int32_t> move_from_, move_to_;
+  double work_ = 0;     // seconds that the drafts took
+  int n_decoding_ = 0;  // sequences that decode in this step
+  int n_kept_ = 0;      // guesses of this step's drafts that were right
+};
+
+}  // namespace penstock

@@ -1,0 +1,121 @@
+// Who gets a draft, and what guesses cost at the moment: from measured times and from what drafts brought so
+// far.
+//
+// The drafter decides about single guesses, by prices (draft/draft_prices.h) that are calculated here from
+// the time of steps by their rows and from the drafter's own time, at the present number of decoding
+// sequences: when these fill the machine already, a row costs about as much as a token, and nothing is
+// drafted. A sequence whose drafts cost more than they bring is decoded plainly, and tries again after some
+// time, each time later.
+//
+// Prices are estimates; what they leave out (a kernel that computes eight rows more for one, a drafter that reads a
+// prompt first) is found by an account of what drafts cost in fact beyond plain decoding. Only what it holds may be
+// spent on trying, and plain steps pay little into it: at a load where drafts lose they are off, but for probes
+// that take less than a hundredth of the time.
+//
+// Engine thread only.
+#pragma once
+#include <array>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "draft/drafter.h"
+#include "engine/steps/step_costs.h"
+
+namespace penstock {
+
+class Speculation {
+ public:
+  struct Choice {
+    int nodes = 0;       // at most
+    bool priced = true;  // false: all of them, whatever they cost
+  };
+
+  // length: 0 = automatic, else always so many nodes. chains_only: trees are cut down to chains.
+  Speculation(std::unique_ptr<Drafter> drafter, int length, bool chains_only);
+
+  Drafter& drafter() { return *drafter_; }
+  bool chains_only() const { return chains_only_; }
+  bool automatic() const { return length_ == 0; }
+  int max_nodes() const;
+
+  // For a step in which these sequences may be drafted for, of n_decoding that decode: choices[i] for
+  // sequences[i].
+  void choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices);
+  // For the choices made last. Valid until the next choose().
+  const DraftPrices& prices() const { return prices_; }
+
+  // A step of so many rows that was made to find out what it takes.
+  void note_calibration(int rows, double seconds) { costs_.add(rows, seconds); }
+  // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
+  struct Round {
+    int n_decoding = 0;
+    double seconds = 0;
+    int passes = 0;  // 0: not typical
+    std::span<const DraftTree> trees;
+  };
+  void note_draft(const Round& round);
+  // A draft that was asked for and checked; n_proposed may be 0.
+  void note_outcome(SeqId sequence, int n_decoding, int n_proposed, int n_accepted);
+  // A step's decoding: `rows` computed, `tokens` gained. seconds: without the drafter's; < 0 where prompts were
+  // computed too, so that it tells nothing. drafter_seconds: < 0 where no draft was asked for.
+  struct Step {
+    int n_decoding = 0, rows = 0, tokens = 0;
+    double seconds = 0, drafter_seconds = -1;
+  };
+  void note_step(const Step& step);
+  void forget(SeqId sequence);
+
+ private:
+  // What is known for about the same number of decoding sequences.
+  struct Load {
+    RecentMedian pass;            // of the drafter, at level 1
+    double passes = 0;            // of a draft, on average
+    double tokens = 0, cost = 0;  // of the steps lately, fading; cost at level 1
+    double gain = 0;              // tokens that a priced draft brought beyond its price, of n_drafts
+    double n_drafts = 0;
+    double chance = kPriorChance, n_guesses = 0;  // of a guess to be right
+    double account = kOpening;                    // plain steps gained by drafts or granted to them
+    int n_choices = 0;
+    int since_probe = 0, probe_after = kFirstProbe;
+  };
+  // What the drafts of one sequence brought beyond their price, old ones fading.
+  struct Record {
+    int load = -1;
+    bool drafted = false;
+    double gain = 0;
+    int idle = 0, wait = kFirstProbe, trial = 0;
+  };
+  static constexpr double kPriorChance = 0.7;
+  static constexpr double kOpening = 4, kMostSaved = 16,
+                          kGranted = 0.01;  // plain steps; the last for each of them
+  static constexpr int kPlainFirst = 3, kPlainAgain = 256;
+  static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
+
+  static int load_of(int n_decoding);
+  double cost(int n_decoding, int rows) const;
+  double pass_cost(const Load& load, int n_decoding) const;
+  void set_prices(const Load& load, int n_decoding, int n_sequences);
+  double expected_gain(const Load& load) const;
+  bool knows_enough(const Load& load, int n_decoding) const;
+  bool probe(Load& load, int n_decoding) const;
+  void choose_probes(std::vector<Choice>& choices);
+  bool drafts(SeqId sequence, int load, int n_decoding, double expected);
+
+  std::unique_ptr<Drafter> drafter_;
+  const int length_;
+  const bool chains_only_;
+  const bool one_pass_;
+  StepCosts costs_;
+  std::array<Load, 12> loads_;
+  std::unordered_map<SeqId, Record> records_;
+  DraftPrices prices_;
+  std::vector<float> checking_;
+  bool probing_ = false;    // in this step
+  double price_scale_ = 1;  // what this step's guesses cost, by their prices
+  double plain_share_ = 1;  // a price by what plain decoding makes, as a share of that in prices_
+  double round_price_ = 0;  // of the drafter's time for a sequence's draft, by what plain decoding makes
+};
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+#include "engine/steps/step_costs.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// Large counts share a point: about 6 % apart.
+int key_of(int rows) {
+  int key = rows;
+  for (int step = 1; rows > 32 * step; step *= 2) key = (rows + step) / (2 * step) * (2 * step);
+  return key;
+}
+
+}  // namespace
+
+void RecentMedian::add(double value) {
+  values_[n_++ % kKept] = value;
+  if (n_ >= 2 * kKept) n_ -= kKept;
+  const int n = std::min(n_, kKept);
+  std::array<double, kKept> sorted{};
+  for (int i = 0; i < n; ++i) {
+    int place = i;
+    for (; place > 0 && sorted[place - 1] > values_[i]; --place) sorted[place] = sorted[place - 1];
+    sorted[place] = values_[i];
+  }
+  value_ = sorted[(n - 1) / 2];
+}
+
+void StepCosts::add(int rows, double seconds) {
+  const int key = key_of(rows);
+  auto place = std::lower_bound(points_.begin(), points_.end(), key,
+                                [](const Point& point, int k) { return point.rows < k; });
+  if (place == points_.end() || place->rows != key) {
+    constexpr double kMostAbove = 2;  // what the others say; a single time may be a disturbance
+    double value = seconds / level_;
+    if (!points_.empty()) value = std::min(value, kMostAbove * shape(rows, 1));
+    points_.insert(place, {key, value});
+    return;
+  }
+  // Both follow the median, since what is far off counts no more than what is a little off. The level is much
+  // the faster one: it takes what all sizes have in common.
+  constexpr double kMost = 0.1, kLevelWeight = 0.5, kShapeWeight = 0.05;
+  const double off = std::clamp(seconds / (level_ * place->shape) - 1, -kMost, kMost);
+  level_ *= 1 + kLevelWeight * off;
+  place->shape *= 1 + std::max(kShapeWeight, 0.3 / ++place->n) * off;
+}
+
+bool StepCosts::knows(int rows) const {
+  return std::ranges::any_of(points_, [&](const Point& point) { return point.rows == key_of(rows); });
+}
+
+double StepCosts::shape(int rows, double prior_share) const {
+  if (points_.empty()) return 0;
+  double low = 0;
+  int low_rows = 0;
+  for (const Point& point : points_) {
+    const double at = std::max(point.shape, low);
+    if (rows <= point.rows) {
+      if (rows == point.rows) return at;
+      if (low_rows == 0) return at * (1 - prior_share * (point.rows - rows) / point.rows);
+      return low + (at - low) * (rows - low_rows) / (point.rows - low_rows);
+    }
+    low = at, low_rows = point.rows;
+  }
+  const Point& first = points_.front();
+  const double prior = prior_share * low / low_rows;
+  const double slope = points_.size() > 1 ? (low - first.shape) / (low_rows - first.rows) : prior;
+  return low + std::max(slope, 0.25 * prior) * (rows - low_rows);
+}
+
+}  // namespace penstock

@@ -1,0 +1,300 @@
+#include "engine/steps/step_loop.h"
+
+#include <algorithm>
+#include <new>
+
+namespace penstock {
+namespace {
+
+// Tokens of prompts that a plan computes.
+double n_prompt_tokens(const Plan& plan) {
+  int n = 0;
+  for (const ScheduledItem& item : plan.items) {
+    const int n_prompt = item.sequence->n_prompt;
+    n += std::min(item.first + item.count, n_prompt) - std::min(item.first, n_prompt);
+  }
+  return n;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
+                   SwapStore* swap)
+    : around_(around),
+      limits_(limits),
+      blocks_(around.model, around.scheduler, swap, around.metrics),
+      beams_(around.scheduler, around.requests, around.metrics),
+      builder_(around.scheduler.n_groups(), around.scheduler.block_size()),
+      steps_{{around.model, limits.vocab_size, limits.max_len, limits.max_seqs},
+             {around.model, limits.vocab_size, limits.max_len, limits.max_seqs}},
+      work_clock_(around.model.computes_here()),
+      pace_(limits.max_tokens, limits.max_seqs) {
+  builder_.reserve(limits.max_tokens, limits.max_seqs);
+  if (speculation != nullptr) drafts_.emplace(around, *speculation, limits.max_seqs);
+}
+
+StepLoop::Progress StepLoop::run() {
+  Step* const before = running_;
+  Step& step = before == &steps_[0] ? steps_[1] : steps_[0];
+  if (before != nullptr) look_ahead(*before);
+  plan(step);
+  const bool any = !step.plan.items.empty();
+  if (any) submit(step);
+  if (before != nullptr) finish(*before);
+  running_ = any ? &step : nullptr;
+  if (!any) return before != nullptr ? Progress::kFinished : Progress::kNone;
+  if (may_run_on(step)) return before != nullptr ? Progress::kFinished : Progress::kSubmitted;
+  finish(step);
+  running_ = nullptr;
+  return Progress::kFinished;
+}
+
+void StepLoop::wait() {
+  for (; n_submitted_ > 0; --n_submitted_) around_.model.wait();
+}
+
+void StepLoop::drop() {
+  wait();
+  running_ = nullptr;
+  around_.requests.drop_tokens_ahead();
+  for (Step& step : steps_) step.plan.clear();
+}
+
+void StepLoop::recover() {
+  wait();
+  Scheduler& scheduler = around_.scheduler;
+  while (scheduler.n_running() > 0) around_.requests.fail(*running(*scheduler.running().back()).request);
+  for (const Step& step : steps_) scheduler.abandon(step.plan);
+  drop();
+}
+
+// Whether the step may be left under way: the device tells of all its sequences how they go on, and they do.
+bool StepLoop::may_run_on(const Step& step) const {
+  if (drafts_ || !step.draws.on_device() || around_.model.computes_here() || !step.draws.all_asked())
+    return false;
+  for (size_t i = 0; i < step.plan.items.size(); ++i) {
+    const ScheduledItem& item = step.plan.items[i];
+    const Running& sequence = running(*item.sequence);
+    if (step.all_rows[i] != 0) return false;
+    if (!item.last) continue;
+    if (step.draws_of[i].n != 1 || sequence.n_tokens() + 1 >= sequence.max_len) return false;
+    if (Sampler::row_reads_tokens(running(*item.sequence).sampler)) return false;
+  }
+  return true;
+}
+
+// As if the step were done: its sequences go on with tokens that stand for what the device draws.
+void StepLoop::look_ahead(Step& step) {
+  around_.scheduler.commit(step.plan);
+  step.committed = true;
+  for (size_t i = 0; i < step.plan.items.size(); ++i) {
+    const ScheduledItem& item = step.plan.items[i];
+    Running& sequence = running(*item.sequence);
+    if (!item.last || item.is_void || sequence.done) continue;
+    const int draw = step.asked[step.draws_of[i].first].draw;
+    around_.scheduler.append_ahead(sequence, -1 - step.draws.number_on_device(draw));
+  }
+}
+
+void StepLoop::plan(Step& step) {
+  step.plan.clear();
+  step.committed = false;
+  step.started = around_.clock.now();
+  step.work_started = work_clock_.now();
+  if (drafts_) drafts_->ask();
+  around_.scheduler.next(step.started, prefill_limit(), step.plan);
+  around_.requests.note_plan(step.plan, step.started);
+  blocks_.carry_out(step.plan);
+}
+
+// Most prompt tokens of the next step if it decodes as well.
+int StepLoop::prefill_limit() {
+  if (limits_.prefill_chunk > 0) return limits_.prefill_chunk;
+  const Scheduler& scheduler = around_.scheduler;
+  int n_decoding = 0;
+  for (const Sequence* sequence : scheduler.running()) n_decoding += sequence->gap() == 1;
+  return pace_.limit(n_decoding, scheduler.n_running() + scheduler.n_waiting() - n_decoding);
+}
+
+void StepLoop::submit(Step& step) {
+  step.all_rows.clear();
+  for (const ScheduledItem& item : step.plan.items) step.all_rows.push_back(wants_prompt_rows(item));
+  step.planned = around_.clock.now();
+  if (drafts_) drafts_->propose(step.plan);
+  around_.model.submit(build_batch(step));
+  ++n_submitted_;
+  ask_for_draws(step);
+}
+
+void StepLoop::finish(Step& step) {
+  around_.model.wait();
+  --n_submitted_;
+  const double computed = around_.clock.now();
+  const bool alone = n_submitted_ == 0;
+  const double n_tokens = n_prompt_tokens(step.plan) - around_.metrics->generation_tokens.value;
+  if (!step.committed) around_.scheduler.commit(step.plan);
+  step.draws.finish(!alone);
+  take_results(step, computed);
+  const double sampled = around_.clock.now();
+  learn_pace(step);
+  if (drafts_) drafts_->finish(step.plan, step.work_started);
+  MetricsRecorder& metrics = around_.metrics;
+  metrics->schedule_seconds.add(step.planned - step.started);
+  metrics->forward_seconds.add(computed - std::max(step.planned, finished_));
+  metrics->sample_seconds.add(sampled - computed);
+  metrics->iteration_tokens_total.observe(n_tokens + metrics->generation_tokens.value);
+  metrics->iteration_num_seqs.observe(static_cast<double>(step.plan.items.size()));
+  finished_ = sampled;
+  step.plan.clear();
+}
+
+bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
+  const Running& sequence = running(*item.sequence);
+  return sequence.spec().params.prompt_logprobs && sequence.index == 0 &&
+         sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
+}
+
+// An item with a draft has rows for its last own token and for every node; one that does not close its gap has none.
+const Batch& StepLoop::build_batch(Step& step) {
+  using Rows = BatchPart::Rows;
+  builder_.clear();
+  step.first_rows.clear();
+  for (size_t i = 0; i < step.plan.items.size(); ++i) {
+    const ScheduledItem& item = step.plan.items[i];
+    const auto tokens = std::span<const TokenId>(item.sequence->tokens);
+    BatchPart part{.tokens = tokens.subspan(item.first, item.count - item.n_draft),
+                   .first = item.first,
+                   .kv = item.sequence->kv,
+                   .rows = step.all_rows[i] != 0 ? Rows::kAll
+                           : item.last           ? Rows::kLast
+                                                 : Rows::kNone};
+    if (item.n_draft > 0) part.draft = item.draft->tokens, part.draft_parents = item.draft->parents;
+    step.first_rows.push_back(builder_.add(part));
+  }
+  return builder_.build();
+}
+
+// Everything that the step's rows are to be drawn for; the device begins with it as soon as it has the rows.
+void StepLoop::ask_for_draws(Step& step) {
+  step.draws.clear();
+  step.asked.clear();
+  step.draws_of.clear();
+  for (size_t i = 0; i < step.plan.items.size(); ++i) {
+    step.draws_of.push_back({step.asked.size(), 0});
+    try {
+      ask_for_draws_of(step, i);
+    } catch (const std::bad_alloc&) {
+      around_.requests.fail(*running(*step.plan.items[i].sequence).request);
+    }
+    step.draws_of.back().n = step.asked.size() - step.draws_of.back().first;
+  }
+  step.draws.submit();
+}
+
+void StepLoop::ask_for_draws_of(Step& step, size_t i) {
+  const ScheduledItem& item = step.plan.items[i];
+  Running& sequence = running(*item.sequence);
+  if (!item.last || sequence.request->beams || sequence.spec().params.max_tokens == 0) return;
+  const int row = step.first_rows[i] + (step.all_rows[i] != 0 ? item.count - 1 : 0);
+  if (item.n_draft > 0) return drafts_->ask_for_draws(sequence, *item.draft, row, step);
+  const auto ask = [&](Running& one) {
+    const SampleContext context{one.sampler, one.tokens, one.n_prompt};
+    step.asked.push_back(
+        {&one, one.draws_on_host ? step.draws.add_on_host(context, row) : step.draws.add(context, row)});
+  };
+  // The other sequences of a request take their first token from the first one's prompt.
+  for (const auto& other : sequence.request->sequences) {
+    if (!other->joined && !other->done) ask(*other);
+  }
+  ask(sequence);
+}
+
+void StepLoop::take_results(Step& step, double time) {
+  for (size_t i = 0; i < step.plan.items.size(); ++i) {
+    RequestState& state = *running(*step.plan.items[i].sequence).request;
+    try {
+      take_result(step, i, time);
+    } catch (const std::bad_alloc&) {
+      around_.requests.fail(state);
+    }
+  }
+}
+
+void StepLoop::take_result(Step& step, size_t i, double time) {
+  const ScheduledItem& item = step.plan.items[i];
+  Running& sequence = running(*item.sequence);
+  const int row = step.first_rows[i];
+  if (row < 0 || sequence.done || item.is_void) return;
+  if (item.n_draft > 0) return drafts_->verify(step, i, time);
+  if (step.all_rows[i] != 0) report_prompt_logprobs(step, i, row);
+  if (!item.last) return;
+  const int last_row = step.all_rows[i] != 0 ? row + item.count - 1 : row;
+  if (sequence.request->beams) {
+    const bool current = item.first + item.count == sequence.n_tokens();  // the search has not gone on since
+    if (current) beams_.offer(sequence, around_.model.logits(last_row), step.draws.host(), time);
+    return;
+  }
+  if (sequence.spec().params.max_tokens == 0) {
+    for (auto& each : sequence.request->sequences) around_.requests.end(*each, FinishReason::kLength);
+    return;
+  }
+  take_draws(step, i, time);
+  if (drafts_) drafts_->note_plain(sequence, last_row);
+}
+
+void StepLoop::take_draws(Step& step, size_t i, double time) {
+  Running& first = running(*step.plan.items[i].sequence);
+  for (size_t k = 0; k < step.draws_of[i].n; ++k) {
+    const auto [sequence, draw] = step.asked[step.draws_of[i].first + k];
+    if (!step.draws.drawn(draw)) return draw_again(*sequence);
+    if (sequence != &first) around_.requests.join(*sequence, first);
+    around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw), time);
+    if (sequence != &first && !sequence->done) around_.scheduler.fork(first, *sequence);
+  }
+}
+
+// The device has left a draw to the host when its logits were overwritten: they are computed again. What the step under
+// way computes from a token that did not come counts for nothing.
+void StepLoop::draw_again(Running& sequence) {
+  around_.scheduler.drop_ahead(sequence, true);
+  sequence.draws_on_host = true;
+  for (Step& step : steps_) {
+    for (ScheduledItem& item : step.plan.items) item.is_void |= item.sequence == &sequence;
+  }
+}
+
+void StepLoop::report_prompt_logprobs(Step& step, size_t i, int first_row) {
+  const ScheduledItem& item = step.plan.items[i];
+  Running& sequence = running(*item.sequence);
+  const int n = *sequence.spec().params.prompt_logprobs;
+  prompt_rows_.clear();
+  prompt_logprobs_.clear();
+  int first = -1;
+  for (int i = 0; i < item.count; ++i) {
+    const int position = item.first + i + 1;  // of the token that this row predicts
+    if (position >= sequence.n_prompt || position <= sequence.n_prompt_logprobs) continue;
+    if (first < 0) first = position;
+    const std::span<const float> row = around_.model.logits(first_row + i);
+    prompt_rows_.push_back(step.draws.host().logprobs(row, sequence.tokens[position], n, prompt_logprobs_));
+    sequence.n_prompt_logprobs = position;
+  }
+  if (first < 0) return;
+  std::vector<std::span<const TokenLogprob>> rows;
+  size_t begin = 0;
+  for (const int count : prompt_rows_) {
+    rows.push_back(std::span<const TokenLogprob>(prompt_logprobs_).subspan(begin, count));
+    begin += count;
+  }
+  sequence.request->sink->on_prompt_logprobs(sequence.request->id, first, rows);
+}
+
+void StepLoop::learn_pace(const Step& step) {
+  int n_decoding = 0, n_prompt = 0;
+  for (const ScheduledItem& item : step.plan.items)
+    (item.count == 1 + item.n_draft ? n_decoding : n_prompt) += item.count;
+  const double now = work_clock_.now();
+  pace_.note(n_decoding, n_prompt, now - std::max(step.work_started, work_finished_));
+  work_finished_ = now;
+}
+
+}  // namespace penstock

@@ -1,0 +1,83 @@
+// One step after the other: plan, forward, draws, commit.
+//
+// Where a device draws, the next step is planned and submitted while one runs: a token ahead stands for what the device
+// is about to draw, and its batch names it by reference (ops/batch.h). That is for steps all of whose draws the device
+// makes from what is known already: one with a grammar, penalties, beams, drafts, log-probabilities of prompts or a
+// sequence that ends is waited for first.
+//
+// Engine thread only.
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "engine/schedule/prefill_pace.h"
+#include "engine/steps/beam_step.h"
+#include "engine/steps/block_mover.h"
+#include "engine/steps/draft_step.h"
+#include "engine/steps/step.h"
+#include "engine/steps/step_model.h"
+#include "engine/steps/work_clock.h"
+#include "model/batch_builder.h"
+
+namespace penstock {
+
+class StepLoop {
+ public:
+  struct Limits {
+    int vocab_size = 0, max_len = 0;   // of a sequence
+    int max_seqs = 0, max_tokens = 0;  // of a step
+    int prefill_chunk = 0;             // most prompt tokens beside decoding; 0: by time
+  };
+  // speculation, swap: null if there is none.
+  StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation, SwapStore* swap);
+
+  enum class Progress : uint8_t {
+    kNone,       // nothing can run now
+    kSubmitted,  // a step is under way, none has finished
+    kFinished,   // one has
+  };
+  // Throws std::bad_alloc: then recover() is due.
+  Progress run();
+  // A step has been submitted whose results were not taken yet.
+  bool under_way() const { return running_ != nullptr; }
+  // Gives up the step that is under way.
+  void drop();
+  // A step came to no end: nobody knows what it left undone, so all who ran end. What waits goes on. Allocates nothing.
+  void recover();
+
+ private:
+  void look_ahead(Step& step);
+  void plan(Step& step);
+  void submit(Step& step);
+  bool may_run_on(const Step& step) const;
+  void finish(Step& step);
+  void wait();
+  int prefill_limit();
+  bool wants_prompt_rows(const ScheduledItem& item) const;
+  const Batch& build_batch(Step& step);
+  void ask_for_draws(Step& step);
+  void ask_for_draws_of(Step& step, size_t i);
+  void take_results(Step& step, double time);
+  void take_result(Step& step, size_t i, double time);
+  void take_draws(Step& step, size_t i, double time);
+  void draw_again(Running& sequence);
+  void report_prompt_logprobs(Step& step, size_t i, int first_row);
+  void learn_pace(const Step& step);
+
+  const DraftStep::Around around_;
+  const Limits limits_;
+  BlockMover blocks_;
+  BeamStep beams_;
+  std::optional<DraftStep> drafts_;
+  BatchBuilder builder_;
+  Step steps_[2];
+  Step* running_ = nullptr;  // of these: submitted, its results were not taken
+  int n_submitted_ = 0;      // that were not waited for
+  const WorkClock work_clock_;
+  double finished_ = 0, work_finished_ = 0;  // the last step, by the engine's clock and the work clock
+  PrefillPace pace_;
+  std::vector<int> prompt_rows_;
+  std::vector<TokenLogprob> prompt_logprobs_;
+};
+
+}  // namespace penstock

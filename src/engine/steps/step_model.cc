@@ -1,0 +1,35 @@
+#include "engine/steps/step_model.h"
+
+#include <iterator>
+
+#include "base/check.h"
+
+namespace penstock {
+
+void LoadedModel::submit(const Batch& batch) {
+  PENSTOCK_CHECK(n_under_way_ < static_cast<int>(std::size(tickets_)));
+  const StepOutputs outputs = model_->forward(batch, *cache_, *ops_);
+  tickets_[n_under_way_++] = ops_->submit();
+  logits_.set(outputs.logits);
+  hidden_.set(outputs.hidden);
+}
+
+void LoadedModel::wait() {
+  PENSTOCK_CHECK(n_under_way_ > 0);
+  ops_->wait(tickets_[0]);
+  tickets_[0] = tickets_[1];
+  --n_under_way_;
+}
+
+void LoadedModel::copy_block(int group, BlockId from, BlockId to) {
+  const int block_size = cache_->spec().block_size;
+  from_.resize(block_size);
+  to_.resize(block_size);
+  for (int i = 0; i < block_size; ++i) {
+    from_[i] = static_cast<int32_t>(from) * block_size + i;
+    to_[i] = static_cast<int32_t>(to) * block_size + i;
+  }
+  ops_->move_kv(*cache_, group, from_, to_);
+}
+
+}  // namespace penstock

@@ -1,0 +1,90 @@
+#include "frontend/chat/chat_prompt.h"
+
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of one small conversation: a template of a request must not cost more before it is used than then.
+constexpr int64_t kMostProbeSteps = 1'000'000;
+constexpr size_t kMostProbeOutput = size_t{1} << 20;
+
+// The text that a message ends with: its content, or the last part of that.
+std::string last_text(const Json& message) {
+  const Json* content = &message["content"];
+  if (content->is_array() && !content->empty()) content = &content->back()["text"];
+  return content->is_string() ? content->get<std::string>() : std::string();
+}
+
+// Ends the text right after the last message's content, so that the model goes on from there. Templates may trim it.
+Status cut_after_content(std::string& text, const std::string& content) {
+  const size_t last = content.find_last_not_of(" \t\r\n");
+  const std::string trimmed = last == std::string::npos ? std::string() : content.substr(0, last + 1);
+  const size_t at = text.rfind(trimmed);
+  if (trimmed.empty() || at == std::string::npos) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "continue_final_message: the template does not render the last message's content as it is");
+  }
+  const bool whole = text.compare(at, content.size(), content) == 0;
+  text.resize(at + (whole ? content.size() : trimmed.size()));
+  return {};
+}
+
+}  // namespace
+
+Result<ChatPrompter::Template> ChatPrompter::open_template(const Json& specials, const std::string& source) {
+  ASSIGN_OR_RETURN(ChatTemplate chat, ChatTemplate::parse(source));
+  const RenderMessages render = [&](const Json& messages, const Json& tools) {
+    Json context = specials;
+    context.update(
+        {{"messages", messages}, {"tools", tools}, {"documents", nullptr}, {"add_generation_prompt", false}});
+    return chat.render(context, {.max_steps = kMostProbeSteps, .max_output = kMostProbeOutput});
+  };
+  MessageForms forms = find_message_forms(render);
+  forms.developer = source.find("developer") != std::string::npos;
+  return Template{std::move(chat), forms};
+}
+
+Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::string& source) {
+  const std::string& text = source.empty() ? tokenizer.chat_template() : source;
+  if (text.empty()) return errorf(ErrorCode::kInvalidArgument, "the model has no chat template");
+  Json specials = Json::object();
+  const std::pair<const char*, TokenId> names[] = {{"bos_token", tokenizer.bos()},
+                                                   {"eos_token", tokenizer.eos()},
+                                                   {"unk_token", tokenizer.unk()},
+                                                   {"pad_token", tokenizer.pad()}};
+  for (const auto& [name, id] : names) {
+    if (id != kNoToken) specials[name] = std::string(tokenizer.piece(id));
+  }
+  ASSIGN_OR_RETURN(Template chat, open_template(specials, text));
+  std::optional<Template> tool_use;
+  const auto found = tokenizer.chat_templates().find("tool_use");
+  if (source.empty() && found != tokenizer.chat_templates().end()) {
+    ASSIGN_OR_RETURN(tool_use, open_template(specials, found->second));
+  }
+  return ChatPrompter(std::move(specials), std::move(chat), std::move(tool_use));
+}
+
+Result<std::string> ChatPrompter::render(Json messages, const Json& tools, const Json& variables,
+                                         const ChatPrompt& prompt) const {
+  if (prompt.continue_final_message && prompt.add_generation_prompt) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "continue_final_message and add_generation_prompt exclude each other");
+  }
+  const bool with_tools = tools.is_array() && !tools.empty();
+  const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
+  Json context = specials_;
+  ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
+  context["tools"] = with_tools ? tools : Json(nullptr);
+  context["documents"] = nullptr;
+  context["add_generation_prompt"] = prompt.add_generation_prompt;
+  if (variables.is_object()) context.update(variables);
+  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(context));
+  if (!prompt.continue_final_message) return text;
+  RETURN_IF_ERROR(cut_after_content(text, last_text(context["messages"].back())));
+  return text;
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// Messages to the prompt of a chat, as transformers' apply_chat_template does it.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "frontend/chat/chat_template.h"
+#include "frontend/chat/message_forms.h"
+#include "text/tokenizer.h"
+
+namespace penstock {
+
+struct ChatPrompt {
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the prompt ends inside the last message
+};
+
+class ChatPrompter {
+ public:
+  // source: a template that replaces the model's, or "". The tokenizer outlives this. Error: kInvalidArgument when there
+  // is no template or it cannot be parsed.
+  static Result<ChatPrompter> open(const Tokenizer& tokenizer, const std::string& source = {});
+
+  // messages: OpenAI's, in whatever form; they become what the template can use (message_forms.h). tools: an array or
+  // null. variables: an object of further template variables or null. Thread-safe.
+  Result<std::string> render(nlohmann::ordered_json messages, const nlohmann::ordered_json& tools,
+                             const nlohmann::ordered_json& variables, const ChatPrompt& prompt = {}) const;
+
+ private:
+  struct Template {
+    ChatTemplate chat;
+    MessageForms forms;
+  };
+  static Result<Template> open_template(const nlohmann::ordered_json& specials, const std::string& source);
+  ChatPrompter(nlohmann::ordered_json specials, Template chat, std::optional<Template> tool_use)
+      : specials_(std::move(specials)), default_(std::move(chat)), tool_use_(std::move(tool_use)) {}
+
+  nlohmann::ordered_json specials_;  // variables of every rendering: the texts of special tokens
+  Template default_;
+  std::optional<Template> tool_use_;  // some models have a second template for calls with tools
+};
+
+}  // namespace penstock

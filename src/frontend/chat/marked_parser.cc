@@ -1,0 +1,182 @@
+#include "frontend/chat/marked_parser.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+// The longest end of text that may still become one of the marks.
+size_t held_back(std::string_view text, const std::vector<std::string>& marks) {
+  size_t held = 0;
+  for (const std::string& mark : marks) {
+    for (size_t n = std::min(mark.size() - 1, text.size()); n > held; --n) {
+      if (text.ends_with(std::string_view(mark).substr(0, n))) held = n;
+    }
+  }
+  return held;
+}
+
+}  // namespace
+
+size_t skip_space(std::string_view text, size_t start) {
+  while (start < text.size() && is_blank(text[start])) ++start;
+  return start;
+}
+
+bool is_space_only(std::string_view text) { return skip_space(text) == text.size(); }
+
+bool may_become(std::string_view text, std::string_view mark) {
+  return text.size() < mark.size() && mark.starts_with(text);
+}
+
+bool is_function_name(std::string_view text) {
+  constexpr size_t kMaxName = 256;
+  return !text.empty() && text.size() <= kMaxName && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == ':' || c == '/';
+  });
+}
+
+std::optional<size_t> find_value_end(std::string_view text, size_t start, CallScan& scan, bool python) {
+  for (scan.position = std::max(scan.position, start); scan.position < text.size();) {
+    const char c = text[scan.position++];
+    if (scan.escaped) {
+      scan.escaped = false;
+    } else if (scan.quote != 0) {
+      if (c == '\\') scan.escaped = true;
+      if (c == scan.quote) scan.quote = 0;
+    } else if (c == '"' || (python && c == '\'')) {
+      scan.quote = c;
+    } else if (c == '{' || c == '[' || (python && c == '(')) {
+      ++scan.depth;
+    } else if (c == '}' || c == ']' || (python && c == ')')) {
+      if (--scan.depth == 0) return scan.position;
+    }
+  }
+  return std::nullopt;
+}
+
+ReplyPart MarkedParser::push(std::string_view text) {
+  ReplyPart out;
+  buffer_ += text;
+  run(out, false);
+  return out;
+}
+
+ReplyPart MarkedParser::finish() {
+  ReplyPart out;
+  run(out, true);
+  emit(out, std::exchange(buffer_, {}));
+  if (state_ == State::kText || state_ == State::kOnlyText || state_ == State::kStart) {
+    out.content += std::exchange(space_, {});
+  }
+  return out;
+}
+
+void MarkedParser::run(ReplyPart& out, bool at_end) {
+  while (step(out, at_end)) {
+  }
+}
+
+bool MarkedParser::step(ReplyPart& out, bool at_end) {
+  switch (state_) {
+    case State::kText: return step_text(out, at_end);
+    case State::kCall: return step_call(out, at_end);
+    case State::kStart:
+    case State::kAfterCall: return step_between(at_end);
+    case State::kOnlyText: emit(out, std::exchange(buffer_, {})); return false;
+  }
+  return false;
+}
+
+// White space at the end stays back: before a call it is dropped.
+void MarkedParser::emit(ReplyPart& out, std::string_view text) {
+  if (text.empty()) return;
+  size_t end = text.size();
+  while (end > 0 && is_blank(text[end - 1])) --end;
+  if (end > 0) out.content += std::exchange(space_, {});
+  out.content += text.substr(0, end);
+  space_ += text.substr(end);
+}
+
+void MarkedParser::to_text() { state_ = format_.start_only ? State::kOnlyText : State::kText; }
+
+void MarkedParser::open_call(size_t mark_size, size_t mark) {
+  mark_text_ = buffer_.substr(0, mark_size);
+  mark_ = mark;
+  buffer_.erase(0, mark_size);
+  scan_ = {};
+  state_ = State::kCall;
+}
+
+bool MarkedParser::step_text(ReplyPart& out, bool at_end) {
+  size_t first = std::string::npos, mark = 0;
+  for (size_t i = 0; i < format_.open.size(); ++i) {
+    const size_t hit = buffer_.find(format_.open[i]);
+    if (hit < first) {
+      first = hit;
+      mark = i;
+    }
+  }
+  if (first == std::string::npos) {
+    const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, format_.open));
+    emit(out, std::string_view(buffer_).substr(0, n));
+    buffer_.erase(0, n);
+    return false;
+  }
+  emit(out, std::string_view(buffer_).substr(0, first));
+  buffer_.erase(0, first);
+  open_call(format_.open[mark].size(), mark);
+  return true;
+}
+
+bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
+  CallText read = format_.read(buffer_, mark_, scan_);
+  if (read.kind == CallText::Kind::kMore && !at_end) return false;
+  if (read.kind == CallText::Kind::kCalls) {
+    space_.clear();
+    std::move(read.calls.begin(), read.calls.end(), std::back_inserter(out.calls));
+    buffer_.erase(0, read.consumed);
+    state_ = State::kAfterCall;
+    return true;
+  }
+  to_text();
+  if (mark_text_.empty()) return true;  // a bare opening: the text is still in the buffer
+  emit(out, std::exchange(mark_text_, {}));
+  return true;
+}
+
+bool MarkedParser::step_between(bool at_end) {
+  const bool after_call = state_ == State::kAfterCall;
+  const size_t blank = skip_space(buffer_);
+  if (!after_call) space_ += buffer_.substr(0, blank);
+  buffer_.erase(0, blank);
+  if (buffer_.empty()) return false;
+  for (size_t i = 0; i < format_.open.size(); ++i) {
+    if (!buffer_.starts_with(format_.open[i])) continue;
+    open_call(format_.open[i].size(), i);
+    return true;
+  }
+  if (format_.bare != 0 && buffer_[0] == format_.bare) {
+    open_call(0, format_.open.size());
+    return true;
+  }
+  bool wait = std::any_of(format_.open.begin(), format_.open.end(),
+                          [&](const std::string& mark) { return may_become(buffer_, mark); });
+  for (const std::string& mark : format_.close) {
+    if (!after_call) break;
+    if (buffer_.starts_with(mark)) {
+      buffer_.erase(0, mark.size());
+      return true;
+    }
+    wait = wait || may_become(buffer_, mark);
+  }
+  if (wait && !at_end) return false;
+  to_text();
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,242 @@
+#include "frontend/chat/message_forms.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Content = MessageForms::Content;
+
+// How often a template wrote a part itself instead of its text.
+int count_of_keys(std::string_view prompt) {
+  int n = 0;
+  for (const std::string_view key : {"'text'", "\"text\""}) {
+    for (size_t at = prompt.find(key); at != std::string_view::npos; at = prompt.find(key, at + 1)) ++n;
+  }
+  return n;
+}
+
+// What the small conversations say; found again in what the template makes of them.
+constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kName = "name_of_call",
+                           kValue = "value_of_call";
+
+Json text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
+
+class FormsFinder {
+ public:
+  explicit FormsFinder(const RenderMessages& render) : render_(render) {}
+
+  MessageForms find() {
+    forms_.user = content_of([](Json content) { return Json::array({message("user", std::move(content))}); });
+    forms_.system = forms_.assistant = forms_.user == Content::kParts ? Content::kParts : Content::kText;
+    forms_.system = content_of(
+        [&](Json content) { return Json::array({message("system", std::move(content)), somebody()}); },
+        forms_.system);
+    forms_.assistant = content_of(
+        [&](Json content) {
+          return Json::array({somebody(), message("assistant", std::move(content)), somebody()});
+        },
+        forms_.assistant);
+    find_calls();
+    forms_.calling =
+        content_of([&](Json content) { return with_call(std::move(content), "result"); }, forms_.assistant);
+    // Results are given as text wherever that is possible.
+    const Content tool =
+        content_of([&](Json content) { return with_call(no_content(), std::move(content)); });
+    forms_.tool = tool == Content::kParts ? Content::kParts : Content::kText;
+    return forms_;
+  }
+
+ private:
+  static Json message(const char* role, Json content) {
+    return {{"role", role}, {"content", std::move(content)}};
+  }
+  Json somebody() const {
+    return message("user",
+                   forms_.user == Content::kParts ? Json::array({text_part("hello")}) : Json("hello"));
+  }
+
+  Json no_content() const { return forms_.null_beside_calls ? Json() : Json(""); }
+  // A call in the forms found so far, what is said beside it, and its result.
+  Json with_call(Json content, Json result) const {
+    Json arguments = {{"key", kValue}};
+    if (forms_.text_arguments) arguments = arguments.dump();
+    Json calling = message("assistant", std::move(content));
+    calling["tool_calls"] =
+        Json::array({{{"id", "call00001"},
+                      {"type", "function"},
+                      {"function", {{"name", kName}, {"arguments", std::move(arguments)}}}}});
+    Json answer = {{"role", "tool"}, {"tool_call_id", "call00001"}, {"name", kName}};
+    answer["content"] = std::move(result);
+    return Json::array({somebody(), std::move(calling), std::move(answer)});
+  }
+
+  // What the template makes of the messages, empty when it refuses them. Some templates need tools, others have
+  // wishes of their own about how these are described.
+  std::string shown(const Json& messages, bool tools_first = false) const {
+    static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "other_function",
+        "description": "A function.", "parameters": {"type": "object", "properties": {"key": {"type": "string",
+        "description": "A key."}}, "required": ["key"]}}}])");
+    const Json none = nullptr;
+    for (const Json* with : tools_first ? std::array{&tools, &none} : std::array{&none, &tools}) {
+      if (auto text = render_(messages, *with)) return std::move(*text);
+    }
+    return {};
+  }
+
+  // Whether a template takes text, parts or both at the place that `conversation` puts content at.
+  template <class Conversation>
+  Content content_of(const Conversation& conversation, Content fallback = Content::kText) const {
+    const std::string text = shown(conversation(kOne));
+    const std::string parts = shown(conversation(Json::array({text_part(kOne), text_part(kTwo)})));
+    const bool takes_text = text.find(kOne) != std::string::npos;
+    const size_t one = parts.find(kOne), two = parts.rfind(kTwo);
+    const bool in_order = one != std::string::npos && two != std::string::npos && one < two;
+    const bool takes_parts = in_order && count_of_keys(parts) == count_of_keys(text);
+    if (takes_parts) return takes_text ? Content::kEither : Content::kParts;
+    return takes_text ? Content::kText : fallback;
+  }
+
+  // The first forms with which a call is in the prompt.
+  void find_calls() {
+    for (const bool null_content : {false, true}) {
+      for (const bool text : {false, true}) {
+        forms_.null_beside_calls = null_content;
+        forms_.text_arguments = text;
+        const std::string prompt = shown(with_call(no_content(), "result"), true);
+        if (prompt.find(kName) != std::string::npos && prompt.find(kValue) != std::string::npos) return;
+      }
+    }
+    forms_.null_beside_calls = forms_.text_arguments = false;
+  }
+
+  const RenderMessages& render_;
+  MessageForms forms_;
+};
+
+Status check_messages(const Json& messages) {
+  if (!messages.is_array() || messages.empty()) {
+    return errorf(ErrorCode::kInvalidArgument, "messages: expected a list with at least one message");
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_object() || !messages[i].contains("role") || !messages[i]["role"].is_string()) {
+      return errorf(ErrorCode::kInvalidArgument, "messages[{}]: expected an object with a role", i);
+    }
+  }
+  return {};
+}
+
+// The text of a part: a string, {type: text, text}, or one of the types that say the same.
+Result<std::string> text_of_part(Json& part, size_t index) {
+  if (part.is_string()) return std::move(part.get_ref<std::string&>());
+  const auto type = part.is_object() ? part.find("type") : part.end();
+  const std::string name = type != part.end() && type->is_string() ? type->get<std::string>() : "text";
+  const char* field = name == "refusal" ? "refusal" : "text";
+  const bool known = name == "text" || name == "refusal" || name == "input_text" || name == "output_text";
+  if (known && part.is_object() && part.contains(field) && part[field].is_string())
+    return std::move(part[field].get_ref<std::string&>());
+  return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: only text parts are supported, got {}",
+                index, name);
+}
+
+// The texts of content that is text, a list of parts or nothing.
+Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
+  std::vector<std::string> texts;
+  if (content.is_null()) return texts;
+  if (content.is_string()) {
+    texts.push_back(std::move(content.get_ref<std::string&>()));
+    return texts;
+  }
+  if (!content.is_array()) {
+    return errorf(ErrorCode::kInvalidArgument, "messages[{}].content: expected a string or a list of parts",
+                  index);
+  }
+  for (Json& part : content) {
+    ASSIGN_OR_RETURN(std::string text, text_of_part(part, index));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+Json content_in_form(Content form, bool was_parts, std::vector<std::string> texts) {
+  if (form == Content::kParts || (form == Content::kEither && was_parts)) {
+    Json parts = Json::array();
+    for (const std::string& text : texts) parts.push_back(text_part(text));
+    return parts;
+  }
+  if (texts.size() == 1) return std::move(texts[0]);
+  std::string joined;
+  for (size_t i = 0; i < texts.size(); ++i) joined += (i == 0 ? "" : "\n") + texts[i];
+  return joined;
+}
+
+Content form_of(const MessageForms& forms, const Json& message) {
+  const std::string& role = message["role"].get_ref<const std::string&>();
+  if (role == "system" || role == "developer") return forms.system;
+  if (role == "assistant") return message.contains("tool_calls") ? forms.calling : forms.assistant;
+  return role == "tool" ? forms.tool : forms.user;
+}
+
+void put_arguments_in_form(bool as_text, Json& function) {
+  Json& arguments = function["arguments"];
+  if (arguments.is_string()) arguments = Json::parse(arguments.get<std::string>(), nullptr, false);
+  if (!arguments.is_structured()) arguments = Json::object();
+  if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void put_calls_in_form(const MessageForms& forms, Json& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end()) return;
+  if (calls->is_array() && calls->empty()) {
+    message.erase("tool_calls");
+    return;
+  }
+  for (Json& call : *calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    if (!call.contains("type")) call["type"] = "function";
+    put_arguments_in_form(forms.text_arguments, call["function"]);
+  }
+}
+
+// Two names are in use for it: vLLM's and DeepSeek's.
+void name_reasoning(Json& message) {
+  if (message.contains("reasoning")) {
+    if (!message.contains("reasoning_content")) message["reasoning_content"] = message["reasoning"];
+  } else if (message.contains("reasoning_content")) {
+    message["reasoning"] = message["reasoning_content"];
+  }
+}
+
+void drop_nulls(Json& message) {
+  for (auto field = message.begin(); field != message.end();) {
+    field = field->is_null() && field.key() != "content" ? message.erase(field) : std::next(field);
+  }
+}
+
+}  // namespace
+
+MessageForms find_message_forms(const RenderMessages& render) { return FormsFinder(render).find(); }
+
+Result<Json> in_forms(const MessageForms& forms, Json messages) {
+  RETURN_IF_ERROR(check_messages(messages));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    drop_nulls(message);
+    name_reasoning(message);
+    if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
+    put_calls_in_form(forms, message);
+    Json& content = message["content"];
+    const bool was_parts = content.is_array();
+    ASSIGN_OR_RETURN(std::vector<std::string> texts, texts_of(content, i));
+    content = content_in_form(form_of(forms, message), was_parts, std::move(texts));
+    if (forms.null_beside_calls && message.contains("tool_calls") && (content == "" || content.empty())) {
+      content = nullptr;
+    }
+  }
+  return messages;
+}
+
+}  // namespace penstock

@@ -1,0 +1,199 @@
+// Calls written as a Python list: [get_weather(city="Zürich", days=2), now()].
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "frontend/chat/marked_parser.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A literal reader over a whole list. Every method returns false when the text is no such thing.
+class PythonReader {
+ public:
+  explicit PythonReader(std::string_view text) : text_(text) {}
+
+  bool calls(std::vector<ToolCall>& out) {
+    if (!take('[')) return false;
+    while (!take(']')) {
+      ToolCall call;
+      if (!out.empty() && !take(',')) return false;
+      if (take(']')) break;
+      if (!call_of(call)) return false;
+      out.push_back(std::move(call));
+    }
+    return skip_space(text_, at_) == text_.size() && !out.empty();
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;
+
+  bool take(char wanted) {
+    at_ = skip_space(text_, at_);
+    if (at_ >= text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  std::string_view word() {
+    at_ = skip_space(text_, at_);
+    const size_t start = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 ||
+                                  text_[at_] == '_' || text_[at_] == '.' || text_[at_] == '-')) {
+      ++at_;
+    }
+    return text_.substr(start, at_ - start);
+  }
+
+  bool call_of(ToolCall& out) {
+    out.name = word();
+    if (!is_function_name(out.name) || std::isdigit(static_cast<unsigned char>(out.name[0])) != 0 ||
+        !take('('))
+      return false;
+    Json arguments = Json::object();
+    while (!take(')')) {
+      if (!arguments.empty() && !take(',')) return false;
+      if (take(')')) break;
+      const std::string name(word());
+      Json value;
+      if (name.empty() || !take('=') || !literal(value, 0)) return false;
+      arguments[name] = std::move(value);
+    }
+    out.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return true;
+  }
+
+  bool literal(Json& out, int depth) {
+    at_ = skip_space(text_, at_);
+    if (at_ >= text_.size() || depth > kMaxDepth) return false;
+    const char c = text_[at_];
+    if (c == '"' || c == '\'') return string(out);
+    if (c == '[' || c == '(') return sequence(out, c == '[' ? ']' : ')', depth);
+    if (c == '{') return dict(out, depth);
+    const bool plus = c == '+';
+    if (plus) ++at_;
+    std::string text(word());
+    if (text == "True" || text == "true") return out = true, true;
+    if (text == "False" || text == "false") return out = false, true;
+    if (text == "None" || text == "null") return out = nullptr, true;
+    if (text.ends_with("e") || text.ends_with("E")) {  // 1e+5: the sign ends the word
+      if (at_ < text_.size() && text_[at_] == '+') ++at_;
+      text += word();
+    }
+    return number(text, out);
+  }
+
+  static bool number(std::string_view text, Json& out) {
+    int64_t integer = 0;
+    const char* end = text.data() + text.size();
+    if (const auto read = std::from_chars(text.data(), end, integer);
+        read.ptr == end && read.ec == std::errc()) {
+      return out = integer, true;
+    }
+    double real = 0;
+    const auto read = std::from_chars(text.data(), end, real);
+    const bool ok = read.ptr == end && read.ec == std::errc() && !text.empty() &&
+                    text.find_first_of("0123456789") != std::string_view::npos;
+    if (ok) out = real;
+    return ok;
+  }
+
+  bool sequence(Json& out, char close, int depth) {
+    ++at_;
+    out = Json::array();
+    while (!take(close)) {
+      if (!out.empty() && !take(',')) return false;
+      if (take(close)) break;
+      Json item;
+      if (!literal(item, depth + 1)) return false;
+      out.push_back(std::move(item));
+    }
+    return true;
+  }
+
+  bool dict(Json& out, int depth) {
+    ++at_;
+    out = Json::object();
+    while (!take('}')) {
+      if (!out.empty() && !take(',')) return false;
+      if (take('}')) break;
+      Json key, value;
+      if (!literal(key, depth + 1) || !take(':') || !literal(value, depth + 1)) return false;
+      out[key.is_string() ? key.get<std::string>() : key.dump()] = std::move(value);
+    }
+    return true;
+  }
+
+  bool string(Json& out) {
+    const char quote = text_[at_++];
+    std::string text;
+    while (at_ < text_.size() && text_[at_] != quote) {
+      if (text_[at_] != '\\') {
+        text += text_[at_++];
+      } else if (!escape(text)) {
+        return false;
+      }
+    }
+    if (at_ >= text_.size()) return false;
+    ++at_;
+    out = std::move(text);
+    return true;
+  }
+
+  bool escape(std::string& text) {
+    static constexpr std::string_view kLetters = "nrtbf0\\'\"/",
+                                      kMeanings = std::string_view("\n\r\t\b\f\0\\'\"/", 10);
+    if (at_ + 1 >= text_.size()) return false;
+    const char c = text_[at_ + 1];
+    at_ += 2;
+    if (c == 'u' || c == 'x') {
+      // JSON reads the four digits, surrogates included.
+      const size_t n = c == 'u' ? 4 : 2;
+      std::string digits(c == 'u' ? "" : "00");
+      digits += text_.substr(at_, n);
+      at_ += n;
+      std::string json = "\"\\u" + digits;
+      if (c == 'u' && text_.substr(std::min(at_, text_.size()), 2) == "\\u" &&
+          (digits.starts_with("d") || digits.starts_with("D"))) {
+        json += text_.substr(at_, 6);
+        at_ += 6;
+      }
+      const Json parsed = Json::parse(json + "\"", nullptr, false);
+      if (parsed.is_discarded() || at_ > text_.size()) return false;
+      text += parsed.get<std::string>();
+      return true;
+    }
+    const size_t known = kLetters.find(c);
+    if (known != std::string_view::npos) {
+      text += kMeanings[known];
+    } else if (c != '\n') {
+      text += '\\';
+      text += c;
+    }
+    return true;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+CallText read_python_calls(std::string_view text, size_t, CallScan& scan) {
+  const size_t start = skip_space(text);
+  if (start == text.size()) return CallText::more();
+  if (text[start] != '[') return CallText::not_a_call();
+  // What cannot start a function's name is decided at once, so that ordinary text in brackets does not wait.
+  const size_t name = skip_space(text, start + 1);
+  if (name < text.size() && std::isalpha(static_cast<unsigned char>(text[name])) == 0 && text[name] != '_') {
+    return CallText::not_a_call();
+  }
+  const auto end = find_value_end(text, start, scan, true);
+  if (!end) return CallText::more();
+  std::vector<ToolCall> calls;
+  if (!PythonReader(text.substr(start, *end - start)).calls(calls)) return CallText::not_a_call();
+  return {CallText::Kind::kCalls, *end, std::move(calls)};
+}
+
+}  // namespace penstock

@@ -1,0 +1,84 @@
+#include "frontend/chat/reasoning.h"
+
+#include <utility>
+
+#include "frontend/chat/marked_parser.h"
+
+namespace penstock {
+
+ReasoningSplitter::ReasoningSplitter(std::string open, std::string close, bool starts_inside)
+    : open_(std::move(open)),
+      close_(std::move(close)),
+      state_(State::kStart),
+      optional_open_(starts_inside) {}
+
+ReplyPart ReasoningSplitter::push(std::string_view text) {
+  ReplyPart out;
+  buffer_ += text;
+  while (step(out, false)) {
+  }
+  return out;
+}
+
+ReplyPart ReasoningSplitter::finish() {
+  ReplyPart out;
+  while (step(out, true)) {
+  }
+  return out;
+}
+
+// Keeps white space back until more reasoning follows.
+void ReasoningSplitter::reason(ReplyPart& out, std::string_view text) {
+  size_t end = text.size();
+  while (end > 0 && is_space_only(text.substr(end - 1, 1))) --end;
+  if (end > 0) {
+    const size_t start = any_reasoning_ ? 0 : skip_space(text);
+    if (any_reasoning_) out.reasoning += space_;
+    space_.clear();
+    out.reasoning += text.substr(start, end - start);
+    any_reasoning_ = true;
+  }
+  space_ += text.substr(end);
+}
+
+bool ReasoningSplitter::step(ReplyPart& out, bool at_end) {
+  switch (state_) {
+    case State::kStart: {
+      const size_t start = skip_space(buffer_);
+      const std::string_view rest = std::string_view(buffer_).substr(start);
+      if (rest.starts_with(open_)) {
+        buffer_.erase(0, start + open_.size());
+        state_ = State::kReasoning;
+        return true;
+      }
+      if (!at_end && may_become(rest, open_)) return false;
+      state_ = optional_open_ ? State::kReasoning : State::kAnswer;
+      return true;
+    }
+    case State::kReasoning: {
+      const size_t hit = buffer_.find(close_);
+      if (hit != std::string::npos) {
+        reason(out, std::string_view(buffer_).substr(0, hit));
+        buffer_.erase(0, hit + close_.size());
+        state_ = State::kBetween;
+        return true;
+      }
+      size_t held = 0;
+      for (size_t n = std::min(close_.size() - 1, buffer_.size()); n > 0 && held == 0 && !at_end; --n) {
+        if (std::string_view(buffer_).ends_with(std::string_view(close_).substr(0, n))) held = n;
+      }
+      reason(out, std::string_view(buffer_).substr(0, buffer_.size() - held));
+      buffer_.erase(0, buffer_.size() - held);
+      return false;
+    }
+    case State::kBetween:
+      buffer_.erase(0, skip_space(buffer_));
+      if (buffer_.empty()) return false;
+      state_ = State::kAnswer;
+      return true;
+    case State::kAnswer: out.content += std::exchange(buffer_, {}); return false;
+  }
+  return false;
+}
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+// Splits the reasoning at the start of a reply from the answer.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "frontend/chat/reply_parser.h"
+
+namespace penstock {
+
+// White space around the reasoning and before the answer is dropped. A reply that ends inside its reasoning
+// has no answer. A closing mark without an opening one also ends reasoning when starts_inside says that the
+// prompt opened it.
+class ReasoningSplitter {
+ public:
+  ReasoningSplitter(std::string open, std::string close, bool starts_inside);
+  ReplyPart push(std::string_view text);
+  ReplyPart finish();
+
+ private:
+  enum class State { kStart, kReasoning, kBetween, kAnswer };
+  bool step(ReplyPart& out, bool at_end);
+  void reason(ReplyPart& out, std::string_view text);
+
+  std::string open_, close_;
+  State state_;
+  bool optional_open_;  // the prompt opened the reasoning; the model may do so once more
+  bool any_reasoning_ = false;
+  std::string buffer_, space_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,29 @@
+// BitNet b1.58: ternary weights, 8-bit activations, norms before the output and down projections.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_bitnet_silu(ConfigReader&, ModelConfig& config) {
+  config.sub_norms = true;
+  config.int8_activations = true;
+}
+
+// Without a quantization_config the Hugging Face model is an ordinary one: no rounding anywhere.
+void configure_bitnet(ConfigReader& reader, ModelConfig& config) {
+  config.sub_norms = true;
+  config.int8_activations = reader.gguf();
+  if (reader.gguf()) config.activation = Activation::kRelu2;
+  const nlohmann::json* quantization = reader.find({"", "quantization_config"});
+  if (quantization == nullptr) return;
+  ConfigReader inner(*quantization, Naming::kHuggingFace, "", reader.where() + ": quantization_config");
+  if (inner.text({"", "quant_method"}, "") != "bitnet")
+    inner.fail(ErrorCode::kUnsupported, "expected quant_method bitnet");
+  config.int8_activations = true;
+  config.ternary_weights = inner.text({"", "quantization_mode"}, "offline") == "online";
+  config.divide_weight_scale = inner.text({"", "linear_class"}, "bitlinear") == "bitlinear";
+  reader.merge(inner);
+}
+
+}  // namespace penstock

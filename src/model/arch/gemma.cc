@@ -1,0 +1,75 @@
+// Gemma 1, 2 and 3 (text). Hugging Face stores norm weights less one, GGUF as they are applied.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+#include "model/rope.h"
+
+namespace penstock {
+
+void configure_gemma(ConfigReader& reader, ModelConfig& config) {
+  config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
+  config.activation = Activation::kGeluTanh;
+  config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
+}
+
+namespace {
+
+// q.k is divided by the root of query_pre_attn_scalar. GGUF does not have it: it is the head size in all
+// published models but the 27B ones (known by their layers), where it is the model's width per head.
+void read_attention_scale(ConfigReader& reader, ModelConfig& config, int layers_of_27b) {
+  const bool is_27b = reader.gguf() && config.n_layers == layers_of_27b;
+  const float fallback = is_27b ? static_cast<float>(config.model_dim) / static_cast<float>(config.n_heads)
+                         : reader.gguf() ? static_cast<float>(config.head_dim)
+                                         : 256.0f;
+  const float scalar = reader.number({"", "query_pre_attn_scalar"}, 1e-3f, 1e6f, fallback);
+  config.attention_scale = reader.number({"attention.scale", ""}, -1e6f, 1e6f, 1.0f / std::sqrt(scalar));
+}
+
+}  // namespace
+
+void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
+  configure_gemma(reader, config);
+  config.norms = NormPlacement::kBoth;
+  config.attention_softcap = reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f,
+                                           reader.gguf() ? 50.0f : 0.0f);
+  config.final_softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
+                                       reader.gguf() ? 30.0f : 0.0f);
+  read_attention_scale(reader, config, 46);
+  read_windows(reader, config, 2, 4096);
+}
+
+void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
+  configure_gemma(reader, config);
+  config.norms = NormPlacement::kBoth;
+  config.qk_norm = QkNorm::kHead;
+  config.attention_softcap =
+      reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
+  config.final_softcap =
+      reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
+  read_attention_scale(reader, config, 62);
+  const int pattern = reader.integer({"", "sliding_window_pattern"}, 1, 1024, 6);
+  read_windows(reader, config, pattern, 4096);
+
+  // Rope 0: layers that see everything; rope 1: layers with a window, never scaled.
+  using nlohmann::json;
+  RopeConfig local;
+  local.rotary_dim = config.ropes[0].rotary_dim;
+  local.theta = reader.number({"rope.freq_base_swa", "rope_local_base_freq"}, 1.0f, 1e12f, 10000.0f);
+  const json* parameters = reader.find({"", "rope_parameters"});
+  if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
+    config.ropes[0] = read_hf_rope(reader, (*parameters)["full_attention"], config, 1e6f);
+    if (parameters->contains("sliding_attention"))
+      local = read_hf_rope(reader, (*parameters)["sliding_attention"], config, 10000.0f);
+  } else if (!reader.has({"rope.freq_base", "rope_theta"})) {
+    config.ropes[0].theta = 1e6f;
+  }
+  config.ropes.push_back(local);
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+void gemma3_names(NameTable& names) {
+  names.prefixes = {"model.", "language_model.model.", "model.language_model."};
+}
+
+}  // namespace penstock

@@ -1,0 +1,34 @@
+// Qwen2 and 2.5 (biases on q, k and v, found as tensors), Qwen3 (a norm on every head of q and k), Qwen3-MoE.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_qwen2(ConfigReader& reader, ModelConfig& config) {
+  if (reader.gguf() || !reader.flag({"", "use_sliding_window"}, false)) return;
+  read_windows(reader, config, 0);
+  if (reader.has({"", "layer_types"})) return;
+  const int first = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 28);
+  for (int i = 0; i < config.n_layers && i < first; ++i) config.layers[i].window = 0;
+}
+
+void configure_qwen3(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen2(reader, config);
+  config.qk_norm = QkNorm::kHead;
+}
+
+void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen3(reader, config);
+  read_experts(reader, config);
+  if (reader.gguf()) return;
+  config.normalize_experts = reader.flag({"", "norm_topk_prob"}, false);
+  const int step = reader.integer({"", "decoder_sparse_step"}, 1, 1 << 20, 1);
+  const std::vector<float> dense = reader.numbers({"", "mlp_only_layers"}, 1024);
+  for (int i = 0; i < config.n_layers; ++i) {
+    config.layers[i].moe = (i + 1) % step == 0;
+    for (const float layer : dense) config.layers[i].moe &= layer != static_cast<float>(i);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,306 @@
+#include "model/sources/quantizing_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "base/thread_pool.h"
+#include "formats/prequantized.h"
+#include "model/config.h"
+#include "model/mixture.h"
+#include "model/names.h"
+#include "quant/group_types.h"
+
+namespace penstock {
+
+namespace {
+
+struct Place {
+  WeightRole role;
+  int layer = 0;
+};
+
+bool is_wide(QuantType type) {
+  return type == QuantType::kF32 || type == QuantType::kF16 || type == QuantType::kBF16;
+}
+
+bool is_head(WeightRole role) { return role == WeightRole::kOutput || role == WeightRole::kEmbedding; }
+
+// "layers.12.mlp" -> 12 and "mlp" for the pattern "layers.{}."
+std::optional<std::pair<int, std::string_view>> split_layer(std::string_view name, std::string_view pattern) {
+  const size_t hole = pattern.find("{}");
+  if (hole == std::string_view::npos || !name.starts_with(pattern.substr(0, hole))) return {};
+  size_t at = hole;
+  int index = 0;
+  while (at < name.size() && name[at] >= '0' && name[at] <= '9' && index < 100000)
+    index = index * 10 + (name[at++] - '0');
+  const std::string_view rest = pattern.substr(hole + 2);
+  if (at == hole || !name.substr(at).starts_with(rest)) return {};
+  return std::pair(index, name.substr(at + rest.size()));
+}
+
+bool is_part(std::string_view part, std::string_view pattern) {
+  if (pattern.empty()) return false;
+  if (part == pattern) return true;
+  const auto split = split_layer(part, pattern);
+  return split && split->second.empty();
+}
+
+std::optional<WeightRole> role_of(std::string_view part, const NameTable& names) {
+  if (part == names.q || (part == names.qkv && !names.qkv.empty())) return WeightRole::kQ;
+  if (part == names.k) return WeightRole::kK;
+  if (part == names.v) return WeightRole::kV;
+  if (part == names.o) return WeightRole::kO;
+  for (const std::string_view down : {names.down, names.expert_down, std::string_view("ffn_down.{}")})
+    if (is_part(part, down)) return WeightRole::kDown;
+  for (const std::string_view wide : {names.gate, names.up, names.gate_up, names.expert_gate, names.expert_up,
+                                      std::string_view("ffn_gate.{}"), std::string_view("ffn_up.{}")}) {
+    if (is_part(part, wide)) return WeightRole::kGateUp;
+  }
+  return {};
+}
+
+std::optional<Place> place_of(std::string_view name, const NameTable& names) {
+  if (!name.ends_with(".weight")) return {};
+  name.remove_suffix(std::string_view(".weight").size());
+  if (name == names.lm_head) return Place{WeightRole::kOutput};
+  for (const std::string_view prefix : names.prefixes) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view inner = name.substr(prefix.size());
+    if (inner == names.embedding) return Place{WeightRole::kEmbedding};
+    const auto split = split_layer(inner, names.layer);
+    if (!split) continue;
+    if (const auto role = role_of(split->second, names)) return Place{*role, split->first};
+  }
+  return {};
+}
+
+// What to do to the tensors, which are known by their index in the source.
+struct Plan {
+  NameTable names;
+  std::unordered_map<size_t, QuantType> types;  // GGUF encodings
+  std::unordered_map<size_t, GroupCoding> codings;
+  ActivationCoding activations;
+};
+
+int group_for(const GroupType& type, int64_t cols) {
+  if (type.group_size == 0) return 0;
+  for (const int size : {type.group_size, 64, 32})
+    if (size <= type.group_size && cols % size == 0) return size;
+  return 0;
+}
+
+class QuantizingSource final : public WeightSource, public Prequantized {
+ public:
+  QuantizingSource(std::unique_ptr<WeightSource> source, Plan plan, int threads)
+      : source_(std::move(source)), plan_(std::move(plan)), pool_(threads) {
+    tensors_.assign(source_->tensors().begin(), source_->tensors().end());
+    for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+  }
+
+  Naming naming() const override { return source_->naming(); }
+  const std::filesystem::path& path() const override { return source_->path(); }
+  const nlohmann::json& config() const override { return source_->config(); }
+  const nlohmann::json& generation_config() const override { return source_->generation_config(); }
+  // Of matrices not looked up yet, the source's own encoding and bytes.
+  std::span<const TensorInfo> tensors() const override { return tensors_; }
+  std::optional<std::string> side_file(std::string_view name) const override {
+    return source_->side_file(name);
+  }
+  std::vector<SourceFile> files() const override { return source_->files(); }
+  const Prequantized* grouped_layers() const override { return plan_.codings.empty() ? nullptr : this; }
+  std::string_view method() const override { return "quantized at load"; }
+
+  const TensorInfo* find(std::string_view name) const override {
+    const auto found = index_.find(name);
+    if (found == index_.end()) return nullptr;
+    TensorInfo& tensor = tensors_[found->second];
+    if (const auto type = plan_.types.find(found->second);
+        type != plan_.types.end() && tensor.type != type->second)
+      encode(tensor, found->second, type->second);
+    return &tensor;
+  }
+
+  Result<std::optional<GroupedMatrix>> find_linear(std::string_view layer) const override;
+
+  void drop(const TensorInfo& tensor) const override {
+    const auto found = index_.find(tensor.name);
+    if (found == index_.end()) return;
+    const TensorInfo* original = source_->find(tensor.name);
+    TensorInfo& mine = tensors_[found->second];
+    mine.type = original->type;
+    mine.bytes = original->bytes;
+    encoded_.erase(found->second);
+    source_->drop(*original);
+  }
+
+ private:
+  // fn(r, values of row r) over a tensor's rows. False when a value is not finite.
+  template <class F>
+  bool each_row(const TensorInfo& tensor, F&& fn) const {
+    const int64_t cols = tensor.shape.back(), rows = tensor.n_elements() / std::max<int64_t>(cols, 1);
+    const size_t row_bytes = quant_bytes(tensor.type, cols);
+    std::atomic<bool> finite = true;
+    pool_.for_ranges(rows, 1, [&](int64_t begin, int64_t end, int) {
+      std::vector<float> row(static_cast<size_t>(cols));
+      for (int64_t r = begin; r < end; ++r) {
+        dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(r) * row_bytes, row.data(),
+                       cols);
+        if (!std::ranges::all_of(row, [](float value) { return std::isfinite(value); }))
+          finite = false;
+        else
+          fn(r, row.data());
+      }
+    });
+    return finite;
+  }
+
+  void encode(TensorInfo& tensor, size_t index, QuantType type) const {
+    const int64_t cols = tensor.shape.back();
+    const size_t row_bytes = quant_bytes(type, cols);
+    std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(tensor.n_elements() / cols));
+    const bool finite = each_row(tensor, [&](int64_t r, const float* row) {
+      quantize_row(type, row, bytes.data() + static_cast<size_t>(r) * row_bytes, cols);
+    });
+    if (!finite) return;
+    tensor.type = type;
+    tensor.bytes = encoded_[index] = std::move(bytes);
+  }
+
+  std::unique_ptr<WeightSource> source_;
+  const Plan plan_;
+  mutable ThreadPool pool_;
+  mutable std::vector<TensorInfo> tensors_;
+  mutable std::unordered_map<size_t, std::vector<std::byte>> encoded_;
+  std::unordered_map<std::string_view, size_t> index_;
+};
+
+// Codes of the matrix that take the place of the tensor's bytes until it is dropped. Experts in one tensor
+// are one matrix.
+Result<std::optional<GroupedMatrix>> QuantizingSource::find_linear(std::string_view layer) const {
+  const auto found = index_.find(fmt::format("{}.weight", layer));
+  if (found == index_.end()) return std::nullopt;
+  const auto planned = plan_.codings.find(found->second);
+  if (planned == plan_.codings.end()) return std::nullopt;
+  const GroupCoding& coding = planned->second;
+  TensorInfo& tensor = tensors_[found->second];
+  const TensorInfo& original = *source_->find(tensor.name);
+  const bool transposed = plan_.names.transposed;
+  GroupedMatrix m;
+  m.cols = static_cast<int>(transposed ? original.shape[0] : original.shape.back());
+  m.rows = static_cast<int>(original.n_elements() / m.cols);
+  m.bits = coding.bits;
+  m.group_size = coding.group_of(m.cols);
+  m.codebook = coding.codebook;
+  m.uniform_zero = static_cast<int16_t>(coding.codebook.empty() ? 1 << (coding.bits - 1) : 0);
+  m.activations = plan_.activations;
+  const auto n_rows = static_cast<size_t>(m.rows), n_cols = static_cast<size_t>(m.cols),
+             n_groups = static_cast<size_t>(m.n_groups());
+  m.scales.resize(n_rows * n_groups);
+  m.layout = m.bits == 8 ? CodeLayout::kBytes : CodeLayout::kWordsByRow;
+  const size_t row_bytes = GroupedMatrix::packed_bytes(m.layout, 1, m.cols, m.bits);
+  std::vector<std::byte> packed(n_rows * row_bytes);
+  const auto encode_row = [&](size_t r, const float* row) {
+    std::vector<GroupScale> scales(n_groups);
+    std::vector<uint8_t> codes(n_cols);
+    encode_grouped_row(coding, row, nullptr, m.cols, false, codes.data(), scales.data());
+    for (size_t g = 0; g < n_groups; ++g) m.scales[r * n_groups + g] = scales[g].scale;
+    const std::vector<std::byte> line = pack_codes(m.layout, codes, 1, m.cols, m.bits);
+    std::ranges::copy(line, packed.begin() + static_cast<ptrdiff_t>(r * row_bytes));
+  };
+  bool finite = true;
+  if (transposed) {
+    std::vector<float> values(n_rows * n_cols);
+    finite = each_row(original, [&](int64_t c, const float* row) {
+      for (size_t r = 0; r < n_rows; ++r) values[r * n_cols + static_cast<size_t>(c)] = row[r];
+    });
+    pool_.for_ranges(m.rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (auto r = static_cast<size_t>(begin); finite && r < static_cast<size_t>(end); ++r)
+        encode_row(r, values.data() + r * n_cols);
+    });
+  } else {
+    finite =
+        each_row(original, [&](int64_t r, const float* row) { encode_row(static_cast<size_t>(r), row); });
+  }
+  if (!finite) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", path().string(),
+                  tensor.name);
+  }
+  tensor.type = QuantType::kU8;
+  tensor.bytes = m.packed = encoded_[found->second] = std::move(packed);
+  return m;
+}
+
+// Never a wider encoding than the file's.
+void plan_mixture(const WeightSource& source, const ModelConfig& config, const Mixture& mixture, Plan& plan) {
+  const std::span<const TensorInfo> tensors = source.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& tensor = tensors[i];
+    const auto place = place_of(tensor.name, plan.names);
+    if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type)) continue;
+    const QuantType type = choose_type(mixture, place->role, place->layer, config.n_layers,
+                                       config.tied_embeddings, static_cast<int>(tensor.shape.back()));
+    if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024)) plan.types.emplace(i, type);
+  }
+}
+
+void plan_groups(const WeightSource& source, const GroupType& type, Plan& plan) {
+  plan.activations.kind = type.activations;
+  const std::span<const TensorInfo> tensors = source.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorInfo& tensor = tensors[i];
+    const auto place = place_of(tensor.name, plan.names);
+    if (!place || is_head(place->role) || tensor.shape.size() < 2 || tensor.n_elements() == 0) continue;
+    if (!is_wide(tensor.type)) continue;
+    GroupCoding coding = coding_of(type);
+    coding.group_size = group_for(type, plan.names.transposed ? tensor.shape[0] : tensor.shape.back());
+    plan.codings.emplace(i, std::move(coding));
+  }
+}
+
+Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
+  ASSIGN_OR_RETURN(const ModelConfig config, read_config(source));
+  const std::string where = source.path().string();
+  const bool coded =
+      source.naming() == Naming::kHuggingFace && source.config().contains("quantization_config");
+  if (coded || config.int8_activations || config.ternary_weights || source.grouped_layers() != nullptr)
+    return errorf(ErrorCode::kUnsupported, "{}: quantize: the checkpoint is quantized already", where);
+  Plan plan{tensor_names(config, source.naming()), {}, {}, {}};
+  if (const GroupType* group_type = find_group_type(type); group_type != nullptr) {
+    if (group_type->codebook == "ternary" || group_type->activations == ActivationCoding::Kind::kInt8Static) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "quantize: {} cannot be made at load, only by penstock quantize", type);
+    }
+    plan_groups(source, *group_type, plan);
+  } else {
+    auto mixture = find_mixture(type);
+    if (!mixture) {
+      return errorf(ErrorCode::kInvalidArgument, "quantize: int8 to int2, nf4, fp4, fp8, w8a8, or a {}",
+                    mixture.error().message);
+    }
+    if (plan.names.transposed) {
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: quantize: {} matrices are stored transposed: int8 to int2, nf4, fp4, fp8 or w8a8 at load, "
+          "or {} by penstock quantize",
+          where, config.arch, type);
+    }
+    plan_mixture(source, config, *mixture, plan);
+  }
+  if (plan.types.empty() && plan.codings.empty())
+    return errorf(ErrorCode::kUnsupported, "{}: quantize: the weights are in no more bits than {}", where,
+                  type);
+  return plan;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> make_quantizing_source(std::unique_ptr<WeightSource> source,
+                                                             std::string_view type, int threads) {
+  ASSIGN_OR_RETURN(Plan plan, make_plan(*source, type));
+  return std::make_unique<QuantizingSource>(std::move(source), std::move(plan), threads);
+}
+
+}  // namespace penstock

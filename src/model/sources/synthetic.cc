@@ -1,0 +1,361 @@
+#include "model/sources/synthetic.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "formats/gguf_writer.h"
+#include "model/arch/archs.h"
+#include "model/mixture.h"
+#include "model/names.h"
+#include "model/rope.h"
+#include "model/sources/synthetic_layers.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+// Keys of rope scalings that are numbers; llama3's and longrope's factors are tensors.
+template <class Set>
+void set_rope_scaling(const RopeConfig& rope, Set&& set) {
+  switch (rope.scaling) {
+    case RopeScaling::kLinear:
+      set("rope.scaling.type", "linear");
+      set("rope.scaling.factor", rope.factor);
+      break;
+    case RopeScaling::kYarn:
+      set("rope.scaling.type", "yarn");
+      set("rope.scaling.factor", rope.factor);
+      set("rope.scaling.original_context_length", rope.original_max_seq_len);
+      set("rope.scaling.yarn_beta_fast", rope.beta_fast);
+      set("rope.scaling.yarn_beta_slow", rope.beta_slow);
+      // Readers multiply it by 1 + 0.1 log(factor).
+      set("rope.scaling.attn_factor",
+          rope_magnitude(rope) / (1.0f + 0.1f * std::log(std::max(rope.factor, 1.0f))));
+      break;
+    case RopeScaling::kLongRope:
+      set("rope.scaling.type", "longrope");
+      set("rope.scaling.original_context_length", rope.original_max_seq_len);
+      set("rope.scaling.attn_factor", rope_magnitude(rope));
+      break;
+    default: break;
+  }
+}
+
+}  // namespace
+
+std::string gguf_arch(const ModelConfig& c) {
+  if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
+  if (c.arch == "bitnet-b1.58" && c.activation == Activation::kSilu) return "bitnet";
+  return c.arch;
+}
+
+json gguf_metadata(const ModelConfig& c) {
+  const std::string arch = gguf_arch(c);
+  json m = json::object();
+  // Counts are unsigned: llama.cpp refuses others.
+  const auto set = [&](std::string_view key, json value) {
+    if (value.is_number_integer() && value.get<int64_t>() >= 0) value = value.get<uint64_t>();
+    m[fmt::format("{}.{}", arch, key)] = std::move(value);
+  };
+  m["general.architecture"] = arch;
+  m["general.name"] = c.name;
+  set("block_count", c.n_layers);
+  set("embedding_length", c.model_dim);
+  set("context_length", c.max_seq_len);
+  set("feed_forward_length", c.ffn_dim > 0 ? c.ffn_dim : c.expert_ffn_dim);
+  set("attention.head_count", c.n_heads);
+  set("attention.head_count_kv", c.n_kv_heads);
+  set("attention.key_length", c.head_dim);
+  set("attention.value_length", c.head_dim);
+  set(c.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", c.norm_eps);
+  set("vocab_size", c.vocab_size);
+  if (!c.ropes.empty()) {
+    set("rope.dimension_count", c.ropes[0].rotary_dim);
+    set("rope.freq_base", c.ropes[0].theta);
+    if (c.ropes.size() > 1) set("rope.freq_base_swa", c.ropes[1].theta);
+    set_rope_scaling(c.ropes[0], set);
+  }
+  int window = 0;
+  json sliding = json::array();
+  for (const LayerConfig& layer : c.layers) {
+    window = std::max(window, layer.window);
+    sliding.push_back(layer.window > 0);
+  }
+  if (window > 0) {
+    set("attention.sliding_window", window);
+    set("attention.sliding_window_pattern", sliding);
+  }
+  if (c.n_experts > 0) {
+    set("expert_count", c.n_experts);
+    set("expert_used_count", c.n_active_experts);
+    set("expert_feed_forward_length", c.expert_ffn_dim);
+    if (!c.normalize_experts) set("expert_weights_norm", false);
+  }
+  if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
+  if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
+  if (arch == "granite" || arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
+  if (arch == "granite") {
+    set("embedding_scale", c.embedding_scale);
+    set("residual_scale", c.residual_scale);
+    set("logit_scale", 1.0f / c.logit_scale);
+  }
+  return m;
+}
+
+namespace {
+
+struct Wanted {
+  std::string name;
+  QuantType type;
+  std::vector<int64_t> shape;
+};
+
+// Every tensor that the architecture loads, in file order.
+std::vector<Wanted> wanted_tensors(const ModelConfig& c, const Mixture& mixture) {
+  const NameTable n = tensor_names(c, Naming::kGguf);
+  std::vector<Wanted> wanted;
+  const auto matrix = [&](std::string name, WeightRole role, int layer, std::vector<int64_t> shape) {
+    const int cols = static_cast<int>(shape.back());
+    wanted.push_back({std::move(name) + ".weight",
+                      choose_type(mixture, role, layer, c.n_layers, c.tied_embeddings, cols),
+                      std::move(shape)});
+  };
+  const auto floats = [&](std::string name, int64_t size) {
+    wanted.push_back({std::move(name), QuantType::kF32, {size}});
+  };
+  const auto norm = [&](const std::string& name, int64_t size) {
+    floats(name + ".weight", size);
+    if (c.layer_norm) floats(name + ".bias", size);
+  };
+  const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim(), ffn = c.ffn_dim;
+  matrix(std::string(n.embedding), WeightRole::kEmbedding, 0, {c.vocab_size, dim});
+  if (c.learned_positions)
+    wanted.push_back({std::string(n.positions) + ".weight", QuantType::kF32, {c.max_seq_len, dim}});
+  if (!c.ropes.empty() && c.ropes[0].scaling == RopeScaling::kLlama3)
+    floats("rope_freqs.weight", c.ropes[0].rotary_dim / 2);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string at = fmt::format("blk.{}.", i);
+    const auto name = [&](std::string_view part) { return at + std::string(part); };
+    if (c.norms != NormPlacement::kPost) norm(name(n.attn_norm), dim), norm(name(n.ffn_norm), dim);
+    if (c.norms != NormPlacement::kPre) norm(name(n.attn_post_norm), dim), norm(name(n.ffn_post_norm), dim);
+    if (c.qk_norm != QkNorm::kNone) {
+      norm(name(n.q_norm), c.qk_norm == QkNorm::kHead ? c.head_dim : q);
+      norm(name(n.k_norm), c.qk_norm == QkNorm::kHead ? c.head_dim : kv);
+    }
+    if (c.sub_norms) norm(name(n.attn_sub_norm), q), norm(name(n.ffn_sub_norm), ffn);
+    matrix(name(n.q), WeightRole::kQ, i, {q, dim});
+    matrix(name(n.k), WeightRole::kK, i, {kv, dim});
+    matrix(name(n.v), WeightRole::kV, i, {kv, dim});
+    matrix(name(n.o), WeightRole::kO, i, {dim, q});
+    if (c.arch == "qwen2")
+      floats(name(n.q) + ".bias", q), floats(name(n.k) + ".bias", kv), floats(name(n.v) + ".bias", kv);
+    if (c.layers[i].moe) {
+      const int64_t experts = c.n_experts, width = c.expert_ffn_dim;
+      matrix(name(n.router), WeightRole::kRouter, i, {experts, dim});
+      matrix(name(n.expert_gate), WeightRole::kGateUp, i, {experts, width, dim});
+      matrix(name(n.expert_up), WeightRole::kGateUp, i, {experts, width, dim});
+      matrix(name(n.expert_down), WeightRole::kDown, i, {experts, dim, width});
+      continue;
+    }
+    if (c.gated_ffn) matrix(name(n.gate), WeightRole::kGateUp, i, {ffn, dim});
+    matrix(name(n.up), WeightRole::kGateUp, i, {ffn, dim});
+    matrix(name(n.down), WeightRole::kDown, i, {dim, ffn});
+  }
+  norm(std::string(n.final_norm), dim);
+  if (!c.tied_embeddings) matrix(std::string(n.lm_head), WeightRole::kOutput, 0, {c.vocab_size, dim});
+  return wanted;
+}
+
+void add_stand_in_vocabulary(json& m, int vocab_size) {
+  // Readers want at least one merge, and tokens for its two sides and for what it makes.
+  static constexpr std::array<const char*, 5> kFirst = {"<s>", "</s>", "<", "t", "<t"};
+  json tokens = json::array(), types = json::array();
+  for (int i = 0; i < vocab_size; ++i) {
+    tokens.push_back(i < 5 ? kFirst[i] : fmt::format("<t{}>", i));
+    types.push_back(i < 2 ? 3 : 1);
+  }
+  m["tokenizer.ggml.model"] = "gpt2";
+  m["tokenizer.ggml.pre"] = "default";
+  m["tokenizer.ggml.tokens"] = std::move(tokens);
+  m["tokenizer.ggml.token_type"] = std::move(types);
+  m["tokenizer.ggml.merges"] = json::array({"< t"});
+  m["tokenizer.ggml.bos_token_id"] = 0;
+  m["tokenizer.ggml.eos_token_id"] = 1;
+}
+
+// About normal(0, 0.02), from a counter: the sum of twelve uniform values has variance 1.
+float random_weight(uint64_t counter) {
+  float sum = -6.0f;
+  for (int i = 0; i < 3; ++i) {
+    uint64_t z = (counter * 3 + static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    for (int part = 0; part < 4; ++part) sum += static_cast<float>((z >> (16 * part)) & 0xffff) * 0x1p-16f;
+  }
+  return sum * 0.02f;
+}
+
+// `size` bytes of valid random blocks: a prime number of really encoded ones, repeated.
+std::vector<std::byte> random_blocks(QuantType type, size_t size) {
+  const QuantTypeInfo& info = quant_info(type);
+  const int64_t n_blocks = info.block_size >= 256 ? 1021 : info.block_size >= 32 ? 8191 : 262139;
+  std::vector<float> values(static_cast<size_t>(n_blocks) * info.block_size);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = random_weight(i);
+  std::vector<std::byte> bytes(size);
+  const size_t period = static_cast<size_t>(n_blocks) * info.block_bytes;
+  std::vector<std::byte> head(period);
+  quantize_row(type, values.data(), head.data(), static_cast<int64_t>(values.size()));
+  for (size_t at = 0; at < size; at += period)
+    std::memcpy(bytes.data() + at, head.data(), std::min(period, size - at));
+  return bytes;
+}
+
+class SyntheticSource final : public WeightSource {
+ public:
+  // coding: how the projections of the layers are stored; null: as the mixture says.
+  SyntheticSource(const ModelConfig& config, const Mixture& mixture, const LayerCoding* coding)
+      : path_(fmt::format("{} {}", config.name, mixture.name)), config_(gguf_metadata(config)) {
+    config_["general.name"] = config.name + " (random weights)";
+    if (const int type = gguf_file_type(mixture.name); type >= 0)
+      config_["general.file_type"] = static_cast<unsigned>(type);
+    add_stand_in_vocabulary(config_, config.vocab_size);
+    std::vector<Wanted> wanted = wanted_tensors(config, mixture);
+    if (coding != nullptr) take_layers(*coding, wanted);
+    for (const Wanted& tensor : wanted) add(tensor, config);
+    for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+    place(wanted);
+  }
+
+  Naming naming() const override { return Naming::kGguf; }
+  const std::filesystem::path& path() const override { return path_; }
+  const json& config() const override { return config_; }
+  const json& generation_config() const override { return nothing_; }
+  std::span<const TensorInfo> tensors() const override { return tensors_; }
+  const TensorInfo* find(std::string_view name) const override {
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : &tensors_[found->second];
+  }
+  std::optional<std::string> side_file(std::string_view) const override { return {}; }
+  void drop(const TensorInfo&) const override {}
+  const Prequantized* grouped_layers() const override { return layers_.get(); }
+
+ private:
+  // Moves the projections from `wanted` to layers_.
+  void take_layers(const LayerCoding& coding, std::vector<Wanted>& wanted) {
+    layers_ = std::make_unique<SyntheticLayers>(coding);
+    std::erase_if(wanted, [&](const Wanted& tensor) {
+      const bool projection = tensor.name.starts_with("blk.") && tensor.shape.size() == 2 &&
+                              tensor.name.find("gate_inp") == std::string::npos;
+      if (projection) {
+        layers_->add(tensor.name.substr(0, tensor.name.size() - 7), static_cast<int>(tensor.shape[0]),
+                     static_cast<int>(tensor.shape[1]));
+      }
+      return projection;
+    });
+    layers_->fill();
+  }
+
+  void add(const Wanted& wanted, const ModelConfig& config) {
+    TensorInfo info{wanted.name, wanted.type, wanted.shape, {}};
+    size_t& size = pool_sizes_[wanted.type];
+    size = std::max(size, quant_bytes(wanted.type, info.n_elements()));
+    if (wanted.name == "rope_freqs.weight") {
+      RopeConfig plain = config.ropes[0];
+      plain.scaling = RopeScaling::kNone;
+      const std::vector<float> scaled = rope_frequencies(config.ropes[0], 0);
+      rope_factors_ = rope_frequencies(plain, 0);
+      for (size_t i = 0; i < scaled.size(); ++i) rope_factors_[i] /= scaled[i];
+    }
+    if (wanted.name.ends_with("norm.weight")) longest_norm_ = std::max(longest_norm_, info.n_elements());
+    tensors_.push_back(std::move(info));
+  }
+
+  // Tensors of one encoding start at different blocks of its pool.
+  void place(const std::vector<Wanted>& wanted) {
+    constexpr size_t kSpread = 1000;  // blocks
+    ones_.assign(static_cast<size_t>(longest_norm_), 1.0f);
+    for (const auto& [type, size] : pool_sizes_)
+      pools_[type] = random_blocks(type, size + kSpread * static_cast<size_t>(quant_info(type).block_bytes));
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      TensorInfo& tensor = tensors_[i];
+      const size_t size = quant_bytes(tensor.type, tensor.n_elements());
+      const size_t offset = i * 131 % kSpread * static_cast<size_t>(quant_info(tensor.type).block_bytes);
+      tensor.bytes = std::span<const std::byte>(pools_[tensor.type]).subspan(offset, size);
+      if (wanted[i].name == "rope_freqs.weight") tensor.bytes = std::as_bytes(std::span(rope_factors_));
+      if (wanted[i].name.ends_with("norm.weight")) tensor.bytes = std::as_bytes(std::span(ones_)).first(size);
+    }
+  }
+
+  std::filesystem::path path_;
+  json config_, nothing_ = json::object();
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string_view, size_t> index_;  // keys point into tensors_
+  std::map<QuantType, size_t> pool_sizes_;
+  std::map<QuantType, std::vector<std::byte>> pools_;
+  std::unique_ptr<SyntheticLayers> layers_;
+  std::vector<float> rope_factors_, ones_;
+  int64_t longest_norm_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& config,
+                                                            std::string_view type) {
+  if (const LayerCoding* coding = find_layer_coding(type); coding != nullptr) {
+    const QuantType t = coding->output;
+    return std::make_unique<SyntheticSource>(config, Mixture{coding->name, t, t, t, t, t, t, t}, coding);
+  }
+  const auto mixture = find_mixture(type);
+  if (!mixture) {
+    std::string names;
+    for (const LayerCoding& coding : layer_codings()) names += ", " + std::string(coding.name);
+    return errorf(mixture.error().code, "{}{}", mixture.error().message, names);
+  }
+  return std::make_unique<SyntheticSource>(config, *mixture, nullptr);
+}
+
+Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type) {
+  ASSIGN_OR_RETURN(const ModelConfig config, config_from_shape(shape));
+  return make_synthetic_source(config, type);
+}
+
+Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type) {
+  ASSIGN_OR_RETURN(const Mixture mixture, find_mixture(type));
+  int64_t total = 0;
+  for (const Wanted& tensor : wanted_tensors(config, mixture)) {
+    int64_t n = 1;
+    for (const int64_t size : tensor.shape) n *= size;
+    total += static_cast<int64_t>(quant_bytes(tensor.type, n));
+  }
+  return total;
+}
+
+Status write_gguf(const WeightSource& source, const std::filesystem::path& path) {
+  if (source.grouped_layers() != nullptr) {
+    return errorf(ErrorCode::kUnsupported, "{}: its layers have no GGUF encoding", source.path().string());
+  }
+  if (source.naming() != Naming::kGguf) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected a model with GGUF names",
+                  source.path().string());
+  }
+  GgufWriter writer;
+  for (const auto& [key, value] : source.config().items()) {
+    // llama.cpp reads counts as unsigned only.
+    const bool count = value.is_number_integer() && value.get<int64_t>() >= 0;
+    RETURN_IF_ERROR(writer.set_json(key, count ? json(value.get<uint64_t>()) : value));
+  }
+  for (const TensorInfo& tensor : source.tensors()) writer.add_tensor(tensor.name, tensor.type, tensor.shape);
+  ASSIGN_OR_RETURN(TensorFile file, writer.create(path));
+  for (const TensorInfo& tensor : source.tensors()) RETURN_IF_ERROR(file.write(tensor.name, tensor.bytes));
+  return file.finish();
+}
+
+}  // namespace penstock

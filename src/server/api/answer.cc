@@ -1,0 +1,92 @@
+#include "server/api/answer.h"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "server/api/api_request.h"
+#include "server/api/errors.h"
+
+namespace penstock {
+namespace {
+
+HttpReply stream_head() {
+  HttpReply head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
+  return head;
+}
+
+// "x-request-timeout: SECONDS" shortens the server's own limit.
+Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
+  const std::string text(request.header("x-request-timeout"));
+  if (text.empty()) return {};
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7) {
+    return errorf(ErrorCode::kInvalidArgument, "x-request-timeout: expected seconds greater than 0, got {}",
+                  text);
+  }
+  const std::chrono::milliseconds asked(static_cast<int64_t>(std::ceil(seconds * 1000)));
+  timeout = timeout ? std::min(*timeout, asked) : asked;
+  return {};
+}
+
+net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
+                                   ReplyShape& shape) {
+  bool open = co_await exchange.begin_stream(stream_head());
+  std::string chunk = shape.begin(generation);
+  if (open && !chunk.empty()) open = co_await exchange.write(chunk);
+  const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
+    chunk.clear();
+    for (const ChoiceDelta& delta : deltas) chunk += shape.add(delta, generation);
+    exchange.put(chunk);
+    return exchange.all_sent();
+  };
+  while (open && co_await generation.pass(send, server.config().keep_alive_interval)) {
+    if (exchange.all_sent()) exchange.put(": keep-alive\n\n");
+    if (!exchange.all_sent()) co_await exchange.flush();
+    open = !exchange.gone();
+  }
+  if (!open || generation.client_gone()) co_return;
+  const auto& error = generation.error();
+  std::string tail =
+      error && error->code != ErrorCode::kCancelled ? shape.error_event(*error) : shape.end(generation);
+  if (co_await exchange.write(tail)) co_await exchange.end_stream();
+}
+
+}  // namespace
+
+std::string ReplyShape::begin(const Generation&) { return {}; }
+
+HttpReply ReplyShape::error(const Error& error) { return error_reply(error); }
+
+std::string ReplyShape::error_event(const Error& error) {
+  return "data: " + error_reply(error).body + "\n\ndata: [DONE]\n\n";
+}
+
+net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
+                            ReplyShape& shape) {
+  if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
+    co_return co_await exchange.reply(shape.error(read.error()));
+  }
+  auto started = Generation::start(server.session(), exchange, std::move(call));
+  if (!started) {
+    HttpReply refused = shape.error(started.error());
+    if (refused.status == 429) set_retry_after(refused, server.seconds_of_queue());
+    co_return co_await exchange.reply(std::move(refused));
+  }
+  Generation& generation = **started;
+  if (stream) co_return co_await answer_stream(server, exchange, generation, shape);
+  const Generation::Take gather = [&](const std::vector<ChoiceDelta>& deltas) {
+    for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
+    return true;
+  };
+  while (co_await generation.pass(gather, std::chrono::hours(1))) {
+  }
+  if (generation.client_gone()) co_return;
+  if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  co_await exchange.reply(json_reply(shape.whole(generation)));
+}
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+// From a generation to its reply: the one loop behind every endpoint that generates.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "server/api/generation.h"
+#include "server/server.h"
+
+namespace penstock {
+
+// What an API makes of a generation's news. An object answers one request.
+class ReplyShape {
+ public:
+  virtual ~ReplyShape() = default;
+
+  // Every delta, in order, whether the reply is streamed or whole: the events it becomes (whole "data: …\n\n"
+  // blocks), not used for a whole reply.
+  virtual std::string add(const ChoiceDelta& delta, Generation& generation) = 0;
+
+  // Of a stream: what comes before the first delta and after the last one.
+  virtual std::string begin(const Generation& generation);
+  virtual std::string end(const Generation& generation) = 0;
+
+  // Of a whole reply: its body.
+  virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
+
+  // OpenAI's error shape unless the API has its own.
+  virtual HttpReply error(const Error& error);
+  virtual std::string error_event(const Error& error);
+};
+
+// Runs the call and answers the exchange: the events of a stream with keep-alive comments while nothing
+// happens, or one JSON body; errors as the shape has them.
+net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
+                            ReplyShape& shape);
+
+}  // namespace penstock

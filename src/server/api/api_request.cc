@@ -1,0 +1,143 @@
+#include "server/api/api_request.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/log.h"
+#include "frontend/params_json.h"
+#include "server/api/json_check.h"
+#include "server/api/json_reader.h"
+
+namespace penstock {
+namespace {
+
+// Removes the fields that `schema` does not list; their names go to the log.
+void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json& body) {
+  constexpr size_t kMostNamed = 1000;  // bytes
+  json known = json::object();
+  std::string dropped;
+  for (auto field = body.begin(); field != body.end(); ++field) {
+    if (schema["properties"].contains(field.key())) {
+      known[field.key()] = std::move(field.value());
+    } else if (dropped.size() < kMostNamed) {
+      dropped += " " + dump(field.key());
+    }
+  }
+  body = std::move(known);
+  if (!dropped.empty()) log().warn("{} {}: ignored unknown fields:{}", request.id, request.path, dropped);
+}
+
+// Lists of token ids as long as the context are never too many values.
+size_t allowance(Server& server) {
+  constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
+  return std::max(kLeast, kPerToken * static_cast<size_t>(server.session().engine().info().max_model_len));
+}
+
+}  // namespace
+
+Status check_logprobs(Server& server, int64_t asked, const char* field) {
+  const int most = server.config().max_logprobs;
+  const int64_t n = asked == -1 ? server.session().engine().info().vocab_size : asked;
+  if (most < 0 || (n >= 0 && n <= most)) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}", field, most,
+                asked);
+}
+
+Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
+  const std::string_view encoding = request.header("content-encoding");
+  if (!encoding.empty() && encoding != "identity") {
+    return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
+                  encoding);
+  }
+  ASSIGN_OR_RETURN(json body, read_json(request.body, allowance(server)));
+  if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
+  if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
+  RETURN_IF_ERROR(check_json(schema, body));
+  if (const std::string model = get_string(body, "model"); !model.empty()) {
+    RETURN_IF_ERROR(server.check_model(model));
+  }
+  return body;
+}
+
+const json& get_field(const json& body, const char* field) {
+  static const json null;
+  const auto found = body.find(field);
+  return found == body.end() ? null : *found;
+}
+
+json take_field(json& body, const char* field) {
+  const auto found = body.find(field);
+  return found == body.end() ? json(nullptr) : std::move(*found);
+}
+
+bool get_bool(const json& body, const char* field, bool fallback) {
+  const json& value = get_field(body, field);
+  return value.is_boolean() ? value.get<bool>() : fallback;
+}
+
+std::string get_string(const json& body, const char* field, std::string fallback) {
+  const json& value = get_field(body, field);
+  return value.is_string() ? value.get<std::string>() : std::move(fallback);
+}
+
+int64_t get_int(const json& body, const char* field, int64_t fallback) {
+  const json& value = get_field(body, field);
+  if (value.is_number_float()) return static_cast<int64_t>(std::clamp(value.get<double>(), -9e18, 9e18));
+  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return INT64_MAX;
+  return value.is_number() ? value.get<int64_t>() : fallback;
+}
+
+Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens) {
+  GenerationCall call;
+  call.params = server.session().default_sampling_params();
+  call.params.max_tokens = default_max_tokens;
+  call.params.logprobs.reset();
+  RETURN_IF_ERROR(params_from_json(body, call.params));
+  if (call.params.logprobs) RETURN_IF_ERROR(check_logprobs(server, *call.params.logprobs, "logprobs"));
+  if (call.params.prompt_logprobs) {
+    RETURN_IF_ERROR(check_logprobs(server, *call.params.prompt_logprobs, "prompt_logprobs"));
+  }
+  const int64_t priority = get_int(body, "priority", 0);
+  if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
+  call.cache_salt = get_string(body, "cache_salt");
+  if (server.config().request_timeout.count() > 0) call.timeout = server.config().request_timeout;
+  return call;
+}
+
+bool truncates(const json& body) { return get_field(body, "truncate_prompt_tokens").is_number(); }
+
+void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt) {
+  if (!truncates(body)) return;
+  int64_t keep = get_int(body, "truncate_prompt_tokens", -1);
+  if (keep < 0) keep = server.session().engine().info().max_model_len - 1;
+  if (static_cast<int64_t>(prompt.size()) <= keep) return;
+  if (get_string(body, "truncation_side") == "right") {
+    prompt.resize(static_cast<size_t>(keep));
+  } else {
+    prompt.erase(prompt.begin(), prompt.end() - keep);
+  }
+}
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string sse(const json& value) { return "data: " + dump(value) + "\n\n"; }
+
+std::string sse_event(const std::string& name, const json& value) {
+  return "event: " + name + "\ndata: " + dump(value) + "\n\n";
+}
+
+HttpReply json_reply(const json& body) {
+  HttpReply reply;
+  reply.body = dump(body);
+  return reply;
+}
+
+std::string random_id(const std::string& prefix) {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
+}
+
+}  // namespace penstock

@@ -1,0 +1,51 @@
+// Reading the JSON body of a request: checked against its schema, typed access, null meaning absent.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "server/api/generation.h"
+#include "server/server.h"
+
+namespace penstock {
+
+// Requests and replies keep the order of their fields.
+using json = nlohmann::ordered_json;
+
+// The body as a JSON object of bounded depth and memory that fits `schema`. Errors: kInvalidArgument (not JSON, too
+// deep, the first field that does not fit, a field the schema does not list), kNotFound (another model's
+// name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
+Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
+
+// Fields of a checked body; `fallback` when absent or null.
+bool get_bool(const json& body, const char* field, bool fallback = false);
+std::string get_string(const json& body, const char* field, std::string fallback = {});
+int64_t get_int(const json& body, const char* field, int64_t fallback);
+// The field, or null when it is absent.
+const json& get_field(const json& body, const char* field);
+// The same, taken out of the body.
+json take_field(json& body, const char* field);
+
+// What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
+// deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
+// caller's.
+Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
+
+// Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.
+Status check_logprobs(Server& server, int64_t asked, const char* field);
+
+bool truncates(const json& body);
+// Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
+// last ones, or with truncation_side "right" its first.
+void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt);
+
+std::string dump(const json& value);  // never throws: what is not UTF-8 is replaced
+std::string sse(const json& value);   // "data: …\n\n"
+std::string sse_event(const std::string& name, const json& value);  // "event: name\ndata: …\n\n"
+// A 200 reply. (g++ 12 destroys a braced aggregate inside a co_await twice: replies are made by functions.)
+HttpReply json_reply(const json& body);
+// "prefix" and 24 characters.
+std::string random_id(const std::string& prefix);
+
+}  // namespace penstock

@@ -1,0 +1,239 @@
+#include "server/api/event_channel.h"
+
+#include <boost/asio/execution/context.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <unordered_set>
+
+namespace penstock {
+namespace {
+
+// Token events that may wait for a reader that does not read. The prompt's log-probabilities, which come in
+// bursts, do not count: what there is of them is part of the reply in any case.
+constexpr size_t kMostPendingBytes = 8 << 20;
+
+}  // namespace
+
+// Tells the io thread which channels have news: one handler is posted for all that ring until it runs, not
+// one for each token of a step.
+class Doorbell : public std::enable_shared_from_this<Doorbell> {
+ public:
+  explicit Doorbell(net::execution_context& context) : context_(static_cast<net::io_context&>(context)) {}
+
+  // From any thread.
+  void ring(std::shared_ptr<EventChannel> channel) {
+    const std::scoped_lock lock(mutex_);
+    if (closed_) return;
+    rung_.push_back(std::move(channel));
+    if (!std::exchange(posted_, true)) net::post(context_, [self = shared_from_this()] { self->answer(); });
+  }
+  template <class F>
+  void post(F&& f) {
+    const std::scoped_lock lock(mutex_);
+    if (!closed_) net::post(context_, std::forward<F>(f));
+  }
+
+  // On the executor.
+  void add(EventChannel* channel) { channels_.insert(channel); }
+  void remove(EventChannel* channel) { channels_.erase(channel); }
+
+  // The executor runs no more: coroutines that wait here end, as those end that wait for a socket.
+  void close() {
+    {
+      const std::scoped_lock lock(mutex_);
+      closed_ = true;
+      rung_.clear();
+    }
+    while (!channels_.empty()) {
+      EventChannel* channel = *channels_.begin();
+      channels_.erase(channels_.begin());
+      channel->drop_waiter();
+    }
+  }
+
+ private:
+  void answer() {
+    {
+      const std::scoped_lock lock(mutex_);
+      answered_.swap(rung_);
+      posted_ = false;
+    }
+    for (const auto& channel : answered_) channel->look();
+    answered_.clear();
+  }
+
+  net::io_context& context_;
+  std::unordered_set<EventChannel*> channels_;  // that a coroutine may wait on
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<EventChannel>> rung_, answered_;
+  bool posted_ = false, closed_ = false;
+};
+
+namespace {
+
+// The one doorbell of an io_context.
+struct BellService : net::execution_context::service {
+  using key_type = BellService;
+  static net::execution_context::id id;
+  explicit BellService(net::execution_context& context)
+      : service(context), bell(std::make_shared<Doorbell>(context)) {}
+  void shutdown() override { bell->close(); }
+
+  std::shared_ptr<Doorbell> bell;
+};
+net::execution_context::id BellService::id;
+
+size_t bytes_of(const TokenEvent& event) {
+  return sizeof(PromptEvent) + event.alternatives.size() * sizeof(TokenLogprob);
+}
+
+}  // namespace
+
+class EventChannel::Sink : public EventSink {
+ public:
+  Sink(std::shared_ptr<EventChannel> channel, int prompt) : channel_(std::move(channel)), prompt_(prompt) {}
+
+  void on_tokens(RequestId request, std::span<const TokenEvent> events) override {
+    size_t bytes = 0;
+    for (const TokenEvent& event : events) bytes += bytes_of(event);
+    channel_->push(bytes, [&](std::vector<PromptEvent>& to) {
+      for (const TokenEvent& event : events) {
+        PromptEvent& news = to.emplace_back();
+        news.prompt = prompt_;
+        news.event.assign(request, event);
+      }
+    });
+  }
+  void on_prompt_logprobs(RequestId request, int first,
+                          std::span<const std::span<const TokenLogprob>> rows) override {
+    channel_->push(0, [&](std::vector<PromptEvent>& to) {
+      PromptEvent& news = to.emplace_back();
+      news.prompt = prompt_;
+      news.event.assign(request, first, rows);
+    });
+  }
+
+ private:
+  std::shared_ptr<EventChannel> channel_;
+  int prompt_;
+};
+
+template <class Handler>
+struct EventChannel::WaiterOf final : Waiter {
+  explicit WaiterOf(Handler&& waiting) : handler(std::move(waiting)) {}
+  void resume() override {
+    Handler local(std::move(handler));
+    local();
+  }
+  Handler handler;
+};
+
+EventChannel::EventChannel(const net::any_io_executor& executor)
+    : bell_(net::use_service<BellService>(net::query(executor, net::execution::context)).bell),
+      timer_(std::in_place, executor) {
+  bell_->add(this);
+}
+
+EventChannel::~EventChannel() = default;
+
+std::shared_ptr<EventSink> EventChannel::sink(int prompt) {
+  return std::make_shared<Sink>(shared_from_this(), prompt);
+}
+
+// `add` puts events of so many bytes at the end of the list.
+template <class Add>
+void EventChannel::push(size_t bytes, Add&& add) {
+  bool ring = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (overflowed_) return;
+    pending_bytes_ += bytes;
+    if (pending_bytes_ > kMostPendingBytes) {
+      overflowed_ = true;
+      bell_->post([self = shared_from_this()] {
+        if (self->on_overflow) self->on_overflow();
+      });
+      return;
+    }
+    add(events_);
+    ring = std::exchange(waiting_, false);
+  }
+  if (ring) bell_->ring(shared_from_this());
+}
+
+void EventChannel::wake() {
+  woken_ = true;
+  bell_->ring(shared_from_this());
+}
+
+void EventChannel::close() {
+  on_overflow = nullptr;
+  bell_->remove(this);
+  timer_.reset();  // not later: the engine may hold this longer than the executor lives
+}
+
+// There may be news, or a reason to end the wait.
+void EventChannel::look() {
+  if (waiter_ != nullptr && !deliver()) resume();
+}
+
+void EventChannel::resume() {
+  const auto waiter = std::move(waiter_);
+  waiter->resume();
+}
+
+// Hands over what there is and asks to be told of more; false: the wait is over.
+bool EventChannel::deliver() {
+  {
+    const std::scoped_lock lock(mutex_);
+    waiting_ = true;
+    if (events_.empty() || woken_) return !woken_;
+    taken_.swap(events_);
+    pending_bytes_ = 0;
+  }
+  bool more = false;
+  try {
+    more = (*take_)(taken_);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  taken_.clear();
+  deadline_ = Clock::now() + timeout_;
+  return more && !woken_;
+}
+
+// A timer that runs out before `when` looks again then: most waits end long before, and cost it nothing.
+void EventChannel::arm(Clock::time_point when) {
+  if (armed_ <= when) return;
+  armed_ = when;
+  timer_->expires_at(when);
+  timer_->async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || self == nullptr) return;
+    self->armed_ = Clock::time_point::max();
+    if (self->waiter_ == nullptr) return;
+    if (Clock::now() >= self->deadline_) return self->resume();
+    self->arm(self->deadline_);
+  });
+}
+
+net::awaitable<void> EventChannel::pass(const Take& take, std::chrono::milliseconds timeout) {
+  take_ = &take;
+  timeout_ = timeout;
+  deadline_ = Clock::now() + timeout;
+  if (deliver()) {
+    arm(deadline_);
+    // News that come before the waiter is in place ring for a handler that runs after that.
+    co_await net::async_initiate<const net::use_awaitable_t<>, void()>(
+        [this](auto&& handler) {
+          waiter_ = std::make_unique<WaiterOf<std::decay_t<decltype(handler)>>>(
+              std::forward<decltype(handler)>(handler));
+        },
+        net::use_awaitable);
+  }
+  take_ = nullptr;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+}  // namespace penstock

@@ -1,0 +1,123 @@
+#include "server/api/generation.h"
+
+#include "engine/requests/context_limit.h"
+
+namespace penstock {
+Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange,
+                                                      GenerationCall call) {
+  std::unique_ptr<Generation> generation(new Generation(session, exchange, std::move(call)));
+  RETURN_IF_ERROR(generation->submit());
+  return generation;
+}
+
+Generation::Generation(Session& session, Exchange& exchange, GenerationCall call)
+    : session_(session),
+      exchange_(exchange),
+      call_(std::move(call)),
+      channel_(std::make_shared<EventChannel>(exchange.executor())),
+      outputs_(call_.prompts.size()) {
+  const auto leave = [this] {
+    gone_ = true;
+    cancel_all();
+    channel_->wake();
+  };
+  exchange_.on_disconnect = leave;
+  channel_->on_overflow = leave;
+}
+
+Generation::~Generation() {
+  exchange_.on_disconnect = nullptr;
+  cancel_all();
+  channel_->close();
+}
+
+void Generation::cancel_all() {
+  if (n_open_ == 0) return;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    if (builders_[i] != nullptr) session_.engine().cancel(ids_[i], FinishReason::kAbort);
+  }
+}
+
+Status Generation::submit() {
+  const int max_len = session_.engine().info().max_model_len;
+  for (const auto& prompt : call_.prompts) {
+    RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
+  }
+  for (size_t i = 0; i < call_.prompts.size(); ++i) {
+    Request request = session_.make_request(call_.prompts[i], call_.params);
+    request.priority = call_.priority;
+    request.cache_salt = call_.cache_salt;
+    if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
+    if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
+    ASSIGN_OR_RETURN(const RequestId id,
+                     session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
+    ids_.push_back(id);
+    builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i],
+                                                        call_.keep_markers));
+    n_prompt_tokens_ += static_cast<int>(call_.prompts[i].size());
+    exchange_.count_tokens(static_cast<int>(call_.prompts[i].size()), 0);
+    ++n_open_;
+  }
+  return {};
+}
+
+void Generation::handle(PromptEvent& news) {
+  auto& builder = builders_[news.prompt];
+  if (builder == nullptr) return;
+  const OwnedEvent& event = news.event;
+  const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
+  const OutputBuilder::Step step = builder->add(event);
+  if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+  if (event.first_position < 0) {
+    const CompletionOutput& output = builder->output(event.index);
+    ChoiceDelta delta;
+    delta.choice = news.prompt * call_.params.n + event.index;
+    delta.text = std::string(step.text);
+    delta.n_tokens = static_cast<int>(output.token_ids.size());
+    if (output.token_ids.size() > n_before) {  // not one that came after a stop string
+      delta.token = event.token;
+      ++n_completion_tokens_;
+      exchange_.count_tokens(0, 1);
+      if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
+    }
+    if (step.finished) {
+      delta.finish = output.finish_reason;
+      delta.stop_reason = output.stop_reason;
+      if (output.error && !error_) error_ = output.error;
+      n_cached_tokens_ += event.index == 0 ? output.stats.cached_tokens : 0;
+      n_draft_tokens_ += output.stats.draft_tokens;
+      n_accepted_tokens_ += output.stats.accepted_tokens;
+    }
+    deltas_.push_back(std::move(delta));
+  }
+  if (builder->finished()) {
+    outputs_[news.prompt] = builder->take();
+    builder.reset();
+    --n_open_;
+  }
+}
+
+net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {
+  if (gone_ || n_open_ == 0) co_return false;
+  const EventChannel::Take absorb = [&](std::vector<PromptEvent>& news) {
+    if (gone_) return false;
+    deltas_.clear();
+    for (PromptEvent& one : news) handle(one);
+    return take(deltas_) && n_open_ > 0;
+  };
+  co_await channel_->pass(absorb, timeout);
+  co_return !gone_ && n_open_ > 0;
+}
+
+void Generation::stop(int choice) {
+  const int prompt = choice / call_.params.n;
+  if (builders_[prompt] != nullptr) {
+    session_.engine().cancel(ids_[prompt], choice % call_.params.n, FinishReason::kStop);
+  }
+}
+
+const RequestOutput& Generation::prompt_output(int prompt) const {
+  return builders_[prompt] != nullptr ? builders_[prompt]->so_far() : outputs_[prompt];
+}
+
+}  // namespace penstock

@@ -1,0 +1,86 @@
+// One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n - 1.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frontend/session.h"
+#include "server/api/event_channel.h"
+
+namespace penstock {
+
+struct GenerationCall {
+  std::vector<std::vector<TokenId>> prompts;
+  SamplingParams params;
+  Priority priority = Priority::kNormal;
+  std::string cache_salt;
+  std::vector<ThinkingBudget> thinking;  // one per prompt, or none
+  std::optional<std::chrono::milliseconds> timeout;
+  bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply
+};
+
+using StopReason = decltype(CompletionOutput::stop_reason);
+
+// News of one choice. Text is whole UTF-8 and never part of a stop string.
+struct ChoiceDelta {
+  int choice = 0;
+  std::string text;
+  TokenId token = kNoToken;
+  int n_tokens = 0;                    // of the choice so far, this one too
+  std::vector<TokenLogprob> logprobs;  // the token first, then the alternatives; empty when not asked for
+  FinishReason finish = FinishReason::kNone;
+  StopReason stop_reason;  // with finish: the stop token or string, if it was one
+};
+
+class Generation {
+ public:
+  // Submits every prompt. Errors: the engine's; then nothing runs.
+  static Result<std::unique_ptr<Generation>> start(Session& session, Exchange& exchange, GenerationCall call);
+  // Cancels what still runs.
+  ~Generation();
+
+  // Takes what is new, in order; false: no more for now.
+  using Take = std::function<bool(const std::vector<ChoiceDelta>&)>;
+  // Hands news to `take` as they come. False when every choice has finished or the client is gone; true when
+  // `take` wants no more, or after `timeout` without news (time for a keep-alive).
+  net::awaitable<bool> pass(const Take& take, std::chrono::milliseconds timeout);
+  // Ends one choice as if it had stopped by itself.
+  void stop(int choice);
+
+  bool client_gone() const { return gone_; }
+  // The first error of a sequence, once there is one.
+  const std::optional<Error>& error() const { return error_; }
+  // By prompt; complete when next() has returned false.
+  const std::vector<RequestOutput>& outputs() const { return outputs_; }
+  const GenerationCall& call() const { return call_; }
+  // What is known of one prompt so far: its ids and, before the first delta of its choices, its
+  // log-probabilities.
+  const RequestOutput& prompt_output(int prompt) const;
+  int n_prompt_tokens() const { return n_prompt_tokens_; }
+  int n_completion_tokens() const { return n_completion_tokens_; }
+  int n_cached_tokens() const { return n_cached_tokens_; }
+  // Of speculation: guessed, and of these kept.
+  int n_draft_tokens() const { return n_draft_tokens_; }
+  int n_accepted_tokens() const { return n_accepted_tokens_; }
+
+ private:
+  Generation(Session& session, Exchange& exchange, GenerationCall call);
+  Status submit();
+  void handle(PromptEvent& news);
+  void cancel_all();
+
+  Session& session_;
+  Exchange& exchange_;
+  GenerationCall call_;
+  std::shared_ptr<EventChannel> channel_;
+  std::vector<RequestId> ids_;
+  std::vector<std::unique_ptr<OutputBuilder>> builders_;
+  std::vector<ChoiceDelta> deltas_;  // kept for its memory
+  std::vector<RequestOutput> outputs_;
+  std::optional<Error> error_;
+  int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
+  int n_draft_tokens_ = 0, n_accepted_tokens_ = 0;
+  bool gone_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,367 @@
+#include "server/api/schemas.h"
+
+#include "penstock/sampling_params.h"
+#include "server/api/schema_parts.h"
+
+namespace penstock {
+namespace {
+
+using namespace schema;  // NOLINT: this file is nothing but schemas
+
+Json strings(const char* help) {
+  const Json some = {{"type", "string"}, {"minLength", 1}};
+  return any_of(
+      {some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}}, help);
+}
+
+template <class T>
+Json field_of(const T&, const char* help) {
+  if constexpr (std::is_same_v<T, bool>) return boolean(help);
+  if constexpr (std::is_same_v<T, std::optional<uint64_t>>) return field({"integer"}, help);
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, std::optional<int>>)
+    return field({"integer"}, help);
+  if constexpr (std::is_floating_point_v<T>) return field({"number"}, help);
+  if constexpr (std::is_same_v<T, std::vector<std::string>>) return strings(help);
+  if constexpr (std::is_same_v<T, std::vector<TokenId>>) return list(token_id(), help);
+  Json result = object(help);
+  result["additionalProperties"] = plain("number");
+  return result;
+}
+
+// The engine checks the ranges again, for those who do not come over HTTP.
+void limit(Json& field, const SamplingParams::Range& range) {
+  const auto bound = [&](double value) {
+    return field["type"][0] == "integer" ? Json(static_cast<int64_t>(value)) : Json(value);
+  };
+  field[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
+  field["maximum"] = bound(range.max);
+}
+
+Json sampling_fields() {
+  Json fields = Json::object();
+  const SamplingParams defaults;
+  SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help,
+                                      const SamplingParams::Range& range) {
+    Json one = field_of(value, help);
+    if (range.limited()) limit(one, range);
+    fields[name] = std::move(one);
+  });
+  return fields;
+}
+
+// What every endpoint that generates understands besides the sampling parameters.
+Json engine_fields() {
+  Json id = text("used in the id of the reply");
+  id["maxLength"] = 256;  // every event of a stream repeats it
+  return {{"stream", boolean("reply with server-sent events")},
+          {"priority", field({"integer"}, "below 0: before others, above 0: after others")},
+          {"cache_salt", text("only requests with the same salt share cached prompts")},
+          {"timings", boolean("add where the time went")},
+          {"request_id", std::move(id)}};
+}
+
+Json openai_fields() {
+  Json fields = sampling_fields();
+  merge(fields, engine_fields());
+  merge(fields,
+        {{"model", text("the served model's name")},
+         {"stream_options",
+          any_of({closed({{"include_usage", boolean("a last chunk with the usage")},
+                          {"continuous_usage_stats", boolean("the usage so far in every chunk")},
+                          {"include_obfuscation", boolean("no effect: chunks are never padded")}})},
+                 "what a stream tells besides the text")},
+         {"user", text("no effect")},
+         {"session_id", text("no effect: there is one engine, and sessions share its cache")},
+         {"truncate_prompt_tokens",
+          integer(-1, INT32_MAX, "keep this many tokens of the prompt; -1: what fits")},
+         {"truncation_side",
+          one_of({"left", "right"}, "the end that truncate_prompt_tokens cuts; left when absent")},
+         {"add_special_tokens", boolean("put the model's special tokens around the prompt")},
+         {"return_token_ids", boolean("add the token ids of prompt and reply")},
+         {"return_prompt_text", boolean("add the prompt's text as the model sees it")},
+         {"thinking_token_budget",
+          integer(-1, INT32_MAX, "most tokens of reasoning, which is then ended; -1: no limit")},
+         {"stream_interval", only(1, "text is sent as soon as it is there")},
+         {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
+         {"spaces_between_special_tokens", only(true, "only the default is supported")},
+         {"use_beam_search", only(false, "not supported by this server")},
+         {"length_penalty", only(1.0, "belongs to beam search, which is not supported")}});
+  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
+                           "guided_grammar", "logits_processors", "kv_transfer_params", "vllm_xargs",
+                           "mm_processor_kwargs", "repetition_detection", "logprob_token_ids"}) {
+    fields[name] = refused("not supported by this server");
+  }
+  return fields;
+}
+
+Json format_field() {
+  return any_of(
+      {closed({{"type", {{"enum", {"text"}}, {"title", "\"text\" (output cannot be constrained yet)"}}}},
+              {"type"})},
+      "only {\"type\": \"text\"} is supported");
+}
+
+Json function_tool() {
+  return closed({{"type", {{"enum", {"function"}}}},
+                 {"function", open({{"name", {{"type", "string"}, {"minLength", 1}}},
+                                    {"description", field({"string"}, "what it does")},
+                                    {"parameters", field({"object"}, "JSON schema of its arguments")},
+                                    {"strict", boolean("no effect: calls are not constrained")}},
+                                   {"name"})}},
+                {"type", "function"});
+}
+
+Json messages_field() {
+  const Json part = open({{"type", plain("string")}}, {"type"});
+  const Json content = {
+      {"anyOf",
+       {plain("string"), {{"type", "array"}, {"items", part}, {"title", "a list of parts"}}, plain("null")}},
+      {"description", "text, or parts of type text"}};
+  const Json call = open(
+      {{"id", field({"string"}, "")},
+       {"function", open({{"name", plain("string")}, {"arguments", {{"type", {"string", "object", "null"}}}}},
+                         {"name"})}},
+      {"function"});
+  return {{"type", "array"},
+          {"minItems", 1},
+          {"items", open({{"role", {{"type", "string"}, {"minLength", 1}}},
+                          {"content", content},
+                          {"name", field({"string"}, "of the speaker")},
+                          {"tool_calls", list(call, "calls the assistant made")},
+                          {"tool_call_id", field({"string"}, "the call a tool message answers")},
+                          {"audio", refused("only text is supported")}},
+                         {"role"})}};
+}
+
+Json template_fields() {
+  return {{"tools", list(function_tool(), "functions the model may call")},
+          {"chat_template", text("a template instead of the model's")},
+          {"chat_template_kwargs", object("further variables for the template")},
+          {"documents", list(plain("object"), "documents for the template")},
+          {"reasoning_effort", text("a variable of the template")},
+          {"add_generation_prompt", boolean("let the template begin the reply")},
+          {"continue_final_message", boolean("go on inside the last message")}};
+}
+
+Json tool_choice_field() {
+  return any_of(
+      {{{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
+      "whether tools may be called");
+}
+
+Json chat_fields() {
+  Json fields = openai_fields();
+  merge(fields, template_fields());
+  fields["messages"] = messages_field();
+  fields["logprobs"] = boolean("return the log-probabilities of the tokens");
+  fields["top_logprobs"] = integer(-1, INT32_MAX, "and of this many most likely alternatives");
+  fields["max_completion_tokens"] = integer(0, INT32_MAX, "the newer name of max_tokens");
+  fields["tool_choice"] = tool_choice_field();
+  fields["parallel_tool_calls"] = boolean("false: the reply ends after its first call");
+  fields["response_format"] = format_field();
+  fields["echo"] = boolean("put the last message's content before the reply");
+  fields["include_reasoning"] = boolean("false: leave reasoning out of the reply");
+  fields["modalities"] = list({{"enum", {"text"}}}, "text only");
+  fields["store"] = only(false, "nothing is stored");
+  fields["service_tier"] = one_of({"auto", "default"}, "there is one tier");
+  fields["verbosity"] = only("medium", "not supported by this server");
+  fields["best_of"] = only(1, "not supported by this server");
+  for (const char* name : {"metadata", "prediction"}) fields[name] = object("no effect");
+  for (const char* name : {"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
+    fields[name] = text("no effect");
+  for (const char* name : {"audio", "functions", "function_call", "web_search_options"}) {
+    fields[name] = refused("not supported by this server");
+  }
+  return fields;
+}
+
+Json completion_fields() {
+  Json fields = openai_fields();
+  Json ids = token_ids();
+  ids["minItems"] = 1;
+  const Json prompts = {
+      {"type", "array"},
+      {"minItems", 1},
+      {"maxItems", 1024},
+      {"items", {{"anyOf", {plain("string"), ids}}, {"title", "a string or a list of token ids"}}},
+      {"title", "a list of at most 1024 prompts"}};
+  fields["prompt"] = {{"anyOf", {plain("string"), ids, prompts}},
+                      {"title", "a string, a list of token ids, or a list of them"},
+                      {"description", "one prompt or several"}};
+  fields["echo"] = boolean("put the prompt before the text");
+  fields["best_of"] = integer(1, 1024, "generate this many and return the n most likely per token");
+  fields["suffix"] = refused("not supported: no model here fills in the middle");
+  fields["response_format"] = format_field();
+  fields["prompt_embeds"] = refused("not supported by this server");
+  return fields;
+}
+
+Json generate_fields() {
+  Json fields = sampling_fields();
+  merge(fields, engine_fields());
+  fields["prompt"] = plain("string");
+  fields["model"] = text("the served model's name");
+  fields["n"] = integer(1, 1, "one text per call");
+  for (const char* name : {"logprobs", "prompt_logprobs"}) fields[name] = refused("use /v1/completions");
+  return fields;
+}
+
+}  // namespace
+
+const Json& generate_request() {
+  static const Json value = closed(generate_fields(), {"prompt"});
+  return value;
+}
+
+const Json& completion_request() {
+  static const Json value = closed(completion_fields(), {"prompt"});
+  return value;
+}
+
+const Json& chat_request() {
+  static const Json value = closed(chat_fields(), {"messages"});
+  return value;
+}
+
+const Json& tokenize_request() {
+  static const Json value = [] {
+    Json fields = template_fields();
+    fields["model"] = text("the served model's name");
+    fields["prompt"] = field({"string"}, "the text; or give messages");
+    fields["messages"] = messages_field();
+    fields["messages"]["type"] = {"array", "null"};
+    fields["add_special_tokens"] = boolean("put the model's special tokens around the text");
+    fields["return_token_strs"] = boolean("add the tokens as text");
+    return closed(std::move(fields));
+  }();
+  return value;
+}
+
+const Json& detokenize_request() {
+  static const Json value =
+      closed({{"model", text("the served model's name")}, {"tokens", token_ids()}}, {"tokens"});
+  return value;
+}
+
+const Json& responses_request() {
+  static const Json value = [] {
+    Json fields = sampling_fields();
+    merge(fields, engine_fields());
+    for (const char* name : {"n", "max_tokens", "logprobs", "prompt_logprobs"}) fields.erase(name);
+    const Json item =
+        open({{"type", field({"string"}, "message, function_call, function_call_output or reasoning")},
+              {"role", field({"string"}, "of a message")}});
+    const Json tool =
+        closed({{"type", {{"enum", {"function"}}, {"title", "\"function\" (there are no built-in tools)"}}},
+                {"name", {{"type", "string"}, {"minLength", 1}}},
+                {"description", field({"string"}, "what it does")},
+                {"parameters", field({"object"}, "JSON schema of its arguments")},
+                {"strict", one_of({false, true}, "no effect: calls are not constrained")}},
+               {"type", "name"});
+    const Json format = any_of(
+        {closed({{"format", format_field()}, {"verbosity", only("medium", "not supported")}})}, "text only");
+    merge(fields,
+          {{"model", text("the served model's name")},
+           {"input",
+            {{"anyOf", {plain("string"), {{"type", "array"}, {"items", item}, {"minItems", 1}}}},
+             {"title", "a string or a list of items"}}},
+           {"instructions", text("a system message before the input")},
+           {"max_output_tokens", integer(1, INT32_MAX, "most tokens of the reply")},
+           {"top_logprobs", integer(0, 20, "alternatives per token")},
+           {"include", list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
+                            "log-probabilities of the text; reasoning is never encrypted")},
+           {"tools", list(tool, "functions the model may call")},
+           {"tool_choice", tool_choice_field()},
+           {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
+           {"max_tool_calls", refused("there are no built-in tools")},
+           {"text", format},
+           {"reasoning", any_of({closed({{"effort", text("a variable of the template")},
+                                         {"summary", refused("reasoning is not summarised")}})},
+                                "how to reason")},
+           {"chat_template_kwargs", object("further variables for the template")},
+           {"metadata", object("given back in the reply")},
+           {"truncation", only("disabled", "an input that is too long is an error")},
+           {"background", only(false, "not supported by this server")},
+           {"service_tier", one_of({"auto", "default"}, "there is one tier")},
+           {"store", boolean("no effect: nothing is stored, the reply says so")},
+           {"stream_options", any_of({closed({{"include_obfuscation", boolean("no effect")}})}, "no effect")},
+           {"user", text("no effect")},
+           {"prompt_cache_key", text("no effect")},
+           {"prompt_cache_retention", text("no effect")},
+           {"safety_identifier", text("no effect")}});
+    for (const char* name : {"previous_response_id", "conversation"})
+      fields[name] = refused("not supported: nothing is stored");
+    fields["prompt"] = refused("not supported: there are no stored prompts");
+    return closed(std::move(fields), {"input"});
+  }();
+  return value;
+}
+
+namespace {
+
+Json messages_fields() {
+  const Json block = open({{"type", plain("string")}}, {"type"});
+  const Json blocks = {{"type", "array"}, {"items", block}, {"title", "a list of blocks"}};
+  const Json message = closed({{"role", {{"enum", {"user", "assistant", "system"}}}},
+                               {"content", {{"anyOf", {plain("string"), blocks}}}}},
+                              {"role", "content"});
+  Json tool_type = only("custom", "there are no built-in tools");
+  tool_type["title"] = "\"custom\" (there are no built-in tools)";
+  const Json tool = open({{"type", std::move(tool_type)},
+                          {"name", {{"type", "string"}, {"minLength", 1}}},
+                          {"description", field({"string"}, "what it does")},
+                          {"input_schema", plain("object")}},
+                         {"name", "input_schema"});
+  const Json choice =
+      closed({{"type",
+               {{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
+              {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
+             {"type"});
+  const Json thinking =
+      closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
+              {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},
+              {"display", text("no effect")}},
+             {"type"});
+  return {{"model", text("the served model's name")},
+          {"messages", {{"type", "array"}, {"items", message}, {"minItems", 1}}},
+          {"system", any_of({plain("string"), blocks}, "a system message")},
+          {"tools", list(tool, "functions the model may call")},
+          {"tool_choice", any_of({choice}, "whether tools may be called")},
+          {"thinking", any_of({thinking}, "whether the template asks for reasoning")},
+          {"output_config",
+           any_of({closed({{"effort", text("the template's variable reasoning_effort")},
+                           {"format", refused("not supported: output cannot be constrained yet")}})},
+                  "how to reason")},
+          {"cache_control", object("no effect: equal beginnings are always cached")},
+          {"chat_template_kwargs", object("further variables for the template")}};
+}
+
+}  // namespace
+
+const Json& messages_request() {
+  static const Json value = [] {
+    Json fields = sampling_fields();
+    for (const char* name : {"n", "stop", "logprobs", "prompt_logprobs"}) fields.erase(name);
+    merge(fields, engine_fields());
+    merge(fields, messages_fields());
+    fields["max_tokens"] = {{"type", "integer"},
+                            {"minimum", 1},
+                            {"maximum", INT32_MAX},
+                            {"description", "most tokens of the reply"}};
+    fields["stop_sequences"] = list({{"type", "string"}, {"minLength", 1}}, "strings that end the text");
+    fields["stop_sequences"]["maxItems"] = 16;
+    fields["metadata"] = object("no effect");
+    fields["service_tier"] = one_of({"auto", "standard_only"}, "there is one tier");
+    for (const char* name : {"container", "inference_geo", "mcp_servers"})
+      fields[name] = refused("not supported by this server");
+    return closed(std::move(fields), {"messages", "max_tokens"});
+  }();
+  return value;
+}
+
+const Json& count_tokens_request() {
+  static const Json value = closed(messages_fields(), {"messages"});
+  return value;
+}
+
+}  // namespace penstock

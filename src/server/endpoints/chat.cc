@@ -1,0 +1,279 @@
+// POST /v1/chat/completions.
+#include <fmt/format.h>
+
+#include "server/api/answer.h"
+#include "server/api/api_request.h"
+#include "server/api/chat_reader.h"
+#include "server/api/errors.h"
+#include "server/api/openai_json.h"
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+#include "server/http/run_apart.h"
+
+namespace penstock {
+namespace {
+
+using Kind = ReplySegment::Kind;
+constexpr const char* kChatObject = "chat.completion";
+constexpr const char* kChunk = "chat.completion.chunk";
+
+struct ChatCall : OpenAiCall {
+  ChatTask task;
+  bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
+  std::string echo;  // goes before the reply
+};
+
+// max_completion_tokens is the newer name of max_tokens; without either a chat may fill the context.
+void set_max_tokens(Server& server, const json& body, GenerationCall& call) {
+  const int64_t newer = get_int(body, "max_completion_tokens", -1);
+  if (newer >= 0) call.params.max_tokens = static_cast<int>(newer);
+  const int room = server.session().engine().info().max_model_len - static_cast<int>(call.prompts[0].size());
+  if (call.params.max_tokens < 0) call.params.max_tokens = std::max(room, 1);
+}
+
+Status read_logprobs(Server& server, const json& body, ChatCall& call) {
+  call.logprobs = get_bool(body, "logprobs");
+  const int64_t top = get_int(body, "top_logprobs", 0);
+  if (top != 0 && !call.logprobs)
+    return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
+  RETURN_IF_ERROR(check_logprobs(server, top, "top_logprobs"));
+  if (call.logprobs) call.generation.params.logprobs = static_cast<int>(top);
+  call.prompt_logprobs = call.generation.params.prompt_logprobs.has_value();
+  if (call.stream && call.prompt_logprobs) {
+    return errorf(ErrorCode::kInvalidArgument, "prompt_logprobs: not available in a stream");
+  }
+  return {};
+}
+
+// The text of the last message, which the model goes on from.
+std::string last_content(const json& body) {
+  const json& last = body["messages"].back();
+  return get_string(last, "content");
+}
+
+Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(json body, read_body(server, request, chat_request()));
+  ChatCall call;
+  if (get_bool(body, "echo")) call.echo = last_content(body);
+  ASSIGN_OR_RETURN(call.task, server.chat().read(take_conversation(body)));
+  truncate_prompt(server, body, call.task.prompt);
+  json sampling = body;
+  sampling.erase("logprobs");  // a flag here, a number elsewhere
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, sampling, -1));
+  call.generation.prompts.push_back(call.task.prompt);
+  RETURN_IF_ERROR(read_thinking_budget(server, body, call.task.parsers.starts_in_reasoning, call.generation));
+  call.generation.keep_markers = call.task.parses();
+  set_max_tokens(server, body, call.generation);
+  if (call.generation.params.n > server.config().max_choices) {
+    return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
+                  call.generation.params.n);
+  }
+  RETURN_IF_ERROR(read_openai_call(server, body, "chatcmpl-", call));
+  RETURN_IF_ERROR(read_logprobs(server, body, call));
+  call.include_reasoning = get_bool(body, "include_reasoning", true);
+  return call;
+}
+
+json call_json(const ReplySegment& segment) {
+  return {{"id", segment.id},
+          {"type", "function"},
+          {"function", {{"name", segment.call.name}, {"arguments", segment.call.arguments}}}};
+}
+
+const char* finish_name(const ChatReader& reader) {
+  const bool called = reader.finish() == FinishReason::kStop && reader.n_calls() > 0;
+  return called ? "tool_calls" : finish_reason_name(reader.finish());
+}
+
+class ChatShape final : public ReplyShape {
+ public:
+  ChatShape(Server& server, const ChatCall& call)
+      : server_(server),
+        call_(call),
+        names_(server.session().tokenizer(), call.tokens_as_ids),
+        events_(server, call, kChunk) {
+    for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
+  }
+
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::string end(const Generation& generation) override {
+    return stream_tail(server_, call_, generation, kChunk, n_reasoning_tokens());
+  }
+  json whole(const Generation& generation) override;
+  HttpReply error(const Error& error) override { return error_reply(error, "messages"); }
+
+ private:
+  struct Choice {
+    explicit Choice(const ChatTask& task) : reader(task, "call_") {}
+    ChatReader reader;
+    bool started = false;
+    int n_calls_sent = 0;
+    json logprobs = json::array();  // of text that is still held back
+    std::vector<TokenId> ids;       // likewise
+  };
+
+  std::string events(const ChoiceDelta& delta, std::vector<ReplySegment> news, Generation& generation);
+  json piece(Choice& choice, const ReplySegment& segment) const;
+  std::string first_event(int index, const Generation& generation) const;
+  std::string joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
+                          const Generation& generation);
+  json details(Choice& choice) const;
+  json finish_fields(const ChoiceDelta& delta) const;
+  std::string chunk(const ChoiceDelta& of, json delta, json extra, const Generation& generation) const;
+  json message(const ChatReader& reader) const;
+  std::string prompt_text() const { return names_.tokenizer().decode(call_.task.prompt, false); }
+  int n_reasoning_tokens() const {
+    int n = 0;
+    for (const Choice& choice : choices_) n += choice.reader.n_reasoning_tokens();
+    return n;
+  }
+
+  Server& server_;
+  const ChatCall& call_;
+  TokenNames names_;
+  StreamEvents events_;
+  std::vector<Choice> choices_;
+};
+
+std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  std::vector<ReplySegment> news = choice.reader.add(delta, generation);
+  if (call_.logprobs && !delta.logprobs.empty())
+    choice.logprobs.push_back(chat_logprob_json(names_, delta.logprobs));
+  if (!call_.stream) return {};
+  if (call_.token_ids && delta.token != kNoToken) choice.ids.push_back(delta.token);
+  return events(delta, std::move(news), generation);
+}
+
+std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment> news,
+                              Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  std::string result;
+  if (!std::exchange(choice.started, true)) result = first_event(delta.choice, generation);
+  const bool last = delta.finish != FinishReason::kNone;
+  if (!call_.include_reasoning)
+    std::erase_if(news, [](const ReplySegment& one) { return one.kind == Kind::kReasoning; });
+  if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
+    news.push_back({Kind::kText, {}, {}, {}});
+  if (call_.continuous_usage) return result + joint_event(delta, news, generation);
+  for (const ReplySegment& segment : news) {
+    if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event
+      const std::string index = std::to_string(delta.choice), quoted = json_text(segment.text);
+      const std::string_view pieces[] = {R"({"delta":{"content":)", quoted,
+                                         R"(},"finish_reason":null,"index":)", index, R"(,"logprobs":null})"};
+      result += events_.event(pieces, generation, delta.n_tokens);
+      continue;
+    }
+    result += chunk(delta, piece(choice, segment), details(choice), generation);
+  }
+  if (last) result += chunk(delta, json::object(), finish_fields(delta), generation);
+  return result;
+}
+
+std::string ChatShape::first_event(int index, const Generation& generation) const {
+  json extra = json::object();
+  if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
+  if (call_.prompt_text) extra["prompt_text"] = prompt_text();
+  ChoiceDelta none;
+  none.choice = index;
+  return chunk(none, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
+}
+
+// All that a delta says in one event, so that no two of a choice tell the same number of tokens.
+std::string ChatShape::joint_event(const ChoiceDelta& delta, const std::vector<ReplySegment>& news,
+                                   const Generation& generation) {
+  Choice& choice = choices_[delta.choice];
+  const bool last = delta.finish != FinishReason::kNone;
+  if (news.empty() && !last) return {};
+  json said = json::object();
+  for (const ReplySegment& segment : news) {
+    json one = piece(choice, segment);
+    if (said.contains("tool_calls") && one.contains("tool_calls")) {
+      said["tool_calls"].push_back(std::move(one["tool_calls"][0]));
+    } else {
+      said.update(one);
+    }
+  }
+  json extra = news.empty() ? json::object() : details(choice);
+  if (last) extra.update(finish_fields(delta));
+  return chunk(delta, std::move(said), std::move(extra), generation);
+}
+
+// What the text of an event was made of.
+json ChatShape::details(Choice& choice) const {
+  json extra = json::object();
+  if (call_.logprobs) extra["logprobs"] = {{"content", std::exchange(choice.logprobs, json::array())}};
+  if (call_.token_ids) extra["token_ids"] = std::exchange(choice.ids, {});
+  return extra;
+}
+
+json ChatShape::finish_fields(const ChoiceDelta& delta) const {
+  return {{"finish_reason", finish_name(choices_[delta.choice].reader)},
+          {"stop_reason", stop_reason_json(delta.stop_reason)}};
+}
+
+json ChatShape::piece(Choice& choice, const ReplySegment& segment) const {
+  if (segment.kind == Kind::kText) return {{"content", segment.text}};
+  // Two names are in use for it: vLLM's and DeepSeek's.
+  if (segment.kind == Kind::kReasoning)
+    return {{"reasoning", segment.text}, {"reasoning_content", segment.text}};
+  json call = call_json(segment);
+  call["index"] = choice.n_calls_sent++;
+  return {{"tool_calls", json::array({std::move(call)})}};
+}
+
+std::string ChatShape::chunk(const ChoiceDelta& of, json delta, json extra,
+                             const Generation& generation) const {
+  json choice = {
+      {"index", of.choice}, {"delta", std::move(delta)}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+  choice.update(extra);
+  return events_.event(dump(choice), generation, of.n_tokens);
+}
+
+json ChatShape::message(const ChatReader& reader) const {
+  const std::string text = call_.echo + reader.text_of(Kind::kText);
+  json result = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+  if (text.empty() && reader.n_calls() > 0) result["content"] = nullptr;
+  const std::string reasoning = reader.text_of(Kind::kReasoning);
+  if (call_.include_reasoning && !reasoning.empty())
+    result["reasoning"] = result["reasoning_content"] = reasoning;
+  for (const ReplySegment& segment : reader.segments()) {
+    if (segment.kind == Kind::kCall) result["tool_calls"].push_back(call_json(segment));
+  }
+  return result;
+}
+
+json ChatShape::whole(const Generation& generation) {
+  const RequestOutput& output = generation.outputs().front();
+  json body = envelope(server_, call_, kChatObject);
+  body["choices"] = json::array();
+  for (const CompletionOutput& one : output.outputs) {
+    Choice& choice = choices_[one.index];
+    json next = {{"index", one.index},
+                 {"message", message(choice.reader)},
+                 {"finish_reason", finish_name(choice.reader)},
+                 {"stop_reason", stop_reason_json(one.stop_reason)},
+                 {"logprobs", nullptr},
+                 {"token_ids", nullptr}};
+    if (call_.logprobs) next["logprobs"] = {{"content", std::move(choice.logprobs)}, {"refusal", nullptr}};
+    if (call_.token_ids) next["token_ids"] = one.token_ids;
+    body["choices"].push_back(std::move(next));
+  }
+  body["prompt_logprobs"] = call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
+  body["prompt_token_ids"] = call_.token_ids ? json(output.prompt_token_ids) : json();
+  if (call_.prompt_text) body["prompt_text"] = prompt_text();
+  add_totals(call_, generation, body, n_reasoning_tokens());
+  return body;
+}
+
+}  // namespace
+
+net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
+  decltype(read_chat_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_chat_call(server, exchange.request()); });
+  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
+  ChatShape shape(server, *call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
+}
+
+}  // namespace penstock

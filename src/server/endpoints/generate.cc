@@ -1,0 +1,80 @@
+// POST /v1/generate: the plain form. {prompt, max_tokens = 100, temperature = 1.0, stream = false, …} ->
+// {text, tokens_generated, latency_ms, tokens_per_second}.
+#include "server/api/answer.h"
+#include "server/api/api_request.h"
+#include "server/api/errors.h"
+#include "server/api/openai_json.h"
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+#include "server/http/run_apart.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kPlainMaxTokens = 100;
+
+struct PlainCall {
+  GenerationCall generation;
+  std::string id;  // empty: the client named none
+  bool stream = false, timings = false;
+};
+
+Result<PlainCall> read_plain_call(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, generate_request()));
+  PlainCall call;
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kPlainMaxTokens));
+  const std::string& prompt = body["prompt"].get_ref<const std::string&>();
+  RETURN_IF_ERROR(server.session().check_length(prompt));
+  call.generation.prompts.push_back(server.session().encode(prompt, {}));
+  call.id = get_string(body, "request_id");
+  call.stream = get_bool(body, "stream");
+  call.timings = get_bool(body, "timings");
+  return call;
+}
+
+class PlainShape final : public ReplyShape {
+ public:
+  explicit PlainShape(const PlainCall& call) : call_(call) {}
+  std::string add(const ChoiceDelta& delta, Generation&) override {
+    return !call_.stream || delta.text.empty() ? std::string() : sse({{"text", delta.text}});
+  }
+  std::string end(const Generation& generation) override {
+    json last = summary(generation);
+    last["done"] = true;
+    return sse(last);
+  }
+  json whole(const Generation& generation) override {
+    json body = summary(generation);
+    body["text"] = generation.outputs()[0].outputs[0].text;
+    return body;
+  }
+
+ private:
+  json summary(const Generation& generation) const {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    const int n = generation.n_completion_tokens();
+    json body = {{"tokens_generated", n},
+                 {"latency_ms", seconds * 1000},
+                 {"tokens_per_second", seconds > 0 ? n / seconds : 0.0},
+                 {"prompt_tokens", generation.n_prompt_tokens()},
+                 {"finish_reason", finish_reason_name(generation.outputs()[0].outputs[0].finish_reason)}};
+    if (!call_.id.empty()) body["id"] = call_.id;
+    if (call_.timings) body["timings"] = timings_json(generation);
+    return body;
+  }
+
+  const PlainCall& call_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+net::awaitable<void> post_generate(Server& server, Exchange& exchange) {
+  decltype(read_plain_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_plain_call(server, exchange.request()); });
+  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
+  PlainShape shape(*call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
+}
+
+}  // namespace penstock

@@ -1,0 +1,212 @@
+// POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
+#include "server/api/answer.h"
+#include "server/api/api_request.h"
+#include "server/api/chat_reader.h"
+#include "server/api/conversations.h"
+#include "server/api/errors.h"
+#include "server/api/openai_json.h"
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+#include "server/http/run_apart.h"
+
+namespace penstock {
+namespace {
+
+using Kind = ReplySegment::Kind;
+
+HttpReply anthropic_error(const Error& error) {
+  HttpReply reply = error_reply(error);
+  // Anthropic's own words, which its clients look for.
+  const char* before = error.code == ErrorCode::kContextOverflow ? "prompt is too long: " : "";
+  reply.body = anthropic_error_body(reply.status, before + error.message);
+  return reply;
+}
+
+struct MessageCall {
+  GenerationCall generation;
+  ChatTask task;
+  std::string id;
+  bool stream = false, timings = false;
+};
+
+Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, messages_request()));
+  MessageCall call;
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
+  ASSIGN_OR_RETURN(call.task, server.chat().read(std::move(conversation)));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, 1));
+  const json& stop = get_field(body, "stop_sequences");
+  if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
+  call.generation.prompts.push_back(call.task.prompt);
+  // A model that never reasons keeps to every budget.
+  if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {
+    const auto budget =
+        server.chat().thinking_budget(static_cast<int>(n), call.task.parsers.starts_in_reasoning);
+    if (budget) call.generation.thinking.push_back(*budget);
+  }
+  call.generation.keep_markers = call.task.parses();
+  const std::string id = get_string(body, "request_id");
+  call.id = id.empty() ? random_id("msg_") : "msg_" + id;
+  call.stream = get_bool(body, "stream");
+  call.timings = get_bool(body, "timings");
+  return call;
+}
+
+class MessageShape final : public ReplyShape {
+ public:
+  MessageShape(Server& server, const MessageCall& call)
+      : server_(server), call_(call), reader_(call.task, "toolu_") {}
+
+  std::string begin(const Generation& generation) override;
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::string end(const Generation& generation) override;
+  json whole(const Generation& generation) override;
+  HttpReply error(const Error& error) override { return anthropic_error(error); }
+  std::string error_event(const Error& error) override {
+    return "event: error\ndata: " + anthropic_error(error).body + "\n\n";
+  }
+
+ private:
+  static std::string event(const char* type, json fields) {
+    fields["type"] = type;
+    return sse_event(type, fields);
+  }
+  std::string take(const ReplySegment& segment);
+  std::string close_block();
+  json head() const;
+  json stop_fields() const;
+  json usage(const Generation& generation) const;
+
+  Server& server_;
+  const MessageCall& call_;
+  ChatReader reader_;
+  int n_blocks_ = 0;
+  bool open_ = false;
+  Kind open_kind_ = Kind::kText;
+};
+
+json MessageShape::head() const {
+  return {{"id", call_.id},           {"type", "message"},
+          {"role", "assistant"},      {"model", server_.model_name()},
+          {"content", json::array()}, {"stop_reason", nullptr},
+          {"stop_sequence", nullptr}};
+}
+
+// Cached tokens are counted apart from the input tokens in this API.
+json MessageShape::usage(const Generation& generation) const {
+  return {{"input_tokens", generation.n_prompt_tokens() - generation.n_cached_tokens()},
+          {"output_tokens", generation.n_completion_tokens()},
+          {"cache_read_input_tokens", generation.n_cached_tokens()},
+          {"cache_creation_input_tokens", 0}};
+}
+
+json MessageShape::stop_fields() const {
+  json fields = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
+  if (reader_.finish() == FinishReason::kLength) fields["stop_reason"] = "max_tokens";
+  if (reader_.finish() != FinishReason::kStop) return fields;
+  if (const auto* text = std::get_if<std::string>(&reader_.stop_reason())) {
+    fields = {{"stop_reason", "stop_sequence"}, {"stop_sequence", *text}};
+  } else if (reader_.n_calls() > 0) {
+    fields["stop_reason"] = "tool_use";
+  }
+  return fields;
+}
+
+std::string MessageShape::begin(const Generation& generation) {
+  json message = head();
+  message["usage"] = usage(generation);
+  return event("message_start", {{"message", std::move(message)}});
+}
+
+std::string MessageShape::close_block() {
+  if (!std::exchange(open_, false)) return {};
+  std::string events;
+  if (open_kind_ == Kind::kReasoning) {
+    const json delta = {{"type", "signature_delta"}, {"signature", ""}};
+    events = event("content_block_delta", {{"index", n_blocks_ - 1}, {"delta", delta}});
+  }
+  return events + event("content_block_stop", {{"index", n_blocks_ - 1}});
+}
+
+std::string MessageShape::take(const ReplySegment& segment) {
+  std::string events;
+  if (!open_ || segment.kind == Kind::kCall || open_kind_ != segment.kind) {
+    events = close_block();
+    json block = {{"type", "text"}, {"text", ""}};
+    if (segment.kind == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    if (segment.kind == Kind::kCall) {
+      block = {
+          {"type", "tool_use"}, {"id", segment.id}, {"name", segment.call.name}, {"input", json::object()}};
+    }
+    events += event("content_block_start", {{"index", n_blocks_++}, {"content_block", std::move(block)}});
+    open_ = true;
+    open_kind_ = segment.kind;
+  }
+  json delta = {{"type", "text_delta"}, {"text", segment.text}};
+  if (segment.kind == Kind::kReasoning) delta = {{"type", "thinking_delta"}, {"thinking", segment.text}};
+  if (segment.kind == Kind::kCall)
+    delta = {{"type", "input_json_delta"}, {"partial_json", segment.call.arguments}};
+  events += event("content_block_delta", {{"index", n_blocks_ - 1}, {"delta", std::move(delta)}});
+  return segment.kind == Kind::kCall ? events + close_block() : events;
+}
+
+std::string MessageShape::add(const ChoiceDelta& delta, Generation& generation) {
+  const std::vector<ReplySegment> news = reader_.add(delta, generation);
+  if (!call_.stream) return {};
+  std::string events;
+  for (const ReplySegment& segment : news) events += take(segment);
+  return delta.finish == FinishReason::kNone ? events : events + close_block();
+}
+
+std::string MessageShape::end(const Generation& generation) {
+  json delta = {{"delta", stop_fields()}, {"usage", usage(generation)}};
+  if (call_.timings) delta["timings"] = timings_json(generation);
+  return event("message_delta", std::move(delta)) + event("message_stop", json::object());
+}
+
+json MessageShape::whole(const Generation& generation) {
+  json message = head();
+  for (const ReplySegment& segment : reader_.segments()) {
+    if (segment.kind == Kind::kText) message["content"].push_back({{"type", "text"}, {"text", segment.text}});
+    if (segment.kind == Kind::kReasoning) {
+      message["content"].push_back({{"type", "thinking"}, {"thinking", segment.text}, {"signature", ""}});
+    }
+    if (segment.kind == Kind::kCall) {
+      message["content"].push_back({{"type", "tool_use"},
+                                    {"id", segment.id},
+                                    {"name", segment.call.name},
+                                    {"input", json::parse(segment.call.arguments, nullptr, false)}});
+    }
+  }
+  message.update(stop_fields());
+  message["usage"] = usage(generation);
+  if (call_.timings) message["timings"] = timings_json(generation);
+  return message;
+}
+
+Result<json> count_tokens(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, count_tokens_request()));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
+  conversation.any_length = true;
+  ASSIGN_OR_RETURN(const ChatTask task, server.chat().read(std::move(conversation)));
+  return json{{"input_tokens", task.prompt.size()}};
+}
+
+}  // namespace
+
+net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
+  decltype(read_message_call(server, exchange.request())) call;
+  co_await run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
+  if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
+  MessageShape shape(server, *call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
+}
+
+net::awaitable<void> post_count_tokens(Server& server, Exchange& exchange) {
+  Result<json> result;
+  co_await run_apart(exchange, [&] { result = count_tokens(server, exchange.request()); });
+  if (!result) co_return co_await exchange.reply(anthropic_error(result.error()));
+  co_await exchange.reply(json_reply(*result));
+}
+
+}  // namespace penstock

@@ -1,0 +1,84 @@
+// GET /openapi.json, generated from the list of routes and their schemas.
+#include "penstock/version.h"
+#include "server/api/api_request.h"
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+
+namespace penstock {
+namespace {
+
+json content(const char* type, json schema) { return {{type, {{"schema", std::move(schema)}}}}; }
+
+json error_response(const char* description) {
+  return {{"description", description},
+          {"content", content("application/json", {{"$ref", "#/components/schemas/Error"}})}};
+}
+
+json responses(const Route& route) {
+  json success = {{"description", "success"}};
+  if (route.reply != nullptr) {
+    success["content"] = content("application/json", route.reply());
+  } else if (std::string_view(route.path).ends_with(".json") || std::string_view(route.method) == "POST") {
+    success["content"] = content("application/json", {{"type", "object"}});
+  } else {
+    success["content"] = content("text/plain", {{"type", "string"}});
+  }
+  if (route.streams) success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  json result = {{"200", success}};
+  result["401"] = error_response("a key is needed, or it is unknown");
+  if (route.request != nullptr) {
+    result["400"] =
+        error_response("the body is not what the schema says, or asks for what the model cannot do");
+    result["404"] = error_response("another model's name");
+    result["413"] = error_response("the body is too large");
+    result["429"] = error_response("the queue is full or a quota is used up");
+  }
+  if (std::string_view(route.path).find('{') != std::string_view::npos)
+    result["404"] = error_response("no such thing");
+  result["503"] = error_response("shutting down");
+  result["default"] = error_response("an error");
+  return result;
+}
+
+json operation(const Route& route) {
+  json result = {{"summary", route.summary}, {"responses", responses(route)}};
+  if (route.access == Access::kOpen) result["security"] = json::array();
+  if (route.request != nullptr) {
+    result["requestBody"] = {{"required", true}, {"content", content("application/json", route.request())}};
+  }
+  if (std::string_view(route.path).find("{id}") != std::string_view::npos) {
+    const json schema = {{"type", "string"}, {"minLength", 1}};
+    result["parameters"] =
+        json::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", schema}}});
+  }
+  return result;
+}
+
+json document() {
+  json paths = json::object();
+  for (const Route& route : routes()) {
+    if (route.access == Access::kOpen && route.reply == nullptr) continue;  // the web page's, not of the API
+    std::string method = route.method;
+    for (char& c : method) c = static_cast<char>(std::tolower(c));
+    paths[route.path][method] = operation(route);
+  }
+  const json schemes = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  return {{"openapi", "3.1.0"},
+          {"info", {{"title", "Penstock"}, {"version", kVersion}}},
+          {"paths", paths},
+          {"components", {{"schemas", {{"Error", error_reply_schema()}}}, {"securitySchemes", schemes}}},
+          {"security", json::array({{{"key", json::array()}}, json::object()})}};
+}
+
+}  // namespace
+
+net::awaitable<void> get_openapi(Server& server, Exchange& exchange) {
+  static const json common = document();
+  json value = common;
+  if (const std::string& root = server.config().root_path; !root.empty()) {
+    value["servers"] = json::array({{{"url", root}}});
+  }
+  co_await exchange.reply(json_reply(value));
+}
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+
+namespace penstock {
+namespace {
+
+constexpr Route kRoutes[] = {
+    {"GET", "/", Access::kOpen, get_page, "the web page", nullptr, nullptr},
+    {"GET", "/dashboard", Access::kOpen, get_page, "the web page, opened at its live charts", nullptr,
+     nullptr},
+    {"GET", "/ui/{id}", Access::kOpen, get_page_file, "a file of the web page", nullptr, nullptr},
+    {"GET", "/health", Access::kOpen, get_health, "the process is alive", nullptr, status_reply},
+    {"GET", "/ready", Access::kOpen, get_ready, "requests are accepted", nullptr, status_reply},
+    {"GET", "/load", Access::kMetrics, get_load, "generating requests under way", nullptr, load_reply},
+    {"GET", "/version", Access::kKey, get_version, "version of the server", nullptr, version_reply},
+    {"GET", "/metrics", Access::kMetrics, get_metrics, "Prometheus metrics", nullptr, nullptr},
+    {"GET", "/v1/metrics", Access::kMetrics, get_metrics_json, "totals and averages as JSON", nullptr,
+     numbers_reply},
+    {"POST", "/reset_prefix_cache", Access::kAdmin, post_reset_prefix_cache, "forget the cached prefixes",
+     nullptr, nullptr},
+    {"GET", "/v1/models", Access::kKey, get_models, "served models", nullptr, models_reply},
+    {"GET", "/v1/models/{id}", Access::kKey, get_model, "one served model", nullptr, model_reply},
+    {"POST", "/v1/generate", Access::kKey, post_generate, "one prompt, one text", generate_request,
+     generate_reply, true},
+    {"POST", "/v1/completions", Access::kKey, post_completions, "OpenAI completions", completion_request,
+     completion_reply, true},
+    {"POST", "/v1/chat/completions", Access::kKey, post_chat_completions, "OpenAI chat completions",
+     chat_request, chat_reply, true},
+    {"POST", "/v1/responses", Access::kKey, post_responses, "OpenAI responses", responses_request,
+     responses_reply, true},
+    {"POST", "/v1/messages", Access::kKey, post_messages, "Anthropic messages", messages_request,
+     messages_reply, true},
+    {"POST", "/v1/messages/count_tokens", Access::kKey, post_count_tokens, "tokens of such messages",
+     count_tokens_request, count_tokens_reply},
+    {"POST", "/tokenize", Access::kKey, post_tokenize, "text or messages to token ids", tokenize_request,
+     tokenize_reply},
+    {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,
+     detokenize_reply},
+    {"GET", "/tokenizer_info", Access::kKey, get_tokenizer_info, "special tokens and chat template", nullptr,
+     tokenizer_info_reply},
+    {"GET", "/openapi.json", Access::kKey, get_openapi, "this list as OpenAPI 3.1", nullptr, nullptr},
+};
+
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
+}  // namespace penstock

@@ -1,0 +1,88 @@
+// POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
+// remote tokenizer.
+#include "server/api/api_request.h"
+#include "server/api/chat_setup.h"
+#include "server/api/errors.h"
+#include "server/api/schemas.h"
+#include "server/endpoints/endpoints.h"
+#include "server/http/run_apart.h"
+
+namespace penstock {
+namespace {
+
+Result<std::vector<TokenId>> tokens_of(Server& server, json& body) {
+  if (!get_field(body, "messages").is_null()) {
+    if (!get_field(body, "prompt").is_null())
+      return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
+    Conversation conversation = take_conversation(body);
+    conversation.any_length = true;
+    ASSIGN_OR_RETURN(ChatTask task, server.chat().read(std::move(conversation)));
+    return std::move(task.prompt);
+  }
+  if (!get_field(body, "prompt").is_string())
+    return errorf(ErrorCode::kInvalidArgument, "prompt: missing, as are messages");
+  const bool add_special = get_bool(body, "add_special_tokens", true);
+  return server.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
+}
+
+Result<json> tokenize(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(json body, read_body(server, request, tokenize_request()));
+  ASSIGN_OR_RETURN(const auto ids, tokens_of(server, body));
+  json reply = {{"count", ids.size()},
+                {"max_model_len", server.session().engine().info().max_model_len},
+                {"tokens", ids},
+                {"token_strs", nullptr}};
+  if (get_bool(body, "return_token_strs")) {
+    reply["token_strs"] = json::array();
+    for (const TokenId id : ids) reply["token_strs"].push_back(server.session().tokenizer().piece(id));
+  }
+  return reply;
+}
+
+Result<json> detokenize(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_body(server, request, detokenize_request()));
+  const Tokenizer& tokenizer = server.session().tokenizer();
+  std::vector<TokenId> ids;
+  for (const json& item : body["tokens"]) {
+    if (item.get<int64_t>() >= tokenizer.vocab_size()) {
+      return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
+                    tokenizer.vocab_size() - 1, dump(item));
+    }
+    ids.push_back(item.get<TokenId>());
+  }
+  return json{{"prompt", tokenizer.decode(ids, false)}};
+}
+
+using Work = Result<json> (*)(Server& server, const HttpRequest& request);
+
+net::awaitable<void> answer_with(Server& server, Exchange& exchange, Work work) {
+  Result<json> result;
+  co_await run_apart(exchange, [&] { result = work(server, exchange.request()); });
+  if (!result) co_return co_await exchange.reply(error_reply(result.error()));
+  co_await exchange.reply(json_reply(*result));
+}
+
+}  // namespace
+
+net::awaitable<void> post_tokenize(Server& server, Exchange& exchange) {
+  co_await answer_with(server, exchange, tokenize);
+}
+
+net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
+  co_await answer_with(server, exchange, detokenize);
+}
+
+net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
+  const Tokenizer& tokenizer = server.session().tokenizer();
+  const auto token = [&](TokenId id) { return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id)); };
+  const std::string& chat_template = server.chat().chat_template();
+  const json body = {{"tokenizer_class", "PenstockTokenizer"},
+                     {"bos_token", token(tokenizer.bos())},
+                     {"eos_token", token(tokenizer.eos())},
+                     {"pad_token", token(tokenizer.pad())},
+                     {"unk_token", token(tokenizer.unk())},
+                     {"chat_template", chat_template.empty() ? json(nullptr) : json(chat_template)}};
+  co_await exchange.reply(json_reply(body));
+}
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+// Keys and quotas as HTTP shows them.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "gateway/api_keys.h"
+#include "server/http/exchange.h"
+
+namespace penstock {
+
+// The key of a request: "Authorization: Bearer KEY", "x-api-key: KEY", or the password of Basic
+// authentication (what a browser asks its user for). Empty: none.
+std::string presented_key(const HttpRequest& request);
+
+// 401; a browser that loads a page is told to ask its user.
+HttpReply unauthorized_reply(const HttpRequest& request);
+// 429 with Retry-After.
+HttpReply quota_reply(const HttpRequest& request, const ApiKey& key, const ApiKey::Refusal& refusal);
+// x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
+void add_quota_headers(const ApiKey& key, Exchange& exchange);
+
+}  // namespace penstock

@@ -1,0 +1,446 @@
+// One connection of the HTTP server: reads requests, answers them through the handler, keeps its time limits,
+// notices a client that leaves. Everything happens on the one io thread that owns it.
+#pragma once
+#include <malloc.h>
+#include <poll.h>
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <memory>
+#include <type_traits>
+
+#include "server/http/http_body.h"
+#include "server/http/http_server.h"
+
+namespace penstock {
+
+using boost::system::error_code;
+using net::ip::tcp;
+using TlsSocket = net::ssl::stream<tcp::socket>;
+inline constexpr auto kNoThrow = net::as_tuple(net::use_awaitable);
+
+// What connections need of their server; outlives them.
+struct HttpShared {
+  HttpConfig config;
+  HttpHandler handler;
+  HttpErrorBody error_body;
+  HttpCounters counters;
+  std::atomic<bool> stopping{false};
+};
+
+// What the connections of one io thread want from its clock, so that it need not look at each of them every
+// time. Of that thread only.
+struct Attention {
+  std::chrono::steady_clock::time_point next = std::chrono::steady_clock::time_point::max();
+  int n_gone = 0;  // connections that have ended
+
+  void want(std::chrono::steady_clock::time_point when) { next = std::min(next, when); }
+};
+
+// How its io thread sees a connection.
+class HttpConnection {
+ public:
+  virtual ~HttpConnection() = default;
+  virtual net::awaitable<void> serve() = 0;
+  // When its Attention asked for it, to a quarter of a second; it asks again for what is still to come.
+  virtual void check_time(std::chrono::steady_clock::time_point now) = 0;
+  virtual void close_if_idle() = 0;  // between two requests, nothing received
+  virtual void cut() = 0;
+};
+
+// Fills what `request_` shows of a message: method, path, query, headers, id.
+void take_head(const boost::beast::http::fields& fields, std::string_view method, std::string_view target,
+               HttpRequest& request);
+std::string fresh_request_id();
+struct HttpFailure {
+  int status = 0;
+  std::string message;
+};
+// What is wrong with how a head says whom it is for and where its body ends; status 0: nothing. Two readers of a
+// connection (a proxy and this server) must not see different requests in it. version: 10 or 11.
+HttpFailure check_head(const boost::beast::http::fields& fields, unsigned version);
+// Of a request that could not be read; status 0: the client left, there is nobody to tell.
+HttpFailure read_failure(error_code error, bool timed_out, const HttpConfig& config);
+
+template <class Stream>
+class HttpConnectionOf final : public HttpConnection,
+                               public Exchange,
+                               public std::enable_shared_from_this<HttpConnectionOf<Stream>> {
+  static constexpr bool kTls = std::is_same_v<Stream, TlsSocket>;
+  using Parser = boost::beast::http::request_parser<GrowingBody>;
+  using Time = std::chrono::steady_clock::time_point;
+
+ public:
+  HttpConnectionOf(Stream stream, HttpShared& shared, Attention& attention)
+      : stream_(std::move(stream)), shared_(shared), attention_(attention) {
+    error_code ignored;
+    const auto endpoint = socket().remote_endpoint(ignored);
+    peer_ = ignored ? "" : endpoint.address().to_string();
+    socket().set_option(tcp::no_delay(true), ignored);
+    socket().non_blocking(true, ignored);  // put() takes what goes at once
+    // What the kernel holds for a reader that does not read is bounded.
+    socket().set_option(net::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>(kMostUnsent),
+                        ignored);
+  }
+  ~HttpConnectionOf() override {
+    ++attention_.n_gone;
+    shared_.counters.connections.fetch_sub(1);
+  }
+
+  net::awaitable<void> serve() override {
+    const auto self = this->shared_from_this();
+    if constexpr (kTls) {
+      expire_after(shared_.config.header_timeout);
+      const auto [error] = co_await stream_.async_handshake(net::ssl::stream_base::server, kNoThrow);
+      if (error) co_return close();
+    }
+    for (bool open = true; open;) {  // one co_await to an expression: g++ 12 evaluates both sides of &&
+      open = co_await wait_for_request();
+      if (open) open = co_await serve_one();
+    }
+    co_await shut_down();
+    close();
+  }
+
+  void check_time(Time now) override {
+    if (watch_again_ && watching_) look_at_client();
+    if (timed_out_) return;
+    attention_.want(deadline_);
+    if (now < deadline_) return;
+    // Not at once: when this thread was held up, what the client sent in time is still to be read.
+    if (!std::exchange(overdue_, true)) return;
+    timed_out_ = true;
+    error_code ignored;
+    socket().cancel(ignored);
+  }
+  void close_if_idle() override {
+    if (idle_ && !has_input(POLLIN)) close();
+  }
+  void cut() override {
+    if (watching_) leave();
+    close();
+  }
+
+  net::any_io_executor executor() override { return stream_.get_executor(); }
+
+  net::awaitable<void> reply(HttpReply reply) override {
+    namespace http = boost::beast::http;
+    http::response<http::string_body> response(static_cast<http::status>(reply.status), 11);
+    fill_head(response, reply);
+    response.body() = std::move(reply.body);
+    response.prepare_payload();
+    if (request_.method == "HEAD") response.body().clear();
+    http::response_serializer<http::string_body> serializer(response);
+    while (!gone_ && !serializer.is_done()) {  // the timeout is one of standing still, not of the whole
+      expire_after(shared_.config.write_timeout);
+      const auto [error, n] = co_await http::async_write_some(stream_, serializer, kNoThrow);
+      if (error) leave();
+    }
+    expire_never();
+  }
+
+  net::awaitable<bool> begin_stream(HttpReply head) override {
+    namespace http = boost::beast::http;
+    http::response<http::empty_body> response(static_cast<http::status>(head.status), 11);
+    if (request_version_ != 11) keep_alive_ = false;
+    fill_head(response, head);
+    response.chunked(request_version_ == 11);
+    http::response_serializer<http::empty_body> serializer(response);
+    expire_after(shared_.config.write_timeout);
+    const auto [error, n] = co_await http::async_write_header(stream_, serializer, kNoThrow);
+    if (error) leave();
+    expire_never();
+    co_return !gone_;
+  }
+
+  void put(std::string_view chunk) override {
+    if (gone_ || chunk.empty()) return;
+    // In one piece, which the kernel takes sooner than three.
+    framed_.clear();
+    const bool framed = request_version_ == 11;
+    if (framed) fmt::format_to(std::back_inserter(framed_), "{:x}\r\n", chunk.size());
+    framed_.append(chunk.begin(), chunk.end());
+    if (framed) framed_.append(kEndOfLine.begin(), kEndOfLine.end());
+    const std::string_view bytes(framed_.data(), framed_.size());
+    size_t sent = 0;
+    if constexpr (!kTls) {
+      if (unsent_.empty()) {
+        error_code error;
+        sent = socket().write_some(net::buffer(bytes), error);
+        if (error && error != net::error::would_block && error != net::error::try_again) return leave();
+      }
+    }
+    unsent_.append(bytes.substr(sent));
+  }
+  bool all_sent() const override { return gone_ || unsent_.empty(); }
+  net::awaitable<bool> flush() override {
+    if (gone_) unsent_.clear();
+    return write_all(std::exchange(unsent_, {}));
+  }
+
+  net::awaitable<void> end_stream() override {
+    if (request_version_ == 11) co_await write_all("0\r\n\r\n");
+  }
+
+ private:
+  static constexpr size_t kLargeBody = 1 << 20, kSmallBody = 64 * 1024;
+  static constexpr int kMostUnsent = 128 * 1024;
+  static constexpr size_t kMostBuffered = 128 * 1024;  // of a request's head, and of what follows it
+
+  tcp::socket& socket() {
+    if constexpr (kTls) {
+      return stream_.next_layer();
+    } else {
+      return stream_;
+    }
+  }
+  void expire_after(Milliseconds timeout) {
+    deadline_ = std::chrono::steady_clock::now() + timeout;
+    attention_.want(deadline_);
+    timed_out_ = overdue_ = false;
+  }
+  void expire_never() { deadline_ = Time::max(); }
+  void close() {
+    error_code ignored;
+    socket().close(ignored);
+  }
+  bool has_input(short events) {
+    pollfd state{socket().native_handle(), events, 0};
+    return state.fd < 0 || (poll(&state, 1, 0) > 0 && (state.revents & (events | POLLHUP | POLLERR)) != 0);
+  }
+
+  template <class Response>
+  void fill_head(Response& response, const HttpReply& reply) {
+    replied_ = true;
+    status_ = reply.status;
+    response.set(boost::beast::http::field::content_type, reply.content_type);
+    response.set("x-request-id", request_.id);
+    for (const auto& [name, value] : reply_headers) response.set(name, value);
+    for (const auto& [name, value] : reply.headers) response.set(name, value);
+    keep_alive_ = keep_alive_ && !shared_.stopping.load();
+    response.keep_alive(keep_alive_);
+  }
+
+  net::awaitable<bool> write_all(std::string bytes) {
+    for (size_t done = 0; !gone_ && done < bytes.size();) {
+      expire_after(shared_.config.write_timeout);
+      const auto [error, n] =
+          co_await stream_.async_write_some(net::buffer(bytes.data() + done, bytes.size() - done), kNoThrow);
+      if (error) leave();
+      done += n;
+    }
+    expire_never();
+    co_return !gone_;
+  }
+
+  // False: the client left, was silent for too long, or the server stops.
+  net::awaitable<bool> wait_for_request() {
+    if (shared_.stopping.load() && n_requests_ > 0) co_return false;
+    if (!keep_alive_) co_return false;
+    if (buffer_.size() > 0) co_return true;
+    buffer_.shrink_to_fit();
+    idle_ = true;
+    expire_after(shared_.config.idle_timeout);
+    error_code error;
+    if constexpr (kTls) {  // TLS may hold decrypted bytes that the socket does not show
+      const auto [read_error, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kNoThrow);
+      buffer_.commit(n);
+      error = read_error;
+    } else {
+      std::tie(error) = co_await socket().async_wait(tcp::socket::wait_read, kNoThrow);
+    }
+    idle_ = false;
+    co_return !error;
+  }
+
+  // Reads one request and answers it. False: the connection is over.
+  net::awaitable<bool> serve_one() {
+    BodyBudget budget;
+    budget.attach(shared_.counters.body_bytes, static_cast<int64_t>(shared_.config.max_total_body_bytes));
+    std::optional<Parser> parser(std::in_place);
+    parser->header_limit(static_cast<uint32_t>(shared_.config.max_header_bytes));
+    parser->body_limit(boost::none);  // the head is looked at first
+    parser->get().body().budget = &budget;
+    if (!co_await read_head(*parser)) co_return false;
+    begin_exchange(parser->get());
+    const HttpPlan plan = shared_.handler(*this);
+    if (!plan.reads_body && !parser->is_done()) co_return co_await answer_early(plan.answer, *parser);
+    if (!co_await read_body(*parser)) co_return false;
+    request_.body = std::move(parser->get().body().text);
+    parser.reset();
+    co_await answer(plan.answer);
+    const bool was_large = request_.body.capacity() > kLargeBody;
+    request_ = {};
+    if (was_large) malloc_trim(0);  // or the allocator would keep what the largest requests ever took
+    co_return keep_alive_ && !gone_ && replied_;
+  }
+
+  net::awaitable<void> answer(const HttpAnswer& handler) {
+    ++n_requests_;
+    shared_.counters.exchanges.fetch_add(1);
+    start_watch();
+    co_await handler(*this);
+    watching_ = false;
+    on_disconnect = nullptr;
+    on_tokens = nullptr;
+    if (gone_) shared_.counters.disconnects.fetch_add(1);
+    shared_.counters.exchanges.fetch_sub(1);
+    reply_headers.clear();
+  }
+
+  // Answers a request whose body is not wanted. A small one is read all the same, so that the connection can go on.
+  net::awaitable<bool> answer_early(const HttpAnswer& handler, Parser& parser) {
+    const auto size = parser.content_length();
+    const bool small = size && *size <= kSmallBody && !expects_go_on(parser);
+    keep_alive_ = keep_alive_ && small;
+    co_await answer(handler);
+    if (!keep_alive_ || gone_) {
+      if (!gone_) co_await linger();
+      co_return false;
+    }
+    expire_after(shared_.config.body_timeout);
+    const auto [error, n] = co_await boost::beast::http::async_read(stream_, buffer_, parser, kNoThrow);
+    expire_never();
+    request_ = {};
+    co_return !error;
+  }
+
+  static bool expects_go_on(Parser& parser) {
+    return boost::beast::iequals(parser.get()[boost::beast::http::field::expect], "100-continue");
+  }
+
+  net::awaitable<bool> read_head(Parser& parser) {
+    expire_after(shared_.config.header_timeout);
+    const auto [error, n] =
+        co_await boost::beast::http::async_read_header(stream_, buffer_, parser, kNoThrow);
+    const bool timed_out = timed_out_;
+    expire_never();
+    HttpFailure failure = error ? read_failure(error, timed_out, shared_.config)
+                                : check_head(parser.get(), parser.get().version());
+    if (!error && failure.status == 0) co_return true;
+    co_await fail(parser, std::move(failure), timed_out);
+    co_return false;
+  }
+
+  net::awaitable<bool> read_body(Parser& parser) {
+    namespace http = boost::beast::http;
+    if (parser.is_done()) co_return true;
+    if (parser.content_length().value_or(0) > shared_.config.max_body_bytes) {
+      co_await fail(parser, read_failure(http::error::body_limit, false, shared_.config), false);
+      co_return false;
+    }
+    parser.body_limit(shared_.config.max_body_bytes);
+    if (expects_go_on(parser)) co_await write_all(kGoOn);
+    expire_after(shared_.config.body_timeout);
+    buffer_.reserve(16 * 1024);
+    const auto [error, n] = co_await http::async_read(stream_, buffer_, parser, kNoThrow);
+    const bool timed_out = timed_out_;
+    expire_never();
+    if (!error) co_return true;
+    co_await fail(parser, read_failure(error, timed_out, shared_.config), timed_out);
+    co_return false;
+  }
+
+  // Frees what has been read and tells the client, if it is still there.
+  net::awaitable<void> fail(Parser& parser, HttpFailure failure, bool timed_out) {
+    const std::string target(parser.get().target());  // empty before there is one
+    const bool was_large = parser.get().body().text.capacity() > kLargeBody;
+    parser.get().body().text = {};
+    parser.get().body().budget->release();
+    if (was_large) malloc_trim(0);
+    if (failure.status == 0) co_return;
+    (timed_out ? shared_.counters.timed_out : shared_.counters.malformed).fetch_add(1);
+    co_await refuse(target, failure.status, failure.message);
+  }
+
+  // Tells the client what was wrong with its request before the connection closes.
+  net::awaitable<void> refuse(const std::string& target, int status, const std::string& message) {
+    keep_alive_ = gone_ = false;
+    request_ = {};
+    request_.id = fresh_request_id();
+    HttpReply answer;
+    answer.status = status;
+    answer.body = shared_.error_body(target, status, message);
+    if (status == 503) answer.headers.emplace_back("Retry-After", "1");
+    co_await reply(std::move(answer));
+    co_await linger();
+  }
+
+  // Lets the client read the answer before a reset can destroy it: takes what it still sends, for a while.
+  net::awaitable<void> linger() {
+    error_code ignored;
+    socket().shutdown(tcp::socket::shutdown_send, ignored);
+    std::array<char, 16384> scratch;
+    expire_after(Milliseconds(2000));
+    for (size_t drained = 0; drained < shared_.config.max_body_bytes && !timed_out_;) {
+      const auto [error, n] = co_await socket().async_read_some(net::buffer(scratch), kNoThrow);
+      if (error) break;
+      drained += n;
+    }
+  }
+
+  void begin_exchange(boost::beast::http::request<GrowingBody>& message) {
+    request_ = {};
+    take_head(message, std::string_view(message.method_string().data(), message.method_string().size()),
+              std::string_view(message.target().data(), message.target().size()), request_);
+    request_.peer = peer_;
+    request_version_ = message.version();
+    keep_alive_ = message.keep_alive();
+    replied_ = gone_ = false;
+    unsent_.clear();
+    status_ = prompt_tokens_ = completion_tokens_ = 0;
+  }
+
+  // Notices that the client closes while its request is being answered. What it sends meanwhile (the next
+  // request, in a pipeline) stays in the kernel; then its leaving is looked for four times a second.
+  void start_watch() {
+    watching_ = true;
+    watch_again_ = false;
+    if (watch_armed_) return;
+    watch_armed_ = true;
+    socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this()](error_code error) {
+      self->watch_armed_ = false;
+      if (!error && self->watching_) self->look_at_client();
+    });
+  }
+  void look_at_client() {
+    watch_again_ = !has_input(POLLRDHUP);
+    if (watch_again_) return attention_.want(Time::min());
+    leave();
+  }
+  void leave() {
+    if (std::exchange(gone_, true)) return;
+    if (watching_ && on_disconnect) on_disconnect();
+  }
+
+  net::awaitable<void> shut_down() {
+    if (gone_ || !socket().is_open()) co_return;
+    expire_after(Milliseconds(2000));
+    if constexpr (kTls) co_await stream_.async_shutdown(kNoThrow);
+    error_code ignored;
+    socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  static constexpr std::string_view kEndOfLine = "\r\n";
+  static constexpr const char* kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+
+  Stream stream_;
+  HttpShared& shared_;
+  Attention& attention_;
+  boost::beast::flat_buffer buffer_{kMostBuffered};
+  std::string peer_, unsent_;
+  inline static thread_local fmt::memory_buffer framed_;  // of put() alone, one for all of an io thread
+  Time deadline_ = Time::max();
+  unsigned request_version_ = 11;
+  int n_requests_ = 0;
+  bool keep_alive_ = true, idle_ = false, timed_out_ = false, overdue_ = false;
+  bool watching_ = false, watch_armed_ = false, watch_again_ = false;
+};
+
+}  // namespace penstock

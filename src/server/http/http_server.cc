@@ -1,0 +1,272 @@
+#include "server/http/http_server.h"
+
+#include <openssl/ssl.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+
+#include "server/http/http_connection.h"
+
+namespace penstock {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+constexpr Milliseconds kTick{250};
+
+// One io thread and the connections that live on it: no locks, no strands.
+class Lane {
+ public:
+  Lane() : work_(net::make_work_guard(context_)), timer_(context_) {}
+
+  net::io_context& context() { return context_; }
+  Attention& attention() { return attention_; }
+  void start() {
+    thread_ = std::thread([this] {
+      pthread_setname_np(pthread_self(), "penstock-io");  // bench/server_load.py tells threads by their names
+      context_.run();
+    });
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  ~Lane() {
+    context_.stop();
+    join();
+  }
+
+  // The rest runs on the lane's own thread.
+  void add(std::shared_ptr<HttpConnection> connection) {
+    connections_.push_back(connection);
+    net::co_spawn(context_, connection->serve(), net::detached);
+    if (!std::exchange(ticking_, true)) tick();
+  }
+  template <class F>
+  void for_each(F&& f) {
+    for (const auto& weak : connections_) {
+      if (const auto connection = weak.lock()) f(*connection);
+    }
+  }
+  template <class F>
+  void post(F&& f) {
+    net::post(context_, std::forward<F>(f));
+  }
+
+ private:
+  void tick() {
+    timer_.expires_after(kTick);
+    timer_.async_wait([this](error_code error) {
+      if (error) return;
+      if (std::exchange(attention_.n_gone, 0) > 0)
+        std::erase_if(connections_, [](const auto& weak) { return weak.expired(); });
+      const auto now = Steady::now();
+      if (attention_.next <= now) {
+        attention_.next = Steady::time_point::max();
+        for_each([&](HttpConnection& connection) { connection.check_time(now); });
+      }
+      ticking_ = !connections_.empty();
+      if (ticking_) tick();
+    });
+  }
+
+  Attention attention_;  // outlives the connections, the last of which end with the context
+  net::io_context context_{1};
+  net::executor_work_guard<net::io_context::executor_type> work_;
+  net::steady_timer timer_;
+  std::vector<std::weak_ptr<HttpConnection>> connections_;
+  std::thread thread_;
+  bool ticking_ = false;
+};
+
+// Clients that offer HTTP/2 are told that this is HTTP/1.1.
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_size, const unsigned char* in,
+                    unsigned in_size, void*) {
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";
+  const int chosen = SSL_select_next_proto(const_cast<unsigned char**>(out), out_size, kHttp11,
+                                           sizeof(kHttp11) - 1, in, in_size);
+  return chosen == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
+}
+
+class HttpServerImpl final : public HttpServer {
+ public:
+  HttpServerImpl(const HttpConfig& config, HttpHandler handler, HttpErrorBody error_body)
+      : tls_(net::ssl::context::tls_server) {
+    shared_.config = config;
+    shared_.handler = std::move(handler);
+    shared_.error_body = std::move(error_body);
+    for (int i = 0; i < std::clamp(config.io_threads, 1, 256); ++i)
+      lanes_.push_back(std::make_unique<Lane>());
+    acceptor_.emplace(lanes_[0]->context());
+    timer_.emplace(lanes_[0]->context());
+  }
+  ~HttpServerImpl() override {
+    for (const auto& lane : lanes_) lane->context().stop();
+    wait();
+    timer_.reset();
+    acceptor_.reset();
+    lanes_.clear();  // suspended exchanges end here
+  }
+
+  Status listen() {
+    const HttpConfig& config = shared_.config;
+    error_code error;
+    if (config.tls_certificate.empty() != config.tls_key.empty()) {
+      return errorf(ErrorCode::kInvalidArgument, "TLS: expected a certificate and a key, got one of them");
+    }
+    if (!config.tls_certificate.empty()) RETURN_IF_ERROR(load_certificate());
+    const auto address = net::ip::make_address(config.host == "localhost" ? "127.0.0.1" : config.host, error);
+    if (error) return errorf(ErrorCode::kInvalidArgument, "host {}: expected an IP address", config.host);
+    const tcp::endpoint endpoint(address, config.port);
+    acceptor_->open(endpoint.protocol(), error);
+    if (!error) acceptor_->set_option(net::socket_base::reuse_address(true), error);
+    if (!error) acceptor_->bind(endpoint, error);
+    if (!error) acceptor_->listen(4096, error);
+    if (error) return errorf(ErrorCode::kIo, "{}:{}: {}", config.host, config.port, error.message());
+    port_ = acceptor_->local_endpoint().port();
+    return {};
+  }
+
+  uint16_t port() const override { return port_; }
+  const HttpCounters& counters() const override { return shared_.counters; }
+
+  void start() override {
+    net::co_spawn(lanes_[0]->context(), accept_loop(), net::detached);
+    for (const auto& lane : lanes_) lane->start();
+  }
+  void wait() override {
+    for (const auto& lane : lanes_) lane->join();
+  }
+  void stop(Milliseconds timeout, std::function<void()> at_timeout) override {
+    if (shared_.stopping.exchange(true)) return;
+    net::co_spawn(lanes_[0]->context(), drain(timeout, std::move(at_timeout)), net::detached);
+  }
+
+ private:
+  Status load_certificate() {
+    using net::ssl::context;
+    error_code error;
+    tls_.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+                     context::no_tlsv1 | context::no_tlsv1_1);
+    SSL_CTX_set_options(tls_.native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_mode(tls_.native_handle(), SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(tls_.native_handle(), choose_protocol, nullptr);
+    const HttpConfig& config = shared_.config;
+    tls_.use_certificate_chain_file(config.tls_certificate, error);
+    if (error)
+      return errorf(ErrorCode::kInvalidArgument, "certificate {}: {}", config.tls_certificate,
+                    error.message());
+    tls_.use_private_key_file(config.tls_key, context::pem, error);
+    if (error) return errorf(ErrorCode::kInvalidArgument, "key {}: {}", config.tls_key, error.message());
+    use_tls_ = true;
+    return {};
+  }
+
+  net::awaitable<void> accept_loop() {
+    for (size_t turn = 0; acceptor_->is_open(); ++turn) {
+      Lane& lane = *lanes_[turn % lanes_.size()];
+      auto [error, socket] = co_await acceptor_->async_accept(lane.context(), kNoThrow);
+      if (!acceptor_->is_open()) break;
+      if (error) {  // out of descriptors, say: wait for some to close
+        timer_->expires_after(Milliseconds(50));
+        co_await timer_->async_wait(kNoThrow);
+        continue;
+      }
+      shared_.counters.accepted.fetch_add(1);
+      if (shared_.counters.connections.load() >= shared_.config.max_connections) {
+        turn_away(std::move(socket));
+        continue;
+      }
+      shared_.counters.connections.fetch_add(1);
+      if (&lane == lanes_[0].get()) {
+        lane.add(connect(lane, std::move(socket)));
+      } else {
+        lane.post([this, &lane, socket = std::move(socket)]() mutable {
+          lane.add(connect(lane, std::move(socket)));
+        });
+      }
+    }
+  }
+
+  std::shared_ptr<HttpConnection> connect(Lane& lane, tcp::socket socket) {
+    if (!use_tls_)
+      return std::make_shared<HttpConnectionOf<tcp::socket>>(std::move(socket), shared_, lane.attention());
+    return std::make_shared<HttpConnectionOf<TlsSocket>>(TlsSocket(std::move(socket), tls_), shared_,
+                                                         lane.attention());
+  }
+
+  // One attempt to say why; nothing is waited for.
+  void turn_away(tcp::socket socket) {
+    shared_.counters.turned_away.fetch_add(1);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    if (!use_tls_) {
+      const std::string body = shared_.error_body("", 503, "too many connections");
+      const std::string answer = fmt::format(
+          "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+          "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+          body.size(), body);
+      socket.write_some(net::buffer(answer), ignored);
+      socket.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    socket.close(ignored);
+  }
+
+  template <class F>
+  void on_every_connection(F f) {
+    for (const auto& lane : lanes_) lane->post([raw = lane.get(), f] { raw->for_each(f); });
+  }
+
+  net::awaitable<void> pause(Milliseconds time) {
+    net::steady_timer timer(lanes_[0]->context(), time);
+    co_await timer.async_wait(kNoThrow);
+  }
+  net::awaitable<bool> wait_until_zero(const std::atomic<int>& count, Milliseconds timeout) {
+    for (const auto end = Steady::now() + timeout; count.load() > 0 && Steady::now() < end;) {
+      co_await pause(Milliseconds(10));
+    }
+    co_return count.load() == 0;
+  }
+
+  net::awaitable<void> drain(Milliseconds timeout, std::function<void()> at_timeout) {
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    if (!co_await wait_until_zero(shared_.counters.exchanges, timeout)) {
+      if (at_timeout) at_timeout();
+      co_await wait_until_zero(shared_.counters.exchanges, Milliseconds(2000));
+    }
+    error_code ignored;
+    acceptor_->close(ignored);
+    on_every_connection([](HttpConnection& connection) { connection.close_if_idle(); });
+    // The last replies are written; their connections close by themselves.
+    if (!co_await wait_until_zero(shared_.counters.connections, Milliseconds(500))) {
+      on_every_connection([](HttpConnection& connection) { connection.cut(); });
+      co_await wait_until_zero(shared_.counters.connections, Milliseconds(2000));
+    }
+    for (const auto& lane : lanes_) lane->context().stop();
+  }
+
+  HttpShared shared_;
+  net::ssl::context tls_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::optional<tcp::acceptor> acceptor_;  // on lane 0, as the timer and the drain are
+  std::optional<net::steady_timer> timer_;
+  uint16_t port_ = 0;
+  bool use_tls_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpConfig& config, HttpHandler handler,
+                                                     HttpErrorBody error_body) {
+  auto server = std::make_unique<HttpServerImpl>(config, std::move(handler), std::move(error_body));
+  RETURN_IF_ERROR(server->listen());
+  return server;
+}
+
+}  // namespace penstock

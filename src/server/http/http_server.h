@@ -1,0 +1,76 @@
+// The socket side of the server: listening, HTTP/1.1 with keep-alive, TLS, limits, drain. Knows no endpoint.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "server/http/exchange.h"
+
+namespace penstock {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Every limit holds for one connection unless it says otherwise. Times are kept to half a second.
+struct HttpConfig {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: any free port, see HttpServer::port()
+  int io_threads = 1;
+  std::string tls_certificate, tls_key;  // PEM files; both or none
+  size_t max_header_bytes = 32 * 1024;
+  size_t max_body_bytes = 32 * 1024 * 1024;
+  size_t max_total_body_bytes = 256 * 1024 * 1024;  // of all connections together, as received
+  int max_connections = 16384;                      // of the server
+  Milliseconds header_timeout{15000};               // from the first byte of a request to its last header
+  Milliseconds body_timeout{60000};
+  Milliseconds idle_timeout{75000};   // between two requests of a connection
+  Milliseconds write_timeout{30000};  // a reader that takes nothing for so long is gone
+};
+
+// Answers one exchange. Must not throw.
+using HttpAnswer = std::function<net::awaitable<void>(Exchange&)>;
+struct HttpPlan {
+  HttpAnswer answer;
+  bool reads_body = true;  // false: it is given before the body has arrived, which is then thrown away
+};
+// Looks at the head of a request, before its body is read, and says how it will be answered. Must not throw.
+using HttpHandler = std::function<HttpPlan(Exchange&)>;
+// Renders an error the socket side found (a malformed or oversized request) in the shape of the API that
+// `target` belongs to; empty when it is not known.
+using HttpErrorBody =
+    std::function<std::string(std::string_view target, int status, std::string_view message)>;
+
+// Counters of the socket side; read from any thread.
+struct HttpCounters {
+  std::atomic<int> connections{0};                    // open now
+  std::atomic<int> exchanges{0};                      // requests being answered now
+  std::atomic<int64_t> body_bytes{0};                 // of request bodies held now
+  std::atomic<uint64_t> accepted{0}, turned_away{0};  // connections; turned away: over max_connections
+  std::atomic<uint64_t> malformed{0}, timed_out{0};   // requests that never reached a handler
+  std::atomic<uint64_t> disconnects{0};               // clients that left before their answer was complete
+};
+
+class HttpServer {
+ public:
+  // Binds and listens. Errors: kIo (address in use, …), kInvalidArgument (host, certificate).
+  static Result<std::unique_ptr<HttpServer>> open(const HttpConfig& config, HttpHandler handler,
+                                                  HttpErrorBody error_body);
+  virtual ~HttpServer() = default;
+
+  virtual uint16_t port() const = 0;
+  // Serves on io threads of its own from now on.
+  virtual void start() = 0;
+  // Waits until stop() has finished.
+  virtual void wait() = 0;
+  // From any thread, once. Connections close after the exchange they are in; new ones are still answered (the
+  // handler refuses what it must). When no exchange is left, or after `timeout`, the server closes.
+  // `at_timeout` is called on an io thread when exchanges are left then: it should make them end; what has
+  // not ended two seconds later is cut.
+  virtual void stop(Milliseconds timeout, std::function<void()> at_timeout) = 0;
+  virtual const HttpCounters& counters() const = 0;
+};
+
+}  // namespace penstock

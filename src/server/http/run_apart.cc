@@ -1,0 +1,28 @@
+#include "server/http/run_apart.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace penstock {
+namespace {
+
+constexpr size_t kLargeBody = 64 * 1024;  // bytes: some ten milliseconds of tokenizing
+
+net::awaitable<void> call(std::function<void()> work) {
+  work();
+  co_return;
+}
+
+}  // namespace
+
+net::awaitable<void> run_apart(const Exchange& exchange, std::function<void()> work) {
+  if (exchange.request().body.size() < kLargeBody) {
+    work();
+    co_return;
+  }
+  static net::thread_pool thread(1);
+  co_await net::co_spawn(thread, call(std::move(work)), net::use_awaitable);
+}
+
+}  // namespace penstock

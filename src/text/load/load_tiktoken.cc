@@ -1,0 +1,143 @@
+#include <charconv>
+
+#include "text/load/json_fields.h"
+#include "text/load/presets.h"
+#include "text/tokenizer_parts.h"
+#include "text/vocab/bpe.h"
+#include "text/vocab/byte_alphabet.h"
+
+namespace penstock {
+namespace {
+
+struct Special {
+  TokenId id;
+  std::string name;
+};
+
+// What a rank file leaves out, known by its number of ranks.
+struct TiktokenFamily {
+  int n_ranks;
+  std::string_view preset;
+  std::vector<Special> specials;
+  TokenId bos = kNoToken, eos = kNoToken;
+};
+
+std::vector<Special> llama3_specials(TokenId first) {
+  std::vector<Special> list;
+  const auto add = [&](std::string name) {
+    list.push_back({static_cast<TokenId>(first + list.size()), std::move(name)});
+  };
+  const auto reserved = [&](int n) { add(fmt::format("<|reserved_special_token_{}|>", n)); };
+  add("<|begin_of_text|>");
+  add("<|end_of_text|>");
+  reserved(0);
+  reserved(1);
+  add("<|finetune_right_pad_id|>");
+  reserved(2);
+  for (const char* name :
+       {"<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"})
+    add(name);
+  for (int n = 3; list.size() < 256; ++n) reserved(n);
+  return list;
+}
+
+std::vector<Special> qwen_specials(TokenId first) {
+  std::vector<Special> list = {
+      {first, "<|endoftext|>"}, {first + 1, "<|im_start|>"}, {first + 2, "<|im_end|>"}};
+  for (int n = 0; n < 205; ++n) list.push_back({first + 3 + n, fmt::format("<|extra_{}|>", n)});
+  return list;
+}
+
+Result<TiktokenFamily> family_of(int n_ranks) {
+  switch (n_ranks) {
+    case 128000: return TiktokenFamily{n_ranks, "llama3", llama3_specials(n_ranks), n_ranks, n_ranks + 1};
+    case 151643: return TiktokenFamily{n_ranks, "qwen", qwen_specials(n_ranks), kNoToken, n_ranks};
+    case 100256:
+      return TiktokenFamily{n_ranks,
+                            "cl100k",
+                            {{100257, "<|endoftext|>"},
+                             {100258, "<|fim_prefix|>"},
+                             {100259, "<|fim_middle|>"},
+                             {100260, "<|fim_suffix|>"},
+                             {100276, "<|endofprompt|>"}},
+                            kNoToken,
+                            100257};
+    case 199998:
+      return TiktokenFamily{
+          n_ranks, "o200k", {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}}, kNoToken, 199999};
+    case 50256: return TiktokenFamily{n_ranks, "gpt-2", {{50256, "<|endoftext|>"}}, 50256, 50256};
+    default: break;
+  }
+  return errorf(ErrorCode::kUnsupported,
+                "tiktoken file of {} ranks: its pattern is not known (known: 50256, 100256, 128000, 151643, "
+                "199998 ranks); "
+                "a tokenizer.json carries its own",
+                n_ranks);
+}
+
+struct RankLine {
+  std::string bytes;
+  int64_t rank;
+};
+
+Result<RankLine> parse_line(std::string_view line, int number) {
+  const size_t space = line.find(' ');
+  RankLine parsed{"", -1};
+  if (space != std::string_view::npos) {
+    const std::string_view digits = line.substr(space + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.rank);
+    if (error != std::errc() || end != digits.data() + digits.size()) parsed.rank = -1;
+  }
+  if (parsed.rank < 0)
+    return errorf(ErrorCode::kCorruptFile, "tiktoken file: line {}: expected base64 and a rank", number);
+  ASSIGN_OR_RETURN(parsed.bytes, base64_decode(line.substr(0, space)));
+  return parsed;
+}
+
+}  // namespace
+
+bool is_tiktoken(std::string_view bytes) {
+  std::string_view line = bytes.substr(0, bytes.find('\n'));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return parse_line(line, 1).has_value();
+}
+
+Result<TokenizerParts> load_tiktoken(std::string_view bytes) {
+  TokenizerParts parts;
+  BpeRules rules;
+  std::vector<RankLine> lines;
+  for (int number = 1; !bytes.empty(); ++number) {
+    const size_t end = std::min(bytes.find('\n'), bytes.size());
+    std::string_view line = bytes.substr(0, end);
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    ASSIGN_OR_RETURN(RankLine parsed, parse_line(line, number));
+    lines.push_back(std::move(parsed));
+  }
+  ASSIGN_OR_RETURN(const TiktokenFamily family, family_of(static_cast<int>(lines.size())));
+  ASSIGN_OR_RETURN(Preset preset, preset_of(family.preset));
+  std::vector<RankedToken> tokens;
+  for (const RankLine& line : lines) {
+    RETURN_IF_ERROR(parts.vocabulary.add(line.rank, to_byte_alphabet(line.bytes)));
+    rules.words.insert(line.bytes, static_cast<TokenId>(line.rank));
+    tokens.push_back({line.bytes, static_cast<TokenId>(line.rank), static_cast<uint32_t>(line.rank)});
+  }
+  rules.bytes = true;
+  rules.ignore_merges = true;
+  rules.vocab_size = parts.vocabulary.size();
+  add_merges_from_ranks(tokens, rules);
+  for (const Special& special : family.specials) {
+    RETURN_IF_ERROR(parts.vocabulary.add(special.id, special.name));
+    parts.added.push_back({.id = special.id, .content = special.name, .special = true});
+  }
+  parts.model = std::make_unique<Bpe>(std::move(rules));
+  parts.pre_tokenizer = std::move(preset.pre_tokenizer);
+  parts.normalizer = std::move(preset.normalizer);
+  parts.bos = family.bos;
+  parts.eos = family.eos;
+  set_add_bos(preset.add_bos, parts);
+  return parts;
+}
+
+}  // namespace penstock

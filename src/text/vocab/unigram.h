@@ -1,0 +1,37 @@
+// SentencePiece's unigram model: the segmentation of highest total log-probability.
+#pragma once
+#include <vector>
+
+#include "text/vocab/trie.h"
+#include "text/vocab/vocabulary.h"
+#include "text/vocab/word_model.h"
+
+namespace penstock {
+
+struct UnigramRules {
+  Trie pieces;                 // piece -> id; without control tokens
+  std::vector<double> scores;  // of each id
+  double unk_score = 0;        // of one unknown character
+  TokenId unk = kNoToken;      // kNoToken: unknown characters vanish
+  bool byte_fallback = false;
+  ByteTokens byte_ids{};
+  bool single_precision = false;  // sums are rounded to float, as SentencePiece does
+};
+
+class Unigram final : public WordModel {
+ public:
+  explicit Unigram(UnigramRules rules);
+  std::unique_ptr<WordScratch> make_scratch() const override;
+  // A run of unknown characters becomes its bytes or one unk.
+  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+
+ private:
+  struct Scratch;
+  void encode_part(std::string_view word, Scratch& s, std::vector<TokenId>& out) const;
+  void emit_unknown(std::string_view text, std::vector<TokenId>& out) const;
+
+  UnigramRules rules_;
+  bool all_bytes_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+// WordPiece (BERT): a word is cut greedily into the longest known pieces; and WordLevel, where a word is a
+// token.
+#pragma once
+#include <string>
+
+#include "text/vocab/trie.h"
+#include "text/vocab/vocabulary.h"
+#include "text/vocab/word_model.h"
+
+namespace penstock {
+
+// The pieces a word is cut into.
+struct WordPieces {
+  Trie first;         // pieces that start a word
+  Trie rest;          // pieces inside a word, without their prefix
+  StringIndex words;  // those of first again: most words of a text are one piece, found in one look
+
+  void add(std::string_view piece, std::string_view prefix, TokenId id) {
+    first.insert(piece, id);
+    if (!piece.empty()) words.insert(piece, id);
+    if (piece.starts_with(prefix)) rest.insert(piece.substr(prefix.size()), id);
+  }
+};
+
+class WordPiece final : public WordModel {
+ public:
+  // unk may be kNoToken (the word is left out). Words of more than max_chars characters are unknown.
+  WordPiece(WordPieces pieces, TokenId unk, int max_chars)
+      : pieces_(std::move(pieces)), unk_(unk), max_chars_(max_chars) {}
+  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+
+ private:
+  WordPieces pieces_;
+  TokenId unk_;
+  int max_chars_;
+};
+
+class WordLevel final : public WordModel {
+ public:
+  WordLevel(StringIndex words, TokenId unk) : words_(std::move(words)), unk_(unk) {}
+  void encode(std::string_view word, WordScratch* scratch, std::vector<TokenId>& out) const override;
+
+ private:
+  StringIndex words_;
+  TokenId unk_;
+};
+
+}  // namespace penstock
