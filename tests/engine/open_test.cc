@@ -1,0 +1,41 @@
+// What opening an engine takes and refuses, on tiny random checkpoints of real architectures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/engine.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Result<std::unique_ptr<Engine>> open_with_length(const std::string& model, int max_model_len) {
+  EngineConfig config;
+  config.model = tests_dir().string() + "/golden/models/" + model;
+  config.threads = 1;
+  config.max_num_seqs = 2;
+  config.max_model_len = max_model_len;
+  return Engine::open(config);
+}
+
+TEST(Open, RotatedPositionsGoOnBeyondTheModelsLength) {
+  const auto engine = open_with_length("llama3", 500);  // made for 128
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->info().max_model_len, 500);
+}
+
+TEST(Open, LearnedPositionsEndWhereTheyEnd) {
+  const auto all = open_with_length("gpt2", 64);
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ((*all)->info().max_model_len, 64);
+  const auto engine = open_with_length("gpt2", 65);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(engine.error().message,
+              AllOf(HasSubstr("max_model_len"), HasSubstr("64 learned positions"), HasSubstr("got 65")));
+}
+
+}  // namespace
+}  // namespace penstock
