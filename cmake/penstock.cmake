@@ -31,7 +31,8 @@ function(penstock_compile_together target)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # Types of anonymous namespaces are no longer in a main file, for which alone g++ has no objection; and where more is inlined,
     # it takes Asio's memory of coroutines for mismatched and appended strings for overlapping.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-mismatched-new-delete -Wno-restrict)
+    target_compile_options(${target} PRIVATE
+      "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;-Wno-mismatched-new-delete;-Wno-restrict>")
   endif()
 endfunction()
 

@@ -55,7 +55,8 @@ std::vector<HfCache::Revision> HfCache::revisions(const std::string& repo) const
     std::string commit = read_ref(repo_folder(repo) / "refs" / file.path);
     if (!commit.empty() && is_revision(file.path)) revisions.push_back({file.path, std::move(commit)});
   }
-  std::ranges::stable_partition(revisions, [](const Revision& revision) { return revision.name == "main"; });
+  std::stable_partition(revisions.begin(), revisions.end(),
+                        [](const Revision& revision) { return revision.name == "main"; });
   for (const std::string& commit : names_in(repo_folder(repo) / "snapshots")) {
     const auto has_commit = [&](const Revision& revision) { return revision.commit == commit; };
     if (is_object_name(commit) && std::ranges::none_of(revisions, has_commit))
