@@ -100,13 +100,6 @@ TEST(ThreadPool, ParkedWorkersWakeUp) {
   }
 }
 
-TEST(ThreadPool, ADestroyedPoolLeavesNoThread) {
-  for (int i = 0; i < 50; ++i) {
-    ThreadPool pool(4);
-    if (i % 2 == 0) pool.run([](int, int) {});
-  }
-}
-
 int n_threads_of_process() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -115,16 +108,30 @@ int n_threads_of_process() {
   return -1;
 }
 
-TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
+TEST(ThreadPool, ADestroyedPoolLeavesNoThread) {
   const int before = n_threads_of_process();
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(4);
+    if (i % 2 == 0) pool.run([](int, int) {});
+  }
+  // Joined threads are counted until the kernel has cleared them away.
+  for (int wait = 0; n_threads_of_process() > before && wait < 1000; ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_LE(n_threads_of_process(), before);
+}
+
+// A joined thread is counted until the kernel has cleared it away, so the number may fall at any time: only what other
+// pools would add is told apart from that.
+TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
   ThreadPool a(5);
   const int with_one = n_threads_of_process();
-  EXPECT_EQ(with_one, before + 4);
-  ThreadPool b(5), c(5);
-  EXPECT_EQ(n_threads_of_process(), with_one);
+  EXPECT_GE(with_one, 5);
+  ThreadPool b(5), c(5), d(5), e(5);
+  EXPECT_LE(n_threads_of_process(), with_one);
   std::vector<int> counts(5, 0);
-  for (ThreadPool* pool : {&a, &b, &c}) pool->run([&](int worker, int) { ++counts[worker]; });
-  EXPECT_EQ(counts, std::vector<int>(5, 3));
+  for (ThreadPool* pool : {&a, &b, &c, &d, &e}) pool->run([&](int worker, int) { ++counts[worker]; });
+  EXPECT_EQ(counts, std::vector<int>(5, 5));
 }
 
 // Engines on threads of their own: every region is whole, and all get on.
