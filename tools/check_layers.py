@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every folder of src/ includes only the folders its row of docs/design.md section 2 lists.
 
-Also: CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
+Also: the rooms of a layer in the direction that the line "inside …" there gives; CUDA headers only in ops/cuda, intrinsics only in kernels/<isa>, one backend's headers and the memory of tensors
 only in ops/ and in quantize/, which computes on the CPU.
 Exit code 1 and one line per violation.
 """
@@ -23,8 +23,15 @@ def allowed_layers():
     return {name: set(deps.split()) - {"-"} for name, deps in rows}
 
 
+def room_orders():
+    """{layer: its rooms, each of which includes those before it and none behind}"""
+    rows = re.findall(r"^inside (\w+): (\w+(?: < \w+)+)", DESIGN.read_text(), re.M)
+    return {layer: rooms.split(" < ") for layer, rooms in rows}
+
+
 def violations():
     allowed = allowed_layers()
+    orders = room_orders()
     for path in sorted((ROOT / "src").rglob("*")):
         if path.suffix not in {".h", ".cc", ".inl", ".cu", ".cuh"}:
             continue
@@ -38,6 +45,10 @@ def violations():
             own = re.match(r'\s*#\s*include\s+"([^"/]+)/', line)
             if own and own.group(1) in allowed and own.group(1) != layer and own.group(1) not in allowed[layer]:
                 yield f"{where}: {layer} may not include {own.group(1)} (allowed: {' '.join(sorted(allowed[layer])) or '-'})"
+            order = orders.get(layer, [])
+            room = re.match(rf'\s*#\s*include\s+"{layer}/(\w+)/', line)
+            if room and parts[1] in order and room.group(1) in order[order.index(parts[1]) + 1:]:
+                yield f"{where}: {layer}/{parts[1]} may not include {layer}/{room.group(1)} (inside {layer}: {' < '.join(order)})"
             if "ops" in allowed[layer] and layer not in HOST_TENSOR_LAYERS:
                 if re.match(r'\s*#\s*include\s+"ops/\w+/', line):
                     yield f"{where}: the header of one backend (above ops/ all look alike)"

@@ -176,7 +176,8 @@ Server::Decision Server::decide(Exchange& exchange) {
   exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
   decision.route = find_route(request, allowed);
-  decision.refusal = origins_->check(exchange);
+  if (const auto refused = origins_->check(exchange)) decision.refusal = error_reply(request, *refused);
+  if (!decision.refusal) decision.refusal = origins_->preflight(request);
   if (!decision.refusal && is_bare_root) decision.refusal = moved_to(config_.root_path + "/");
   if (!decision.refusal) decision.refusal = check_access(exchange, decision);
   if (decision.refusal || decision.route != nullptr) return decision;
@@ -262,7 +263,7 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
   if (const std::string warning = keys_->warning(); !warning.empty()) log_->warn(warning);
   if (key == nullptr) {
     traffic_.note_unauthorized();
-    return unauthorized_reply(request);
+    return error_reply(request, unauthorized(request));
   }
   const bool may = access == Access::kMetrics
                        ? key->may(Scope::kMetrics) || key->may(Scope::kInference)
@@ -279,7 +280,7 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
   add_quota_headers(*key, exchange);
   if (refused) {
     traffic_.note_quota_refusal();
-    return quota_reply(request, *key, *refused);
+    return error_reply(request, over_quota(*key, *refused));
   }
   exchange.on_tokens = [key](int n) { key->charge_tokens(n, std::chrono::steady_clock::now()); };
   return std::nullopt;

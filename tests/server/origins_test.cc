@@ -34,7 +34,9 @@ int status_of(const OriginConfig& config, std::map<std::string, std::string> hea
               const std::string& method = "POST") {
   headers.emplace("host", "127.0.0.1:8000");
   HeadOnly exchange(method, std::move(headers));
-  const auto reply = Origins::open(config).value().check(exchange);
+  const Origins origins = Origins::open(config).value();
+  if (const auto refusal = origins.check(exchange)) return refusal->status;
+  const auto reply = origins.preflight(exchange.request());
   return reply ? reply->status : 0;
 }
 

@@ -43,6 +43,11 @@ std::string_view parameter_of(std::string_view message) {
   return is_name ? name : std::string_view();
 }
 
+void set_header(HttpReply& reply, const std::string& name, std::string value) {
+  std::erase_if(reply.headers, [&](const auto& header) { return header.first == name; });
+  reply.headers.emplace_back(name, std::move(value));
+}
+
 }  // namespace
 
 int http_status(ErrorCode code) {
@@ -106,10 +111,14 @@ HttpReply error_reply(const HttpRequest& request, int status, std::string_view m
   return reply;
 }
 
+HttpReply error_reply(const HttpRequest& request, const HttpRefusal& refusal) {
+  HttpReply reply = error_reply(request, refusal.status, refusal.message);
+  for (const auto& [name, value] : refusal.headers) set_header(reply, name, value);
+  return reply;
+}
+
 void set_retry_after(HttpReply& reply, double seconds) {
-  std::erase_if(reply.headers, [](const auto& header) { return header.first == "Retry-After"; });
-  reply.headers.emplace_back("Retry-After",
-                             fmt::format("{:.0f}", std::clamp(std::ceil(seconds), 1.0, 86400.0)));
+  set_header(reply, "Retry-After", fmt::format("{:.0f}", std::clamp(std::ceil(seconds), 1.0, 86400.0)));
 }
 
 }  // namespace penstock

@@ -26,6 +26,7 @@ HttpReply error_reply(int status, std::string_view message, std::string_view par
 HttpReply error_reply(const Error& error, std::string_view prompt_field = "prompt");
 // In the shape of the API that was asked.
 HttpReply error_reply(const HttpRequest& request, int status, std::string_view message);
+HttpReply error_reply(const HttpRequest& request, const HttpRefusal& refusal);
 
 // Whole seconds, 1 to 86,400, instead of what the reply says so far.
 void set_retry_after(HttpReply& reply, double seconds);

@@ -4,8 +4,6 @@
 #include <boost/beast/core/detail/base64.hpp>
 #include <cmath>
 
-#include "server/api/errors.h"
-
 namespace penstock {
 namespace {
 
@@ -40,26 +38,23 @@ std::string presented_key(const HttpRequest& request) {
   return {};
 }
 
-HttpReply unauthorized_reply(const HttpRequest& request) {
-  HttpReply reply =
-      error_reply(request, 401, presented_key(request).empty() ? "an API key is needed" : "unknown API key");
+HttpRefusal unauthorized(const HttpRequest& request) {
+  HttpRefusal refusal{401, presented_key(request).empty() ? "an API key is needed" : "unknown API key"};
   if (request.header("accept").find("text/html") != std::string_view::npos) {
-    std::erase_if(reply.headers, [](const auto& header) { return header.first == "WWW-Authenticate"; });
-    reply.headers.emplace_back("WWW-Authenticate",
-                               "Basic realm=\"Penstock: any name, the API key as password\"");
+    refusal.headers.emplace_back("WWW-Authenticate",
+                                 "Basic realm=\"Penstock: any name, the API key as password\"");
   }
-  return reply;
+  return refusal;
 }
 
-HttpReply quota_reply(const HttpRequest& request, const ApiKey& key, const ApiKey::Refusal& refusal) {
+HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal) {
   const bool tokens = std::string_view(refusal.what) == "tokens";
   const double limit = tokens ? key.record().tokens_per_minute : key.record().requests_per_minute;
   const double seconds = std::clamp(std::ceil(refusal.retry_seconds), 1.0, 86400.0);
-  HttpReply reply = error_reply(request, 429,
-                                fmt::format("this API key's quota is {} {} per minute; try again in {} s",
-                                            limit, refusal.what, seconds));
-  set_retry_after(reply, seconds);
-  return reply;
+  return {429,
+          fmt::format("this API key's quota is {} {} per minute; try again in {} s", limit, refusal.what,
+                      seconds),
+          {{"Retry-After", fmt::format("{:.0f}", seconds)}}};
 }
 
 void add_quota_headers(const ApiKey& key, Exchange& exchange) {

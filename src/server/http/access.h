@@ -13,9 +13,9 @@ namespace penstock {
 std::string presented_key(const HttpRequest& request);
 
 // 401; a browser that loads a page is told to ask its user.
-HttpReply unauthorized_reply(const HttpRequest& request);
+HttpRefusal unauthorized(const HttpRequest& request);
 // 429 with Retry-After.
-HttpReply quota_reply(const HttpRequest& request, const ApiKey& key, const ApiKey::Refusal& refusal);
+HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal);
 // x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
 void add_quota_headers(const ApiKey& key, Exchange& exchange);
 

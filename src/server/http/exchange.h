@@ -39,6 +39,14 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
+// Why a request is not carried out. The API that was asked puts it into its own words (error_reply).
+struct HttpRefusal {
+  int status = 403;
+  std::string message;
+  std::vector<std::pair<std::string, std::string>> headers =
+      {};  // instead of what such a reply says by itself
+};
+
 class Exchange {
  public:
   virtual ~Exchange() = default;

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 
-#include "server/api/errors.h"
-
 namespace penstock {
 namespace {
 
@@ -68,22 +66,11 @@ bool is_of_a_form(std::string_view content_type) {
          type.starts_with("text/");
 }
 
-std::optional<HttpReply> allow_origin(Exchange& exchange, const std::string& origin) {
-  const HttpRequest& request = exchange.request();
+void allow_origin(Exchange& exchange, const std::string& origin) {
   exchange.reply_headers.emplace_back("Access-Control-Allow-Origin", origin);
   exchange.reply_headers.emplace_back("Access-Control-Expose-Headers",
                                       "x-request-id, Retry-After, Server-Timing");
   if (origin != "*") exchange.reply_headers.emplace_back("Vary", "Origin");
-  if (request.method != "OPTIONS" || request.header("access-control-request-method").empty())
-    return std::nullopt;
-  HttpReply reply;
-  reply.status = 204;
-  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
-  reply.headers.emplace_back("Access-Control-Max-Age", "600");
-  if (const std::string_view wanted = request.header("access-control-request-headers"); !wanted.empty()) {
-    reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(wanted));
-  }
-  return reply;
 }
 
 }  // namespace
@@ -119,37 +106,55 @@ bool Origins::may_have_host(const HttpRequest& request) const {
          has(config_.allowed_hosts, name);
 }
 
-std::optional<HttpReply> Origins::check(Exchange& exchange) const {
+std::optional<HttpRefusal> Origins::check(Exchange& exchange) const {
   const HttpRequest& request = exchange.request();
   if (!may_have_host(request)) {
-    return error_reply(
-        request, 403,
-        fmt::format("Host: {} is no name of this server (see --allowed-host)", request.header("host")));
+    return HttpRefusal{
+        403, fmt::format("Host: {} is no name of this server (see --allowed-host)", request.header("host"))};
   }
-  if (auto answer = check_page(exchange)) return answer;
+  if (auto refusal = check_page(exchange)) return refusal;
   const std::string_view type = request.header("content-type");
   if (request.method != "POST" || !is_of_a_form(type)) return std::nullopt;
-  return error_reply(request, 415, fmt::format("Content-Type: expected application/json, got {}", type));
+  return HttpRefusal{415, fmt::format("Content-Type: expected application/json, got {}", type)};
 }
 
-std::optional<HttpReply> Origins::check_page(Exchange& exchange) const {
+std::optional<HttpRefusal> Origins::check_page(Exchange& exchange) const {
   const HttpRequest& request = exchange.request();
   const std::string_view origin = request.header("origin"), site = request.header("sec-fetch-site");
   const bool any = has(config_.allowed_origins, "*");
-  if (!origin.empty() && (any || has(config_.allowed_origins, origin))) {
-    return allow_origin(exchange, any ? "*" : std::string(origin));
+  if (allows(origin)) {
+    allow_origin(exchange, any ? "*" : std::string(origin));
+    return std::nullopt;
   }
   // Behind a proxy only the browser knows that the page is this server's.
   if (site == "same-origin") return std::nullopt;
   if (!origin.empty() && !same_authority(origin, request.header("host"))) {
-    return error_reply(request, 403,
-                       fmt::format("pages of {} may not call this server (see --cors-origin)", origin));
+    return HttpRefusal{403, fmt::format("pages of {} may not call this server (see --cors-origin)", origin)};
   }
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (!any && !reads && (site == "cross-site" || site == "same-site")) {
-    return error_reply(request, 403, "pages of other origins may not call this server (see --cors-origin)");
+    return HttpRefusal{403, "pages of other origins may not call this server (see --cors-origin)"};
   }
   return std::nullopt;
+}
+
+bool Origins::allows(std::string_view origin) const {
+  return !origin.empty() && (has(config_.allowed_origins, "*") || has(config_.allowed_origins, origin));
+}
+
+std::optional<HttpReply> Origins::preflight(const HttpRequest& request) const {
+  if (request.method != "OPTIONS" || request.header("access-control-request-method").empty() ||
+      !allows(request.header("origin"))) {
+    return std::nullopt;
+  }
+  HttpReply reply;
+  reply.status = 204;
+  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
+  reply.headers.emplace_back("Access-Control-Max-Age", "600");
+  if (const std::string_view wanted = request.header("access-control-request-headers"); !wanted.empty()) {
+    reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(wanted));
+  }
+  return reply;
 }
 
 }  // namespace penstock

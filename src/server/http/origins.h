@@ -36,14 +36,17 @@ class Origins {
   // Error: kInvalidArgument, an origin that is none.
   static Result<Origins> open(OriginConfig config);
 
-  // 403 for a page that may not call the server, 415 for a body such as only a form would send, the answer to a
-  // preflight request; nothing for what may go on. Adds the headers of an allowed origin to the reply.
-  std::optional<HttpReply> check(Exchange& exchange) const;
+  // 403 for a page that may not call the server, 415 for a body such as only a form would send; nothing for what may
+  // go on. Adds the headers of an allowed origin to the reply.
+  std::optional<HttpRefusal> check(Exchange& exchange) const;
+  // The answer to a preflight request that check() lets go on; nothing for every other request.
+  std::optional<HttpReply> preflight(const HttpRequest& request) const;
 
  private:
   explicit Origins(OriginConfig config) : config_(std::move(config)) {}
   bool may_have_host(const HttpRequest& request) const;
-  std::optional<HttpReply> check_page(Exchange& exchange) const;
+  std::optional<HttpRefusal> check_page(Exchange& exchange) const;
+  bool allows(std::string_view origin) const;
 
   OriginConfig config_;
 };

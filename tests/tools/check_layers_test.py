@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""check_layers.py sees includes that point the wrong way: between layers, and between the rooms of one."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import check_layers  # noqa: E402
+
+DESIGN = """Dependency rule:
+```
+base: -                    text: base
+server: base text
+```
+```
+inside server: http < api
+```
+"""
+
+
+class Layers(unittest.TestCase):
+    def found(self, path, include):
+        with tempfile.TemporaryDirectory() as folder:
+            check_layers.ROOT, check_layers.DESIGN = pathlib.Path(folder), pathlib.Path(folder, "docs", "design.md")
+            for name, text in ((check_layers.DESIGN, DESIGN), (check_layers.ROOT / "src" / path, f'#include "{include}"\n')):
+                name.parent.mkdir(parents=True, exist_ok=True)
+                name.write_text(text)
+            return list(check_layers.violations())
+
+    def test_a_layer_includes_what_its_row_lists(self):
+        self.assertEqual(self.found("text/a.cc", "base/b.h"), [])
+        self.assertEqual(self.found("server/http/a.cc", "text/b.h"), [])
+        self.assertEqual(len(self.found("text/a.cc", "server/b.h")), 1)
+        self.assertEqual(len(self.found("other/a.cc", "base/b.h")), 1)
+
+    def test_a_room_includes_those_before_it(self):
+        self.assertEqual(self.found("server/api/a.cc", "server/http/b.h"), [])
+        self.assertEqual(self.found("server/api/a.cc", "server/api/b.h"), [])
+        self.assertEqual(self.found("server/http/a.cc", "server/other/b.h"), [])
+        (line,) = self.found("server/http/a.cc", "server/api/b.h")
+        self.assertIn("src/server/http/a.cc:1: server/http may not include server/api", line)
+
+
+if __name__ == "__main__":
+    unittest.main()
