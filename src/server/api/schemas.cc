@@ -85,6 +85,9 @@ Json openai_fields() {
          {"return_tokens_as_token_ids", boolean("write tokens in log-probabilities as \"token_id:N\"")},
          {"spaces_between_special_tokens", only(true, "only the default is supported")},
          {"use_beam_search", only(false, "not supported by this server")},
+         {"beam_width",
+          one_of({1, SamplingParams().beam_width}, "belongs to beam search, which is not supported")},
+         {"early_stopping", only(false, "belongs to beam search, which is not supported")},
          {"length_penalty", only(1.0, "belongs to beam search, which is not supported")}});
   for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
                            "guided_grammar", "logits_processors", "kv_transfer_params", "vllm_xargs",
