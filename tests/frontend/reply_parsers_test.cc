@@ -101,7 +101,9 @@ std::vector<Case> cases() {
        "",
        "I look: <tool_call> " + json +
            " </tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
-       {"", "I look:", {weather, {"f", R"({"a":1})"}}}},
+       {"", "I look: \n", {weather, {"f", R"({"a":1})"}}}},
+      {"granite4", "", " \n<tool_call>" + json + "</tool_call>\n", {"", " \n\n", {weather}}},
+      {"granite4", "", "a <tool_call> is a tag ", {"", "a <tool_call> is a tag ", {}}},
       {"granite", "", "<|tool_call|>[" + json + "]", {"", "", {weather}}},
       {"granite", "", "<function_call> " + json, {"", "", {weather}}},
       {"functionary",

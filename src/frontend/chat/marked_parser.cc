@@ -95,6 +95,10 @@ bool MarkedParser::step(ReplyPart& out, bool at_end) {
 // White space at the end stays back: before a call it is dropped.
 void MarkedParser::emit(ReplyPart& out, std::string_view text) {
   if (text.empty()) return;
+  if (format_.keeps_space) {
+    out.content += text;
+    return;
+  }
   size_t end = text.size();
   while (end > 0 && is_blank(text[end - 1])) --end;
   if (end > 0) out.content += std::exchange(space_, {});
@@ -170,6 +174,7 @@ bool MarkedParser::step_between(bool at_end) {
     if (!after_call) break;
     if (buffer_.starts_with(mark)) {
       buffer_.erase(0, mark.size());
+      if (format_.keeps_space) to_text();
       return true;
     }
     wait = wait || may_become(buffer_, mark);

@@ -40,11 +40,13 @@ struct CallFormat {
   char bare = 0;                   // opens a call without a mark, at the start of the reply or behind a call
   bool start_only = false;         // a call stands at the start of the reply or behind a call only
   ReadCalls read = nullptr;
+  bool keeps_space = false;  // white space around calls is text too
 };
 
 class MarkedParser : public ReplyParser {
  public:
-  explicit MarkedParser(const CallFormat& format) : format_(format) {}
+  explicit MarkedParser(const CallFormat& format)
+      : format_(format), state_(format.keeps_space ? State::kText : State::kStart) {}
   ReplyPart push(std::string_view text) override;
   ReplyPart finish() override;
 
@@ -61,7 +63,7 @@ class MarkedParser : public ReplyParser {
   void to_text();
 
   const CallFormat& format_;
-  State state_ = State::kStart;
+  State state_;
   std::string buffer_;     // not yet decided
   std::string space_;      // white space that is text only when text follows
   std::string mark_text_;  // kCall: the opening mark as it came

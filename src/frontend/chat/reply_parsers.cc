@@ -18,6 +18,10 @@ const CallFormat& hermes() {
   static const CallFormat format{{"<tool_call>"}, {"</tool_call>"}, 0, false, read_json_calls};
   return format;
 }
+const CallFormat& granite4() {  // vLLM's parser leaves the text around the calls as it is
+  static const CallFormat format{{"<tool_call>"}, {"</tool_call>"}, 0, false, read_json_calls, true};
+  return format;
+}
 const CallFormat& qwen3_coder() {
   static const CallFormat format{
       {"<tool_call>", "<function="}, {"</tool_call>"}, 0, false, read_parameter_tags};
@@ -146,7 +150,7 @@ std::span<const ToolParserRow> tool_parsers() {
       {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, make<seed_oss>},
       {"functionary", "Functionary 3.1", {"<function="}, make<functionary>},
       {"granite", "Granite", {"<|tool_call|>"}, make<granite>},
-      {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, make<hermes>},
+      {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, make<granite4>},
       {"hermes", "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ", {"<tool_call>"}, make<hermes>, {"qwen2_5", "qwen3"}},
       {"pythonic",
        "Llama 4, Llama 3.2 pythonic, ToolACE",
