@@ -8,7 +8,6 @@
 
 #include "base/checksum.h"
 #include "penstock/version.h"
-#include "server/api/chat_setup.h"
 #include "server/api/errors.h"
 #include "server/http/access.h"
 
@@ -142,7 +141,9 @@ Status Server::run(const std::function<void()>& on_ready) {
   auto session = Session::open(config_.engine);
   if (!session) return tl::unexpected(std::move(session).error());
   session_ = std::move(*session);
-  ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, config_.chat));
+  ChatConfig chat = config_.chat;
+  ASSIGN_OR_RETURN(chat.chat_template, read_chat_template(chat.chat_template));
+  ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, chat));
   fingerprint_ = fingerprint_of(model_name(), session_->engine());
   session_->engine().start();
   loaded_.store(true);

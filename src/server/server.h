@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/chat/chat_setup.h"
 #include "frontend/session.h"
 #include "gateway/api_keys.h"
 #include "server/http/http_server.h"
@@ -19,20 +20,10 @@
 
 namespace penstock {
 
-// How conversations become prompts and replies are taken apart (chat_setup.h).
-struct ChatConfig {
-  std::string chat_template;  // a file or a template's text instead of the model's; empty = the model's
-  std::string tool_call_parser = "auto";    // a name of tool_parsers(), "auto" (by the template) or "none"
-  std::string reasoning_parser = "auto";    // a name of reasoning_formats(), "auto" or "none"
-  bool trust_request_template = false;      // requests may bring a template of their own
-  bool ignore_tools_without_place = false;  // leave tools out for a template that does not know them
-};
-class ChatSetup;
-
 struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
-  ChatConfig chat;
+  ChatConfig chat;  // chat_template may be a file
   std::vector<std::string>
       model_names;              // served names, the first is that of replies; empty = the file's name
   bool any_model_name = false;  // requests may name whatever they like

@@ -67,7 +67,7 @@ Result<ChatPrompter> ChatPrompter::open(const Tokenizer& tokenizer, const std::s
   return ChatPrompter(std::move(specials), std::move(chat), std::move(tool_use));
 }
 
-Result<std::string> ChatPrompter::render(Json messages, const Json& tools, const Json& variables,
+Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variables,
                                          const ChatPrompt& prompt) const {
   if (prompt.continue_final_message && prompt.add_generation_prompt) {
     return errorf(ErrorCode::kInvalidArgument,
@@ -77,10 +77,12 @@ Result<std::string> ChatPrompter::render(Json messages, const Json& tools, const
   const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
   Json context = specials_;
   ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
-  context["tools"] = with_tools ? tools : Json(nullptr);
+  context["tools"] = with_tools ? std::move(tools) : Json(nullptr);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = prompt.add_generation_prompt;
-  if (variables.is_object()) context.update(variables);
+  if (variables.is_object()) {
+    for (auto& [name, value] : variables.get_ref<Json::object_t&>()) context[name] = std::move(value);
+  }
   ASSIGN_OR_RETURN(std::string text, chosen.chat.render(context));
   if (!prompt.continue_final_message) return text;
   RETURN_IF_ERROR(cut_after_content(text, last_text(context["messages"].back())));

@@ -25,8 +25,8 @@ class ChatPrompter {
 
   // messages: OpenAI's, in whatever form; they become what the template can use (message_forms.h). tools: an array or
   // null. variables: an object of further template variables or null. Thread-safe.
-  Result<std::string> render(nlohmann::ordered_json messages, const nlohmann::ordered_json& tools,
-                             const nlohmann::ordered_json& variables, const ChatPrompt& prompt = {}) const;
+  Result<std::string> render(nlohmann::ordered_json messages, nlohmann::ordered_json tools,
+                             nlohmann::ordered_json variables, const ChatPrompt& prompt = {}) const;
 
  private:
   struct Template {

@@ -10,16 +10,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "penstock/chat.h"
 
 namespace penstock {
 
-struct ToolCall {
-  std::string name;
-  std::string arguments;  // a JSON object
-  bool operator==(const ToolCall&) const = default;
-};
-
-// What one more piece of text added. A call appears whole, when its last character came.
+// What one more piece of text added. A call appears whole, when its last character came, and without an id.
 struct ReplyPart {
   std::string reasoning, content;
   std::vector<ToolCall> calls;

@@ -65,6 +65,13 @@ std::string ReplyShape::error_event(const Error& error) {
   return "data: " + error_reply(error).body + "\n\ndata: [DONE]\n\n";
 }
 
+std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation) {
+  const bool was_complete = reader.complete();
+  auto news = reader.add(delta.text, delta.token == kNoToken ? 0 : 1, delta.finish);
+  if (reader.complete() && !was_complete && delta.finish == FinishReason::kNone) generation.stop(delta.choice);
+  return news;
+}
+
 net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
                             ReplyShape& shape) {
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "frontend/chat/chat_reader.h"
 #include "server/api/generation.h"
 #include "server/server.h"
 
@@ -28,6 +29,9 @@ class ReplyShape {
   virtual HttpReply error(const Error& error);
   virtual std::string error_event(const Error& error);
 };
+
+// What a delta adds to a chat's reply. A call that must be the only one ends the choice.
+std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation);
 
 // Runs the call and answers the exchange: the events of a stream with keep-alive comments while nothing
 // happens, or one JSON body; errors as the shape has them.

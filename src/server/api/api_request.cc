@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "base/log.h"
 #include "frontend/params_json.h"
@@ -62,34 +61,6 @@ Result<json> read_body(Server& server, const HttpRequest& request, const nlohman
   return body;
 }
 
-const json& get_field(const json& body, const char* field) {
-  static const json null;
-  const auto found = body.find(field);
-  return found == body.end() ? null : *found;
-}
-
-json take_field(json& body, const char* field) {
-  const auto found = body.find(field);
-  return found == body.end() ? json(nullptr) : std::move(*found);
-}
-
-bool get_bool(const json& body, const char* field, bool fallback) {
-  const json& value = get_field(body, field);
-  return value.is_boolean() ? value.get<bool>() : fallback;
-}
-
-std::string get_string(const json& body, const char* field, std::string fallback) {
-  const json& value = get_field(body, field);
-  return value.is_string() ? value.get<std::string>() : std::move(fallback);
-}
-
-int64_t get_int(const json& body, const char* field, int64_t fallback) {
-  const json& value = get_field(body, field);
-  if (value.is_number_float()) return static_cast<int64_t>(std::clamp(value.get<double>(), -9e18, 9e18));
-  if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) return INT64_MAX;
-  return value.is_number() ? value.get<int64_t>() : fallback;
-}
-
 Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens) {
   GenerationCall call;
   call.params = server.session().default_sampling_params();
@@ -105,6 +76,19 @@ Result<GenerationCall> read_generation(Server& server, const json& body, int def
   call.cache_salt = get_string(body, "cache_salt");
   if (server.config().request_timeout.count() > 0) call.timeout = server.config().request_timeout;
   return call;
+}
+
+Status read_thinking_budget(const Server& server, const json& body, bool starts_inside,
+                            GenerationCall& call) {
+  const auto n_tokens = static_cast<int>(get_int(body, "thinking_token_budget", -1));
+  if (n_tokens < 0) return {};
+  auto budget = server.chat().thinking_budget(n_tokens, starts_inside);
+  if (!budget) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "thinking_token_budget: the chat template knows no reasoning (see --reasoning-parser)");
+  }
+  call.thinking.push_back(std::move(*budget));
+  return {};
 }
 
 bool truncates(const json& body) { return get_field(body, "truncate_prompt_tokens").is_number(); }
@@ -133,11 +117,6 @@ HttpReply json_reply(const json& body) {
   HttpReply reply;
   reply.body = dump(body);
   return reply;
-}
-
-std::string random_id(const std::string& prefix) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
 }
 
 }  // namespace penstock

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/result.h"
+#include "frontend/json_fields.h"
+#include "frontend/random_id.h"
 #include "server/api/generation.h"
 #include "server/server.h"
 
@@ -18,15 +20,6 @@ using json = nlohmann::ordered_json;
 // name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
 Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
 
-// Fields of a checked body; `fallback` when absent or null.
-bool get_bool(const json& body, const char* field, bool fallback = false);
-std::string get_string(const json& body, const char* field, std::string fallback = {});
-int64_t get_int(const json& body, const char* field, int64_t fallback);
-// The field, or null when it is absent.
-const json& get_field(const json& body, const char* field);
-// The same, taken out of the body.
-json take_field(json& body, const char* field);
-
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
@@ -34,6 +27,10 @@ Result<GenerationCall> read_generation(Server& server, const json& body, int def
 
 // Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.
 Status check_logprobs(Server& server, int64_t asked, const char* field);
+
+// Adds the budget of one more prompt when the request has a thinking_token_budget. Error: kInvalidArgument, no
+// reasoning is known here.
+Status read_thinking_budget(const Server& server, const json& body, bool starts_inside, GenerationCall& call);
 
 bool truncates(const json& body);
 // Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
@@ -45,7 +42,5 @@ std::string sse(const json& value);   // "data: …\n\n"
 std::string sse_event(const std::string& name, const json& value);  // "event: name\ndata: …\n\n"
 // A 200 reply. (g++ 12 destroys a braced aggregate inside a co_await twice: replies are made by functions.)
 HttpReply json_reply(const json& body);
-// "prefix" and 24 characters.
-std::string random_id(const std::string& prefix);
 
 }  // namespace penstock

@@ -120,6 +120,26 @@ class ResponseInput {
 
 }  // namespace
 
+Conversation conversation_of_chat(json& body) {
+  Conversation conversation;
+  conversation.messages = take_field(body, "messages");
+  if (get_string(body, "tool_choice", "auto") != "none") conversation.tools = take_field(body, "tools");
+  conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
+  conversation.variables = take_field(body, "chat_template_kwargs");
+  if (conversation.variables.is_null()) conversation.variables = json::object();
+  for (const char* name : {"documents", "reasoning_effort"}) {
+    json value = take_field(body, name);
+    if (!value.is_null()) conversation.variables[name] = std::move(value);
+  }
+  conversation.chat_template = get_string(body, "chat_template");
+  conversation.options.continue_final_message = get_bool(body, "continue_final_message");
+  conversation.options.add_generation_prompt =
+      get_bool(body, "add_generation_prompt", !conversation.options.continue_final_message);
+  conversation.add_special_tokens = get_bool(body, "add_special_tokens");
+  conversation.any_length = truncates(body);
+  return conversation;
+}
+
 Result<Conversation> conversation_of_response(const json& body) {
   Conversation conversation;
   ResponseInput input;

@@ -3,7 +3,7 @@
 
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/chat_reader.h"
+#include "server/api/conversations.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
@@ -55,7 +55,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(json body, read_body(server, request, chat_request()));
   ChatCall call;
   if (get_bool(body, "echo")) call.echo = last_content(body);
-  ASSIGN_OR_RETURN(call.task, server.chat().read(take_conversation(body)));
+  ASSIGN_OR_RETURN(call.task, server.chat().read(conversation_of_chat(body)));
   truncate_prompt(server, body, call.task.prompt);
   json sampling = body;
   sampling.erase("logprobs");  // a flag here, a number elsewhere
@@ -75,7 +75,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
 }
 
 json call_json(const ReplySegment& segment) {
-  return {{"id", segment.id},
+  return {{"id", segment.call.id},
           {"type", "function"},
           {"function", {{"name", segment.call.name}, {"arguments", segment.call.arguments}}}};
 }
@@ -137,7 +137,7 @@ class ChatShape final : public ReplyShape {
 
 std::string ChatShape::add(const ChoiceDelta& delta, Generation& generation) {
   Choice& choice = choices_[delta.choice];
-  std::vector<ReplySegment> news = choice.reader.add(delta, generation);
+  std::vector<ReplySegment> news = read_delta(choice.reader, delta, generation);
   if (call_.logprobs && !delta.logprobs.empty())
     choice.logprobs.push_back(chat_logprob_json(names_, delta.logprobs));
   if (!call_.stream) return {};
@@ -154,7 +154,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
   if (!call_.include_reasoning)
     std::erase_if(news, [](const ReplySegment& one) { return one.kind == Kind::kReasoning; });
   if (news.empty() && last && (!choice.logprobs.empty() || !choice.ids.empty()))
-    news.push_back({Kind::kText, {}, {}, {}});
+    news.push_back({Kind::kText, {}});
   if (call_.continuous_usage) return result + joint_event(delta, news, generation);
   for (const ReplySegment& segment : news) {
     if (segment.kind == Kind::kText && !call_.logprobs && !call_.token_ids) {  // nearly every event

@@ -5,7 +5,6 @@
 
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/chat_setup.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"

@@ -1,7 +1,6 @@
 // POST /v1/messages and /v1/messages/count_tokens: Anthropic's API.
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/chat_reader.h"
 #include "server/api/conversations.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
@@ -83,6 +82,7 @@ class MessageShape final : public ReplyShape {
   int n_blocks_ = 0;
   bool open_ = false;
   Kind open_kind_ = Kind::kText;
+  StopReason stop_reason_;
 };
 
 json MessageShape::head() const {
@@ -104,7 +104,7 @@ json MessageShape::stop_fields() const {
   json fields = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
   if (reader_.finish() == FinishReason::kLength) fields["stop_reason"] = "max_tokens";
   if (reader_.finish() != FinishReason::kStop) return fields;
-  if (const auto* text = std::get_if<std::string>(&reader_.stop_reason())) {
+  if (const auto* text = std::get_if<std::string>(&stop_reason_)) {
     fields = {{"stop_reason", "stop_sequence"}, {"stop_sequence", *text}};
   } else if (reader_.n_calls() > 0) {
     fields["stop_reason"] = "tool_use";
@@ -136,7 +136,7 @@ std::string MessageShape::take(const ReplySegment& segment) {
     if (segment.kind == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (segment.kind == Kind::kCall) {
       block = {
-          {"type", "tool_use"}, {"id", segment.id}, {"name", segment.call.name}, {"input", json::object()}};
+          {"type", "tool_use"}, {"id", segment.call.id}, {"name", segment.call.name}, {"input", json::object()}};
     }
     events += event("content_block_start", {{"index", n_blocks_++}, {"content_block", std::move(block)}});
     open_ = true;
@@ -151,7 +151,8 @@ std::string MessageShape::take(const ReplySegment& segment) {
 }
 
 std::string MessageShape::add(const ChoiceDelta& delta, Generation& generation) {
-  const std::vector<ReplySegment> news = reader_.add(delta, generation);
+  const std::vector<ReplySegment> news = read_delta(reader_, delta, generation);
+  if (delta.finish != FinishReason::kNone) stop_reason_ = delta.stop_reason;
   if (!call_.stream) return {};
   std::string events;
   for (const ReplySegment& segment : news) events += take(segment);
@@ -173,7 +174,7 @@ json MessageShape::whole(const Generation& generation) {
     }
     if (segment.kind == Kind::kCall) {
       message["content"].push_back({{"type", "tool_use"},
-                                    {"id", segment.id},
+                                    {"id", segment.call.id},
                                     {"name", segment.call.name},
                                     {"input", json::parse(segment.call.arguments, nullptr, false)}});
     }

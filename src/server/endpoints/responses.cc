@@ -3,7 +3,6 @@
 
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
-#include "server/api/chat_reader.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
@@ -106,7 +105,7 @@ class ResponseShape final : public ReplyShape {
   struct Item {
     Kind kind;
     std::string id, text;
-    ReplySegment call;
+    ToolCall call;
     json logprobs = json::array();
   };
 
@@ -156,8 +155,8 @@ json ResponseShape::item_json(const Item& item, const char* status) const {
   if (item.kind == Kind::kCall) {
     result.update({{"type", "function_call"},
                    {"call_id", item.call.id},
-                   {"name", item.call.call.name},
-                   {"arguments", begun ? "" : item.call.call.arguments}});
+                   {"name", item.call.name},
+                   {"arguments", begun ? "" : item.call.arguments}});
     return result;
   }
   result["content"] = begun ? json::array() : json::array({part_json(item)});
@@ -175,7 +174,7 @@ std::string ResponseShape::open_item(const ReplySegment& segment) {
                       : segment.kind == Kind::kText    ? "msg_"
                                                        : "fc_"),
             {},
-            segment};
+            segment.call};
   items_.push_back(std::move(item));
   open_ = true;
   std::string events =
@@ -188,7 +187,7 @@ std::string ResponseShape::open_item(const ReplySegment& segment) {
 }
 
 std::string ResponseShape::call_events() {
-  const ToolCall& call = items_.back().call.call;
+  const ToolCall& call = items_.back().call;
   json fields = {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}};
   json done = fields;
   fields["delta"] = call.arguments;
@@ -239,12 +238,12 @@ std::string ResponseShape::take(const ReplySegment& segment, json logprobs) {
 std::string ResponseShape::add(const ChoiceDelta& delta, Generation& generation) {
   if (call_.logprobs && !delta.logprobs.empty()) held_.push_back(chat_logprob_json(names_, delta.logprobs));
   std::string events;
-  for (const ReplySegment& segment : reader_.add(delta, generation)) {
+  for (const ReplySegment& segment : read_delta(reader_, delta, generation)) {
     events += take(segment, std::exchange(held_, json::array()));
   }
   if (delta.finish == FinishReason::kNone) return events;
   // A reply without a word still has a message.
-  if (items_.empty()) events += take({Kind::kText, {}, {}, {}}, json::array());
+  if (items_.empty()) events += take({Kind::kText, {}}, json::array());
   return events + close_item();
 }
 

@@ -1,7 +1,7 @@
 // POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
 // remote tokenizer.
 #include "server/api/api_request.h"
-#include "server/api/chat_setup.h"
+#include "server/api/conversations.h"
 #include "server/api/errors.h"
 #include "server/api/schemas.h"
 #include "server/endpoints/endpoints.h"
@@ -14,7 +14,7 @@ Result<std::vector<TokenId>> tokens_of(Server& server, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
-    Conversation conversation = take_conversation(body);
+    Conversation conversation = conversation_of_chat(body);
     conversation.any_length = true;
     ASSIGN_OR_RETURN(ChatTask task, server.chat().read(std::move(conversation)));
     return std::move(task.prompt);

@@ -1,0 +1,74 @@
+#include "frontend/chat/chat_reader.h"
+
+#include "base/check.h"
+#include "frontend/random_id.h"
+
+namespace penstock {
+
+using Kind = ReplySegment::Kind;
+
+ChatReader::ChatReader(const ChatTask& task, std::string call_prefix)
+    : call_prefix_(std::move(call_prefix)),
+      short_ids_(task.parsers.tools == "mistral"),
+      one_call_(task.one_call) {
+  auto parser = make_reply_parser(task.parsers);
+  PENSTOCK_CHECK(parser.has_value());
+  parser_ = std::move(*parser);
+}
+
+std::vector<ReplySegment> ChatReader::add(std::string_view text, int n_tokens, FinishReason finish) {
+  n_tokens_ += n_tokens;
+  if (finish != FinishReason::kNone) finish_ = finish;
+  if (complete_) return {};
+  std::vector<ReplySegment> news = read(text);
+  for (const ReplySegment& segment : news) append(segment);
+  // Reasoning lasts until something else is said.
+  if (!answered_ && !segments_.empty() && segments_.front().kind == Kind::kReasoning)
+    n_reasoning_tokens_ = n_tokens_;
+  answered_ = answered_ || (!segments_.empty() && segments_.back().kind != Kind::kReasoning);
+  return news;
+}
+
+std::vector<ReplySegment> ChatReader::read(std::string_view text) {
+  std::vector<ReplySegment> news;
+  ReplyPart part = parser_->push(text);
+  if (finish_ != FinishReason::kNone) part.append(parser_->finish());
+  if (!part.reasoning.empty()) news.push_back({Kind::kReasoning, std::move(part.reasoning)});
+  if (!part.content.empty()) news.push_back({Kind::kText, std::move(part.content)});
+  for (ToolCall& call : part.calls) {
+    // Mistral's templates insist on ids of nine letters and digits.
+    call.id = short_ids_ ? random_id("").substr(0, 9) : random_id(call_prefix_);
+    news.push_back({Kind::kCall, {}, std::move(call)});
+    ++n_calls_;
+    if (!one_call_) continue;
+    complete_ = true;
+    break;
+  }
+  return news;
+}
+
+void ChatReader::append(const ReplySegment& segment) {
+  if (segment.kind != Kind::kCall && !segments_.empty() && segments_.back().kind == segment.kind) {
+    segments_.back().text += segment.text;
+  } else {
+    segments_.push_back(segment);
+  }
+}
+
+std::string ChatReader::text_of(Kind kind) const {
+  std::string text;
+  for (const ReplySegment& segment : segments_) {
+    if (segment.kind == kind) text += segment.text;
+  }
+  return text;
+}
+
+ChatMessage ChatReader::message() const {
+  ChatMessage message{"assistant", text_of(Kind::kText), text_of(Kind::kReasoning)};
+  for (const ReplySegment& segment : segments_) {
+    if (segment.kind == Kind::kCall) message.tool_calls.push_back(segment.call);
+  }
+  return message;
+}
+
+}  // namespace penstock

@@ -1,0 +1,140 @@
+#include "frontend/chat/chat_setup.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "frontend/json_fields.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The parser a flag names; "auto" is `detected`.
+Result<std::string> choose(const std::string& flag, std::string_view detected, bool tools) {
+  if (flag == "none") return std::string();
+  if (flag.empty() || flag == "auto") return std::string(detected);
+  ReplyParserOptions probe;
+  (tools ? probe.tools : probe.reasoning) = flag;
+  RETURN_IF_ERROR(make_reply_parser(probe));
+  return flag;
+}
+
+bool mentions(const std::string& source, const char* word) { return source.find(word) != std::string::npos; }
+
+}  // namespace
+
+Result<std::string> read_chat_template(const std::string& given) {
+  if (given.empty()) return given;
+  std::error_code none;
+  if (std::filesystem::is_regular_file(given, none)) {
+    std::ifstream in(given, std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (in && !text.str().empty()) return text.str();
+    return errorf(ErrorCode::kIo, "chat template: {} is empty or cannot be read", given);
+  }
+  const auto holds = [&](const char* mark) { return given.find(mark) != std::string::npos; };
+  if (holds("{{") || holds("{%") || holds("{#") || holds("\n")) return given;
+  return errorf(
+      ErrorCode::kNotFound,
+      "chat template: there is no file {}, and a template's text would have {{{{ }}}} or {{% %}} in it",
+      given);
+}
+
+Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
+  std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
+  setup->trust_request_template_ = config.trust_request_template;
+  setup->ignore_tools_ = config.ignore_tools_without_place;
+  setup->source_ = config.chat_template;
+  auto prompter = ChatPrompter::open(session.tokenizer(), setup->source_);
+  if (setup->source_.empty()) setup->source_ = session.tokenizer().chat_template();
+  if (prompter) {
+    setup->prompter_.emplace(std::move(*prompter));
+  } else if (!config.chat_template.empty()) {
+    return tl::unexpected(prompter.error());
+  } else {
+    setup->missing_ = prompter.error();
+  }
+  const std::string& source = setup->source_;
+  ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detect_tool_parser(source), true));
+  ASSIGN_OR_RETURN(setup->reasoning_parser_,
+                   choose(config.reasoning_parser, detect_reasoning(source), false));
+  return setup;
+}
+
+// Before a template makes copies of what is too long by itself. What the assistant said may be left out by it.
+Status ChatSetup::check_length(const Conversation& conversation) const {
+  const auto check = [&](const Json& text) {
+    return text.is_string() ? session_->check_length(text.get_ref<const std::string&>()) : Status();
+  };
+  for (const Json& message : conversation.messages) {
+    const Json& content = get_field(message, "content");
+    if (get_string(message, "role") == "assistant") continue;
+    RETURN_IF_ERROR(check(content));
+    if (!content.is_array()) continue;
+    for (const Json& part : content) {
+      if (part.is_object()) RETURN_IF_ERROR(check(get_field(part, "text")));
+    }
+  }
+  for (const Json& tool : conversation.tools) {
+    const Json& function = get_field(tool, "function");
+    if (function.is_object()) RETURN_IF_ERROR(check(get_field(function, "description")));
+  }
+  return {};
+}
+
+std::optional<ThinkingBudget> ChatSetup::thinking_budget(int n_tokens, bool starts_inside) const {
+  const ReasoningRow* marks = find_reasoning(reasoning_parser_);
+  if (marks == nullptr) return std::nullopt;
+  const auto tokens = [&](const char* text) {
+    return session_->encode(text, {.add_bos = false, .parse_special = true});
+  };
+  return ThinkingBudget{n_tokens, tokens(marks->open), tokens(marks->close), starts_inside};
+}
+
+Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {
+  if (!conversation.tools.is_array() || conversation.tools.empty()) return false;
+  const bool own = conversation.chat_template.empty();
+  const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
+  if (has_tool_template || mentions(own ? source_ : conversation.chat_template, "tools")) return true;
+  if (ignore_tools_) return false;
+  return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them (penstock serve "
+                "--ignore-tools-without-place leaves them out)");
+}
+
+Result<ChatTask> ChatSetup::read(Conversation conversation) const {
+  std::string text;
+  return read(std::move(conversation), text);
+}
+
+Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) const {
+  std::optional<ChatPrompter> other;
+  const bool own = conversation.chat_template.empty();
+  if (!own && !trust_request_template_) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "chat_template: templates of requests are refused (--trust-request-chat-template)");
+  }
+  if (!own) {
+    ASSIGN_OR_RETURN(other, ChatPrompter::open(session_->tokenizer(), conversation.chat_template));
+  } else if (!prompter_) {
+    return tl::unexpected(missing_);
+  }
+  ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
+  if (!with_tools) conversation.tools = nullptr;
+  if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
+  const ChatPrompter& prompter = own ? *prompter_ : *other;
+  ASSIGN_OR_RETURN(text, prompter.render(std::move(conversation.messages), std::move(conversation.tools),
+                                         std::move(conversation.variables), conversation.options));
+  if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
+  ChatTask task;
+  task.prompt = session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
+  if (with_tools) task.parsers.tools = tool_parser_;
+  task.parsers.reasoning = reasoning_parser_;
+  task.parsers.starts_in_reasoning = prompt_opens_reasoning(text, reasoning_parser_);
+  task.one_call = conversation.one_call;
+  return task;
+}
+
+}  // namespace penstock
