@@ -1,5 +1,5 @@
 // The code of docs/library.md as one program.
-// Usage: guide MODEL
+// Usage: guide MODEL [CHAT_MODEL]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -67,6 +67,33 @@ void streaming(LLM& llm) {
   std::cout << "\n";
 }
 
+std::string answer_of(const std::string& function, const std::string& arguments) {
+  std::cout << function << " " << arguments << "\n";
+  return "sunny";
+}
+
+void tools(LLM& llm) {
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = 60;
+  ChatOptions chat;
+  chat.tools_json =
+      R"([{"type": "function", "function": {"name": "get_weather", "description": "the weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}])";
+  std::vector<ChatMessage> messages = {{"user", "What is the weather in Paris?"}};
+  for (int turn = 0; turn < 4; ++turn) {
+    const Result<RequestOutput> result = llm.chat(messages, params, {}, chat);
+    if (!result) fail(result.error());
+    const ChatMessage& reply = *result->outputs[0].message;
+    messages.push_back(reply);
+    if (reply.tool_calls.empty()) break;  // reply.content is the answer
+    for (const ToolCall& call : reply.tool_calls) {
+      messages.push_back({"tool", answer_of(call.name, call.arguments), {}, {}, call.id, call.name});
+    }
+  }
+  std::cout << messages.back().content << "\n";
+}
+
 void logprobs(LLM& llm) {
   SamplingParams params;
   params.temperature = 0;
@@ -112,7 +139,7 @@ void counters(LLM& llm) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2 && argc != 3) return 2;
   const std::unique_ptr<LLM> llm = open(argv[1]);
   errors(*llm);
   generate(*llm);
@@ -122,5 +149,6 @@ int main(int argc, char** argv) {
   threads(*llm);
   sessions(*llm);
   counters(*llm);
+  if (argc == 3) tools(*open(argv[2]));
   return 0;
 }

@@ -22,18 +22,19 @@ struct ToolCall {
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant", "tool", or what else the template knows
   std::string content;
-  std::string reasoning = {};              // of an assistant: what it thought before it spoke
-  std::vector<ToolCall> tool_calls = {};   // of an assistant
-  std::string tool_call_id = {};           // of a tool: the call that this message answers
-  std::string name = {};                   // of the speaker or the function
+  std::string reasoning = {};             // of an assistant: what it thought before it spoke
+  std::vector<ToolCall> tool_calls = {};  // of an assistant
+  std::string tool_call_id = {};          // of a tool: the call that this message answers
+  std::string name = {};                  // of the speaker or the function
   bool operator==(const ChatMessage&) const = default;
 };
 
 // What one more piece of a reply brought: reasoning, content or calls. The pieces add up to CompletionOutput::message.
 struct ChatDelta {
-  int index = 0;                         // [0, n) of SamplingParams
-  std::string_view reasoning, content;   // whole UTF-8; valid during the call
-  std::span<const ToolCall> tool_calls;  // each whole, in the piece that brought its last character; valid likewise
+  int index = 0;                        // [0, n) of SamplingParams
+  std::string_view reasoning, content;  // whole UTF-8; valid during the call
+  std::span<const ToolCall>
+      tool_calls;  // each whole, in the piece that brought its last character; valid likewise
   FinishReason finish = FinishReason::kNone;
 };
 
@@ -41,9 +42,10 @@ struct ChatOptions {
   bool add_generation_prompt = true;    // the template begins the reply
   bool continue_final_message = false;  // the prompt ends inside the last message; excludes the one above
   std::string chat_template;            // its text (Jinja2); empty = the model's
-  std::string tools_json;               // OpenAI's list of tools as JSON: [{"type": "function", "function": {…}}], or empty
-  std::string template_kwargs_json;     // a JSON object with further template variables, or empty
-  bool parallel_tool_calls = true;      // false: the reply ends after its first call
+  std::string
+      tools_json;  // OpenAI's list of tools as JSON: [{"type": "function", "function": {…}}], or empty
+  std::string template_kwargs_json;  // a JSON object with further template variables, or empty
+  bool parallel_tool_calls = true;   // false: the reply ends after its first call
   // How replies are taken apart: a name that `penstock serve --help` lists, "auto" (found by the chat template) or
   // "none" (it stays text). Calls are looked for when there are tools.
   std::string tool_call_parser = "auto";

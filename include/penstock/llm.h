@@ -17,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "penstock/chat.h"
 #include "penstock/engine.h"
 
 namespace penstock {
@@ -24,11 +25,6 @@ namespace penstock {
 // Text (tokenized with the model's special tokens parsed and BOS where the model wants one) or token ids as
 // they are.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
-
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", "tool"
-  std::string content;
-};
 
 struct CompletionOutput {
   int index = 0;  // [0, n)
@@ -42,6 +38,9 @@ struct CompletionOutput {
       stop_reason;  // what stopped it; nothing for EOS and length
   RequestStats stats;
   std::optional<Error> error;  // why, with kError and some kAborts
+  // Of LLM::chat: the reply as a message of the assistant, whose reasoning and calls are taken out of the text. It can
+  // follow the messages that it answers. Ids of calls are its own.
+  std::optional<ChatMessage> message;
 };
 
 struct RequestOutput {
@@ -74,14 +73,6 @@ struct GenerateOptions {
   bool parse_special = true;  // "<|im_end|>" in the text is the special token
 };
 
-struct ChatOptions {
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;
-  std::string chat_template;         // empty = the model's
-  std::string tools_json;            // a JSON array, or empty
-  std::string template_kwargs_json;  // a JSON object with further template variables, or empty
-};
-
 class LLM {
  public:
   // Opens the model, its tokenizer and an engine with its thread running. Errors: as Engine::open.
@@ -97,8 +88,10 @@ class LLM {
   Result<RequestOutput> generate(const Prompt& prompt, const SamplingParams& params,
                                  const GenerateOptions& options = {});
 
-  // Renders the messages with the chat template, then generates. Errors: also kInvalidArgument when the
-  // template refuses.
+  // Renders the messages with the chat template, generates, and takes the replies apart (CompletionOutput::message;
+  // `text` and GenerateOptions::on_text have them as the model wrote them, with the marks of reasoning and calls).
+  // Errors: also kInvalidArgument when the template refuses, or has no place for tools, and for options that are not
+  // what they should be.
   virtual Result<RequestOutput> chat(std::span<const ChatMessage> messages, const SamplingParams& params,
                                      const GenerateOptions& options = {}, const ChatOptions& chat = {}) = 0;
   // The prompt that chat() would use.

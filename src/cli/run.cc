@@ -128,7 +128,7 @@ class Chat {
       return;
     }
     const CompletionOutput& output = result->outputs[0];
-    messages_.push_back({"assistant", output.text});
+    messages_.push_back(output.message.value_or(ChatMessage{"assistant", output.text}));
     if (stderr_is_terminal()) {
       const double seconds = output.stats.decode_seconds;
       fmt::print(stderr, "{}\n",

@@ -15,8 +15,9 @@ constexpr size_t kMostInFlight = 1024;  // requests of one call that the engine 
 // One call of generate(): submits, follows the events, cancels.
 class LLMImpl::Call {
  public:
-  Call(Session& session, const SamplingParams& params, const GenerateOptions& options, size_t n_prompts)
-      : session_(session), params_(params), options_(options), outputs_(n_prompts) {}
+  Call(Session& session, const SamplingParams& params, const GenerateOptions& options, const CallHooks& hooks,
+       size_t n_prompts)
+      : session_(session), params_(params), options_(options), hooks_(hooks), outputs_(n_prompts) {}
   // Nothing is left unless a callback has thrown.
   ~Call() { cancel_all(); }
 
@@ -60,9 +61,11 @@ class LLMImpl::Call {
         cancel_all();
         continue;
       }
-      active_.emplace(static_cast<uint64_t>(*id),
-                      Active{n_submitted_, OutputBuilder(session_.tokenizer(), params_, std::move(prompt)),
-                             std::vector<size_t>(static_cast<size_t>(params_.n))});
+      active_.emplace(
+          static_cast<uint64_t>(*id),
+          Active{n_submitted_,
+                 OutputBuilder(session_.tokenizer(), params_, std::move(prompt), hooks_.keep_markers),
+                 std::vector<size_t>(static_cast<size_t>(params_.n))});
       request = {};
       ++n_submitted_;
     }
@@ -85,19 +88,24 @@ class LLMImpl::Call {
     Active& active = found->second;
     const OutputBuilder::Step step = active.builder.add(event);
     if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
-    if (options_.on_text && event.first_position < 0 && (!step.text.empty() || step.finished)) {
-      const CompletionOutput& output = active.builder.output(event.index);
-      const auto all = std::span<const TokenId>(output.token_ids);
-      const size_t n_told = std::exchange(active.n_told[static_cast<size_t>(event.index)], all.size());
-      const TextDelta delta{active.prompt, event.index, step.text, all.subspan(n_told),
-                            step.finished ? output.finish_reason : FinishReason::kNone};
-      if (!options_.on_text(delta) && !cancelled_) cancel_all();
-    }
+    if (event.first_position < 0 && (!step.text.empty() || step.finished)) tell(active, event, step);
     if (!active.builder.finished()) return;
     outputs_[active.prompt] = active.builder.take();
     active_.erase(found);
     ++n_done_;
     if (options_.on_progress) options_.on_progress(n_done_, outputs_.size());
+  }
+
+  void tell(Active& active, const OwnedEvent& event, const OutputBuilder::Step& step) {
+    if (!options_.on_text && !hooks_.on_piece) return;
+    const CompletionOutput& output = active.builder.output(event.index);
+    const auto all = std::span<const TokenId>(output.token_ids);
+    const size_t n_told = std::exchange(active.n_told[static_cast<size_t>(event.index)], all.size());
+    const TextDelta delta{active.prompt, event.index, step.text, all.subspan(n_told),
+                          step.finished ? output.finish_reason : FinishReason::kNone};
+    if (hooks_.on_piece && !hooks_.on_piece(delta) && !step.finished)
+      session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+    if (options_.on_text && !options_.on_text(delta) && !cancelled_) cancel_all();
   }
 
   void cancel_all() {
@@ -108,6 +116,7 @@ class LLMImpl::Call {
   Session& session_;
   const SamplingParams& params_;
   const GenerateOptions& options_;
+  const CallHooks& hooks_;
   std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
   std::vector<Request> requests_;
   std::vector<RequestOutput> outputs_;
@@ -132,6 +141,12 @@ Result<RequestOutput> LLM::generate(const Prompt& prompt, const SamplingParams& 
 Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
                                                      const SamplingParams& params,
                                                      const GenerateOptions& options) {
+  return generate(prompts, params, options, CallHooks());
+}
+
+Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> prompts,
+                                                     const SamplingParams& params,
+                                                     const GenerateOptions& options, const CallHooks& hooks) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -152,7 +167,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
     }
     requests.push_back(std::move(request));
   }
-  return Call(*session_, params, options, prompts.size()).run(std::move(requests), prompts);
+  return Call(*session_, params, options, hooks, prompts.size()).run(std::move(requests), prompts);
 }
 
 SamplingParams LLMImpl::default_sampling_params() const { return session_->default_sampling_params(); }

@@ -1,5 +1,6 @@
 // The blocking facade over a session. Text completion: llm.cc; chat: llm_chat.cc.
 #pragma once
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,7 +10,8 @@
 
 namespace penstock {
 
-class ChatPrompter;
+class ChatSetup;
+struct Conversation;
 
 class LLMImpl final : public LLM {
  public:
@@ -29,13 +31,21 @@ class LLMImpl final : public LLM {
 
  private:
   class Call;
-  // Of the model's template, or of `source`; kept for the next call with the same one.
-  Result<std::shared_ptr<const ChatPrompter>> prompter(const std::string& source);
+  // What a chat adds to a call: special tokens that mark parts stay in the text, and every piece is shown to
+  // `on_piece`, which ends its sequence by returning false.
+  struct CallHooks {
+    bool keep_markers = false;
+    std::function<bool(const TextDelta&)> on_piece;
+  };
+  Result<std::vector<RequestOutput>> generate(std::span<const Prompt> prompts, const SamplingParams& params,
+                                              const GenerateOptions& options, const CallHooks& hooks);
+  // Of the options' template and parsers; kept for the next call with the same ones.
+  Result<std::shared_ptr<const ChatSetup>> chat_setup(const ChatOptions& chat);
 
   std::unique_ptr<Session> session_;
-  std::mutex prompter_mutex_;
-  std::shared_ptr<const ChatPrompter> last_prompter_;
-  std::string last_source_;
+  std::mutex setup_mutex_;
+  std::shared_ptr<const ChatSetup> last_setup_;
+  std::array<std::string, 3> last_names_;  // of the template and the parsers of last_setup_
 };
 
 }  // namespace penstock

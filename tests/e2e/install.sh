@@ -38,5 +38,7 @@ check chat "$answer" "$("$scratch/build/chat" "$model" "Tell me of a dog.")"
 [[ $answer == *"tokens, "* ]]
 counts=$("$scratch/build/engine" "$model")
 check engine "$(printf '10 tokens, length\n11 tokens, length\n12 tokens, length\n33 tokens')" "${counts% in *}"
-guide=$(cd "$scratch" && "$scratch/build/guide" "$model")
+python3 "$PENSTOCK_SOURCE/tests/e2e/script_model.py" "$scratch/script" >"$scratch/log"
+guide=$(cd "$scratch" && "$scratch/build/guide" "$model" "$scratch/script")
+check "tools" "$(printf 'get_weather {"city":"Paris"}\nIt is sunny in Paris.')" "$(tail -2 <<<"$guide")"
 [[ $guide == "top_p: expected a number in (0, 1], got 2"* && $guide == *"need not be computed again"* ]]

@@ -100,7 +100,8 @@ Result<bool> ChatSetup::check_tools(const Conversation& conversation) const {
   const bool has_tool_template = own && session_->tokenizer().chat_templates().contains("tool_use");
   if (has_tool_template || mentions(own ? source_ : conversation.chat_template, "tools")) return true;
   if (ignore_tools_) return false;
-  return errorf(ErrorCode::kInvalidArgument, "tools: the model's chat template has no place for them (penstock serve "
+  return errorf(ErrorCode::kInvalidArgument,
+                "tools: the model's chat template has no place for them (penstock serve "
                 "--ignore-tools-without-place leaves them out)");
 }
 

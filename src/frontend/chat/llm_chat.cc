@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "frontend/chat/chat_prompt.h"
+#include "frontend/chat/chat_reader.h"
+#include "frontend/chat/chat_setup.h"
 #include "frontend/llm_impl.h"
 
 namespace penstock {
@@ -16,36 +17,114 @@ Result<Json> parse_json(const std::string& text, const char* what, bool array) {
   return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON {}", what, array ? "array" : "object");
 }
 
+Json call_json_of(const ToolCall& call) {
+  Json result = {{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  if (!call.id.empty()) result["id"] = call.id;
+  return result;
+}
+
+Json message_json_of(const ChatMessage& message) {
+  Json result = {{"role", message.role}, {"content", message.content}};
+  if (!message.reasoning.empty()) result["reasoning_content"] = message.reasoning;
+  for (const ToolCall& call : message.tool_calls) result["tool_calls"].push_back(call_json_of(call));
+  if (!message.tool_call_id.empty()) result["tool_call_id"] = message.tool_call_id;
+  if (!message.name.empty()) result["name"] = message.name;
+  return result;
+}
+
+Result<Conversation> conversation_of_options(std::span<const ChatMessage> messages, const ChatOptions& chat) {
+  Conversation conversation;
+  conversation.messages = Json::array();
+  for (const ChatMessage& message : messages) conversation.messages.push_back(message_json_of(message));
+  ASSIGN_OR_RETURN(conversation.tools, parse_json(chat.tools_json, "tools", true));
+  ASSIGN_OR_RETURN(conversation.variables, parse_json(chat.template_kwargs_json, "template_kwargs", false));
+  conversation.options = {chat.add_generation_prompt, chat.continue_final_message};
+  conversation.one_call = !chat.parallel_tool_calls;
+  return conversation;
+}
+
+// The replies of one prompt, taken apart as they come.
+class ChatReplies {
+ public:
+  ChatReplies(const ChatTask& task, const std::function<bool(const ChatDelta&)>& on_delta)
+      : task_(task), on_delta_(on_delta) {}
+
+  // False: this reply needs no more text.
+  bool add(const TextDelta& text) {
+    ChatReader& reader = reader_of(text.index);
+    const auto news = reader.add(text.text, static_cast<int>(text.tokens.size()), text.finish);
+    if (on_delta_ && wanted_ && (!news.empty() || text.finish != FinishReason::kNone)) tell(text, news);
+    return !reader.complete();
+  }
+  // Whether on_delta still wants to hear.
+  bool wanted() const { return wanted_; }
+  ChatMessage message(int index) { return reader_of(index).message(); }
+
+ private:
+  ChatReader& reader_of(int index) {
+    while (readers_.size() <= static_cast<size_t>(index)) readers_.emplace_back(task_, "call_");
+    return readers_[static_cast<size_t>(index)];
+  }
+  void tell(const TextDelta& text, const std::vector<ReplySegment>& news) {
+    ChatDelta delta{text.index, {}, {}, {}, text.finish};
+    std::vector<ToolCall> calls;
+    for (const ReplySegment& segment : news) {
+      if (segment.kind == ReplySegment::Kind::kReasoning) delta.reasoning = segment.text;
+      if (segment.kind == ReplySegment::Kind::kText) delta.content = segment.text;
+      if (segment.kind == ReplySegment::Kind::kCall) calls.push_back(segment.call);
+    }
+    delta.tool_calls = calls;
+    wanted_ = on_delta_(delta);
+  }
+
+  const ChatTask& task_;
+  const std::function<bool(const ChatDelta&)>& on_delta_;
+  std::vector<ChatReader> readers_;  // by index, as many as were heard of
+  bool wanted_ = true;
+};
+
 }  // namespace
 
-Result<std::shared_ptr<const ChatPrompter>> LLMImpl::prompter(const std::string& source) {
-  const std::lock_guard lock(prompter_mutex_);
-  if (last_prompter_ == nullptr || source != last_source_) {
-    ASSIGN_OR_RETURN(ChatPrompter opened, ChatPrompter::open(session_->tokenizer(), source));
-    last_prompter_ = std::make_shared<const ChatPrompter>(std::move(opened));
-    last_source_ = source;
+Result<std::shared_ptr<const ChatSetup>> LLMImpl::chat_setup(const ChatOptions& chat) {
+  const std::array names = {chat.chat_template, chat.tool_call_parser, chat.reasoning_parser};
+  const std::lock_guard lock(setup_mutex_);
+  if (last_setup_ == nullptr || names != last_names_) {
+    ChatConfig config;
+    config.chat_template = chat.chat_template;
+    config.tool_call_parser = chat.tool_call_parser;
+    config.reasoning_parser = chat.reasoning_parser;
+    ASSIGN_OR_RETURN(last_setup_, ChatSetup::open(*session_, config));
+    last_names_ = names;
   }
-  return last_prompter_;
+  return last_setup_;
 }
 
 Result<std::string> LLMImpl::render_chat(std::span<const ChatMessage> messages, const ChatOptions& chat) {
-  ASSIGN_OR_RETURN(const auto used, prompter(chat.chat_template));
-  ASSIGN_OR_RETURN(const Json tools, parse_json(chat.tools_json, "tools", true));
-  ASSIGN_OR_RETURN(const Json variables, parse_json(chat.template_kwargs_json, "template_kwargs", false));
-  Json list = Json::array();
-  for (const ChatMessage& message : messages)
-    list.push_back({{"role", message.role}, {"content", message.content}});
-  return used->render(std::move(list), tools, variables,
-                      {chat.add_generation_prompt, chat.continue_final_message});
+  ASSIGN_OR_RETURN(const auto setup, chat_setup(chat));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_options(messages, chat));
+  conversation.any_length = true;
+  std::string text;
+  RETURN_IF_ERROR(setup->read(std::move(conversation), text));
+  return text;
 }
 
 Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const SamplingParams& params,
                                     const GenerateOptions& options, const ChatOptions& chat) {
-  ASSIGN_OR_RETURN(const std::string prompt, render_chat(messages, chat));
-  GenerateOptions as_is = options;
-  as_is.add_bos = false;  // the template writes it
-  as_is.parse_special = true;
-  return generate(prompt, params, as_is);
+  ASSIGN_OR_RETURN(const auto setup, chat_setup(chat));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_options(messages, chat));
+  std::string text;
+  ASSIGN_OR_RETURN(ChatTask task, setup->read(std::move(conversation), text));
+  ChatReplies replies(task, chat.on_delta);
+  const CallHooks hooks{task.parses(), [&](const TextDelta& delta) { return replies.add(delta); }};
+  GenerateOptions with_stop = options;
+  with_stop.on_text = [&](const TextDelta& delta) {
+    return (!options.on_text || options.on_text(delta)) && replies.wanted();
+  };
+  const Prompt prompt = std::move(task.prompt);
+  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), params, with_stop, hooks));
+  outputs[0].prompt = std::move(text);
+  for (CompletionOutput& one : outputs[0].outputs) one.message = replies.message(one.index);
+  return std::move(outputs[0]);
 }
 
 }  // namespace penstock

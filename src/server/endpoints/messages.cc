@@ -135,8 +135,10 @@ std::string MessageShape::take(const ReplySegment& segment) {
     json block = {{"type", "text"}, {"text", ""}};
     if (segment.kind == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (segment.kind == Kind::kCall) {
-      block = {
-          {"type", "tool_use"}, {"id", segment.call.id}, {"name", segment.call.name}, {"input", json::object()}};
+      block = {{"type", "tool_use"},
+               {"id", segment.call.id},
+               {"name", segment.call.name},
+               {"input", json::object()}};
     }
     events += event("content_block_start", {{"index", n_blocks_++}, {"content_block", std::move(block)}});
     open_ = true;
