@@ -167,13 +167,13 @@ int ServeCommand::run() {
   std::thread([signals, raw = server->get()] {
     int signal = 0;
     sigwait(&signals, &signal);
-    if (!raw->loaded()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
+    if (!raw->models().loaded()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
     raw->stop();
     sigwait(&signals, &signal);  // a second one does not wait for the drain
     _exit(kExitInterrupted);
   }).detach();
   const Status served = (*server)->run([&] {
-    fmt::print(stderr, "serving {} at {}://{}:{}\n", (*server)->model_name(),
+    fmt::print(stderr, "serving {} at {}://{}:{}\n", (*server)->models().default_model().name(),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
   });
   if (served) return kExitOk;

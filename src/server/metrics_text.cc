@@ -226,6 +226,17 @@ void add_vllm_families(const MetricsSource& source, std::vector<MetricFamily>& o
   add_labelled_vllm(source, out);
 }
 
+void join_families(std::vector<MetricFamily> more, std::vector<MetricFamily>& out) {
+  for (MetricFamily& family : more) {
+    const auto known = std::ranges::find(out, family.name, &MetricFamily::name);
+    if (known == out.end()) {
+      out.push_back(std::move(family));
+    } else {
+      std::ranges::move(family.metric, std::back_inserter(known->metric));
+    }
+  }
+}
+
 void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
                        std::vector<MetricFamily>& out) {
   const auto add = [&](const char* name, const char* help, const auto& value) {

@@ -23,6 +23,8 @@ struct MetricsSource {
 void add_own_families(const MetricsSource& source, std::vector<prometheus::MetricFamily>& out);
 // "vllm:NAME": those that vLLM has, with its labels and bucket bounds.
 void add_vllm_families(const MetricsSource& source, std::vector<prometheus::MetricFamily>& out);
+// Adds the metrics of another model to the families of the same name; the labels tell them apart.
+void join_families(std::vector<prometheus::MetricFamily> more, std::vector<prometheus::MetricFamily>& out);
 // The HTTP side and the process.
 void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
                        std::vector<prometheus::MetricFamily>& out);

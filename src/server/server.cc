@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <cmath>
-#include <ctime>
 #include <filesystem>
 
-#include "base/checksum.h"
-#include "penstock/version.h"
 #include "server/api/errors.h"
 #include "server/http/access.h"
 
@@ -32,20 +29,6 @@ const Route* find_route(const HttpRequest& request, std::string& allowed) {
   return nullptr;
 }
 
-std::string fingerprint_of(const std::string& name, const Engine& engine) {
-  std::string all =
-      fmt::format("{} {} {} {}", kVersion, name, engine.info().architecture, engine.info().backend);
-  EngineConfig::visit(engine.config(), [&](const char* field, const auto& value, const char*) {
-    if constexpr (requires { value.has_value(); }) {
-      if (value.has_value()) all += fmt::format(" {}={}", field, *value);
-    } else {
-      all += fmt::format(" {}={}", field, value);
-    }
-  });
-  return fmt::format("penstock-{}-{:08x}", kVersion,
-                     static_cast<uint32_t>(checksum64(std::as_bytes(std::span(all)))));
-}
-
 bool is_loopback(const std::string& host) {
   boost::system::error_code error;
   return host == "localhost" || net::ip::make_address(host, error).is_loopback();
@@ -66,10 +49,6 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
 Status check_config(ServerConfig& config) {
   if (config.model_names.empty()) {
     config.model_names = {std::filesystem::path(config.engine.model).filename().string()};
-  }
-  for (const std::string& name : config.model_names) {
-    if (name.empty())
-      return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
   }
   std::string& root = config.root_path;
   while (root.ends_with('/')) root.pop_back();
@@ -115,10 +94,10 @@ std::string canonical_path(std::string_view path, std::string_view root_path) {
 }
 
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
-  std::unique_ptr<Server> server(new Server());
-  server->config_ = config;
-  server->created_ = std::time(nullptr);
+  std::unique_ptr<Server> server(new Server(config));
   RETURN_IF_ERROR(check_config(server->config_));
+  RETURN_IF_ERROR(server->models_.add(
+      std::make_unique<ServedModel>(server->config_.model_names, config.engine, config.chat)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
@@ -132,24 +111,12 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   return server;
 }
 
-Server::~Server() {
-  if (session_ != nullptr) session_->engine().stop();  // its events go to exchanges of http_
-}
-
 Status Server::run(const std::function<void()>& on_ready) {
   http_->start();
-  auto session = Session::open(config_.engine);
-  if (!session) return tl::unexpected(std::move(session).error());
-  session_ = std::move(*session);
-  ChatConfig chat = config_.chat;
-  ASSIGN_OR_RETURN(chat.chat_template, read_chat_template(chat.chat_template));
-  ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, chat));
-  fingerprint_ = fingerprint_of(model_name(), session_->engine());
-  session_->engine().start();
-  loaded_.store(true);
+  RETURN_IF_ERROR(models_.load());
   if (on_ready) on_ready();
   http_->wait();
-  session_->engine().stop();
+  models_.stop();
   return {};
 }
 
@@ -158,7 +125,7 @@ void Server::stop() {
   if (stopping_.exchange(true)) return;
   http_->stop(config_.shutdown_timeout, [this] {
     log_->warn("shutdown timeout: requests under way are cut");
-    if (loaded_.load()) session_->engine().stop();  // every sequence ends, and its client hears of it
+    models_.stop();
   });
 }
 
@@ -225,12 +192,12 @@ std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& deci
   if (access == Access::kOpen) return std::nullopt;
   if (auto refused = check_key(exchange, access, decision.key)) return refused;
   if (route == nullptr) return std::nullopt;
-  if (loaded_.load() && access == Access::kMetrics) return std::nullopt;
+  if (models_.loaded() && access == Access::kMetrics) return std::nullopt;
   return not_ready(exchange.request());
 }
 
 std::optional<HttpReply> Server::not_ready(const HttpRequest& request) const {
-  const bool loading = !loaded_.load();
+  const bool loading = !models_.loaded();
   if (!loading && !stopping_.load()) return std::nullopt;
   HttpReply reply = error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -240,21 +207,6 @@ std::optional<HttpReply> Server::not_ready(const HttpRequest& request) const {
     set_retry_after(reply, std::chrono::duration<double>(drain_end_.load() - now).count());
   }
   return reply;
-}
-
-Status Server::check_model(std::string_view name) const {
-  const auto& names = model_names();
-  if (config_.any_model_name || std::ranges::find(names, name) != names.end()) return {};
-  return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", fmt::join(names, " or "), name);
-}
-
-double Server::seconds_of_queue() const {
-  const Metrics metrics = session_->engine().metrics();
-  const Histogram& busy = metrics.request_inference_time_seconds;
-  if (busy.count == 0) return 0;
-  const double mean = busy.sum / static_cast<double>(busy.count);
-  const double n_at_once = std::max<double>(metrics.num_requests_running.value, 1);
-  return mean / n_at_once * std::max<double>(metrics.num_requests_waiting.value, 1) / 2;
 }
 
 std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key) {

@@ -1,4 +1,4 @@
-// The API server: one engine behind the endpoints of routes.cc.
+// The API server: models behind the endpoints of routes.cc.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -10,13 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "frontend/chat/chat_setup.h"
-#include "frontend/session.h"
 #include "gateway/api_keys.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/traffic.h"
 #include "server/request_log.h"
+#include "server/served_models.h"
 
 namespace penstock {
 
@@ -24,8 +23,8 @@ struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
   ChatConfig chat;  // chat_template may be a file
-  std::vector<std::string>
-      model_names;              // served names, the first is that of replies; empty = the file's name
+  // Served names of the model, the first is that of replies; empty = the file's name.
+  std::vector<std::string> model_names;
   bool any_model_name = false;  // requests may name whatever they like
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
@@ -73,39 +72,27 @@ class Server {
  public:
   // Reads the keys and binds the socket. Errors: of both.
   static Result<std::unique_ptr<Server>> open(const ServerConfig& config);
-  ~Server();
 
-  // Answers /health and /ready at once, loads the model, calls `on_ready`, serves until stop(). Blocks.
+  ~Server() { models_.stop(); }  // their events go to exchanges of http_
+
+  // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop(). Blocks.
   // Errors: of loading.
   Status run(const std::function<void()>& on_ready);
   // From any thread: drains, then run() returns.
   void stop();
 
   const ServerConfig& config() const { return config_; }
-  Session& session() { return *session_; }  // only when not_ready() has returned nothing
-  const ChatSetup& chat() const { return *chat_; }
+  const ServedModels& models() const { return models_; }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
-  // At least one; the first is the one that replies and metrics show.
-  const std::vector<std::string>& model_names() const { return config_.model_names; }
-  const std::string& model_name() const { return config_.model_names.front(); }
-  // nothing, or kNotFound: no name of this server's model.
-  Status check_model(std::string_view name) const;
-  // The same as long as the same program serves the same model with the same engine configuration.
-  const std::string& fingerprint() const { return fingerprint_; }
-  bool loaded() const { return loaded_.load(); }
-  // 503 while the model is loaded and while the server drains; nothing when requests are answered.
+  // 503 while models are loaded and while the server drains; nothing when requests are answered.
   std::optional<HttpReply> not_ready(const HttpRequest& request) const;
-  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken
-  // so far.
-  double seconds_of_queue() const;
-  int64_t created() const { return created_; }        // unix time of the start
   int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }
 
  private:
-  Server() = default;
+  explicit Server(const ServerConfig& config) : config_(config), models_(config.any_model_name) {}
   // What the head of a request leads to: a route's handler, or the reply that refuses it.
   struct Decision {
     const Route* route = nullptr;
@@ -124,15 +111,12 @@ class Server {
   std::unique_ptr<ApiKeys> keys_;
   std::optional<Origins> origins_;
   Traffic traffic_;
-  std::unique_ptr<Session> session_;
-  std::unique_ptr<ChatSetup> chat_;
+  ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
-  std::string fingerprint_;
   std::atomic<int> n_generating_ = 0;
-  std::atomic<bool> loaded_{false}, stopping_{false};
+  std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::atomic<std::chrono::steady_clock::duration> drain_end_{};  // since the clock's epoch
-  int64_t created_ = 0;
 };
 
 // The path of the route that `path` names: without `root_path` in front, and with the /v1 that clients may leave out.

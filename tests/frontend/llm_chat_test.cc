@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 // Writes the model once; the folder goes with the process.
 class ScriptModel {
  public:
-  ScriptModel() : folder_(std::filesystem::temp_directory_path() / ("script-model-" + std::to_string(getpid()))) {
+  ScriptModel()
+      : folder_(std::filesystem::temp_directory_path() / ("script-model-" + std::to_string(getpid()))) {
     const std::string script = (tests_dir() / "e2e" / "script_model.py").string();
     const std::string command = "python3 '" + script + "' '" + folder_.string() + "' >/dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
@@ -42,7 +43,8 @@ LLM& script() {
   return model.llm();
 }
 
-constexpr const char* kTools = R"([{"type": "function", "function": {"name": "get_weather", "parameters": {}}}])";
+constexpr const char* kTools =
+    R"([{"type": "function", "function": {"name": "get_weather", "parameters": {}}}])";
 
 ChatOptions with_tools() {
   ChatOptions chat;
@@ -58,7 +60,8 @@ SamplingParams at_most(int max_tokens, int n = 1) {
   return params;
 }
 
-CompletionOutput said(const std::string& script_name, const ChatOptions& chat, const SamplingParams& params = at_most(60)) {
+CompletionOutput said(const std::string& script_name, const ChatOptions& chat,
+                      const SamplingParams& params = at_most(60)) {
   const ChatMessage message{"user", script_name};
   auto result = script().chat(std::span(&message, 1), params, {}, chat);
   EXPECT_TRUE(result) << result.error().message;
@@ -77,14 +80,12 @@ TEST(LLMChat, RepliesAreTakenApart) {
   const struct {
     const char *script, *reasoning, *content;
     Calls calls;
-  } cases[] = {{"plain", "", "Hello there!", {}},
-               {"weather", "", "", {{"get_weather", R"({"city":"Paris"})"}}},
-               {"think", "Let me think.", "The answer is 42.", {}},
-               {"several",
-                "Two cities.",
-                "I will look.",
-                {{"get_weather", R"({"city":"Rome"})"}, {"get_time", "{}"}}},
-               {"broken", "", "<tool_call>this is no call</tool_call> at all", {}}};
+  } cases[] = {
+      {"plain", "", "Hello there!", {}},
+      {"weather", "", "", {{"get_weather", R"({"city":"Paris"})"}}},
+      {"think", "Let me think.", "The answer is 42.", {}},
+      {"several", "Two cities.", "I will look.", {{"get_weather", R"({"city":"Rome"})"}, {"get_time", "{}"}}},
+      {"broken", "", "<tool_call>this is no call</tool_call> at all", {}}};
   for (const auto& one : cases) {
     const CompletionOutput output = said(one.script, with_tools());
     ASSERT_TRUE(output.message) << one.script;
@@ -140,7 +141,8 @@ TEST(LLMChat, AConversationGoesOnWithTheMessageAndTheAnswerToItsCall) {
   const auto answer = script().chat(messages, at_most(20), {}, with_tools()).value();
   EXPECT_EQ(answer.outputs[0].message->content, "It is sunny in Paris.");
   messages = {{"user", "think"}, *said("think", {}).message, {"user", "plain"}};
-  EXPECT_THAT(script().render_chat(messages).value(), HasSubstr("<think>Let me think.</think>The answer is 42."));
+  EXPECT_THAT(script().render_chat(messages).value(),
+              HasSubstr("<think>Let me think.</think>The answer is 42."));
 }
 
 TEST(LLMChat, DeltasAddUpToTheMessage) {

@@ -42,6 +42,19 @@ std::vector<double> bounds_of(const prometheus::MetricFamily& family) {
   return bounds;
 }
 
+TEST(Metrics, ModelsShareAFamilyAndDifferInTheirLabels) {
+  Fixture one, two;
+  two.source.model = "other";
+  std::vector<prometheus::MetricFamily> families = one.vllm_families();
+  const size_t n = families.size();
+  join_families(two.vllm_families(), families);
+  ASSERT_EQ(families.size(), n);
+  const auto text = prometheus::TextSerializer().Serialize(families);
+  for (const char* model : {"tiny", "other"})
+    EXPECT_NE(text.find(std::string("vllm:num_requests_running{model_name=\"") + model), std::string::npos)
+        << model;
+}
+
 TEST(VllmMetrics, NamesLabelsAndBucketsAreVllms) {
   const Fixture fixture;
   const json known = vllm();

@@ -78,10 +78,11 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall c
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
-  auto started = Generation::start(server.session(), exchange, std::move(call));
+  const ServedModel& model = *call.model;
+  auto started = Generation::start(exchange, std::move(call));
   if (!started) {
     HttpReply refused = shape.error(started.error());
-    if (refused.status == 429) set_retry_after(refused, server.seconds_of_queue());
+    if (refused.status == 429) set_retry_after(refused, model.seconds_of_queue());
     co_return co_await exchange.reply(std::move(refused));
   }
   Generation& generation = **started;

@@ -30,22 +30,25 @@ void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json
 }
 
 // Lists of token ids as long as the context are never too many values.
-size_t allowance(Server& server) {
+size_t allowance(const Server& server) {
   constexpr size_t kLeast = size_t{8} << 20, kPerToken = 64;
-  return std::max(kLeast, kPerToken * static_cast<size_t>(server.session().engine().info().max_model_len));
+  size_t bytes = kLeast;
+  for (const auto& model : server.models().all())
+    bytes = std::max(bytes, kPerToken * static_cast<size_t>(model->max_model_len()));
+  return bytes;
 }
 
 }  // namespace
 
-Status check_logprobs(Server& server, int64_t asked, const char* field) {
+Status check_logprobs(const Server& server, const ServedModel& model, int64_t asked, const char* field) {
   const int most = server.config().max_logprobs;
-  const int64_t n = asked == -1 ? server.session().engine().info().vocab_size : asked;
+  const int64_t n = asked == -1 ? model.engine().info().vocab_size : asked;
   if (most < 0 || (n >= 0 && n <= most)) return {};
   return errorf(ErrorCode::kInvalidArgument, "{}: expected 0 to {} (see --max-logprobs), got {}", field, most,
                 asked);
 }
 
-Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
+Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
     return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
@@ -55,21 +58,21 @@ Result<json> read_body(Server& server, const HttpRequest& request, const nlohman
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  if (const std::string model = get_string(body, "model"); !model.empty()) {
-    RETURN_IF_ERROR(server.check_model(model));
-  }
-  return body;
+  ASSIGN_OR_RETURN(ServedModel* const model, server.models().find(get_string(body, "model")));
+  return ApiBody{std::move(body), model};
 }
 
-Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens) {
+Result<GenerationCall> read_generation(const Server& server, ServedModel& model, const json& body,
+                                       int default_max_tokens) {
   GenerationCall call;
-  call.params = server.session().default_sampling_params();
+  call.model = &model;
+  call.params = model.session().default_sampling_params();
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();
   RETURN_IF_ERROR(params_from_json(body, call.params));
-  if (call.params.logprobs) RETURN_IF_ERROR(check_logprobs(server, *call.params.logprobs, "logprobs"));
+  if (call.params.logprobs) RETURN_IF_ERROR(check_logprobs(server, model, *call.params.logprobs, "logprobs"));
   if (call.params.prompt_logprobs) {
-    RETURN_IF_ERROR(check_logprobs(server, *call.params.prompt_logprobs, "prompt_logprobs"));
+    RETURN_IF_ERROR(check_logprobs(server, model, *call.params.prompt_logprobs, "prompt_logprobs"));
   }
   const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
@@ -78,11 +81,10 @@ Result<GenerationCall> read_generation(Server& server, const json& body, int def
   return call;
 }
 
-Status read_thinking_budget(const Server& server, const json& body, bool starts_inside,
-                            GenerationCall& call) {
+Status read_thinking_budget(const json& body, bool starts_inside, GenerationCall& call) {
   const auto n_tokens = static_cast<int>(get_int(body, "thinking_token_budget", -1));
   if (n_tokens < 0) return {};
-  auto budget = server.chat().thinking_budget(n_tokens, starts_inside);
+  auto budget = call.model->chat().thinking_budget(n_tokens, starts_inside);
   if (!budget) {
     return errorf(ErrorCode::kInvalidArgument,
                   "thinking_token_budget: the chat template knows no reasoning (see --reasoning-parser)");
@@ -93,10 +95,10 @@ Status read_thinking_budget(const Server& server, const json& body, bool starts_
 
 bool truncates(const json& body) { return get_field(body, "truncate_prompt_tokens").is_number(); }
 
-void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt) {
+void truncate_prompt(const ServedModel& model, const json& body, std::vector<TokenId>& prompt) {
   if (!truncates(body)) return;
   int64_t keep = get_int(body, "truncate_prompt_tokens", -1);
-  if (keep < 0) keep = server.session().engine().info().max_model_len - 1;
+  if (keep < 0) keep = model.max_model_len() - 1;
   if (static_cast<int64_t>(prompt.size()) <= keep) return;
   if (get_string(body, "truncation_side") == "right") {
     prompt.resize(static_cast<size_t>(keep));

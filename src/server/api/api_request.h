@@ -18,24 +18,29 @@ using json = nlohmann::ordered_json;
 // The body as a JSON object of bounded depth and memory that fits `schema`. Errors: kInvalidArgument (not JSON, too
 // deep, the first field that does not fit, a field the schema does not list), kNotFound (another model's
 // name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
-Result<json> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
+struct ApiBody {
+  json fields;
+  ServedModel* model = nullptr;  // that the body names
+};
+Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
 
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
-Result<GenerationCall> read_generation(Server& server, const json& body, int default_max_tokens);
+Result<GenerationCall> read_generation(const Server& server, ServedModel& model, const json& body,
+                                       int default_max_tokens);
 
 // Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.
-Status check_logprobs(Server& server, int64_t asked, const char* field);
+Status check_logprobs(const Server& server, const ServedModel& model, int64_t asked, const char* field);
 
 // Adds the budget of one more prompt when the request has a thinking_token_budget. Error: kInvalidArgument, no
 // reasoning is known here.
-Status read_thinking_budget(const Server& server, const json& body, bool starts_inside, GenerationCall& call);
+Status read_thinking_budget(const json& body, bool starts_inside, GenerationCall& call);
 
 bool truncates(const json& body);
 // Cuts a prompt to truncate_prompt_tokens tokens (-1: what fits the context) when the client asks for it: its
 // last ones, or with truncation_side "right" its first.
-void truncate_prompt(Server& server, const json& body, std::vector<TokenId>& prompt);
+void truncate_prompt(const ServedModel& model, const json& body, std::vector<TokenId>& prompt);
 
 std::string dump(const json& value);  // never throws: what is not UTF-8 is replaced
 std::string sse(const json& value);   // "data: …\n\n"

@@ -3,17 +3,16 @@
 #include "engine/requests/context_limit.h"
 
 namespace penstock {
-Result<std::unique_ptr<Generation>> Generation::start(Session& session, Exchange& exchange,
-                                                      GenerationCall call) {
-  std::unique_ptr<Generation> generation(new Generation(session, exchange, std::move(call)));
+Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall call) {
+  std::unique_ptr<Generation> generation(new Generation(exchange, std::move(call)));
   RETURN_IF_ERROR(generation->submit());
   return generation;
 }
 
-Generation::Generation(Session& session, Exchange& exchange, GenerationCall call)
-    : session_(session),
-      exchange_(exchange),
+Generation::Generation(Exchange& exchange, GenerationCall call)
+    : exchange_(exchange),
       call_(std::move(call)),
+      session_(call_.model->session()),
       channel_(std::make_shared<EventChannel>(exchange.executor())),
       outputs_(call_.prompts.size()) {
   const auto leave = [this] {

@@ -6,10 +6,12 @@
 
 #include "frontend/session.h"
 #include "server/api/event_channel.h"
+#include "server/served_models.h"
 
 namespace penstock {
 
 struct GenerationCall {
+  ServedModel* model = nullptr;  // whose engine generates
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   Priority priority = Priority::kNormal;
@@ -34,8 +36,8 @@ struct ChoiceDelta {
 
 class Generation {
  public:
-  // Submits every prompt. Errors: the engine's; then nothing runs.
-  static Result<std::unique_ptr<Generation>> start(Session& session, Exchange& exchange, GenerationCall call);
+  // Submits every prompt to the call's model. Errors: the engine's; then nothing runs.
+  static Result<std::unique_ptr<Generation>> start(Exchange& exchange, GenerationCall call);
   // Cancels what still runs.
   ~Generation();
 
@@ -64,14 +66,14 @@ class Generation {
   int n_accepted_tokens() const { return n_accepted_tokens_; }
 
  private:
-  Generation(Session& session, Exchange& exchange, GenerationCall call);
+  Generation(Exchange& exchange, GenerationCall call);
   Status submit();
   void handle(PromptEvent& news);
   void cancel_all();
 
-  Session& session_;
   Exchange& exchange_;
   GenerationCall call_;
+  Session& session_;
   std::shared_ptr<EventChannel> channel_;
   std::vector<RequestId> ids_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;

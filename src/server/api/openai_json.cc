@@ -44,12 +44,12 @@ Status read_openai_call(const Server& server, const json& body, const char* id_p
   return {};
 }
 
-json envelope(Server& server, const OpenAiCall& call, const char* object) {
+json envelope(const OpenAiCall& call, const char* object) {
   return {{"id", call.id},
           {"object", object},
           {"created", call.created},
-          {"model", server.model_name()},
-          {"system_fingerprint", server.fingerprint()}};
+          {"model", call.generation.model->name()},
+          {"system_fingerprint", call.generation.model->fingerprint()}};
 }
 
 json usage_json(const Generation& generation, int n_reasoning_tokens) {
@@ -72,9 +72,8 @@ std::string json_text(const std::string& text) {
   return plain ? '"' + text + '"' : dump(json(text));
 }
 
-StreamEvents::StreamEvents(Server& server, const OpenAiCall& call, const char* object)
-    : usage_(call.continuous_usage) {
-  const std::string rest = dump(envelope(server, call, object));
+StreamEvents::StreamEvents(const OpenAiCall& call, const char* object) : usage_(call.continuous_usage) {
+  const std::string rest = dump(envelope(call, object));
   common_ = "]," + rest.substr(1, rest.size() - 2);
 }
 
@@ -119,11 +118,11 @@ void add_totals(const OpenAiCall& call, const Generation& generation, json& body
   if (call.timings) body["timings"] = timings_json(generation);
 }
 
-std::string stream_tail(Server& server, const OpenAiCall& call, const Generation& generation,
-                        const char* object, int n_reasoning_tokens) {
+std::string stream_tail(const OpenAiCall& call, const Generation& generation, const char* object,
+                        int n_reasoning_tokens) {
   std::string tail;
   if (call.include_usage || call.timings) {
-    json chunk = envelope(server, call, object);
+    json chunk = envelope(call, object);
     chunk["choices"] = json::array();
     add_totals(call, generation, chunk, n_reasoning_tokens);
     tail = sse(chunk);

@@ -28,7 +28,7 @@ Status read_openai_call(const Server& server, const nlohmann::ordered_json& body
                         OpenAiCall& call);
 
 // {id, object, created, model, system_fingerprint}
-nlohmann::ordered_json envelope(Server& server, const OpenAiCall& call, const char* object);
+nlohmann::ordered_json envelope(const OpenAiCall& call, const char* object);
 nlohmann::ordered_json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
 // Seconds of the slowest choice by part: {queued, prefill, decode, …}.
 nlohmann::ordered_json timings_json(const Generation& generation);
@@ -38,7 +38,7 @@ std::string json_text(const std::string& text);
 // The events of a stream: what all have in common is written once.
 class StreamEvents {
  public:
-  StreamEvents(Server& server, const OpenAiCall& call, const char* object);
+  StreamEvents(const OpenAiCall& call, const char* object);
   // choice: an object as JSON text. n_tokens: of the choice so far, for calls that want the usage continuously.
   std::string event(std::string_view choice, const Generation& generation, int n_tokens) const {
     return event({&choice, 1}, generation, n_tokens);
@@ -56,8 +56,8 @@ class StreamEvents {
 void add_totals(const OpenAiCall& call, const Generation& generation, nlohmann::ordered_json& body,
                 int n_reasoning_tokens = 0);
 // The last events of a stream.
-std::string stream_tail(Server& server, const OpenAiCall& call, const Generation& generation,
-                        const char* object, int n_reasoning_tokens = 0);
+std::string stream_tail(const OpenAiCall& call, const Generation& generation, const char* object,
+                        int n_reasoning_tokens = 0);
 
 // null, the stop token id, or the stop string.
 nlohmann::ordered_json stop_reason_json(const StopReason& reason);

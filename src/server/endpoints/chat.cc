@@ -24,19 +24,19 @@ struct ChatCall : OpenAiCall {
 };
 
 // max_completion_tokens is the newer name of max_tokens; without either a chat may fill the context.
-void set_max_tokens(Server& server, const json& body, GenerationCall& call) {
+void set_max_tokens(const json& body, GenerationCall& call) {
   const int64_t newer = get_int(body, "max_completion_tokens", -1);
   if (newer >= 0) call.params.max_tokens = static_cast<int>(newer);
-  const int room = server.session().engine().info().max_model_len - static_cast<int>(call.prompts[0].size());
+  const int room = call.model->max_model_len() - static_cast<int>(call.prompts[0].size());
   if (call.params.max_tokens < 0) call.params.max_tokens = std::max(room, 1);
 }
 
-Status read_logprobs(Server& server, const json& body, ChatCall& call) {
+Status read_logprobs(const Server& server, const json& body, ChatCall& call) {
   call.logprobs = get_bool(body, "logprobs");
   const int64_t top = get_int(body, "top_logprobs", 0);
   if (top != 0 && !call.logprobs)
     return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
-  RETURN_IF_ERROR(check_logprobs(server, top, "top_logprobs"));
+  RETURN_IF_ERROR(check_logprobs(server, *call.generation.model, top, "top_logprobs"));
   if (call.logprobs) call.generation.params.logprobs = static_cast<int>(top);
   call.prompt_logprobs = call.generation.params.prompt_logprobs.has_value();
   if (call.stream && call.prompt_logprobs) {
@@ -52,18 +52,20 @@ std::string last_content(const json& body) {
 }
 
 Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(json body, read_body(server, request, chat_request()));
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, chat_request()));
+  json& body = asked.fields;
+  ServedModel& model = *asked.model;
   ChatCall call;
   if (get_bool(body, "echo")) call.echo = last_content(body);
-  ASSIGN_OR_RETURN(call.task, server.chat().read(conversation_of_chat(body)));
-  truncate_prompt(server, body, call.task.prompt);
+  ASSIGN_OR_RETURN(call.task, model.chat().read(conversation_of_chat(body)));
+  truncate_prompt(model, body, call.task.prompt);
   json sampling = body;
   sampling.erase("logprobs");  // a flag here, a number elsewhere
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, sampling, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, sampling, -1));
   call.generation.prompts.push_back(call.task.prompt);
-  RETURN_IF_ERROR(read_thinking_budget(server, body, call.task.parsers.starts_in_reasoning, call.generation));
+  RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
   call.generation.keep_markers = call.task.parses();
-  set_max_tokens(server, body, call.generation);
+  set_max_tokens(body, call.generation);
   if (call.generation.params.n > server.config().max_choices) {
     return errorf(ErrorCode::kInvalidArgument, "n: expected at most {}, got {}", server.config().max_choices,
                   call.generation.params.n);
@@ -87,17 +89,14 @@ const char* finish_name(const ChatReader& reader) {
 
 class ChatShape final : public ReplyShape {
  public:
-  ChatShape(Server& server, const ChatCall& call)
-      : server_(server),
-        call_(call),
-        names_(server.session().tokenizer(), call.tokens_as_ids),
-        events_(server, call, kChunk) {
+  explicit ChatShape(const ChatCall& call)
+      : call_(call), names_(call.generation.model->tokenizer(), call.tokens_as_ids), events_(call, kChunk) {
     for (int i = 0; i < call.generation.params.n; ++i) choices_.emplace_back(call.task);
   }
 
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override {
-    return stream_tail(server_, call_, generation, kChunk, n_reasoning_tokens());
+    return stream_tail(call_, generation, kChunk, n_reasoning_tokens());
   }
   json whole(const Generation& generation) override;
   HttpReply error(const Error& error) override { return error_reply(error, "messages"); }
@@ -128,7 +127,6 @@ class ChatShape final : public ReplyShape {
     return n;
   }
 
-  Server& server_;
   const ChatCall& call_;
   TokenNames names_;
   StreamEvents events_;
@@ -245,7 +243,7 @@ json ChatShape::message(const ChatReader& reader) const {
 
 json ChatShape::whole(const Generation& generation) {
   const RequestOutput& output = generation.outputs().front();
-  json body = envelope(server_, call_, kChatObject);
+  json body = envelope(call_, kChatObject);
   body["choices"] = json::array();
   for (const CompletionOutput& one : output.outputs) {
     Choice& choice = choices_[one.index];
@@ -272,7 +270,7 @@ net::awaitable<void> post_chat_completions(Server& server, Exchange& exchange) {
   decltype(read_chat_call(server, exchange.request())) call;
   co_await run_apart(exchange, [&] { call = read_chat_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  ChatShape shape(server, *call);
+  ChatShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

@@ -39,8 +39,9 @@ Result<std::vector<TokenId>> read_ids(const json& list, int vocab_size) {
 }
 
 // A string, a list of strings, a list of ids or a list of lists of ids.
-Status read_prompts(Server& server, const json& body, CompletionCall& call) {
-  const Session& session = server.session();
+Status read_prompts(const json& body, CompletionCall& call) {
+  const ServedModel& model = *call.generation.model;
+  const Session& session = model.session();
   const json& prompt = body["prompt"];
   const bool one = prompt.is_string() || prompt.front().is_number();
   const bool add_bos = get_bool(body, "add_special_tokens", true);
@@ -54,12 +55,12 @@ Status read_prompts(Server& server, const json& body, CompletionCall& call) {
       ASSIGN_OR_RETURN(ids, read_ids(item, session.tokenizer().vocab_size()));
     }
     const size_t n_read = ids.size();
-    truncate_prompt(server, body, ids);
+    truncate_prompt(model, body, ids);
     const bool as_given = item.is_string() && ids.size() == n_read;
     call.prompt_texts.push_back(as_given ? item.get<std::string>() : session.tokenizer().decode(ids, false));
     call.generation.prompts.push_back(std::move(ids));
-    RETURN_IF_ERROR(read_thinking_budget(
-        server, body, server.chat().opens_reasoning(call.prompt_texts.back()), call.generation));
+    RETURN_IF_ERROR(
+        read_thinking_budget(body, model.chat().opens_reasoning(call.prompt_texts.back()), call.generation));
   }
   return {};
 }
@@ -82,7 +83,7 @@ Status read_best_of(const json& body, CompletionCall& call) {
 }
 
 // Before the prompts are made tokens.
-Status check_choices(Server& server, const json& prompt, const CompletionCall& call) {
+Status check_choices(const Server& server, const json& prompt, const CompletionCall& call) {
   const int64_t n = call.generation.params.n, most = server.config().max_choices;
   const bool one = prompt.is_string() || prompt.front().is_number();
   const int64_t n_prompts = one ? 1 : static_cast<int64_t>(prompt.size());
@@ -97,9 +98,10 @@ Status check_choices(Server& server, const json& prompt, const CompletionCall& c
 }
 
 Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, completion_request()));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, completion_request()));
+  const json& body = asked.fields;
   CompletionCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kCompletionMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, *asked.model, body, kCompletionMaxTokens));
   RETURN_IF_ERROR(read_openai_call(server, body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");
@@ -113,24 +115,23 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
   }
   RETURN_IF_ERROR(read_best_of(body, call));
   RETURN_IF_ERROR(check_choices(server, body["prompt"], call));
-  RETURN_IF_ERROR(read_prompts(server, body, call));
+  RETURN_IF_ERROR(read_prompts(body, call));
   return call;
 }
 
 class CompletionShape final : public ReplyShape {
  public:
-  CompletionShape(Server& server, const CompletionCall& call)
-      : server_(server),
-        call_(call),
-        names_(server.session().tokenizer(), call.tokens_as_ids),
-        events_(server, call, kCompletionObject),
+  explicit CompletionShape(const CompletionCall& call)
+      : call_(call),
+        names_(call.generation.model->tokenizer(), call.tokens_as_ids),
+        events_(call, kCompletionObject),
         started_(call.generation.prompts.size() * call.generation.params.n, 0),
         logprobs_(started_.size(), new_logprobs()),
         ids_(started_.size()) {}
 
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
   std::string end(const Generation& generation) override {
-    return stream_tail(server_, call_, generation, kCompletionObject);
+    return stream_tail(call_, generation, kCompletionObject);
   }
   json whole(const Generation& generation) override;
 
@@ -140,7 +141,6 @@ class CompletionShape final : public ReplyShape {
     return {names_, call_.logprobs.value_or(0), !call_.generation.params.skip_special_tokens};
   }
 
-  Server& server_;
   const CompletionCall& call_;
   TokenNames names_;
   StreamEvents events_;
@@ -210,7 +210,7 @@ json CompletionShape::choice(const RequestOutput& output, const CompletionOutput
 }
 
 json CompletionShape::whole(const Generation& generation) {
-  json body = envelope(server_, call_, kCompletionObject);
+  json body = envelope(call_, kCompletionObject);
   body["choices"] = json::array();
   for (size_t p = 0; p < generation.outputs().size(); ++p) {
     const RequestOutput& output = generation.outputs()[p];
@@ -240,7 +240,7 @@ net::awaitable<void> post_completions(Server& server, Exchange& exchange) {
   decltype(read_completion_call(server, exchange.request())) call;
   co_await run_apart(exchange, [&] { call = read_completion_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  CompletionShape shape(server, *call);
+  CompletionShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

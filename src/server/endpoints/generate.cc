@@ -20,12 +20,14 @@ struct PlainCall {
 };
 
 Result<PlainCall> read_plain_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, generate_request()));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, generate_request()));
+  const json& body = asked.fields;
+  const Session& session = asked.model->session();
   PlainCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, kPlainMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, *asked.model, body, kPlainMaxTokens));
   const std::string& prompt = body["prompt"].get_ref<const std::string&>();
-  RETURN_IF_ERROR(server.session().check_length(prompt));
-  call.generation.prompts.push_back(server.session().encode(prompt, {}));
+  RETURN_IF_ERROR(session.check_length(prompt));
+  call.generation.prompts.push_back(session.encode(prompt, {}));
   call.id = get_string(body, "request_id");
   call.stream = get_bool(body, "stream");
   call.timings = get_bool(body, "timings");

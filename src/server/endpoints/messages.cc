@@ -29,18 +29,20 @@ struct MessageCall {
 };
 
 Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, messages_request()));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, messages_request()));
+  const json& body = asked.fields;
+  ServedModel& model = *asked.model;
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
-  ASSIGN_OR_RETURN(call.task, server.chat().read(std::move(conversation)));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, 1));
+  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, 1));
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(call.task.prompt);
   // A model that never reasons keeps to every budget.
   if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {
     const auto budget =
-        server.chat().thinking_budget(static_cast<int>(n), call.task.parsers.starts_in_reasoning);
+        model.chat().thinking_budget(static_cast<int>(n), call.task.parsers.starts_in_reasoning);
     if (budget) call.generation.thinking.push_back(*budget);
   }
   call.generation.keep_markers = call.task.parses();
@@ -53,8 +55,7 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
 
 class MessageShape final : public ReplyShape {
  public:
-  MessageShape(Server& server, const MessageCall& call)
-      : server_(server), call_(call), reader_(call.task, "toolu_") {}
+  explicit MessageShape(const MessageCall& call) : call_(call), reader_(call.task, "toolu_") {}
 
   std::string begin(const Generation& generation) override;
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
@@ -76,7 +77,6 @@ class MessageShape final : public ReplyShape {
   json stop_fields() const;
   json usage(const Generation& generation) const;
 
-  Server& server_;
   const MessageCall& call_;
   ChatReader reader_;
   int n_blocks_ = 0;
@@ -87,7 +87,7 @@ class MessageShape final : public ReplyShape {
 
 json MessageShape::head() const {
   return {{"id", call_.id},           {"type", "message"},
-          {"role", "assistant"},      {"model", server_.model_name()},
+          {"role", "assistant"},      {"model", call_.generation.model->name()},
           {"content", json::array()}, {"stop_reason", nullptr},
           {"stop_sequence", nullptr}};
 }
@@ -188,10 +188,10 @@ json MessageShape::whole(const Generation& generation) {
 }
 
 Result<json> count_tokens(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, count_tokens_request()));
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, count_tokens_request()));
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(asked.fields));
   conversation.any_length = true;
-  ASSIGN_OR_RETURN(const ChatTask task, server.chat().read(std::move(conversation)));
+  ASSIGN_OR_RETURN(const ChatTask task, asked.model->chat().read(std::move(conversation)));
   return json{{"input_tokens", task.prompt.size()}};
 }
 
@@ -201,7 +201,7 @@ net::awaitable<void> post_messages(Server& server, Exchange& exchange) {
   decltype(read_message_call(server, exchange.request())) call;
   co_await run_apart(exchange, [&] { call = read_message_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(anthropic_error(call.error()));
-  MessageShape shape(server, *call);
+  MessageShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

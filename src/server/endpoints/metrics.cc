@@ -20,11 +20,15 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 }
 
 HttpReply metrics_reply(Server& server) {
-  const Engine& engine = server.session().engine();
-  const MetricsSource source{engine.metrics(), &engine.info(), &engine.config(), server.model_name()};
   std::vector<prometheus::MetricFamily> families;
-  add_own_families(source, families);
-  if (server.config().vllm_metrics) add_vllm_families(source, families);
+  for (const auto& model : server.models().all()) {
+    const Engine& engine = model->engine();
+    const MetricsSource source{engine.metrics(), &engine.info(), &engine.config(), model->name()};
+    std::vector<prometheus::MetricFamily> of_model;
+    add_own_families(source, of_model);
+    if (server.config().vllm_metrics) add_vllm_families(source, of_model);
+    join_families(std::move(of_model), families);
+  }
   add_http_families(server.http().counters(), server.traffic().snapshot(), families);
   add_process_families(families);
   HttpReply reply;
@@ -33,8 +37,9 @@ HttpReply metrics_reply(Server& server) {
   return reply;
 }
 
+// Of the default model: a client that knows of no other asks here.
 json metrics_json(Server& server) {
-  const Metrics metrics = server.session().engine().metrics();
+  const Metrics metrics = server.models().default_model().engine().metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
   const Traffic::Snapshot traffic = server.traffic().snapshot();
@@ -73,7 +78,7 @@ net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {
-  server.session().engine().reset_prefix_cache();
+  for (const auto& model : server.models().all()) model->engine().reset_prefix_cache();
   co_await exchange.reply(json_reply(json::object()));
 }
 

@@ -7,30 +7,31 @@
 namespace penstock {
 namespace {
 
-json model_json(Server& server, const std::string& name) {
+json model_json(const ServedModel& model, const std::string& name) {
   return {{"id", name},
           {"object", "model"},
-          {"created", server.created()},
+          {"created", model.created()},
           {"owned_by", "penstock"},
-          {"root", server.model_name()},
+          {"root", model.name()},
           {"parent", nullptr},
-          {"max_model_len", server.session().engine().info().max_model_len}};
+          {"max_model_len", model.max_model_len()}};
 }
 
 }  // namespace
 
 net::awaitable<void> get_models(Server& server, Exchange& exchange) {
   json body = {{"object", "list"}};
-  for (const std::string& name : server.model_names()) body["data"].push_back(model_json(server, name));
+  for (const auto& model : server.models().all()) {
+    for (const std::string& name : model->names()) body["data"].push_back(model_json(*model, name));
+  }
   co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
-  if (const Status known = server.check_model(id); !known) {
-    co_return co_await exchange.reply(error_reply(known.error()));
-  }
-  co_await exchange.reply(json_reply(model_json(server, id)));
+  const auto model = server.models().find(id);
+  if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  co_await exchange.reply(json_reply(model_json(**model, id)));
 }
 
 net::awaitable<void> get_health(Server&, Exchange& exchange) {

@@ -57,13 +57,15 @@ bool wants_logprobs(const json& body) {
 }
 
 Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, responses_request()));
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, responses_request()));
+  const json& body = asked.fields;
+  ServedModel& model = *asked.model;
   ResponseCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
-  ASSIGN_OR_RETURN(call.task, server.chat().read(std::move(conversation)));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, body, -1));
+  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
   SamplingParams& params = call.generation.params;
-  const int room = server.session().engine().info().max_model_len - static_cast<int>(call.task.prompt.size());
+  const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
   call.logprobs = wants_logprobs(body);
@@ -84,11 +86,8 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
 
 class ResponseShape final : public ReplyShape {
  public:
-  ResponseShape(Server& server, const ResponseCall& call)
-      : server_(server),
-        call_(call),
-        names_(server.session().tokenizer(), false),
-        reader_(call.task, "call_") {}
+  explicit ResponseShape(const ResponseCall& call)
+      : call_(call), names_(call.generation.model->tokenizer(), false), reader_(call.task, "call_") {}
 
   std::string begin(const Generation&) override {
     const json response = head("in_progress");
@@ -124,7 +123,6 @@ class ResponseShape final : public ReplyShape {
     return {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
   }
 
-  Server& server_;
   const ResponseCall& call_;
   TokenNames names_;
   ChatReader reader_;
@@ -255,7 +253,7 @@ json ResponseShape::head(const char* status) const {
                    {"error", nullptr},
                    {"usage", nullptr},
                    {"incomplete_details", nullptr},
-                   {"model", server_.model_name()},
+                   {"model", call_.generation.model->name()},
                    {"output", json::array()}};
   response.update(call_.echoed);
   return response;
@@ -297,7 +295,7 @@ net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
   decltype(read_response_call(server, exchange.request())) call;
   co_await run_apart(exchange, [&] { call = read_response_call(server, exchange.request()); });
   if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  ResponseShape shape(server, *call);
+  ResponseShape shape(*call);
   co_await answer(server, exchange, call->generation, call->stream, shape);
 }
 

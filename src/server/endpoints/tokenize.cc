@@ -10,40 +10,42 @@
 namespace penstock {
 namespace {
 
-Result<std::vector<TokenId>> tokens_of(Server& server, json& body) {
+Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
     Conversation conversation = conversation_of_chat(body);
     conversation.any_length = true;
-    ASSIGN_OR_RETURN(ChatTask task, server.chat().read(std::move(conversation)));
+    ASSIGN_OR_RETURN(ChatTask task, model.chat().read(std::move(conversation)));
     return std::move(task.prompt);
   }
   if (!get_field(body, "prompt").is_string())
     return errorf(ErrorCode::kInvalidArgument, "prompt: missing, as are messages");
   const bool add_special = get_bool(body, "add_special_tokens", true);
-  return server.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
+  return model.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }
 
 Result<json> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(json body, read_body(server, request, tokenize_request()));
-  ASSIGN_OR_RETURN(const auto ids, tokens_of(server, body));
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request()));
+  const ServedModel& model = *asked.model;
+  const bool with_texts = get_bool(asked.fields, "return_token_strs");
+  ASSIGN_OR_RETURN(const auto ids, tokens_of(model, asked.fields));
   json reply = {{"count", ids.size()},
-                {"max_model_len", server.session().engine().info().max_model_len},
+                {"max_model_len", model.max_model_len()},
                 {"tokens", ids},
                 {"token_strs", nullptr}};
-  if (get_bool(body, "return_token_strs")) {
+  if (with_texts) {
     reply["token_strs"] = json::array();
-    for (const TokenId id : ids) reply["token_strs"].push_back(server.session().tokenizer().piece(id));
+    for (const TokenId id : ids) reply["token_strs"].push_back(model.tokenizer().piece(id));
   }
   return reply;
 }
 
 Result<json> detokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const json body, read_body(server, request, detokenize_request()));
-  const Tokenizer& tokenizer = server.session().tokenizer();
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, detokenize_request()));
+  const Tokenizer& tokenizer = asked.model->tokenizer();
   std::vector<TokenId> ids;
-  for (const json& item : body["tokens"]) {
+  for (const json& item : asked.fields["tokens"]) {
     if (item.get<int64_t>() >= tokenizer.vocab_size()) {
       return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
                     tokenizer.vocab_size() - 1, dump(item));
@@ -73,9 +75,10 @@ net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
-  const Tokenizer& tokenizer = server.session().tokenizer();
+  const ServedModel& model = server.models().default_model();
+  const Tokenizer& tokenizer = model.tokenizer();
   const auto token = [&](TokenId id) { return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id)); };
-  const std::string& chat_template = server.chat().chat_template();
+  const std::string& chat_template = model.chat().chat_template();
   const json body = {{"tokenizer_class", "PenstockTokenizer"},
                      {"bos_token", token(tokenizer.bos())},
                      {"eos_token", token(tokenizer.eos())},
