@@ -15,4 +15,8 @@ const nlohmann::ordered_json& get_field(const nlohmann::ordered_json& object, co
 // The same, taken out: what is left in the object is null.
 nlohmann::ordered_json take_field(nlohmann::ordered_json& object, const char* field);
 
+// Makes room for so many fields. Without it the library copies all values when an object grows (names are const, so its
+// pairs cannot be moved): whole conversations, for one more field beside them. What points into the object is invalid.
+void reserve_fields(nlohmann::ordered_json& object, size_t n);
+
 }  // namespace penstock

@@ -146,7 +146,7 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& stmt, Frame& frame) {
     case StmtKind::kOutput:
       for (const auto& expr : stmt.exprs) {
         const Value value = eval(*expr, frame);
-        rt_.append(*frame.out, value.is(Kind::kString) ? value.text() : to_text(rt_, value));
+        append_text(*frame.out, value);
       }
       break;
     case StmtKind::kIf: return run_if(stmt, frame);
@@ -214,6 +214,14 @@ Evaluator::Flow Evaluator::run_captured(const Stmt& stmt, Frame& frame) {
 }
 
 // What a call or filter block leaves is joined as it is: it must be text.
+void Evaluator::append_text(std::string& out, const Value& value) {
+  if (value.is(Kind::kString)) {
+    rt_.append(out, value.text());
+  } else {
+    rt_.append(out, to_text(rt_, value));
+  }
+}
+
 void Evaluator::append_block(const Value& value, Frame& frame) {
   if (!value.is(Kind::kString)) {
     fail("TypeError", fmt::format("expected str instance, {} found", type_name(value)));

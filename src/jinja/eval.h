@@ -47,6 +47,7 @@ class Evaluator {
   Flow run_if(const Stmt& stmt, Frame& frame);
   Flow run_loop(const Stmt& stmt, Frame& frame, const Value& iterable, int depth0);
   Flow run_captured(const Stmt& stmt, Frame& frame);  // set block and filter block
+  void append_text(std::string& out, const Value& value);
   void append_block(const Value& value, Frame& frame);
   void run_block(const Stmt& stmt, Frame& frame);
   void run_set(const Stmt& stmt, Frame& frame);

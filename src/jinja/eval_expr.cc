@@ -121,7 +121,7 @@ Value Evaluator::eval_concat(const Expr& expr, Frame& frame) {
   std::string text;
   for (const auto& item : expr.items) {
     const Value value = eval(*item, frame);
-    rt_.append(text, value.is(Kind::kString) ? value.text() : to_text(rt_, value));
+    append_text(text, value);
   }
   return rt_.string(std::move(text));
 }

@@ -62,17 +62,18 @@ double ServedModel::seconds_of_queue() const {
 
 Status ServedModels::add(std::unique_ptr<ServedModel> model) {
   const auto& names = model->names();
-  if (names.empty()) return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
+  if (names.empty())
+    return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty())
       return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
     const bool own = std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
                      names.begin() + static_cast<ptrdiff_t>(i);
-    const bool other = std::ranges::any_of(models_, [&](const auto& one) { return has_name(*one, names[i]); });
+    const bool other =
+        std::ranges::any_of(models_, [&](const auto& one) { return has_name(*one, names[i]); });
     if (own || other) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "served model name: expected every name once, got {} for {}", names[i],
-                    own ? "the same model twice" : "two models");
+      return errorf(ErrorCode::kInvalidArgument, "served model name: expected every name once, got {} for {}",
+                    names[i], own ? "the same model twice" : "two models");
     }
   }
   models_.push_back(std::move(model));

@@ -65,7 +65,9 @@ class ServedModels {
   // "": the default. Error: kNotFound, "model: expected A or B, got C".
   Result<ServedModel*> find(std::string_view name) const;
   ServedModel& default_model() const { return *models_.front(); }
-  std::span<const std::unique_ptr<ServedModel>> all() const { return models_; }  // in the order they were added
+  std::span<const std::unique_ptr<ServedModel>> all() const {
+    return models_;
+  }  // in the order they were added
 
   // Loads them in their order. Error: the first, with the model's name when there are several.
   Status load();

@@ -10,7 +10,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<ServedModel> model_of(std::vector<std::string> names, const char* file = "penstock-stories-1m-q8_0.gguf") {
+std::unique_ptr<ServedModel> model_of(std::vector<std::string> names,
+                                      const char* file = "penstock-stories-1m-q8_0.gguf") {
   EngineConfig config;
   config.model = (models_dir() / file).string();
   config.threads = 1;
@@ -31,14 +32,16 @@ TEST(ServedModels, EachIsFoundByItsNames) {
   ServedModel* const first = models.all()[0].get();
   ServedModel* const second = models.all()[1].get();
   EXPECT_EQ(&models.default_model(), first);
-  for (const char* name : {"", "stories", "org/stories:1m"}) EXPECT_EQ(models.find(name).value(), first) << name;
+  for (const char* name : {"", "stories", "org/stories:1m"})
+    EXPECT_EQ(models.find(name).value(), first) << name;
   for (const char* name : {"org/other", "org/other/v2"}) EXPECT_EQ(models.find(name).value(), second) << name;
   for (const char* name : {"other", "org", "org/", "org/other/", "Stories", "stories "}) {
     const auto found = models.find(name);
     ASSERT_FALSE(found) << name;
     EXPECT_EQ(found.error().code, ErrorCode::kNotFound);
-    EXPECT_EQ(found.error().message,
-              std::string("model: expected stories or org/stories:1m or org/other or org/other/v2, got ") + name);
+    EXPECT_EQ(
+        found.error().message,
+        std::string("model: expected stories or org/stories:1m or org/other or org/other/v2, got ") + name);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "frontend/json_fields.h"
+
 namespace penstock {
 namespace {
 
@@ -76,6 +78,7 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   const bool with_tools = tools.is_array() && !tools.empty();
   const Template& chosen = tool_use_ && with_tools ? *tool_use_ : default_;
   Json context = specials_;
+  reserve_fields(context, context.size() + 4 + variables.size());
   ASSIGN_OR_RETURN(context["messages"], in_forms(chosen.forms, std::move(messages)));
   context["tools"] = with_tools ? std::move(tools) : Json(nullptr);
   context["documents"] = nullptr;
@@ -83,9 +86,10 @@ Result<std::string> ChatPrompter::render(Json messages, Json tools, Json variabl
   if (variables.is_object()) {
     for (auto& [name, value] : variables.get_ref<Json::object_t&>()) context[name] = std::move(value);
   }
-  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(context));
-  if (!prompt.continue_final_message) return text;
-  RETURN_IF_ERROR(cut_after_content(text, last_text(context["messages"].back())));
+  std::string last;
+  if (prompt.continue_final_message) last = last_text(context["messages"].back());
+  ASSIGN_OR_RETURN(std::string text, chosen.chat.render(std::move(context)));
+  if (prompt.continue_final_message) RETURN_IF_ERROR(cut_after_content(text, last));
   return text;
 }
 

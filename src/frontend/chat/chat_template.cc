@@ -26,13 +26,14 @@ tl::unexpected<Error> to_error(const Failure& failure, int line) {
   throw Failure{ErrorCode::kInvalidArgument, "", "the context " + what, 0};
 }
 
-Value text_value(Runtime& rt, const std::string& text) {
+Value text_value(Runtime& rt, std::string text) {
   const size_t bad = jinja::find_invalid_utf8(text);
   if (bad != std::string::npos) fail_context(fmt::format("holds text that is not UTF-8 at its byte {}", bad));
-  return rt.string(text);
+  return rt.string(std::move(text));
 }
 
-Value to_value(Runtime& rt, const Json& json, int depth) {
+// Leaves the value without its texts.
+Value to_value(Runtime& rt, Json& json, int depth) {
   if (depth > jinja::kMaxDepth - 2)
     fail_context(fmt::format("is nested deeper than {}", jinja::kMaxDepth - 2));
   switch (json.type()) {
@@ -44,17 +45,17 @@ Value to_value(Runtime& rt, const Json& json, int depth) {
       return Value::of(static_cast<int64_t>(n));
     }
     case Json::value_t::number_float: return Value::of(json.get<double>());
-    case Json::value_t::string: return text_value(rt, json.get_ref<const std::string&>());
+    case Json::value_t::string: return text_value(rt, std::move(json.get_ref<std::string&>()));
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
-      for (const Json& item : json) items.push_back(to_value(rt, item, depth + 1));
+      for (Json& item : json) items.push_back(to_value(rt, item, depth + 1));
       return rt.list(std::move(items));
     }
     case Json::value_t::object: {
       jinja::Pairs items;
       items.reserve(json.size());
-      for (const auto& [key, item] : json.items()) {
+      for (auto& [key, item] : json.get_ref<Json::object_t&>()) {
         Value name = text_value(rt, key);
         items.emplace_back(std::move(name), to_value(rt, item, depth + 1));
       }
@@ -96,7 +97,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
   }
 }
 
-Result<std::string> ChatTemplate::render(const Json& context, const RenderOptions& options) const {
+Result<std::string> ChatTemplate::render(Json context, const RenderOptions& options) const {
   if (!context.is_object()) {
     return errorf(ErrorCode::kInvalidArgument, "chat template: the context must be an object, got {}",
                   context.type_name());

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -37,9 +37,10 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // context: an object with messages, tools, add_generation_prompt, bos_token, … Thread-safe.
+  // context: an object with messages, tools, add_generation_prompt, bos_token, …; texts are taken out of it, not copied.
+  // Thread-safe.
   // raise_exception gives kInvalidArgument with the template's message; a limit gives kResourceExhausted.
-  Result<std::string> render(const nlohmann::ordered_json& context, const RenderOptions& options = {}) const;
+  Result<std::string> render(nlohmann::ordered_json context, const RenderOptions& options = {}) const;
 
  private:
   explicit ChatTemplate(std::unique_ptr<jinja::TemplateTree> tree);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "frontend/json_fields.h"
+
 namespace penstock {
 namespace {
 
@@ -23,7 +25,11 @@ int count_of_keys(std::string_view prompt) {
 constexpr std::string_view kOne = "first-saying", kTwo = "second-saying", kName = "name_of_call",
                            kValue = "value_of_call";
 
-Json text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
+Json text_part(std::string text) {
+  Json part = {{"type", "text"}};
+  part["text"] = std::move(text);
+  return part;
+}
 
 class FormsFinder {
  public:
@@ -91,7 +97,8 @@ class FormsFinder {
   template <class Conversation>
   Content content_of(const Conversation& conversation, Content fallback = Content::kText) const {
     const std::string text = shown(conversation(kOne));
-    const std::string parts = shown(conversation(Json::array({text_part(kOne), text_part(kTwo)})));
+    const std::string parts =
+        shown(conversation(Json::array({text_part(std::string(kOne)), text_part(std::string(kTwo))})));
     const bool takes_text = text.find(kOne) != std::string::npos;
     const size_t one = parts.find(kOne), two = parts.rfind(kTwo);
     const bool in_order = one != std::string::npos && two != std::string::npos && one < two;
@@ -164,12 +171,12 @@ Result<std::vector<std::string>> texts_of(Json& content, size_t index) {
 Json content_in_form(Content form, bool was_parts, std::vector<std::string> texts) {
   if (form == Content::kParts || (form == Content::kEither && was_parts)) {
     Json parts = Json::array();
-    for (const std::string& text : texts) parts.push_back(text_part(text));
+    for (std::string& text : texts) parts.push_back(text_part(std::move(text)));
     return parts;
   }
   if (texts.size() == 1) return std::move(texts[0]);
   std::string joined;
-  for (size_t i = 0; i < texts.size(); ++i) joined += (i == 0 ? "" : "\n") + texts[i];
+  for (size_t i = 0; i < texts.size(); ++i) joined.append(i == 0 ? "" : "\n").append(texts[i]);
   return joined;
 }
 
@@ -182,7 +189,7 @@ Content form_of(const MessageForms& forms, const Json& message) {
 
 void put_arguments_in_form(bool as_text, Json& function) {
   Json& arguments = function["arguments"];
-  if (arguments.is_string()) arguments = Json::parse(arguments.get<std::string>(), nullptr, false);
+  if (arguments.is_string()) arguments = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
   if (!arguments.is_structured()) arguments = Json::object();
   if (as_text) arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -225,6 +232,7 @@ Result<Json> in_forms(const MessageForms& forms, Json messages) {
   for (size_t i = 0; i < messages.size(); ++i) {
     Json& message = messages[i];
     drop_nulls(message);
+    reserve_fields(message, message.size() + 2);
     name_reasoning(message);
     if (message["role"] == "developer" && !forms.developer) message["role"] = "system";
     put_calls_in_form(forms, message);

@@ -73,16 +73,15 @@ std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delt
   return news;
 }
 
-net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
+net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& call, bool stream,
                             ReplyShape& shape) {
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
-  const ServedModel& model = *call.model;
-  auto started = Generation::start(exchange, std::move(call));
+  auto started = Generation::start(exchange, call);
   if (!started) {
     HttpReply refused = shape.error(started.error());
-    if (refused.status == 429) set_retry_after(refused, model.seconds_of_queue());
+    if (refused.status == 429) set_retry_after(refused, call.model->seconds_of_queue());
     co_return co_await exchange.reply(std::move(refused));
   }
   Generation& generation = **started;

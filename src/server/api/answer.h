@@ -34,8 +34,8 @@ class ReplyShape {
 std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation);
 
 // Runs the call and answers the exchange: the events of a stream with keep-alive comments while nothing
-// happens, or one JSON body; errors as the shape has them.
-net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall call, bool stream,
+// happens, or one JSON body; errors as the shape has them. The call's prompts are taken.
+net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& call, bool stream,
                             ReplyShape& shape);
 
 }  // namespace penstock

@@ -17,6 +17,7 @@ namespace {
 void drop_unknown(const HttpRequest& request, const nlohmann::json& schema, json& body) {
   constexpr size_t kMostNamed = 1000;  // bytes
   json known = json::object();
+  reserve_fields(known, body.size());
   std::string dropped;
   for (auto field = body.begin(); field != body.end(); ++field) {
     if (schema["properties"].contains(field.key())) {

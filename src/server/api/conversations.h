@@ -7,10 +7,10 @@
 
 namespace penstock {
 
-// From the body of a chat completion or of /tokenize, whose messages, tools and template variables it takes.
-Conversation conversation_of_chat(nlohmann::ordered_json& body);
-// body: checked. Errors: kInvalidArgument, the item or block that cannot be expressed.
-Result<Conversation> conversation_of_response(const nlohmann::ordered_json& body);
-Result<Conversation> conversation_of_messages(const nlohmann::ordered_json& body);
+// body: checked. Messages, tools and template variables are taken out of it, not copied. Errors: kInvalidArgument, the
+// item or block that cannot be expressed.
+Conversation conversation_of_chat(nlohmann::ordered_json& body);  // also that of /tokenize
+Result<Conversation> conversation_of_response(nlohmann::ordered_json& body);
+Result<Conversation> conversation_of_messages(nlohmann::ordered_json& body);
 
 }  // namespace penstock

@@ -3,15 +3,15 @@
 #include "engine/requests/context_limit.h"
 
 namespace penstock {
-Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall call) {
-  std::unique_ptr<Generation> generation(new Generation(exchange, std::move(call)));
+Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall& call) {
+  std::unique_ptr<Generation> generation(new Generation(exchange, call));
   RETURN_IF_ERROR(generation->submit());
   return generation;
 }
 
-Generation::Generation(Exchange& exchange, GenerationCall call)
+Generation::Generation(Exchange& exchange, GenerationCall& call)
     : exchange_(exchange),
-      call_(std::move(call)),
+      call_(call),
       session_(call_.model->session()),
       channel_(std::make_shared<EventChannel>(exchange.executor())),
       outputs_(call_.prompts.size()) {
@@ -51,10 +51,11 @@ Status Generation::submit() {
     ASSIGN_OR_RETURN(const RequestId id,
                      session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
     ids_.push_back(id);
-    builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, call_.prompts[i],
-                                                        call_.keep_markers));
-    n_prompt_tokens_ += static_cast<int>(call_.prompts[i].size());
-    exchange_.count_tokens(static_cast<int>(call_.prompts[i].size()), 0);
+    const int n_tokens = static_cast<int>(call_.prompts[i].size());
+    builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params,
+                                                        std::move(call_.prompts[i]), call_.keep_markers));
+    n_prompt_tokens_ += n_tokens;
+    exchange_.count_tokens(n_tokens, 0);
     ++n_open_;
   }
   return {};

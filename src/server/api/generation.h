@@ -36,8 +36,9 @@ struct ChoiceDelta {
 
 class Generation {
  public:
-  // Submits every prompt to the call's model. Errors: the engine's; then nothing runs.
-  static Result<std::unique_ptr<Generation>> start(Exchange& exchange, GenerationCall call);
+  // Submits every prompt to the call's model, and takes it. The call outlives this. Errors: the engine's; then nothing
+  // runs.
+  static Result<std::unique_ptr<Generation>> start(Exchange& exchange, GenerationCall& call);
   // Cancels what still runs.
   ~Generation();
 
@@ -66,13 +67,13 @@ class Generation {
   int n_accepted_tokens() const { return n_accepted_tokens_; }
 
  private:
-  Generation(Exchange& exchange, GenerationCall call);
+  Generation(Exchange& exchange, GenerationCall& call);
   Status submit();
   void handle(PromptEvent& news);
   void cancel_all();
 
   Exchange& exchange_;
-  GenerationCall call_;
+  GenerationCall& call_;
   Session& session_;
   std::shared_ptr<EventChannel> channel_;
   std::vector<RequestId> ids_;

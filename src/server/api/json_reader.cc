@@ -8,6 +8,8 @@
 #include <numeric>
 #include <vector>
 
+#include "frontend/json_fields.h"
+
 namespace penstock {
 namespace {
 
@@ -111,6 +113,8 @@ class ValueBuilder {
     }
     // As a vector: looking for an equal name at every insertion would take the square of their number.
     std::vector<json::object_t::value_type>& members = open_.back()->get_ref<json::object_t&>();
+    if (members.size() == members.capacity())
+      reserve_fields(*open_.back(), std::max<size_t>(8, 2 * members.size()));
     return members.emplace_back(std::move(key_), std::move(value)).second;
   }
   bool open(json value, error_code& error) {
@@ -138,6 +142,7 @@ class ValueBuilder {
     if (!repeated) return;
     json::object_t kept;
     std::vector<json::object_t::value_type>& rest = kept;
+    rest.reserve(members.size());
     for (auto& [key, value] : members) {
       if (!value.is_discarded()) rest.emplace_back(key, std::move(value));
     }

@@ -59,10 +59,8 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   if (get_bool(body, "echo")) call.echo = last_content(body);
   ASSIGN_OR_RETURN(call.task, model.chat().read(conversation_of_chat(body)));
   truncate_prompt(model, body, call.task.prompt);
-  json sampling = body;
-  sampling.erase("logprobs");  // a flag here, a number elsewhere
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, sampling, -1));
-  call.generation.prompts.push_back(call.task.prompt);
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
+  call.generation.prompts.push_back(std::move(call.task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(body, call.generation);
@@ -120,7 +118,9 @@ class ChatShape final : public ReplyShape {
   json finish_fields(const ChoiceDelta& delta) const;
   std::string chunk(const ChoiceDelta& of, json delta, json extra, const Generation& generation) const;
   json message(const ChatReader& reader) const;
-  std::string prompt_text() const { return names_.tokenizer().decode(call_.task.prompt, false); }
+  std::string prompt_text(const Generation& generation) const {
+    return names_.tokenizer().decode(generation.prompt_output(0).prompt_token_ids, false);
+  }
   int n_reasoning_tokens() const {
     int n = 0;
     for (const Choice& choice : choices_) n += choice.reader.n_reasoning_tokens();
@@ -171,7 +171,7 @@ std::string ChatShape::events(const ChoiceDelta& delta, std::vector<ReplySegment
 std::string ChatShape::first_event(int index, const Generation& generation) const {
   json extra = json::object();
   if (call_.token_ids) extra["prompt_token_ids"] = generation.prompt_output(0).prompt_token_ids;
-  if (call_.prompt_text) extra["prompt_text"] = prompt_text();
+  if (call_.prompt_text) extra["prompt_text"] = prompt_text(generation);
   ChoiceDelta none;
   none.choice = index;
   return chunk(none, {{"role", "assistant"}, {"content", call_.echo}}, std::move(extra), generation);
@@ -259,7 +259,7 @@ json ChatShape::whole(const Generation& generation) {
   }
   body["prompt_logprobs"] = call_.prompt_logprobs ? prompt_logprobs_json(names_.tokenizer(), output) : json();
   body["prompt_token_ids"] = call_.token_ids ? json(output.prompt_token_ids) : json();
-  if (call_.prompt_text) body["prompt_text"] = prompt_text();
+  if (call_.prompt_text) body["prompt_text"] = prompt_text(generation);
   add_totals(call_, generation, body, n_reasoning_tokens());
   return body;
 }

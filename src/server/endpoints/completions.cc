@@ -50,7 +50,7 @@ Status read_prompts(const json& body, CompletionCall& call) {
     std::vector<TokenId> ids;
     if (item.is_string()) {
       if (!truncates(body)) RETURN_IF_ERROR(session.check_length(item.get_ref<const std::string&>()));
-      ids = session.encode(item.get<std::string>(), {add_bos, true});
+      ids = session.encode(item.get_ref<const std::string&>(), {add_bos, true});
     } else {
       ASSIGN_OR_RETURN(ids, read_ids(item, session.tokenizer().vocab_size()));
     }

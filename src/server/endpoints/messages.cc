@@ -29,8 +29,8 @@ struct MessageCall {
 };
 
 Result<MessageCall> read_message_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, messages_request()));
-  const json& body = asked.fields;
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, messages_request()));
+  json& body = asked.fields;
   ServedModel& model = *asked.model;
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
@@ -38,7 +38,7 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, 1));
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
-  call.generation.prompts.push_back(call.task.prompt);
+  call.generation.prompts.push_back(std::move(call.task.prompt));
   // A model that never reasons keeps to every budget.
   if (const auto n = get_int(get_field(body, "thinking"), "budget_tokens", -1); n >= 0) {
     const auto budget =
@@ -188,7 +188,7 @@ json MessageShape::whole(const Generation& generation) {
 }
 
 Result<json> count_tokens(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, count_tokens_request()));
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, count_tokens_request()));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(asked.fields));
   conversation.any_length = true;
   ASSIGN_OR_RETURN(const ChatTask task, asked.model->chat().read(std::move(conversation)));

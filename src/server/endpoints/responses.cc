@@ -57,14 +57,15 @@ bool wants_logprobs(const json& body) {
 }
 
 Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, responses_request()));
-  const json& body = asked.fields;
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, responses_request()));
+  json& body = asked.fields;
   ServedModel& model = *asked.model;
   ResponseCall call;
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
-  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
   SamplingParams& params = call.generation.params;
+  call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
+  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
   const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
@@ -74,13 +75,12 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
                   "top_logprobs: needs include: [\"message.output_text.logprobs\"]");
   }
   if (call.logprobs) params.logprobs = top;
-  call.generation.prompts.push_back(call.task.prompt);
+  call.generation.prompts.push_back(std::move(call.task.prompt));
   call.generation.keep_markers = call.task.parses();
   const std::string id = get_string(body, "request_id");
   call.id = id.empty() ? random_id("resp_") : "resp_" + id;
   call.stream = get_bool(body, "stream");
   call.timings = get_bool(body, "timings");
-  call.echoed = echoed_fields(body, params);
   return call;
 }
 
