@@ -17,7 +17,7 @@ class EventChannelTest : public ::testing::Test {
   // One token of the request, `after` milliseconds from now.
   void news_in(int after) {
     auto timer = std::make_shared<net::steady_timer>(context_, milliseconds(after));
-    timer->async_wait([timer, sink = channel_->sink(0)](const boost::system::error_code&) {
+    timer->async_wait([timer, sink = channel_](const boost::system::error_code&) {
       const TokenEvent event{.index = 0, .token = 7};
       sink->on_tokens(RequestId{1}, {&event, 1});
     });
@@ -26,7 +26,7 @@ class EventChannelTest : public ::testing::Test {
   // Runs pass() once for each timeout, one after the other; the milliseconds that each took.
   std::vector<double> waits(std::vector<int> timeouts) {
     std::vector<double> taken;
-    const EventChannel::Take take = [&](std::vector<PromptEvent>& news) {
+    const EventChannel::Take take = [&](std::vector<OwnedEvent>& news) {
       n_news_ += static_cast<int>(news.size());
       return more_;
     };

@@ -85,39 +85,10 @@ struct BellService : net::execution_context::service {
 net::execution_context::id BellService::id;
 
 size_t bytes_of(const TokenEvent& event) {
-  return sizeof(PromptEvent) + event.alternatives.size() * sizeof(TokenLogprob);
+  return sizeof(OwnedEvent) + event.alternatives.size() * sizeof(TokenLogprob);
 }
 
 }  // namespace
-
-class EventChannel::Sink : public EventSink {
- public:
-  Sink(std::shared_ptr<EventChannel> channel, int prompt) : channel_(std::move(channel)), prompt_(prompt) {}
-
-  void on_tokens(RequestId request, std::span<const TokenEvent> events) override {
-    size_t bytes = 0;
-    for (const TokenEvent& event : events) bytes += bytes_of(event);
-    channel_->push(bytes, [&](std::vector<PromptEvent>& to) {
-      for (const TokenEvent& event : events) {
-        PromptEvent& news = to.emplace_back();
-        news.prompt = prompt_;
-        news.event.assign(request, event);
-      }
-    });
-  }
-  void on_prompt_logprobs(RequestId request, int first,
-                          std::span<const std::span<const TokenLogprob>> rows) override {
-    channel_->push(0, [&](std::vector<PromptEvent>& to) {
-      PromptEvent& news = to.emplace_back();
-      news.prompt = prompt_;
-      news.event.assign(request, first, rows);
-    });
-  }
-
- private:
-  std::shared_ptr<EventChannel> channel_;
-  int prompt_;
-};
 
 template <class Handler>
 struct EventChannel::WaiterOf final : Waiter {
@@ -136,10 +107,6 @@ EventChannel::EventChannel(const net::any_io_executor& executor)
 }
 
 EventChannel::~EventChannel() = default;
-
-std::shared_ptr<EventSink> EventChannel::sink(int prompt) {
-  return std::make_shared<Sink>(shared_from_this(), prompt);
-}
 
 // `add` puts events of so many bytes at the end of the list.
 template <class Add>
@@ -160,6 +127,19 @@ void EventChannel::push(size_t bytes, Add&& add) {
     ring = std::exchange(waiting_, false);
   }
   if (ring) bell_->ring(shared_from_this());
+}
+
+void EventChannel::on_tokens(RequestId request, std::span<const TokenEvent> events) {
+  size_t bytes = 0;
+  for (const TokenEvent& event : events) bytes += bytes_of(event);
+  push(bytes, [&](std::vector<OwnedEvent>& to) {
+    for (const TokenEvent& event : events) to.emplace_back().assign(request, event);
+  });
+}
+
+void EventChannel::on_prompt_logprobs(RequestId request, int first,
+                                      std::span<const std::span<const TokenLogprob>> rows) {
+  push(0, [&](std::vector<OwnedEvent>& to) { to.emplace_back().assign(request, first, rows); });
 }
 
 void EventChannel::wake() {

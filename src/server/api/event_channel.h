@@ -18,22 +18,18 @@ namespace penstock {
 
 class Doorbell;
 
-// An event of one of the prompts of a call.
-struct PromptEvent {
-  int prompt = 0;
-  OwnedEvent event;
-};
-
-class EventChannel : public std::enable_shared_from_this<EventChannel> {
+// The sink of all prompts of a call.
+class EventChannel : public EventSink, public std::enable_shared_from_this<EventChannel> {
  public:
   explicit EventChannel(const net::any_io_executor& executor);
-  ~EventChannel();
+  ~EventChannel() override;
 
-  // The sink to submit prompt number `prompt` with.
-  std::shared_ptr<EventSink> sink(int prompt);
+  void on_tokens(RequestId request, std::span<const TokenEvent> events) override;
+  void on_prompt_logprobs(RequestId request, int first,
+                          std::span<const std::span<const TokenLogprob>> rows) override;
 
   // Takes news, on the executor; false: no more for now. It may throw.
-  using Take = std::function<bool(std::vector<PromptEvent>&)>;
+  using Take = std::function<bool(std::vector<OwnedEvent>&)>;
   // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more, after
   // wake(), or when nothing has come for `timeout`. What `take` throws comes out of here.
   net::awaitable<void> pass(const Take& take, std::chrono::milliseconds timeout);
@@ -46,7 +42,6 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   std::function<void()> on_overflow;
 
  private:
-  class Sink;
   friend class Doorbell;
   // A suspended coroutine.
   struct Waiter {
@@ -74,11 +69,11 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   const Take* take_ = nullptr;  // of the pass() under way, as the next two
   std::chrono::milliseconds timeout_{};
   std::exception_ptr failure_;
-  std::vector<PromptEvent> taken_;  // kept for its memory
+  std::vector<OwnedEvent> taken_;  // kept for its memory
   bool woken_ = false;
 
   std::mutex mutex_;
-  std::vector<PromptEvent> events_;
+  std::vector<OwnedEvent> events_;
   size_t pending_bytes_ = 0;
   bool waiting_ = false, overflowed_ = false;
 };

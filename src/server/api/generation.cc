@@ -48,9 +48,9 @@ Status Generation::submit() {
     request.cache_salt = call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];
     if (call_.timeout) request.deadline = Clock::now() + *call_.timeout;
-    ASSIGN_OR_RETURN(const RequestId id,
-                     session_.engine().submit(std::move(request), channel_->sink(static_cast<int>(i))));
+    ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));
     ids_.push_back(id);
+    prompt_of_id_.emplace(static_cast<uint64_t>(id), static_cast<int>(i));
     const int n_tokens = static_cast<int>(call_.prompts[i].size());
     builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params,
                                                         std::move(call_.prompts[i]), call_.keep_markers));
@@ -61,17 +61,17 @@ Status Generation::submit() {
   return {};
 }
 
-void Generation::handle(PromptEvent& news) {
-  auto& builder = builders_[news.prompt];
+void Generation::handle(const OwnedEvent& event) {
+  const int prompt = prompt_of_id_.at(static_cast<uint64_t>(event.request));
+  auto& builder = builders_[prompt];
   if (builder == nullptr) return;
-  const OwnedEvent& event = news.event;
   const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
   if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
   if (event.first_position < 0) {
     const CompletionOutput& output = builder->output(event.index);
     ChoiceDelta delta;
-    delta.choice = news.prompt * call_.params.n + event.index;
+    delta.choice = prompt * call_.params.n + event.index;
     delta.text = std::string(step.text);
     delta.n_tokens = static_cast<int>(output.token_ids.size());
     if (output.token_ids.size() > n_before) {  // not one that came after a stop string
@@ -91,7 +91,7 @@ void Generation::handle(PromptEvent& news) {
     deltas_.push_back(std::move(delta));
   }
   if (builder->finished()) {
-    outputs_[news.prompt] = builder->take();
+    outputs_[prompt] = builder->take();
     builder.reset();
     --n_open_;
   }
@@ -99,10 +99,10 @@ void Generation::handle(PromptEvent& news) {
 
 net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {
   if (gone_ || n_open_ == 0) co_return false;
-  const EventChannel::Take absorb = [&](std::vector<PromptEvent>& news) {
+  const EventChannel::Take absorb = [&](const std::vector<OwnedEvent>& news) {
     if (gone_) return false;
     deltas_.clear();
-    for (PromptEvent& one : news) handle(one);
+    for (const OwnedEvent& one : news) handle(one);
     return take(deltas_) && n_open_ > 0;
   };
   co_await channel_->pass(absorb, timeout);

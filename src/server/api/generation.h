@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "frontend/session.h"
@@ -69,14 +70,15 @@ class Generation {
  private:
   Generation(Exchange& exchange, GenerationCall& call);
   Status submit();
-  void handle(PromptEvent& news);
+  void handle(const OwnedEvent& event);
   void cancel_all();
 
   Exchange& exchange_;
   GenerationCall& call_;
   Session& session_;
   std::shared_ptr<EventChannel> channel_;
-  std::vector<RequestId> ids_;
+  std::vector<RequestId> ids_;  // by prompt
+  std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;
   std::vector<ChoiceDelta> deltas_;  // kept for its memory
   std::vector<RequestOutput> outputs_;
