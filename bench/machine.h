@@ -29,14 +29,12 @@ inline const KernelTable& table() {
 }
 
 // The pure read that kernels are held against.
-inline uint64_t probe_read(const void* data, size_t bytes) {
-  return read_probes(table().name)[0](data, bytes);
-}
+inline uint64_t probe_read(const void* data, size_t bytes) { return read_probes(table())[0](data, bytes); }
 
 // The widest unit of the table for these operands.
 inline ComputeProbe probe_unit(ComputeProbe::Operand operand) {
   ComputeProbe widest{};
-  for (const ComputeProbe& probe : compute_probes(table().name)) {
+  for (const ComputeProbe& probe : compute_probes(table())) {
     if (probe.operand == operand) widest = probe;
   }
   return widest;

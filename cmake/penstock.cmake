@@ -1,4 +1,4 @@
-# penstock_library(NAME DEPS... ): a static library of every .cc file in this folder (and the SUBDIRS given).
+# penstock_library(NAME DEPS... ): a static library of every .cc file in this folder (and of the SUBDIRS given; *: of all).
 # Sources are globbed, so a new file needs no edit here. DEPS must agree with the layer table (tools/check_layers.py).
 #
 # With PENSTOCK_PREBUILT, the folder of another build, only PENSTOCK_SANITIZE_LAYERS are compiled; the others are

@@ -12,7 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DESIGN = ROOT / "docs" / "design.md"
 HOST_TENSOR_LAYERS = {"ops", "quantize"}  # the quantizers compute on the CPU and look into its tensors
-ISA_FOLDERS = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "neondot"}
+ISA_FOLDERS = {tables.parent.name for tables in (ROOT / "src/kernels").glob("*/tables.h")}
 
 
 def allowed_layers():

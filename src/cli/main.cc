@@ -18,7 +18,7 @@ constexpr const char* kFooter =
     "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 file or model not found, 4 corrupt or unsupported "
     "file,\n"
     "5 memory, disk or cache exhausted, 130 interrupted.\n"
-    "PENSTOCK_ISA=scalar|avx2|avx512|amx|neon forces an instruction set; NO_COLOR turns colours off.";
+    "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours off.";
 
 // CLI11 says "At Most 1 required but received 2".
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {

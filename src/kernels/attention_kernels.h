@@ -115,7 +115,4 @@ void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from
 // K and V of one token of a unit as floats, [head_dim] each (for tests and session files).
 void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
 
-extern const AttentionKernels kScalarAttentionKernels, kAvx2AttentionKernels, kAvx512AttentionKernels,
-    kAmxAttentionKernels, kNeonAttentionKernels;
-
 }  // namespace penstock

@@ -14,18 +14,6 @@ namespace penstock {
 namespace {
 
 #if defined(__x86_64__)
-struct CpuidLeaf {
-  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-};
-
-CpuidLeaf cpuid(uint32_t leaf, uint32_t subleaf = 0) {
-  CpuidLeaf r;
-  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
-  return r;
-}
-
-bool has(uint32_t bits, int index) { return (bits >> index & 1u) != 0; }
-
 uint64_t enabled_state() {
   uint32_t low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -38,28 +26,19 @@ bool request_tile_state() {
 }
 
 CpuFeatures detect() {
+  using enum CpuidRegister;
+  const auto leaf7_ebx = [](int bit) { return cpuid_bit(7, 0, kEbx, bit); };
+  const auto leaf7_ecx = [](int bit) { return cpuid_bit(7, 0, kEcx, bit); };
+  const auto leaf7_edx = [](int bit) { return cpuid_bit(7, 0, kEdx, bit); };
   CpuFeatures f;
-  const CpuidLeaf leaf1 = cpuid(1), leaf7 = cpuid(7), leaf7_1 = cpuid(7, 1);
-  if (!has(leaf1.ecx, 27)) return f;  // OSXSAVE
+  if (!cpuid_bit(1, 0, kEcx, 27)) return f;  // OSXSAVE
   const uint64_t state = enabled_state();
   const bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
-  f.avx2 = ymm && has(leaf1.ecx, 12) && has(leaf1.ecx, 29) && has(leaf7.ebx, 5) && has(leaf7.ebx, 8);
-  f.avx_vnni = f.avx2 && has(leaf7_1.eax, 4);
-  f.avx512 = f.avx2 && zmm && has(leaf7.ebx, 16) && has(leaf7.ebx, 17) && has(leaf7.ebx, 30) &&
-             has(leaf7.ebx, 31) && has(leaf7.ecx, 1) && has(leaf7.ecx, 6) && has(leaf7.ecx, 11);
-  f.avx512_bf16 = f.avx512 && has(leaf7_1.eax, 5);
-  f.amx = f.avx512_bf16 && tiles && has(leaf7.edx, 22) && has(leaf7.edx, 24) && has(leaf7.edx, 25) &&
-          request_tile_state();
-  return f;
-}
-#elif defined(__aarch64__)
-CpuFeatures detect() {
-  CpuFeatures f;
-  f.neon = true;
-#if defined(__linux__)
-  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
-  f.neon_dot = (getauxval(AT_HWCAP) & kDotProducts) != 0;
-#endif
+  f.avx2 = ymm && cpuid_bit(1, 0, kEcx, 12) && cpuid_bit(1, 0, kEcx, 29) && leaf7_ebx(5) && leaf7_ebx(8);
+  f.avx512 = f.avx2 && zmm && leaf7_ebx(16) && leaf7_ebx(17) && leaf7_ebx(30) && leaf7_ebx(31) &&
+             leaf7_ecx(1) && leaf7_ecx(6) && leaf7_ecx(11);
+  f.avx512_bf16 = f.avx512 && cpuid_bit(7, 1, kEax, 5);
+  f.amx = f.avx512_bf16 && tiles && leaf7_edx(22) && leaf7_edx(24) && leaf7_edx(25) && request_tile_state();
   return f;
 }
 #else
@@ -67,6 +46,26 @@ CpuFeatures detect() { return {}; }
 #endif
 
 }  // namespace
+
+bool cpuid_bit([[maybe_unused]] uint32_t leaf, [[maybe_unused]] uint32_t subleaf,
+               [[maybe_unused]] CpuidRegister reg, [[maybe_unused]] int bit) {
+#if defined(__x86_64__)
+  uint32_t registers[4] = {};
+  if (__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1], &registers[2], &registers[3]) == 0)
+    return false;
+  return (registers[static_cast<int>(reg)] >> bit & 1u) != 0;
+#else
+  return false;
+#endif
+}
+
+bool hwcap_bit([[maybe_unused]] int bit) {
+#if defined(__aarch64__) && defined(__linux__)
+  return (getauxval(AT_HWCAP) >> bit & 1ul) != 0;
+#else
+  return false;
+#endif
+}
 
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = detect();

@@ -1,17 +1,21 @@
-// THE list of instruction sets, slowest first. A new one is a row here, a folder and its flags in
-// flags.cmake.
+// THE list of instruction sets, slowest first. A new one is a folder, its row here and one in flags.cmake.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "kernels/attention_kernels.h"
 #include "kernels/cpu_features.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/kernel_table.h"
-#include "kernels/scan_kernels.h"
-#include "kernels/strip_kernels.h"
-#include "kernels/vector_kernels.h"
+#if defined(__x86_64__)
+#include "kernels/amx/tables.h"
+#include "kernels/avx2/tables.h"
+#include "kernels/avx512/tables.h"
+#include "kernels/avxvnni/tables.h"
+#elif defined(__aarch64__)
+#include "kernels/neon/tables.h"
+#include "kernels/neondot/tables.h"
+#endif
+#include "kernels/scalar/tables.h"
 
 namespace penstock {
 namespace {
@@ -24,36 +28,65 @@ struct Row {
 std::vector<KernelTable> make_tables() {
   [[maybe_unused]] const CpuFeatures& cpu = cpu_features();
   const Row rows[] = {
-      {{"scalar", &kScalarGemmKernels, &kScalarVectorKernels, &kScalarAttentionKernels, nullptr,
-        &kScalarStripKernels, &kScalarScanKernels},
+      {{.name = "scalar",
+        .gemm = &kScalarGemmKernels,
+        .vector = &kScalarVectorKernels,
+        .attention = &kScalarAttentionKernels,
+        .strips = &kScalarStripKernels,
+        .scans = &kScalarScanKernels,
+        .probes = &kScalarProbeKernels},
        true},
 #if defined(__x86_64__)
-      {{"avx2", &kAvx2GemmKernels, &kAvx2VectorKernels, &kAvx2AttentionKernels, nullptr, &kAvx2StripKernels,
-        &kAvx2ScanKernels},
+      {{.name = "avx2",
+        .gemm = &kAvx2GemmKernels,
+        .vector = &kAvx2VectorKernels,
+        .attention = &kAvx2AttentionKernels,
+        .strips = &kAvx2StripKernels,
+        .scans = &kAvx2ScanKernels,
+        .probes = &kAvx2ProbeKernels},
        cpu.avx2},
-      {{"avxvnni", &kAvxVnniGemmKernels, nullptr, nullptr, nullptr}, cpu.avx_vnni},
-      {{"avx512", &kAvx512GemmKernels, &kAvx512VectorKernels, &kAvx512AttentionKernels, nullptr,
-        &kAvx512StripKernels, &kAvx512ScanKernels},
+      {{.name = "avxvnni", .gemm = &kAvxVnniGemmKernels, .probes = &kAvxVnniProbeKernels},
+       cpu.avx2 && cpuid_bit(7, 1, CpuidRegister::kEax, 4)},
+      {{.name = "avx512",
+        .gemm = &kAvx512GemmKernels,
+        .vector = &kAvx512VectorKernels,
+        .attention = &kAvx512AttentionKernels,
+        .strips = &kAvx512StripKernels,
+        .scans = &kAvx512ScanKernels,
+        .probes = &kAvx512ProbeKernels},
        cpu.avx512},
-      {{"amx", nullptr, nullptr, &kAmxAttentionKernels, &kAmxTileKernels}, cpu.amx},
+      {{.name = "amx",
+        .attention = &kAmxAttentionKernels,
+        .tiles = &kAmxTileKernels,
+        .probes = &kAmxProbeKernels},
+       cpu.amx},
 #elif defined(__aarch64__)
-      {{"neon", &kNeonGemmKernels, &kNeonVectorKernels, &kNeonAttentionKernels, nullptr, &kNeonStripKernels,
-        &kNeonScanKernels},
-       cpu.neon},
-      {{"neondot", &kNeonDotGemmKernels, nullptr, nullptr, nullptr}, cpu.neon_dot},
+      {{.name = "neon",
+        .gemm = &kNeonGemmKernels,
+        .vector = &kNeonVectorKernels,
+        .attention = &kNeonAttentionKernels,
+        .strips = &kNeonStripKernels,
+        .scans = &kNeonScanKernels,
+        .probes = &kNeonProbeKernels},
+       true},
+      {{.name = "neondot", .gemm = &kNeonDotGemmKernels, .probes = &kNeonDotProbeKernels},
+       hwcap_bit(20)},  // ASIMDDP
 #endif
   };
   std::vector<KernelTable> tables;
+  tables.reserve(std::size(rows));  // they point at each other
   for (const Row& row : rows) {
     if (!row.runs_here) continue;
     KernelTable table = row.table;
     if (!tables.empty()) {
       const KernelTable& lower = tables.back();
+      if (table.vector == nullptr) table.extends = &lower;
       if (table.gemm == nullptr) table.gemm = lower.gemm;
       if (table.vector == nullptr) table.vector = lower.vector;
       if (table.attention == nullptr) table.attention = lower.attention;
       if (table.strips == nullptr) table.strips = lower.strips;
       if (table.scans == nullptr) table.scans = lower.scans;
+      if (table.probes == nullptr) table.probes = lower.probes;
     }
     tables.push_back(table);
   }

@@ -13,15 +13,19 @@ struct VectorKernels;
 struct AttentionKernels;
 struct StripKernels;
 struct ScanKernels;
+struct ProbeKernels;
 
 struct KernelTable {
   const char* name;  // "avx512"
-  const GemmKernels* gemm;
-  const VectorKernels* vector;
-  const AttentionKernels* attention;
-  const TileKernels* tiles;  // null without matrix units; no fallback
+  const GemmKernels* gemm = nullptr;
+  const VectorKernels* vector = nullptr;
+  const AttentionKernels* attention = nullptr;
+  const TileKernels* tiles = nullptr;  // null without matrix units; no fallback
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;
+  const ProbeKernels* probes = nullptr;
+  // The table that this one only adds to: it has no vector kernels of its own. Null for one that stands alone.
+  const KernelTable* extends = nullptr;
 };
 
 // The tables this machine can run, slowest first; the first one (scalar) always exists. A sub-table that an

@@ -1,45 +1,23 @@
 #include "kernels/probe_kernels.h"
 
 #include "kernels/cpu_features.h"
+#include "kernels/kernel_table.h"
 
 namespace penstock {
 
-extern const ProbeKernels kProbeScalar;
-#if defined(__x86_64__)
-extern const ProbeKernels kProbeAvx2, kProbeAvxVnni, kProbeAvx512, kProbeAmx;
-extern const ComputeProbe kProbeAvx512Bf16;
-#elif defined(__aarch64__)
-extern const ProbeKernels kProbeNeon, kProbeNeonDot;
-#endif
-
-std::span<const ReadProbe> read_probes([[maybe_unused]] std::string_view isa) {
-#if defined(__x86_64__)
-  if (isa == "avx2" || isa == "avxvnni") return kProbeAvx2.reads;
-  if (isa == "avx512" || isa == "amx") return kProbeAvx512.reads;
-#elif defined(__aarch64__)
-  if (isa == "neon" || isa == "neondot") return kProbeNeon.reads;
-#endif
-  return kProbeScalar.reads;
+std::span<const ReadProbe> read_probes(const KernelTable& table) {
+  if (!table.probes->reads.empty() || table.extends == nullptr) return table.probes->reads;
+  return read_probes(*table.extends);
 }
 
-std::vector<ComputeProbe> compute_probes([[maybe_unused]] std::string_view isa) {
+std::vector<ComputeProbe> compute_probes(const KernelTable& table) {
   std::vector<ComputeProbe> probes;
-  const auto add = [&](std::span<const ComputeProbe> units) {
-    probes.insert(probes.end(), units.begin(), units.end());
-  };
-#if defined(__x86_64__)
-  if (isa == "avx2" || isa == "avxvnni") add(kProbeAvx2.units);
-  if (isa == "avxvnni") add(kProbeAvxVnni.units);
-  if (isa == "avx512" || isa == "amx") {
-    add(kProbeAvx512.units);
-    if (cpu_features().avx512_bf16) probes.push_back(kProbeAvx512Bf16);
+  if (table.extends != nullptr) probes = compute_probes(*table.extends);
+  if (table.extends != nullptr && table.probes == table.extends->probes)
+    return probes;  // it has none of its own
+  for (const ComputeProbe& unit : table.probes->units) {
+    if (unit.needs == nullptr || cpu_features().*unit.needs) probes.push_back(unit);
   }
-  if (isa == "amx") add(kProbeAmx.units);
-#elif defined(__aarch64__)
-  if (isa == "neon" || isa == "neondot") add(kProbeNeon.units);
-  if (isa == "neondot") add(kProbeNeonDot.units);
-#endif
-  if (probes.empty()) add(kProbeScalar.units);
   return probes;
 }
 

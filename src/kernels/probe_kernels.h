@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace penstock {
+
+struct CpuFeatures;
+struct KernelTable;
 
 // A multiply-accumulate unit.
 struct ComputeProbe {
@@ -18,6 +20,7 @@ struct ComputeProbe {
   double operations_per_iteration;  // a multiplication and an addition are two
   // Runs `iterations` of independent multiply-accumulates; returns something that depends on them.
   float (*run)(int64_t iterations);
+  bool CpuFeatures::* needs = nullptr;  // beyond the instruction set that it belongs to
 };
 
 // Reads `bytes` (a multiple of 2,048; data 64-byte aligned); returns a checksum nobody needs.
@@ -29,9 +32,9 @@ struct ProbeKernels {
   std::span<const ComputeProbe> units;
 };
 
-// By the name of a kernel table. All units that this machine has of that instruction set and of those it is built upon;
-// at least one multiplies floats, and one integers where the table's kernels do.
-std::span<const ReadProbe> read_probes(std::string_view isa);
-std::vector<ComputeProbe> compute_probes(std::string_view isa);
+// All units that this machine has of that instruction set and of those it is built upon; at least one multiplies floats,
+// and one integers where the table's kernels do.
+std::span<const ReadProbe> read_probes(const KernelTable& table);
+std::vector<ComputeProbe> compute_probes(const KernelTable& table);
 
 }  // namespace penstock

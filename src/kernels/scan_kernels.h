@@ -37,6 +37,4 @@ struct ScanKernels {
   int (*count_greater)(const float* row, int n, float x);
 };
 
-extern const ScanKernels kScalarScanKernels, kAvx2ScanKernels, kAvx512ScanKernels, kNeonScanKernels;
-
 }  // namespace penstock

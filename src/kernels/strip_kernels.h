@@ -17,6 +17,4 @@ struct StripKernels {
   void (*subtract_f64)(int64_t n, const double* a, const double* b, double* c);
 };
 
-extern const StripKernels kScalarStripKernels, kAvx2StripKernels, kAvx512StripKernels, kNeonStripKernels;
-
 }  // namespace penstock

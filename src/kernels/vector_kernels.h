@@ -24,6 +24,4 @@ struct VectorKernels {
   float (*softmax)(float* x, int n);
 };
 
-extern const VectorKernels kScalarVectorKernels, kAvx2VectorKernels, kAvx512VectorKernels, kNeonVectorKernels;
-
 }  // namespace penstock

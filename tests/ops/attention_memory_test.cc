@@ -38,7 +38,7 @@ void expect_bounded_memory(bool batch_invariant) {
   spec.layers.assign(1, KvLayerSpec{kKvHeads, kHeadDim, 0, 0});
   const int one_block[] = {1};
   const auto cache = std::move(CpuKvCache::make(spec, one_block).value());
-  AttentionKernels kernels = kScalarAttentionKernels;
+  AttentionKernels kernels = *select_kernels("scalar").value()->attention;
   std::fill(std::begin(kernels.attend), std::end(kernels.attend), attend);
   kernels.merge = merge;
   kernels.scale_row = finish_row;

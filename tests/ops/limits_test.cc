@@ -23,7 +23,7 @@ TEST_P(Probes, MultiplyWhatTheKernelsMultiply) {
   const KernelTable& table = *GetParam();
   std::set<Operand> operands;
   std::set<std::string> names;
-  for (const ComputeProbe& probe : compute_probes(table.name)) {
+  for (const ComputeProbe& probe : compute_probes(table)) {
     operands.insert(probe.operand);
     EXPECT_TRUE(names.insert(probe.name).second) << probe.name;
     EXPECT_GT(probe.operations_per_iteration, 0) << probe.name;
@@ -39,7 +39,7 @@ TEST_P(Probes, MultiplyWhatTheKernelsMultiply) {
 // Every order of reading sees every byte.
 TEST_P(Probes, ReadAllThatTheyAreGiven) {
   alignas(64) static char data[8192];
-  for (const ReadProbe read : read_probes(GetParam()->name)) {
+  for (const ReadProbe read : read_probes(*GetParam())) {
     std::fill(std::begin(data), std::end(data), 0);
     EXPECT_EQ(read(data, sizeof data), 0u);
     for (size_t i = 0; i < sizeof data; i += 8) {

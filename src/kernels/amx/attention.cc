@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/amx/tables.h"
 #include "kernels/attention_kernels.h"
 
 #include "kernels/avx512/simd.h"

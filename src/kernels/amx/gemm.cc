@@ -10,8 +10,8 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/amx/tables.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

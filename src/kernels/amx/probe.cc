@@ -1,3 +1,4 @@
+#include "kernels/amx/tables.h"
 #include "kernels/probe_kernels.h"
 
 #include <immintrin.h>
@@ -45,7 +46,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-extern const ProbeKernels kProbeAmx;
-constinit const ProbeKernels kProbeAmx = {{}, kUnits};
+constinit const ProbeKernels kAmxProbeKernels = {{}, kUnits};
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
 #include "kernels/attention_kernels.h"
+#include "kernels/avx2/tables.h"
 
 #include "kernels/avx2/simd.h"
 

@@ -1,8 +1,8 @@
 // Matrix products with AVX2 and FMA.
 #include <immintrin.h>
 
+#include "kernels/avx2/tables.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

@@ -1,3 +1,4 @@
+#include "kernels/avx2/tables.h"
 #include "kernels/probe_kernels.h"
 
 #include <immintrin.h>
@@ -71,7 +72,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-extern const ProbeKernels kProbeAvx2;
-constinit const ProbeKernels kProbeAvx2 = {kReads, kUnits};
+constinit const ProbeKernels kAvx2ProbeKernels = {kReads, kUnits};
 
 }  // namespace penstock

@@ -1,3 +1,4 @@
+#include "kernels/avx2/tables.h"
 #include "kernels/strip_kernels.h"
 
 #include <immintrin.h>

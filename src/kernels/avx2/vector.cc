@@ -1,3 +1,4 @@
+#include "kernels/avx2/tables.h"
 #include "kernels/vector_kernels.h"
 
 #include "kernels/avx2/simd.h"

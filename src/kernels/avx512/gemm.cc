@@ -3,8 +3,8 @@
 
 #include <bit>
 
+#include "kernels/avx512/tables.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

@@ -1,3 +1,5 @@
+#include "kernels/avx512/tables.h"
+#include "kernels/cpu_features.h"
 #include "kernels/probe_kernels.h"
 
 #include <immintrin.h>
@@ -68,16 +70,12 @@ float multiply_integers(int64_t iterations) {
 constexpr ReadProbe kReads[] = {read_streams<4, 2304>, read_streams<1, 0>, read_streams<2, 0>};
 constexpr ComputeProbe kUnits[] = {
     {"AVX-512 FP32", ComputeProbe::Operand::kFloats, 16.0 * 16 * 2, multiply_floats},
-    {"AVX-512 VNNI INT8", ComputeProbe::Operand::kIntegers, 16.0 * 64 * 2, multiply_integers}};
+    {"AVX-512 VNNI INT8", ComputeProbe::Operand::kIntegers, 16.0 * 64 * 2, multiply_integers},
+    {"AVX-512 BF16", ComputeProbe::Operand::kFloats, 16.0 * 32 * 2, multiply_short_floats,
+     &CpuFeatures::avx512_bf16}};
 
 }  // namespace
 
-extern const ProbeKernels kProbeAvx512;
-constinit const ProbeKernels kProbeAvx512 = {kReads, kUnits};
-
-// Of processors that have it.
-extern const ComputeProbe kProbeAvx512Bf16;
-constinit const ComputeProbe kProbeAvx512Bf16 = {"AVX-512 BF16", ComputeProbe::Operand::kFloats,
-                                                 16.0 * 32 * 2, multiply_short_floats};
+constinit const ProbeKernels kAvx512ProbeKernels = {kReads, kUnits};
 
 }  // namespace penstock

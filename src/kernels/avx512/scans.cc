@@ -1,3 +1,4 @@
+#include "kernels/avx512/tables.h"
 #include "kernels/scan_kernels.h"
 
 namespace penstock {

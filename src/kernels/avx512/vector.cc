@@ -1,3 +1,4 @@
+#include "kernels/avx512/tables.h"
 #include "kernels/vector_kernels.h"
 
 #include "kernels/avx512/simd.h"

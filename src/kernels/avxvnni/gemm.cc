@@ -1,8 +1,8 @@
 // Matrix products with AVX2 and 256-bit VNNI: recent client processors without AVX-512.
 #include <immintrin.h>
 
+#include "kernels/avxvnni/tables.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

@@ -1,3 +1,4 @@
+#include "kernels/avxvnni/tables.h"
 #include "kernels/probe_kernels.h"
 
 #include <immintrin.h>
@@ -23,7 +24,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-extern const ProbeKernels kProbeAvxVnni;
-constinit const ProbeKernels kProbeAvxVnni = {{}, kUnits};
+constinit const ProbeKernels kAvxVnniProbeKernels = {{}, kUnits};
 
 }  // namespace penstock

@@ -1,4 +1,5 @@
 #include "kernels/attention_kernels.h"
+#include "kernels/neon/tables.h"
 
 #include "kernels/neon/simd.h"
 

@@ -2,7 +2,7 @@
 #include <arm_neon.h>
 
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
+#include "kernels/neon/tables.h"
 #include "kernels/panel_layout.h"
 
 namespace penstock {

@@ -1,5 +1,6 @@
 #include <arm_neon.h>
 
+#include "kernels/neon/tables.h"
 #include "kernels/probe_kernels.h"
 
 namespace penstock {
@@ -58,7 +59,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-extern const ProbeKernels kProbeNeon;
-constinit const ProbeKernels kProbeNeon = {kReads, kUnits};
+constinit const ProbeKernels kNeonProbeKernels = {kReads, kUnits};
 
 }  // namespace penstock

@@ -1,3 +1,4 @@
+#include "kernels/neon/tables.h"
 #include "kernels/scan_kernels.h"
 
 namespace penstock {

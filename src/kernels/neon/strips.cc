@@ -1,3 +1,4 @@
+#include "kernels/neon/tables.h"
 #include "kernels/strip_kernels.h"
 
 #include <arm_neon.h>

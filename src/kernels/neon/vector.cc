@@ -1,3 +1,4 @@
+#include "kernels/neon/tables.h"
 #include "kernels/vector_kernels.h"
 
 #include "kernels/neon/simd.h"

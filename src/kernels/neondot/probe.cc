@@ -1,5 +1,6 @@
 #include <arm_neon.h>
 
+#include "kernels/neondot/tables.h"
 #include "kernels/probe_kernels.h"
 
 namespace penstock {
@@ -24,7 +25,6 @@ constexpr ComputeProbe kUnits[] = {
 
 }  // namespace
 
-extern const ProbeKernels kProbeNeonDot;
-constinit const ProbeKernels kProbeNeonDot = {{}, kUnits};
+constinit const ProbeKernels kNeonDotProbeKernels = {{}, kUnits};
 
 }  // namespace penstock

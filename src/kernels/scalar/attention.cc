@@ -1,4 +1,5 @@
 #include "kernels/attention_kernels.h"
+#include "kernels/scalar/tables.h"
 
 #include "kernels/scalar/simd.h"
 

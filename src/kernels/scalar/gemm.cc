@@ -5,8 +5,8 @@
 
 #include "base/half.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/gemm_tables.h"
 #include "kernels/panel_layout.h"
+#include "kernels/scalar/tables.h"
 
 namespace penstock {
 namespace {

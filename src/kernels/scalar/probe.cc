@@ -1,4 +1,5 @@
 #include "kernels/probe_kernels.h"
+#include "kernels/scalar/tables.h"
 
 namespace penstock {
 namespace {
@@ -44,7 +45,6 @@ constexpr ComputeProbe kUnits[] = {{"scalar FP32", ComputeProbe::Operand::kFloat
 
 }  // namespace
 
-extern const ProbeKernels kProbeScalar;
-constinit const ProbeKernels kProbeScalar = {kReads, kUnits};
+constinit const ProbeKernels kScalarProbeKernels = {kReads, kUnits};
 
 }  // namespace penstock

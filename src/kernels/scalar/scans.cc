@@ -1,3 +1,4 @@
+#include "kernels/scalar/tables.h"
 #include "kernels/scan_kernels.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+#include "kernels/scalar/tables.h"
 #include "kernels/strip_kernels.h"
 
 namespace penstock {

@@ -1,3 +1,4 @@
+#include "kernels/scalar/tables.h"
 #include "kernels/vector_kernels.h"
 
 #include "kernels/scalar/simd.h"

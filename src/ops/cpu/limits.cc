@@ -27,7 +27,7 @@ double least_seconds(int rounds, F&& round) {
   return std::max(least, 1e-9);
 }
 
-double measure_reads(ThreadPool& pool, std::string_view isa, size_t bytes) {
+double measure_reads(ThreadPool& pool, const KernelTable& kernels, size_t bytes) {
   const size_t part = std::max<size_t>(bytes / static_cast<size_t>(pool.size()) / 8192, 1) * 8192;
   const size_t total = (part * static_cast<size_t>(pool.size()) + kHugePage - 1) / kHugePage * kHugePage;
   const std::unique_ptr<char, decltype(&std::free)> buffer(
@@ -39,7 +39,7 @@ double measure_reads(ThreadPool& pool, std::string_view isa, size_t bytes) {
   const size_t n_times = std::max<size_t>(1, (size_t{64} << 20) / (part * static_cast<size_t>(pool.size())));
   volatile uint64_t sink = 0;
   double least = 1e9;
-  for (const ReadProbe read : read_probes(isa)) {
+  for (const ReadProbe read : read_probes(kernels)) {
     least = std::min(least, least_seconds(4, [&] {
                        pool.run([&](int worker, int) {
                          for (size_t n = 0; n < n_times; ++n)
@@ -65,11 +65,10 @@ double measure_unit(ThreadPool& pool, const ComputeProbe& probe) {
 
 MachineLimits CpuOps::limits(int64_t read_bytes) {
   constexpr int64_t kMostBytes = int64_t{512} << 20;
-  const std::string_view isa = kernels_.name;
   MachineLimits limits;
   limits.read_bytes_per_second = measure_reads(
-      pool_, isa, static_cast<size_t>(read_bytes > 0 ? std::min(read_bytes, kMostBytes) : kMostBytes));
-  for (const ComputeProbe& probe : compute_probes(isa)) {
+      pool_, kernels_, static_cast<size_t>(read_bytes > 0 ? std::min(read_bytes, kMostBytes) : kMostBytes));
+  for (const ComputeProbe& probe : compute_probes(kernels_)) {
     const ComputeLimit limit{probe.name, measure_unit(pool_, probe)};
     if (probe.operand == ComputeProbe::Operand::kFloats) limits.floats = faster(limits.floats, limit);
     limits.integers = faster(limits.integers, limit);
