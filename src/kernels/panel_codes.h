@@ -9,7 +9,7 @@ namespace penstock {
 
 // Indexes kernel tables. The first values are those of QuantType; the names below follow panel::Grouped.
 enum class PanelType : uint8_t {
-  kFirstGrouped = static_cast<uint8_t>(QuantType::kMXFP4) + 1,
+  kFirstGrouped = std::tuple_size_v<quant::All>,
   kI2Z32 = kFirstGrouped,
   kI2Z128,
   kI3Z32,

@@ -1,4 +1,5 @@
-// THE list of encodings, in the order of enum QuantType. Tables, dispatch and typed tests are made from it.
+// THE list of encodings, in the order of enum QuantType. Tables, dispatch and typed tests are made from it. A new one is a
+// header, its row here and its name in the enum.
 #pragma once
 #include <tuple>
 #include <utility>

@@ -2,6 +2,7 @@
 //
 // Every encoding is a struct with
 //   kType, kName, kGgmlId (or -1), kBlockSize (elements), struct Block (exactly as in files, little-endian),
+//   kFtype, where llama.cpp numbers files whose matrices are all in it (general.file_type),
 //   decode(const Block&, float out[kBlockSize]) and, where we can write it,
 //   encode(const float in[kBlockSize], const float* importance, Block&)   (importance: kBlockSize weights or
 //   null).

@@ -21,6 +21,7 @@ struct IQ4_NL : CodebookCode<kIq4Levels, 32> {
   static constexpr QuantType kType = QuantType::kIQ4_NL;
   static constexpr std::string_view kName = "iq4_nl";
   static constexpr int kGgmlId = 20;
+  static constexpr int kFtype = 25;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;
@@ -38,6 +39,7 @@ struct IQ4_XS : CodebookCode<kIq4Levels, 32> {
   static constexpr QuantType kType = QuantType::kIQ4_XS;
   static constexpr std::string_view kName = "iq4_xs";
   static constexpr int kGgmlId = 23;
+  static constexpr int kFtype = 30;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
@@ -66,6 +68,7 @@ struct MXFP4 : CodebookCode<kE2M1Levels, 32> {
   static constexpr QuantType kType = QuantType::kMXFP4;
   static constexpr std::string_view kName = "mxfp4";
   static constexpr int kGgmlId = 39;
+  static constexpr int kFtype = 38;
   static constexpr int kBlockSize = 32;
   struct Block {
     uint8_t exponent;

@@ -49,6 +49,7 @@ struct Q2_K : LinearCode<2, 0, 16, true> {
   static constexpr QuantType kType = QuantType::kQ2_K;
   static constexpr std::string_view kName = "q2_k";
   static constexpr int kGgmlId = 10;
+  static constexpr int kFtype = 10;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
@@ -78,6 +79,7 @@ struct Q3_K : LinearCode<3, 4, 16, false> {
   static constexpr QuantType kType = QuantType::kQ3_K;
   static constexpr std::string_view kName = "q3_k";
   static constexpr int kGgmlId = 11;
+  static constexpr int kFtype = 12;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
@@ -107,6 +109,7 @@ struct Q4_K : LinearCode<4, 0, 32, true> {
   static constexpr QuantType kType = QuantType::kQ4_K;
   static constexpr std::string_view kName = "q4_k";
   static constexpr int kGgmlId = 12;
+  static constexpr int kFtype = 15;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
@@ -133,6 +136,7 @@ struct Q5_K : LinearCode<5, 0, 32, true> {
   static constexpr QuantType kType = QuantType::kQ5_K;
   static constexpr std::string_view kName = "q5_k";
   static constexpr int kGgmlId = 13;
+  static constexpr int kFtype = 17;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {
@@ -161,6 +165,7 @@ struct Q6_K : LinearCode<6, 32, 16, false> {
   static constexpr QuantType kType = QuantType::kQ6_K;
   static constexpr std::string_view kName = "q6_k";
   static constexpr int kGgmlId = 14;
+  static constexpr int kFtype = 18;
   static constexpr int kBlockSize = 256;
   static constexpr bool kHasSuperScales = true;
   struct Block {

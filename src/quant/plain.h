@@ -23,15 +23,18 @@ struct PlainNumber {
 
 struct F32 : PlainNumber<float, QuantType::kF32, 0> {
   static constexpr std::string_view kName = "f32";
+  static constexpr int kFtype = 0;
   static void encode(const float* in, const float*, Block& block) { block.value = *in; }
 };
 struct F16 : PlainNumber<Half, QuantType::kF16, 1> {
   static constexpr std::string_view kName = "f16";
+  static constexpr int kFtype = 1;
   static void decode(const Block& block, float* out) { *out = to_float(block.value); }
   static void encode(const float* in, const float*, Block& block) { block.value = to_half(*in); }
 };
 struct BF16 : PlainNumber<BFloat16, QuantType::kBF16, 30> {
   static constexpr std::string_view kName = "bf16";
+  static constexpr int kFtype = 32;
   static void decode(const Block& block, float* out) { *out = to_float(block.value); }
   static void encode(const float* in, const float*, Block& block) { block.value = to_bfloat16(*in); }
 };

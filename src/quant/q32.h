@@ -23,6 +23,7 @@ struct Q4_0 : LinearCode<4, 8, 32, false> {
   static constexpr QuantType kType = QuantType::kQ4_0;
   static constexpr std::string_view kName = "q4_0";
   static constexpr int kGgmlId = 2;
+  static constexpr int kFtype = 2;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;
@@ -40,6 +41,7 @@ struct Q4_1 : LinearCode<4, 0, 32, true> {
   static constexpr QuantType kType = QuantType::kQ4_1;
   static constexpr std::string_view kName = "q4_1";
   static constexpr int kGgmlId = 3;
+  static constexpr int kFtype = 3;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;
@@ -59,6 +61,7 @@ struct Q5_0 : LinearCode<5, 16, 32, false> {
   static constexpr QuantType kType = QuantType::kQ5_0;
   static constexpr std::string_view kName = "q5_0";
   static constexpr int kGgmlId = 6;
+  static constexpr int kFtype = 8;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;
@@ -78,6 +81,7 @@ struct Q5_1 : LinearCode<5, 0, 32, true> {
   static constexpr QuantType kType = QuantType::kQ5_1;
   static constexpr std::string_view kName = "q5_1";
   static constexpr int kGgmlId = 7;
+  static constexpr int kFtype = 9;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;
@@ -99,6 +103,7 @@ struct Q8_0 : LinearCode<8, 128, 32, false> {
   static constexpr QuantType kType = QuantType::kQ8_0;
   static constexpr std::string_view kName = "q8_0";
   static constexpr int kGgmlId = 8;
+  static constexpr int kFtype = 7;
   static constexpr int kBlockSize = 32;
   struct Block {
     Half scale;

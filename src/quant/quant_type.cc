@@ -46,11 +46,20 @@ constexpr EncodeRow encoder() {
   }
 }
 
+template <class Q>
+constexpr int ftype() {
+  if constexpr (requires { Q::kFtype; }) {
+    return Q::kFtype;
+  } else {
+    return -1;
+  }
+}
+
 template <class... Q>
 constexpr auto make_table(std::tuple<Q...>*) {
   return std::array<Entry, sizeof...(Q)>{
       Entry{QuantTypeInfo{Q::kType, Q::kName, Q::kBlockSize, static_cast<int>(sizeof(typename Q::Block)),
-                          Q::kGgmlId},
+                          Q::kGgmlId, ftype<Q>()},
             decode_row<Q>, encoder<Q>()}...};
 }
 
@@ -69,7 +78,6 @@ constexpr bool in_enum_order() {
   return true;
 }
 static_assert(in_enum_order(), "quant/all.h and enum QuantType differ");
-static_assert(static_cast<size_t>(QuantType::kMXFP4) + 1 == kTable.size(), "quant/all.h misses a type");
 
 const Entry& entry(QuantType type) {
   const auto index = static_cast<size_t>(type);

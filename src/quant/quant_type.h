@@ -1,5 +1,4 @@
-// How the elements of a weight are encoded, and how many bytes that takes. One row per encoding in
-// kQuantTypes.
+// How the elements of a weight are encoded, and how many bytes that takes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +7,8 @@
 
 namespace penstock {
 
-// A tensor's encoding. Plain element types count as encodings with blocks of one element.
+// A tensor's encoding: the names of THE list in all.h, in its order. Plain element types count as encodings with blocks
+// of one element.
 enum class QuantType : uint8_t {
   kF32,
   kF16,
@@ -45,6 +45,7 @@ struct QuantTypeInfo {
   int block_size;         // elements per block, along a row
   int block_bytes;
   int ggml_id;  // type number in a GGUF file, or -1
+  int ftype;    // general.file_type of a GGUF file whose matrices are in it, or -1
 };
 
 // Every known type, in enum order.

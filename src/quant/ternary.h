@@ -15,6 +15,7 @@ struct TQ1_0 : LinearCode<2, 1, 256, false> {
   static constexpr QuantType kType = QuantType::kTQ1_0;
   static constexpr std::string_view kName = "tq1_0";
   static constexpr int kGgmlId = 34;
+  static constexpr int kFtype = 36;
   static constexpr int kBlockSize = 256;
   struct Block {
     uint8_t fives[48];  // 32 bytes: elements 0..159; 16 bytes: 160..239; digit-major
@@ -35,6 +36,7 @@ struct TQ2_0 : LinearCode<2, 1, 256, false> {
   static constexpr QuantType kType = QuantType::kTQ2_0;
   static constexpr std::string_view kName = "tq2_0";
   static constexpr int kGgmlId = 35;
+  static constexpr int kFtype = 37;
   static constexpr int kBlockSize = 256;
   struct Block {
     uint8_t crumbs[64];  // element half * 128 + plane * 32 + l in bits 2 * plane of byte half * 32 + l

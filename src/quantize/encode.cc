@@ -272,11 +272,11 @@ QuantType plain_type(const Recipe& recipe, const MappedTensor& tensor, QuantType
   const bool plain_source = quant_info(source_type).block_size == 1 && source_type != QuantType::kF64;
   if (recipe.layout == Layout::kGguf) {
     if (!tensor.is_matrix) return QuantType::kF32;
-    return choose_type(recipe.mixture, tensor.role, std::max(tensor.layer, 0),
+    return choose_type(recipe.ftype, tensor.role, std::max(tensor.layer, 0),
                        static_cast<int>(map.layers.size()), map.tied, tensor.cols);
   }
   if (!tensor.is_matrix) return plain_source ? source_type : QuantType::kF32;
-  if (recipe.layout == Layout::kPlain) return recipe.mixture.base;
+  if (recipe.layout == Layout::kPlain) return recipe.ftype.base;
   return plain_source ? source_type : QuantType::kF16;
 }
 

@@ -225,7 +225,7 @@ class Calibrated final : public LayerMethod {
     if (recipe_.layout != Layout::kGguf) return recipe_.coding;
     GroupCoding coding;
     coding.group_size = 32;
-    switch (recipe_.mixture.base) {
+    switch (recipe_.ftype.base) {
       case QuantType::kQ2_K: coding.bits = 2, coding.symmetric = false, coding.group_size = 16; break;
       case QuantType::kQ3_K: coding.bits = 3, coding.group_size = 16; break;
       case QuantType::kQ4_K:

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <spdlog/spdlog.h>
-#include "model/mixture.h"
+#include "model/ftype.h"
 
 #include "base/log.h"
 #include "model/sources/synthetic.h"
@@ -211,7 +211,7 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
   // A folded scale needs more than the source's 8 bits of fraction.
   if (changed && !tensor.is_matrix) type = QuantType::kF32;
   if (decision.codes && recipe_.layout == Layout::kGguf && decision.codes->cols % 32 == 0 &&
-      type == recipe_.mixture.base) {
+      type == recipe_.ftype.base) {
     ASSIGN_OR_RETURN(EncodedTensor blocks, encode_blocks(tensor, type, *decision.codes));
     out.push_back(std::move(blocks));
     return out;
@@ -313,8 +313,7 @@ Status Run::finish_gguf() {
     }
   }
   metadata["general.quantization_version"] = 2u;
-  if (const int type = gguf_file_type(recipe_.type); type >= 0)
-    metadata["general.file_type"] = static_cast<unsigned>(type);
+  if (recipe_.ftype.number >= 0) metadata["general.file_type"] = static_cast<unsigned>(recipe_.ftype.number);
   return assemble_gguf(parts_, n_parts(), metadata, job_.out);
 }
 
@@ -349,12 +348,12 @@ Status Run::finish_directory() {
     config.erase("compression_config");
     if (recipe_.layout == Layout::kPlain) {
       config.erase("dtype");
-      config["torch_dtype"] = torch_dtype(recipe_.mixture.base);
+      config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
     }
     RETURN_IF_ERROR(copy_side_files());
   } else {
     ASSIGN_OR_RETURN(config, hf_config_of(*source_, config_));
-    if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.mixture.base);
+    if (recipe_.layout == Layout::kPlain) config["torch_dtype"] = torch_dtype(recipe_.ftype.base);
     if (job_.tokenizer_files) {
       ASSIGN_OR_RETURN(const auto files, job_.tokenizer_files(*source_));
       for (const auto& [name, text] : files) RETURN_IF_ERROR(write_file(job_.out / name, text));

@@ -79,7 +79,7 @@ Status check_gguf(const Recipe& recipe, GroupCoding& coding) {
         ErrorCode::kInvalidArgument,
         "--method smoothquant: GGUF has no 8-bit activations; the output must be a Hugging Face directory");
   }
-  if (recipe.method != Method::kGptq || codes_of_block_type(recipe.mixture.base, coding)) return {};
+  if (recipe.method != Method::kGptq || codes_of_block_type(recipe.ftype.base, coding)) return {};
   return errorf(ErrorCode::kInvalidArgument,
                 "--method gptq into GGUF: expected --type q4_0, q5_0 or q8_0, got '{}'", recipe.type);
 }
@@ -160,16 +160,16 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
   recipe.smoothing = options.smoothing;
   const TypeRow* row = find_type(recipe.type);
   if (row == nullptr) {
-    auto mixture = find_mixture(recipe.type);
-    if (!mixture) {
+    auto ftype = find_file_type(recipe.type);
+    if (!ftype) {
       std::string names;
       for (const TypeRow& type : kTypes) names += std::string(type.name) + ", ";
       return errorf(ErrorCode::kInvalidArgument, "--type '{}': expected {}or a {}", options.type, names,
-                    mixture.error().message);
+                    ftype.error().message);
     }
-    recipe.mixture = *mixture;
+    recipe.ftype = *ftype;
     recipe.layout = out == Naming::kGguf ? Layout::kGguf : Layout::kPlain;
-    if (out == Naming::kHuggingFace && !is_plain(recipe.mixture.base)) {
+    if (out == Naming::kHuggingFace && !is_plain(recipe.ftype.base)) {
       return errorf(
           ErrorCode::kInvalidArgument,
           "--type {} is an encoding of GGUF: the output must be a .gguf file, or the type one of f32, f16, "
@@ -178,7 +178,7 @@ Result<Recipe> make_recipe(const RecipeOptions& options, Naming out) {
     }
     if (out == Naming::kGguf) {
       RETURN_IF_ERROR(check_gguf(recipe, recipe.coding));
-      if (quant_info(recipe.mixture.base).ggml_id < 0)
+      if (quant_info(recipe.ftype.base).ggml_id < 0)
         return errorf(ErrorCode::kInvalidArgument, "--type {}: GGUF has no such encoding", recipe.type);
     }
     if (recipe.method == Method::kGptq) RETURN_IF_ERROR(set_act_order(options, recipe));

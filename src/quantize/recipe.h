@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "formats/weight_source.h"
-#include "model/mixture.h"
+#include "model/ftype.h"
 #include "quant/group_types.h"
 
 namespace penstock {
@@ -41,7 +41,7 @@ struct Recipe {
   Method method = Method::kRtn;
   Layout layout = Layout::kGguf;
   std::string type;    // lower case
-  Mixture mixture{};   // kGguf, kPlain
+  FileType ftype{};    // kGguf, kPlain
   GroupCoding coding;  // of the other layouts, and of gptq into GGUF
   ActivationCoding::Kind activations = ActivationCoding::Kind::kNone;
   ActOrder act_order = ActOrder::kNone;

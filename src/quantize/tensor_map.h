@@ -8,7 +8,7 @@
 #include "formats/prequantized.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
-#include "model/mixture.h"
+#include "model/ftype.h"
 
 namespace penstock {
 

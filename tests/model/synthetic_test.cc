@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "model/mixture.h"
+#include "model/ftype.h"
 #include "model/runner.h"
 #include "model/weights.h"
 
@@ -109,14 +109,14 @@ TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
   }
 }
 
-TEST(Mixture, EveryTypeAndItsFallback) {
-  for (const Mixture& mixture : mixtures()) {
+TEST(FileType, EveryTypeAndItsFallback) {
+  for (const FileType& ftype : file_types()) {
     for (const int cols : {256, 896, 48}) {
-      const QuantType type = choose_type(mixture, WeightRole::kQ, 0, 24, false, cols);
-      EXPECT_EQ(cols % quant_info(type).block_size, 0) << mixture.name;
+      const QuantType type = choose_type(ftype, WeightRole::kQ, 0, 24, false, cols);
+      EXPECT_EQ(cols % quant_info(type).block_size, 0) << ftype.name;
     }
   }
-  const Mixture q4 = find_mixture("Q4_K_M").value();
+  const FileType q4 = find_file_type("Q4_K_M").value();
   EXPECT_EQ(choose_type(q4, WeightRole::kQ, 0, 32, false, 4096), QuantType::kQ4_K);
   EXPECT_EQ(choose_type(q4, WeightRole::kOutput, 0, 32, false, 4096), QuantType::kQ6_K);
   EXPECT_EQ(choose_type(q4, WeightRole::kEmbedding, 0, 32, true, 4096), QuantType::kQ6_K);
@@ -125,10 +125,10 @@ TEST(Mixture, EveryTypeAndItsFallback) {
   for (int i = 0; i < 32; ++i)
     n_more += choose_type(q4, WeightRole::kDown, i, 32, false, 14336) == QuantType::kQ6_K;
   EXPECT_EQ(n_more, 16);
-  EXPECT_THAT(find_mixture("q9").error().message, ::testing::HasSubstr("q4_k_m"));
+  EXPECT_THAT(find_file_type("q9").error().message, ::testing::HasSubstr("q4_k_m"));
 }
 
-TEST(Mixture, SizesOfPublishedFiles) {
+TEST(FileType, SizesOfPublishedFiles) {
   // Bytes of the tensors of published Q4_K_M files: Llama 2 7B 4.08 GB, Llama 3.1 8B 4.92 GB.
   const auto gb = [](const char* shape) {
     return static_cast<double>(synthetic_weight_bytes(config_from_shape(shape).value(), "q4_k_m").value()) /

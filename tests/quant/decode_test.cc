@@ -63,7 +63,7 @@ TEST(Codes, GiveTheDecodedValues) {
       }
     });
   }
-  EXPECT_EQ(n_types, 15);
+  EXPECT_GE(n_types, 15);
 }
 
 TEST(QuantTypes, AreFoundByNameAndNumber) {

@@ -152,24 +152,24 @@ for name, options in cases.items():
         loss = float((reader - wanted).norm() / wanted.norm())
         print(f"{name:12} {who:12} {error:.2e} against our reader (quantization itself: {loss:.3f})", flush=True)
         assert error < 1e-3, name
-for mixture in ("f16", "q8_0", "q4_0", "q4_k_m", "q6_k", "q5_1"):
-    out = f"{work}/{mixture}.gguf"
-    subprocess.run([penstock, "quantize", source, out, "--force", "--type", mixture], check=True, stdout=subprocess.DEVNULL)
+for ftype in ("f16", "q8_0", "q4_0", "q4_k_m", "q6_k", "q5_1"):
+    out = f"{work}/{ftype}.gguf"
+    subprocess.run([penstock, "quantize", source, out, "--force", "--type", ftype], check=True, stdout=subprocess.DEVNULL)
     plain = out[:-5] + "-plain"
     subprocess.run([penstock, "quantize", out, plain, "--type", "f32", "--force"], check=True, stdout=subprocess.DEVNULL)
     other = logits(work, gguf_file=os.path.basename(out))
     reader = logits(plain)
     error = float((other - reader).norm() / reader.norm())
-    print(f"{mixture:12} {'gguf reader':12} {error:.2e} against our reader", flush=True)
-    assert error < 1e-3, mixture
+    print(f"{ftype:12} {'gguf reader':12} {error:.2e} against our reader", flush=True)
+    assert error < 1e-3, ftype
     if have("llama_cpp"):
         import llama_cpp
         model = llama_cpp.Llama(out, n_ctx=256, logits_all=True, verbose=False)
         model.eval(ids[0].tolist())
         theirs = torch.tensor(np.array(model.scores[: ids.shape[1]]))[None]
         error = float((theirs - reader).norm() / reader.norm())
-        print(f"{mixture:12} {'llama.cpp':12} {error:.2e} against our reader", flush=True)
-        assert error < (0.005 if mixture == "f16" else 0.05), mixture
+        print(f"{ftype:12} {'llama.cpp':12} {error:.2e} against our reader", flush=True)
+        assert error < (0.005 if ftype == "f16" else 0.05), ftype
 
 # Positions scaled by yarn: GGUF says them in numbers, which llama.cpp must read as transformers reads config.json.
 if have("llama_cpp"):

@@ -78,12 +78,12 @@ INSTANTIATE_TEST_SUITE_P(Models, Conversion,
                                            "phi4_partial_rotary", "gpt2"));
 
 // The layers that get more bits are those of llama.cpp's own files.
-TEST(QuantizeGguf, MixturesChooseTheLayersOfLlamaCpp) {
-  const Mixture mixture = find_mixture("q4_k_m").value();
+TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {
+  const FileType ftype = find_file_type("q4_k_m").value();
   const auto chosen = [&](int n_layers) {
     std::vector<int> layers;
     for (int i = 0; i < n_layers; ++i) {
-      if (choose_type(mixture, WeightRole::kDown, i, n_layers, true, 512) == QuantType::kQ6_K)
+      if (choose_type(ftype, WeightRole::kDown, i, n_layers, true, 512) == QuantType::kQ6_K)
         layers.push_back(i);
     }
     return layers;

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/mixture.h"
+#include "model/ftype.h"
 
 namespace penstock {
 namespace {
@@ -15,9 +15,9 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 
 class RecodedSource final : public WeightSource {
  public:
-  RecodedSource(std::unique_ptr<WeightSource> inner, const Mixture& mixture) : inner_(std::move(inner)) {
+  RecodedSource(std::unique_ptr<WeightSource> inner, const FileType& ftype) : inner_(std::move(inner)) {
     const bool tied = inner_->find("output.weight") == nullptr && inner_->find("lm_head.weight") == nullptr;
-    for (const TensorInfo& tensor : inner_->tensors()) tensors_.push_back(recoded(tensor, mixture, tied));
+    for (const TensorInfo& tensor : inner_->tensors()) tensors_.push_back(recoded(tensor, ftype, tied));
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
   }
 
@@ -36,7 +36,7 @@ class RecodedSource final : public WeightSource {
   void drop(const TensorInfo&) const override {}
 
  private:
-  TensorInfo recoded(const TensorInfo& tensor, const Mixture& mixture, bool tied) {
+  TensorInfo recoded(const TensorInfo& tensor, const FileType& ftype, bool tied) {
     const int64_t cols = tensor.shape.empty() ? 0 : tensor.shape.back();
     if (tensor.shape.size() < 2 || tensor.name.find("norm") != std::string::npos) return tensor;
     const bool table = is_one_of(tensor.name, {"token_embd.weight", "model.embed_tokens.weight"});
@@ -44,7 +44,7 @@ class RecodedSource final : public WeightSource {
     const WeightRole role = table    ? WeightRole::kEmbedding
                             : output ? WeightRole::kOutput
                                      : WeightRole::kGateUp;
-    const QuantType type = choose_type(mixture, role, 0, 1, tied, static_cast<int>(cols));
+    const QuantType type = choose_type(ftype, role, 0, 1, tied, static_cast<int>(cols));
     const auto is_16_bit = [](QuantType t) { return t == QuantType::kF16 || t == QuantType::kBF16; };
     if (type == tensor.type || (is_16_bit(type) && is_16_bit(tensor.type))) return tensor;
     const size_t from = quant_bytes(tensor.type, cols), to = quant_bytes(type, cols);
@@ -68,8 +68,8 @@ class RecodedSource final : public WeightSource {
 }  // namespace
 
 Result<std::unique_ptr<WeightSource>> recode(std::unique_ptr<WeightSource> source, std::string_view type) {
-  ASSIGN_OR_RETURN(const Mixture mixture, find_mixture(type));
-  return std::make_unique<RecodedSource>(std::move(source), mixture);
+  ASSIGN_OR_RETURN(const FileType ftype, find_file_type(type));
+  return std::make_unique<RecodedSource>(std::move(source), ftype);
 }
 
 }  // namespace penstock

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// `type`: a mixture's name ("bf16", "q4_k_m"). Matrices that are in 16 bits already stay as they are when 16
+// `type`: a file type's name ("bf16", "q4_k_m"). Matrices that are in 16 bits already stay as they are when 16
 // are wanted. Errors: kInvalidArgument for an unknown name.
 Result<std::unique_ptr<WeightSource>> recode(std::unique_ptr<WeightSource> source, std::string_view type);
 

@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 #include "formats/prequantized.h"
 #include "model/config.h"
-#include "model/mixture.h"
+#include "model/ftype.h"
 #include "model/names.h"
 #include "quant/group_types.h"
 
@@ -234,13 +234,14 @@ Result<std::optional<GroupedMatrix>> QuantizingSource::find_linear(std::string_v
 }
 
 // Never a wider encoding than the file's.
-void plan_mixture(const WeightSource& source, const ModelConfig& config, const Mixture& mixture, Plan& plan) {
+void plan_file_type(const WeightSource& source, const ModelConfig& config, const FileType& ftype,
+                    Plan& plan) {
   const std::span<const TensorInfo> tensors = source.tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
     const auto place = place_of(tensor.name, plan.names);
     if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type)) continue;
-    const QuantType type = choose_type(mixture, place->role, place->layer, config.n_layers,
+    const QuantType type = choose_type(ftype, place->role, place->layer, config.n_layers,
                                        config.tied_embeddings, static_cast<int>(tensor.shape.back()));
     if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024)) plan.types.emplace(i, type);
   }
@@ -275,10 +276,10 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
     }
     plan_groups(source, *group_type, plan);
   } else {
-    auto mixture = find_mixture(type);
-    if (!mixture) {
+    auto ftype = find_file_type(type);
+    if (!ftype) {
       return errorf(ErrorCode::kInvalidArgument, "quantize: int8 to int2, nf4, fp4, fp8, w8a8, or a {}",
-                    mixture.error().message);
+                    ftype.error().message);
     }
     if (plan.names.transposed) {
       return errorf(
@@ -287,7 +288,7 @@ Result<Plan> make_plan(const WeightSource& source, std::string_view type) {
           "or {} by penstock quantize",
           where, config.arch, type);
     }
-    plan_mixture(source, config, *mixture, plan);
+    plan_file_type(source, config, *ftype, plan);
   }
   if (plan.types.empty() && plan.codings.empty())
     return errorf(ErrorCode::kUnsupported, "{}: quantize: the weights are in no more bits than {}", where,

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// `type`: an encoding or mixture of GGUF (mixture.h), which also rounds the embedding and the vocabulary
+// `type`: a file type of GGUF (ftype.h), which also rounds the embedding and the vocabulary
 // projection; or a type by group (quant/group_types.h: int8, int4, nf4, w8a8, ...) for the linear layers of
 // the layers, in groups of the type's size or, where that does not divide the inputs, of 64, 32 or a whole
 // row. Both as `penstock quantize --type` writes them. Matrices of at least 16 bits per weight are rounded to

@@ -10,7 +10,7 @@
 
 #include "formats/gguf_writer.h"
 #include "model/arch/archs.h"
-#include "model/mixture.h"
+#include "model/ftype.h"
 #include "model/names.h"
 #include "model/rope.h"
 #include "model/sources/synthetic_layers.h"
@@ -118,13 +118,13 @@ struct Wanted {
 };
 
 // Every tensor that the architecture loads, in file order.
-std::vector<Wanted> wanted_tensors(const ModelConfig& c, const Mixture& mixture) {
+std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) {
   const NameTable n = tensor_names(c, Naming::kGguf);
   std::vector<Wanted> wanted;
   const auto matrix = [&](std::string name, WeightRole role, int layer, std::vector<int64_t> shape) {
     const int cols = static_cast<int>(shape.back());
     wanted.push_back({std::move(name) + ".weight",
-                      choose_type(mixture, role, layer, c.n_layers, c.tied_embeddings, cols),
+                      choose_type(ftype, role, layer, c.n_layers, c.tied_embeddings, cols),
                       std::move(shape)});
   };
   const auto floats = [&](std::string name, int64_t size) {
@@ -220,14 +220,13 @@ std::vector<std::byte> random_blocks(QuantType type, size_t size) {
 
 class SyntheticSource final : public WeightSource {
  public:
-  // coding: how the projections of the layers are stored; null: as the mixture says.
-  SyntheticSource(const ModelConfig& config, const Mixture& mixture, const LayerCoding* coding)
-      : path_(fmt::format("{} {}", config.name, mixture.name)), config_(gguf_metadata(config)) {
+  // coding: how the projections of the layers are stored; null: as the file type says.
+  SyntheticSource(const ModelConfig& config, const FileType& ftype, const LayerCoding* coding)
+      : path_(fmt::format("{} {}", config.name, ftype.name)), config_(gguf_metadata(config)) {
     config_["general.name"] = config.name + " (random weights)";
-    if (const int type = gguf_file_type(mixture.name); type >= 0)
-      config_["general.file_type"] = static_cast<unsigned>(type);
+    if (ftype.number >= 0) config_["general.file_type"] = static_cast<unsigned>(ftype.number);
     add_stand_in_vocabulary(config_, config.vocab_size);
-    std::vector<Wanted> wanted = wanted_tensors(config, mixture);
+    std::vector<Wanted> wanted = wanted_tensors(config, ftype);
     if (coding != nullptr) take_layers(*coding, wanted);
     for (const Wanted& tensor : wanted) add(tensor, config);
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
@@ -311,15 +310,15 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
                                                             std::string_view type) {
   if (const LayerCoding* coding = find_layer_coding(type); coding != nullptr) {
     const QuantType t = coding->output;
-    return std::make_unique<SyntheticSource>(config, Mixture{coding->name, t, t, t, t, t, t, t}, coding);
+    return std::make_unique<SyntheticSource>(config, FileType{coding->name, -1, t, t, t, t, t, t, t}, coding);
   }
-  const auto mixture = find_mixture(type);
-  if (!mixture) {
+  const auto ftype = find_file_type(type);
+  if (!ftype) {
     std::string names;
     for (const LayerCoding& coding : layer_codings()) names += ", " + std::string(coding.name);
-    return errorf(mixture.error().code, "{}{}", mixture.error().message, names);
+    return errorf(ftype.error().code, "{}{}", ftype.error().message, names);
   }
-  return std::make_unique<SyntheticSource>(config, *mixture, nullptr);
+  return std::make_unique<SyntheticSource>(config, *ftype, nullptr);
 }
 
 Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view shape, std::string_view type) {
@@ -328,9 +327,9 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view sha
 }
 
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type) {
-  ASSIGN_OR_RETURN(const Mixture mixture, find_mixture(type));
+  ASSIGN_OR_RETURN(const FileType ftype, find_file_type(type));
   int64_t total = 0;
-  for (const Wanted& tensor : wanted_tensors(config, mixture)) {
+  for (const Wanted& tensor : wanted_tensors(config, ftype)) {
     int64_t n = 1;
     for (const int64_t size : tensor.shape) n *= size;
     total += static_cast<int64_t>(quant_bytes(tensor.type, n));

@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// `shape`: a row of named_shapes(); `type`: an encoding, a mixture (mixture.h) or a layer coding
+// `shape`: a row of named_shapes(); `type`: a file type (ftype.h) or a layer coding
 // (synthetic_layers.h). Memory: one pool of random
 // blocks per encoding, as large as its largest tensor, which the tensors share from different offsets. Named
 // as a GGUF file, with a stand-in vocabulary (one merge; most tokens are <t5>, <t6>, ...).

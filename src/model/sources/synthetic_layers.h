@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "formats/prequantized.h"
-#include "model/mixture.h"
+#include "model/ftype.h"
 
 namespace penstock {
 
