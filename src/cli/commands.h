@@ -1,4 +1,4 @@
-// THE list of commands. A command registers its options on its own CLI::App and returns what runs after parsing.
+// The commands of the program. Each registers its options on its own CLI::App and returns what runs after parsing.
 #pragma once
 #include <functional>
 #include <span>
@@ -11,31 +11,14 @@ namespace penstock {
 
 using Action = std::function<int()>;  // returns the exit code
 
+using AddCommand = Action(CLI::App& app);
+
 struct Command {
   const char* name;
   const char* summary;
-  Action (*add)(CLI::App& app);
+  AddCommand* add;
 };
 
 std::span<const Command> commands();
-
-// One line each in commands.cc; defined in the file of the same name.
-Action add_run(CLI::App& app);
-Action add_generate(CLI::App& app);
-Action add_tokenize(CLI::App& app);
-Action add_render(CLI::App& app);
-Action add_inspect(CLI::App& app);
-Action add_plan(CLI::App& app);
-Action add_score(CLI::App& app);
-Action add_perplexity(CLI::App& app);
-Action add_bench(CLI::App& app);
-Action add_serve(CLI::App& app);
-Action add_quantize(CLI::App& app);
-Action add_eval_quant(CLI::App& app);
-Action add_imatrix(CLI::App& app);
-Action add_keys(CLI::App& app);
-Action add_models(CLI::App& app);
-Action add_pull(CLI::App& app);
-Action add_rm(CLI::App& app);
 
 }  // namespace penstock

@@ -54,16 +54,19 @@ enum class Access : uint8_t {
   kAdmin,    // keys with the admin scope (which may do everything)
 };
 
+using Handler = net::awaitable<void>(Server& server, Exchange& exchange);
+using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
+
 // One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes.
 struct Route {
   const char* method;
   const char* path;
   Access access;
-  net::awaitable<void> (*handler)(Server& server, Exchange& exchange);
+  Handler* handler;
   const char* summary;
-  const nlohmann::json& (*request)();  // JSON schema of the body, or null
-  const nlohmann::json& (*reply)();    // JSON schema of a 200 reply, or null when it is not JSON
-  bool streams = false;                // may also reply with server-sent events
+  RouteSchema* request;  // of the body, or null
+  RouteSchema* reply;    // of a 200 reply, or null when it is not JSON
+  bool streams = false;  // may also reply with server-sent events
 };
 // THE list of endpoints.
 std::span<const Route> routes();

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "server/api/errors.h"
-#include "server/endpoints/endpoints.h"
+#include "server/server.h"
 #include "server/ui_files.h"
 
 namespace penstock {

@@ -5,8 +5,8 @@
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
-#include "server/endpoints/endpoints.h"
 #include "server/http/run_apart.h"
+#include "server/server.h"
 
 namespace penstock {
 namespace {

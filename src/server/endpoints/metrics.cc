@@ -3,8 +3,8 @@
 #include <prometheus/text_serializer.h>
 
 #include "server/api/api_request.h"
-#include "server/endpoints/endpoints.h"
 #include "server/metrics_text.h"
+#include "server/server.h"
 
 namespace penstock {
 namespace {

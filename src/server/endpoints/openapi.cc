@@ -2,7 +2,7 @@
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/schemas.h"
-#include "server/endpoints/endpoints.h"
+#include "server/server.h"
 
 namespace penstock {
 namespace {

@@ -1,7 +1,14 @@
+// THE list of endpoints. A new one is a file of this folder, which may define its schemas too, its names here and its row.
 #include "server/api/schemas.h"
-#include "server/endpoints/endpoints.h"
+#include "server/server.h"
 
 namespace penstock {
+
+Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
+    get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
+    post_messages, post_count_tokens, post_tokenize, post_detokenize, get_tokenizer_info, get_openapi,
+    get_page, get_page_file;
+
 namespace {
 
 constexpr Route kRoutes[] = {
