@@ -48,7 +48,7 @@ struct EngineConfig {
   template <class Self, class V>
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
-    v("backend", c.backend, "where to compute: auto, cpu");
+    v("backend", c.backend, "where to compute; auto is the best that is here");
     v("threads", c.threads, "compute threads; 0 is as many as the process may use");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
     v("quantize", c.quantize,
@@ -80,7 +80,7 @@ struct EngineConfig {
       "what happens to a sequence that loses its blocks: recompute, or swap to host memory or disk");
     v("swap_space", c.swap_space, "bytes to swap to; 0 is half the size of the KV cache");
     v("swap_dir", c.swap_dir, "folder of the swap file; empty swaps to host memory");
-    v("policy", c.policy, "continuous, static, dynamic or priority");
+    v("policy", c.policy, "who runs now");
     v("max_batch_size", c.max_batch_size, "sequences per batch of the static and dynamic policies");
     v("max_wait_ms", c.max_wait_ms, "longest wait of the dynamic policy for a full batch, milliseconds");
     v("max_tokens_per_batch", c.max_tokens_per_batch,
@@ -89,8 +89,7 @@ struct EngineConfig {
     v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
-    v("spec", c.spec,
-      "speculative decoding, the same output sooner: draft, ngram, early-exit or medusa; empty is off");
+    v("spec", c.spec, "speculative decoding, the same output sooner; empty is off");
     v("draft_model", c.draft_model, "spec draft: small model with the same vocabulary that guesses");
     v("spec_length", c.spec_length, "tokens to guess at a time; auto goes by what pays at the moment");
     v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");

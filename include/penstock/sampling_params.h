@@ -1,5 +1,6 @@
 // How the next token is chosen. Names and defaults follow vLLM's SamplingParams where it has the field, llama.cpp's
-// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags and the docs are made.
+// sampler names elsewhere. visit() is the one list from which JSON, the CLI flags and the docs are made, and the one place that says which numbers
+// a field takes.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -13,17 +14,17 @@
 namespace penstock {
 
 struct SamplingParams {
-  int n = 1;                        // sequences per prompt, >= 1
-  int max_tokens = 16;              // >= 0; 0 only with prompt_logprobs
-  int min_tokens = 0;               // no end-of-sequence before this many tokens
-  float temperature = 1.0f;         // >= 0; below 1e-5 means greedy
-  int top_k = 0;                    // 0 or -1 = all
-  float top_p = 1.0f;               // (0, 1]
-  float min_p = 0.0f;               // [0, 1]
-  float typical_p = 1.0f;           // (0, 1]; Meister et al. 2022
-  float repetition_penalty = 1.0f;  // > 0; Keskar et al. 2019, over prompt and output
-  float presence_penalty = 0.0f;    // [-2, 2], over output
-  float frequency_penalty = 0.0f;   // [-2, 2], over output
+  int n = 1;                 // sequences per prompt
+  int max_tokens = 16;       // 0 only with prompt_logprobs
+  int min_tokens = 0;        // no end-of-sequence before this many tokens
+  float temperature = 1.0f;  // below 1e-5 means greedy
+  int top_k = 0;             // 0 or -1 = all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float typical_p = 1.0f;           // Meister et al. 2022
+  float repetition_penalty = 1.0f;  // Keskar et al. 2019, over prompt and output
+  float presence_penalty = 0.0f;    // over output
+  float frequency_penalty = 0.0f;   // over output
   float dry_multiplier = 0.0f;      // 0 = off; "don't repeat yourself" penalty of repeated suffixes
   float dry_base = 1.75f;
   int dry_allowed_length = 2;
@@ -35,7 +36,7 @@ struct SamplingParams {
   float mirostat_tau = 5.0f;
   float mirostat_eta = 0.1f;
   bool use_beam_search = false;   // the n best of beam_width beams; nothing is drawn
-  int beam_width = 4;             // [n, 256]
+  int beam_width = 4;             // at least n
   float length_penalty = 1.0f;    // beams are ranked by log-probability / length^length_penalty
   bool early_stopping = false;    // stop beams as soon as beam_width of them have ended
   std::optional<uint64_t> seed;   // the same seed gives the same tokens whatever else runs

@@ -5,6 +5,10 @@
 #include <map>
 #include <type_traits>
 
+#include "draft/drafters.h"
+#include "engine/schedule/policies.h"
+#include "ops/ops.h"
+
 namespace penstock {
 namespace {
 
@@ -31,6 +35,14 @@ std::string dashed(std::string name) {
 std::string flag_name(const std::string& field) {
   const auto found = aliases().find(field);
   return found != aliases().end() ? found->second : "--" + dashed(field);
+}
+
+// " (cpu, …)" for the fields that name a row of a list.
+std::string choices(std::string_view field) {
+  if (field == "backend") return " (auto, " + backend_names() + ")";
+  if (field == "policy") return " (" + policy_names() + ")";
+  if (field == "spec") return " (" + drafter_names() + ")";
+  return "";
 }
 
 // "15=-2.5" -> {15, -2.5}
@@ -135,7 +147,7 @@ SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
 void add_engine_flags(CLI::App& app, EngineConfig& config) {
   EngineConfig::visit(config, [&](const char* field, auto& value, const char* help) {
     if (std::string_view(field) == "seed") return;  // a request's seed is the one users mean
-    add_flag_for(app, flag_name(field), value, help)->group("Engine");
+    add_flag_for(app, flag_name(field), value, help + choices(field))->group("Engine");
   });
 }
 

@@ -1,9 +1,10 @@
-#include "draft/early_exit.h"
+// The target's own first layers, with its final norm and output matrix, guess a chain.
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "draft/chain_guesses.h"
+#include "draft/drafters.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
 #include "model/sources/four_bits.h"
@@ -122,7 +123,7 @@ class EarlyExitDrafter : public Drafter {
 
 Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
   const ModelConfig& model = target.model->config();
-  const int n_layers = config.exit_layer > 0 ? config.exit_layer : model.exit_layer;
+  const int n_layers = config.engine.spec_exit_layer > 0 ? config.engine.spec_exit_layer : model.exit_layer;
   if (n_layers <= 0) {
     return errorf(
         ErrorCode::kInvalidArgument,
@@ -139,11 +140,11 @@ Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, c
   std::unique_ptr<Model> light;
   if (target.source != nullptr) light_source = make_four_bit_source(*target.source);
   if (light_source) {
-    ASSIGN_OR_RETURN(light,
-                     Model::load_first_layers(*light_source, *target.ops, n_layers, config.max_model_len));
+    ASSIGN_OR_RETURN(
+        light, Model::load_first_layers(*light_source, *target.ops, n_layers, config.engine.max_model_len));
   }
-  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.block_size, std::move(light_source),
-                                            std::move(light));
+  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.engine.block_size,
+                                            std::move(light_source), std::move(light));
 }
 
 }  // namespace penstock

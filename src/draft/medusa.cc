@@ -1,9 +1,11 @@
-#include "draft/medusa.h"
+// Trained heads guess the next few tokens at once from the target's last state; a static tree of their most
+// likely tokens is checked.
 
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
 
+#include "draft/drafters.h"
 #include "draft/static_tree.h"
 #include "model/medusa_heads.h"
 #include "model/sources/four_bits.h"
@@ -242,17 +244,17 @@ class MedusaDrafter : public Drafter {
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_medusa_drafter(DrafterConfig config, const DraftTarget& target) {
-  if (config.heads.empty()) {
+  if (config.engine.spec_heads.empty()) {
     return errorf(
         ErrorCode::kInvalidArgument,
         "spec medusa: expected the heads, a directory with config.json and a safetensors file, got none");
   }
-  ASSIGN_OR_RETURN(auto source, open_weights(config.heads));
+  ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
   RoughOutput output;
   if (target.source != nullptr) output.source = make_four_bit_source(*target.source);
   if (output.source) {
     ASSIGN_OR_RETURN(output.model,
-                     Model::load_first_layers(*output.source, *target.ops, 0, config.max_model_len));
+                     Model::load_first_layers(*output.source, *target.ops, 0, config.engine.max_model_len));
   }
   const Model& reads = output.model ? *output.model : *target.model;
   ASSIGN_OR_RETURN(auto heads, MedusaHeads::load(*source, reads, *target.ops));

@@ -1,10 +1,11 @@
-#include "draft/model_drafter.h"
+// A small model with the target's vocabulary guesses a chain, token by token, for all sequences at once.
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "cache/block_allocator.h"
 #include "draft/chain_guesses.h"
+#include "draft/drafters.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
 #include "model/sources/packed_cache.h"
@@ -22,10 +23,10 @@ class ModelDrafter : public Drafter {
       : source_(std::move(source)),
         model_(std::move(model)),
         ops_(*target.ops),
-        spec_(model_->cache_spec(config.kv_dtype, config.block_size)),
-        max_batch_(config.max_num_batched_tokens),
+        spec_(model_->cache_spec(config.kv_dtype, config.engine.block_size)),
+        max_batch_(config.engine.max_num_batched_tokens),
         guesser_(ops_, target.model->config().vocab_size),
-        batch_(std::max(1, spec_.n_groups()), config.block_size) {}
+        batch_(std::max(1, spec_.n_groups()), config.engine.block_size) {}
 
   const char* name() const override { return "draft"; }
   int max_nodes() const override { return kMaxNodes; }
@@ -169,14 +170,15 @@ class ModelDrafter : public Drafter {
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const DraftTarget& target) {
-  if (config.draft_model.empty() && !config.draft_source)
+  if (config.engine.draft_model.empty() && !config.draft_source)
     return errorf(ErrorCode::kInvalidArgument, "spec draft: expected a draft_model, got none");
   if (!config.draft_source) {
-    ASSIGN_OR_RETURN(config.draft_source, open_weights(config.draft_model));
+    ASSIGN_OR_RETURN(config.draft_source, open_weights(config.engine.draft_model));
   }
   const auto load = [&](const WeightSource& source) {
-    if (config.packed_cache.empty()) return Model::load(source, *target.ops, {}, config.max_model_len);
-    return Model::load(source, *target.ops, {}, config.max_model_len, PackedCache(config.packed_cache), "");
+    if (config.packed_cache.empty()) return Model::load(source, *target.ops, {}, config.engine.max_model_len);
+    return Model::load(source, *target.ops, {}, config.engine.max_model_len, PackedCache(config.packed_cache),
+                       "");
   };
   ASSIGN_OR_RETURN(auto model, load(*config.draft_source));
   const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "draft/drafters.h"
+
 namespace penstock {
 
 size_t NgramIndex::slot_of(std::span<const TokenId> text, TokenId first, TokenId second) const {

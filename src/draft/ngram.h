@@ -32,6 +32,4 @@ class NgramIndex {
   int used_ = 0;
 };
 
-Result<std::unique_ptr<Drafter>> make_ngram_drafter(DrafterConfig config, const DraftTarget& target);
-
 }  // namespace penstock

@@ -234,16 +234,9 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
                                               SpeculationInputs inputs, const DraftTarget& target) {
   if (config.spec.empty()) return nullptr;
   DrafterConfig draft;
-  draft.kind = config.spec;
-  draft.draft_model = config.draft_model;
+  draft.engine = config;
   draft.draft_source = std::move(inputs.draft_source);
   draft.corpus = std::move(inputs.corpus);
-  draft.heads = config.spec_heads;
-  draft.exit_layer = config.spec_exit_layer;
-  draft.max_num_seqs = config.max_num_seqs;
-  draft.max_num_batched_tokens = config.max_num_batched_tokens;
-  draft.max_model_len = config.max_model_len;
-  draft.block_size = config.block_size;
   draft.kv_dtype = dtype;
   draft.packed_cache = packed_folder;
   ASSIGN_OR_RETURN(auto drafter, make_drafter(std::move(draft), target));

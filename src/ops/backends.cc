@@ -1,15 +1,19 @@
-// THE list of backends, best last. A new one is a row here and a folder that implements Ops.
+// THE list of backends, best last. A new one is a folder that implements Ops, its function here and its row.
 #include <string>
 
-#include "ops/cpu/cpu_ops.h"
 #include "ops/ops.h"
 
 namespace penstock {
+
+// Of a backend that is there. Error: kInvalidArgument, what the environment or the config asks for is not available here.
+using MakeOps = Result<std::unique_ptr<Ops>>(const OpsConfig& config);
+MakeOps make_cpu_ops;
+
 namespace {
 
 struct Backend {
   std::string_view name;
-  Result<std::unique_ptr<Ops>> (*make)(const OpsConfig& config);
+  MakeOps* make;
   bool (*available)();
 };
 
@@ -19,16 +23,20 @@ constexpr Backend kBackends[] = {
 
 }  // namespace
 
+std::string backend_names() {
+  std::string names;
+  for (const Backend& backend : kBackends) names += (names.empty() ? "" : ", ") + std::string(backend.name);
+  return names;
+}
+
 Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& config) {
   const Backend* chosen = nullptr;
-  std::string names;
   for (const Backend& backend : kBackends) {
     if (name == backend.name || ((name.empty() || name == "auto") && backend.available())) chosen = &backend;
-    names += names.empty() ? std::string(backend.name) : ", " + std::string(backend.name);
   }
   if (chosen == nullptr) {
     return errorf(ErrorCode::kInvalidArgument, "backend '{}' does not exist: expected auto or one of {}",
-                  name, names);
+                  name, backend_names());
   }
   return chosen->make(config);
 }

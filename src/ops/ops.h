@@ -316,5 +316,6 @@ struct OpsConfig {
 
 // A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.
 Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& config);
+std::string backend_names();  // "cpu, …"
 
 }  // namespace penstock

@@ -115,10 +115,11 @@ TEST_P(DeviceDrafts, AreThoseOfTheCpu) {
                   make_synthetic_source("tiny", "f32").value());
     Sequences sequences(target.model->config().vocab_size);
     DrafterConfig config;
-    config.kind = GetParam();
-    config.exit_layer = 1;
-    config.max_model_len = 100;
-    if (config.kind == "draft") config.draft_source = make_synthetic_source("tiny", "q8_0").value();
+    config.engine.spec = GetParam();
+    config.engine.spec_exit_layer = 1;
+    config.engine.max_model_len = 100;
+    config.engine.max_num_batched_tokens = 2048;
+    if (config.engine.spec == "draft") config.draft_source = make_synthetic_source("tiny", "q8_0").value();
     const auto drafter = make_drafter(std::move(config), target.seen()).value();
     ASSERT_TRUE(drafter->start(*target.cache, 1024));
     fill_cache(target, sequences);
@@ -140,8 +141,8 @@ TEST(DeviceMedusa, GuessesWhatItGuessesOnTheCpu) {
                   open_weights(models_dir() / "penstock-stories-15m-q8_0.gguf").value());
     Sequences sequences(target.model->config().vocab_size);
     DrafterConfig config;
-    config.kind = "medusa";
-    config.heads = models_dir() / "penstock-stories-15m-medusa";
+    config.engine.spec = "medusa";
+    config.engine.spec_heads = models_dir() / "penstock-stories-15m-medusa";
     const auto drafter = make_drafter(std::move(config), target.seen()).value();
     ASSERT_TRUE(drafter->start(*target.cache, 1024));
     std::vector<std::vector<float>> hidden;

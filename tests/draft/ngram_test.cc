@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "draft/drafters.h"
+
 namespace penstock {
 namespace {
 
@@ -37,11 +39,15 @@ TEST(NgramIndex, FindsTheLongestAgreement) {
   }
 }
 
-TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
+// No target is needed without a corpus.
+Result<std::unique_ptr<Drafter>> ngram_drafter() {
   DrafterConfig config;
-  config.corpus = {};
-  // No target is needed without a corpus.
-  auto drafter = make_ngram_drafter(std::move(config), {});
+  config.engine.spec = "ngram";
+  return make_drafter(std::move(config), {});
+}
+
+TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
+  const auto drafter = ngram_drafter();
   ASSERT_TRUE(drafter);
   const auto propose = [&](std::vector<TokenId> tokens, int most) {
     DraftTree tree;
@@ -63,7 +69,7 @@ TEST(NgramDrafter, GoesOnAsTheTextDidBefore) {
 }
 
 TEST(NgramDrafter, ASingleTokenIsWorthAFewCheapGuesses) {
-  auto drafter = make_ngram_drafter({}, {});
+  const auto drafter = ngram_drafter();
   ASSERT_TRUE(drafter);
   const std::vector<TokenId> tokens = {4, 1, 2, 3, 9, 1};
   const auto n_proposed = [&](std::span<const float> checking) {
@@ -88,7 +94,7 @@ TEST(NgramDrafter, ASingleTokenIsWorthAFewCheapGuesses) {
 constexpr std::array<float, 9> kFifths = {0, 0.2f, 0.4f, 0.6f, 0.8f, 1.0f, 1.2f, 1.4f, 1.6f};
 
 TEST(NgramDrafter, GivesUpWhereItIsAlwaysWrong) {
-  auto drafter = make_ngram_drafter({}, {});
+  const auto drafter = ngram_drafter();
   ASSERT_TRUE(drafter);
   std::vector<TokenId> tokens = {1, 2, 3};
   int n_proposed = 0, n_late = 0;

@@ -57,6 +57,16 @@ class Usage(unittest.TestCase):
                      "--min-tokens", "--ignore-eos", "--logprobs", "--prompt-logprobs"):
             self.assertIn(flag, text)
 
+    def test_choices_come_from_the_lists(self):
+        text = " ".join(penstock("generate", "--help")[1].decode().split())
+        for flag, choices in (("--backend", "(auto, cpu"), ("--policy", "(continuous, static, dynamic, priority"),
+                              ("--spec", "(draft, ngram, early-exit, medusa")):
+            self.assertIn(choices, text, flag)
+        for flag in ("--backend", "--policy", "--spec"):
+            code, _, err = penstock("generate", "-p", "a", flag, "abacus")
+            self.assertEqual((flag, code), (flag, 2))
+            self.assertIn("abacus", err)
+
     def test_exit_codes(self):
         self.assertEqual(penstock("generate", "--no-such-flag")[0], 2)
         self.assertEqual(penstock("nonsense")[0], 2)

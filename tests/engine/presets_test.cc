@@ -2,10 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 #include "engine/open.h"
-#include "ops/ops.h"
 
 namespace penstock {
 namespace {
@@ -29,22 +26,6 @@ TEST(Presets, AreWhatTheDocumentationSays) {
     EXPECT_DOUBLE_EQ(resolved->memory_utilization, row.memory_utilization) << row.name;
     EXPECT_EQ(resolved->max_batch_size, row.max_num_seqs) << row.name;
   }
-}
-
-// The help is written by hand: every backend that it offers must be one.
-TEST(Backends, AreThoseThatTheHelpNames) {
-  std::string help;
-  EngineConfig config;
-  EngineConfig::visit(config, [&](std::string_view name, const auto&, std::string_view text) {
-    if (name == "backend") help = text;
-  });
-  std::istringstream names(help.substr(help.find(':') + 1));
-  int n = 0;
-  for (std::string name; std::getline(names >> std::ws, name, ','); ++n) {
-    const auto ops = make_ops(name, {.n_threads = 1});
-    EXPECT_TRUE(ops || ops.error().message.find("does not exist") == std::string::npos) << name;
-  }
-  EXPECT_GE(n, 2);
 }
 
 TEST(Presets, GiveWayToExplicitValues) {

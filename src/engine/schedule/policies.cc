@@ -92,13 +92,17 @@ constexpr Row kPolicies[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config) {
+std::string policy_names() {
   std::string names;
+  for (const Row& row : kPolicies) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config) {
   for (const Row& row : kPolicies) {
     if (name == row.name) return row.make(config);
-    names += names.empty() ? row.name : std::string(", ") + row.name;
   }
-  return errorf(ErrorCode::kInvalidArgument, "policy: expected one of {}, got '{}'", names, name);
+  return errorf(ErrorCode::kInvalidArgument, "policy: expected one of {}, got '{}'", policy_names(), name);
 }
 
 }  // namespace penstock

@@ -42,8 +42,8 @@ class Policy {
   virtual bool preempts() const { return false; }
 };
 
-// A row of THE list in policies.cc: continuous, static, dynamic, priority. Error: kInvalidArgument with the
-// names.
+// A row of THE list in policies.cc. Error: kInvalidArgument with the names.
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, const PolicyConfig& config);
+std::string policy_names();  // "continuous, …"
 
 }  // namespace penstock

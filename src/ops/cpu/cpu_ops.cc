@@ -24,6 +24,7 @@ int64_t row_grain(int cols) { return std::max<int64_t>(1, kGrain / std::max(cols
 
 }  // namespace
 
+// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine.
 Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config) {
   ASSIGN_OR_RETURN(const KernelTable* kernels, select_kernels());
   return std::make_unique<CpuOps>(*kernels, config);

@@ -94,7 +94,4 @@ class CpuOps final : public Ops {
   std::string name_;
 };
 
-// Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine.
-Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config);
-
 }  // namespace penstock
