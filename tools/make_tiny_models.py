@@ -5,7 +5,8 @@
   model.gguf                       the same weights in the names and layout that llama.cpp expects, F32
   golden.bin                       see write_golden: a prompt, the tokens decoded greedily step by step, logits after each
 
-Needs torch, transformers, safetensors, gguf, numpy. Usage: make_tiny_models.py [name...]; deterministic.
+Needs torch, transformers, safetensors, gguf, numpy, and for the GGUF files of tiny_newer_models.py LLAMA_CPP, a checkout of
+llama.cpp. Usage: make_tiny_models.py [name...]; deterministic.
 """
 import json
 import os
@@ -13,8 +14,11 @@ import shutil
 import sys
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
+if os.environ.get("LLAMA_CPP"):
+    sys.path.insert(0, os.path.join(os.environ["LLAMA_CPP"], "gguf-py"))  # the one that its converter wants
 import gguf
 import numpy as np
+import tiny_newer_models
 import torch
 import transformers as T
 from safetensors.torch import load_file, save_file
@@ -308,7 +312,8 @@ def write_gguf(path, state, config, arch):
 
 def make(name):
     torch.manual_seed(1)
-    config, arch = MODELS[name]()
+    newer = name in tiny_newer_models.MODELS
+    config, arch = (tiny_newer_models.MODELS if newer else MODELS)[name]()
     mode = getattr(config, "quantization_config", {}).get("quantization_mode")
     plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k != "quantization_config"})
     plain._attn_implementation = "eager"
@@ -328,7 +333,9 @@ def make(name):
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
     if os.path.exists(path + "/generation_config.json"):
         os.remove(path + "/generation_config.json")
-    if arch:
+    if newer and arch:
+        tiny_newer_models.convert(path, path + "/model.gguf")
+    elif arch:
         write_gguf(path + "/model.gguf", state, config, arch)
     os.chmod(path + "/model.safetensors", 0o644)
     prompt, tokens, logits, difference = reference(model, N_PROMPT, N_STEPS, config.vocab_size)
@@ -339,5 +346,5 @@ def make(name):
 
 
 if __name__ == "__main__":
-    for model_name in sys.argv[1:] or MODELS:
+    for model_name in sys.argv[1:] or [*MODELS, *tiny_newer_models.MODELS]:
         make(model_name)

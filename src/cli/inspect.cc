@@ -57,7 +57,7 @@ nlohmann::json config_json(const ModelConfig& config) {
           {"n_kv_heads", config.n_kv_heads},     {"head_dim", config.head_dim},
           {"model_dim", config.model_dim},       {"ffn_dim", config.ffn_dim},
           {"vocab_size", config.vocab_size},     {"max_seq_len", config.max_seq_len},
-          {"n_experts", config.n_experts},       {"n_active_experts", config.n_active_experts},
+          {"n_experts", config.n_experts},       {"n_active_experts", config.routing.n_active},
           {"parameters", config.n_parameters()}, {"kv_bytes_per_token_f16", token_bytes}};
 }
 

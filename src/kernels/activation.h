@@ -4,7 +4,23 @@
 
 namespace penstock {
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
-inline constexpr int kNumActivations = 5;
+enum class Activation : uint8_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu,
+  kRelu2,
+  kXielu,        // p x^2 + b x for x > 0, else n (expm1(min(x, e)) - x) + b x, of parameters {p, n, b, e}
+  kClampedSilu,  // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
+};
+inline constexpr int kNumActivations = 7;
+
+// An activation with the parameters that some have.
+struct ActivationFunction {
+  // NOLINTNEXTLINE(google-explicit-constructor): most are their kind alone
+  constexpr ActivationFunction(Activation of = Activation::kSilu) : kind(of) {}
+  Activation kind;
+  float parameters[4] = {};
+};
 
 }  // namespace penstock

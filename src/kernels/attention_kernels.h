@@ -47,6 +47,8 @@ struct AttentionRow {
   int tree_begin;  // with a tree mask: of tokens >= tree_begin only those whose bit (index - tree_begin) is
                    // set
   uint64_t tree_mask;  // 0 = no mask
+  int position;        // of the query
+  float slope;         // slope * (key's position - position) is added to every score; with has_slopes
 };
 
 // Rows of memory that are needed soon: a kernel that computes for long may fetch them meanwhile.
@@ -72,6 +74,7 @@ struct AttentionTile {
   int units_per_block;
   int begin, end;  // begin is a multiple of kChunkTokens
   float scale, softcap;
+  bool has_slopes;     // of any row; only the generic kernels have them
   bool exact_rows;     // what is computed for a row must not depend on the other rows
   float* scratch;      // tile_scratch_floats()
   SoonNeeded queries;  // of the next tile

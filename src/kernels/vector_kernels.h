@@ -12,9 +12,9 @@ struct VectorKernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
   void (*add_scaled)(float* x, const float* delta, float scale, int n);  // x += delta * scale
   void (*scale_softcap)(float* x, float factor, float softcap, int n);   // x *= factor; cap * tanh(x / cap)
-  void (*activate)(float* x, Activation activation, int n);              // x = f(x)
+  void (*activate)(float* x, const ActivationFunction& f, int n);        // x = f(x)
   // out = f(gate) * up; out may be gate or up.
-  void (*activate_mul)(const float* gate, const float* up, Activation activation, int n, float* out);
+  void (*activate_mul)(const float* gate, const float* up, const ActivationFunction& f, int n, float* out);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of x[2 * half] by the angle with cos[i],
   // sin[i].
   void (*rope)(float* x, const float* cos, const float* sin, int half, bool interleaved);

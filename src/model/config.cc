@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
@@ -18,15 +20,34 @@ namespace {
 constexpr int kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 4096;
 constexpr int kMaxDim = 1 << 20, kMaxVocab = 1 << 24;
 
-std::string known_architectures(bool gguf) {
-  std::string names;
+std::vector<std::string_view> known_architectures(bool gguf) {
+  std::vector<std::string_view> names;
   for (const Architecture& architecture : architectures()) {
-    const std::string_view name = gguf                            ? architecture.name
-                                  : architecture.hf_types.empty() ? ""
-                                                                  : architecture.hf_types[0];
-    if (!name.empty()) names += (names.empty() ? "" : ", ") + std::string(name);
+    if (gguf) names.push_back(architecture.name);
+    if (!gguf && !architecture.hf_types.empty()) names.push_back(architecture.hf_types[0]);
   }
   return names;
+}
+
+// Letters to insert, delete or replace.
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int diagonal = std::exchange(row[0], static_cast<int>(i) + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest(std::string_view name, bool gguf) {
+  const std::string_view begin = name.substr(0, 64);
+  return std::ranges::min(known_architectures(gguf), {},
+                          [&](std::string_view known) { return edit_distance(begin, known); });
 }
 
 Activation read_activation(ConfigReader& reader, Activation fallback) {
@@ -40,42 +61,87 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kRelu2;
+  if (name == "xielu") return Activation::kXielu;
   reader.fail(
       ErrorCode::kUnsupported,
-      fmt::format("activation: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2, got '{}'",
-                  name));
+      fmt::format(
+          "activation: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 or xielu, got '{}'",
+          name));
   return fallback;
 }
 
-void read_sizes(ConfigReader& reader, ModelConfig& config) {
-  const auto size = [&](Key key, std::string_view gpt2_name, int high, std::optional<int> fallback = {}) {
-    if (!reader.has(key) && reader.has({"", gpt2_name})) key.hf = gpt2_name;
-    return reader.integer(key, 1, high, fallback);
-  };
-  config.n_layers = size({"block_count", "num_hidden_layers"}, "n_layer", kMaxLayers);
-  config.model_dim = size({"embedding_length", "hidden_size"}, "n_embd", kMaxDim);
-  config.n_heads = size({"attention.head_count", "num_attention_heads"}, "n_head", kMaxHeads);
+void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
+  config.n_layers = reader.integer({"block_count", "num_hidden_layers"}, 1, kMaxLayers);
+  config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
+  config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);
   config.n_kv_heads =
-      size({"attention.head_count_kv", "num_key_value_heads"}, "", config.n_heads, config.n_heads);
+      reader.integer({"attention.head_count_kv", "num_key_value_heads"}, 1, config.n_heads, config.n_heads);
   config.max_seq_len =
-      size({"context_length", "max_position_embeddings"}, "n_positions", kMaxContextLength, 2048);
-  const bool gpt2 = reader.has({"", "n_embd"});
-  config.ffn_dim = size({"feed_forward_length", "intermediate_size"}, "n_inner", kMaxDim,
-                        gpt2 ? std::optional<int>(std::min(4 * config.model_dim, kMaxDim)) : std::nullopt);
-  config.head_dim = size({"attention.key_length", "head_dim"}, "", kMaxHeadDim,
-                         std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
+      reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
+  std::optional<int> ffn_dim;
+  if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
+  config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size"}, 1, kMaxDim, ffn_dim);
+  config.head_dim =
+      reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
+                     std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
   if (reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) != config.head_dim)
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
-  if (config.n_heads % std::max(config.n_kv_heads, 1) != 0) {
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("expected a number of heads that is a multiple of the {} KV heads, "
-                            "got {}",
-                            config.n_kv_heads, config.n_heads));
-  }
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   if (!reader.has(eps)) eps = {"attention.layer_norm_epsilon", "layer_norm_epsilon"};
   if (!reader.has(eps)) eps = {"attention.layer_norm_rms_epsilon", "layer_norm_eps"};
   config.norm_eps = reader.number(eps, 0.0f, 1.0f, reader.gguf() ? 1e-5f : 1e-6f);
+}
+
+// A key that changes what is computed wherever it is not neutral: then somebody must have asked for it.
+struct MeaningfulKey {
+  Key key;
+  double neutral;  // null and false are neutral too, of layer_types only full_attention
+};
+constexpr MeaningfulKey kMeaningfulKeys[] = {
+    {{"", "layer_types"}, 0},
+    {{"", "alibi"}, 0},
+    {{"attention.max_alibi_bias", ""}, 0},
+    {{"attention.clamp_kqv", "clip_qkv"}, 0},
+    {{"attn_logit_softcapping", "attn_logit_softcapping"}, 0},
+    {{"final_logit_softcapping", "final_logit_softcapping"}, 0},
+    {{"logit_scale", "logit_scale"}, 1},
+    {{"", "logits_scaling"}, 1},
+    {{"embedding_scale", "embedding_multiplier"}, 1},
+    {{"residual_scale", "residual_multiplier"}, 1},
+    {{"attention.scale", "attention_multiplier"}, 0},
+    {{"attention.temperature_scale", ""}, 0},
+    {{"use_parallel_residual", "use_parallel_residual"}, 0},
+    {{"", "use_qk_norm"}, 0},
+    {{"", "qk_layernorm"}, 0},
+    {{"expert_count", "num_experts"}, 0},
+    {{"", "num_local_experts"}, 0},
+    {{"", "n_routed_experts"}, 0},
+    {{"", "moe_num_experts"}, 0},
+    {{"", "no_rope_layers"}, 0},
+    {{"", "attention_chunk_size"}, 0},
+    {{"attention.kv_lora_rank", "kv_lora_rank"}, 0},
+    {{"ssm.state_size", "mamba_d_state"}, 0},
+    {{"", "use_bidirectional_attention"}, 0},
+};
+
+bool is_neutral(const json& value, double neutral) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == neutral || value.get<double>() == 0.0;
+  if (!value.is_array()) return false;
+  return std::ranges::all_of(value, [](const json& item) { return item == "full_attention"; });
+}
+
+void check_all_understood(ConfigReader& reader, const Architecture& architecture) {
+  for (const auto& [key, neutral] : kMeaningfulKeys) {
+    const std::string_view name = reader.gguf() ? key.gguf : key.hf;
+    if (name.empty() || reader.was_asked_for(name)) continue;
+    const json* value = reader.find(key);
+    if (value == nullptr || is_neutral(*value, neutral)) continue;
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: {} is not understood for architecture {}", name,
+                            value->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60),
+                            architecture.name));
+  }
 }
 
 // The entry of the source's list: looking a matrix up may encode it.
@@ -83,10 +149,35 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
   return source.WeightSource::find(name);
 }
 
+// What follows from all that was read.
+void finish(ConfigReader& reader, ModelConfig& config) {
+  if (config.n_heads % config.n_kv_heads != 0) {
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
+                            config.n_kv_heads, config.n_heads));
+  }
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.rotary_dim < 2 || rope.rotary_dim > config.head_dim || rope.rotary_dim % 2 != 0) {
+      reader.fail(ErrorCode::kCorruptFile,
+                  fmt::format("expected an even number of rotated dimensions in 2..{}, got {}",
+                              config.head_dim, rope.rotary_dim));
+    }
+  }
+  if (config.attention_scale == 0.0f)
+    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  const auto is_mixture = [](const LayerConfig& layer) { return layer.moe; };
+  if (std::ranges::all_of(config.layers, is_mixture)) config.ffn_dim = 0;
+  for (LayerConfig& layer : config.layers) {
+    if (layer.activation.kind != config.activation.kind || layer.activation.kind != Activation::kXielu)
+      layer.activation = config.activation;
+  }
+}
+
 Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture, const WeightSource* source) {
   ModelConfig config;
   config.arch = architecture.name;
-  read_sizes(reader, config);
+  reader.set_source(source);
+  read_sizes(reader, architecture, config);
   const TensorInfo* table =
       source == nullptr || !reader.gguf() ? nullptr : listed(*source, "token_embd.weight");
   if (table != nullptr && table->shape.size() == 2 && table->shape[0] >= 1 && table->shape[0] <= kMaxVocab) {
@@ -105,20 +196,10 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   config.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
   config.ropes = {read_rope(reader, config)};
+  config.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
-
-  for (const RopeConfig& rope : config.ropes) {
-    if (rope.rotary_dim < 2 || rope.rotary_dim > config.head_dim || rope.rotary_dim % 2 != 0) {
-      reader.fail(ErrorCode::kCorruptFile,
-                  fmt::format("expected an even number of rotated dimensions in 2..{}, got {}",
-                              config.head_dim, rope.rotary_dim));
-    }
-  }
-  if (config.attention_scale == 0.0f)
-    config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  if (std::all_of(config.layers.begin(), config.layers.end(),
-                  [](const LayerConfig& layer) { return layer.moe; }))
-    config.ffn_dim = 0;
+  check_all_understood(reader, architecture);
+  finish(reader, config);
   RETURN_IF_ERROR(reader.status());
   return config;
 }
@@ -145,8 +226,9 @@ Result<ModelConfig> read_gguf(const WeightSource& source) {
   const std::string where = source.path().string(), name = text("general.architecture");
   const Architecture* architecture = find_architecture(name);
   if (architecture == nullptr) {
-    return errorf(ErrorCode::kUnsupported, "{}: general.architecture: expected one of {}, got '{}'", where,
-                  known_architectures(true), name);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: general.architecture: '{}' is no architecture that is known here; nearest: {} (of {})",
+                  where, name, nearest(name, true), fmt::join(known_architectures(true), ", "));
   }
   ConfigReader reader(metadata, Naming::kGguf, name, where);
   ASSIGN_OR_RETURN(ModelConfig config, read(reader, *architecture, &source));
@@ -160,6 +242,16 @@ const Architecture* find_hf_architecture(std::string_view type) {
     if (std::ranges::find(architecture.hf_types, type) != architecture.hf_types.end()) return &architecture;
   }
   return nullptr;
+}
+
+void use_usual_names(const Architecture& architecture, json& object) {
+  if (architecture.hf_aliases.empty()) return;
+  const json aliases = json::parse(architecture.hf_aliases);
+  for (const auto& [theirs, usual] : aliases.items()) {
+    const auto found = object.find(theirs);
+    if (found == object.end() || found->is_null()) continue;
+    object[usual.get_ref<const std::string&>()] = json(*found);
+  }
 }
 
 // `source` may be null: then nothing is known of tensors.
@@ -181,9 +273,15 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
     architecture = find_hf_architecture((*classes)[0].get<std::string>());
   }
   if (architecture == nullptr) {
-    return errorf(ErrorCode::kUnsupported, "{}: config.json: model_type: expected one of {}, got '{}'", where,
-                  known_architectures(false), type);
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: config.json: model_type: '{}' is no architecture that is known here; nearest: {} (of {})", where,
+        type, nearest(type, false), fmt::join(known_architectures(false), ", "));
   }
+  // Of a multimodal model some keys are outside.
+  if (nested != file.end() && !object.contains("tie_word_embeddings") && file.contains("tie_word_embeddings"))
+    object["tie_word_embeddings"] = file["tie_word_embeddings"];
+  use_usual_names(*architecture, object);
   if (!architecture->hf_defaults.empty()) {
     json merged = json::parse(architecture->hf_defaults);
     merged.update(object);
@@ -243,17 +341,19 @@ namespace {
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
   const int64_t attention = dim * (q + 2 * kv) + q * dim;
+  const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
   const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * c.ffn_dim;
   const int64_t expert = 3 * dim * c.expert_ffn_dim;
   int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
+  if (c.parallel && !c.parallel_norms) norms = dim;
   if (c.qk_norm == QkNorm::kHead) norms += 2 * c.head_dim;
-  if (c.qk_norm == QkNorm::kRow) norms += q + kv;
+  if (c.qk_norm == QkNorm::kRow || c.qk_norm == QkNorm::kHeads) norms += q + kv;
   if (c.sub_norms) norms += q + c.ffn_dim;
   int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
   if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
   for (const LayerConfig& layer : c.layers) {
-    const int64_t experts = active ? c.n_active_experts : c.n_experts;
-    total += attention + norms + (layer.moe ? experts * expert + dim * c.n_experts : dense);
+    const int64_t experts = active ? c.routing.n_active : c.n_experts;
+    total += attention + norms + (layer.moe ? experts * expert + dim * c.n_experts + shared : dense);
   }
   if (c.learned_positions && !active) total += dim * c.max_seq_len;
   return total;

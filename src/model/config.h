@@ -37,8 +37,9 @@ enum class NormPlacement : uint8_t {
 
 enum class QkNorm : uint8_t {
   kNone,
-  kHead,  // every head's head_dim values
-  kRow,   // all heads of a token together
+  kHead,   // every head's head_dim values, all heads with the same weights
+  kHeads,  // every head's head_dim values, each head with its own weights
+  kRow,    // all heads of a token together
 };
 
 struct LayerConfig {
@@ -46,6 +47,8 @@ struct LayerConfig {
   int group = 0;   // cache group: layers of one group keep their tokens equally long
   int rope = 0;    // index into ModelConfig::ropes, or -1 for none
   bool moe = false;
+  bool query_scale = false;       // ModelConfig::query_scale applies
+  ActivationFunction activation;  // the model's, or with parameters of its own
 };
 
 struct ModelConfig {
@@ -62,27 +65,38 @@ struct ModelConfig {
   int exit_layer = 0;   // the layers after which it was also trained to predict (early exit); 0 = none
 
   int n_experts = 0;  // 0 = no layer is a mixture
-  int n_active_experts = 0;
   int expert_ffn_dim = 0;
-  bool normalize_experts = true;  // the chosen experts' weights sum to 1
+  ExpertRouting routing;
+  int shared_ffn_dim = 0;              // of the experts that every token takes, together; 0 = none
+  bool shared_expert_gate = false;     // their result is multiplied by the sigmoid of a projection
+  bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
 
   std::vector<LayerConfig> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;    // empty with learned positions
 
   // --- Behaviour ---
   float norm_eps = 1e-5f;
-  bool layer_norm = false;   // subtract the mean and add a bias; otherwise RMS norm
+  bool layer_norm = false;   // subtract the mean; otherwise RMS norm
+  bool norm_bias = true;     // layer norms add a bias
   float norm_offset = 0.0f;  // added to stored norm weights (gemma's 1 + w)
   NormPlacement norms = NormPlacement::kPre;
+  bool parallel = false;        // x += attention(norm(x)) + feed-forward(norm(x)), not one after the other
+  bool parallel_norms = false;  // then the feed-forward has a norm of its own
+  bool embedding_norm = false;
   QkNorm qk_norm = QkNorm::kNone;
-  bool sub_norms = false;            // BitNet: norms before the output and down projections
+  bool rope_before_norm = false;  // q and k are rotated before their norms
+  bool qkv_by_group = false;  // a fused projection lies by KV head in this file: its queries, key and value
+  bool sub_norms = false;     // BitNet: norms before the output and down projections
   bool int8_activations = false;     // BitNet: every linear rounds its input to 8 bits per token
   bool ternary_weights = false;      // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load
   bool divide_weight_scale = false;  // packed BitNet weights: {-1, 0, 1} / weight_scale, not * weight_scale
-  Activation activation = Activation::kSilu;
+  ActivationFunction activation;
   bool rope_interleaved = false;
   bool learned_positions = false;
-  bool gated_ffn = true;  // down(act(gate) * up); otherwise down(act(up))
+  float alibi_max_bias = 0.0f;  // ALiBi's slopes go down to 2^-this; 0 = none
+  bool attention_sinks = false;
+  PositionScale query_scale;  // in layers that say so
+  bool gated_ffn = true;      // down(act(gate) * up); otherwise down(act(up))
   bool tied_embeddings = false;
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;

@@ -14,14 +14,19 @@ std::string shown(const json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
+std::string gguf_key(std::string_view prefix, std::string_view key) {
+  return key.starts_with(':') ? std::string(key.substr(1)) : fmt::format("{}.{}", prefix, key);
+}
+
 }  // namespace
 
 std::string ConfigReader::name(Key key) const {
-  return gguf() ? fmt::format("{}.{}", prefix_, key.gguf) : std::string(key.hf);
+  return gguf() ? gguf_key(prefix_, key.gguf) : std::string(key.hf);
 }
 
 const json* ConfigReader::find(Key key) const {
   if ((gguf() ? key.gguf : key.hf).empty() || !object_.is_object()) return nullptr;
+  asked_.emplace(gguf() ? key.gguf : key.hf);
   const auto found = object_.find(name(key));
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -102,6 +107,27 @@ std::vector<float> ConfigReader::numbers(Key key, size_t max_count) {
     result.push_back(static_cast<float>(number));
   }
   return result;
+}
+
+std::string ConfigWriter::name(Key key) const {
+  return gguf() ? gguf_key(prefix_, key.gguf) : std::string(key.hf);
+}
+
+void ConfigWriter::set_inside(Key key, std::string_view inner, json value) {
+  if ((gguf() ? key.gguf : key.hf).empty()) return;
+  const auto found = object_.find(name(key));
+  if (found != object_.end() && found->is_object()) (*found)[std::string(inner)] = std::move(value);
+}
+
+void ConfigWriter::set(Key key, json value) {
+  if ((gguf() ? key.gguf : key.hf).empty()) return;
+  // Counts are unsigned in GGUF: llama.cpp refuses others.
+  if (gguf() && value.is_number_integer() && value.get<int64_t>() >= 0) value = value.get<uint64_t>();
+  object_[name(key)] = std::move(value);
+}
+
+void ConfigWriter::erase(Key key) {
+  if (!(gguf() ? key.gguf : key.hf).empty()) object_.erase(name(key));
 }
 
 }  // namespace penstock

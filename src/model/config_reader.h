@@ -3,6 +3,7 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,8 @@ namespace penstock {
 
 inline constexpr int kMaxContextLength = 1 << 30;  // that a model may say it knows
 
-// The same fact in GGUF (without the architecture's prefix) and in config.json; "" where a format does not
-// have it.
+// The same fact in GGUF (without the architecture's prefix, or whole behind a colon) and in config.json; "" where a
+// format does not have it.
 struct Key {
   std::string_view gguf;
   std::string_view hf;
@@ -26,6 +27,12 @@ class ConfigReader {
   // `object` must outlive the reader; gguf_prefix is the architecture's name; `where` begins every message.
   ConfigReader(const nlohmann::json& object, Naming naming, std::string gguf_prefix, std::string where)
       : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), where_(std::move(where)) {}
+  // Of the source whose configuration is read; none is found without it.
+  void set_source(const WeightSource* source) { source_ = source; }
+  bool has_tensor(std::string_view name) const {
+    return source_ != nullptr &&
+           source_->WeightSource::find(name) != nullptr;  // of the list: find() may encode it
+  }
 
   bool gguf() const { return naming_ == Naming::kGguf; }
   const std::string& where() const { return where_; }
@@ -44,7 +51,8 @@ class ConfigReader {
 
   void fail(ErrorCode code, std::string message);
   Status status() const { return error_ ? Status(tl::unexpected<Error>(*error_)) : Status(); }
-  void merge(const ConfigReader& other);  // takes over its error
+  void merge(const ConfigReader& other);                                           // takes over its error
+  bool was_asked_for(std::string_view key) const { return asked_.contains(key); }  // as the format names it
 
  private:
   std::string name(Key key) const;
@@ -52,6 +60,32 @@ class ConfigReader {
   Naming naming_;
   std::string prefix_, where_;
   std::optional<Error> error_;
+  const WeightSource* source_ = nullptr;
+  mutable std::set<std::string, std::less<>> asked_;
+};
+
+// The inverse: keys of a file that is written.
+class ConfigWriter {
+ public:
+  // `source` is what is converted.
+  ConfigWriter(nlohmann::json& object, Naming naming, std::string gguf_prefix, const WeightSource* source)
+      : object_(object), naming_(naming), prefix_(std::move(gguf_prefix)), source_(source) {}
+  bool has_tensor(std::string_view name) const {
+    return source_ != nullptr && source_->WeightSource::find(name) != nullptr;
+  }
+  bool gguf() const { return naming_ == Naming::kGguf; }
+  // Nothing where the format does not have the key.
+  void set(Key key, nlohmann::json value);
+  void erase(Key key);
+  // Into the object under `key`, where there is one.
+  void set_inside(Key key, std::string_view inner, nlohmann::json value);
+
+ private:
+  std::string name(Key key) const;
+  nlohmann::json& object_;
+  Naming naming_;
+  std::string prefix_;
+  const WeightSource* source_;
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
 // The decoder that most architectures share. n tokens of all sequences are the rows of every tensor.
-#include "model/arch/archs.h"
+#include "model/decoder.h"
 
 namespace penstock {
 
@@ -7,102 +7,142 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
   return {norm.weight.get(), norm.bias.get(), config.norm_eps, config.layer_norm};
 }
 
-namespace {
-
-// One layer's part of a forward: what does not change over the layers, and the step's scratch tensors.
-class Decoder {
- public:
-  Decoder(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache, Ops& ops)
-      : config_(config), weights_(weights), cache_(cache), ops_(ops) {
-    const int n = shape.tokens;
-    const int n_heads = config.n_heads, n_kv_heads = config.n_kv_heads;
-    q_ = ops.new_tensor(n, n_heads * config.head_dim);
-    k_ = ops.new_tensor(n, n_kv_heads * config.head_dim);
-    v_ = ops.new_tensor(n, n_kv_heads * config.head_dim);
-    attended_ = ops.new_tensor(n, n_heads * config.head_dim);
-    out_ = ops.new_tensor(n, config.model_dim);
-    if (config.ffn_dim > 0) {
-      gate_ = ops.new_tensor(n, config.ffn_dim);
-      up_ = ops.new_tensor(n, config.ffn_dim);
-    }
-    if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
+DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                           KvCache& cache, Ops& ops)
+    : config_(config), weights_(weights), cache_(cache), ops_(ops) {
+  const int n = shape.tokens;
+  q_ = ops.new_tensor(n, config.q_dim());
+  k_ = ops.new_tensor(n, config.kv_dim());
+  v_ = ops.new_tensor(n, config.kv_dim());
+  attended_ = ops.new_tensor(n, config.q_dim());
+  out_ = ops.new_tensor(n, config.model_dim);
+  if (config.ffn_dim > 0) {
+    gate_ = ops.new_tensor(n, config.ffn_dim);
+    up_ = ops.new_tensor(n, config.ffn_dim);
   }
-
-  // x += softmax(q k^T) v o of h over the cache; then `next` is prepared.
-  void attention(int i, const NormedInput& h, const NormedInput* next) {
-    const LayerWeights& layer = weights_.layers[i];
-    const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};
-    ops_.norm_linear(rounded(h), qkv);
-    if (config_.qk_norm != QkNorm::kNone) norm_q_and_k(layer);
-    const int rope = config_.layers[i].rope;
-    ops_.rope_and_store(q_, k_, v_, rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
-    ops_.attend(q_, cache_, {i, config_.n_heads, config_.attention_scale, config_.attention_softcap},
-                attended_);
-    if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
-    if (config_.int8_activations) ops_.round_int8(attended_);
-    add_product(attended_, layer.o, h.x, layer.attn_post_norm, next);
+  if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
+  if (config.shared_ffn_dim > 0) {
+    shared_gate_ = ops.new_tensor(n, config.shared_ffn_dim);
+    shared_up_ = ops.new_tensor(n, config.shared_ffn_dim);
+    shared_out_ = ops.new_tensor(n, config.model_dim);
   }
+  if (config.shared_expert_gate) shared_weight_ = ops.new_tensor(n, 1, TensorRole::kLogits);
+}
 
-  // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
-  void feed_forward(int i, const NormedInput& h, const NormedInput* next) {
-    const LayerWeights& layer = weights_.layers[i];
-    if (config_.layers[i].moe) {
-      const LinearTarget router = layer.router.into(router_);
-      ops_.norm_linear(h, {&router, 1});
-      ops_.moe(ops_.materialize(h), router_,
-               {layer.expert_gate, layer.expert_up, layer.expert_down, config_.n_active_experts,
-                config_.normalize_experts, config_.activation},
-               out_);
-      return add(out_, h.x, layer.ffn_post_norm, next);
-    }
-    ops_.gated_linear(rounded(h), layer.gate.into(gate_), layer.up.into(up_), config_.activation, gate_);
-    if (layer.ffn_sub_norm) ops_.norm(gate_, norm_params(config_, layer.ffn_sub_norm), gate_);
-    if (config_.int8_activations) ops_.round_int8(gate_);
-    add_product(gate_, layer.down, h.x, layer.ffn_post_norm, next);
+void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const LayerWeights& layer = weights_.layers[i];
+  const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};
+  ops_.norm_linear(rounded(h), qkv);
+  ops_.rope_and_store(q_, k_, v_, prepare_q_and_k(i), cache_, i);
+  if (config_.layers[i].query_scale) ops_.scale_by_position(q_, config_.query_scale);
+  ops_.attend(q_, cache_,
+              {i, config_.n_heads, config_.attention_scale, config_.attention_softcap, layer.sinks.get(),
+               weights_.alibi_slopes.get()},
+              attended_);
+  if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
+  if (config_.int8_activations) ops_.round_int8(attended_);
+  add_product(attended_, layer.o, x, layer.attn_post_norm, next);
+}
+
+// Norms q and k; the rope that is still to be applied when they are stored.
+const RopeParams* DecoderParts::prepare_q_and_k(int i) {
+  const int index = config_.layers[i].rope;
+  const RopeParams* rope = index < 0 ? nullptr : &weights_.ropes[index];
+  if (config_.qk_norm == QkNorm::kNone) return rope;
+  const bool rotate_first = rope != nullptr && config_.rope_before_norm;
+  if (rotate_first) ops_.rotate(q_, k_, *rope, config_.head_dim);
+  norm_q_and_k(weights_.layers[i]);
+  return rotate_first ? nullptr : rope;
+}
+
+void DecoderParts::norm_q_and_k(const LayerWeights& layer) {
+  const bool row = config_.qk_norm == QkNorm::kRow;
+  const Tensor q = row ? q_ : q_.reshaped(config_.head_dim);
+  const Tensor k = row ? k_ : k_.reshaped(config_.head_dim);
+  ops_.norm(q, norm_params(config_, layer.q_norm), q);
+  ops_.norm(k, norm_params(config_, layer.k_norm), k);
+}
+
+void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const LayerWeights& layer = weights_.layers[i];
+  if (config_.layers[i].moe) {
+    experts(i, h);
+    if (layer.shared_down.weight != nullptr) add_shared(layer, h, out_);
+    return add(out_, x, layer.ffn_post_norm, next);
   }
+  dense(rounded(h), layer.gate, layer.up, layer.activation, gate_, up_);
+  if (layer.ffn_sub_norm) ops_.norm(gate_, norm_params(config_, layer.ffn_sub_norm), gate_);
+  if (config_.int8_activations) ops_.round_int8(gate_);
+  add_product(gate_, layer.down, x, layer.ffn_post_norm, next);
+}
 
- private:
-  // h as products read it where activations are rounded first.
-  NormedInput rounded(const NormedInput& h) {
-    if (!config_.int8_activations) return h;
-    const Tensor values = ops_.materialize(h);
-    ops_.round_int8(values);
-    return {values, {}, values};
+// hidden = act(gate h) * up h, or act(up h) without a gate.
+void DecoderParts::dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
+                         const ActivationFunction& f, Tensor hidden, Tensor other) {
+  if (gate.weight != nullptr) return ops_.gated_linear(h, gate.into(hidden), up.into(other), f, hidden);
+  const LinearTarget target = up.into(hidden);
+  ops_.norm_linear(h, {&target, 1});
+  ops_.activate(hidden, f);
+}
+
+// out_ = the chosen experts' mixture.
+void DecoderParts::experts(int i, const NormedInput& h) {
+  const LayerWeights& layer = weights_.layers[i];
+  const LinearTarget router = layer.router.into(router_);
+  ops_.norm_linear(h, {&router, 1});
+  MoeParams params;
+  params.gate = layer.expert_gate.weights, params.gate_bias = layer.expert_gate.biases;
+  params.up = layer.expert_up.weights, params.up_bias = layer.expert_up.biases;
+  params.down = layer.expert_down.weights, params.down_bias = layer.expert_down.biases;
+  params.routing = config_.routing;
+  params.selection_bias = layer.selection_bias.get();
+  params.activation = layer.activation;
+  ops_.moe(ops_.materialize(h), router_, params, out_);
+}
+
+// to += the experts that every token takes.
+void DecoderParts::add_shared(const LayerWeights& layer, const NormedInput& h, Tensor to) {
+  dense(h, layer.shared_gate, layer.shared_up, layer.activation, shared_gate_, shared_up_);
+  if (layer.shared_router.weight != nullptr) {
+    const LinearTarget weight = layer.shared_router.into(shared_weight_);
+    ops_.norm_linear(h, {&weight, 1});
+    ops_.gate_rows(shared_gate_, shared_weight_);
   }
+  const LinearTarget down = layer.shared_down.into(shared_out_);
+  ops_.linear(shared_gate_, {&down, 1});
+  ops_.add(to, shared_out_, 1.0f);
+}
 
-  // x += post(in weight^T); a model without a norm behind the sub-layer has it empty.
-  void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
-                   const NormedInput* next) {
-    const LinearTarget product = weights.into(out_);
-    if (!post) return ops_.linear_add(in, product, x, config_.residual_scale, next);
-    ops_.linear(in, {&product, 1});
-    add(out_, x, post, next);
-  }
+// h as products read it where activations are rounded first.
+NormedInput DecoderParts::rounded(const NormedInput& h) {
+  if (!config_.int8_activations) return h;
+  const Tensor values = ops_.materialize(h);
+  ops_.round_int8(values);
+  return {values, {}, values};
+}
 
-  // x += post(delta).
-  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next) {
-    if (!post) return ops_.add_shares(x, delta, config_.residual_scale, next);
-    ops_.all_reduce(delta);
-    ops_.norm(delta, norm_params(config_, post), delta);
-    ops_.add_whole(x, delta, config_.residual_scale, next);
-  }
+// x += post(in weight^T); a model without a norm behind the sub-layer has it empty.
+void DecoderParts::add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
+                               const NormedInput* next) {
+  const LinearTarget product = weights.into(out_);
+  if (!post) return ops_.linear_add(in, product, x, config_.residual_scale, next);
+  ops_.linear(in, {&product, 1});
+  add(out_, x, post, next);
+}
 
-  void norm_q_and_k(const LayerWeights& layer) {
-    const bool heads = config_.qk_norm == QkNorm::kHead;
-    const Tensor q = heads ? q_.reshaped(config_.head_dim) : q_;
-    const Tensor k = heads ? k_.reshaped(config_.head_dim) : k_;
-    ops_.norm(q, norm_params(config_, layer.q_norm), q);
-    ops_.norm(k, norm_params(config_, layer.k_norm), k);
-  }
+// x += post(delta).
+void DecoderParts::add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next) {
+  if (!post) return ops_.add_shares(x, delta, config_.residual_scale, next);
+  ops_.all_reduce(delta);
+  ops_.norm(delta, norm_params(config_, post), delta);
+  ops_.add_whole(x, delta, config_.residual_scale, next);
+}
 
-  const ModelConfig& config_;
-  const ModelWeights& weights_;
-  KvCache& cache_;
-  Ops& ops_;
-  Tensor q_, k_, v_, attended_, out_, gate_, up_, router_;
-};
-
-}  // namespace
+void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
+  ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+  if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
+  if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
+}
 
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
@@ -112,22 +152,22 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
-  Decoder decoder(config, weights, shape, cache, ops);
+  DecoderParts decoder(config, weights, shape, cache, ops);
 
   // What a sub-layer reads: the stream, or its norm.
   const auto input = [&](const NormWeights& norm) {
     return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
-  if (options.stream == nullptr) ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+  if (options.stream == nullptr) embed_input(config, weights, x, ops);
   NormedInput h = input(weights.layers[options.first_layer].attn_norm);
   ops.prepare(h);
   for (int i = options.first_layer; i < n_layers; ++i) {
     const NormedInput between = input(weights.layers[i].ffn_norm);
-    decoder.attention(i, h, &between);
+    decoder.attention(i, h, x, &between);
     const bool last = i + 1 == n_layers;
     if (!last) h = input(weights.layers[i + 1].attn_norm);
-    decoder.feed_forward(i, between, last ? nullptr : &h);
+    decoder.feed_forward(i, between, x, last ? nullptr : &h);
   }
   if (options.stream != nullptr) return {};
   return output_head(config, weights, x, shape, ops, options);
@@ -148,7 +188,7 @@ StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, 
 
 void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
                     Ops& ops) {
-  const LinearTarget target{&weights.output(), nullptr, logits};
+  const LinearTarget target{&weights.output(), weights.output_bias.get(), logits};
   ops.linear(states, {&target, 1});
   if (config.logit_scale != 1.0f || config.final_softcap > 0)
     ops.scale(logits, config.logit_scale, config.final_softcap);

@@ -33,14 +33,15 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   bytes.add(weights.positions.get(), 0.0);
   bytes.add(weights.lm_head.get());
   const double share =
-      config.n_experts > 0 ? static_cast<double>(config.n_active_experts) / config.n_experts : 0.0;
+      config.n_experts > 0 ? static_cast<double>(config.routing.n_active) / config.n_experts : 0.0;
   for (const LayerWeights& layer : weights.layers) {
     for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router}) {
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router,
+          &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
       bytes.add(linear->weight.get());
     }
     for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
-      for (const auto& expert : *experts) bytes.add(expert.get(), share);
+      for (const auto& expert : experts->weights) bytes.add(expert.get(), share);
     }
   }
   return bytes;

@@ -8,8 +8,8 @@ namespace {
 
 NameTable gguf_names() {
   NameTable n;
-  n.embedding = "token_embd", n.positions = "position_embd", n.final_norm = "output_norm",
-  n.lm_head = "output";
+  n.embedding = "token_embd", n.embedding_norm = "token_embd_norm", n.positions = "position_embd",
+  n.final_norm = "output_norm", n.lm_head = "output";
   n.layer = "blk.{}.";
   n.attn_norm = "attn_norm", n.q = "attn_q", n.k = "attn_k", n.v = "attn_v", n.qkv = "attn_qkv",
   n.o = "attn_output";
@@ -19,12 +19,15 @@ NameTable gguf_names() {
   n.ffn_sub_norm = "ffn_sub_norm";
   n.router = "ffn_gate_inp";
   n.expert_gate = "ffn_gate_exps", n.expert_up = "ffn_up_exps", n.expert_down = "ffn_down_exps";
+  n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
+  n.shared_router = "ffn_gate_inp_shexp";
+  n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
   return n;
 }
 
 NameTable hf_names(const ModelConfig& config) {
   NameTable n;
-  n.prefixes = {"model."};
+  n.prefixes = {"model.", "model.language_model.", "language_model.model.", "model.text_model.", ""};
   n.embedding = "embed_tokens", n.final_norm = "norm", n.lm_head = "lm_head", n.layer = "layers.{}.";
   n.attn_norm = "input_layernorm";
   n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
@@ -34,26 +37,57 @@ NameTable hf_names(const ModelConfig& config) {
   n.attn_post_norm = "post_attention_layernorm", n.ffn_post_norm = "post_feedforward_layernorm";
   n.ffn_norm = config.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
   n.gate = "mlp.gate_proj", n.up = "mlp.up_proj", n.gate_up = "mlp.gate_up_proj", n.down = "mlp.down_proj";
-  n.router = "mlp.gate";
+  n.router = "mlp.gate", n.selection_bias = "mlp.gate.e_score_correction_bias";
+  n.sinks = "self_attn.sinks", n.activation = "mlp.act_fn.";
   n.expert_gate = "mlp.experts.{}.gate_proj", n.expert_up = "mlp.experts.{}.up_proj";
   n.expert_down = "mlp.experts.{}.down_proj";
+  n.shared_gate = "mlp.shared_experts.gate_proj", n.shared_up = "mlp.shared_experts.up_proj";
+  n.shared_down = "mlp.shared_experts.down_proj";
   return n;
 }
 
 }  // namespace
 
 NameTable tensor_names(const ModelConfig& config, Naming naming) {
-  if (naming == Naming::kGguf) return gguf_names();
-  NameTable names = hf_names(config);
+  NameTable names = naming == Naming::kGguf ? gguf_names() : hf_names(config);
   const Architecture* architecture = find_architecture(config.arch);
-  if (architecture != nullptr && architecture->hf_names != nullptr) architecture->hf_names(names);
+  if (architecture == nullptr) return names;
+  const auto change = naming == Naming::kGguf ? architecture->gguf_names : architecture->hf_names;
+  if (change != nullptr) change(names, config);
   return names;
+}
+
+std::string with_index(std::string_view pattern, int index) {
+  std::string name(pattern);
+  const size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
+}
+
+std::vector<int> rows_by_group(const ModelConfig& config) {
+  const int group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
+  std::vector<int> rows;
+  const auto add_head = [&](int kv_head, int place) {
+    for (int d = 0; d < dim; ++d) rows.push_back((kv_head * (group + 2) + place) * dim + d);
+  };
+  for (int h = 0; h < config.n_heads; ++h) add_head(h / group, h % group);
+  for (int h = 0; h < config.n_kv_heads; ++h) add_head(h, group);
+  for (int h = 0; h < config.n_kv_heads; ++h) add_head(h, group + 1);
+  return rows;
 }
 
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
-       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "vision_tower.", "multi_modal_projector.",
+       {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias",
         "rope_freqs.weight", "rope_factors_"}) {
+    if (name.find(part) != std::string_view::npos) return true;
+  }
+  return is_of_another_modality(name);
+}
+
+bool is_of_another_modality(std::string_view name) {
+  for (const std::string_view part :
+       {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.", "multi_modal_projector.",
+        "mm_projector.", "audio_tower.", "embed_vision.", "embed_audio.", "image_newline"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return false;

@@ -26,21 +26,33 @@ struct LinearWeights {
   LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out}; }
 };
 
+struct ExpertWeights {
+  std::vector<std::unique_ptr<Weight>> weights;  // [n_experts]
+  std::vector<std::unique_ptr<Vector>> biases;   // [n_experts] or empty
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   LinearWeights q, k, v, o;
+  std::unique_ptr<Vector> sinks;  // [n_heads] or null
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
-  LinearWeights router;          // mixtures
-  std::vector<std::unique_ptr<Weight>> expert_gate, expert_up, expert_down;  // [n_experts]
+  ActivationFunction activation;
+  LinearWeights router;                    // mixtures
+  std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
+  ExpertWeights expert_gate, expert_up, expert_down;
+  LinearWeights shared_gate, shared_up, shared_down, shared_router;  // of the shared experts, or empty
 };
 
 struct ModelWeights {
   std::unique_ptr<Weight> embedding;  // [vocab_size, model_dim]
   std::unique_ptr<Weight> positions;  // [max_seq_len, model_dim] or null
+  NormWeights embedding_norm;
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   std::unique_ptr<Weight> lm_head;                        // [vocab_size, model_dim]; null = the embedding
+  std::unique_ptr<Vector> output_bias;                    // [vocab_size] or null
+  std::unique_ptr<Vector> alibi_slopes;                   // [n_heads] or null
   std::vector<std::unique_ptr<Vector>> rope_frequencies;  // [n_ropes], [rotary_dim / 2] each
   std::vector<RopeParams> ropes;                          // views of rope_frequencies
 
@@ -48,13 +60,16 @@ struct ModelWeights {
 };
 
 // Tensor names without ".weight" / ".bias"; "" = this naming has no such tensor. Layer names follow `layer`,
-// in which {} is the layer's index; expert names have {} for the expert, or none when all experts are one
-// tensor.
+// in which {} is the layer's index; names of experts have {} for the expert, or none when all experts are one
+// tensor, and those of norms by head have {} for the head, or none.
 struct NameTable {
-  std::string_view embedding, positions, final_norm, lm_head, layer;
+  std::string_view embedding, embedding_norm, positions, final_norm, lm_head, layer;
   std::string_view attn_norm, q, k, v, qkv, o, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
+  std::string_view shared_gate, shared_up, shared_down, shared_router;
+  // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.
+  std::string_view selection_bias, sinks, activation;
   std::vector<std::string_view> prefixes = {
       ""};                  // of all names but lm_head; the first that fits the file is used
   bool transposed = false;  // matrices are stored [in, out] (Conv1D)

@@ -65,7 +65,7 @@ class KvCache {
 };
 
 struct NormParams {
-  const Vector* weight = nullptr;  // [cols], null = ones
+  const Vector* weight = nullptr;  // [cols], null = ones; or [g, cols]: row r has the weights r % g
   const Vector* bias = nullptr;    // [cols], null = zeros; only with layer norm
   float eps = 1e-5f;
   bool layer_norm = false;  // subtract the mean (layer norm); otherwise RMS norm
@@ -97,13 +97,43 @@ struct AttentionParams {
   int n_heads = 0;       // query heads; K and V heads are in the cache spec
   float scale = 1.0f;    // multiplies q.k
   float softcap = 0.0f;  // 0 = off; cap * tanh(score / cap)
+  // [n_heads] or null. A head's sink is a score beside those of its tokens, of a token without a value.
+  const Vector* sinks = nullptr;
+  // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
+  const Vector* slopes = nullptr;
+};
+
+// x of the token at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
+struct PositionScale {
+  float beta = 0.0f;  // 0 = no scaling
+  float period = 1.0f;
+  int offset = 0;
+};
+
+inline constexpr int kMaxExpertGroups = 64;
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };  // of the logits of all experts
+
+// Which experts a token takes and what they weigh. Ties: the lower index.
+struct ExpertRouting {
+  int n_active = 2;
+  RouterScore score = RouterScore::kSoftmax;
+  // With several groups of equally many experts those of the best groups come first. A group is as good as its best
+  // score, or (group_top 2) its two best together.
+  int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
+  bool normalize = true;                                 // the weights are divided by their sum + sum_eps
+  float sum_eps = 0.0f;
+  float scale = 1.0f;        // of the weights, at last
+  bool weigh_input = false;  // the weight multiplies what the expert reads, not what it gives
+  bool operator==(const ExpertRouting&) const = default;
 };
 
 struct MoeParams {
-  std::span<const std::unique_ptr<Weight>> gate, up, down;  // one per expert
-  int top_k = 2;
-  bool normalize = true;  // rescale the chosen probabilities to sum 1 (softmax over all experts comes first)
-  Activation activation = Activation::kSilu;
+  std::span<const std::unique_ptr<Weight>> gate, up, down;                 // one per expert
+  std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // the same, or empty
+  ExpertRouting routing;
+  const Vector* selection_bias =
+      nullptr;  // [n_experts] or null: added to the scores when choosing, not when weighing
+  ActivationFunction activation;
 };
 
 // Rows of a step's tensors: as many as the batch has, or more where a backend computes in fixed sizes. Nobody reads
@@ -235,9 +265,12 @@ class Ops {
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
-  virtual void activate(Tensor x, Activation activation) = 0;  // x = f(x)
-  virtual void activate_mul(Tensor gate, Tensor up, Activation activation,
+  virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)
+  virtual void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f,
                             Tensor out) = 0;  // out = f(gate) * up
+  // x[t] *= sigmoid(gate[t]); gate: [n_tokens, 1].
+  virtual void gate_rows(Tensor x, Tensor gate) = 0;
+  virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // --- Parts of a layer: the operations above in a row, which a backend may do in one.
@@ -254,10 +287,10 @@ class Ops {
   }
   // out = f(h gate^T) * (h up^T); the targets' own tensors are scratch, and `out` may be the gate's.
   virtual void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
-                            Activation activation, Tensor out) {
+                            const ActivationFunction& f, Tensor out) {
     const LinearTarget both[] = {gate, up};
     linear(h.values, both);
-    activate_mul(gate.out, up.out, activation, out);
+    activate_mul(gate.out, up.out, f, out);
   }
   // x += delta * delta_scale; then h, which is of x, is prepared (null: nobody reads x yet).
   virtual void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) {
@@ -283,6 +316,8 @@ class Ops {
   // Every rank has its own columns of x, those of its shard, and gets the others'.
   virtual void all_gather(Tensor x) { (void)x; }
 
+  // Rotates q and k in place, for models that do something to them before they are stored.
+  virtual void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) = 0;
   // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
   virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                               int layer) = 0;

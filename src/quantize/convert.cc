@@ -22,6 +22,8 @@ const char* activation_name(Activation activation) {
     case Activation::kGeluTanh: return "gelu_pytorch_tanh";
     case Activation::kRelu: return "relu";
     case Activation::kRelu2: return "relu2";
+    case Activation::kXielu: return "xielu";
+    case Activation::kClampedSilu: return "silu";
   }
   return "silu";
 }
@@ -103,8 +105,9 @@ json gpt2_config(const ModelConfig& config) {
           {"n_head", config.n_heads},
           {"n_positions", config.max_seq_len},
           {"layer_norm_epsilon", config.norm_eps},
-          {"activation_function",
-           config.activation == Activation::kGeluTanh ? "gelu_new" : activation_name(config.activation)},
+          {"activation_function", config.activation.kind == Activation::kGeluTanh
+                                      ? "gelu_new"
+                                      : activation_name(config.activation.kind)},
           {"scale_attn_weights", true}};
 }
 
@@ -115,12 +118,12 @@ void set_token(const WeightSource& gguf, const char* from, const char* to, json&
 
 void set_experts(const ModelConfig& config, const std::string& arch, json& out) {
   out[arch == "mixtral" ? "num_local_experts" : "num_experts"] = config.n_experts;
-  out["num_experts_per_tok"] = config.n_active_experts;
+  out["num_experts_per_tok"] = config.routing.n_active;
   if (arch == "mixtral") {
     out["intermediate_size"] = config.expert_ffn_dim;
   } else {
     out["moe_intermediate_size"] = config.expert_ffn_dim;
-    out["norm_topk_prob"] = config.normalize_experts;
+    out["norm_topk_prob"] = config.routing.normalize;
   }
 }
 
@@ -134,6 +137,22 @@ void set_windows(const ModelConfig& config, json& out) {
   if (window == 0) return;
   out["sliding_window"] = window;
   out["layer_types"] = types;
+}
+
+}  // namespace
+
+namespace {
+
+// What the architecture adds, by its own names for keys too.
+void describe_as(const Architecture& row, const WeightSource& gguf, const ModelConfig& config, json& out) {
+  ConfigWriter writer(out, Naming::kHuggingFace, "", &gguf);
+  if (row.describe != nullptr) row.describe(writer, config);
+  if (row.hf_aliases.empty()) return;
+  const json aliases = json::parse(row.hf_aliases);
+  for (const auto& [theirs, usual] : aliases.items()) {
+    const auto found = out.find(usual.get_ref<const std::string&>());
+    if (found != out.end()) out[theirs] = json(*found);
+  }
 }
 
 }  // namespace
@@ -166,7 +185,7 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
               {"head_dim", config.head_dim},
               {"max_position_embeddings", config.max_seq_len},
               {"rms_norm_eps", config.norm_eps},
-              {"hidden_act", activation_name(config.activation)},
+              {"hidden_act", activation_name(config.activation.kind)},
               {"rope_theta", config.ropes[0].theta},
               {"rope_parameters", rope}});
   if (rope["rope_type"] != "default") out["rope_scaling"] = rope;
@@ -176,12 +195,6 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
     out["partial_rotary_factor"] = static_cast<double>(config.ropes[0].rotary_dim) / config.head_dim;
   if (config.n_experts > 0) set_experts(config, arch, out);
   set_windows(config, out);
-  if (arch == "granite") {
-    out["embedding_multiplier"] = config.embedding_scale;
-    out["residual_multiplier"] = config.residual_scale;
-    out["attention_multiplier"] = config.attention_scale;
-    out["logits_scaling"] = 1.0f / config.logit_scale;
-  }
   if (arch.starts_with("gemma")) {
     out["query_pre_attn_scalar"] = 1.0f / (config.attention_scale * config.attention_scale);
     out["hidden_activation"] = out["hidden_act"];
@@ -190,6 +203,7 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
   }
   if (config.attention_softcap > 0) out["attn_logit_softcapping"] = config.attention_softcap;
   if (config.final_softcap > 0) out["final_logit_softcapping"] = config.final_softcap;
+  describe_as(*row, gguf, config, out);
   return out;
 }
 
@@ -205,11 +219,19 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                     a.head_dim == b.head_dim && a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim &&
                     a.vocab_size == b.vocab_size},
       {"context length", a.max_seq_len == b.max_seq_len},
-      {"experts", a.n_experts == b.n_experts && a.n_active_experts == b.n_active_experts &&
-                      a.expert_ffn_dim == b.expert_ffn_dim && a.normalize_experts == b.normalize_experts},
+      {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
+                      (a.n_experts == 0 || a.routing == b.routing) && a.shared_ffn_dim == b.shared_ffn_dim &&
+                      a.shared_expert_gate == b.shared_expert_gate &&
+                      a.expert_selection_bias == b.expert_selection_bias},
       {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
-                    a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms},
-      {"activation", a.activation == b.activation && a.gated_ffn == b.gated_ffn &&
+                    a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
+                    a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm},
+      {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
+      {"biases of scores",
+       close(a.alibi_max_bias, b.alibi_max_bias) && a.attention_sinks == b.attention_sinks},
+      {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
+                              (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
+      {"activation", a.activation.kind == b.activation.kind && a.gated_ffn == b.gated_ffn &&
                          a.int8_activations == b.int8_activations},
       {"positions", a.learned_positions == b.learned_positions && a.ropes.size() == b.ropes.size()},
       {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
@@ -225,7 +247,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
-        a.layers[i].rope != b.layers[i].rope)
+        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale)
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {

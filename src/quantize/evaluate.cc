@@ -273,7 +273,7 @@ Status layer_errors_of(Opened& a, Opened& b, int layer, std::vector<LayerError>&
     const auto input = scales.input.find(t.site);
     const auto output = scales.output.find(t.part);
     std::vector<float> order;
-    if (t.heads_to_pairs != 0) {
+    if (!t.rows_from.empty()) {
       for (int r = 0; r < t.rows; ++r) order.push_back(static_cast<float>(r));
       to_output_rows(t, 1, order);
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/arch/archs.h"
 #include "model/batch_builder.h"
+#include "model/decoder.h"
 #include "ops/cpu/host_tensor.h"
 
 namespace penstock {
@@ -62,8 +62,7 @@ void LayerRunner::embed() {
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kNone});
     const StepShape shape = inner_->begin_step(&builder.build());
     const Tensor x = inner_->new_tensor(shape.tokens, config_.model_dim, TensorRole::kStream);
-    inner_->embed_tokens(*frame_->embedding, config_.embedding_scale, x);
-    if (config_.learned_positions) inner_->embed_positions(*frame_->positions, x);
+    embed_input(config_, *frame_, x, *inner_);
     std::copy_n(f32(x), tokens.size() * dim, stream_.data() + static_cast<size_t>(starts_[s]) * dim);
   }
 }
@@ -79,9 +78,9 @@ std::vector<std::unique_ptr<Weight>*> LayerRunner::weights_of(const MappedTensor
   LayerWeights& w = weights();
   if (tensor.expert >= 0) {
     const auto e = static_cast<size_t>(tensor.expert);
-    if (tensor.part == Part::kGate) return {&w.expert_gate[e]};
-    if (tensor.part == Part::kUp) return {&w.expert_up[e]};
-    return {&w.expert_down[e]};
+    if (tensor.part == Part::kGate) return {&w.expert_gate.weights[e]};
+    if (tensor.part == Part::kUp) return {&w.expert_up.weights[e]};
+    return {&w.expert_down.weights[e]};
   }
   switch (tensor.part) {
     case Part::kQ: return {&w.q.weight};

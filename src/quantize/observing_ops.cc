@@ -1,10 +1,10 @@
 #include "quantize/observing_ops.h"
-#include "ops/cpu/host_tensor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <vector>
+
+#include "ops/cpu/host_tensor.h"
+#include "ops/cpu/routing.h"
 
 namespace penstock {
 
@@ -86,27 +86,22 @@ struct Chosen {
   float weight;
 };
 
-// Tokens of each expert, by softmax over all experts and the best top_k.
+// Tokens of each expert.
 std::vector<std::vector<Chosen>> route(Tensor logits, const MoeParams& params) {
   std::vector<std::vector<Chosen>> result(static_cast<size_t>(logits.cols));
-  std::vector<int> order(static_cast<size_t>(logits.cols));
-  std::vector<float> p(static_cast<size_t>(logits.cols));
+  std::vector<ExpertChoice> choices(static_cast<size_t>(params.routing.n_active));
+  const float* bias = data_of(params.selection_bias);
   for (int t = 0; t < logits.rows; ++t) {
-    const float* row = f32(logits, t);
-    const float most = *std::max_element(row, row + logits.cols);
-    float sum = 0;
-    for (int e = 0; e < logits.cols; ++e) sum += p[static_cast<size_t>(e)] = std::exp(row[e] - most);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return p[static_cast<size_t>(a)] > p[static_cast<size_t>(b)]; });
-    float chosen = 0;
-    for (int k = 0; k < params.top_k; ++k) chosen += p[static_cast<size_t>(order[static_cast<size_t>(k)])];
-    for (int k = 0; k < params.top_k; ++k) {
-      const auto e = static_cast<size_t>(order[static_cast<size_t>(k)]);
-      result[e].push_back({t, p[e] / (params.normalize ? chosen : sum)});
-    }
+    choose_experts(f32(logits, t), logits.cols, params.routing, bias, choices.data());
+    for (const ExpertChoice& choice : choices)
+      result[static_cast<size_t>(choice.expert)].push_back({t, choice.weight});
   }
   return result;
+}
+
+LinearTarget expert_target(std::span<const std::unique_ptr<Weight>> weights,
+                           std::span<const std::unique_ptr<Vector>> biases, size_t expert, Tensor out) {
+  return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
 }
 
 }  // namespace
@@ -125,17 +120,22 @@ void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, 
     const int width = params.gate[e]->rows();
     const Tensor in = inner_.new_tensor(n, x.cols), gate = inner_.new_tensor(n, width),
                  up = inner_.new_tensor(n, width), result = inner_.new_tensor(n, out.cols);
-    for (int i = 0; i < n; ++i)
-      std::copy_n(f32(x, experts[e][static_cast<size_t>(i)].token), x.cols, f32(in, i));
-    const LinearTarget targets[] = {{params.gate[e].get(), nullptr, gate}, {params.up[e].get(), nullptr, up}};
+    const bool weigh_input = params.routing.weigh_input;
+    for (int i = 0; i < n; ++i) {
+      const Chosen& chosen = experts[e][static_cast<size_t>(i)];
+      for (int c = 0; c < x.cols; ++c)
+        f32(in, i)[c] = f32(x, chosen.token)[c] * (weigh_input ? chosen.weight : 1.0f);
+    }
+    const LinearTarget targets[] = {expert_target(params.gate, params.gate_bias, e, gate),
+                                    expert_target(params.up, params.up_bias, e, up)};
     observed(in, targets);
     inner_.activate_mul(gate, up, params.activation, gate);
-    const LinearTarget down{params.down[e].get(), nullptr, result};
+    const LinearTarget down = expert_target(params.down, params.down_bias, e, result);
     observed(gate, {&down, 1});
     for (int i = 0; i < n; ++i) {
       const Chosen& chosen = experts[e][static_cast<size_t>(i)];
       float* to = f32(out, chosen.token);
-      for (int c = 0; c < out.cols; ++c) to[c] += chosen.weight * f32(result, i)[c];
+      for (int c = 0; c < out.cols; ++c) to[c] += (weigh_input ? 1.0f : chosen.weight) * f32(result, i)[c];
     }
   }
 }

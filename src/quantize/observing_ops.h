@@ -79,13 +79,22 @@ class ObservingOps final : public Ops {
   void round_int8(Tensor x) override {
     if (!stopped_) inner_.round_int8(x);
   }
-  void activate(Tensor x, Activation activation) override {
-    if (!stopped_) inner_.activate(x, activation);
+  void activate(Tensor x, const ActivationFunction& f) override {
+    if (!stopped_) inner_.activate(x, f);
   }
-  void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override {
-    if (!stopped_) inner_.activate_mul(gate, up, activation, out);
+  void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override {
+    if (!stopped_) inner_.activate_mul(gate, up, f, out);
+  }
+  void gate_rows(Tensor x, Tensor gate) override {
+    if (!stopped_) inner_.gate_rows(x, gate);
+  }
+  void scale_by_position(Tensor x, const PositionScale& scale) override {
+    if (!stopped_) inner_.scale_by_position(x, scale);
   }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+  void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override {
+    if (!stopped_) inner_.rotate(q, k, rope, head_dim);
+  }
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override {
     // Its outputs are read by the next product, attend().

@@ -46,7 +46,8 @@ std::vector<ScalingSite> scaling_sites(const ModelConfig& config, const LayerVal
     add_producers(layer, site, producer, expert);
     if (!site.readers.empty() && !site.producers.empty()) sites.push_back(std::move(site));
   };
-  add(Site::kAttention, Part::kAttentionNorm, -1);
+  // A norm that the feed-forward reads too cannot take attention's scales.
+  if (!config.parallel || config.parallel_norms) add(Site::kAttention, Part::kAttentionNorm, -1);
   add(Site::kFeedForward, Part::kFeedForwardNorm, -1);
   if (config.sub_norms) return sites;
   const size_t n_before = sites.size();

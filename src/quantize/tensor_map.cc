@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/arch/archs.h"
 #include "model/names.h"
 #include "model/sources/synthetic.h"
 #include "quant/grouped_encode.h"
@@ -11,14 +12,22 @@ namespace penstock {
 
 namespace {
 
-std::string with_index(std::string_view pattern, int index) {
-  std::string name(pattern);
-  const size_t at = name.find("{}");
-  return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
+// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of halves.
+std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
+  const int rotary_dim = config.ropes.empty() ? config.head_dim : config.ropes[0].rotary_dim;
+  std::vector<int> rows;
+  for (int row = 0; row < n_rows; ++row) {
+    const int place = row % config.head_dim;
+    const int half = place < rotary_dim ? place / 2 + place % 2 * (rotary_dim / 2) : place;
+    rows.push_back(row - place + half);
+  }
+  return rows;
 }
 
-bool pairs_in_gguf(std::string_view arch) {
-  return arch == "llama" || arch == "mistral" || arch == "mixtral" || arch == "granite";
+std::vector<int> inverse(const std::vector<int>& rows) {
+  std::vector<int> result(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
+  return result;
 }
 
 class Mapper {
@@ -70,7 +79,11 @@ class Mapper {
   };
   MappedTensor& matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec);
   void linear(std::vector<MappedTensor>& list, int layer, const Spec& spec);
-  void rotate(MappedTensor& tensor, int n_heads) const;
+  void reorder(MappedTensor& tensor, int n_rows) const;
+  void head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
+                  int n_heads);
+  void qk_norms(std::vector<MappedTensor>& list, int layer);
+  void output_bias(TensorMap& map);
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
@@ -105,7 +118,7 @@ void Mapper::norm(std::vector<MappedTensor>& list, int layer, std::string_view i
   // Gemma's norms are stored less one in Hugging Face checkpoints and as they are in GGUF.
   if (crossing_ && config_.arch.starts_with("gemma"))
     list.back().add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
-  if (!config_.layer_norm) return;
+  if (!config_.layer_norm || !config_.norm_bias) return;
   vector(list, layer, std::string(in) + ".bias", std::string(out) + ".bias", size);
   list.back().part = part;
   list.back().is_bias = true;
@@ -128,21 +141,58 @@ void Mapper::linear(std::vector<MappedTensor>& list, int layer, const Spec& spec
   weight.is_linear = spec.part != Part::kRouter;
   weight.in_transposed = in_.transposed;
   weight.out_transposed = out_.transposed;
-  const bool rotated = spec.part == Part::kQ || spec.part == Part::kK;
-  const int n_heads = spec.part == Part::kQ ? config_.n_heads : config_.n_kv_heads;
-  if (rotated) rotate(weight, n_heads);
+  reorder(weight, spec.rows);
   if (!has(in_name(std::string(spec.in) + ".bias", layer))) return;
   vector(list, layer, std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
   list.back().part = spec.part;
   list.back().is_bias = true;
-  if (rotated) rotate(list.back(), n_heads);
+  reorder(list.back(), spec.rows);
 }
 
-void Mapper::rotate(MappedTensor& tensor, int n_heads) const {
-  if (!crossing_ || !pairs_in_gguf(config_.arch)) return;
-  tensor.heads_to_pairs = out_naming_ == Naming::kGguf ? n_heads : -n_heads;
-  tensor.rotary_dim = config_.ropes.empty() ? config_.head_dim : config_.ropes[0].rotary_dim;
-  tensor.head_dim = config_.head_dim;
+void Mapper::reorder(MappedTensor& tensor, int n_rows) const {
+  if (!crossing_) return;
+  const Architecture& row = *find_architecture(config_.arch);
+  std::vector<int> rows;
+  const bool rotated = tensor.part == Part::kQ || tensor.part == Part::kK;
+  if (rotated && row.gguf_pairs) rows = pair_rows(config_, n_rows);
+  if (tensor.part == Part::kQkv && row.hf_qkv_by_group) rows = rows_by_group(config_);
+  tensor.rows_from = out_naming_ == Naming::kGguf ? std::move(rows) : inverse(rows);
+}
+
+void Mapper::output_bias(TensorMap& map) {
+  const std::string name = std::string(in_.lm_head) + ".bias";
+  if (!has(name)) return;
+  vector(map.outside, -1, name, std::string(out_.lm_head) + ".bias", config_.vocab_size);
+  map.outside.back().in = name;
+  map.outside.back().out = std::string(out_.lm_head) + ".bias";
+}
+
+// Norms with weights of their own for every head: one tensor, or one for each.
+void Mapper::head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
+                        int n_heads) {
+  const bool separate = in.find("{}") != std::string_view::npos,
+             separate_out = out.find("{}") != std::string_view::npos;
+  for (int h = 0; h < n_heads; ++h) {
+    vector(list, layer, with_index(in, h) + ".weight", with_index(out, h) + ".weight", config_.head_dim);
+    if (!separate) list.back().in_expert = h;
+    if (!separate_out) list.back().out_experts = n_heads;
+    list.back().expert = h;
+  }
+}
+
+void Mapper::qk_norms(std::vector<MappedTensor>& list, int layer) {
+  const auto both = [&](int q, int k) {
+    norm(list, layer, in_.q_norm, out_.q_norm, q);
+    norm(list, layer, in_.k_norm, out_.k_norm, k);
+  };
+  switch (config_.qk_norm) {
+    case QkNorm::kNone: return;
+    case QkNorm::kHead: return both(config_.head_dim, config_.head_dim);
+    case QkNorm::kRow: return both(config_.q_dim(), config_.kv_dim());
+    case QkNorm::kHeads:
+      head_norms(list, layer, in_.q_norm, out_.q_norm, config_.n_heads);
+      return head_norms(list, layer, in_.k_norm, out_.k_norm, config_.n_kv_heads);
+  }
 }
 
 void Mapper::experts(std::vector<MappedTensor>& list, int layer, Spec spec) {
@@ -170,11 +220,7 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
     linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
     linear(list, layer, {in_.v, out_.v, WeightRole::kV, kv, dim, Site::kAttention, Part::kV});
   }
-  if (config_.qk_norm != QkNorm::kNone) {
-    const bool heads = config_.qk_norm == QkNorm::kHead;
-    norm(list, layer, in_.q_norm, out_.q_norm, heads ? config_.head_dim : q);
-    norm(list, layer, in_.k_norm, out_.k_norm, heads ? config_.head_dim : kv);
-  }
+  qk_norms(list, layer);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer, {in_.o, out_.o, WeightRole::kO, dim, q, Site::kAttentionOut, Part::kO});
   if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
@@ -184,7 +230,8 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, ffn = config_.ffn_dim;
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
-  if (pre) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
+  const bool own_norm = !config_.parallel || config_.parallel_norms;
+  if (pre && own_norm) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
   if (config_.layers[static_cast<size_t>(layer)].moe) {
     const int width = config_.expert_ffn_dim;
     std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
@@ -221,7 +268,9 @@ Result<TensorMap> Mapper::map() {
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
   if (config_.learned_positions)
     matrix(map.outside, -1, {in_.positions, out_.positions, WeightRole::kRouter, config_.max_seq_len, dim});
+  if (config_.embedding_norm) norm(map.outside, -1, in_.embedding_norm, out_.embedding_norm, dim);
   norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
+  output_bias(map);
   if (!map.tied) {
     MappedTensor& head =
         matrix(map.outside, -1, {in_.lm_head, out_.lm_head, WeightRole::kOutput, config_.vocab_size, dim});
@@ -243,10 +292,11 @@ std::string arch_in(const ModelConfig& config, Naming naming) {
     return gguf_arch(config);
   }
   if (config.arch == "bitnet") return "bitnet-b1.58";  // one class for both
-  if (config.arch != "llama") return config.arch;
-  if (config.n_experts > 0) return "mixtral";
   const bool windows =
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
+  if (config.arch == "olmo2" && windows) return "olmo3";
+  if (config.arch != "llama") return config.arch;
+  if (config.n_experts > 0) return "mixtral";
   return windows ? "mistral" : "llama";
 }
 
@@ -335,21 +385,14 @@ Result<std::vector<float>> TensorReader::read(const MappedTensor& tensor) const 
   return values;
 }
 
-// Every head's rotated rows from halves (i, i + n / 2) to pairs (2i, 2i + 1), or back.
 template <class T>
 void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows) {
-  if (tensor.heads_to_pairs == 0) return;
+  if (tensor.rows_from.empty()) return;
   const std::vector<T> in = rows;
-  const int n_rows = static_cast<int>(in.size() / width);
-  for (int row = 0; row < n_rows; ++row) {
-    const int first = row / tensor.head_dim * tensor.head_dim, in_head = row - first;
-    int half_order = in_head;
-    if (in_head < tensor.rotary_dim) half_order = in_head / 2 + in_head % 2 * (tensor.rotary_dim / 2);
-    const auto pairs = static_cast<size_t>(row) * width,
-               halves = static_cast<size_t>(first + half_order) * width;
-    const size_t from = tensor.heads_to_pairs > 0 ? halves : pairs,
-                 to = tensor.heads_to_pairs > 0 ? pairs : halves;
-    std::copy_n(in.begin() + static_cast<ptrdiff_t>(from), width, rows.begin() + static_cast<ptrdiff_t>(to));
+  for (size_t r = 0; r < tensor.rows_from.size(); ++r) {
+    const size_t from = static_cast<size_t>(tensor.rows_from[r]) * width;
+    std::copy_n(in.begin() + static_cast<ptrdiff_t>(from), width,
+                rows.begin() + static_cast<ptrdiff_t>(r * width));
   }
 }
 template void to_output_rows(const MappedTensor&, size_t, std::vector<float>&);

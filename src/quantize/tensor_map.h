@@ -46,10 +46,8 @@ struct MappedTensor {
   bool in_transposed = false, out_transposed = false;  // stored [inputs, outputs]
   int in_expert = -1;                                  // its index in a tensor of all experts
   int out_experts = 0;                                 // > 0: it goes to a tensor of so many experts
-  int heads_to_pairs =
-      0;  // heads whose rotated rows are reordered: halves to pairs (> 0), pairs to halves (< 0)
-  int rotary_dim = 0, head_dim = 0;
-  float add = 0;  // to every element (norms stored less one)
+  std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
+  float add = 0;               // to every element (norms stored less one)
 };
 
 struct TensorMap {

@@ -49,8 +49,20 @@ std::vector<float> random_values(int n, unsigned seed, float scale = 2.0f) {
   return x;
 }
 
-double exact(Activation activation, double x) {
-  switch (activation) {
+// With parameters, for the kinds that have some.
+ActivationFunction function_of(Activation kind) {
+  ActivationFunction f(kind);
+  const float xielu[] = {0.8f, 1.1f, 0.5f, -1e-6f}, clamped[] = {1.702f, 3.0f};
+  if (kind == Activation::kXielu) std::copy(std::begin(xielu), std::end(xielu), f.parameters);
+  if (kind == Activation::kClampedSilu) std::copy(std::begin(clamped), std::end(clamped), f.parameters);
+  return f;
+}
+
+double exact(const ActivationFunction& f, double x) {
+  const double p = f.parameters[0], n = f.parameters[1], b = f.parameters[2], e = f.parameters[3];
+  switch (f.kind) {
+    case Activation::kXielu: return x > 0 ? p * x * x + b * x : n * (std::expm1(std::min(x, e)) - x) + b * x;
+    case Activation::kClampedSilu: return std::min(x, n) / (1 + std::exp(-p * std::min(x, n)));
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
@@ -134,13 +146,15 @@ TEST_P(VectorKernelsTest, AddScaledAndScale) {
 
 TEST_P(VectorKernelsTest, Activations) {
   for (int kind = 0; kind < kNumActivations; ++kind) {
-    const auto activation = static_cast<Activation>(kind);
+    const ActivationFunction activation = function_of(static_cast<Activation>(kind));
     for (const int n : sizes()) {
       const std::vector<float> x = random_values(n, n, 4.0f), up = random_values(n, n + 1);
       std::vector<double> expected(n), product(n);
       for (int i = 0; i < n; ++i) {
         expected[i] = exact(activation, x[i]);
-        product[i] = expected[i] * up[i];
+        const double limit = activation.parameters[1];
+        const bool clamps = activation.kind == Activation::kClampedSilu;
+        product[i] = expected[i] * (clamps ? std::clamp<double>(up[i], -limit, limit) + 1 : up[i]);
       }
       Guarded a(x), b(x);
       kernels_.activate(a.data(), activation, n);
@@ -154,7 +168,7 @@ TEST_P(VectorKernelsTest, Activations) {
 // Dense sweep over the whole useful range, with the ends.
 TEST_P(VectorKernelsTest, ActivationsOverTheWholeRange) {
   for (int kind = 0; kind < kNumActivations; ++kind) {
-    const auto activation = static_cast<Activation>(kind);
+    const ActivationFunction activation = function_of(static_cast<Activation>(kind));
     std::vector<float> x;
     for (int i = -120000; i <= 120000; ++i) x.push_back(static_cast<float>(i) * 1e-3f);
     for (const float v : {0.0f, -0.0f, 1e-30f, -1e-30f, 1e4f, -1e4f, 3e18f, -3e18f}) x.push_back(v);

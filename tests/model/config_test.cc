@@ -111,7 +111,9 @@ TEST_P(Hostile, Tensors) {
       Changed missing(path), longer(path), flat(path), integer(path);
       const std::string name = missing.tensors()[i].name;
       missing.tensor_list().erase(missing.tensor_list().begin() + static_cast<long>(i));
-      longer.tensor_list()[i].shape[0] += 1;
+      std::vector<int64_t>& shape = longer.tensor_list()[i].shape;
+      if (shape.empty()) shape = {1};  // a number
+      shape[0] += 1;
       flat.tensor_list()[i].shape = {flat.tensor_list()[i].n_elements(), 1, 1};
       integer.tensor_list()[i].type = QuantType::kI64;
       // Optional tensors: biases, rope factors, an untied output in a file that has none is a tied one.

@@ -28,7 +28,7 @@ ModelConfig small(const char* shape) {
   config.ffn_dim = config.ffn_dim > 0 ? 512 : 0;
   config.expert_ffn_dim = config.n_experts > 0 ? 256 : 0;
   config.n_experts = std::min(config.n_experts, 8);
-  config.n_active_experts = std::min(config.n_active_experts, 2);
+  config.routing.n_active = std::min(config.routing.n_active, 2);
   config.n_heads = 4;
   config.n_kv_heads = std::min(config.n_kv_heads, 2);
   config.head_dim = 64;
@@ -58,7 +58,7 @@ TEST_P(Synthetic, ReadsBackAndRuns) {
   EXPECT_EQ(read.n_parameters(), config.n_parameters());
   EXPECT_EQ(read.layers.back().window, config.layers.back().window);
   EXPECT_EQ(read.norms, config.norms);
-  EXPECT_EQ(read.activation, config.activation);
+  EXPECT_EQ(read.activation.kind, config.activation.kind);
   EXPECT_EQ(read.tied_embeddings, config.tied_embeddings);
   EXPECT_FLOAT_EQ(read.attention_scale, config.attention_scale);
   int64_t bytes = 0;

@@ -1,5 +1,6 @@
 // Attention of every backend against a dense softmax in double precision.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -15,6 +16,7 @@ struct Shape {
   float softcap = 0.0f;
   KvDType dtype = KvDType::kF32;
   float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
+  std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
@@ -51,7 +53,8 @@ class AttentionFixture {
       const int old = len(s);
       for (int i = 0; i < counts[s]; ++i) {
         const int index = old + i;
-        positions.push_back(index);
+        const uint64_t mask = masks.empty() ? 0 : masks[positions.size()];
+        positions.push_back(mask != 0 ? old + std::popcount(mask) - 1 : index);
         tokens.push_back(0);
         slots.push_back(static_cast<int>(tables_[s][index / 16]) * 16 + index % 16);
         // The values depend on sequence, index and seed alone, however the tokens are divided among steps.
@@ -80,6 +83,12 @@ class AttentionFixture {
     ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
     AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                               shape_.softcap};
+    const auto packed = [&](const std::vector<float>& values) {
+      return values.empty() ? nullptr : ops_.pack_vector(values).value();
+    };
+    const auto sinks = packed(shape_.sinks), slopes = packed(shape_.slopes);
+    params.sinks = sinks.get();
+    params.slopes = slopes.get();
     ops_.attend(tq, *cache_, params, out);
     Values values = read(ops_, out);
     compare(batch, q, values);
@@ -110,6 +119,12 @@ class AttentionFixture {
     }
   }
 
+  // Of token j of a sequence.
+  static double position_of(const Batch& batch, int s, int j) {
+    const int old = batch.seq_lens[s] - (batch.seq_offsets[s + 1] - batch.seq_offsets[s]);
+    return j < old ? j : batch.positions[batch.seq_offsets[s] + j - old];
+  }
+
   void compare(const Batch& batch, const std::vector<float>& q, const Values& out) const {
     const int dim = shape_.head_dim, group = shape_.n_heads / shape_.n_kv_heads;
     double worst = 0;
@@ -134,7 +149,13 @@ class AttentionFixture {
             for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][at(j) + d];
             weights[j] /= std::sqrt(dim);
             if (shape_.softcap > 0) weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
+            if (!shape_.slopes.empty())
+              weights[j] += shape_.slopes[h] * (position_of(batch, s, j) - batch.positions[first + t]);
             highest = std::max(highest, weights[j]);
+          }
+          if (!shape_.sinks.empty()) {
+            highest = std::max(highest, double{shape_.sinks[h]});
+            sum = std::exp(shape_.sinks[h] - highest);
           }
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
             weights[j] = visible(j) ? std::exp(weights[j] - highest) : 0.0;
@@ -214,6 +235,39 @@ TEST_P(AttentionTest, Window) {
     f.step({33, 70});
     f.step({1, 1});
   }
+}
+
+TEST_P(AttentionTest, SinksTakeTheirShare) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    for (const int window : {0, 20}) {
+      const Shape shape = {.window = window, .dtype = dtype, .sinks = {0.5f, -3.0f, 4.0f, 200.0f}};
+      AttentionFixture f(*ops_, shape, 2, 700);
+      f.step({90, 3});
+      f.step({1, 1});
+      f.step({33, 600});
+      f.step({1, 1});
+    }
+  }
+}
+
+TEST_P(AttentionTest, SlopesFollowTheDistance) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    for (const int window : {0, 20}) {
+      const Shape shape = {.window = window, .dtype = dtype, .slopes = {0.5f, 0.25f, 0.01f, 0.002f}};
+      AttentionFixture f(*ops_, shape, 2, 700);
+      f.step({90, 3});
+      f.step({1, 1});
+      f.step({33, 600});
+      f.step({1, 1});
+    }
+  }
+}
+
+// A draft is as far away as its ancestors are many, whatever lies between them.
+TEST_P(AttentionTest, SlopesFollowTheDepthOfDrafts) {
+  AttentionFixture f(*ops_, {.slopes = {0.5f, 0.25f, 0.125f, 0.0625f}}, 1, 100);
+  f.step({37});
+  f.step({6}, {0b1, 0b11, 0b101, 0b1011, 0b10101, 0b110101});
 }
 
 TEST_P(AttentionTest, Softcap) {

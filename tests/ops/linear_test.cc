@@ -218,7 +218,8 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
     ops->begin_step(nullptr);
     const auto x = random_floats(static_cast<size_t>(n_tokens) * kDim, 11);
     const auto logits = random_floats(static_cast<size_t>(n_tokens) * kExperts, 12);
-    const MoeParams params{gates, ups, downs, top_k, normalize, Activation::kSilu};
+    MoeParams params{.gate = gates, .up = ups, .down = downs};
+    params.routing = {.n_active = top_k, .normalize = normalize};
     const Tensor out = ops->new_tensor(n_tokens, kDim);
     ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts), params, out);
     const Values got = read(*ops, out);

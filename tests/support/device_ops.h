@@ -176,14 +176,23 @@ class DeviceOps final : public Ops {
   void round_int8(Tensor x) override {
     act([this, x] { inner_->round_int8(x); });
   }
-  void activate(Tensor x, Activation activation) override {
-    act([this, x, activation] { inner_->activate(x, activation); });
+  void activate(Tensor x, const ActivationFunction& f) override {
+    act([this, x, f] { inner_->activate(x, f); });
   }
-  void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override {
-    act([this, gate, up, activation, out] { inner_->activate_mul(gate, up, activation, out); });
+  void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override {
+    act([this, gate, up, f, out] { inner_->activate_mul(gate, up, f, out); });
+  }
+  void gate_rows(Tensor x, Tensor gate) override {
+    act([this, x, gate] { inner_->gate_rows(x, gate); });
+  }
+  void scale_by_position(Tensor x, const PositionScale& scale) override {
+    act([this, x, scale] { inner_->scale_by_position(x, scale); });
   }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
     act([this, x, router_logits, params, out] { inner_->moe(x, router_logits, params, out); });
+  }
+  void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override {
+    act([this, q, k, rope, head_dim] { inner_->rotate(q, k, rope, head_dim); });
   }
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override {

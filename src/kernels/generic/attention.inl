@@ -68,6 +68,20 @@ inline uint32_t visible_lanes(const AttentionRow& row, int base) {
   return lanes;
 }
 
+// What a row's slope adds to its scores of the tokens base .. base + 15. A draft's position is its depth in the tree:
+// of the tokens that the row sees there, those before it are its ancestors.
+inline F sloped(const AttentionRow& row, int base) {
+  alignas(64) float added[kUnitTokens];
+  for (int i = 0; i < kUnitTokens; ++i) {
+    int position = base + i;
+    const int draft = position - row.tree_begin;
+    if (row.tree_mask != 0 && draft > 0 && draft < 64)
+      position = row.tree_begin + __builtin_popcountll(row.tree_mask & ((uint64_t{1} << draft) - 1));
+    added[i] = row.slope * static_cast<float>(position - row.position);
+  }
+  return Simd::load(added);
+}
+
 struct Chunk {
   int begin;                            // index of the chunk's first token
   int unit_begin, unit_end;             // units that hold tokens some row sees
@@ -188,6 +202,7 @@ inline float softmax_step(const AttentionTile& tile, const Chunk& chunk, int r, 
           Simd::mul(s[u], Simd::load(reinterpret_cast<const float*>(chunk.units[u] + tile.layout->k_scales)));
     }
     if (tile.softcap > 0.0f) s[u] = Simd::mul(tanh(s[u]), cap);
+    if (tile.has_slopes) s[u] = Simd::add(s[u], sloped(row, chunk.begin + u * kUnitTokens));
     if (lanes[u] != 0xffffu) s[u] = Simd::keep(lanes[u], s[u], lowest);
     highest = Simd::max(highest, s[u]);
   }

@@ -69,8 +69,16 @@ void scale_softcap(float* x, float factor, float softcap, int n) {
   }
 }
 
+// The parameters of an ActivationFunction, in all lanes.
+struct ActivationParameters {
+  F p[4];
+  explicit ActivationParameters(const ActivationFunction& f) {
+    for (int i = 0; i < 4; ++i) p[i] = Simd::set1(f.parameters[i]);
+  }
+};
+
 template <Activation A>
-inline F activated(F x) {
+inline F activated(F x, const ActivationParameters& f) {
   if constexpr (A == Activation::kSilu) return Simd::mul(x, sigmoid(x));
   if constexpr (A == Activation::kGelu) {
     const F half = Simd::mul(x, Simd::set1(0.5f));
@@ -87,40 +95,65 @@ inline F activated(F x) {
     const F v = Simd::max(Simd::zero(), x);
     return Simd::mul(v, v);
   }
+  if constexpr (A == Activation::kXielu) {
+    const F above = Simd::mul(f.p[0], Simd::mul(x, x));
+    const F grown = Simd::sub(exp(Simd::min(x, f.p[3])), Simd::set1(1.0f));
+    const F below = Simd::mul(f.p[1], Simd::sub(grown, x));
+    return Simd::fma(f.p[2], x, Simd::select_less(Simd::zero(), x, above, below));
+  }
+  if constexpr (A == Activation::kClampedSilu) {
+    const F v = Simd::min(x, f.p[1]);
+    return Simd::mul(v, sigmoid(Simd::mul(v, f.p[0])));
+  }
   return x;
 }
 
+// What the gate is multiplied with.
 template <Activation A>
-void activate_all(float* x, int n) {
-  for (int i = 0; i < n; i += 16) store_some(x + i, activated<A>(load_some(x + i, n - i)), n - i);
+inline F gated_up(F up, const ActivationParameters& f) {
+  if constexpr (A == Activation::kClampedSilu) {
+    const F least = Simd::sub(Simd::zero(), f.p[1]);
+    return Simd::add(Simd::max(least, Simd::min(up, f.p[1])), Simd::set1(1.0f));
+  }
+  return up;
 }
 
+// visit(ActivationKind<A>) for the activation's kind A.
 template <Activation A>
-void activate_mul_all(const float* gate, const float* up, int n, float* out) {
-  for (int i = 0; i < n; i += 16) {
-    const F v = Simd::mul(activated<A>(load_some(gate + i, n - i)), load_some(up + i, n - i));
-    store_some(out + i, v, n - i);
+struct ActivationKind {
+  static constexpr Activation kKind = A;
+};
+template <class Fn>
+inline void visit_activation(Activation kind, Fn&& visit) {
+  switch (kind) {
+    case Activation::kSilu: return visit(ActivationKind<Activation::kSilu>());
+    case Activation::kGelu: return visit(ActivationKind<Activation::kGelu>());
+    case Activation::kGeluTanh: return visit(ActivationKind<Activation::kGeluTanh>());
+    case Activation::kRelu: return visit(ActivationKind<Activation::kRelu>());
+    case Activation::kRelu2: return visit(ActivationKind<Activation::kRelu2>());
+    case Activation::kXielu: return visit(ActivationKind<Activation::kXielu>());
+    case Activation::kClampedSilu: return visit(ActivationKind<Activation::kClampedSilu>());
   }
 }
 
-void activate(float* x, Activation activation, int n) {
-  switch (activation) {
-    case Activation::kSilu: return activate_all<Activation::kSilu>(x, n);
-    case Activation::kGelu: return activate_all<Activation::kGelu>(x, n);
-    case Activation::kGeluTanh: return activate_all<Activation::kGeluTanh>(x, n);
-    case Activation::kRelu: return activate_all<Activation::kRelu>(x, n);
-    case Activation::kRelu2: return activate_all<Activation::kRelu2>(x, n);
-  }
+void activate(float* x, const ActivationFunction& function, int n) {
+  const ActivationParameters f(function);
+  visit_activation(function.kind, [&](auto kind) {
+    for (int i = 0; i < n; i += 16)
+      store_some(x + i, activated<decltype(kind)::kKind>(load_some(x + i, n - i), f), n - i);
+  });
 }
 
-void activate_mul(const float* gate, const float* up, Activation activation, int n, float* out) {
-  switch (activation) {
-    case Activation::kSilu: return activate_mul_all<Activation::kSilu>(gate, up, n, out);
-    case Activation::kGelu: return activate_mul_all<Activation::kGelu>(gate, up, n, out);
-    case Activation::kGeluTanh: return activate_mul_all<Activation::kGeluTanh>(gate, up, n, out);
-    case Activation::kRelu: return activate_mul_all<Activation::kRelu>(gate, up, n, out);
-    case Activation::kRelu2: return activate_mul_all<Activation::kRelu2>(gate, up, n, out);
-  }
+void activate_mul(const float* gate, const float* up, const ActivationFunction& function, int n, float* out) {
+  const ActivationParameters f(function);
+  visit_activation(function.kind, [&](auto kind) {
+    constexpr Activation kKind = decltype(kind)::kKind;
+    for (int i = 0; i < n; i += 16) {
+      const F v = Simd::mul(activated<kKind>(load_some(gate + i, n - i), f),
+                            gated_up<kKind>(load_some(up + i, n - i), f));
+      store_some(out + i, v, n - i);
+    }
+  });
 }
 
 void rope(float* x, const float* cos, const float* sin, int half, bool interleaved) {

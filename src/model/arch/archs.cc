@@ -8,39 +8,104 @@ namespace penstock {
 void configure_llama(ConfigReader&, ModelConfig&);
 void configure_mistral(ConfigReader&, ModelConfig&);
 void configure_mixtral(ConfigReader&, ModelConfig&);
-void mixtral_names(NameTable&);
+void configure_ministral3(ConfigReader&, ModelConfig&);
 void configure_granite(ConfigReader&, ModelConfig&);
+void configure_smollm3(ConfigReader&, ModelConfig&);
+void configure_arcee(ConfigReader&, ModelConfig&);
+void configure_seed_oss(ConfigReader&, ModelConfig&);
+void configure_ernie4_5(ConfigReader&, ModelConfig&);
+void configure_apertus(ConfigReader&, ModelConfig&);
 void configure_qwen2(ConfigReader&, ModelConfig&);
 void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
-void gemma3_names(NameTable&);
 void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
+void configure_olmo3(ConfigReader&, ModelConfig&);
+void configure_exaone4(ConfigReader&, ModelConfig&);
+void configure_glm4(ConfigReader&, ModelConfig&);
+void configure_hunyuan(ConfigReader&, ModelConfig&);
+void configure_cohere(ConfigReader&, ModelConfig&);
+void configure_cohere2(ConfigReader&, ModelConfig&);
+void configure_gpt_neox(ConfigReader&, ModelConfig&);
+void configure_falcon(ConfigReader&, ModelConfig&);
+void configure_stablelm(ConfigReader&, ModelConfig&);
+void configure_starcoder2(ConfigReader&, ModelConfig&);
+void configure_phi2(ConfigReader&, ModelConfig&);
+void configure_mpt(ConfigReader&, ModelConfig&);
+void configure_bloom(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
-void gpt2_names(NameTable&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
+void mixtral_names(NameTable&, const ModelConfig&);
+void apertus_names(NameTable&, const ModelConfig&);
+void glm4_names(NameTable&, const ModelConfig&);
+void hunyuan_names(NameTable&, const ModelConfig&);
+void gpt_neox_names(NameTable&, const ModelConfig&);
+void falcon_names(NameTable&, const ModelConfig&);
+void stablelm_names(NameTable&, const ModelConfig&);
+void starcoder2_names(NameTable&, const ModelConfig&);
+void phi2_names(NameTable&, const ModelConfig&);
+void mpt_names(NameTable&, const ModelConfig&);
+void bloom_names(NameTable&, const ModelConfig&);
+void gpt2_names(NameTable&, const ModelConfig&);
+void seed_oss_gguf_names(NameTable&, const ModelConfig&);
+void falcon_gguf_names(NameTable&, const ModelConfig&);
+void describe_granite(ConfigWriter&, const ModelConfig&);
+void describe_ministral3(ConfigWriter&, const ModelConfig&);
+void describe_smollm3(ConfigWriter&, const ModelConfig&);
+void describe_biases(ConfigWriter&, const ModelConfig&);
+void describe_ernie4_5(ConfigWriter&, const ModelConfig&);
+void describe_exaone4(ConfigWriter&, const ModelConfig&);
+void describe_glm4(ConfigWriter&, const ModelConfig&);
+void describe_hunyuan(ConfigWriter&, const ModelConfig&);
+void describe_cohere(ConfigWriter&, const ModelConfig&);
+void describe_gpt_neox(ConfigWriter&, const ModelConfig&);
+void describe_falcon(ConfigWriter&, const ModelConfig&);
+void describe_stablelm(ConfigWriter&, const ModelConfig&);
+void describe_starcoder2(ConfigWriter&, const ModelConfig&);
+void describe_phi2(ConfigWriter&, const ModelConfig&);
+void describe_mpt(ConfigWriter&, const ModelConfig&);
+void describe_bloom(ConfigWriter&, const ModelConfig&);
 
 namespace {
 
 constexpr std::string_view kLlama[] = {"llama", "LlamaForCausalLM"};
 constexpr std::string_view kMistral[] = {"mistral", "MistralForCausalLM"};
 constexpr std::string_view kMixtral[] = {"mixtral", "MixtralForCausalLM"};
+constexpr std::string_view kMinistral3[] = {"ministral3", "Ministral3ForCausalLM"};
 constexpr std::string_view kGranite[] = {"granite", "GraniteForCausalLM"};
+constexpr std::string_view kSmolLm3[] = {"smollm3", "SmolLM3ForCausalLM"};
+constexpr std::string_view kArcee[] = {"arcee", "ArceeForCausalLM"};
+constexpr std::string_view kSeedOss[] = {"seed_oss", "SeedOssForCausalLM"};
+constexpr std::string_view kErnie45[] = {"ernie4_5", "Ernie4_5ForCausalLM"};
+constexpr std::string_view kApertus[] = {"apertus", "ApertusForCausalLM"};
 constexpr std::string_view kQwen2[] = {"qwen2", "Qwen2ForCausalLM"};
 constexpr std::string_view kQwen3[] = {"qwen3", "Qwen3ForCausalLM"};
 constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
 constexpr std::string_view kGemma2[] = {"gemma2", "Gemma2ForCausalLM"};
-constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
-                                        "Gemma3ForConditionalGeneration"};
 constexpr std::string_view kPhi3[] = {"phi3", "Phi3ForCausalLM"};
 constexpr std::string_view kOlmo2[] = {"olmo2", "Olmo2ForCausalLM"};
+constexpr std::string_view kOlmo3[] = {"olmo3", "Olmo3ForCausalLM"};
+constexpr std::string_view kExaone4[] = {"exaone4", "Exaone4ForCausalLM"};
+constexpr std::string_view kGlm4[] = {"glm4", "Glm4ForCausalLM"};
+constexpr std::string_view kHunyuan[] = {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"};
+constexpr std::string_view kCohere[] = {"cohere", "CohereForCausalLM"};
+constexpr std::string_view kCohere2[] = {"cohere2", "Cohere2ForCausalLM"};
+constexpr std::string_view kGptNeoX[] = {"gpt_neox", "GPTNeoXForCausalLM"};
+constexpr std::string_view kFalcon[] = {"falcon", "FalconForCausalLM", "RefinedWeb", "RefinedWebModel"};
+constexpr std::string_view kStableLm[] = {"stablelm", "StableLmForCausalLM"};
+constexpr std::string_view kStarcoder2[] = {"starcoder2", "Starcoder2ForCausalLM"};
+constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
+constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
+constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
+constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
+                                        "Gemma3ForConditionalGeneration"};
 
 constexpr std::string_view kGemmaDefaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"})";
@@ -60,24 +125,253 @@ constexpr std::string_view kMixtralDefaults =
     R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})";
 constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
 constexpr std::string_view kQwen3Defaults = R"({"head_dim": 128})";
+constexpr std::string_view kMinistral3Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
+constexpr std::string_view kSmolLm3Defaults =
+    R"({"tie_word_embeddings": true, "rope_theta": 2e6, "num_key_value_heads": 4})";
+constexpr std::string_view kArceeDefaults = R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5})";
+constexpr std::string_view kSeedOssDefaults = R"({"head_dim": 128, "num_key_value_heads": 8})";
+constexpr std::string_view kErnie45Defaults = R"({"tie_word_embeddings": true, "head_dim": 128,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5})";
+constexpr std::string_view kApertusDefaults =
+    R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6})";
+constexpr std::string_view kOlmo3Defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 5e5})";
+constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096})";
+constexpr std::string_view kGlm4Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
+    "partial_rotary_factor": 0.5})";
+constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
+constexpr std::string_view kCohereDefaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})";
+constexpr std::string_view kCohere2Defaults = R"({"tie_word_embeddings": true})";
+constexpr std::string_view kGptNeoXDefaults = R"({"hidden_act": "gelu", "partial_rotary_factor": 0.25})";
+constexpr std::string_view kFalconDefaults =
+    R"({"tie_word_embeddings": true, "activation_function": "gelu"})";
+constexpr std::string_view kStableLmDefaults = R"({"partial_rotary_factor": 0.25})";
+constexpr std::string_view kStarcoder2Defaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 2})";
+constexpr std::string_view kPhi2Defaults = R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
+constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
-// In GGUF Mistral and Mixtral are `llama`; `bitnet` is the first BitNet (SiLU), `bitnet-b1.58` the 2B-4T one.
+// Names that config.json files of some types have for the usual keys.
+constexpr std::string_view kGptNeoXAliases =
+    R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
+constexpr std::string_view kFalconAliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
+constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "layer_norm_eps"})";
+constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
+constexpr std::string_view kMptAliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})";
+constexpr std::string_view kBloomAliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "seq_length": "max_position_embeddings"})";
+
+// In GGUF Mistral and Mixtral are `llama`, OLMo 3 is `olmo2`; `bitnet` is the first BitNet (SiLU), `bitnet-b1.58` the
+// 2B-4T one.
 constexpr Architecture kArchitectures[] = {
-    {"llama", kLlama, configure_llama, nullptr, decoder_forward},
-    {"mistral", kMistral, configure_mistral, nullptr, decoder_forward, kMistralDefaults},
-    {"mixtral", kMixtral, configure_mixtral, mixtral_names, decoder_forward, kMixtralDefaults},
-    {"granite", kGranite, configure_granite, nullptr, decoder_forward},
-    {"qwen2", kQwen2, configure_qwen2, nullptr, decoder_forward},
-    {"qwen3", kQwen3, configure_qwen3, nullptr, decoder_forward, kQwen3Defaults},
-    {"qwen3moe", kQwen3Moe, configure_qwen3_moe, nullptr, decoder_forward},
-    {"gemma", kGemma, configure_gemma, nullptr, decoder_forward, kGemmaDefaults},
-    {"gemma2", kGemma2, configure_gemma2, nullptr, decoder_forward, kGemma2Defaults},
-    {"gemma3", kGemma3, configure_gemma3, gemma3_names, decoder_forward, kGemma3Defaults},
-    {"phi3", kPhi3, configure_phi3, nullptr, decoder_forward, kPhi3Defaults},
-    {"olmo2", kOlmo2, configure_olmo2, nullptr, decoder_forward},
-    {"gpt2", kGpt2, configure_gpt2, gpt2_names, gpt2_forward, kGpt2Defaults},
-    {"bitnet-b1.58", kBitnet, configure_bitnet, nullptr, decoder_forward, kBitnetDefaults},
-    {"bitnet", {}, configure_bitnet_silu, nullptr, decoder_forward},
+    {.name = "llama",
+     .hf_types = kLlama,
+     .configure = configure_llama,
+     .forward = decoder_forward,
+     .gguf_pairs = true},
+    {.name = "mistral",
+     .hf_types = kMistral,
+     .configure = configure_mistral,
+     .forward = decoder_forward,
+     .hf_defaults = kMistralDefaults,
+     .gguf_pairs = true},
+    {.name = "mixtral",
+     .hf_types = kMixtral,
+     .configure = configure_mixtral,
+     .hf_names = mixtral_names,
+     .forward = decoder_forward,
+     .hf_defaults = kMixtralDefaults,
+     .gguf_pairs = true},
+    {.name = "mistral3",
+     .hf_types = kMinistral3,
+     .configure = configure_ministral3,
+     .forward = decoder_forward,
+     .hf_defaults = kMinistral3Defaults,
+     .describe = describe_ministral3,
+     .gguf_pairs = true},
+    {.name = "granite",
+     .hf_types = kGranite,
+     .configure = configure_granite,
+     .forward = decoder_forward,
+     .describe = describe_granite,
+     .gguf_pairs = true},
+    {.name = "smollm3",
+     .hf_types = kSmolLm3,
+     .configure = configure_smollm3,
+     .forward = decoder_forward,
+     .hf_defaults = kSmolLm3Defaults,
+     .describe = describe_smollm3,
+     .gguf_pairs = true},
+    {.name = "arcee",
+     .hf_types = kArcee,
+     .configure = configure_arcee,
+     .forward = decoder_forward,
+     .hf_defaults = kArceeDefaults,
+     .describe = describe_biases,
+     .gguf_pairs = true},
+    {.name = "seed_oss",
+     .hf_types = kSeedOss,
+     .configure = configure_seed_oss,
+     .forward = decoder_forward,
+     .hf_defaults = kSeedOssDefaults,
+     .describe = describe_biases,
+     .gguf_names = seed_oss_gguf_names},
+    {.name = "ernie4_5",
+     .hf_types = kErnie45,
+     .configure = configure_ernie4_5,
+     .forward = decoder_forward,
+     .hf_defaults = kErnie45Defaults,
+     .describe = describe_ernie4_5},
+    {.name = "apertus",
+     .hf_types = kApertus,
+     .configure = configure_apertus,
+     .hf_names = apertus_names,
+     .forward = decoder_forward,
+     .hf_defaults = kApertusDefaults},
+    {.name = "qwen2", .hf_types = kQwen2, .configure = configure_qwen2, .forward = decoder_forward},
+    {.name = "qwen3",
+     .hf_types = kQwen3,
+     .configure = configure_qwen3,
+     .forward = decoder_forward,
+     .hf_defaults = kQwen3Defaults},
+    {.name = "qwen3moe", .hf_types = kQwen3Moe, .configure = configure_qwen3_moe, .forward = decoder_forward},
+    {.name = "gemma",
+     .hf_types = kGemma,
+     .configure = configure_gemma,
+     .forward = decoder_forward,
+     .hf_defaults = kGemmaDefaults},
+    {.name = "gemma2",
+     .hf_types = kGemma2,
+     .configure = configure_gemma2,
+     .forward = decoder_forward,
+     .hf_defaults = kGemma2Defaults},
+    {.name = "gemma3",
+     .hf_types = kGemma3,
+     .configure = configure_gemma3,
+     .forward = decoder_forward,
+     .hf_defaults = kGemma3Defaults},
+    {.name = "phi3",
+     .hf_types = kPhi3,
+     .configure = configure_phi3,
+     .forward = decoder_forward,
+     .hf_defaults = kPhi3Defaults},
+    {.name = "olmo2", .hf_types = kOlmo2, .configure = configure_olmo2, .forward = decoder_forward},
+    {.name = "olmo3",
+     .hf_types = kOlmo3,
+     .configure = configure_olmo3,
+     .forward = decoder_forward,
+     .hf_defaults = kOlmo3Defaults},
+    {.name = "exaone4",
+     .hf_types = kExaone4,
+     .configure = configure_exaone4,
+     .forward = decoder_forward,
+     .hf_defaults = kExaone4Defaults,
+     .describe = describe_exaone4},
+    {.name = "glm4",
+     .hf_types = kGlm4,
+     .configure = configure_glm4,
+     .hf_names = glm4_names,
+     .forward = decoder_forward,
+     .hf_defaults = kGlm4Defaults,
+     .describe = describe_glm4},
+    {.name = "hunyuan-dense",
+     .hf_types = kHunyuan,
+     .configure = configure_hunyuan,
+     .hf_names = hunyuan_names,
+     .forward = decoder_forward,
+     .hf_defaults = kHunyuanDefaults,
+     .describe = describe_hunyuan},
+    {.name = "command-r",
+     .hf_types = kCohere,
+     .configure = configure_cohere,
+     .forward = parallel_forward,
+     .hf_defaults = kCohereDefaults,
+     .describe = describe_cohere},
+    {.name = "cohere2",
+     .hf_types = kCohere2,
+     .configure = configure_cohere2,
+     .forward = parallel_forward,
+     .hf_defaults = kCohere2Defaults,
+     .describe = describe_cohere},
+    {.name = "gptneox",
+     .hf_types = kGptNeoX,
+     .configure = configure_gpt_neox,
+     .hf_names = gpt_neox_names,
+     .forward = parallel_forward,
+     .hf_defaults = kGptNeoXDefaults,
+     .hf_aliases = kGptNeoXAliases,
+     .describe = describe_gpt_neox,
+     .hf_qkv_by_group = true},
+    {.name = "falcon",
+     .hf_types = kFalcon,
+     .configure = configure_falcon,
+     .hf_names = falcon_names,
+     .forward = parallel_forward,
+     .hf_defaults = kFalconDefaults,
+     .hf_aliases = kFalconAliases,
+     .describe = describe_falcon,
+     .gguf_names = falcon_gguf_names,
+     .wide_ffn = true,
+     .hf_qkv_by_group = true},
+    {.name = "stablelm",
+     .hf_types = kStableLm,
+     .configure = configure_stablelm,
+     .hf_names = stablelm_names,
+     .forward = parallel_forward,
+     .hf_defaults = kStableLmDefaults,
+     .describe = describe_stablelm},
+    {.name = "starcoder2",
+     .hf_types = kStarcoder2,
+     .configure = configure_starcoder2,
+     .hf_names = starcoder2_names,
+     .forward = decoder_forward,
+     .hf_defaults = kStarcoder2Defaults,
+     .hf_aliases = kStarcoder2Aliases,
+     .describe = describe_starcoder2},
+    {.name = "phi2",
+     .hf_types = kPhi2,
+     .configure = configure_phi2,
+     .hf_names = phi2_names,
+     .forward = parallel_forward,
+     .hf_defaults = kPhi2Defaults,
+     .describe = describe_phi2},
+    {.name = "mpt",
+     .hf_types = kMpt,
+     .configure = configure_mpt,
+     .hf_names = mpt_names,
+     .forward = decoder_forward,
+     .hf_defaults = kTiedDefaults,
+     .hf_aliases = kMptAliases,
+     .describe = describe_mpt,
+     .wide_ffn = true},
+    {.name = "bloom",
+     .hf_types = kBloom,
+     .configure = configure_bloom,
+     .hf_names = bloom_names,
+     .forward = decoder_forward,
+     .hf_defaults = kTiedDefaults,
+     .hf_aliases = kBloomAliases,
+     .describe = describe_bloom,
+     .wide_ffn = true,
+     .hf_qkv_by_group = true},
+    {.name = "gpt2",
+     .hf_types = kGpt2,
+     .configure = configure_gpt2,
+     .hf_names = gpt2_names,
+     .forward = gpt2_forward,
+     .hf_defaults = kGpt2Defaults,
+     .hf_aliases = kGpt2Aliases,
+     .wide_ffn = true},
+    {.name = "bitnet-b1.58",
+     .hf_types = kBitnet,
+     .configure = configure_bitnet,
+     .forward = decoder_forward,
+     .hf_defaults = kBitnetDefaults},
+    {.name = "bitnet", .hf_types = {}, .configure = configure_bitnet_silu, .forward = decoder_forward},
 };
 
 }  // namespace
@@ -127,11 +421,24 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
   const Key count = reader.has({"expert_count", "num_experts"}) ? Key{"expert_count", "num_experts"}
                                                                 : Key{"expert_count", "num_local_experts"};
   config.n_experts = reader.integer(count, 1, 4096);
-  config.n_active_experts = reader.integer({"expert_used_count", "num_experts_per_tok"}, 1, config.n_experts);
+  config.routing.n_active = reader.integer({"expert_used_count", "num_experts_per_tok"}, 1, config.n_experts);
   config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
                                          std::max(config.ffn_dim, 1));
-  config.normalize_experts = reader.flag({"expert_weights_norm", ""}, true);
+  config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   for (LayerConfig& layer : config.layers) layer.moe = true;
+}
+
+void read_layer_norm(ConfigReader& reader, ModelConfig& config) {
+  config.layer_norm = true;
+  const std::string_view hf =
+      reader.has({"", "layer_norm_epsilon"}) ? "layer_norm_epsilon" : "layer_norm_eps";
+  config.norm_eps = reader.number({"attention.layer_norm_epsilon", hf}, 0.0f, 1.0f, 1e-5f);
+}
+
+void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"attention.layer_norm_epsilon", "layer_norm_eps"}, config.norm_eps);
+  writer.set({"", "layer_norm_epsilon"}, config.norm_eps);
+  writer.erase({"attention.layer_norm_rms_epsilon", "rms_norm_eps"});
 }
 
 }  // namespace penstock

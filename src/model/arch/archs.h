@@ -19,10 +19,20 @@ struct Architecture {
   std::span<const std::string_view> hf_types;  // config.json's model_type and class names
   // Sets the behaviour switches; sizes, rope and common switches are already read, layers have no window.
   void (*configure)(ConfigReader& reader, ModelConfig& config);
-  void (*hf_names)(NameTable& names) = nullptr;  // changes to the usual Hugging Face names
+  // Changes to the usual Hugging Face names.
+  void (*hf_names)(NameTable& names, const ModelConfig& config) = nullptr;
   ForwardFunction forward;
   // What transformers assumes when config.json does not say: a JSON object, or "".
   std::string_view hf_defaults = "";
+  // Other names of keys of config.json: {"their name": "the usual name"}, or "".
+  std::string_view hf_aliases = "";
+  // What configure() reads beyond the usual keys, for files that are written.
+  void (*describe)(ConfigWriter& writer, const ModelConfig& config) = nullptr;
+  void (*gguf_names)(NameTable& names, const ModelConfig& config) = nullptr;  // as hf_names
+  bool wide_ffn = false;  // feed-forwards are four times as wide as the model where config.json does not say
+  bool hf_qkv_by_group = false;  // ModelConfig::qkv_by_group of Hugging Face directories
+  bool gguf_pairs =
+      false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
 };
 
 // THE list.
@@ -37,6 +47,9 @@ const Architecture* find_architecture(std::string_view name);
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
+// Layer norms, and their epsilon by the names that such models have for it.
+void read_layer_norm(ConfigReader& reader, ModelConfig& config);
+void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
@@ -44,6 +57,9 @@ NormParams norm_params(const ModelConfig& config, const NormWeights& norm);
 
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options);
+// Layers may be parallel.
+StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                             KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.

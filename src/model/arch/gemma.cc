@@ -68,8 +68,4 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
 }
 
-void gemma3_names(NameTable& names) {
-  names.prefixes = {"model.", "language_model.model.", "model.language_model."};
-}
-
 }  // namespace penstock

@@ -1,5 +1,5 @@
 // GPT-2: learned positions, layer norms with biases, one fused projection, a plain feed-forward.
-#include "model/arch/archs.h"
+#include "model/decoder.h"
 
 namespace penstock {
 
@@ -14,7 +14,7 @@ void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
     reader.fail(ErrorCode::kUnsupported, "scale_attn_by_inverse_layer_idx is not supported");
 }
 
-void gpt2_names(NameTable& names) {
+void gpt2_names(NameTable& names, const ModelConfig&) {
   names.prefixes = {"transformer.", ""};
   names.embedding = "wte";
   names.positions = "wpe";
@@ -43,10 +43,7 @@ StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights,
   const Tensor attended = ops.new_tensor(n, config.q_dim());
   const Tensor wide = ops.new_tensor(n, config.ffn_dim);
 
-  if (options.stream == nullptr) {
-    ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
-    ops.embed_positions(*weights.positions, x);
-  }
+  if (options.stream == nullptr) embed_input(config, weights, x, ops);
   for (int i = options.first_layer; i < n_layers; ++i) {
     const LayerWeights& layer = weights.layers[i];
     const NormedInput attn_in{x, norm_params(config, layer.attn_norm), h};

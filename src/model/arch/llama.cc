@@ -1,4 +1,7 @@
-// Llama 1 to 3.2 and what is computed the same way: Mistral, Mixtral, Granite.
+// Llama 1 to 3.2 and what is computed nearly the same way: Mistral, Mixtral, Ministral 3, Granite, SmolLM3, Arcee,
+// Seed-OSS, ERNIE 4.5.
+#include <nlohmann/json.hpp>
+
 #include "model/arch/archs.h"
 
 namespace penstock {
@@ -21,7 +24,7 @@ void configure_mixtral(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
 }
 
-void mixtral_names(NameTable& names) {
+void mixtral_names(NameTable& names, const ModelConfig&) {
   names.router = "block_sparse_moe.gate";
   names.expert_gate = "block_sparse_moe.experts.{}.w1";
   names.expert_up = "block_sparse_moe.experts.{}.w3";
@@ -34,6 +37,88 @@ void configure_granite(ConfigReader& reader, ModelConfig& config) {
   config.residual_scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.attention_scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.logit_scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
+}
+
+void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"embedding_scale", "embedding_multiplier"}, config.embedding_scale);
+  writer.set({"residual_scale", "residual_multiplier"}, config.residual_scale);
+  writer.set({"attention.scale", "attention_multiplier"}, config.attention_scale);
+  writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.logit_scale);
+}
+
+// Queries grow with the logarithm of how many original contexts lie before them.
+void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
+  config.rope_interleaved = reader.gguf();
+  read_windows(reader, config, 0);
+  config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
+  if (const nlohmann::json* rope = reader.find({"", "rope_parameters"}); rope != nullptr) {
+    ConfigReader inner(*rope, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
+    config.query_scale.beta = inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
+    reader.merge(inner);
+  }
+  config.query_scale.period = static_cast<float>(config.ropes[0].original_max_seq_len);
+  for (LayerConfig& layer : config.layers) layer.query_scale = config.query_scale.beta != 0.0f;
+}
+
+void describe_ministral3(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"attention.temperature_scale", ""}, config.query_scale.beta);
+  writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.query_scale.beta);
+}
+
+// Some layers are not rotated; they are those that may have a window.
+void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
+  config.rope_interleaved = reader.gguf();
+  const int interval = reader.integer({"", "no_rope_layer_interval"}, 1, 1024, 4);
+  const std::vector<float> rotated = reader.numbers({"", "no_rope_layers"}, 1024);
+  if (!rotated.empty() && rotated.size() < config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("no_rope_layers: expected {} numbers, got {}",
+                                                            config.layers.size(), rotated.size()));
+  }
+  const int window = reader.integer({"", "sliding_window"}, 0, 1 << 30, 0);
+  const bool windows = reader.flag({"", "use_sliding_window"}, false) && window > 0;
+  if (reader.has({"", "layer_types"})) read_windows(reader, config, 0);
+  for (int i = 0; i < config.n_layers; ++i) {
+    const auto place = static_cast<size_t>(i);
+    const bool rotates = rotated.empty() ? (i + 1) % interval != 0 : rotated[place] != 0.0f;
+    config.layers[place].rope = rotates ? 0 : -1;
+    if (!reader.has({"", "layer_types"})) config.layers[place].window = windows && !rotates ? window : 0;
+  }
+}
+
+void describe_biases(ConfigWriter& writer, const ModelConfig&);
+
+void describe_smollm3(ConfigWriter& writer, const ModelConfig& config) {
+  std::vector<int> rotated;
+  bool windows = false;
+  for (const LayerConfig& layer : config.layers) {
+    rotated.push_back(layer.rope >= 0 ? 1 : 0);
+    windows |= layer.window > 0;
+  }
+  writer.set({"", "no_rope_layers"}, rotated);
+  writer.set({"", "use_sliding_window"}, windows);
+  describe_biases(writer, config);
+}
+
+void configure_arcee(ConfigReader& reader, ModelConfig& config) {
+  config.rope_interleaved = reader.gguf();
+  config.gated_ffn = false;
+  if (reader.gguf()) config.activation = Activation::kRelu2;
+}
+
+void configure_seed_oss(ConfigReader&, ModelConfig&) {}
+
+void describe_biases(ConfigWriter& writer, const ModelConfig&) {
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+  writer.set({"", "attention_out_bias"}, writer.has_tensor("blk.0.attn_output.bias"));
+  writer.set({"", "mlp_bias"}, writer.has_tensor("blk.0.ffn_up.bias"));
+}
+
+void seed_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+
+void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
+
+void describe_ernie4_5(ConfigWriter& writer, const ModelConfig&) {
+  writer.set({"", "use_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
 }  // namespace penstock

@@ -1,11 +1,55 @@
-// OLMo2: norms after attention and feed-forward only, and over whole rows of q and k.
+// OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
+// stretches the rope of layers without one only. In GGUF both are one architecture.
+#include <nlohmann/json.hpp>
+
 #include "model/arch/archs.h"
+#include "model/rope.h"
 
 namespace penstock {
 
-void configure_olmo2(ConfigReader&, ModelConfig& config) {
+namespace {
+
+// Rope 0: layers that see everything; rope 1: layers with a window.
+void split_ropes(ModelConfig& config, const RopeConfig& sliding) {
+  const RopeConfig& full = config.ropes[0];
+  const bool scaled = full.scaling != RopeScaling::kNone || sliding.scaling != RopeScaling::kNone;
+  if (!scaled && sliding.theta == full.theta) return;
+  config.ropes.push_back(sliding);
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+RopeConfig unscaled(const RopeConfig& rope) {
+  RopeConfig plain;
+  plain.rotary_dim = rope.rotary_dim, plain.theta = rope.theta;
+  plain.original_max_seq_len = rope.original_max_seq_len;
+  return plain;
+}
+
+}  // namespace
+
+void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
   config.norms = NormPlacement::kPost;
   config.qk_norm = QkNorm::kRow;
+  if (!reader.gguf() || reader.integer({"attention.sliding_window", ""}, 0, 1 << 30, 0) == 0) return;
+  read_windows(reader, config, 4);
+  RopeConfig sliding = unscaled(config.ropes[0]);
+  sliding.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, sliding.theta);
+  split_ropes(config, sliding);
+}
+
+void configure_olmo3(ConfigReader& reader, ModelConfig& config) {
+  config.norms = NormPlacement::kPost;
+  config.qk_norm = QkNorm::kRow;
+  read_windows(reader, config, 4, 4096);
+  RopeConfig sliding = unscaled(config.ropes[0]);
+  const nlohmann::json* parameters = reader.find({"", "rope_parameters"});
+  if (parameters != nullptr && parameters->is_object() && parameters->contains("full_attention")) {
+    config.ropes[0] = read_hf_rope(reader, (*parameters)["full_attention"], config, 500000.0f);
+    sliding = unscaled(config.ropes[0]);
+    if (parameters->contains("sliding_attention"))
+      sliding = read_hf_rope(reader, (*parameters)["sliding_attention"], config, 500000.0f);
+  }
+  split_ropes(config, sliding);
 }
 
 }  // namespace penstock

@@ -22,7 +22,7 @@ void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   configure_qwen3(reader, config);
   read_experts(reader, config);
   if (reader.gguf()) return;
-  config.normalize_experts = reader.flag({"", "norm_topk_prob"}, false);
+  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
   const int step = reader.integer({"", "decoder_sparse_step"}, 1, 1 << 20, 1);
   const std::vector<float> dense = reader.numbers({"", "mlp_only_layers"}, 1024);
   for (int i = 0; i < config.n_layers; ++i) {

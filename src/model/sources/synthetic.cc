@@ -52,7 +52,8 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 
 std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
-  if (c.arch == "bitnet-b1.58" && c.activation == Activation::kSilu) return "bitnet";
+  if (c.arch == "olmo3") return "olmo2";
+  if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
 }
 
@@ -94,18 +95,16 @@ json gguf_metadata(const ModelConfig& c) {
   }
   if (c.n_experts > 0) {
     set("expert_count", c.n_experts);
-    set("expert_used_count", c.n_active_experts);
+    set("expert_used_count", c.routing.n_active);
     set("expert_feed_forward_length", c.expert_ffn_dim);
-    if (!c.normalize_experts) set("expert_weights_norm", false);
+    if (!c.routing.normalize) set("expert_weights_norm", false);
   }
   if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
   if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
-  if (arch == "granite" || arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
-  if (arch == "granite") {
-    set("embedding_scale", c.embedding_scale);
-    set("residual_scale", c.residual_scale);
-    set("logit_scale", 1.0f / c.logit_scale);
-  }
+  if (arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
+  ConfigWriter writer(m, Naming::kGguf, arch, nullptr);
+  const Architecture* architecture = find_architecture(c.arch);
+  if (architecture != nullptr && architecture->describe != nullptr) architecture->describe(writer, c);
   return m;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <new>
 
 #include "base/check.h"
@@ -13,6 +14,8 @@ namespace {
 // In batch-invariant mode contexts are always cut here; otherwise only where threads would idle.
 constexpr int kInvariantSplit = 4096;
 constexpr int kMinSplit = 256;
+// A sink this far above all scores leaves nothing of them: the row's output is zero.
+constexpr float kMostSinkExponent = 87.0f;
 constexpr int kMaxSharedFloats =
     8192;  // of the sums of all heads of a tile: they stay in the first-level cache
 
@@ -42,6 +45,8 @@ class Attention {
     view_ = &batch.kv[spec_->group];
     layout_ = &cache.layout(params.layer);
     group_ = params.n_heads / spec_->n_kv_heads;
+    slopes_ = data_of(params.slopes);
+    sinks_ = data_of(params.sinks);
   }
 
   void run() {
@@ -92,6 +97,8 @@ class Attention {
     result.end = mask != 0 ? n_old + 64 - __builtin_clzll(mask) : index + 1;
     result.tree_begin = n_old;
     result.tree_mask = mask;
+    result.position = position;
+    if (slopes_ != nullptr) result.slope = slopes_[kv_head * group_ + row % group_];
     return result;
   }
 
@@ -280,6 +287,7 @@ class Attention {
     job.end = std::min(tile.end, job.begin + tile.split);
     job.scale = params_.scale;
     job.softcap = params_.softcap;
+    job.has_slopes = slopes_ != nullptr;
     job.exact_rows = context_.batch_invariant;
     job.scratch = scratch;
     if (following != nullptr) job.queries = needed(*following, q_);
@@ -294,8 +302,14 @@ class Attention {
       float* to = f32(out_, batch_.seq_offsets[tile.seq] + row / group_) +
                   static_cast<ptrdiff_t>(head) * spec_->head_dim;
       context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_dim,
-                                 1.0f / state.sum[r], spec_->head_dim, to);
+                                 1.0f / total_of(state, r, head), spec_->head_dim, to);
     }
+  }
+
+  // The sum of a row's weights in units of its state, with that of the head's sink.
+  float total_of(const AttentionState& state, int row, int head) const {
+    if (sinks_ == nullptr) return state.sum[row];
+    return state.sum[row] + std::exp(std::min(sinks_[head] - state.max[row], kMostSinkExponent));
   }
 
   const AttentionContext& context_;
@@ -308,6 +322,7 @@ class Attention {
   const KvView* view_;
   const KvUnitLayout* layout_;
   int group_;
+  const float *slopes_ = nullptr, *sinks_ = nullptr;  // [n_heads] or null
   Tile* tiles_ = nullptr;
   Item* items_ = nullptr;
   int n_items_ = 0;

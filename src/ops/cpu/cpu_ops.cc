@@ -131,8 +131,10 @@ void CpuOps::gather_outputs(Tensor x, Tensor out) {
   clear_rows(out, n);
 }
 
-void CpuOps::norm_row(const float* x, const NormParams& params, int cols, float* out) const {
+void CpuOps::norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const {
   const float *weight = data_of(params.weight), *bias = data_of(params.bias);
+  if (weight != nullptr && params.weight->size() > cols)
+    weight += static_cast<ptrdiff_t>(row % (params.weight->size() / cols)) * cols;
   if (params.layer_norm) {
     kernels_.vector->layer_norm(x, weight, bias, params.eps, cols, out);
   } else {
@@ -144,7 +146,7 @@ void CpuOps::norm(Tensor x, const NormParams& params, Tensor out) {
   PENSTOCK_CHECK(x.rows == out.rows && x.cols == out.cols);
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int row = static_cast<int>(begin); row < end; ++row)
-      norm_row(f32(x, row), params, x.cols, f32(out, row));
+      norm_row(f32(x, row), params, row, x.cols, f32(out, row));
   });
 }
 
@@ -153,7 +155,7 @@ void CpuOps::add_norm(Tensor x, Tensor delta, float delta_scale, const NormParam
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int row = static_cast<int>(begin); row < end; ++row) {
       kernels_.vector->add_scaled(f32(x, row), f32(delta, row), delta_scale, x.cols);
-      norm_row(f32(x, row), params, x.cols, f32(out, row));
+      norm_row(f32(x, row), params, row, x.cols, f32(out, row));
     }
   });
 }
@@ -180,17 +182,32 @@ void CpuOps::round_int8(Tensor x) {
   });
 }
 
-void CpuOps::activate(Tensor x, Activation activation) {
-  for_elements(
-      x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, activation, n); });
+void CpuOps::activate(Tensor x, const ActivationFunction& f) {
+  for_elements(x, [&](int row, int first, int n) { kernels_.vector->activate(f32(x, row) + first, f, n); });
 }
 
-void CpuOps::activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) {
+void CpuOps::gate_rows(Tensor x, Tensor gate) {
+  PENSTOCK_CHECK(x.rows == gate.rows && gate.cols == 1);
+  for_elements(x, [&](int row, int first, int n) {
+    const float weight = 1.0f / (1.0f + std::exp(-*f32(gate, row)));
+    kernels_.vector->scale_softcap(f32(x, row) + first, weight, 0.0f, n);
+  });
+}
+
+void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
+  for_elements(x, [&](int row, int first, int n) {
+    if (row >= batch_.n_tokens()) return;
+    const float periods = std::floor(static_cast<float>(batch_.positions[row] + scale.offset) / scale.period);
+    kernels_.vector->scale_softcap(f32(x, row) + first, 1.0f + scale.beta * std::log(1.0f + periods), 0.0f,
+                                   n);
+  });
+}
+
+void CpuOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) {
   PENSTOCK_CHECK(gate.rows == up.rows && gate.cols == up.cols && gate.rows == out.rows &&
                  gate.cols == out.cols);
   for_elements(gate, [&](int row, int first, int n) {
-    kernels_.vector->activate_mul(f32(gate, row) + first, f32(up, row) + first, activation, n,
-                                  f32(out, row) + first);
+    kernels_.vector->activate_mul(f32(gate, row) + first, f32(up, row) + first, f, n, f32(out, row) + first);
   });
 }
 
@@ -221,6 +238,25 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
   return angles_[slot];
 }
 
+void CpuOps::rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles,
+                          bool interleaved) const {
+  const ptrdiff_t at = static_cast<ptrdiff_t>(t) * angles.half;
+  for (int h = 0; h < n_heads; ++h) {
+    kernels_.vector->rope(x + static_cast<ptrdiff_t>(h) * head_dim, angles.cos + at, angles.sin + at,
+                          angles.half, interleaved);
+  }
+}
+
+void CpuOps::rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) {
+  const Angles& angle = angles(rope);
+  pool_.for_ranges(batch_.n_tokens(), row_grain(q.cols + k.cols), [&](int64_t begin, int64_t end, int) {
+    for (int t = static_cast<int>(begin); t < end; ++t) {
+      rotate_heads(f32(q, t), q.cols / head_dim, head_dim, t, angle, rope.interleaved);
+      rotate_heads(f32(k, t), k.cols / head_dim, head_dim, t, angle, rope.interleaved);
+    }
+  });
+}
+
 void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache, int layer) {
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const KvLayerSpec& spec = cache.spec().layers[layer];
@@ -230,20 +266,18 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
   const KvUnitLayout& layout = cpu_cache.layout(layer);
   const auto store = kernels_.attention->store[static_cast<int>(layout.format)];
   const std::span<const int32_t> slots = batch_.kv[spec.group].slots;
-  const auto rotate = [&](float* x, int t) {
-    if (angle == nullptr || t >= n_tokens) return;
-    kernels_.vector->rope(x, angle->cos + static_cast<int64_t>(t) * angle->half,
-                          angle->sin + static_cast<int64_t>(t) * angle->half, angle->half, rope->interleaved);
+  const auto rotate = [&](float* x, int n, int t) {
+    if (angle != nullptr && t < n_tokens) rotate_heads(x, n, dim, t, *angle, rope->interleaved);
   };
   // Neighbouring tokens share units: parts of 16 tokens keep threads off each other's cache lines.
   const int64_t grain = q.rows >= 16 * pool_.size() ? kUnitTokens : row_grain(2 * q.cols);
   pool_.for_ranges(q.rows, grain, [&](int64_t begin, int64_t end, int) {
     for (int t = static_cast<int>(begin); t < end; ++t) {
       const int slot = t < n_tokens ? slots[t] : cpu_cache.spare_slot(spec.group, t - n_tokens);
-      for (int h = 0; h < n_heads; ++h) rotate(f32(q, t) + static_cast<ptrdiff_t>(h) * dim, t);
+      rotate(f32(q, t), n_heads, t);
       for (int h = 0; h < spec.n_kv_heads; ++h) {
         float* key = f32(k, t) + static_cast<ptrdiff_t>(h) * dim;
-        rotate(key, t);
+        rotate(key, 1, t);
         store(layout, key, f32(v, t) + static_cast<ptrdiff_t>(h) * dim,
               cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
       }

@@ -54,9 +54,12 @@ class CpuOps final : public Ops {
   void scale(Tensor x, float factor, float softcap) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
   void round_int8(Tensor x) override;
-  void activate(Tensor x, Activation activation) override;
-  void activate_mul(Tensor gate, Tensor up, Activation activation, Tensor out) override;
+  void activate(Tensor x, const ActivationFunction& f) override;
+  void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
+  void gate_rows(Tensor x, Tensor gate) override;
+  void scale_by_position(Tensor x, const PositionScale& scale) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+  void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                       int layer) override;
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
@@ -73,7 +76,10 @@ class CpuOps final : public Ops {
     const float *cos = nullptr, *sin = nullptr;
   };
   const Angles& angles(const RopeParams& rope);
-  void norm_row(const float* x, const NormParams& params, int cols, float* out) const;
+  // Row `row` of a tensor.
+  void norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const;
+  // Every head of token t in x, by the angles of this step.
+  void rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles, bool interleaved) const;
   // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.
   template <class Fn>
   void for_elements(Tensor x, Fn&& f);

@@ -1,48 +1,29 @@
 // Mixture of experts: each chosen expert runs once, over all the tokens that chose it.
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/routing.h"
 
 namespace penstock {
 namespace {
-
-struct Choice {
-  int expert;
-  float weight;
-};
-
-// The top_k experts of one token, best first (ties: the lower index), with their weights.
-void choose(const float* logits, int n_experts, const MoeParams& params, Choice* out) {
-  const float highest = *std::max_element(logits, logits + n_experts);
-  float total = 0;
-  for (int e = 0; e < n_experts; ++e) total += std::exp(logits[e] - highest);
-  float chosen_total = 0;
-  for (int k = 0; k < params.top_k; ++k) {
-    int best = -1;
-    for (int e = 0; e < n_experts; ++e) {
-      const bool taken = std::any_of(out, out + k, [&](const Choice& c) { return c.expert == e; });
-      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
-    }
-    out[k] = {best, std::exp(logits[best] - highest) / total};
-    chosen_total += out[k].weight;
-  }
-  if (!params.normalize) return;
-  for (int k = 0; k < params.top_k; ++k) out[k].weight /= chosen_total;
-}
 
 Tensor arena_tensor(Arena& arena, int rows, int cols) {
   return {arena.allocate_array<float>(static_cast<size_t>(rows) * cols), DType::kF32, rows, cols, cols};
 }
 
+LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,
+                       std::span<const std::unique_ptr<Vector>> biases, int expert, Tensor out) {
+  return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
+}
+
 // down(f(gate(x)) * up(x)) of one expert for rows of x.
 void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
                     Tensor hidden, Tensor up, Tensor out) {
-  const LinearTarget targets[] = {{params.gate[expert].get(), nullptr, hidden},
-                                  {params.up[expert].get(), nullptr, up}};
+  const LinearTarget targets[] = {target_of(params.gate, params.gate_bias, expert, hidden),
+                                  target_of(params.up, params.up_bias, expert, up)};
   cpu_linear(context, x, targets);
   context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
@@ -51,7 +32,7 @@ void expert_forward(const LinearContext& context, Tensor x, const MoeParams& par
                                            row);
     }
   });
-  const LinearTarget down[] = {{params.down[expert].get(), nullptr, out}};
+  const LinearTarget down[] = {target_of(params.down, params.down_bias, expert, out)};
   cpu_linear(context, hidden, down);
 }
 
@@ -59,15 +40,19 @@ void expert_forward(const LinearContext& context, Tensor x, const MoeParams& par
 
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
              Tensor out) {
-  const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = params.top_k;
-  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.gate.size()) == n_experts);
+  const ExpertRouting& routing = params.routing;
+  const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = routing.n_active;
+  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.gate.size()) == n_experts &&
+                 n_experts % routing.n_groups == 0);
   Arena& arena = context.scratch.moe;
   arena.reset();
-  Choice* choices = arena.allocate_array<Choice>(static_cast<size_t>(n_tokens) * top_k);
+  const float* bias = data_of(params.selection_bias);
+  auto* choices = arena.allocate_array<ExpertChoice>(static_cast<size_t>(n_tokens) * top_k);
   int* counts = arena.allocate_array<int>(n_experts);
   std::fill(counts, counts + n_experts, 0);
   for (int t = 0; t < n_tokens; ++t) {
-    choose(f32(router_logits, t), n_experts, params, choices + static_cast<ptrdiff_t>(t) * top_k);
+    choose_experts(f32(router_logits, t), n_experts, routing, bias,
+                   choices + static_cast<ptrdiff_t>(t) * top_k);
     for (int k = 0; k < top_k; ++k) ++counts[choices[t * top_k + k].expert];
     std::fill_n(f32(out, t), out.cols, 0.0f);
   }
@@ -84,13 +69,17 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
         }
       }
     };
-    for_each_token([&](int t, int row, float) { std::copy_n(f32(x, t), x.cols, f32(rows, row)); });
+    for_each_token([&](int t, int row, float weight) {
+      const float factor = routing.weigh_input ? weight : 1.0f;
+      for (int i = 0; i < x.cols; ++i) f32(rows, row)[i] = f32(x, t)[i] * factor;
+    });
     expert_forward(context, rows.row_range(0, counts[e]), params, e, hidden.row_range(0, counts[e]),
                    up.row_range(0, counts[e]), result.row_range(0, counts[e]));
     for_each_token([&](int t, int row, float weight) {
       const float* from = f32(result, row);
       float* to = f32(out, t);
-      for (int i = 0; i < out.cols; ++i) to[i] += weight * from[i];
+      const float factor = routing.weigh_input ? 1.0f : weight;
+      for (int i = 0; i < out.cols; ++i) to[i] += factor * from[i];
     });
   }
 }

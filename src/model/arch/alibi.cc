@@ -1,0 +1,84 @@
+// Decoders whose attention is biased by distance (ALiBi): MPT, BLOOM.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+void drop_ropes(ModelConfig& config) {
+  config.ropes.clear();
+  for (LayerConfig& layer : config.layers) layer.rope = -1;
+}
+
+}  // namespace
+
+void configure_mpt(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  drop_ropes(config);
+  config.gated_ffn = false;
+  config.norm_bias = false;
+  config.activation = Activation::kGelu;
+  config.n_kv_heads = config.n_heads;
+  config.alibi_max_bias = reader.number({"attention.max_alibi_bias", ""}, 0.0f, 1e3f, 8.0f);
+  if (config.alibi_max_bias == 0.0f)
+    reader.fail(ErrorCode::kUnsupported, "attention.max_alibi_bias: MPT is read with ALiBi only");
+  if (reader.number({"attention.clamp_kqv", ""}, 0.0f, 1e6f, 0.0f) != 0.0f)
+    reader.fail(ErrorCode::kUnsupported, "attention.clamp_kqv is not supported");
+  const nlohmann::json* attention = reader.find({"", "attn_config"});
+  if (attention == nullptr) return;
+  ConfigReader inner(*attention, Naming::kHuggingFace, "", reader.where() + ": attn_config");
+  config.alibi_max_bias = inner.number({"", "alibi_bias_max"}, 1e-3f, 1e3f, 8.0f);
+  config.attention_scale = inner.number({"", "softmax_scale"}, -1e6f, 1e6f, 0.0f);
+  if (!inner.flag({"", "alibi"}, true))
+    inner.fail(ErrorCode::kUnsupported, "alibi: expected true, got false");
+  for (const std::string_view key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id"}) {
+    if (inner.flag({"", key}, false))
+      inner.fail(ErrorCode::kUnsupported, fmt::format("{} is not supported", key));
+  }
+  if (inner.has({"", "clip_qkv"})) inner.fail(ErrorCode::kUnsupported, "clip_qkv is not supported");
+  if (inner.text({"", "attn_type"}, "multihead_attention") != "multihead_attention")
+    inner.fail(ErrorCode::kUnsupported, "attn_type: expected multihead_attention");
+  reader.merge(inner);
+}
+
+void describe_mpt(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"attention.max_alibi_bias", ""}, config.alibi_max_bias);
+  writer.set({"", "attn_config"}, {{"alibi", true}, {"alibi_bias_max", config.alibi_max_bias}});
+}
+
+void mpt_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "wte", names.final_norm = "norm_f", names.layer = "blocks.{}.";
+  names.attn_norm = "norm_1", names.qkv = "attn.Wqkv", names.o = "attn.out_proj";
+  names.ffn_norm = "norm_2", names.up = "ffn.up_proj", names.down = "ffn.down_proj";
+}
+
+void configure_bloom(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  drop_ropes(config);
+  config.gated_ffn = false;
+  config.embedding_norm = true;
+  config.activation = Activation::kGeluTanh;
+  config.n_kv_heads = config.n_heads;
+  config.alibi_max_bias = 8.0f;
+  if (reader.flag({"", "apply_residual_connection_post_layernorm"}, false))
+    reader.fail(ErrorCode::kUnsupported, "apply_residual_connection_post_layernorm is not supported");
+}
+
+void describe_bloom(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.erase({"", "hidden_act"});
+}
+
+void bloom_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "word_embeddings", names.embedding_norm = "word_embeddings_layernorm";
+  names.final_norm = "ln_f", names.layer = "h.{}.";
+  names.qkv = "self_attention.query_key_value", names.o = "self_attention.dense";
+  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+}
+
+}  // namespace penstock

@@ -1,0 +1,34 @@
+// Apertus: no gate; an activation (xIELU) whose parameters every layer learns.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_apertus(ConfigReader& reader, ModelConfig& config) {
+  config.gated_ffn = false;
+  config.qk_norm = QkNorm::kHead;
+  if (!reader.gguf()) return;
+  config.activation = Activation::kXielu;
+  constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
+  for (size_t p = 0; p < 4; ++p) {
+    std::vector<float> values = reader.numbers({kKeys[p], ""}, config.layers.size());
+    if (values.empty() && reader.has({kKeys[p], ""}))
+      values.assign(config.layers.size(), reader.number({kKeys[p], ""}, -1e6f, 1e6f));
+    if (values.size() != config.layers.size()) {
+      return reader.fail(ErrorCode::kCorruptFile,
+                         fmt::format("{}: expected {} numbers, one for each layer, got {}",
+                                     kKeys[p].substr(1), config.layers.size(), values.size()));
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      config.layers[i].activation.kind = Activation::kXielu;
+      config.layers[i].activation.parameters[p] = values[i];
+    }
+  }
+}
+
+void apertus_names(NameTable& names, const ModelConfig&) {
+  names.attn_norm = "attention_layernorm", names.ffn_norm = "feedforward_layernorm";
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// EXAONE 4: norms after each sub-layer and on every head; with windows, layers without one are not rotated.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+// "LLLG": the layers' kinds, over and over.
+void read_letters(const std::string& letters, int window, ModelConfig& config) {
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    config.layers[i].window = letters[i % letters.size()] == 'L' ? window : 0;
+}
+
+}  // namespace
+
+void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
+  config.norms = NormPlacement::kPost;
+  config.qk_norm = QkNorm::kHead;
+  const Key window{"attention.sliding_window", "sliding_window"};
+  // GGUF files of the 32B model, the one with windows, may leave them out.
+  const bool is_32b = reader.gguf() && config.n_layers == 64;
+  if (!reader.has(window) && !is_32b) return;
+  const nlohmann::json* pattern = reader.find({"", "sliding_window_pattern"});
+  if (pattern != nullptr && pattern->is_string() && !reader.has({"", "layer_types"})) {
+    const std::string letters = pattern->get<std::string>();
+    if (letters.empty() || letters.find_first_not_of("LG") != std::string::npos)
+      return reader.fail(ErrorCode::kCorruptFile,
+                         "sliding_window_pattern: expected a number, or letters L and G");
+    read_letters(letters, reader.integer(window, 0, 1 << 30), config);
+  } else {
+    const int period = reader.integer({"", "sliding_window_pattern"}, 0, 1024, 4);
+    read_windows(reader, config, period, is_32b ? 4096 : 0);
+  }
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
+}
+
+void describe_exaone4(ConfigWriter& writer, const ModelConfig& config) {
+  const bool windows =
+      std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.window > 0; });
+  if (!windows) writer.set({"", "sliding_window"}, nullptr);
+}
+
+}  // namespace penstock

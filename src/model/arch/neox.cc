@@ -1,0 +1,134 @@
+// Decoders with layer norms and plain feed-forwards, mostly with parallel layers: GPT-NeoX (Pythia), Falcon, StableLM,
+// StarCoder2, Phi-2.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_gpt_neox(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.n_kv_heads = config.n_heads;
+  config.gated_ffn = false;
+  if (reader.gguf()) config.activation = Activation::kGelu;
+  config.parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, true);
+  config.parallel_norms = config.parallel;
+}
+
+void describe_gpt_neox(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.parallel);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
+}
+
+void gpt_neox_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"gpt_neox.", ""};
+  names.embedding = "embed_in", names.final_norm = "final_layer_norm", names.lm_head = "embed_out";
+  names.qkv = "attention.query_key_value", names.o = "attention.dense";
+  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+}
+
+void configure_falcon(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.gated_ffn = false;
+  if (reader.gguf()) {
+    config.activation = Activation::kGelu;
+    config.parallel = true;
+    config.parallel_norms = reader.has_tensor("blk.0.attn_norm_2.weight");
+    return;
+  }
+  if (reader.flag({"", "alibi"}, false))
+    reader.fail(ErrorCode::kUnsupported, "alibi: Falcon is read with rope only");
+  const bool newer = reader.flag({"", "new_decoder_architecture"}, false);
+  const bool one_head = reader.flag({"", "multi_query"}, true);
+  const int stored = reader.integer({"", "num_kv_heads"}, 1, config.n_heads, config.n_heads);
+  config.n_kv_heads = newer ? stored : one_head ? 1 : config.n_heads;
+  config.parallel = reader.flag({"", "parallel_attn"}, true);
+  const int n_norms = reader.integer({"", "num_ln_in_parallel_attn"}, 1, 2, newer ? 2 : 1);
+  config.parallel_norms = config.parallel && n_norms == 2;
+  if (newer != config.parallel_norms && (n_norms == 2 || !config.parallel))
+    reader.fail(ErrorCode::kUnsupported,
+                "num_ln_in_parallel_attn: expected 2 only with new_decoder_architecture");
+}
+
+void describe_falcon(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  if (writer.gguf() && !config.parallel) writer.set({"use_parallel_residual", ""}, false);
+  const bool newer = config.parallel_norms || (config.n_kv_heads > 1 && config.n_kv_heads < config.n_heads);
+  writer.set({"", "new_decoder_architecture"}, newer);
+  writer.set({"", "bias"}, writer.has_tensor("blk.0.attn_qkv.bias"));
+  writer.set({"", "multi_query"}, config.n_kv_heads == 1);
+  writer.set({"", "num_kv_heads"}, config.n_kv_heads);
+  writer.set({"", "parallel_attn"}, config.parallel);
+  writer.set({"", "num_ln_in_parallel_attn"}, config.parallel_norms ? 2 : 1);
+}
+
+void falcon_names(NameTable& names, const ModelConfig& config) {
+  names.prefixes = {"transformer.", ""};
+  names.embedding = "word_embeddings", names.final_norm = "ln_f", names.layer = "h.{}.";
+  if (config.parallel_norms) names.attn_norm = "ln_attn", names.ffn_norm = "ln_mlp";
+  names.qkv = "self_attention.query_key_value", names.o = "self_attention.dense";
+  names.up = "mlp.dense_h_to_4h", names.down = "mlp.dense_4h_to_h";
+}
+
+void falcon_gguf_names(NameTable& names, const ModelConfig& config) {
+  if (config.parallel_norms) names.attn_norm = "attn_norm_2", names.ffn_norm = "attn_norm";
+}
+
+void configure_stablelm(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  const bool norms = reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight")
+                                   : reader.flag({"", "qk_layernorm"}, false);
+  if (norms) config.qk_norm = QkNorm::kHeads;
+  // GGUF files say so too, but older ones only by having no second norm.
+  const bool parallel = reader.flag({"use_parallel_residual", "use_parallel_residual"}, false);
+  config.parallel = reader.gguf() ? !reader.has_tensor("blk.0.ffn_norm.weight") : parallel;
+}
+
+void describe_stablelm(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"use_parallel_residual", "use_parallel_residual"}, config.parallel);
+  writer.set({"", "qk_layernorm"}, config.qk_norm != QkNorm::kNone);
+  writer.set({"", "use_qkv_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+void stablelm_names(NameTable& names, const ModelConfig&) {
+  names.q_norm = "self_attn.q_layernorm.norms.{}", names.k_norm = "self_attn.k_layernorm.norms.{}";
+}
+
+void configure_starcoder2(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.gated_ffn = false;
+  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  read_windows(reader, config, 0);
+}
+
+void describe_starcoder2(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"", "use_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+void starcoder2_names(NameTable& names, const ModelConfig&) {
+  names.up = "mlp.c_fc", names.down = "mlp.c_proj";
+}
+
+void configure_phi2(ConfigReader& reader, ModelConfig& config) {
+  read_layer_norm(reader, config);
+  config.gated_ffn = false;
+  config.parallel = true;
+  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  if (reader.flag({"", "qk_layernorm"}, false)) config.qk_norm = QkNorm::kHead;
+}
+
+void describe_phi2(ConfigWriter& writer, const ModelConfig& config) {
+  describe_layer_norm(writer, config);
+  writer.set({"", "qk_layernorm"}, config.qk_norm != QkNorm::kNone);
+}
+
+void phi2_names(NameTable& names, const ModelConfig&) {
+  names.final_norm = "final_layernorm", names.o = "self_attn.dense";
+  names.q_norm = "self_attn.q_layernorm", names.k_norm = "self_attn.k_layernorm";
+  names.up = "mlp.fc1", names.down = "mlp.fc2";
+}
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// Decoders whose attention and feed-forward read the same stream: GPT-NeoX, Falcon, Phi-2, Command-R, StableLM.
+#include "model/decoder.h"
+
+namespace penstock {
+
+StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
+  if (!config.parallel) return decoder_forward(config, weights, shape, cache, ops, options);
+  const int n = shape.tokens;
+  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  // [n, model_dim], the residual stream
+  const Tensor x =
+      options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
+  const Tensor attn_in = ops.new_tensor(n, config.model_dim);
+  const Tensor ffn_in = config.parallel_norms ? ops.new_tensor(n, config.model_dim) : attn_in;
+  DecoderParts decoder(config, weights, shape, cache, ops);
+
+  if (options.stream == nullptr) embed_input(config, weights, x, ops);
+  for (int i = options.first_layer; i < n_layers; ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    ops.norm(x, norm_params(config, layer.attn_norm), attn_in);
+    if (config.parallel_norms) ops.norm(x, norm_params(config, layer.ffn_norm), ffn_in);
+    decoder.attention(i, {attn_in, {}, attn_in}, x, nullptr);
+    decoder.feed_forward(i, {ffn_in, {}, ffn_in}, x, nullptr);
+  }
+  if (options.stream != nullptr) return {};
+  return output_head(config, weights, x, shape, ops, options);
+}
+
+}  // namespace penstock

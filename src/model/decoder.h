@@ -1,0 +1,47 @@
+// The parts of a layer that forwards of decoders are made of. n tokens of all sequences are the rows of every tensor.
+#pragma once
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+// What does not change over the layers of a forward, and the step's scratch tensors.
+class DecoderParts {
+ public:
+  DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache,
+               Ops& ops);
+
+  // x += softmax(q k^T) v o of h over the cache; then `next`, which is of x, is prepared (null: nobody reads x yet).
+  void attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
+  void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+
+ private:
+  NormedInput rounded(const NormedInput& h);
+  void norm_q_and_k(const LayerWeights& layer);
+  const RopeParams* prepare_q_and_k(int layer);
+  void dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
+             const ActivationFunction& f, Tensor hidden, Tensor other);
+  void experts(int layer, const NormedInput& h);
+  void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor x);
+  void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
+                   const NormedInput* next);
+  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next);
+
+  const ModelConfig& config_;
+  const ModelWeights& weights_;
+  KvCache& cache_;
+  Ops& ops_;
+  Tensor q_, k_, v_;                // [n, heads * head_dim]
+  Tensor attended_;                 // [n, n_heads * head_dim]
+  Tensor out_;                      // [n, model_dim]
+  Tensor gate_, up_;                // [n, ffn_dim]
+  Tensor router_;                   // [n, n_experts]
+  Tensor shared_gate_, shared_up_;  // [n, shared_ffn_dim]
+  Tensor shared_weight_;            // [n, 1]
+  Tensor shared_out_;               // [n, model_dim]
+};
+
+// x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.
+void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
+
+}  // namespace penstock

@@ -1,0 +1,115 @@
+// Finds, checks and packs the weights of a model. Its matrices are in weight_matrices.cc, its layers in weights.cc.
+#pragma once
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "formats/prequantized.h"
+#include "model/weights.h"
+
+namespace penstock {
+
+// A matrix to pack: in the file, rewritten into `storage`, or as another quantizer stored it.
+struct FileMatrix {
+  QuantizedMatrix view;
+  std::vector<std::byte> storage;
+  std::optional<GroupedMatrix> grouped;  // then view is unused
+  const TensorInfo* tensor = nullptr;
+};
+
+std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
+
+// What a matrix is for: tables are looked up, only projections are ternary in BitNet or transposed in GPT-2.
+enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
+
+// Finds, checks and packs tensors: vectors, and matrices in every form that files hold them in.
+class TensorLoader {
+ public:
+  TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
+               const Model::Progress& progress, PackedWeights* packed = nullptr);
+
+ protected:
+  const TensorInfo* find(const std::string& name) const { return source_.find(name); }
+  // A matrix; one that was packed before is not looked up, for that may encode it.
+  bool has_matrix(const std::string& name) const {
+    if (restores()) return packed_->from->find(stored_name(name, 0)) != nullptr;
+    if (find(name) != nullptr) return true;
+    const std::string stem = name.substr(0, name.size() - std::string_view(".weight").size());
+    return prequantized_ != nullptr &&
+           (find(stem + ".qweight") != nullptr || find(stem + ".weight_packed") != nullptr);
+  }
+  bool restores() const { return packed_ != nullptr && packed_->from != nullptr; }
+  static std::string stored_name(const std::string& name, int first_row) {
+    return fmt::format("{}:{}", name, first_row);
+  }
+  Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
+  void keep(const std::string& name, int first, const Weight& weight) {
+    if (packed_ != nullptr) packed_->made.push_back({stored_name(name, first), &weight});
+  }
+  Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
+  Status check_type(const TensorInfo& tensor) const;
+  Result<std::vector<float>> vector(const std::string& name, int64_t size) {
+    return vector(name, {&size, 1});
+  }
+  Result<std::vector<float>> vector(const std::string& name, std::span<const int64_t> shape);
+  Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
+  Status norm(const std::string& name, int64_t size, NormWeights& out);
+  Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out);
+  Status head_norm(const std::string& pattern, int n_heads, NormWeights& out);
+  Result<FileMatrix> matrix(const std::string& name, int rows, int cols, WeightUse use);
+  Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
+  Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
+  Status make_ternary(FileMatrix& out) const;
+  Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
+  Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
+                                            const std::string& name);
+  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use);
+  Status linear(const std::string& stem, int rows, int cols, LinearWeights& out);
+  Status fused(const std::string& stem, std::span<const int> rows, int cols,
+               std::span<LinearWeights* const> out, std::span<const int> order = {});
+  void done(const TensorInfo& tensor);
+
+  const WeightSource& source_;
+  const ModelConfig& config_;
+  Ops& ops_;
+  const Model::Progress& progress_;
+  PackedWeights* packed_;
+  NameTable names_;
+  std::unique_ptr<Prequantized> opened_;
+  const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
+  std::string prefix_;
+  std::unordered_set<std::string_view> used_;
+  int64_t done_bytes_ = 0, total_bytes_ = 0;
+};
+
+// What a decoder is made of.
+class WeightLoader : TensorLoader {
+ public:
+  using TensorLoader::TensorLoader;
+  Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
+  Status open();  // before anything else
+  Status load_frame(ModelWeights& weights, int max_seq_len);
+  Status load_layer(int i, LayerWeights& layer);
+
+ private:
+  Status load_qkv(const std::string& at, LayerWeights& layer);
+  Status load_qk_norms(const std::string& at, LayerWeights& layer);
+  Status load_attention(const std::string& at, LayerWeights& layer);
+  Status load_activation(int i, const std::string& at, LayerWeights& layer);
+  Status load_dense(const std::string& at, LayerWeights& layer);
+  Status load_experts(const std::string& at, LayerWeights& layer);
+  Status load_shared_experts(const std::string& at, LayerWeights& layer);
+  Status load_head(ModelWeights& weights);
+  Status load_alibi(ModelWeights& weights) const;
+  Status load_ropes(ModelWeights& weights, int max_seq_len);
+  Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
+  Status check_unused() const;
+  Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
+  Status expert_weights(const std::string& pattern, int rows, int cols,
+                        std::vector<std::unique_ptr<Weight>>& out);
+  Status expert_biases(const std::string& name, int rows, std::vector<std::unique_ptr<Vector>>& out);
+};
+
+}  // namespace penstock

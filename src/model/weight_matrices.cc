@@ -1,0 +1,332 @@
+#include <algorithm>
+#include <cmath>
+
+#include "model/names.h"
+#include "model/weight_loader.h"
+
+namespace penstock {
+
+std::string shown_shape(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+namespace {
+
+bool is_integer_type(QuantType type) {
+  using enum QuantType;
+  return type == kI8 || type == kI16 || type == kI32 || type == kI64 || type == kU8 || type == kBool;
+}
+
+// {-1, 0, 1} * scale in 2 bits, for activations with one scale per token. `packed`: codes 0 = -1.
+GroupedMatrix ternary_matrix(int rows, int cols, float scale, CodeLayout layout,
+                             std::span<const std::byte> packed) {
+  GroupedMatrix m;
+  m.rows = rows, m.cols = m.group_size = cols, m.bits = 2, m.uniform_zero = 1;
+  m.scales.assign(static_cast<size_t>(rows), scale);
+  m.activations.kind = ActivationCoding::Kind::kInt8PerToken;
+  m.layout = layout;
+  m.packed = packed;
+  return m;
+}
+
+void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float scale, FileMatrix& out) {
+  const size_t row_bytes = (static_cast<size_t>(cols) + 15) / 16 * 4;
+  out.storage.assign(static_cast<size_t>(rows) * row_bytes, std::byte{});
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < cols; ++c) {
+      out.storage[static_cast<size_t>(r) * row_bytes + static_cast<size_t>(c / 4)] |=
+          static_cast<std::byte>(codes[static_cast<size_t>(r) * cols + c] << (c % 4 * 2));
+    }
+  }
+  out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kWordsByRow, out.storage);
+}
+
+}  // namespace
+
+TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
+                           const Model::Progress& progress, PackedWeights* packed)
+    : source_(source),
+      config_(config),
+      ops_(ops),
+      progress_(progress),
+      packed_(packed),
+      names_(tensor_names(config, source.naming())) {
+  for (const TensorInfo& tensor : source.tensors()) total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+  prefix_ = names_.prefixes[0];
+  for (const std::string_view prefix : names_.prefixes) {
+    const std::string embedding = std::string(prefix) + std::string(names_.embedding) + ".weight";
+    if (source.WeightSource::find(embedding) == nullptr) continue;  // of the list: find() may encode it
+    prefix_ = prefix;
+    break;
+  }
+}
+
+void TensorLoader::done(const TensorInfo& tensor) {
+  source_.drop(tensor);
+  done_bytes_ += static_cast<int64_t>(tensor.bytes.size());
+  if (progress_) progress_(done_bytes_, total_bytes_);
+}
+
+Result<const TensorInfo*> TensorLoader::require(const std::string& name, std::span<const int64_t> shape) {
+  const TensorInfo* tensor = find(name);
+  if (tensor == nullptr) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {} is missing (architecture {}, shape {})",
+                  source_.path().string(), name, config_.arch, shown_shape(shape));
+  }
+  if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected shape {}, got {}",
+                  source_.path().string(), name, shown_shape(shape), shown_shape(tensor->shape));
+  }
+  used_.insert(tensor->name);
+  return tensor;
+}
+
+Status TensorLoader::check_type(const TensorInfo& tensor) const {
+  if (!is_integer_type(tensor.type)) return {};
+  return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected an encoding of real numbers, got {}",
+                source_.path().string(), tensor.name, quant_info(tensor.type).name);
+}
+
+Result<std::vector<float>> TensorLoader::vector(const std::string& name, std::span<const int64_t> shape) {
+  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape));
+  RETURN_IF_ERROR(check_type(*tensor));
+  std::vector<float> values(static_cast<size_t>(tensor->n_elements()));
+  dequantize_row(tensor->type, tensor->bytes.data(), values.data(), tensor->n_elements());
+  done(*tensor);
+  return values;
+}
+
+Result<std::vector<float>> TensorLoader::optional_vector(const std::string& name, int64_t size) {
+  if (find(name) == nullptr) return std::vector<float>();
+  return vector(name, size);
+}
+
+Status TensorLoader::norm(const std::string& name, int64_t size, NormWeights& out) {
+  return norm(name, size, config_.layer_norm && config_.norm_bias, out);
+}
+
+Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out) {
+  ASSIGN_OR_RETURN(std::vector<float> weight, vector(name + ".weight", size));
+  for (float& value : weight) value += config_.norm_offset;
+  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weight));
+  if (!has_bias) return {};
+  ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name + ".bias", size));
+  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
+  return {};
+}
+
+// Weights of its own for every head: one tensor [n_heads, head_dim], or one for each.
+Status TensorLoader::head_norm(const std::string& pattern, int n_heads, NormWeights& out) {
+  std::vector<float> weights;
+  if (pattern.find("{}") != std::string::npos) {
+    for (int h = 0; h < n_heads; ++h) {
+      ASSIGN_OR_RETURN(const std::vector<float> one,
+                       vector(with_index(pattern, h) + ".weight", config_.head_dim));
+      weights.insert(weights.end(), one.begin(), one.end());
+    }
+  } else {
+    const int64_t shape[] = {n_heads, config_.head_dim};
+    ASSIGN_OR_RETURN(weights, vector(pattern + ".weight", shape));
+  }
+  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weights));
+  return {};
+}
+
+// Row r of the result is row order[r] of the file's.
+Status TensorLoader::order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const {
+  if (restores()) return {};  // they were packed in this order
+  if (out.grouped || out.view.size_bytes() > out.view.bytes.size()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: layer {}: rows that lie by KV head are read from plain tensors only",
+                  source_.path().string(), stem);
+  }
+  const size_t row_bytes = quant_bytes(out.view.type, out.view.cols);
+  std::vector<std::byte> rows(row_bytes * order.size());
+  for (size_t r = 0; r < order.size(); ++r) {
+    const auto from = out.view.bytes.subspan(row_bytes * static_cast<size_t>(order[r]), row_bytes);
+    std::ranges::copy(from, rows.begin() + static_cast<ptrdiff_t>(row_bytes * r));
+  }
+  out.storage = std::move(rows);
+  out.view.bytes = out.storage;
+  return {};
+}
+
+Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int cols, WeightUse use) {
+  const std::string name = stem + ".weight";
+  const bool projection = use == WeightUse::kProjection;
+  FileMatrix result;
+  if (restores()) {  // pack_rows() needs no more
+    result.view = {QuantType::kF32, rows, cols, {}};
+    return result;
+  }
+  const TensorInfo* tensor = find(name);
+  if (use != WeightUse::kTable && prequantized_ != nullptr) {
+    ASSIGN_OR_RETURN(const bool found, find_prequantized(stem, rows, cols, result));
+    if (found) return result;
+  }
+  if (projection && tensor != nullptr && tensor->type == QuantType::kU8 && config_.int8_activations) {
+    RETURN_IF_ERROR(unpack_ternary(stem, rows, cols, result));
+    return result;
+  }
+  const bool transpose = projection && names_.transposed;
+  const int64_t shape[] = {transpose ? cols : rows, transpose ? rows : cols};
+  ASSIGN_OR_RETURN(result.tensor, require(name, shape));
+  RETURN_IF_ERROR(check_type(*result.tensor));
+  result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
+  if (transpose) {
+    std::vector<float> line(static_cast<size_t>(rows));
+    result.storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
+    float* out = reinterpret_cast<float*>(result.storage.data());
+    const size_t stride = quant_bytes(result.tensor->type, rows);
+    for (int c = 0; c < cols; ++c) {
+      dequantize_row(result.tensor->type, result.tensor->bytes.data() + c * stride, line.data(), rows);
+      for (int r = 0; r < rows; ++r) out[static_cast<size_t>(r) * cols + c] = line[r];
+    }
+    result.view = {QuantType::kF32, rows, cols, result.storage};
+  }
+  if (projection && config_.ternary_weights) RETURN_IF_ERROR(make_ternary(result));
+  return result;
+}
+
+// A layer that another quantizer stored. False: it is stored plainly.
+Result<bool> TensorLoader::find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out) {
+  ASSIGN_OR_RETURN(out.grouped, prequantized_->find_linear(stem));
+  if (!out.grouped) return false;
+  if (out.grouped->rows != rows || out.grouped->cols != cols) {
+    return errorf(ErrorCode::kCorruptFile, "{}: layer {}: expected shape [{}, {}], got [{}, {}]",
+                  source_.path().string(), stem, rows, cols, out.grouped->rows, out.grouped->cols);
+  }
+  for (const TensorInfo& tensor : source_.tensors()) {
+    const bool part = tensor.name.starts_with(stem) && tensor.name.substr(stem.size()).starts_with(".");
+    if (!part) continue;
+    used_.insert(tensor.name);
+    if (tensor.bytes.data() == out.grouped->packed.data()) out.tensor = &tensor;
+  }
+  return true;
+}
+
+// The master weights of BitNet training: rounded to {-1, 0, 1} times their mean magnitude.
+Status TensorLoader::make_ternary(FileMatrix& out) const {
+  const QuantizedMatrix& view = out.view;
+  std::vector<float> values(static_cast<size_t>(view.rows) * view.cols);
+  dequantize_row(view.type, view.bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+  double sum = 0;
+  for (const float value : values) sum += std::abs(value);
+  if (!std::isfinite(sum)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected finite numbers", source_.path().string(),
+                  out.tensor->name);
+  }
+  const float scale = 1.0f / std::max(static_cast<float>(sum / static_cast<double>(values.size())), 1e-5f);
+  std::vector<uint8_t> codes;
+  codes.reserve(values.size());
+  for (const float value : values) {
+    codes.push_back(static_cast<uint8_t>(std::clamp(std::nearbyint(value * scale), -1.0f, 1.0f) + 1));
+  }
+  store_ternary(codes, view.rows, view.cols, 1.0f / scale, out);
+  return {};
+}
+
+// 2-bit codes, 0 = -1: byte (r, c) holds rows r, r + rows / 4, ... from its lowest bits up.
+Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out) {
+  const int64_t shape[] = {(rows + 3) / 4, cols};
+  ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
+  ASSIGN_OR_RETURN(const std::vector<float> stored, vector(stem + ".weight_scale", 1));
+  const float scale = config_.divide_weight_scale ? 1.0f / stored[0] : stored[0];
+  if (!(std::abs(scale) <= 1e30f)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
+                  source_.path().string(), stem, stored[0]);
+  }
+  if (rows % 4 == 0) {
+    out.grouped = ternary_matrix(rows, cols, scale, CodeLayout::kCrumbsAcrossRows, out.tensor->bytes);
+    return {};
+  }
+  std::vector<uint8_t> codes;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      const auto byte = static_cast<uint8_t>(out.tensor->bytes[static_cast<size_t>(r % shape[0] * cols + c)]);
+      codes.push_back(byte >> (2 * (r / shape[0])) & 3);
+    }
+  }
+  store_ternary(codes, rows, cols, scale, out);
+  return {};
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, const std::string& name) {
+  auto packed = ops_.pack(view);
+  if (!packed) {
+    return errorf(packed.error().code, "{}: tensor {}: {}", source_.path().string(), name,
+                  packed.error().message);
+  }
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix, int first, int count,
+                                                        const std::string& name) {
+  if (restores()) return restore(name, first, count, matrix.view.cols);
+  if (!matrix.grouped) {
+    // A part only of a matrix that is whole; pack() tells what is wrong with others.
+    const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
+    ASSIGN_OR_RETURN(auto packed, pack(part ? matrix.view.row_range(first, count) : matrix.view, name));
+    keep(name, first, *packed);
+    return packed;
+  }
+  auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
+  if (!packed) {
+    return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
+                  packed.error().message);
+  }
+  keep(name, first, **packed);
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::restore(const std::string& name, int first, int rows,
+                                                      int cols) {
+  const PackedPart* part = packed_->from->find(stored_name(name, first));
+  if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
+  ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+  if (weight->rows() != rows || weight->cols() != cols) {
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows,
+                  cols, weight->rows(), weight->cols());
+  }
+  return weight;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::weight(const std::string& stem, int rows, int cols,
+                                                     WeightUse use) {
+  ASSIGN_OR_RETURN(const FileMatrix m, matrix(stem, rows, cols, use));
+  ASSIGN_OR_RETURN(auto packed, pack_rows(m, 0, rows, stem + ".weight"));
+  if (m.tensor != nullptr) done(*m.tensor);
+  return packed;
+}
+
+Status TensorLoader::linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
+  LinearWeights* const one[] = {&out};
+  return fused(stem, {&rows, 1}, cols, one);
+}
+
+// One tensor that holds several matrices, row after row (or in `order`); each is packed from its rows.
+Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, int cols,
+                           std::span<LinearWeights* const> out, std::span<const int> order) {
+  int total = 0;
+  for (const int count : rows) total += count;
+  ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, total, cols, WeightUse::kProjection));
+  ASSIGN_OR_RETURN(std::vector<float> bias, optional_vector(stem + ".bias", total));
+  if (!order.empty()) {
+    RETURN_IF_ERROR(order_rows(stem, order, m));
+    const std::vector<float> stored = bias;
+    for (size_t r = 0; r < bias.size(); ++r) bias[r] = stored[static_cast<size_t>(order[r])];
+  }
+  int first = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first, rows[i], stem + ".weight"));
+    if (!bias.empty()) {
+      const auto part = std::span(bias).subspan(static_cast<size_t>(first), static_cast<size_t>(rows[i]));
+      ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(part));
+    }
+    first += rows[i];
+  }
+  if (m.tensor != nullptr) done(*m.tensor);
+  return {};
+}
+
+}  // namespace penstock

@@ -1,0 +1,97 @@
+#include "ops/cpu/routing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace penstock {
+namespace {
+
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// The logits' largest and the sum of exp(logit - largest).
+struct Softmax {
+  float highest, sum = 0.0f;
+  Softmax(const float* logits, int n) : highest(*std::max_element(logits, logits + n)) {
+    for (int e = 0; e < n; ++e) sum += std::exp(logits[e] - highest);
+  }
+  float operator()(float logit) const { return std::exp(logit - highest) / sum; }
+};
+
+class Router {
+ public:
+  Router(const float* logits, int n_experts, const ExpertRouting& routing, const float* selection_bias)
+      : logits_(logits),
+        n_(n_experts),
+        group_size_(n_experts / routing.n_groups),
+        routing_(routing),
+        bias_(selection_bias),
+        softmax_(logits, n_experts) {
+    if (routing.n_groups > 1) choose_groups();
+  }
+
+  void choose(ExpertChoice* out) const {
+    float sum = routing_.sum_eps;
+    for (int k = 0; k < routing_.n_active; ++k) {
+      int best = -1;
+      for (int e = 0; e < n_; ++e) {
+        const bool taken = std::any_of(out, out + k, [&](const ExpertChoice& c) { return c.expert == e; });
+        if (!taken && (best < 0 || merit(e) > merit(best))) best = e;
+      }
+      out[k] = {best, score(best)};
+      sum += out[k].weight;
+    }
+    const float factor = routing_.scale / (routing_.normalize ? sum : 1.0f);
+    for (int k = 0; k < routing_.n_active; ++k) out[k].weight *= factor;
+  }
+
+ private:
+  float score(int e) const {
+    return routing_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + std::exp(-logits_[e]))
+                                                   : softmax_(logits_[e]);
+  }
+  // What is compared. Without a bias the logits themselves: scores may round to the same number.
+  float merit(int e) const {
+    if (routing_.n_groups > 1) return left_out_[e / group_size_] ? kNever : biased(e);
+    return bias_ == nullptr ? logits_[e] : biased(e);
+  }
+  float biased(int e) const { return score(e) + (bias_ == nullptr ? 0.0f : bias_[e]); }
+
+  // The sum of a group's best scores.
+  float group_score(int group) const {
+    float best = kNever, second = kNever;
+    for (int e = group * group_size_; e < (group + 1) * group_size_; ++e) {
+      const float s = biased(e);
+      second = std::max(second, std::min(best, s));
+      best = std::max(best, s);
+    }
+    return best + (routing_.group_top > 1 && group_size_ > 1 ? second : 0.0f);
+  }
+
+  void choose_groups() {
+    float scores[kMaxExpertGroups];
+    for (int g = 0; g < routing_.n_groups; ++g) scores[g] = group_score(g);
+    for (int g = 0; g < routing_.n_groups; ++g) {
+      int better = 0;
+      for (int other = 0; other < routing_.n_groups; ++other)
+        better += scores[other] > scores[g] || (scores[other] == scores[g] && other < g) ? 1 : 0;
+      left_out_[g] = better >= routing_.n_active_groups;
+    }
+  }
+
+  const float* logits_;
+  int n_, group_size_;
+  const ExpertRouting& routing_;
+  const float* bias_;
+  Softmax softmax_;
+  bool left_out_[kMaxExpertGroups] = {};
+};
+
+}  // namespace
+
+void choose_experts(const float* logits, int n_experts, const ExpertRouting& routing,
+                    const float* selection_bias, ExpertChoice* out) {
+  Router(logits, n_experts, routing, selection_bias).choose(out);
+}
+
+}  // namespace penstock

@@ -1,0 +1,146 @@
+"""Tiny configurations of the newer architectures, for make_tiny_models.py; their GGUF files come from llama.cpp's own converter."""
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers as T
+from safetensors.torch import load_file, save_file
+
+
+def rope(theta=10000.0, **more):
+    return dict(rope_type="default", rope_theta=theta) | more
+
+
+def base(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                bos_token_id=0, eos_token_id=1, pad_token_id=1) | more
+
+
+def plain_heads(**more):
+    """Where the size of a head is the width by the heads."""
+    config = base(num_attention_heads=3, num_key_value_heads=1, layer_norm_eps=1e-5, **more)
+    del config["head_dim"]
+    return config
+
+
+YARN = rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=4.0, beta_slow=1.0)
+LLAMA3 = rope(500000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
+# name: (config, whether llama.cpp has the same thing: then a GGUF file is written)
+MODELS = {
+    "smollm3": lambda: (T.SmolLM3Config(**base(num_hidden_layers=4, rope_parameters=rope(2e6))), True),
+    "smollm3_sliding": lambda: (T.SmolLM3Config(**base(
+        num_hidden_layers=3, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=9, attention_bias=True,
+        mlp_bias=True, tie_word_embeddings=True)), False),
+    "cohere": lambda: (T.CohereConfig(**plain_heads(logit_scale=0.4, tie_word_embeddings=True)), True),
+    "cohere_qk_norm": lambda: (T.CohereConfig(**plain_heads(logit_scale=0.4, tie_word_embeddings=True, use_qk_norm=True,
+                                                            attention_bias=True)), True),
+    "cohere2": lambda: (T.Cohere2Config(**plain_heads(num_hidden_layers=4, sliding_window=9, logit_scale=0.3,
+                                                      tie_word_embeddings=True)), True),
+    "olmo3": lambda: (T.Olmo3Config(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING, rope_parameters={
+        "sliding_attention": rope(), "full_attention": YARN | dict(attention_factor=1.2)})), False),
+    "olmo3_plain": lambda: (T.Olmo3Config(**plain_heads(num_hidden_layers=4, sliding_window=9)), True),
+    "exaone4": lambda: (T.Exaone4Config(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING,
+                                               rope_parameters=LLAMA3)), True),
+    "exaone4_full": lambda: (T.Exaone4Config(**base(sliding_window=None, layer_types=["full_attention"] * 2,
+                                                    tie_word_embeddings=True)), False),
+    "ministral3": lambda: (T.Ministral3Config(**base(rope_parameters=rope(
+        1e6, rope_type="yarn", factor=8.0, original_max_position_embeddings=16, beta_fast=4.0, beta_slow=1.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.3))), True),
+    "seed_oss": lambda: (T.SeedOssConfig(**base(attention_bias=True, attention_out_bias=False)), True),
+    "seed_oss_biases": lambda: (T.SeedOssConfig(**base(num_key_value_heads=4, attention_bias=True, attention_out_bias=True,
+                                                       mlp_bias=True, tie_word_embeddings=True)), False),
+    "ernie4_5": lambda: (T.Ernie4_5Config(**base(tie_word_embeddings=True, rope_parameters=rope(5e5))), True),
+    "ernie4_5_biases": lambda: (T.Ernie4_5Config(**base(use_bias=True)), False),
+    "hunyuan": lambda: (T.HunYuanDenseV1Config(**base(tie_word_embeddings=True)), True),
+    "hunyuan_alpha": lambda: (T.HunYuanDenseV1Config(**base(attention_bias=True, rope_parameters=rope(
+        rope_type="dynamic", alpha=50.0, factor=1.0))), False),
+    "arcee": lambda: (T.ArceeConfig(**base(mlp_bias=False, rope_parameters=YARN)), True),
+    "apertus": lambda: (T.ApertusConfig(**plain_heads(rope_parameters=LLAMA3)), True),
+    "glm4": lambda: (T.Glm4Config(**base(attention_bias=True, rope_parameters=rope(partial_rotary_factor=0.5))), True),
+    "gpt_neox": lambda: (T.GPTNeoXConfig(**plain_heads(hidden_act="gelu", rope_parameters=rope(partial_rotary_factor=0.5))), True),
+    "gpt_neox_serial": lambda: (T.GPTNeoXConfig(**plain_heads(
+        use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+        rope_parameters=rope(partial_rotary_factor=0.25))), False),
+    "falcon": lambda: (T.FalconConfig(**falcon(multi_query=True, num_kv_heads=1)), True),
+    "falcon_new": lambda: (T.FalconConfig(**falcon(num_attention_heads=6, new_decoder_architecture=True, num_kv_heads=2,
+                                                   bias=False)), True),
+    "falcon_one_norm": lambda: (T.FalconConfig(**falcon(num_attention_heads=6, new_decoder_architecture=True, num_kv_heads=3,
+                                                        num_ln_in_parallel_attn=1, bias=True, tie_word_embeddings=False)), False),
+    "falcon_serial": lambda: (T.FalconConfig(**falcon(multi_query=False, bias=True, parallel_attn=False)), False),
+    "stablelm": lambda: (T.StableLmConfig(**plain_heads(use_qkv_bias=True, rope_parameters=rope(partial_rotary_factor=0.25))), True),
+    "stablelm_parallel": lambda: (T.StableLmConfig(**plain_heads(qk_layernorm=True, use_parallel_residual=True,
+                                                                 rope_parameters=rope(partial_rotary_factor=0.5))), True),
+    "starcoder2": lambda: (T.Starcoder2Config(**starcoder2(sliding_window=9, tie_word_embeddings=True)), False),
+    "starcoder2_plain": lambda: (T.Starcoder2Config(**starcoder2(norm_epsilon=1e-4, use_bias=True)), True),
+    "phi": lambda: (T.PhiConfig(**phi()), True),
+    "phi_qk_norm": lambda: (T.PhiConfig(**phi(qk_layernorm=True, num_key_value_heads=1)), False),
+    "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
+    "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
+                                    seq_length=128), True),
+}
+
+
+def falcon(**more):
+    return dict(vocab_size=53, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, max_position_embeddings=128,
+                ffn_hidden_size=96, bos_token_id=0, eos_token_id=1) | more
+
+
+def starcoder2(**more):
+    config = plain_heads(**more)
+    del config["layer_norm_eps"], config["rms_norm_eps"]
+    return config
+
+
+def phi(**more):
+    config = plain_heads(hidden_act="gelu_new", rope_parameters=rope(partial_rotary_factor=0.5))
+    return config | dict(num_key_value_heads=3, intermediate_size=96) | more
+
+
+# What published config.json files say beside what transformers writes, and the converter reads.
+PUBLISHED = {"cohere2": lambda c: dict(rotary_pct=1.0),
+             "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
+             "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
+
+
+def stacked(state):
+    """StableLM's norms by head as one tensor: the converter means to do so, but its generator returns nothing."""
+    heads = {}
+    for key in [k for k in state if "_layernorm.norms." in k]:
+        stem, index = key.removesuffix(".weight").split(".norms.")
+        heads.setdefault(stem + ".weight", {})[int(index)] = state.pop(key)
+    return state | {stem: torch.stack([parts[i] for i in range(len(parts))]) for stem, parts in heads.items()}
+
+
+def as_published(directory, to):
+    """A copy of a checkpoint as the converter expects it."""
+    config = json.load(open(os.path.join(directory, "config.json")))
+    config |= PUBLISHED.get(config["model_type"], lambda _: {})(config)
+    json.dump(config, open(os.path.join(to, "config.json"), "w"))
+    save_file(stacked(load_file(os.path.join(directory, "model.safetensors"))), os.path.join(to, "model.safetensors"),
+              {"format": "pt"})
+
+
+def convert(directory, path):
+    """llama.cpp's convert_hf_to_gguf.py without a tokenizer, F32. LLAMA_CPP is a checkout."""
+    root = os.environ["LLAMA_CPP"]
+    for part in (os.path.join(root, "gguf-py"), root):
+        if part not in sys.path:
+            sys.path.insert(0, part)
+    import gguf
+    from conversion import get_model_class
+    from conversion.base import ModelBase, ModelType, get_model_architecture
+    with tempfile.TemporaryDirectory() as published:
+        as_published(directory, published)
+        hparams = ModelBase.load_hparams(Path(published), False)
+        hparams |= PUBLISHED.get(hparams["model_type"], lambda _: {})(hparams)
+        cls = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        model = cls(Path(published), gguf.LlamaFileType.ALL_F32, Path(path), eager=True, model_name="tiny", hparams=hparams)
+        for part in (model, getattr(model, "impl", model)):
+            part.set_vocab = part._set_vocab_none
+        model.write()
