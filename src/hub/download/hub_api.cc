@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr size_t kMaxBodyBytes = size_t{32} << 20;  // of one page; a page of the hub has at most 1,000 files
-constexpr size_t kMaxFiles = 100'000;
+constexpr size_t kMaxFilesOfRepo = 100'000;
 constexpr int kMaxPages = 200;
 constexpr int kMaxTries = 5;
 constexpr int64_t kMaxWaitSeconds = 600;
@@ -146,9 +146,9 @@ Result<std::vector<RepoFile>> HubApi::tree(const std::string& repo, const std::s
   for (int n = 0; !url.empty(); ++n) {
     ASSIGN_OR_RETURN(const Page page, get(url, repo, "list of files", keep_waiting));
     ASSIGN_OR_RETURN(std::vector<RepoFile> more, parse_tree(page.text, shown_url(url)));
-    if (n == kMaxPages || files.size() + more.size() > kMaxFiles)
+    if (n == kMaxPages || files.size() + more.size() > kMaxFilesOfRepo)
       return errorf(ErrorCode::kCorruptFile, "{}: expected at most {} files, got more", shown_url(url),
-                    kMaxFiles);
+                    kMaxFilesOfRepo);
     std::ranges::move(more, std::back_inserter(files));
     const std::string next = page.next.empty() ? std::string() : redirect_target(url, page.next);
     if (!next.empty() && origin_of(next) != origin_of(url))

@@ -213,10 +213,10 @@ struct Int8Panel {
     }
   }
 
-  // M rows of activations from `row` on, of blocks of R, times P panels `panel_step` apart (the last one in
+  // M rows of activations from `row` on (a part of one of x's blocks) times P panels `panel_step` apart (the last one in
   // place of those beyond it) that advance together: several streams keep more of the memory's latency in
   // flight than one. Whole: nothing has scales inside a row, sums are whole numbers.
-  template <bool Whole, int M, int R, int P, int PrefetchBytes>
+  template <bool Whole, int M, int P, int PrefetchBytes>
   static void block(const PanelMatrix& w, const Int8Rows& x, int row, int n_rows, int panel, int panel_step,
                     int last, const GemmOutput& out) {
     constexpr int kParts = kPanelRows / S::kLanes;
@@ -232,12 +232,14 @@ struct Int8Panel {
         for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
-    const ptrdiff_t first = static_cast<ptrdiff_t>(row / R) * x.n_steps * R + row % R;
+    // Whoever prefetches has whole blocks. Parts of blocks of all sizes have the same code.
+    const int rows = PrefetchBytes > 0 ? M : x.block_rows;
+    const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
     for (int u = 0; u < n_units; ++u) {
 #pragma GCC unroll 1
-      for (int step = 0; step < L::kSteps; ++step, values += 32 * R, groups += R) {
+      for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
@@ -269,7 +271,7 @@ struct Int8Panel {
                       const GemmOutput& out) {
     constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
     const int n = (end - begin + P - 1) / P;
-    for (int p = 0; p < n; ++p) block<Whole, R, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
+    for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
 
   // Any number of rows in blocks of R, one panel at a time.
@@ -283,7 +285,7 @@ struct Int8Panel {
       const int last = first + chunk < n_rows ? first + chunk : n_rows;
       for (int panel = begin; panel < end; ++panel) {
         for (int row = first; row < last; row += kRows)
-          block<Whole, kRows, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+          block<Whole, kRows, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       }
     }
   }
