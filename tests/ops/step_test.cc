@@ -31,8 +31,10 @@ extern "C" void* aligned_alloc(size_t alignment, size_t size) {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   return memalign(alignment, size);
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+// Not inlined: g++ does not see that operator new is malloc here, and warns of a free that does not match.
+[[gnu::noinline]] static void release(void* p) { std::free(p); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete(void* p, size_t) noexcept { release(p); }
 
 namespace penstock {
 namespace {

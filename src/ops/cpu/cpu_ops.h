@@ -53,6 +53,10 @@ class CpuOps final : public Ops {
   void add(Tensor x, Tensor delta, float delta_scale) override;
   void scale(Tensor x, float factor, float softcap) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
+  void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
+                    const ActivationFunction& f, Tensor out) override {
+    cpu_gated_linear(linear_, h.values, gate, up, f, out);
+  }
   void round_int8(Tensor x) override;
   void activate(Tensor x, const ActivationFunction& f) override;
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/gemm_kernels.h"
+#include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 
@@ -194,40 +195,62 @@ int64_t piece_panels(const FormList& forms, int n_rows) {
   return 8;
 }
 
-// One parallel region for all targets: each worker takes pieces of their panels laid end to end.
-void run_targets(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
-  context.scratch.linear.reset();
-  FormList forms(context, x);
+// Products of one tensor with a few weights, made ready for the workers.
+class Products {
+ public:
+  Products(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
+      : context_(context), targets_(targets), n_rows_(x.rows), forms_(ready(context), x) {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const CpuWeight& weight = cpu_weight(targets[i]);
+      const PanelMatrix& w = weight.panels();
+      PENSTOCK_CHECK(w.cols == x.cols && w.rows == targets[i].out.cols && targets[i].out.rows == x.rows);
+      const Path path = choose_path(context, weight, x.rows);
+      jobs_[i] = {path, &forms_.get(wanted_form(weight, path))};
+    }
+    scratch_bytes_ = forms_.has_tiles() ? context.kernels.tiles->scratch_bytes : 0;
+    if (scratch_bytes_ > 0)
+      scratch_ = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes_ * context.pool.size()));
+  }
+
+  int n_panels(size_t i) const { return cpu_weight(targets_[i]).panels().n_panels(); }
+  int64_t grain() const { return piece_panels(forms_, n_rows_); }
+  // Panels [begin, end) of target i.
+  void run(size_t i, int64_t begin, int64_t end, int worker) const {
+    run_panels(context_, targets_[i], jobs_[i].path, *jobs_[i].activations, n_rows_, static_cast<int>(begin),
+               static_cast<int>(end), scratch_ + worker * scratch_bytes_);
+  }
+
+ private:
   struct Job {
     Path path;
     const Activations* activations;
-  } jobs[FormList::kMost];
-  int n_panels = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const CpuWeight& weight = cpu_weight(targets[i]);
-    const PanelMatrix& w = weight.panels();
-    PENSTOCK_CHECK(w.cols == x.cols && w.rows == targets[i].out.cols && targets[i].out.rows == x.rows);
-    n_panels += w.n_panels();
-    const Path path = choose_path(context, weight, x.rows);
-    jobs[i] = {path, &forms.get(wanted_form(weight, path))};
+  };
+  static const LinearContext& ready(const LinearContext& context) {
+    context.scratch.linear.reset();
+    return context;
   }
-  uint8_t* scratch = nullptr;
-  const size_t scratch_bytes = forms.has_tiles() ? context.kernels.tiles->scratch_bytes : 0;
-  if (scratch_bytes > 0) {
-    scratch = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes * context.pool.size()));
-  }
-  const int64_t grain = piece_panels(forms, x.rows);
-  context.pool.for_pieces(n_panels, grain, [&](int64_t begin, int64_t end, int worker) {
+
+  const LinearContext& context_;
+  const std::span<const LinearTarget> targets_;
+  const int n_rows_;
+  FormList forms_;
+  Job jobs_[FormList::kMost];
+  uint8_t* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+};
+
+// One parallel region for all targets: each worker takes pieces of their panels laid end to end.
+void run_targets(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
+  const Products products(context, x, targets);
+  int64_t n_panels = 0;
+  for (size_t i = 0; i < targets.size(); ++i) n_panels += products.n_panels(i);
+  context.pool.for_pieces(n_panels, products.grain(), [&](int64_t begin, int64_t end, int worker) {
     int64_t first = 0;  // of the target, in the concatenation
     for (size_t i = 0; i < targets.size(); ++i) {
-      const PanelMatrix& w = cpu_weight(targets[i]).panels();
       const int64_t b = std::max(begin - first, int64_t{0});
-      const int64_t e = std::min<int64_t>(end - first, w.n_panels());
-      if (b < e) {
-        run_panels(context, targets[i], jobs[i].path, *jobs[i].activations, x.rows, static_cast<int>(b),
-                   static_cast<int>(e), scratch + worker * scratch_bytes);
-      }
-      first += w.n_panels();
+      const int64_t e = std::min<int64_t>(end - first, products.n_panels(i));
+      if (b < e) products.run(i, b, e, worker);
+      first += products.n_panels(i);
     }
   });
 }
@@ -240,6 +263,25 @@ void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTa
     run_targets(context, x,
                 targets.subspan(first, std::min<size_t>(FormList::kMost, targets.size() - first)));
   }
+}
+
+void cpu_gated_linear(const LinearContext& context, Tensor x, const LinearTarget& gate,
+                      const LinearTarget& up, const ActivationFunction& f, Tensor out) {
+  if (x.rows == 0) return;
+  const LinearTarget both[] = {gate, up};
+  const Products products(context, x, both);
+  PENSTOCK_CHECK(gate.out.cols == up.out.cols && out.cols == up.out.cols && out.rows == x.rows);
+  context.pool.for_pieces(
+      products.n_panels(0), products.grain(), [&](int64_t begin, int64_t end, int worker) {
+        products.run(0, begin, end, worker);
+        products.run(1, begin, end, worker);
+        const auto first = static_cast<int>(begin) * kPanelRows;
+        const int n = std::min(static_cast<int>(end) * kPanelRows, out.cols) - first;
+        for (int row = 0; row < x.rows; ++row) {
+          context.kernels.vector->activate_mul(f32(gate.out, row) + first, f32(up.out, row) + first, f, n,
+                                               f32(out, row) + first);
+        }
+      });
 }
 
 void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,

@@ -27,6 +27,10 @@ struct LinearContext {
 // targets[i].out = x weight_i^T + bias_i.
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
 
+// See Ops::gated_linear. One region: what a worker has made of both is still in its cache.
+void cpu_gated_linear(const LinearContext& context, Tensor x, const LinearTarget& gate,
+                      const LinearTarget& up, const ActivationFunction& f, Tensor out);
+
 // out[t] = (add ? out[t] : 0) + table[ids[t]] * scale.
 void cpu_embed(const LinearContext& context, const Weight& table, std::span<const int32_t> ids, float scale,
                Tensor out, bool add);
