@@ -21,7 +21,4 @@ struct Command {
 
 std::span<const Command> commands();
 
-// The program: the command that the arguments name, or a story when there are none. Returns the exit code.
-int run_program(int argc, char** argv);
-
 }  // namespace penstock

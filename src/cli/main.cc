@@ -1,3 +1,74 @@
-#include "cli/commands.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
 
-int main(int argc, char** argv) { return penstock::run_program(argc, argv); }
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "penstock/version.h"
+
+namespace penstock {
+namespace {
+
+constexpr const char* kFooter =
+    "With no command, a story is generated from the built-in model.\n"
+    "Options can also come from a TOML or INI file: penstock --config FILE COMMAND, with one [COMMAND] "
+    "section each.\n"
+    "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 file or model not found, 4 corrupt or unsupported "
+    "file,\n"
+    "5 memory, disk or cache exhausted, 130 interrupted.\n"
+    "PENSTOCK_ISA=scalar (or avx2, amx, neon …) forces an instruction set; NO_COLOR turns colours off.";
+
+// CLI11 says "At Most 1 required but received 2".
+std::string usage_error(const CLI::App* app, const CLI::Error& error) {
+  std::string text = error.what();
+  const size_t at = text.find(": At Most 1 required but received ");
+  if (at != std::string::npos) {
+    text = text.substr(0, at) + ": given " + text.substr(text.rfind(' ') + 1) + " times, expected once";
+  }
+  return text + "\nRun with " + app->get_help_ptr()->get_name() + " for more information.\n";
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app{"Penstock: fast, exact inference for large language models.", "penstock"};
+  app.set_version_flag("--version", std::string("penstock ") + kVersion);
+  app.set_config("--config", "", "read options from this file");
+  app.footer(kFooter);
+  app.failure_message(usage_error);
+  app.require_subcommand(0, 1);
+  std::vector<Action> actions;
+  std::vector<CLI::App*> subs;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->get_formatter()->column_width(34);
+    actions.push_back(command.add(*sub));
+    subs.push_back(sub);
+  }
+  std::vector<const char*> args(argv, argv + argc);
+  if (argc == 1) args = {argv[0], "generate"};
+  try {
+    app.parse(static_cast<int>(args.size()), args.data());
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitOk : kExitUsage;
+  }
+  for (size_t i = 0; i < subs.size(); ++i) {
+    if (subs[i]->parsed()) return actions[i]();
+  }
+  std::fputs(app.help().c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  try {
+    return penstock::run_main(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return penstock::fail({penstock::ErrorCode::kResourceExhausted, "out of memory"});
+  } catch (const std::exception& error) {
+    return penstock::fail({penstock::ErrorCode::kInternal, error.what()});
+  }
+}
