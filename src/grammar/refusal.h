@@ -1,0 +1,33 @@
+// Why a grammar was not compiled. Refusals are for callers to show: they say what, where and what would work.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <tl/expected.hpp>
+#include <utility>
+
+namespace penstock::grammar {
+
+enum class RefusalKind : uint8_t {
+  kUnsupported,  // well-formed, but not enforced here
+  kInvalid,      // malformed, or nothing can satisfy it
+  kTooLarge,     // a limit of CompileLimits
+};
+
+struct Refusal {
+  RefusalKind kind = RefusalKind::kInvalid;
+  std::string where;    // JSON pointer as a URI fragment ("#/properties/a/not"), or "line 3, column 7"
+  std::string keyword;  // "" when it is about no keyword
+  std::string message;  // what is wrong and what would work, in one line
+};
+
+const char* name_of(RefusalKind kind);  // "unsupported", "invalid", "too_large"
+
+template <class T>
+using Compiled = tl::expected<T, Refusal>;
+
+inline tl::unexpected<Refusal> refuse(RefusalKind kind, std::string where, std::string message,
+                                      std::string keyword = {}) {
+  return tl::unexpected<Refusal>(Refusal{kind, std::move(where), std::move(keyword), std::move(message)});
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,54 @@
+// Sets of Unicode scalar values: what a character class of a regular expression stands for.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace penstock::grammar {
+
+inline constexpr char32_t kLastCodePoint = 0x10FFFF;
+
+struct CodeRange {
+  char32_t first, last;  // inclusive
+  bool operator==(const CodeRange&) const = default;
+};
+
+// Ascending ranges that neither touch nor overlap. Surrogates are no members of any set.
+class CharSet {
+ public:
+  CharSet() = default;
+  CharSet(std::initializer_list<CodeRange> ranges);
+  static CharSet all();
+  static CharSet of(char32_t c) { return CharSet{{c, c}}; }
+  // Ranges in any order, overlapping or not.
+  static CharSet from_ranges(std::vector<CodeRange> ranges);
+  // What \p{...} names: a general category, a binary property, or Script=X / sc=X. nullopt: no such property.
+  static std::optional<CharSet> property(std::string_view name);
+
+  bool empty() const { return ranges_.empty(); }
+  bool contains(char32_t c) const;
+  std::span<const CodeRange> ranges() const { return ranges_; }
+  bool operator==(const CharSet&) const = default;
+
+  CharSet complement() const;
+  friend CharSet operator|(const CharSet& a, const CharSet& b);
+  friend CharSet operator&(const CharSet& a, const CharSet& b);
+
+ private:
+  std::vector<CodeRange> ranges_;
+};
+
+// The classes of ECMAScript: \d \w \s are ASCII, ASCII, and white space with line ends; "." is all but line ends.
+namespace classes {
+const CharSet& digit();
+const CharSet& word();
+const CharSet& space();
+const CharSet& line_end();
+}  // namespace classes
+
+// With both cases of every letter (simple case folding).
+CharSet ignore_case(const CharSet& set);
+
+}  // namespace penstock::grammar

@@ -1,0 +1,28 @@
+// A regular expression between its text and its meaning.
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "grammar/refusal.h"
+#include "grammar/regex/char_set.h"
+
+namespace penstock::grammar {
+
+struct RegexNode {
+  enum class Kind : uint8_t { kChars, kConcat, kAlternatives, kRepeat, kTextStart, kTextEnd, kLookAhead };
+  Kind kind = Kind::kConcat;
+  bool negative = false;        // kLookAhead
+  bool has_assertions = false;  // anchors or look-aheads, here or below
+  uint32_t min = 0, max = 0;    // kRepeat
+  CharSet chars;                // kChars
+  std::vector<uint32_t> parts;  // children; kRepeat, kLookAhead: one
+};
+
+struct RegexTree {
+  std::vector<RegexNode> nodes;  // children before parents
+  uint32_t root = 0;
+};
+
+Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth);
+
+}  // namespace penstock::grammar
