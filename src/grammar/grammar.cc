@@ -1,0 +1,170 @@
+#include "grammar/grammar.h"
+
+#include <fmt/format.h>
+
+#include "grammar/matcher/mask_builder.h"
+#include "grammar/regex/parser.h"
+#include "grammar/schema/goals.h"
+#include "grammar/syntax/ebnf.h"
+#include "grammar/syntax/structural_tag.h"
+#include "text/unicode.h"
+
+namespace penstock::grammar {
+namespace {
+
+constexpr size_t kMaskMemory = 16 << 20;
+
+// One compilation: what its steps share.
+struct Compilation {
+  Compilation(const GrammarSpec& asked, const Vocabulary* of, const CompileLimits& limits)
+      : spec(asked), vocabulary(of), budget(limits), pool(limits.max_expr_nodes) {}
+
+  // The text of rules becomes the program's root.
+  Compiled<void> root(Rules& rules, uint32_t rule) {
+    auto symbol = add_rules(rules, rule, program, budget);
+    if (!symbol) return tl::unexpected(std::move(symbol).error());
+    program.root = *symbol;
+    return {};
+  }
+
+  Compiled<void> regex() {
+    auto expr = parse_regex(pool, spec.text, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
+    if (!expr) return tl::unexpected(std::move(expr).error());
+    Rules rules(pool);
+    return root(rules, rules.anonymous(rules.text(*expr)));
+  }
+
+  Compiled<void> grammar() {
+    Rules rules(pool);
+    auto rule = parse_ebnf(spec.text, rules, vocabulary, static_cast<int>(budget.limits().max_depth));
+    if (!rule) return tl::unexpected(std::move(rule).error());
+    return root(rules, *rule);
+  }
+
+  // What may stand between the tokens of JSON.
+  Compiled<void> set_space() {
+    const JsonStyle& style = spec.json;
+    program.space = CommonLexemes::get().space;
+    if (style.any_whitespace && style.whitespace_pattern.empty()) return {};
+    const std::string_view pattern = style.any_whitespace ? std::string_view(style.whitespace_pattern) : "";
+    auto expr = parse_regex(pool, pattern, RegexScope::kWhole, static_cast<int>(budget.limits().max_depth));
+    if (!expr) return tl::unexpected(std::move(expr).error());
+    const ExprId json_space = pool.star(pool.chars({{' ', ' '}, {'\t', '\n'}, {'\r', '\r'}}));
+    auto chars = make_dfa(pool, pool.all_of({*expr, json_space}), budget);
+    if (!chars) return tl::unexpected(std::move(chars).error());
+    auto lexeme = make_lexeme(*chars, Spelling::kUtf8, false, budget);
+    if (!lexeme) return tl::unexpected(std::move(lexeme).error());
+    if ((*lexeme)->empty())
+      return refuse(RefusalKind::kInvalid, "#",
+                    "the pattern of white space allows no white space of JSON, nor none");
+    program.space = *std::move(lexeme);
+    return {};
+  }
+
+  Compiled<JsonValue> json(std::string_view text) {
+    return parse_json(text, static_cast<int>(budget.limits().max_depth));
+  }
+
+  // The goal of a schema. document: lives until it returns.
+  Compiled<uint32_t> goal(const JsonValue& document) {
+    SchemaReader schemas(document, spec.json, pool, budget, notes);
+    if (auto done = schemas.read(); !done) return tl::unexpected(std::move(done).error());
+    return GoalMaker(schemas, pool, spec.json, budget, program).run();
+  }
+
+  Compiled<void> schema(std::string_view text) {
+    auto document = json(text);
+    if (!document) return tl::unexpected(std::move(document).error());
+    auto found = goal(*document);
+    if (!found) return tl::unexpected(std::move(found).error());
+    Rules rules(pool);
+    return root(rules, rules.anonymous(rules.goal(*found)));
+  }
+
+  Compiled<void> structural_tag() {
+    auto document = json(spec.text);
+    if (!document) return tl::unexpected(std::move(document).error());
+    Rules rules(pool);
+    const auto goal_of = [this](const JsonValue& value) { return goal(value); };
+    auto rule = parse_structural_tag(*document, rules, goal_of, vocabulary,
+                                     static_cast<int>(budget.limits().max_depth));
+    if (!rule) return tl::unexpected(std::move(rule).error());
+    return root(rules, *rule);
+  }
+
+  Compiled<void> choice() {
+    auto document = json(spec.text);
+    if (!document) return tl::unexpected(std::move(document).error());
+    std::vector<std::u32string> texts;
+    for (const JsonMember& member : document->members) {
+      if (!member.value.is_string() || !unicode::is_valid(member.value.string))
+        return refuse(RefusalKind::kInvalid, "#", "a choice is a list of texts");
+      texts.push_back(characters_of(member.value.string));
+    }
+    if (!document->is_array() || texts.empty())
+      return refuse(RefusalKind::kInvalid, "#", "a choice is a list of texts, one at least");
+    Rules rules(pool);
+    return root(rules, rules.anonymous(rules.text(pool.any_literal(std::move(texts)))));
+  }
+
+  Compiled<void> run() {
+    if (spec.text.size() > budget.limits().max_text_bytes) {
+      return too_large(
+          fmt::format("{} bytes: at most {} are compiled", spec.text.size(), budget.limits().max_text_bytes));
+    }
+    if (auto done = set_space(); !done) return done;
+    switch (spec.kind) {
+      case SpecKind::kRegex: return regex();
+      case SpecKind::kGrammar: return grammar();
+      case SpecKind::kJsonSchema: return schema(spec.text);
+      case SpecKind::kJsonObject: return schema(R"({"type": "object"})");
+      case SpecKind::kStructuralTag: return structural_tag();
+      case SpecKind::kChoice: return choice();
+    }
+    return refuse(RefusalKind::kUnsupported, "#", "no such kind of specification");
+  }
+
+  const GrammarSpec& spec;
+  const Vocabulary* vocabulary;
+  Budget budget;
+  ExprPool pool;
+  Program program;
+  std::vector<Note> notes;
+};
+
+}  // namespace
+
+struct Grammar::Caches {
+  explicit Caches(size_t max_memory) : masks(max_memory) {}
+  MaskCache masks;
+  std::vector<std::shared_ptr<LexemeMasks>> leaves, other_keys;
+};
+
+Grammar::Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const Vocabulary> vocabulary)
+    : program_(std::make_unique<Program>(std::move(program))),
+      notes_(std::move(notes)),
+      vocabulary_(std::move(vocabulary)),
+      caches_(std::make_unique<Caches>(kMaskMemory)) {
+  if (vocabulary_ == nullptr) return;
+  LexemeMaskRegistry& registry = vocabulary_->lexeme_masks();
+  for (const Leaf& leaf : program_->leaves) caches_->leaves.push_back(registry.of(leaf.lexeme, *vocabulary_));
+  for (const ObjectGraph& graph : program_->objects) {
+    caches_->other_keys.push_back(graph.other_keys == nullptr ? nullptr
+                                                              : registry.of(graph.other_keys, *vocabulary_));
+  }
+  masks_ = std::make_unique<MaskSource>(
+      MaskSource{*program_, *vocabulary_, caches_->masks, caches_->leaves, caches_->other_keys});
+}
+
+Grammar::~Grammar() = default;
+
+Compiled<std::shared_ptr<const Grammar>> Grammar::compile(const GrammarSpec& spec,
+                                                          std::shared_ptr<const Vocabulary> vocabulary,
+                                                          const CompileLimits& limits) {
+  Compilation compilation(spec, vocabulary.get(), limits);
+  if (auto done = compilation.run(); !done) return tl::unexpected(std::move(done).error());
+  return std::shared_ptr<const Grammar>(
+      new Grammar(std::move(compilation.program), std::move(compilation.notes), std::move(vocabulary)));
+}
+
+}  // namespace penstock::grammar

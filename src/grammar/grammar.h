@@ -1,0 +1,114 @@
+// A grammar that texts are held to: compiled once, shared by all requests, matched token by token.
+//
+//   ASSIGN vocabulary = Vocabulary::make(tokenizer)
+//   grammar = Grammar::compile({.kind = SpecKind::kJsonSchema, .text = schema}, vocabulary)   // or a Refusal
+//   Matcher matcher(grammar);  matcher.fill_mask(bits);  matcher.append(token);  matcher.may_end();
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/budget.h"
+#include "grammar/refusal.h"
+#include "grammar/vocabulary.h"
+
+namespace penstock::grammar {
+
+enum class SpecKind : uint8_t {
+  kJsonSchema,     // a JSON Schema, drafts 4 to 2020-12
+  kJsonObject,     // any JSON object; no text
+  kRegex,          // the whole text matches; ECMAScript's dialect
+  kGrammar,        // GBNF, EBNF or Lark, told apart by how rules are written
+  kStructuralTag,  // JSON: {"type": "structural_tag", "format": ...} or {"structures": ..., "triggers": ...}
+  kChoice,         // JSON: an array of texts
+};
+
+// What a schema leaves open about JSON.
+struct JsonStyle {
+  bool any_whitespace = true;  // false: none
+  std::string
+      whitespace_pattern;  // instead of at most 16 characters of JSON's white space; a regular expression
+  bool closed_objects = false;    // objects without additionalProperties have no others than their properties
+  bool all_escapes = false;       // every character of a string may be spelled \uXXXX
+  bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
+};
+
+struct GrammarSpec {
+  SpecKind kind = SpecKind::kJsonSchema;
+  std::string text;
+  JsonStyle json = {};
+};
+
+// What a specification asks for that is not enforced, or is narrowed: JSON Schema calls such keywords annotations.
+struct Note {
+  std::string where;  // JSON pointer, as in Refusal
+  std::string message;
+};
+
+struct Program;
+struct MaskSource;
+
+// Immutable; any thread may use it. Masks made before are kept within a bound and shared by all matchers.
+class Grammar {
+ public:
+  // Takes time and memory within the limits, whatever the text. vocabulary: null where no masks are asked for.
+  static Compiled<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec,
+                                                          std::shared_ptr<const Vocabulary> vocabulary,
+                                                          const CompileLimits& limits = {});
+  ~Grammar();
+  std::span<const Note> notes() const { return notes_; }
+  const Program& program() const { return *program_; }
+  // REQUIRES: compiled with a vocabulary.
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const MaskSource& masks() const { return *masks_; }
+
+ private:
+  Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const Vocabulary> vocabulary);
+  struct Caches;
+  std::unique_ptr<const Program> program_;
+  std::vector<Note> notes_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::unique_ptr<Caches> caches_;
+  std::unique_ptr<const MaskSource> masks_;
+};
+
+// Where one text stands in a grammar. Belongs to one thread at a time. A copy is a fork: both go on independently.
+//
+// Every text that is accepted so far can be completed. After the first few tokens nothing is allocated but by masks that no
+// matcher of the grammar asked for before.
+class Matcher {
+ public:
+  // text_begin: the first token begins the text, where SentencePiece drops a leading space; false behind a prompt.
+  explicit Matcher(std::shared_ptr<const Grammar> grammar, bool text_begin = false);
+  Matcher(const Matcher& other);
+  Matcher& operator=(const Matcher& other);
+  Matcher(Matcher&&) noexcept;
+  Matcher& operator=(Matcher&&) noexcept;
+  ~Matcher();
+
+  // Takes a token, which may be an end of generation where may_end(). Whether it was allowed; else nothing changes.
+  bool append(TokenId token);
+  // Takes bytes as one token of them would be.
+  bool append_bytes(std::string_view bytes);
+  // Undoes the last n that were taken. REQUIRES: as many were.
+  void rollback(int n);
+  int n_appended() const;
+
+  // bits: vocabulary().mask_words() words, bit per token id; all are written. Exactly the tokens append() takes.
+  void fill_mask(std::span<uint32_t> bits);
+  // Whether the text may end here; whether nothing else is possible.
+  bool may_end() const;
+  bool must_end() const;
+  bool ended() const;  // an end of generation was appended
+  // The bytes that must come next whatever the tokens, at most max_bytes; ends where there is a choice or the text may end.
+  std::string forced_bytes(size_t max_bytes = 256);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock::grammar

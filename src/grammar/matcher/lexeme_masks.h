@@ -1,0 +1,92 @@
+// Which tokens stay inside of a lexeme, and where they leave it: what masks are put together from.
+//
+// It depends on the lexeme, its state and the vocabulary only, so that every position, request and grammar that comes to
+// the same state shares it. Any thread may ask; what is not known yet is worked out by the one who asks first.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "grammar/lexer/lexeme.h"
+#include "grammar/matcher/token_set.h"
+#include "grammar/vocabulary.h"
+
+namespace penstock::grammar {
+
+// No token has more bytes, or is cut to that many where counts are compared; vocabularies' longest have 128.
+inline constexpr uint64_t kLongestToken = 256;
+
+// Of the tokens below one node of the trie, from one state.
+struct ScanMask {
+  // Tokens behind which the lexeme can go on; of lexemes that end at once, those that end it too.
+  TokenSet inside;
+  // Lexemes without quotation marks: nodes behind which the lexeme may have ended and the token goes on.
+  struct Exit {
+    uint32_t node, tag;
+  };
+  std::vector<Exit> exits;
+  // Quoted ones: tokens that end the lexeme at a quotation mark, by what follows it.
+  struct QuoteExit {
+    uint32_t suffix, tag, count;  // count: characters before the quotation mark
+    int32_t token;
+  };
+  std::vector<QuoteExit> quote_exits;  // by suffix
+  // Lexemes of any content: tokens inside by how many characters they have, most first, where a window may need them.
+  struct Counted {
+    uint32_t count;
+    int32_t token;
+  };
+  std::vector<Counted> counted;
+  size_t memory() const;
+};
+
+// The masks of one lexeme.
+class LexemeMasks {
+ public:
+  LexemeMasks(const Lexeme& lexeme, const Vocabulary& vocabulary)
+      : lexeme_(lexeme), vocabulary_(vocabulary) {}
+
+  // From `state` below the node `root` of vocabulary.trie(). left: what is left of the leaf's window; of lexemes of any
+  // content it is left to the caller, who looks at the counts.
+  std::shared_ptr<const ScanMask> get(uint32_t state, CountWindow left, uint32_t root);
+  // Forgets all. Returns how many bytes that were.
+  size_t clear();
+  size_t memory() const { return memory_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Key {
+    uint32_t state, root;
+    CountWindow left;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+  CountWindow window_key(CountWindow left) const;
+  std::shared_ptr<const ScanMask> build(const Key& key) const;
+
+  const Lexeme& lexeme_;
+  const Vocabulary& vocabulary_;
+  std::mutex mutex_;
+  std::unordered_map<Key, std::shared_ptr<const ScanMask>, KeyHash> masks_;
+  std::atomic<size_t> memory_ = 0;
+};
+
+// The masks of all lexemes over one vocabulary. Any thread may call.
+class LexemeMaskRegistry {
+ public:
+  // The masks live as long as a caller holds them, those of the lexemes that all grammars share for ever.
+  std::shared_ptr<LexemeMasks> of(const std::shared_ptr<const Lexeme>& lexeme, const Vocabulary& vocabulary);
+
+ private:
+  struct Entry {
+    std::weak_ptr<const Lexeme> lexeme;
+    std::weak_ptr<LexemeMasks> masks;
+  };
+  std::mutex mutex_;
+  std::unordered_map<const Lexeme*, Entry> entries_;
+  std::vector<std::shared_ptr<LexemeMasks>> common_;
+};
+
+}  // namespace penstock::grammar

@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "grammar/grammar.h"
+#include "grammar/matcher/mask_builder.h"
+
+namespace penstock::grammar {
+
+struct Matcher::Impl {
+  struct Taken {  // what was there before a token
+    Config config;
+    Stack::Mark mark;
+    bool ended;
+  };
+
+  Impl(std::shared_ptr<const Grammar> of, bool begins)
+      : grammar(std::move(of)),
+        text_begin(begins),
+        stepper(grammar->program(), stack, items),
+        hasher(grammar->program(), stack),
+        builder(grammar->masks(), stack, items, stepper, hasher) {}
+  Impl(const Impl& other) : Impl(other.grammar, other.text_begin) {
+    ended = other.ended;
+    stack = other.stack;
+    items = other.items;
+    now = other.now;
+    taken = other.taken;
+  }
+  Impl& operator=(const Impl&) = delete;
+
+  void undo(const Taken& before) {
+    now = before.config;
+    ended = before.ended;
+    stack.cut(before.mark);
+    hasher.cut(before.mark.nodes);
+    items.resize(now.end);
+  }
+
+  // Keeps the step's last config behind the one before, and what was there for rollback.
+  bool commit(const Taken& before, Config next) {
+    if (next.dead()) {
+      undo(before);
+      return false;
+    }
+    const auto at = items.begin() + before.config.end;
+    items.erase(std::move(items.begin() + next.begin, items.begin() + next.end, at), items.end());
+    now = {before.config.end, static_cast<uint32_t>(items.size()), next.complete};
+    taken.push_back(before);
+    return true;
+  }
+
+  bool take_bytes(std::string_view bytes) {
+    const Taken before{now, stack.mark(), ended};
+    Config next = now;
+    for (const char c : bytes) {
+      next = stepper.step(next, static_cast<uint8_t>(c));
+      if (next.dead()) break;
+    }
+    return commit(before, next);
+  }
+
+  bool first() const { return text_begin && taken.empty(); }
+
+  std::shared_ptr<const Grammar> grammar;
+  bool text_begin;
+  bool ended = false;
+  Stack stack;
+  std::vector<Item> items;  // of the configs behind each token, in order; the last is `now`
+  Config now;
+  std::vector<Taken> taken;
+  Stepper stepper;
+  StateHasher hasher;
+  MaskBuilder builder;
+};
+
+Matcher::Matcher(std::shared_ptr<const Grammar> grammar, bool text_begin)
+    : impl_(std::make_unique<Impl>(std::move(grammar), text_begin)) {
+  impl_->stack.reserve(256);
+  impl_->items.reserve(1024);
+  impl_->now = impl_->stepper.start();
+}
+Matcher::Matcher(const Matcher& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+Matcher& Matcher::operator=(const Matcher& other) {
+  if (this != &other) impl_ = std::make_unique<Impl>(*other.impl_);
+  return *this;
+}
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher& Matcher::operator=(Matcher&&) noexcept = default;
+Matcher::~Matcher() = default;
+
+bool Matcher::append(TokenId token) {
+  Impl& m = *impl_;
+  if (m.ended) return false;
+  const Vocabulary& vocabulary = m.grammar->vocabulary();
+  const auto ends = vocabulary.ends();
+  if (m.now.complete && std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    m.taken.push_back({m.now, m.stack.mark(), false});
+    m.ended = true;
+    return true;
+  }
+  const std::string_view bytes = vocabulary.bytes(token, m.first());
+  if (!vocabulary.bytes(token).empty()) return m.take_bytes(bytes);
+  const Impl::Taken before{m.now, m.stack.mark(), false};
+  return m.commit(before, m.stepper.step_token(m.now, token));
+}
+
+bool Matcher::append_bytes(std::string_view bytes) { return !impl_->ended && impl_->take_bytes(bytes); }
+
+void Matcher::rollback(int n) {
+  PENSTOCK_CHECK(n >= 0 && static_cast<size_t>(n) <= impl_->taken.size());
+  for (; n > 0; --n) {
+    impl_->undo(impl_->taken.back());
+    impl_->taken.pop_back();
+  }
+}
+
+int Matcher::n_appended() const { return static_cast<int>(impl_->taken.size()); }
+
+void Matcher::fill_mask(std::span<uint32_t> bits) {
+  Impl& m = *impl_;
+  if (!m.ended) return m.builder.fill(m.now, m.first(), bits);
+  std::fill(bits.begin(), bits.end(), 0);
+  for (const TokenId end : m.grammar->vocabulary().ends()) set_bit(bits, end);
+}
+
+bool Matcher::may_end() const { return impl_->ended || impl_->now.complete; }
+bool Matcher::must_end() const {
+  return impl_->ended || (impl_->now.complete && impl_->now.begin == impl_->now.end);
+}
+bool Matcher::ended() const { return impl_->ended; }
+
+std::string Matcher::forced_bytes(size_t max_bytes) {
+  Impl& m = *impl_;
+  std::string forced;
+  if (m.ended) return forced;
+  const Impl::Taken before{m.now, m.stack.mark(), false};
+  Config config = m.now;
+  while (forced.size() < max_bytes && !config.complete) {
+    std::bitset<256> first;
+    for (uint32_t i = config.begin; i < config.end; ++i)
+      add_first_bytes(m.grammar->program(), m.stack, m.items[i], first);
+    Config only;
+    int n_possible = 0;
+    for (int byte = 0; byte < 256 && n_possible < 2; ++byte) {
+      if (!first[byte]) continue;
+      const Stack::Mark mark = m.stack.mark();
+      const size_t n_items = m.items.size();
+      const Config next = m.stepper.step(config, static_cast<uint8_t>(byte));
+      if (!next.dead() && ++n_possible == 1) {
+        only = next;
+        forced += static_cast<char>(byte);
+        continue;
+      }
+      if (n_possible == 2) forced.pop_back();
+      m.stack.cut(mark);
+      m.items.resize(n_items);
+    }
+    if (n_possible != 1) break;
+    config = only;
+  }
+  m.undo(before);
+  return forced;
+}
+
+}  // namespace penstock::grammar

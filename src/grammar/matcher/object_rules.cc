@@ -1,0 +1,176 @@
+#include "grammar/matcher/object_rules.h"
+
+#include <algorithm>
+
+#include "grammar/regex/char_dfa.h"
+
+namespace penstock::grammar {
+namespace {
+
+uint32_t capped(uint64_t n) { return static_cast<uint32_t>(std::min<uint64_t>(n, kManyWords)); }
+
+// Counts are kept as far as they still tell something.
+uint32_t counted(uint32_t count, const CountWindow& window) {
+  if (window.trivial()) return 0;
+  if (window.max == kNoLimit && count >= window.min) return count;
+  return count + (count < kNone);
+}
+
+}  // namespace
+
+bool ObjectRules::may_close() const {
+  return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
+}
+
+bool ObjectRules::fits(uint32_t target) const {
+  if (graph_.members.trivial()) return true;
+  const CountWindow left = graph_.members.after(frame_.count);
+  return left.max > 0 && graph_.lengths.any_within(target, left.after(1));
+}
+
+bool ObjectRules::any_fits(uint32_t list, bool as_slot) const {
+  if (list == kNone) return false;
+  const uint64_t min = graph_.members.after(frame_.count).min;
+  const auto ok = [&](const ValueEdge& e) {
+    return fits(e.target) &&
+           (!as_slot || enough_keys(e.target, min > 0 ? min - 1 : 0, stack_.n_used(frame_.used)));
+  };
+  const IndexRange edges = graph_.edge_lists[list];
+  return std::any_of(graph_.edges.begin() + edges.begin, graph_.edges.begin() + edges.end, ok);
+}
+
+// Whether `need` more members can come from the state on, of which slots give some and unused other keys the rest.
+bool ObjectRules::enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const {
+  const uint32_t slots = graph_.states[state].most_slots;
+  if (graph_.many_keys || need <= slots) return true;
+  if (graph_.other_keys == nullptr) return false;
+  const uint64_t wanted = need - slots + graph_.n_reserved + n_used;
+  return graph_.other_keys->has_more_words(capped(wanted - 1));
+}
+
+uint32_t ObjectRules::slot_values(uint32_t slot) const {
+  const ObjectGraph::State* state = &graph_.states[frame_.state];
+  if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
+  while (state->slot != slot) state = &graph_.states[state->skipped];
+  return any_fits(state->values, true) ? state->values : kNone;
+}
+
+bool ObjectRules::any_slot() const {
+  const ObjectGraph::State* state = &graph_.states[frame_.state];
+  while (state->slot != kNone) {
+    if (any_fits(state->values, true)) return true;
+    if (state->skipped == kNone) return false;
+    state = &graph_.states[state->skipped];
+  }
+  return false;
+}
+
+bool ObjectRules::any_other() const {
+  const uint32_t rest = graph_.states[frame_.state].rest;
+  if (rest == kNone || graph_.other_keys == nullptr) return false;
+  const IndexRange labels = graph_.states[rest].labels;
+  bool any = false;
+  for (uint32_t list = labels.begin; list < labels.end && !any; ++list) any = any_fits(list, false);
+  if (!any || graph_.many_keys) return any;
+  const uint64_t need = std::max<uint64_t>(graph_.members.after(frame_.count).min, 1);
+  return graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + stack_.n_used(frame_.used)));
+}
+
+uint32_t ObjectRules::other_values(uint32_t label) const {
+  const uint32_t rest = graph_.states[frame_.state].rest;
+  if (rest == kNone) return kNone;
+  const uint32_t list = graph_.states[rest].labels.begin + label;
+  return any_fits(list, false) ? list : kNone;
+}
+
+bool ObjectRules::slot_key_alive(uint32_t state) const {
+  // Walks the keys below; most are left behind after a few bytes.
+  const ByteDfa& keys = graph_.slot_keys->dfa;
+  for (uint32_t at = state; at != ByteDfa::kDead;) {
+    if (keys.tag(at) != 0) return slot_values(keys.tag(at) - 1) != kNone;
+    const auto edges = keys.edges(at);
+    if (edges.size() == 1) {
+      at = edges.front().target;
+      continue;
+    }
+    return std::any_of(edges.begin(), edges.end(),
+                       [&](const ByteEdge& e) { return slot_key_alive(e.target); });
+  }
+  return false;
+}
+
+bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const {
+  if (state == ByteDfa::kDead) return false;
+  uint32_t taken = stack_.n_used_with(frame_.used, so_far);
+  if (graph_.reserved_keys != nullptr) {
+    const ByteDfa& reserved = graph_.reserved_keys->dfa;
+    const uint32_t at = reserved.run(reserved.start(), so_far);
+    if (at != ByteDfa::kDead) {
+      for (uint32_t n = 0; n < graph_.n_reserved && graph_.reserved_keys->has_more_words(at, 0, {}, n); ++n)
+        ++taken;
+    }
+  }
+  return taken == 0 || graph_.other_keys->has_more_words(state, 0, {}, taken);
+}
+
+bool ObjectRules::other_key_accepts(uint32_t state, std::string_view key) const {
+  if (graph_.other_keys->dfa.tag(state) == 0 || stack_.is_used(frame_.used, key)) return false;
+  if (graph_.reserved_keys == nullptr) return true;
+  const ByteDfa& reserved = graph_.reserved_keys->dfa;
+  return reserved.tag(reserved.run(reserved.start(), key)) == 0;
+}
+
+Frame ObjectRules::after(uint32_t target, uint32_t used) const {
+  return {target, counted(frame_.count, graph_.members), used};
+}
+
+bool ArrayRules::may_close() const {
+  return graph_.states[frame_.state].accepts && frame_.count >= graph_.items.min;
+}
+
+bool ArrayRules::enough_items(uint32_t goal, uint64_t need) const {
+  if (!graph_.unique) return true;
+  // The used items of other leaves are counted too: then there may be one left where this says no.
+  uint64_t wanted = need - 1 + stack_.n_used(frame_.used);
+  for (const auto* leaves : {&program_.goals[goal].strings, &program_.goals[goal].scalars}) {
+    for (const uint32_t leaf : *leaves) {
+      const auto& [lexeme, window] = program_.leaves[leaf];
+      if (lexeme->has_more_words(lexeme->start(), 0, window, capped(wanted))) return true;
+      uint32_t words = 0;
+      while (lexeme->has_more_words(lexeme->start(), 0, window, words)) ++words;
+      wanted -= std::min<uint64_t>(wanted, words);
+    }
+  }
+  return false;
+}
+
+bool ArrayRules::fits(const ValueEdge& edge) const {
+  const CountWindow left = graph_.items.after(frame_.count);
+  if (!graph_.items.trivial() && (left.max == 0 || !graph_.lengths.any_within(edge.target, left.after(1))))
+    return false;
+  return enough_items(edge.goal, std::max<uint64_t>(left.min, 1));
+}
+
+bool ArrayRules::may_continue() const {
+  const IndexRange edges = graph_.states[frame_.state].edges;
+  for (uint32_t i = edges.begin; i < edges.end; ++i) {
+    if (fits(graph_.edges[i])) return true;
+  }
+  return false;
+}
+
+Frame ArrayRules::after(uint32_t target, uint32_t used) const {
+  return {target, counted(frame_.count, graph_.items), used};
+}
+
+bool ArrayRules::item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const {
+  if (!leaf.lexeme->alive(state, count, leaf.window)) return false;
+  const uint32_t taken = stack_.n_used_with(frame_.used, so_far);
+  return taken == 0 || leaf.lexeme->has_more_words(state, count, leaf.window, taken);
+}
+
+bool ArrayRules::item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const {
+  return leaf.lexeme->accepts(state, count, leaf.window) && !stack_.is_used(frame_.used, item);
+}
+
+}  // namespace penstock::grammar

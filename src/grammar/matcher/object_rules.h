@@ -1,0 +1,59 @@
+// What may come next in an object or array, so that it can still be finished.
+#pragma once
+#include "grammar/matcher/stack.h"
+
+namespace penstock::grammar {
+
+// A view of one object's progress.
+class ObjectRules {
+ public:
+  ObjectRules(const ObjectGraph& graph, const Frame& frame, const Stack& stack)
+      : graph_(graph), frame_(frame), stack_(stack) {}
+
+  bool may_close() const;
+  bool may_continue() const { return any_slot() || any_other(); }
+  bool any_slot() const;
+  bool any_other() const;
+  // The list of edges of a slot's value; kNone where its key must not come now.
+  uint32_t slot_values(uint32_t slot) const;
+  // The list of edges behind another key with this label, likewise.
+  uint32_t other_values(uint32_t label) const;
+  // Whether one of the slots' keys that the automaton of slot_keys can still become in `state` may come now.
+  bool slot_key_alive(uint32_t state) const;
+  // Whether the part of another key that was read can still become one that was not used and may come now.
+  bool other_key_alive(uint32_t state, std::string_view so_far) const;
+  bool other_key_accepts(uint32_t state, std::string_view key) const;
+  // Whether there is room for a member that leads to the state.
+  bool fits(uint32_t target) const;
+  Frame after(uint32_t target, uint32_t used) const;
+
+ private:
+  bool any_fits(uint32_t list, bool as_slot) const;
+  bool enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const;
+  const ObjectGraph& graph_;
+  const Frame& frame_;
+  const Stack& stack_;
+};
+
+class ArrayRules {
+ public:
+  ArrayRules(const ArrayGraph& graph, const Frame& frame, const Stack& stack, const Program& program)
+      : graph_(graph), frame_(frame), stack_(stack), program_(program) {}
+
+  bool may_close() const;
+  bool may_continue() const;
+  bool fits(const ValueEdge& edge) const;
+  Frame after(uint32_t target, uint32_t used) const;
+  // Items of a unique array, of which `so_far` was read.
+  bool item_alive(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view so_far) const;
+  bool item_accepts(const Leaf& leaf, uint32_t state, uint64_t count, std::string_view item) const;
+
+ private:
+  bool enough_items(uint32_t goal, uint64_t need) const;
+  const ArrayGraph& graph_;
+  const Frame& frame_;
+  const Stack& stack_;
+  const Program& program_;
+};
+
+}  // namespace penstock::grammar

@@ -1,0 +1,338 @@
+#include "grammar/schema/clauses.h"
+
+#include <algorithm>
+
+#include "grammar/schema/membership.h"
+#include "grammar/schema/scalars.h"
+
+namespace penstock::grammar {
+namespace {
+
+using AtomKind = Atom::Kind;
+constexpr size_t kMaxSteps = 20'000;
+
+bool subset(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  return std::includes(b.begin(), b.end(), a.begin(), a.end());
+}
+
+}  // namespace
+
+void normalize(Conjunction& conjunction) {
+  std::sort(conjunction.begin(), conjunction.end());
+  conjunction.erase(std::unique(conjunction.begin(), conjunction.end()), conjunction.end());
+}
+
+std::optional<std::vector<Clause>> ClauseFinder::find(FormulaId formula) {
+  found_.clear();
+  too_many_ = false;
+  steps_ = 0;
+  State state;
+  if (assume(state, formula)) search(std::move(state));
+  if (too_many_) return std::nullopt;
+  // What another alternative allows anyway is left out.
+  std::vector<Clause> kept;
+  for (size_t i = 0; i < found_.size(); ++i) {
+    const auto covers = [&](size_t j) {
+      const Clause &a = found_[j], &b = found_[i];
+      return j != i && a.presence.empty() && subset(a.atoms, b.atoms) &&
+             (a.atoms != b.atoms || !b.presence.empty() || j < i);
+    };
+    bool covered = false;
+    for (size_t j = 0; j < found_.size() && !covered; ++j) covered = covers(j);
+    if (!covered) kept.push_back(found_[i]);
+  }
+  return kept;
+}
+
+void ClauseFinder::search(State state) {
+  if (too_many_ || !simplify(state)) return;
+  const auto choice = std::find_if(state.choices.begin(), state.choices.end(),
+                                   [&](FormulaId f) { return !only_presence(f); });
+  if (choice == state.choices.end()) {
+    state.clause.presence = std::move(state.choices);
+    found_.push_back(std::move(state.clause));
+    too_many_ |= found_.size() > budget_.limits().max_alternatives;
+    return;
+  }
+  auto fewest = choice;
+  for (auto it = choice; it != state.choices.end(); ++it) {
+    if (!only_presence(*it) && pool_.parts(*it).size() < pool_.parts(*fewest).size()) fewest = it;
+  }
+  const std::vector<FormulaId> parts(pool_.parts(*fewest).begin(), pool_.parts(*fewest).end());
+  state.choices.erase(fewest);
+  for (const FormulaId part : parts) {
+    State branch = state;
+    if (assume(branch, part)) search(std::move(branch));
+  }
+}
+
+// Adds what the formula says. Whether that can be.
+bool ClauseFinder::assume(State& state, FormulaId formula) {
+  too_many_ |= ++steps_ > kMaxSteps;
+  switch (pool_.kind(formula)) {
+    case FormulaPool::Kind::kFalse: return false;
+    case FormulaPool::Kind::kTrue: return true;
+    case FormulaPool::Kind::kAtom: return assume_atom(state, pool_.atom_index(formula));
+    case FormulaPool::Kind::kOr: state.choices.push_back(formula); return true;
+    case FormulaPool::Kind::kAnd: break;
+  }
+  const std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return assume(state, part); });
+}
+
+bool ClauseFinder::assume_atom(State& state, uint32_t index) {
+  auto& atoms = state.clause.atoms;
+  const auto at = std::lower_bound(atoms.begin(), atoms.end(), index);
+  if (at != atoms.end() && *at == index) return true;
+  if (judge_atom(state.clause, index) == Verdict::kNo) return false;
+  atoms.insert(std::lower_bound(atoms.begin(), atoms.end(), index), index);
+  return true;
+}
+
+// Leaves out choices that are made, and alternatives that are closed, until nothing changes. Whether anything is left.
+bool ClauseFinder::simplify(State& state) {
+  for (bool changed = true; changed && !too_many_;) {
+    changed = false;
+    std::vector<FormulaId> choices = std::move(state.choices);
+    state.choices.clear();
+    for (const FormulaId choice : choices) {
+      std::vector<FormulaId> open;
+      bool made = false;
+      const std::vector<FormulaId> parts(pool_.parts(choice).begin(),
+                                         pool_.parts(choice).end());  // the pool grows
+      for (const FormulaId part : parts) {
+        const Verdict verdict = judge(state.clause, part);
+        made |= verdict == Verdict::kYes;
+        if (verdict == Verdict::kUnknown) open.push_back(part);
+      }
+      too_many_ |= ++steps_ > kMaxSteps;
+      if (made) continue;
+      if (open.empty()) return false;
+      const FormulaId left = pool_.any_of(std::move(open));
+      if (pool_.kind(left) == FormulaPool::Kind::kOr) {
+        changed |= left != choice;
+        state.choices.push_back(left);
+        continue;
+      }
+      changed = true;
+      if (!assume(state, left)) return false;
+    }
+    std::sort(state.choices.begin(), state.choices.end());
+    state.choices.erase(std::unique(state.choices.begin(), state.choices.end()), state.choices.end());
+  }
+  return true;
+}
+
+ClauseFinder::Verdict ClauseFinder::judge(const Clause& clause, FormulaId formula) {
+  switch (pool_.kind(formula)) {
+    case FormulaPool::Kind::kFalse: return Verdict::kNo;
+    case FormulaPool::Kind::kTrue: return Verdict::kYes;
+    case FormulaPool::Kind::kAtom: return judge_atom(clause, pool_.atom_index(formula));
+    default: break;
+  }
+  const bool all = pool_.kind(formula) == FormulaPool::Kind::kAnd;
+  const Verdict decides = all ? Verdict::kNo : Verdict::kYes;
+  const std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+  bool unknown = false;
+  for (const FormulaId part : parts) {
+    const Verdict verdict = judge(clause, part);
+    if (verdict == decides) return decides;
+    unknown |= verdict == Verdict::kUnknown;
+  }
+  return unknown ? Verdict::kUnknown : all ? Verdict::kYes : Verdict::kNo;
+}
+
+ClauseFinder::Verdict ClauseFinder::judge_atom(const Clause& clause, uint32_t index) {
+  if (std::binary_search(clause.atoms.begin(), clause.atoms.end(), index)) return Verdict::kYes;
+  const Atom atom = pool_.atom_at(index);
+  switch (atom.kind) {
+    case AtomKind::kItemCount:
+    case AtomKind::kMemberCount: {
+      const CountWindow have = counted(clause, atom.kind), both = have & atom.window;
+      return both.empty() ? Verdict::kNo : both == have ? Verdict::kYes : Verdict::kUnknown;
+    }
+    case AtomKind::kMembers:
+    case AtomKind::kExists: return judge_member(clause, atom);
+    case AtomKind::kItem:
+    case AtomKind::kRest:
+    case AtomKind::kContains: return judge_item(clause, atom);
+    default: return Verdict::kUnknown;
+  }
+}
+
+ClauseFinder::Verdict ClauseFinder::judge_member(const Clause& clause, const Atom& atom) {
+  const KeySet keys = pool_.keys(atom.index);
+  if (!keys.is_literal()) {
+    if (atom.kind == AtomKind::kExists) return Verdict::kUnknown;
+    Clause with = clause;  // a key that must be there may have no value left
+    const FormulaId itself = pool_.atom(atom);
+    const uint32_t index = pool_.atom_index(itself);
+    with.atoms.insert(std::lower_bound(with.atoms.begin(), with.atoms.end(), index), index);
+    return some_required_key_is_empty(with, keys) ? Verdict::kNo : Verdict::kUnknown;
+  }
+  const Conjunction known = at_key(clause, keys.literal);
+  const bool is_there = required(clause, keys.literal);
+  const bool cannot = empty_with(known, atom.schema);
+  if (atom.kind == AtomKind::kExists) {
+    if (cannot || counted(clause, AtomKind::kMemberCount).max == 0) return Verdict::kNo;
+    return is_there && implied(known, atom.schema) ? Verdict::kYes : Verdict::kUnknown;
+  }
+  if (cannot && is_there) return Verdict::kNo;
+  return implied(known, atom.schema) ? Verdict::kYes : Verdict::kUnknown;
+}
+
+bool ClauseFinder::some_required_key_is_empty(const Clause& clause, const KeySet& keys) {
+  for (const uint32_t index : clause.atoms) {
+    const Atom& atom = pool_.atom_at(index);
+    if (atom.kind != AtomKind::kExists || !pool_.keys(atom.index).is_literal()) continue;
+    const std::string key = pool_.keys(atom.index).literal;
+    if (contains(expansion_.exprs(), keys, key) && obviously_empty(at_key(clause, key))) return true;
+  }
+  return false;
+}
+
+ClauseFinder::Verdict ClauseFinder::judge_item(const Clause& clause, const Atom& atom) {
+  const CountWindow count = counted(clause, AtomKind::kItemCount);
+  if (atom.kind == AtomKind::kItem) {
+    if (count.max <= atom.index) return Verdict::kYes;
+    const Conjunction known = at_item(clause, atom.index);
+    if (count.min > atom.index && empty_with(known, atom.schema)) return Verdict::kNo;
+    return implied(known, atom.schema) ? Verdict::kYes : Verdict::kUnknown;
+  }
+  if (atom.kind == AtomKind::kRest) return count.max <= atom.index ? Verdict::kYes : Verdict::kUnknown;
+  if (atom.window.min == 0) return Verdict::kUnknown;
+  if (count.max <= atom.index) return Verdict::kNo;
+  Conjunction everywhere;
+  for (const uint32_t index : clause.atoms) {
+    const Atom& other = pool_.atom_at(index);
+    if (other.kind == AtomKind::kRest && other.index <= atom.index) everywhere.push_back(other.schema);
+  }
+  return empty_with(std::move(everywhere), atom.schema) ? Verdict::kNo : Verdict::kUnknown;
+}
+
+bool ClauseFinder::only_presence(FormulaId formula) const {
+  if (pool_.kind(formula) == FormulaPool::Kind::kAtom) {
+    const Atom& atom = pool_.atom(formula);
+    const SchemaReader& schemas = expansion_.schemas();
+    if (atom.kind == AtomKind::kExists)
+      return pool_.keys(atom.index).is_literal() && atom.schema == SignedSchema(schemas.anything());
+    if (atom.kind == AtomKind::kMembers)
+      return pool_.keys(atom.index).is_literal() && atom.schema == SignedSchema(schemas.nothing());
+    return atom.kind == AtomKind::kProperties;
+  }
+  const auto parts = pool_.parts(formula);
+  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return only_presence(part); });
+}
+
+bool ClauseFinder::required(const Clause& clause, const std::string& key) const {
+  return std::any_of(clause.atoms.begin(), clause.atoms.end(), [&](uint32_t index) {
+    const Atom& atom = pool_.atom_at(index);
+    return atom.kind == AtomKind::kExists && pool_.keys(atom.index).is_literal() &&
+           pool_.keys(atom.index).literal == key;
+  });
+}
+
+// What a member with this key must be, if there is one.
+Conjunction ClauseFinder::at_key(const Clause& clause, const std::string& key) {
+  Conjunction result;
+  for (const uint32_t index : clause.atoms) {
+    const Atom& atom = pool_.atom_at(index);
+    if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) continue;
+    const KeySet& keys = pool_.keys(atom.index);
+    if (atom.kind == AtomKind::kExists && !keys.is_literal()) continue;
+    if (contains(expansion_.exprs(), keys, key)) result.push_back(atom.schema);
+  }
+  return result;
+}
+
+Conjunction ClauseFinder::at_item(const Clause& clause, uint32_t item) const {
+  Conjunction result;
+  for (const uint32_t index : clause.atoms) {
+    const Atom& atom = pool_.atom_at(index);
+    if ((atom.kind == AtomKind::kItem && atom.index == item) ||
+        (atom.kind == AtomKind::kRest && atom.index <= item))
+      result.push_back(atom.schema);
+  }
+  return result;
+}
+
+CountWindow ClauseFinder::counted(const Clause& clause, AtomKind kind) const {
+  CountWindow window;
+  for (const uint32_t index : clause.atoms) {
+    const Atom& atom = pool_.atom_at(index);
+    if (atom.kind == kind) window = window & atom.window;
+    if (kind == AtomKind::kItemCount && atom.kind == AtomKind::kContains)
+      window = window & CountWindow{atom.index + atom.window.min, kNoLimit};
+  }
+  return window;
+}
+
+bool ClauseFinder::has_complement(FormulaId formula) const {
+  if (pool_.kind(formula) == FormulaPool::Kind::kAtom) {
+    const Atom& atom = pool_.atom(formula);
+    if (atom.kind == AtomKind::kUnique) return false;
+    if (atom.kind == AtomKind::kText) return !pool_.text_at(atom.index).narrowed;
+    return atom.kind != AtomKind::kNumber || !pool_.number_at(atom.index).narrowed;
+  }
+  const auto parts = pool_.parts(formula);
+  return std::all_of(parts.begin(), parts.end(), [&](FormulaId part) { return has_complement(part); });
+}
+
+bool ClauseFinder::has_complement(SignedSchema schema) {
+  if (schema.negated()) return true;
+  for (int type = 0; type < kNumValueTypes; ++type) {
+    if (!has_complement(expansion_.expand(schema, static_cast<ValueType>(type)))) return false;
+  }
+  return true;
+}
+
+// Whether what is known makes it one of the schema.
+bool ClauseFinder::implied(Conjunction known, SignedSchema schema) {
+  if (std::find(known.begin(), known.end(), schema) != known.end()) return true;
+  if (!has_complement(schema)) return false;
+  known.push_back(!schema);
+  return obviously_empty(known);
+}
+
+bool ClauseFinder::empty_with(Conjunction known, SignedSchema schema) {
+  known.push_back(schema);
+  return obviously_empty(known);
+}
+
+bool ClauseFinder::obviously_empty(const Conjunction& unsorted) {
+  Conjunction conjunction = unsorted;
+  normalize(conjunction);
+  for (size_t i = 0; i + 1 < conjunction.size(); ++i) {
+    if (conjunction[i + 1] == !conjunction[i]) return true;  // the negation of a schema stands beside it
+  }
+  if (const auto it = known_empty_.find(conjunction); it != known_empty_.end()) return it->second;
+  bool empty = true;
+  for (int type = 0; type < kNumValueTypes && empty; ++type)
+    empty = empty_for(conjunction, static_cast<ValueType>(type));
+  known_empty_.emplace(std::move(conjunction), empty);
+  return empty;
+}
+
+bool ClauseFinder::empty_for(const Conjunction& conjunction, ValueType type) {
+  std::vector<FormulaId> parts;
+  for (const SignedSchema schema : conjunction) parts.push_back(expansion_.expand(schema, type));
+  const FormulaId formula = pool_.all_of(std::move(parts));
+  if (formula == FormulaPool::kFalse) return true;
+  if (type <= ValueType::kTrue) return false;
+  if (const auto* values = listed_values(pool_, formula)) {
+    const std::vector<const JsonValue*> list = *values;
+    return std::none_of(list.begin(), list.end(),
+                        [&](const JsonValue* v) { return holds(expansion_, formula, *v); });
+  }
+  if (type == ValueType::kNumber) {
+    const auto pieces = number_pieces(pool_, formula);
+    return pieces && pieces->empty();
+  }
+  if (type == ValueType::kString) {
+    const auto texts = text_pieces(expansion_, formula);
+    return texts && texts->empty();
+  }
+  return false;
+}
+
+}  // namespace penstock::grammar

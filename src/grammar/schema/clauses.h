@@ -1,0 +1,67 @@
+// Formulas of arrays and objects as alternatives, each a plain conjunction.
+#pragma once
+#include <map>
+
+#include "grammar/schema/expansion.h"
+
+namespace penstock::grammar {
+
+// Values that are all of some schemas; sorted, each once.
+using Conjunction = std::vector<SignedSchema>;
+void normalize(Conjunction& conjunction);
+
+struct Clause {
+  std::vector<uint32_t> atoms;      // ascending
+  std::vector<FormulaId> presence;  // of objects: formulas about which keys there are, and nothing else
+};
+
+class ClauseFinder {
+ public:
+  ClauseFinder(Expansion& expansion, Budget& budget)
+      : expansion_(expansion), pool_(expansion.pool()), budget_(budget) {}
+
+  // Alternatives that together are the formula; they may overlap. Those that are empty for simple reasons are left out.
+  // nullopt: there are too many. REQUIRES: no kValues in it.
+  std::optional<std::vector<Clause>> find(FormulaId formula);
+
+  // How many items or members there may be.
+  CountWindow counted(const Clause& clause, Atom::Kind kind) const;
+  // Whether no value at all is of all the schemas, as far as can be seen without looking into members and items.
+  bool obviously_empty(const Conjunction& conjunction);
+
+ private:
+  enum class Verdict : uint8_t { kUnknown, kYes, kNo };
+  struct State {
+    Clause clause;
+    std::vector<FormulaId> choices;
+  };
+  void search(State state);
+  bool assume(State& state, FormulaId formula);
+  bool assume_atom(State& state, uint32_t atom);
+  bool simplify(State& state);
+  Verdict judge(const Clause& clause, FormulaId formula);
+  Verdict judge_atom(const Clause& clause, uint32_t index);
+  Verdict judge_member(const Clause& clause, const Atom& atom);
+  Verdict judge_item(const Clause& clause, const Atom& atom);
+  bool only_presence(FormulaId formula) const;
+  bool has_complement(SignedSchema schema);
+  bool has_complement(FormulaId formula) const;
+
+  bool required(const Clause& clause, const std::string& key) const;
+  Conjunction at_key(const Clause& clause, const std::string& key);
+  Conjunction at_item(const Clause& clause, uint32_t index) const;
+  bool some_required_key_is_empty(const Clause& clause, const KeySet& keys);
+  bool implied(Conjunction known, SignedSchema schema);
+  bool empty_with(Conjunction known, SignedSchema schema);
+  bool empty_for(const Conjunction& conjunction, ValueType type);
+
+  Expansion& expansion_;
+  FormulaPool& pool_;
+  Budget& budget_;
+  std::vector<Clause> found_;
+  bool too_many_ = false;
+  size_t steps_ = 0;
+  std::map<Conjunction, bool> known_empty_;
+};
+
+}  // namespace penstock::grammar

@@ -1,0 +1,81 @@
+// Takes schemas apart: what one says about the values of each type, and about one value.
+#pragma once
+#include <array>
+#include <map>
+#include <set>
+
+#include "grammar/budget.h"
+#include "grammar/schema/formula.h"
+#include "grammar/schema/reader.h"
+
+namespace penstock::grammar {
+
+// What was looked at by the keywords beside unevaluatedProperties and unevaluatedItems.
+struct Evaluated {
+  bool all = false;
+  std::set<std::string> keys;
+  std::vector<ExprId> patterns;
+  size_t prefix = 0;
+  std::vector<SchemaId> contained;
+  void add(const Evaluated& other);
+};
+
+class Expansion {
+ public:
+  Expansion(SchemaReader& schemas, ExprPool& exprs, Budget& budget)
+      : schemas_(schemas), exprs_(exprs), budget_(budget) {}
+
+  // What the schema says about the values of the type. kFalse after a failure.
+  FormulaId expand(SignedSchema schema, ValueType type);
+  FormulaId negate(FormulaId formula);
+  FormulaPool& pool() { return pool_; }
+  SchemaReader& schemas() { return schemas_; }
+  ExprPool& exprs() { return exprs_; }
+  bool failed() const { return failed_; }
+  const Refusal& refusal() const { return refusal_; }
+  void fail(RefusalKind kind, std::string where, std::string message, std::string keyword);
+
+ private:
+  // One way for a schema to be fulfilled.
+  struct Way {
+    FormulaId formula;
+    Evaluated evaluated;
+  };
+
+  FormulaId build(SchemaId id, ValueType type);
+  FormulaId own(const Schema& schema, SchemaId id, ValueType type);
+  FormulaId applicators(const Schema& schema, ValueType type);
+  FormulaId one_of(const std::vector<SchemaId>& list, ValueType type);
+  FormulaId values_of(const Schema& schema, ValueType type);
+  FormulaId numbers(const Schema& schema);
+  FormulaId strings(const Schema& schema);
+  FormulaId arrays(const Schema& schema);
+  FormulaId objects(const Schema& schema, SchemaId id);
+  FormulaId expand_all(const std::vector<SchemaId>& list, ValueType type);
+
+  std::vector<Way> ways(SchemaId id, ValueType type);
+  std::vector<Way> ways_within(const Schema& schema, SchemaId id, ValueType type);
+  void combine(std::vector<Way>& ways, const std::vector<Way>& more);
+  std::vector<Way> ways_any_of(const std::vector<SchemaId>& list, ValueType type);
+  std::vector<Way> ways_one_of(const std::vector<SchemaId>& list, ValueType type);
+  FormulaId unevaluated(const Schema& schema, const Evaluated& evaluated, ValueType type);
+
+  FormulaId negate_atom(const Atom& atom);
+  FormulaId outside(Atom atom);
+  FormulaId not_values(const std::vector<const JsonValue*>& list);
+  FormulaId unlike(const JsonValue& value);
+
+  static constexpr FormulaId kUnknown{UINT32_MAX}, kBusy{UINT32_MAX - 1};
+  SchemaReader& schemas_;
+  ExprPool& exprs_;
+  Budget& budget_;
+  FormulaPool pool_;
+  std::vector<std::array<FormulaId, kNumValueTypes>> known_;  // of each schema
+  std::map<FormulaId, FormulaId> negations_;
+  std::map<std::pair<SchemaId, ValueType>, bool> ways_busy_;
+  int depth_ = 0;
+  bool failed_ = false;
+  Refusal refusal_;
+};
+
+}  // namespace penstock::grammar

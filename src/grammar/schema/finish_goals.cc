@@ -1,0 +1,405 @@
+// What can be completed of the drafts, as tables of a program.
+#include <algorithm>
+#include <numeric>
+
+#include "grammar/schema/goal_drafts.h"
+#include "grammar/schema/references.h"
+
+namespace penstock::grammar {
+namespace {
+
+// The most members and items that can be told apart by counting words.
+bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& list, uint64_t& wanted) {
+  for (const uint32_t i : list) {
+    const auto& [lexeme, window] = leaves[i];
+    const auto most = static_cast<uint32_t>(std::min<uint64_t>(wanted, kManyWords));
+    uint32_t words = 0;
+    while (words < most && lexeme->has_more_words(lexeme->start(), 0, window, words)) ++words;
+    wanted -= words;
+    if (wanted == 0) return true;
+  }
+  return false;
+}
+
+class Finisher {
+ public:
+  Finisher(const Drafts& drafts, ExprPool& exprs, Budget& budget, Program& program)
+      : drafts_(drafts), exprs_(exprs), budget_(budget), program_(program) {}
+
+  Compiled<uint32_t> run() {
+    find_possible();
+    if (failed_) return tl::unexpected(std::move(refusal_));
+    if (!goals_[0]) return kNone;
+    base_ = static_cast<uint32_t>(program_.goals.size());
+    program_.goals.resize(base_ + drafts_.goals.size());
+    for (size_t goal = 0; goal < drafts_.goals.size() && !failed_; ++goal) {
+      if (goals_[goal]) finish_goal(drafts_.goals[goal], program_.goals[base_ + goal]);
+    }
+    if (failed_) return tl::unexpected(std::move(refusal_));
+    return base_;
+  }
+
+ private:
+  void fail(Refusal refusal) {
+    if (!failed_) refusal_ = std::move(refusal);
+    failed_ = true;
+  }
+
+  // Which goals have values: as few as can be, so that recursion without an end has none.
+  void find_possible() {
+    goals_.assign(drafts_.goals.size(), false);
+    find_users();
+    std::vector<uint32_t> todo(drafts_.goals.size());
+    std::iota(todo.begin(), todo.end(), 0);
+    std::vector<bool> waits(todo.size(), true);
+    while (!todo.empty() && !failed_) {
+      const uint32_t goal = todo.back();
+      todo.pop_back();
+      waits[goal] = false;
+      if (goals_[goal] || !possible(drafts_.goals[goal])) continue;
+      goals_[goal] = true;
+      for (const uint32_t user : users_[goal]) {
+        if (!goals_[user] && !waits[user]) todo.push_back(user);
+        if (!goals_[user]) waits[user] = true;
+      }
+    }
+  }
+
+  void find_users() {
+    users_.resize(drafts_.goals.size());
+    for (uint32_t goal = 0; goal < drafts_.goals.size(); ++goal) {
+      const auto use = [&](const std::vector<ValueEdge>& edges) {
+        for (const ValueEdge& e : edges) {
+          if (users_[e.goal].empty() || users_[e.goal].back() != goal) users_[e.goal].push_back(goal);
+        }
+      };
+      for (const uint32_t i : drafts_.goals[goal].arrays) {
+        for (const auto& state : drafts_.arrays[i].states) use(state.edges);
+      }
+      for (const uint32_t i : drafts_.goals[goal].objects) {
+        for (const auto& state : drafts_.objects[i].states) {
+          use(state.values);
+          for (const auto& list : state.labels) use(list);
+        }
+      }
+    }
+  }
+
+  bool possible(const GoalDraft& goal) {
+    if (!goal.strings.empty() || !goal.scalars.empty()) return true;
+    return std::any_of(goal.arrays.begin(), goal.arrays.end(),
+                       [&](uint32_t i) { return possible(drafts_.arrays[i]); }) ||
+           std::any_of(goal.objects.begin(), goal.objects.end(),
+                       [&](uint32_t i) { return possible(drafts_.objects[i]); });
+  }
+
+  // The states of a draft from which it can be completed, but for counts.
+  template <class Draft, class Visit>
+  std::vector<bool> alive(const Draft& draft, const Visit& visit) const {
+    std::vector<bool> live(draft.states.size(), false);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = live.size(); i-- > 0;) {
+        if (live[i]) continue;
+        bool now = draft.states[i].accepts;
+        visit(draft.states[i], [&](uint32_t target, bool can) { now |= can && live[target]; });
+        changed |= now;
+        live[i] = now;
+      }
+    }
+    return live;
+  }
+
+  std::vector<bool> alive(const ArrayDraft& draft) const {
+    return alive(draft, [&](const ArrayDraft::State& state, const auto& to) {
+      for (const ValueEdge& e : state.edges) to(e.target, goals_[e.goal]);
+    });
+  }
+  std::vector<bool> alive(const ObjectDraft& draft) const {
+    return alive(draft, [&](const ObjectDraft::State& state, const auto& to) {
+      if (state.skipped != kNone) to(state.skipped, true);
+      for (const ValueEdge& e : state.values) to(e.target, goals_[e.goal]);
+      for (const auto& list : state.labels) {
+        for (const ValueEdge& e : list) to(e.target, goals_[e.goal]);
+      }
+    });
+  }
+
+  // The edges that lead on; goals are still numbered as in the drafts.
+  std::vector<ValueEdge> kept(const std::vector<ValueEdge>& edges, const std::vector<bool>& live) const {
+    std::vector<ValueEdge> result;
+    for (const ValueEdge& e : edges) {
+      if (goals_[e.goal] && live[e.target]) result.push_back(e);
+    }
+    return result;
+  }
+
+  CompletionLengths lengths_of(const CompletionLengths::Graph& graph) {
+    auto lengths = CompletionLengths::of(graph, budget_);
+    if (lengths) return *std::move(lengths);
+    fail(std::move(lengths).error());
+    return {};
+  }
+
+  CompletionLengths::Graph counting(const ArrayDraft& draft, const std::vector<bool>& live) const {
+    CompletionLengths::Graph graph;
+    for (const auto& state : draft.states) {
+      auto& to = graph.successors.emplace_back();
+      for (const ValueEdge& e : kept(state.edges, live)) to.push_back(e.target);
+      graph.accepts.push_back(state.accepts);
+    }
+    return graph;
+  }
+
+  // A step is a member: it goes from a state, or one that leaving out leads to, behind the member.
+  CompletionLengths::Graph counting(const ObjectDraft& draft, const std::vector<bool>& live) const {
+    CompletionLengths::Graph graph;
+    for (const auto& first : draft.states) {
+      auto& to = graph.successors.emplace_back();
+      bool accepts = false;
+      const ObjectDraft::State* state = &first;
+      while (true) {
+        accepts |= state->accepts;
+        for (const ValueEdge& e : kept(state->values, live)) to.push_back(e.target);
+        for (const auto& list : state->labels) {
+          for (const ValueEdge& e : kept(list, live)) to.push_back(e.target);
+        }
+        if (state->skipped == kNone) break;
+        state = &draft.states[state->skipped];
+      }
+      std::sort(to.begin(), to.end());
+      to.erase(std::unique(to.begin(), to.end()), to.end());
+      graph.accepts.push_back(accepts);
+    }
+    return graph;
+  }
+
+  bool possible(const ArrayDraft& draft) {
+    const std::vector<bool> live = alive(draft);
+    if (!live[0]) return false;
+    if (!draft.items.trivial() && !lengths_of(counting(draft, live)).any_within(0, draft.items)) return false;
+    return !draft.unique || draft.items.min == 0 || enough_words(draft);
+  }
+
+  bool enough_words(const ArrayDraft& draft) {
+    uint64_t wanted = draft.items.min;
+    std::vector<uint32_t> goals;
+    for (const auto& state : draft.states) {
+      for (const ValueEdge& e : state.edges) goals.push_back(e.goal);
+    }
+    std::sort(goals.begin(), goals.end());
+    goals.erase(std::unique(goals.begin(), goals.end()), goals.end());
+    for (const uint32_t goal : goals) {
+      const GoalDraft& g = drafts_.goals[goal];
+      if (has_words(program_.leaves, g.strings, wanted) || has_words(program_.leaves, g.scalars, wanted))
+        return true;
+    }
+    return false;
+  }
+
+  bool possible(const ObjectDraft& draft) {
+    const std::vector<bool> live = alive(draft);
+    if (!live[0]) return false;
+    if (draft.members.trivial()) return true;
+    if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
+    if (draft.members.min <= draft.slots.size()) return true;
+    ObjectGraph graph;
+    make_other_keys(draft, live, graph);
+    return graph.many_keys || enough_other_keys(graph, draft.members.min - draft.slots.size());
+  }
+
+  static bool enough_other_keys(const ObjectGraph& graph, uint64_t need) {
+    if (graph.other_keys == nullptr) return false;
+    return graph.other_keys->has_more_words(
+        static_cast<uint32_t>(std::min<uint64_t>(need - 1 + graph.n_reserved, kManyWords)));
+  }
+
+  void finish_goal(const GoalDraft& draft, Goal& goal) {
+    goal.strings = draft.strings;
+    goal.scalars = draft.scalars;
+    for (const uint32_t i : draft.arrays) {
+      if (!possible(drafts_.arrays[i])) continue;
+      goal.arrays.push_back(static_cast<uint32_t>(program_.arrays.size()));
+      finish(drafts_.arrays[i]);
+    }
+    for (const uint32_t i : draft.objects) {
+      if (!possible(drafts_.objects[i])) continue;
+      goal.objects.push_back(static_cast<uint32_t>(program_.objects.size()));
+      finish(drafts_.objects[i]);
+    }
+    if (!goal.strings.empty()) goal.first_bytes.set('"');
+    if (!goal.arrays.empty()) goal.first_bytes.set('[');
+    if (!goal.objects.empty()) goal.first_bytes.set('{');
+    for (const uint32_t leaf : goal.scalars) {
+      const Lexeme& lexeme = *program_.leaves[leaf].lexeme;
+      for (const ByteEdge& e : lexeme.dfa.edges(lexeme.start())) {
+        for (int byte = e.first; byte <= e.last; ++byte) goal.first_bytes.set(byte);
+      }
+    }
+  }
+
+  void add_edges(const std::vector<ValueEdge>& edges, std::vector<ValueEdge>& to) const {
+    for (const ValueEdge& e : edges) to.push_back({base_ + e.goal, e.target});
+  }
+
+  void finish(const ArrayDraft& draft) {
+    const std::vector<bool> live = alive(draft);
+    const auto index = static_cast<uint32_t>(program_.arrays.size());
+    ArrayGraph graph;
+    graph.items = draft.items;
+    graph.unique = draft.unique;
+    for (const auto& state : draft.states) {
+      ArrayGraph::State& out = graph.states.emplace_back();
+      const std::vector<ValueEdge> edges = kept(state.edges, live);
+      out.accepts = state.accepts;
+      out.edges = {static_cast<uint32_t>(graph.edges.size()),
+                   static_cast<uint32_t>(graph.edges.size() + edges.size())};
+      add_edges(edges, graph.edges);
+      if (draft.unique) out.unique_leaves = unique_leaves(edges, index);
+    }
+    if (!draft.items.trivial()) graph.lengths = lengths_of(counting(draft, live));
+    program_.arrays.push_back(std::move(graph));
+  }
+
+  IndexRange unique_leaves(const std::vector<ValueEdge>& edges, uint32_t array) {
+    const auto begin = static_cast<uint32_t>(program_.unique_leaves.size());
+    for (const ValueEdge& e : edges) {
+      const GoalDraft& goal = drafts_.goals[e.goal];
+      for (const uint32_t leaf : goal.strings)
+        program_.unique_leaves.push_back({array, leaf, e.target, true});
+      for (const uint32_t leaf : goal.scalars)
+        program_.unique_leaves.push_back({array, leaf, e.target, false});
+    }
+    return {begin, static_cast<uint32_t>(program_.unique_leaves.size())};
+  }
+
+  void finish(const ObjectDraft& draft) {
+    const std::vector<bool> live = alive(draft);
+    ObjectGraph graph;
+    graph.members = draft.members;
+    const auto add_list = [&](const std::vector<ValueEdge>& all) {
+      const std::vector<ValueEdge> edges = kept(all, live);
+      graph.edge_lists.push_back({static_cast<uint32_t>(graph.edges.size()),
+                                  static_cast<uint32_t>(graph.edges.size() + edges.size())});
+      add_edges(edges, graph.edges);
+      return static_cast<uint32_t>(graph.edge_lists.size() - 1);
+    };
+    for (const auto& state : draft.states) {
+      ObjectGraph::State& out = graph.states.emplace_back();
+      out.slot = state.slot;
+      if (state.skipped != kNone && live[state.skipped]) out.skipped = state.skipped;
+      if (!kept(state.values, live).empty()) out.values = add_list(state.values);
+      out.labels.begin = static_cast<uint32_t>(graph.edge_lists.size());
+      for (const auto& list : state.labels) add_list(list);
+      out.labels.end = static_cast<uint32_t>(graph.edge_lists.size());
+      out.accepts = state.accepts;
+    }
+    summarize(draft, graph);
+    if (!draft.members.trivial()) graph.lengths = lengths_of(counting(draft, live));
+    make_slot_keys(draft, graph);
+    make_other_keys(draft, live, graph);
+    program_.objects.push_back(std::move(graph));
+  }
+
+  // What leaving out leads to, from the last slots to the first.
+  static void summarize(const ObjectDraft& draft, ObjectGraph& graph) {
+    std::vector<uint32_t> order(draft.states.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return draft.states[a].slot > draft.states[b].slot; });
+    for (const uint32_t i : order) {
+      ObjectGraph::State& state = graph.states[i];
+      if (state.slot == kNone) {
+        state.rest = i;
+        continue;
+      }
+      state.last_slot = state.slot;
+      if (state.values != kNone) {
+        const IndexRange edges = graph.edge_lists[state.values];
+        for (uint32_t e = edges.begin; e < edges.end; ++e) {
+          state.most_slots = std::max(state.most_slots, 1 + graph.states[graph.edges[e].target].most_slots);
+        }
+      }
+      if (state.skipped == kNone) continue;
+      const ObjectGraph::State& next = graph.states[state.skipped];
+      if (next.last_slot != kNone) state.last_slot = next.last_slot;
+      state.rest = next.rest;
+      state.accepts = next.accepts;
+      state.most_slots = std::max(state.most_slots, next.most_slots);
+    }
+  }
+
+  static void make_slot_keys(const ObjectDraft& draft, ObjectGraph& graph) {
+    std::vector<bool> possible(draft.slots.size(), false);
+    for (const auto& state : graph.states) {
+      if (state.values != kNone) possible[state.slot] = true;
+    }
+    std::vector<TaggedText> texts;
+    for (uint32_t slot = 0; slot < draft.slots.size(); ++slot) {
+      if (possible[slot]) texts.push_back({canonical_json(draft.slots[slot]) + '"', slot + 1});
+    }
+    if (texts.empty()) return;
+    auto lexeme = std::make_shared<Lexeme>();
+    lexeme->dfa = make_literal_dfa(std::move(texts));
+    graph.slot_keys = std::move(lexeme);
+  }
+
+  void make_other_keys(const ObjectDraft& draft, const std::vector<bool>& live, ObjectGraph& graph) {
+    std::vector<bool> usable(draft.labels.size(), false);
+    for (const auto& state : draft.states) {
+      for (size_t label = 0; label < state.labels.size(); ++label) {
+        if (!usable[label]) usable[label] = !kept(state.labels[label], live).empty();
+      }
+    }
+    if (std::none_of(usable.begin(), usable.end(), [](bool u) { return u; })) return;
+    if (draft.patterns.empty()) {
+      graph.other_keys = CommonLexemes::get().canonical_string;
+    } else {
+      graph.other_keys = classified_keys(draft, usable);
+    }
+    if (graph.other_keys == nullptr) return;
+    std::vector<TaggedText> taken;
+    const ByteDfa& keys = graph.other_keys->dfa;
+    for (const std::string& slot : draft.slots) {
+      const std::string key = canonical_json(slot) + '"';
+      if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
+    }
+    graph.n_reserved = static_cast<uint32_t>(taken.size());
+    graph.many_keys = graph.other_keys->has_more_words(kManyWords);
+    if (taken.empty()) return;
+    auto reserved = std::make_shared<Lexeme>();
+    reserved->dfa = make_literal_dfa(std::move(taken));
+    graph.reserved_keys = std::move(reserved);
+  }
+
+  std::shared_ptr<const Lexeme> classified_keys(const ObjectDraft& draft, const std::vector<bool>& usable) {
+    const auto tag_of = [&](const std::vector<bool>& matched) {
+      const auto label = static_cast<uint32_t>(std::find(draft.labels.begin(), draft.labels.end(), matched) -
+                                               draft.labels.begin());
+      return label < usable.size() && usable[label] ? label + 1 : 0;
+    };
+    auto classifier = make_classifier(exprs_, draft.patterns, tag_of, budget_);
+    if (!classifier) return fail(std::move(classifier).error()), nullptr;
+    auto lexeme = make_lexeme(*classifier, Spelling::kJsonCanonical, false, budget_);
+    if (!lexeme) return fail(std::move(lexeme).error()), nullptr;
+    return (*lexeme)->empty() ? nullptr : *std::move(lexeme);
+  }
+
+  const Drafts& drafts_;
+  ExprPool& exprs_;
+  Budget& budget_;
+  Program& program_;
+  uint32_t base_ = 0;                         // of the goals' numbers in the program
+  std::vector<bool> goals_;                   // whether they have values
+  std::vector<std::vector<uint32_t>> users_;  // of each goal
+  bool failed_ = false;
+  Refusal refusal_;
+};
+
+}  // namespace
+
+Compiled<uint32_t> finish_goals(const Drafts& drafts, ExprPool& exprs, Budget& budget, Program& program) {
+  return Finisher(drafts, exprs, budget, program).run();
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,125 @@
+#include "grammar/schema/formula.h"
+
+#include <algorithm>
+
+#include "grammar/matcher/stack.h"
+
+namespace penstock::grammar {
+
+FormulaPool::FormulaPool() {
+  nodes_.push_back({Kind::kFalse});
+  nodes_.push_back({Kind::kTrue});
+}
+
+FormulaId FormulaPool::intern(Kind kind, std::span<const FormulaId> list, uint32_t atom) {
+  uint64_t hash = mix(static_cast<uint64_t>(kind), atom);
+  for (const FormulaId id : list) hash = mix(hash, raw(id));
+  const uint32_t found = node_index_.find(hash, [&](uint32_t i) {
+    if (nodes_[i].kind != kind) return false;
+    return kind == Kind::kAtom ? nodes_[i].begin == atom : std::ranges::equal(parts(FormulaId{i}), list);
+  });
+  if (found != InternTable::kAbsent) return FormulaId{found};
+  const auto id = static_cast<uint32_t>(nodes_.size());
+  if (kind == Kind::kAtom) {
+    nodes_.push_back({kind, atom, 0});
+  } else {
+    nodes_.push_back({kind, static_cast<uint32_t>(lists_.size()), static_cast<uint32_t>(list.size())});
+    lists_.insert(lists_.end(), list.begin(), list.end());
+  }
+  node_index_.insert(hash, id);
+  return FormulaId{id};
+}
+
+std::span<const FormulaId> FormulaPool::parts(FormulaId id) const {
+  const Node& node = nodes_[raw(id)];
+  return {lists_.data() + node.begin, node.size};
+}
+
+FormulaId FormulaPool::atom(const Atom& atom) {
+  uint64_t hash = mix(mix(static_cast<uint64_t>(atom.kind), atom.index), atom.schema.raw);
+  hash = mix(mix(hash, atom.window.min), atom.window.max);
+  uint32_t index = atom_index_.find(hash, [&](uint32_t i) { return atoms_[i] == atom; });
+  if (index == InternTable::kAbsent) {
+    index = static_cast<uint32_t>(atoms_.size());
+    atoms_.push_back(atom);
+    atom_index_.insert(hash, index);
+  }
+  return intern(Kind::kAtom, {}, index);
+}
+
+FormulaId FormulaPool::number(NumberPiece piece, bool narrowed) {
+  const auto same = [&](const NumberConstraint& n) { return n.piece == piece && n.narrowed == narrowed; };
+  auto it = std::find_if(numbers_.begin(), numbers_.end(), same);
+  if (it == numbers_.end()) it = numbers_.insert(it, {std::move(piece), narrowed});
+  return atom({Atom::Kind::kNumber, static_cast<uint32_t>(it - numbers_.begin())});
+}
+
+FormulaId FormulaPool::text(const TextConstraint& text) {
+  if (text.expr == ExprPool::kNothing || text.length.empty()) return kFalse;
+  if (text.expr == ExprPool::kEverything && text.length.trivial()) return kTrue;
+  const auto same = [&](const TextConstraint& t) {
+    return t.expr == text.expr && t.length == text.length && t.narrowed == text.narrowed;
+  };
+  auto it = std::find_if(texts_.begin(), texts_.end(), same);
+  if (it == texts_.end()) it = texts_.insert(it, text);
+  return atom({Atom::Kind::kText, static_cast<uint32_t>(it - texts_.begin())});
+}
+
+FormulaId FormulaPool::values(std::vector<const JsonValue*> list) {
+  if (list.empty()) return kFalse;
+  values_.push_back(std::move(list));
+  return atom({Atom::Kind::kValues, static_cast<uint32_t>(values_.size() - 1)});
+}
+
+uint32_t FormulaPool::key_set(const KeySet& keys) {
+  uint64_t hash = mix(static_cast<uint64_t>(keys.kind), hash_bytes(keys.literal));
+  hash = mix(hash, static_cast<uint32_t>(keys.pattern));
+  for (const std::string& key : keys.not_keys) hash = mix(hash, hash_bytes(key));
+  for (const ExprId expr : keys.not_matching) hash = mix(hash, static_cast<uint32_t>(expr));
+  uint32_t index = key_index_.find(hash, [&](uint32_t i) { return keys_[i] == keys; });
+  if (index == InternTable::kAbsent) {
+    index = static_cast<uint32_t>(keys_.size());
+    keys_.push_back(keys);
+    key_index_.insert(hash, index);
+  }
+  return index;
+}
+
+FormulaId FormulaPool::any_of(std::vector<FormulaId> list) {
+  // Lists of values become one.
+  const auto is_values = [this](FormulaId id) {
+    return kind(id) == Kind::kAtom && atom(id).kind == Atom::Kind::kValues;
+  };
+  if (std::count_if(list.begin(), list.end(), is_values) > 1) {
+    std::vector<const JsonValue*> all;
+    for (const FormulaId id : list) {
+      if (!is_values(id)) continue;
+      const auto& some = values_[atom(id).index];
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    std::erase_if(list, is_values);
+    list.push_back(values(std::move(all)));
+  }
+  return nary(Kind::kOr, std::move(list));
+}
+
+FormulaId FormulaPool::nary(Kind kind, std::vector<FormulaId> list) {
+  const FormulaId unit = kind == Kind::kAnd ? kTrue : kFalse, zero = kind == Kind::kAnd ? kFalse : kTrue;
+  std::vector<FormulaId> flat;
+  for (const FormulaId id : list) {
+    if (id == zero) return zero;
+    if (id == unit) continue;
+    if (this->kind(id) == kind) {
+      const auto inner = parts(id);
+      flat.insert(flat.end(), inner.begin(), inner.end());
+    } else {
+      flat.push_back(id);
+    }
+  }
+  std::sort(flat.begin(), flat.end());
+  flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+  if (flat.empty()) return unit;
+  return flat.size() == 1 ? flat.front() : intern(kind, flat);
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,50 @@
+// JSON values as graphs, before it is known which of them can be completed.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "grammar/matcher/program.h"
+#include "grammar/regex/expr.h"
+
+namespace penstock::grammar {
+
+struct ArrayDraft {
+  struct State {
+    std::vector<ValueEdge> edges;
+    bool accepts = false;
+  };
+  std::vector<State> states;  // the first is the start
+  CountWindow items;
+  bool unique = false;  // the goals have one spelling for each value
+};
+
+struct ObjectDraft {
+  struct State {
+    uint32_t slot = kNone, skipped = kNone;      // as in ObjectGraph::State
+    std::vector<ValueEdge> values;               // of the slot
+    std::vector<std::vector<ValueEdge>> labels;  // behind the slots: of each label of other keys
+    bool accepts = false;                        // behind the slots
+  };
+  std::vector<State> states;  // the first is the start; what leaving out leads to stands behind
+  std::vector<std::string> slots;
+  CountWindow members;
+  std::vector<ExprId> patterns;           // which tell other keys apart
+  std::vector<std::vector<bool>> labels;  // of each label, which of the patterns its keys match
+};
+
+struct GoalDraft {
+  std::vector<uint32_t> strings, scalars;  // leaves
+  std::vector<uint32_t> objects, arrays;   // drafts
+};
+
+struct Drafts {
+  std::vector<GoalDraft> goals;
+  std::vector<ObjectDraft> objects;
+  std::vector<ArrayDraft> arrays;
+};
+
+// Puts what can be completed into the program, and returns the number of goal 0 there; kNone where that cannot be
+// completed. Errors: kTooLarge.
+Compiled<uint32_t> finish_goals(const Drafts& drafts, ExprPool& exprs, Budget& budget, Program& program);
+
+}  // namespace penstock::grammar

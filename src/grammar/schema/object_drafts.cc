@@ -1,0 +1,293 @@
+// Objects of a clause: slots for the keys that it names, in the order of `properties`, then the other keys in classes.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "grammar/schema/goals.h"
+#include "grammar/schema/membership.h"
+
+namespace penstock::grammar {
+namespace {
+
+using AtomKind = Atom::Kind;
+constexpr size_t kMaxExistences = 4;
+constexpr size_t kMaxLabels = 4096;
+
+constexpr size_t kFewLists = 3;  // of which every order is tried
+constexpr size_t kFewKeys = 64;  // where there are more, only one order is
+
+// The keys that a clause names: of each `properties` with what is required beside it, then single ones.
+class KeyLists {
+ public:
+  KeyLists(GoalMaker& goals, const Clause& clause) : goals_(goals), pool_(goals.expansion().pool()) {
+    for (const uint32_t index : clause.atoms) {
+      const Atom& atom = pool_.atom_at(index);
+      if (atom.kind == AtomKind::kProperties) add_properties(goals_.schemas()[atom.index]);
+    }
+    for (const FormulaId formula : clause.presence) add_presence(formula);
+    for (const uint32_t index : clause.atoms) {
+      const Atom& atom = pool_.atom_at(index);
+      if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) continue;
+      const KeySet& keys = pool_.keys(atom.index);
+      if (keys.is_literal()) add({keys.literal});
+      for (const std::string& key : keys.not_keys) add({key});
+    }
+  }
+  const std::vector<Keys>& lists() const { return lists_; }
+
+ private:
+  void add(const Keys& keys) {
+    Keys list;
+    for (const std::string& key : keys) {
+      if (seen_.insert(key).second) list.push_back(key);
+    }
+    if (!list.empty()) lists_.push_back(std::move(list));
+  }
+  void add_properties(const Schema& schema) {
+    Keys keys;
+    for (const auto& [key, value] : schema.properties) keys.push_back(key);
+    add(keys);
+    for (const std::string& key : schema.required) add({key});
+  }
+  void add_presence(FormulaId formula) {
+    if (pool_.kind(formula) == FormulaPool::Kind::kAtom) {
+      const Atom& atom = pool_.atom(formula);
+      if (atom.kind == AtomKind::kProperties) return add_properties(goals_.schemas()[atom.index]);
+      return add({pool_.keys(atom.index).literal});
+    }
+    for (const FormulaId part : pool_.parts(formula)) add_presence(part);
+  }
+
+  GoalMaker& goals_;
+  FormulaPool& pool_;
+  std::vector<Keys> lists_;
+  std::unordered_set<std::string> seen_;
+};
+
+class ObjectDrafter {
+ public:
+  ObjectDrafter(GoalMaker& goals, const Clause& clause, const Keys& order)
+      : goals_(goals), pool_(goals.expansion().pool()), clause_(clause) {
+    draft_.slots = order;
+    draft_.members = goals.clauses().counted(clause, AtomKind::kMemberCount);
+  }
+
+  Compiled<ObjectDraft> run() {
+    for (const FormulaId formula : clause_.presence) add_presence(formula);
+    for (const uint32_t index : clause_.atoms) read(pool_.atom_at(index));
+    if (existences_.size() > kMaxExistences || (!existences_.empty() && draft_.members.max != kNoLimit)) {
+      return refuse(
+          RefusalKind::kUnsupported, "",
+          "an object must have members of several kinds that no name tells: too many to be counted");
+    }
+    if (auto done = find_labels(); !done) return tl::unexpected(std::move(done).error());
+    std::vector<FormulaId> presence = clause_.presence;
+    state_of({0, pool_.all_of(std::move(presence)), 0});
+    for (size_t i = 0; i < order_.size(); ++i) {
+      if (order_.size() > kMaxDraftStates || !goals_.budget().take_states(1))
+        return too_large("which members depend on which needs too many states");
+      const auto it = order_[i];
+      const Progress at = it->first;
+      fill(at, it->second);
+    }
+    return std::move(draft_);
+  }
+
+ private:
+  struct Progress {
+    uint32_t slot;
+    FormulaId presence;  // what is left of the formulas about which keys there are
+    uint32_t satisfied;  // bit per existence
+    auto operator<=>(const Progress&) const = default;
+  };
+  struct OfMembers {
+    const KeySet* keys;
+    SignedSchema schema;
+  };
+
+  void add_presence(FormulaId formula) {
+    if (pool_.kind(formula) == FormulaPool::Kind::kAtom) {
+      const Atom& atom = pool_.atom(formula);
+      if (atom.kind != AtomKind::kProperties) in_presence_.insert(pool_.keys(atom.index).literal);
+      return;
+    }
+    for (const FormulaId part : pool_.parts(formula)) add_presence(part);
+  }
+
+  void read(const Atom& atom) {
+    if (atom.kind != AtomKind::kMembers && atom.kind != AtomKind::kExists) return;
+    const KeySet& keys = pool_.keys(atom.index);
+    if (atom.kind == AtomKind::kMembers) {
+      if (keys.is_literal()) {
+        literal_members_[keys.literal].push_back(atom.schema);
+      } else {
+        members_.push_back({&keys, atom.schema});
+      }
+    } else if (keys.is_literal()) {
+      literal_members_[keys.literal].push_back(atom.schema);
+      required_.insert(keys.literal);
+    } else {
+      existences_.push_back({&keys, atom.schema});
+    }
+    add_patterns(keys);
+  }
+
+  void add_patterns(const KeySet& keys) {
+    const auto add = [&](ExprId pattern) {
+      auto& all = draft_.patterns;
+      if (std::find(all.begin(), all.end(), pattern) == all.end()) all.push_back(pattern);
+    };
+    if (keys.kind == KeySet::Kind::kMatching) add(keys.pattern);
+    for (const ExprId pattern : keys.not_matching) add(pattern);
+  }
+
+  // The classes of other keys, by the patterns they match.
+  Compiled<void> find_labels() {
+    if (draft_.patterns.empty()) {
+      draft_.labels.emplace_back();
+      return {};
+    }
+    std::map<std::vector<bool>, uint32_t> seen;
+    const auto tag_of = [&](const std::vector<bool>& matched) {
+      return seen.emplace(matched, static_cast<uint32_t>(seen.size() + 1)).first->second;
+    };
+    auto classifier = make_classifier(goals_.exprs(), draft_.patterns, tag_of, goals_.budget());
+    if (!classifier) return tl::unexpected(std::move(classifier).error());
+    if (seen.size() > kMaxLabels) return too_large("the patterns of keys overlap in too many ways");
+    draft_.labels.resize(seen.size());
+    for (const auto& [matched, tag] : seen) draft_.labels[tag - 1] = matched;
+    return {};
+  }
+
+  bool applies(const KeySet& keys, const std::vector<bool>& label) const {
+    const auto matches = [&](ExprId pattern) {
+      return label[std::find(draft_.patterns.begin(), draft_.patterns.end(), pattern) -
+                   draft_.patterns.begin()];
+    };
+    if (keys.kind == KeySet::Kind::kMatching) return matches(keys.pattern);
+    return std::none_of(keys.not_matching.begin(), keys.not_matching.end(), matches);
+  }
+
+  uint32_t state_of(const Progress& progress) {
+    const auto [it, is_new] = states_.emplace(progress, static_cast<uint32_t>(draft_.states.size()));
+    if (is_new) {
+      draft_.states.emplace_back();
+      order_.push_back(it);
+    }
+    return it->second;
+  }
+
+  void fill(const Progress& at, uint32_t state) {
+    if (at.slot == draft_.slots.size()) return fill_rest(at, state);
+    const std::string& key = draft_.slots[at.slot];
+    draft_.states[state].slot = at.slot;
+    const FormulaId absent = decided(at.presence, key, false), present = decided(at.presence, key, true);
+    if (!required_.contains(key) && absent != FormulaPool::kFalse) {
+      const uint32_t skipped = state_of({at.slot + 1, absent, at.satisfied});
+      draft_.states[state].skipped = skipped;
+    }
+    if (present == FormulaPool::kFalse) return;
+    const std::vector<ValueEdge> edges = edges_of(at.slot, {at.slot + 1, present, at.satisfied});
+    draft_.states[state].values = edges;
+  }
+
+  // Of a slot's key.
+  std::vector<ValueEdge> edges_of(uint32_t slot, const Progress& next) {
+    const std::string& key = draft_.slots[slot];
+    Conjunction value;
+    if (const auto it = literal_members_.find(key); it != literal_members_.end()) value = it->second;
+    for (const OfMembers& members : members_) {
+      if (grammar::contains(goals_.exprs(), *members.keys, key)) value.push_back(members.schema);
+    }
+    return edges(std::move(value), next,
+                 [&](const KeySet& keys) { return grammar::contains(goals_.exprs(), keys, key); });
+  }
+
+  // One edge for each choice of the existences that the member is to satisfy.
+  template <class Contains>
+  std::vector<ValueEdge> edges(Conjunction value, const Progress& next, const Contains& contains) {
+    std::vector<ValueEdge> result;
+    std::vector<std::pair<Conjunction, uint32_t>> choices{{std::move(value), next.satisfied}};
+    for (size_t i = 0; i < existences_.size(); ++i) {
+      if ((next.satisfied >> i & 1) != 0 || !contains(*existences_[i].keys)) continue;
+      for (size_t n = choices.size(), j = 0; j < n; ++j) {
+        auto choice = choices[j];
+        choice.first.push_back(existences_[i].schema);
+        choice.second |= 1U << i;
+        choices.push_back(std::move(choice));
+      }
+    }
+    for (auto& [conjunction, satisfied] : choices) {
+      const uint32_t goal = goals_.goal_of(std::move(conjunction), ValueSpelling::kAny);
+      if (goal != kNone) result.push_back({goal, state_of({next.slot, next.presence, satisfied})});
+    }
+    return result;
+  }
+
+  void fill_rest(const Progress& at, uint32_t state) {
+    const uint32_t all = (1U << existences_.size()) - 1;
+    draft_.states[state].accepts = at.presence == FormulaPool::kTrue && at.satisfied == all;
+    std::vector<std::vector<ValueEdge>> lists;
+    for (const std::vector<bool>& label : draft_.labels) {
+      Conjunction value;
+      for (const OfMembers& members : members_) {
+        if (applies(*members.keys, label)) value.push_back(members.schema);
+      }
+      lists.push_back(edges(std::move(value), at, [&](const KeySet& keys) { return applies(keys, label); }));
+    }
+    draft_.states[state].labels = std::move(lists);
+  }
+
+  // What is left of a formula about which keys there are, once it is known of one.
+  FormulaId decided(FormulaId formula, const std::string& key, bool present) {
+    if (formula == FormulaPool::kTrue || !in_presence_.contains(key)) return formula;
+    const FormulaPool::Kind kind = pool_.kind(formula);
+    if (kind == FormulaPool::Kind::kAtom) {
+      const Atom& atom = pool_.atom(formula);
+      if (atom.kind == AtomKind::kProperties) return FormulaPool::kTrue;
+      if (pool_.keys(atom.index).literal != key) return formula;
+      return (atom.kind == AtomKind::kExists) == present ? FormulaPool::kTrue : FormulaPool::kFalse;
+    }
+    std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+    for (FormulaId& part : parts) part = decided(part, key, present);
+    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts)) : pool_.any_of(std::move(parts));
+  }
+
+  GoalMaker& goals_;
+  FormulaPool& pool_;
+  const Clause& clause_;
+  ObjectDraft draft_;
+  std::unordered_set<std::string> required_, in_presence_;
+  std::unordered_map<std::string, Conjunction> literal_members_;
+  std::vector<OfMembers> members_, existences_;  // of keys without names
+  std::map<Progress, uint32_t> states_;
+  std::vector<std::map<Progress, uint32_t>::const_iterator> order_;
+};
+
+}  // namespace
+
+std::vector<Keys> orders_of(const std::vector<Keys>& lists) {
+  size_t n_keys = 0;
+  for (const Keys& list : lists) n_keys += list.size();
+  const bool all = lists.size() <= kFewLists && n_keys <= kFewKeys;
+  std::vector<size_t> order(lists.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<Keys> result;
+  do {
+    Keys& keys = result.emplace_back();
+    for (const size_t i : order) keys.insert(keys.end(), lists[i].begin(), lists[i].end());
+  } while (all && std::next_permutation(order.begin(), order.end()));
+  return result;
+}
+
+std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause) {
+  return orders_of(KeyLists(goals, clause).lists());
+}
+
+Compiled<ObjectDraft> draft_object(GoalMaker& goals, const Clause& clause, const Keys& order) {
+  return ObjectDrafter(goals, clause, order).run();
+}
+
+}  // namespace penstock::grammar

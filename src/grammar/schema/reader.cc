@@ -1,0 +1,67 @@
+#include "grammar/schema/reader.h"
+
+#include "grammar/schema/keyword_reader.h"
+
+namespace penstock::grammar {
+
+ValueType type_of(const JsonValue& value) {
+  switch (value.kind) {
+    case JsonValue::Kind::kNull: return ValueType::kNull;
+    case JsonValue::Kind::kFalse: return ValueType::kFalse;
+    case JsonValue::Kind::kTrue: return ValueType::kTrue;
+    case JsonValue::Kind::kNumber: return ValueType::kNumber;
+    case JsonValue::Kind::kString: return ValueType::kString;
+    case JsonValue::Kind::kArray: return ValueType::kArray;
+    case JsonValue::Kind::kObject: return ValueType::kObject;
+  }
+  return ValueType::kNull;
+}
+
+SchemaReader::SchemaReader(const JsonValue& document, const JsonStyle& style, ExprPool& pool, Budget& budget,
+                           std::vector<Note>& notes)
+    : document_(document), style_(style), pool_(pool), budget_(budget), notes_(notes) {}
+
+Compiled<void> SchemaReader::read() {
+  if (auto done = references_.index(document_); !done) return done;
+  id_of(document_, "#");
+  add({.where = "#"});
+  add({.where = "#", .never = true});
+  while (!todo_.empty()) {
+    const auto [source, id] = todo_.back();
+    todo_.pop_back();
+    Schema schema{.where = schemas_[id].where};
+    if (auto done = KeywordReader(*this, *source, schema).run(); !done) return done;
+    if (too_many_) return refuse(RefusalKind::kTooLarge, schema.where, "the schema has too many subschemas");
+    schemas_[id] = std::move(schema);
+  }
+  return {};
+}
+
+SchemaId SchemaReader::id_of(const JsonValue& value, const std::string& where) {
+  if (value.is_bool() && &value != &document_)
+    return value.kind == JsonValue::Kind::kTrue ? kAnything : kNothing;
+  const auto [it, is_new] = ids_.emplace(&value, size());
+  if (is_new) {
+    add({.where = where});
+    todo_.emplace_back(&value, it->second);
+  }
+  return it->second;
+}
+
+SchemaId SchemaReader::add(Schema schema) {
+  too_many_ |= !budget_.take_schemas(1);
+  schemas_.push_back(std::move(schema));
+  return size() - 1;
+}
+
+SchemaId SchemaReader::constant(const JsonValue& value) {
+  const auto [it, is_new] = constants_.emplace(&value, size());
+  if (is_new) {
+    Schema schema{.where = "#"};
+    schema.values.push_back({&value});
+    add(std::move(schema));
+  }
+  return it->second;
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,84 @@
+// A JSON Schema with all references resolved and the forms of all drafts made one.
+//
+// Subschemas are nodes of one graph; recursion is a circle in it. Nodes are made when they are first asked for.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "grammar/json_value.h"
+#include "grammar/lexer/completion_lengths.h"
+#include "grammar/lexer/number_dfa.h"
+#include "grammar/regex/expr.h"
+
+namespace penstock::grammar {
+
+using SchemaId = uint32_t;
+
+// A schema, or what it does not allow.
+struct SignedSchema {
+  uint32_t raw = 0;
+  SignedSchema() = default;
+  explicit SignedSchema(SchemaId id, bool negated = false) : raw(id << 1 | static_cast<uint32_t>(negated)) {}
+  SchemaId id() const { return raw >> 1; }
+  bool negated() const { return (raw & 1) != 0; }
+  SignedSchema operator!() const { return SignedSchema(id(), !negated()); }
+  auto operator<=>(const SignedSchema&) const = default;
+};
+
+// The kinds of JSON values that a schema is taken apart by; the first three have one value each.
+enum class ValueType : uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
+inline constexpr int kNumValueTypes = 7;
+constexpr uint8_t bit(ValueType type) { return static_cast<uint8_t>(1U << static_cast<int>(type)); }
+inline constexpr uint8_t kAllTypes = (1U << kNumValueTypes) - 1;
+ValueType type_of(const JsonValue& value);
+
+struct Schema {
+  std::string where;  // JSON pointer of the schema, as a URI fragment
+  uint8_t types = kAllTypes;
+  bool never = false;           // `false`
+  bool integers_only = false;   // of numbers
+  bool integers_plain = false;  // draft 4: 1.0 is no integer
+  // enum and const: each list allows its values; values outside of all are forbidden.
+  std::vector<std::vector<const JsonValue*>> values;
+
+  std::optional<NumberBound> low, high;
+  std::optional<Decimal> multiple_of;
+
+  CountWindow length;
+  std::vector<ExprId> patterns;
+  std::optional<ExprId> format;
+  CountWindow format_length;
+  bool format_narrowed = false;  // fewer texts than the format has, so that its complement is not known
+  std::optional<std::pair<NumberBound, NumberBound>> format_bounds;  // of numbers
+
+  std::vector<SchemaId> prefix_items;
+  std::optional<SchemaId> items;  // behind prefix_items
+  std::optional<SchemaId> contains;
+  CountWindow contained{1, kNoLimit};
+  bool contains_evaluates = false;
+  CountWindow n_items;
+  bool unique_items = false;
+  std::optional<SchemaId> unevaluated_items;
+
+  std::vector<std::pair<std::string, SchemaId>> properties;
+  std::vector<std::pair<ExprId, SchemaId>> pattern_properties;
+  std::optional<SchemaId> additional_properties;
+  std::optional<SchemaId> property_names;
+  std::vector<std::string> required;
+  CountWindow n_properties;
+  std::vector<std::pair<std::string, std::vector<std::string>>> dependent_required;
+  std::vector<std::pair<std::string, SchemaId>> dependent_schemas;
+  std::optional<SchemaId> unevaluated_properties;
+
+  std::vector<SchemaId> all_of;  // also what $ref and its kin point to
+  std::vector<std::vector<SchemaId>> any_of, one_of;
+  std::vector<SchemaId> none_of;  // not
+  std::optional<SchemaId> condition, then, otherwise;
+  bool operator==(const Schema&) const = default;
+};
+
+}  // namespace penstock::grammar

@@ -1,0 +1,290 @@
+#include "grammar/syntax/ebnf.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "grammar/syntax/text_cursor.h"
+
+namespace penstock::grammar {
+namespace {
+
+constexpr uint32_t kMaxRuleCount = 1U << 30;
+
+class EbnfParser {
+ public:
+  EbnfParser(std::string_view text, Rules& rules, const Vocabulary* vocabulary, int max_depth)
+      : in_(text), rules_(rules), vocabulary_(vocabulary), max_depth_(max_depth) {}
+
+  Compiled<uint32_t> run() {
+    rules_.begin_scope();
+    space();
+    while (!in_.at_end() && !failed_) rule();
+    const uint32_t root = rules_.find("root");
+    if (!failed_ && (root == kNone || !rules_.rules()[root].body))
+      fail(RefusalKind::kInvalid, "there is no rule \"root\", with which texts begin");
+    if (failed_) return tl::unexpected(std::move(refusal_));
+    return root;
+  }
+
+ private:
+  uint32_t fail(RefusalKind kind, std::string message) {
+    if (!failed_) refusal_ = {kind, in_.where(), "", std::move(message)};
+    failed_ = true;
+    return 0;
+  }
+
+  void space() {
+    while (!in_.at_end()) {
+      const char c = in_.peek();
+      if (c == '#') {
+        while (!in_.at_end() && in_.peek() != '\n') in_.skip(1);
+      } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+        in_.skip(1);
+      } else {
+        return;
+      }
+    }
+  }
+
+  std::string_view name() {
+    size_t n = 0;
+    while (is_name_char(in_.peek(n))) ++n;
+    const std::string_view found = in_.rest().substr(0, n);
+    in_.skip(n);
+    return found;
+  }
+
+  // Whether the next rule begins here.
+  bool at_rule() {
+    const size_t begin = in_.position();
+    const bool named = !name().empty();
+    while (in_.peek() == ' ' || in_.peek() == '\t') in_.skip(1);
+    const bool found = named && in_.rest().starts_with("::=");
+    in_.back_to(begin);
+    return found;
+  }
+
+  void rule() {
+    const std::string where = in_.where();
+    if (!at_rule()) {
+      fail(RefusalKind::kInvalid, "expected a rule: name ::= ...");
+      return;
+    }
+    const uint32_t index = rules_.named(name(), where);
+    space();
+    in_.take("::=");
+    const uint32_t body = alternatives(0);
+    if (failed_) return;
+    if (!in_.at_end() && !at_rule()) {
+      fail(RefusalKind::kInvalid, fmt::format("unexpected \"{}\"", in_.peek()));
+      return;
+    }
+    if (rules_.rules()[index].body) {
+      fail(RefusalKind::kInvalid,
+           fmt::format("the rule \"{}\" is defined twice", rules_.rules()[index].name));
+      return;
+    }
+    rules_.rules()[index].body = body;
+  }
+
+  uint32_t alternatives(int depth) {
+    std::vector<uint32_t> parts;
+    do {
+      parts.push_back(sequence(depth));
+    } while (!failed_ && in_.take("|"));
+    return rules_.choice(std::move(parts));
+  }
+
+  uint32_t sequence(int depth) {
+    std::vector<uint32_t> parts;
+    space();
+    while (!failed_ && !in_.at_end() && in_.peek() != '|' && in_.peek() != ')' && !at_rule()) {
+      uint32_t part = element(depth);
+      space();
+      while (!failed_ && is_suffix()) {
+        part = suffix(part);
+        space();
+      }
+      parts.push_back(part);
+    }
+    return rules_.sequence(std::move(parts));
+  }
+
+  uint32_t element(int depth) {
+    const char c = in_.peek();
+    if (c == '"' || c == '\'') return literal(c);
+    if (c == '[') return char_class();
+    if (c == '(') return group(depth);
+    if (c == '<') return token();
+    if (in_.take(".")) return rules_.text(ExprPool::kAnyChar);
+    const std::string where = in_.where();
+    const std::string_view called = name();
+    if (!called.empty()) return rules_.rule(rules_.named(called, where));
+    return fail(c == '!' ? RefusalKind::kUnsupported : RefusalKind::kInvalid,
+                fmt::format("unexpected \"{}\"", c));
+  }
+
+  uint32_t group(int depth) {
+    if (depth >= max_depth_)
+      return fail(RefusalKind::kTooLarge, fmt::format("groups nest deeper than {}", max_depth_));
+    in_.skip(1);
+    if (in_.peek() == '=' || in_.peek() == '!')
+      return fail(RefusalKind::kUnsupported, "look-ahead is not supported");
+    const uint32_t inner = alternatives(depth + 1);
+    if (!failed_ && !in_.take(")")) return fail(RefusalKind::kInvalid, "expected \")\"");
+    return inner;
+  }
+
+  uint32_t literal(char quote) {
+    in_.skip(1);
+    std::u32string text;
+    while (!failed_ && in_.peek() != quote) {
+      if (in_.at_end()) return fail(RefusalKind::kInvalid, "a literal without its closing quotation mark");
+      text += character();
+    }
+    in_.skip(1);
+    return rules_.text(rules_.pool().literal(text));
+  }
+
+  char32_t character() {
+    if (!in_.take("\\")) return in_.next();
+    const char c = in_.peek();
+    in_.skip(in_.at_end() ? 0 : 1);
+    switch (c) {
+      case 'n': return '\n';
+      case 'r': return '\r';
+      case 't': return '\t';
+      case 'f': return '\f';
+      case 'v': return '\v';
+      case 'a': return '\a';
+      case 'b': return '\b';
+      case 'e': return 27;
+      case '0': return 0;
+      case 'x': return hex(2);
+      case 'u': return in_.peek() == '{' ? braced_hex() : hex(4);
+      case 'U': return hex(8);
+      default: break;
+    }
+    if (is_name_char(c) && c != '-' && c != '_') {
+      fail(RefusalKind::kInvalid, fmt::format("unknown escape \\{}", c));
+      return 0;
+    }
+    if (static_cast<unsigned char>(c) >= 0x80) {
+      in_.back_to(in_.position() - 1);
+      return in_.next();
+    }
+    return static_cast<unsigned char>(c);
+  }
+
+  char32_t hex(size_t digits) {
+    uint32_t value = 0;
+    const std::string_view text = in_.rest().substr(0, digits);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || end != text.data() + text.size() || text.size() != digits ||
+        value > kLastCodePoint) {
+      fail(RefusalKind::kInvalid, fmt::format("expected {} hexadecimal digits of a character", digits));
+      return 0;
+    }
+    in_.skip(digits);
+    return value;
+  }
+
+  char32_t braced_hex() {
+    in_.skip(1);
+    const size_t n = in_.rest().substr(0, 9).find('}');
+    if (n == std::string_view::npos || n == 0) {
+      fail(RefusalKind::kInvalid, "expected \\u{1} to \\u{10FFFF}");
+      return 0;
+    }
+    const char32_t value = hex(n);
+    in_.skip(1);
+    return value;
+  }
+
+  uint32_t char_class() {
+    in_.skip(1);
+    const bool negated = in_.take("^");
+    std::vector<CodeRange> ranges;
+    while (!failed_ && in_.peek() != ']') {
+      if (in_.at_end()) return fail(RefusalKind::kInvalid, "\"[\" without \"]\"");
+      const char32_t first = character();
+      char32_t last = first;
+      if (in_.peek() == '-' && in_.peek(1) != ']') {
+        in_.skip(1);
+        last = character();
+        if (!failed_ && last < first)
+          return fail(RefusalKind::kInvalid, "a range whose end is before its begin");
+      }
+      ranges.push_back({first, last});
+    }
+    in_.skip(1);
+    const CharSet set = CharSet::from_ranges(std::move(ranges));
+    return rules_.text(rules_.pool().chars(negated ? set.complement() : set));
+  }
+
+  // <[12]> or <name>
+  uint32_t token() {
+    const size_t end = in_.rest().find('>');
+    if (end == std::string_view::npos) return fail(RefusalKind::kInvalid, "\"<\" without \">\"");
+    const std::string_view name = in_.rest().substr(0, end + 1);
+    std::optional<TokenId> id;
+    if (name.starts_with("<[") && name.ends_with("]>")) {
+      TokenId value = -1;
+      const std::string_view digits = name.substr(2, name.size() - 4);
+      const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      const bool known = error == std::errc() && stop == digits.data() + digits.size() && value >= 0;
+      if (known && (vocabulary_ == nullptr || value < vocabulary_->size())) id = value;
+    } else if (vocabulary_ != nullptr) {
+      id = vocabulary_->special(name);
+    }
+    if (!id) return fail(RefusalKind::kInvalid, fmt::format("{} is no special token of this model", name));
+    in_.skip(name.size());
+    return rules_.token(*id);
+  }
+
+  bool is_suffix() const {
+    const char c = in_.peek();
+    return c == '*' || c == '+' || c == '?' || c == '{';
+  }
+
+  uint32_t suffix(uint32_t part) {
+    if (in_.take("*")) return rules_.repeat(part, 0, kNone);
+    if (in_.take("+")) return rules_.repeat(part, 1, kNone);
+    if (in_.take("?")) return rules_.repeat(part, 0, 1);
+    in_.skip(1);
+    const auto number = [&]() -> std::optional<uint32_t> {
+      space();
+      uint64_t value = 0;
+      size_t n = 0;
+      for (; in_.peek() >= '0' && in_.peek() <= '9'; ++n, in_.skip(1))
+        value = std::min<uint64_t>(kMaxRuleCount, value * 10 + (in_.peek() - '0'));
+      space();
+      return n == 0 ? std::nullopt : std::optional(static_cast<uint32_t>(value));
+    };
+    const std::optional<uint32_t> min = number();
+    std::optional<uint32_t> max = min;
+    const bool comma = in_.take(",");
+    if (comma) max = number();
+    if (!in_.take("}") || (!min && !max)) return fail(RefusalKind::kInvalid, "expected {n}, {n,} or {n,m}");
+    if (min && max && *min > *max)
+      return fail(RefusalKind::kInvalid, "the repetition's least is more than its most");
+    return rules_.repeat(part, min.value_or(0), max.value_or(kNone));
+  }
+
+  TextCursor in_;
+  Rules& rules_;
+  const Vocabulary* vocabulary_;
+  int max_depth_;
+  bool failed_ = false;
+  Refusal refusal_;
+};
+
+}  // namespace
+
+Compiled<uint32_t> parse_ebnf(std::string_view text, Rules& rules, const Vocabulary* vocabulary,
+                              int max_depth) {
+  return EbnfParser(text, rules, vocabulary, max_depth).run();
+}
+
+}  // namespace penstock::grammar

@@ -1,0 +1,19 @@
+// Grammars in the notation of llama.cpp (GBNF) and XGrammar (EBNF):
+//
+//   root ::= "literal" [a-z] . rule ( a | b ) x* x+ x? x{2} x{2,} x{2,5}   # a comment
+//
+// Rules may go on over lines; one ends where the next begins. "\x41" "\u00e9" "\U0001F600" are characters. <[12]> and
+// <name> are special tokens. The first rule to match is `root`.
+#pragma once
+#include <string_view>
+
+#include "grammar/syntax/rules.h"
+#include "grammar/vocabulary.h"
+
+namespace penstock::grammar {
+
+// The rule to begin with. vocabulary: for special tokens; may be null. Refusals name the line and column.
+Compiled<uint32_t> parse_ebnf(std::string_view text, Rules& rules, const Vocabulary* vocabulary,
+                              int max_depth);
+
+}  // namespace penstock::grammar

@@ -1,0 +1,35 @@
+#include "grammar/syntax/rules.h"
+
+namespace penstock::grammar {
+
+uint32_t Rules::sequence(std::vector<uint32_t> parts) {
+  return parts.size() == 1 ? parts.front()
+                           : add({.kind = RuleNode::Kind::kSequence, .parts = std::move(parts)});
+}
+
+uint32_t Rules::choice(std::vector<uint32_t> parts) {
+  return parts.size() == 1 ? parts.front()
+                           : add({.kind = RuleNode::Kind::kChoice, .parts = std::move(parts)});
+}
+
+uint32_t Rules::repeat(uint32_t part, uint32_t min, uint32_t max) {
+  return add({.kind = RuleNode::Kind::kRepeat, .min = min, .max = max, .parts = {part}});
+}
+
+uint32_t Rules::named(std::string_view name, std::string where) {
+  const auto [it, is_new] = by_name_.emplace(name, static_cast<uint32_t>(rules_.size()));
+  if (is_new) rules_.push_back({std::string(name), std::nullopt, std::move(where)});
+  return it->second;
+}
+
+uint32_t Rules::find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? kNone : it->second;
+}
+
+uint32_t Rules::anonymous(uint32_t body) {
+  rules_.push_back({"", body, ""});
+  return static_cast<uint32_t>(rules_.size() - 1);
+}
+
+}  // namespace penstock::grammar

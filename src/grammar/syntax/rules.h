@@ -1,0 +1,83 @@
+// Context-free rules between the text of a grammar and the program it becomes.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/matcher/program.h"
+#include "grammar/refusal.h"
+#include "grammar/regex/expr.h"
+
+namespace penstock::grammar {
+
+struct RuleNode {
+  enum class Kind : uint8_t {
+    kText,      // what an expression denotes
+    kSequence,  // all parts, in order
+    kChoice,    // one of the parts
+    kRepeat,    // the part, min to max times
+    kRule,      // what a rule denotes
+    kToken,     // a special token
+    kGoal,      // a JSON value of the program
+  };
+  Kind kind = Kind::kSequence;
+  ExprId text = ExprPool::kEmpty;
+  uint32_t index = 0;             // of the rule, the token or the goal
+  uint32_t min = 0, max = kNone;  // kNone: any number
+  std::vector<uint32_t> parts;
+};
+
+// Nodes refer to nodes and rules by index; rules may be named before they are defined.
+class Rules {
+ public:
+  struct Rule {
+    std::string name;
+    std::optional<uint32_t> body;
+    std::string where;  // it was first named there
+  };
+
+  explicit Rules(ExprPool& pool) : pool_(pool) {}
+  ExprPool& pool() { return pool_; }
+  const ExprPool& pool() const { return pool_; }
+  uint32_t add(RuleNode node) {
+    nodes_.push_back(std::move(node));
+    return static_cast<uint32_t>(nodes_.size() - 1);
+  }
+  uint32_t text(ExprId expr) { return add({.kind = RuleNode::Kind::kText, .text = expr}); }
+  uint32_t sequence(std::vector<uint32_t> parts);
+  uint32_t choice(std::vector<uint32_t> parts);
+  uint32_t repeat(uint32_t part, uint32_t min, uint32_t max);
+  uint32_t rule(uint32_t index) { return add({.kind = RuleNode::Kind::kRule, .index = index}); }
+  uint32_t token(TokenId id) {
+    return add({.kind = RuleNode::Kind::kToken, .index = static_cast<uint32_t>(id)});
+  }
+  uint32_t goal(uint32_t index) { return add({.kind = RuleNode::Kind::kGoal, .index = index}); }
+
+  // The rule of that name, made if there is none yet.
+  uint32_t named(std::string_view name, std::string where);
+  // kNone: there is none.
+  uint32_t find(const std::string& name) const;
+  // Names of rules begin anew; those that were named before stay.
+  void begin_scope() { by_name_.clear(); }
+  uint32_t anonymous(uint32_t body);
+  std::vector<Rule>& rules() { return rules_; }
+  const std::vector<Rule>& rules() const { return rules_; }
+  const RuleNode& node(uint32_t i) const { return nodes_[i]; }
+  size_t size() const { return nodes_.size(); }
+
+ private:
+  ExprPool& pool_;
+  std::vector<RuleNode> nodes_;
+  std::vector<Rule> rules_;
+  std::unordered_map<std::string, uint32_t> by_name_;
+};
+
+// Adds the rules to the program and returns the symbol of `root`. What is regular in them becomes automata, as large as can
+// be; alternatives without any text are left out. Errors: kInvalid (a rule has no definition, or root no text),
+// kTooLarge.
+Compiled<uint32_t> add_rules(Rules& rules, uint32_t root, Program& program, Budget& budget);
+
+}  // namespace penstock::grammar

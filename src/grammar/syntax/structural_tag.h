@@ -1,0 +1,25 @@
+// Structural tags: free text, fixed text, JSON values, regular expressions and grammars put together by a JSON document.
+//
+//   {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<f="], "tags": [{"begin": ..., "content": ..., "end": ...}]}}
+//   {"structures": [{"begin": ..., "schema": ..., "end": ...}], "triggers": [...]}
+//
+// Formats: const_string json_schema grammar regex any_text sequence or optional plus star repeat tag triggered_tags
+// tags_with_separator token. The names and their meaning follow XGrammar's; any text ends where the end of its tag, a
+// trigger or what it excludes first occurs.
+#pragma once
+#include <functional>
+
+#include "grammar/json_value.h"
+#include "grammar/syntax/rules.h"
+#include "grammar/vocabulary.h"
+
+namespace penstock::grammar {
+
+// The goal of a JSON Schema in the program that the rules will be added to.
+using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema)>;
+
+// The rule to begin with. vocabulary: for tokens; may be null. The places of refusals are JSON pointers.
+Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,
+                                        const Vocabulary* vocabulary, int max_depth);
+
+}  // namespace penstock::grammar

@@ -1,0 +1,182 @@
+// Masks, steps, rollback and forks agree with each other, whatever the grammar; no walk ends in a dead end.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "grammar/grammar.h"
+#include "small_vocabulary.h"
+
+namespace penstock::grammar {
+namespace {
+
+std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text, const JsonStyle& style = {}) {
+  auto grammar = Grammar::compile({kind, std::move(text), style}, small_vocabulary());
+  EXPECT_TRUE(grammar) << (grammar ? "" : grammar.error().message);
+  return grammar ? *grammar : nullptr;
+}
+
+bool has(const std::vector<uint32_t>& mask, TokenId token) {
+  return (mask[token / 32] >> (token % 32) & 1) != 0;
+}
+
+std::vector<uint32_t> mask_of(Matcher& matcher, const Vocabulary& vocabulary) {
+  std::vector<uint32_t> mask(vocabulary.mask_words(), 0xFFFFFFFF);
+  matcher.fill_mask(mask);
+  return mask;
+}
+
+std::vector<TokenId> tokens_in(const std::vector<uint32_t>& mask, const Vocabulary& vocabulary) {
+  std::vector<TokenId> tokens;
+  for (TokenId token = 0; token < vocabulary.size(); ++token) {
+    if (has(mask, token)) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+struct Specimen {
+  const char* name;
+  SpecKind kind;
+  const char* text;
+};
+void PrintTo(const Specimen& specimen, std::ostream* out) { *out << specimen.name; }
+
+constexpr Specimen kSpecimens[] = {
+    {"anything", SpecKind::kJsonSchema, "true"},
+    {"object", SpecKind::kJsonObject, ""},
+    {"members", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"name":{"type":"string","maxLength":3},"kind":{"enum":["a","ab"]}},"required":["kind"],"additionalProperties":{"type":"boolean"}})"},
+    {"counted", SpecKind::kJsonSchema,
+     R"({"type":"object","minProperties":1,"maxProperties":2,"additionalProperties":{"type":"integer","minimum":-12,"maximum":123}})"},
+    {"windows", SpecKind::kJsonSchema,
+     R"({"type":"array","items":{"type":"string","minLength":3,"maxLength":3},"minItems":1,"maxItems":1000000000})"},
+    {"unique", SpecKind::kJsonSchema,
+     R"({"type":"array","uniqueItems":true,"minItems":3,"items":{"enum":["a","ab","abc",12,true]}})"},
+    {"few keys", SpecKind::kJsonSchema,
+     R"({"type":"object","propertyNames":{"enum":["a","ab","abc"]},"minProperties":3,"additionalProperties":{"type":"null"}})"},
+    {"recursive", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"a":{"$ref":"#"},"b":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false})"},
+    {"depending", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"a":{},"ab":{"type":"null"},"abc":{"const":1}},"dependentRequired":{"a":["abc"]},"oneOf":[{"required":["a"]},{"required":["ab"]}]})"},
+    {"contains", SpecKind::kJsonSchema,
+     R"({"type":"array","items":{"type":["integer","string"]},"contains":{"const":12},"minContains":2,"maxContains":2})"},
+    {"regex", SpecKind::kRegex, R"((ab|a)*(?:[^\x00-\x7F]{2}|12+)?)"},
+    {"rules", SpecKind::kGrammar,
+     "root ::= \"{\" pair (\",\" pair)* \"}\" | list{2}\npair ::= [a-c]+ \":\" list\nlist ::= \"[\" (list | "
+     "\"12\"){0,3} \"]\""},
+    {"left recursion", SpecKind::kGrammar,
+     "root ::= sum\nsum ::= sum \"+\" term | term\nterm ::= term \"*\" [0-9] | \"(\" sum \")\" | [0-9]"},
+    {"ambiguous", SpecKind::kGrammar, "root ::= x x x\nx ::= \"a\" | \"ab\" | \"b\" x | \"\""},
+    {"tokens", SpecKind::kGrammar, "root ::= (<|call|> \"a\"* | <[257]>)+"},
+    {"tags", SpecKind::kStructuralTag,
+     R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["{\""],"tags":[{"begin":"{\"a","content":{"type":"json_schema","json_schema":{"type":"integer"}},"end":"}}"}]}})"},
+    {"choice", SpecKind::kChoice, R"(["a","abc","null"])"},
+};
+
+class MatcherWalks : public testing::TestWithParam<Specimen> {};
+
+// From every state that a random walk meets, the mask has exactly the tokens that are taken.
+TEST_P(MatcherWalks, MasksAreWhatIsTaken) {
+  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  ASSERT_NE(grammar, nullptr);
+  const Vocabulary& vocabulary = grammar->vocabulary();
+  std::mt19937 random(7);
+  for (int walk = 0; walk < 12; ++walk) {
+    Matcher matcher(grammar);
+    for (int step = 0; step < 40 && !matcher.ended(); ++step) {
+      const auto mask = mask_of(matcher, vocabulary);
+      const auto allowed = tokens_in(mask, vocabulary);
+      ASSERT_FALSE(allowed.empty()) << "a dead end behind " << step << " tokens";
+      ASSERT_EQ(has(mask, kEnd), matcher.may_end());
+      for (TokenId token = 0; token < vocabulary.size(); ++token) {
+        const bool taken = matcher.append(token);
+        ASSERT_EQ(taken, has(mask, token)) << "token " << token << " at " << step << " of walk " << walk;
+        if (taken) matcher.rollback(1);
+      }
+      ASSERT_EQ(mask_of(matcher, vocabulary), mask);
+      const bool end = matcher.may_end() && random() % 4 == 0;
+      matcher.append(end ? kEnd : allowed[random() % allowed.size()]);
+    }
+  }
+}
+
+TEST_P(MatcherWalks, RollbackAndForksComeBack) {
+  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  ASSERT_NE(grammar, nullptr);
+  const Vocabulary& vocabulary = grammar->vocabulary();
+  std::mt19937 random(11);
+  Matcher matcher(grammar);
+  std::vector<std::vector<uint32_t>> masks{mask_of(matcher, vocabulary)};
+  for (int step = 0; step < 300; ++step) {
+    if (random() % 3 == 0 && matcher.n_appended() > 0) {
+      const int n = 1 + static_cast<int>(random() % matcher.n_appended());
+      matcher.rollback(n);
+      masks.resize(masks.size() - n);
+      ASSERT_EQ(mask_of(matcher, vocabulary), masks.back());
+    } else if (const auto allowed = tokens_in(masks.back(), vocabulary); !matcher.ended()) {
+      Matcher fork(matcher);
+      const TokenId token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(fork.append(token));
+      ASSERT_EQ(mask_of(matcher, vocabulary), masks.back());
+      ASSERT_TRUE(matcher.append(token));
+      masks.push_back(mask_of(matcher, vocabulary));
+      ASSERT_EQ(mask_of(fork, vocabulary), masks.back());
+    }
+  }
+}
+
+// What is forced is what every way on begins with.
+TEST_P(MatcherWalks, ForcedBytesAreForced) {
+  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  ASSERT_NE(grammar, nullptr);
+  const Vocabulary& vocabulary = grammar->vocabulary();
+  std::mt19937 random(3);
+  Matcher matcher(grammar);
+  for (int step = 0; step < 60 && !matcher.ended(); ++step) {
+    const std::string forced = matcher.forced_bytes();
+    if (!forced.empty()) {
+      for (int byte = 0; byte < 256; ++byte) {
+        const bool taken = matcher.append(byte);
+        EXPECT_EQ(taken, byte == static_cast<uint8_t>(forced[0]));
+        if (taken) matcher.rollback(1);
+      }
+      EXPECT_TRUE(matcher.append_bytes(forced));
+      continue;
+    }
+    const auto allowed = tokens_in(mask_of(matcher, vocabulary), vocabulary);
+    ASSERT_FALSE(allowed.empty());
+    matcher.append(allowed[random() % allowed.size()]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grammars, MatcherWalks, testing::ValuesIn(kSpecimens), [](const auto& specimen) {
+  std::string name = specimen.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
+
+TEST(Matcher, EndsOnce) {
+  Matcher matcher(compiled(SpecKind::kChoice, R"(["a"])"));
+  EXPECT_FALSE(matcher.append(kEnd));
+  EXPECT_TRUE(matcher.append('a'));
+  EXPECT_TRUE(matcher.may_end());
+  EXPECT_TRUE(matcher.must_end());
+  EXPECT_TRUE(matcher.append(kEnd));
+  EXPECT_TRUE(matcher.ended());
+  EXPECT_FALSE(matcher.append('a'));
+  matcher.rollback(1);
+  EXPECT_FALSE(matcher.ended());
+}
+
+TEST(Matcher, WhiteSpaceIsBounded) {
+  Matcher matcher(compiled(SpecKind::kJsonObject, ""));
+  EXPECT_FALSE(matcher.append(' '));  // none before the value
+  EXPECT_TRUE(matcher.append('{'));
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(matcher.append(' '));
+  EXPECT_FALSE(matcher.append(' '));
+  EXPECT_TRUE(matcher.append('}'));
+  EXPECT_FALSE(matcher.append(' '));  // none behind it
+}
+
+}  // namespace
+}  // namespace penstock::grammar

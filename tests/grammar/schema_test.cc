@@ -1,0 +1,199 @@
+// JSON schemas: what jsonschema says about the same texts (tests/golden/make_grammar_cases.py), order, refusals and notes.
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "grammar/grammar.h"
+#include "grammar/json_value.h"
+#include "small_vocabulary.h"
+#include "support/test_data.h"
+
+namespace penstock::grammar {
+namespace {
+
+using testing::HasSubstr;
+
+Compiled<std::shared_ptr<const Grammar>> compile_spec(SpecKind kind, std::string text,
+                                                      const JsonStyle& style = {}) {
+  static const auto vocabulary = small_vocabulary();
+  return Grammar::compile({kind, std::move(text), style}, vocabulary);
+}
+
+bool allows(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  Matcher matcher(grammar);
+  return matcher.append_bytes(text) && matcher.may_end();
+}
+
+bool allows(const std::string& schema, std::string_view text, const JsonStyle& style = {}) {
+  const auto grammar = compile_spec(SpecKind::kJsonSchema, schema, style);
+  EXPECT_TRUE(grammar) << schema << ": " << grammar.error().message;
+  return grammar && allows(*grammar, text);
+}
+
+std::string schema_refusal(const std::string& schema) {
+  const auto grammar = compile_spec(SpecKind::kJsonSchema, schema);
+  if (grammar) return "compiled";
+  return std::string(name_of(grammar.error().kind)) + " " + grammar.error().where + ": " +
+         grammar.error().message;
+}
+
+std::vector<std::string> lines_of(const char* file) {
+  std::ifstream in(tests_dir() / "golden/grammar" / file);
+  EXPECT_TRUE(in) << file;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Schemas, AgreeWithJsonschema) {
+  const auto lines = lines_of("schemas.jsonl");
+  ASSERT_GT(lines.size(), 90U);
+  const auto texts = parse_json(lines.front(), 100);
+  ASSERT_TRUE(texts);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const auto line = parse_json(lines[i], 100);
+    ASSERT_TRUE(line);
+    const std::string schema = line->find("schema")->text();
+    const auto grammar = compile_spec(SpecKind::kJsonSchema, schema);
+    ASSERT_TRUE(grammar) << schema << ": " << grammar.error().message;
+    const std::string& verdicts = line->find("verdicts")->string;
+    for (size_t t = 0; t < verdicts.size(); ++t) {
+      const std::string& text = texts->members[t].value.string;
+      EXPECT_EQ(allows(*grammar, text), verdicts[t] == '1') << schema << "\n" << text;
+    }
+  }
+}
+
+TEST(Regexes, AgreeWithPython) {
+  for (const std::string& row : lines_of("regexes.jsonl")) {
+    const auto line = parse_json(row, 100);
+    ASSERT_TRUE(line);
+    const std::string& pattern = line->find("pattern")->string;
+    const auto whole = compile_spec(SpecKind::kRegex, pattern);
+    const auto found = compile_spec(
+        SpecKind::kJsonSchema, "{\"type\":\"string\",\"pattern\":" + line->find("pattern")->text() + "}");
+    ASSERT_TRUE(whole && found) << pattern;
+    const auto& texts = line->find("texts")->members;
+    for (size_t t = 0; t < texts.size(); ++t) {
+      EXPECT_EQ(allows(*whole, texts[t].value.string), line->find("whole")->string[t] == '1')
+          << pattern << " " << texts[t].value.string;
+      EXPECT_EQ(allows(*found, texts[t].value.text()), line->find("found")->string[t] == '1')
+          << pattern << " " << texts[t].value.string;
+    }
+  }
+}
+
+TEST(Schemas, MembersKeepTheOrderOfProperties) {
+  const std::string schema = R"({"properties":{"b":{},"a":{}},"required":["z","a"],"type":"object"})";
+  EXPECT_TRUE(allows(schema, R"({"b":1,"a":2,"z":3,"other":4})"));
+  EXPECT_TRUE(allows(schema, R"({"a":2,"z":3})"));
+  EXPECT_TRUE(allows(schema, R"({"z":3,"b":1,"a":2})"));
+  EXPECT_FALSE(allows(schema, R"({"a":2,"b":1,"z":3})"));
+  EXPECT_FALSE(allows(schema, R"({"other":4,"a":2,"z":3})"));
+  EXPECT_FALSE(allows(schema, R"({"a":2})"));
+  EXPECT_FALSE(allows(schema, R"({"a":2,"z":3,"z":4})"));
+  EXPECT_FALSE(allows(schema, R"({"a":2,"z":3,"o":4,"o":5})"));
+}
+
+TEST(Schemas, ListsOfPropertiesComeInAnyOrder) {
+  const std::string schema =
+      R"({"type":"object","allOf":[{"properties":{"bar":{"type":"integer"}},"required":["bar"]},{"properties":{"foo":{"type":"string"}}}]})";
+  EXPECT_TRUE(allows(schema, R"({"foo":"baz","bar":2})"));
+  EXPECT_TRUE(allows(schema, R"({"bar":2,"foo":"baz"})"));
+  EXPECT_FALSE(allows(schema, R"({"foo":"baz"})"));
+}
+
+TEST(Schemas, StringsAreWhatTheyDecodeTo) {
+  EXPECT_TRUE(allows(R"({"type":"string","maxLength":1})", R"("\n")"));
+  EXPECT_TRUE(allows(R"({"type":"string","maxLength":1})", R"("\u0007")"));
+  EXPECT_TRUE(allows(R"({"enum":["a/b"]})", R"("a\/b")"));
+  EXPECT_FALSE(allows(R"({"type":"string"})", "\"a\nb\""));
+  EXPECT_FALSE(allows(R"({"type":"string"})", R"("\ud800")"));
+  EXPECT_TRUE(allows(R"({"const":"a"})", R"("\u0061")", {.all_escapes = true}));
+  EXPECT_TRUE(
+      allows(R"({"type":"string","minLength":1,"maxLength":1})", R"("\ud83d\ude00")", {.all_escapes = true}));
+}
+
+TEST(Schemas, NumbersAreEqualByValue) {
+  EXPECT_TRUE(allows(R"({"const":1})", "1.0"));
+  EXPECT_TRUE(allows(R"({"type":"integer"})", "-12.0"));
+  EXPECT_FALSE(allows(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})", "1.0"));
+  EXPECT_TRUE(allows(R"({"type":"integer","maximum":1e30})", "1000000000000000000000000000000"));
+  EXPECT_FALSE(allows(R"({"type":"integer","maximum":1e30})", "1000000000000000000000000000001"));
+}
+
+TEST(Schemas, Styles) {
+  EXPECT_FALSE(allows("true", "[1, 2]", {.any_whitespace = false}));
+  EXPECT_TRUE(allows("true", "[1,2]", {.any_whitespace = false}));
+  EXPECT_TRUE(allows("true", "[1,  2]", {.whitespace_pattern = " {0,2}"}));
+  EXPECT_FALSE(allows("true", "[1,\n2]", {.whitespace_pattern = " {0,2}"}));
+  EXPECT_FALSE(allows(R"({"type":"object","properties":{"a":{}}})", R"({"b":1})", {.closed_objects = true}));
+}
+
+TEST(Schemas, RefusalsNameThePlace) {
+  EXPECT_THAT(schema_refusal(R"({"properties":{"a":{"minLenght":3}}})"),
+              HasSubstr("invalid #/properties/a/minLenght: minLenght: "));
+  EXPECT_THAT(schema_refusal(R"({"items":{"$ref":"http://example.com/x"}})"),
+              HasSubstr("unsupported #/items/$ref"));
+  EXPECT_THAT(schema_refusal(R"({"$schema":"http://example.com/own"})"), HasSubstr("unsupported #/$schema"));
+  EXPECT_THAT(schema_refusal(R"({"properties":{"a":{"pattern":"(a)\\1"}}})"),
+              HasSubstr("unsupported #/properties/a/pattern"));
+  EXPECT_THAT(schema_refusal(R"({"type":"strin"})"), HasSubstr("invalid #/type"));
+  EXPECT_THAT(schema_refusal(R"({"uniqueItems":true,"items":{"type":"object"}})"), HasSubstr("uniqueItems"));
+  EXPECT_THAT(schema_refusal(R"({"$ref":"#/nowhere"})"), HasSubstr("#/$ref"));
+  EXPECT_THAT(schema_refusal("false"), HasSubstr("no value fulfils the schema"));
+  EXPECT_THAT(schema_refusal(R"({"type":"object","required":["a"],"properties":{"a":{"$ref":"#"}}})"),
+              HasSubstr("no value fulfils"));
+  EXPECT_THAT(schema_refusal("{"), HasSubstr("line 1"));
+}
+
+TEST(Schemas, WhatIsNotEnforcedIsNoted) {
+  const auto grammar = compile_spec(SpecKind::kJsonSchema,
+                                    R"({"x-order":1,"type":"string","format":"my-format","_format":"x"})");
+  ASSERT_TRUE(grammar);
+  std::string notes;
+  for (const Note& note : (*grammar)->notes()) notes += note.where + "\n";
+  EXPECT_EQ(notes, "#/x-order\n#/format\n#/_format\n");
+}
+
+TEST(Schemas, LargeCountsCostWhatSmallOnesDo) {
+  EXPECT_TRUE(allows(
+      R"({"type":"array","minItems":2,"maxItems":1000000000000,"items":{"type":"string","maxLength":4000000000}})",
+      R"(["a","b"])"));
+  EXPECT_FALSE(allows(R"({"type":"string","minLength":1000000000})", R"("abc")"));
+}
+
+TEST(Schemas, HostileOnesAreRefusedOrCompiled) {
+  std::string deep, all;
+  for (int i = 0; i < 5000; ++i) deep += R"({"items":)";
+  EXPECT_THAT(schema_refusal(deep), HasSubstr("too_large"));
+  for (int i = 0; i < 40; ++i)
+    all +=
+        (i == 0 ? "" : ",") +
+        fmt::format(
+            R"({{"anyOf":[{{"required":["a{0}"],"properties":{{"a{0}":{{"const":{0}}}}}}},{{"minProperties":{0}}}]}})",
+            i);
+  EXPECT_THAT(schema_refusal("{\"type\":\"object\",\"allOf\":[" + all + "]}"),
+              testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
+  std::string chain;
+  for (int i = 0; i < 3000; ++i) chain += fmt::format(R"("d{}":{{"$ref":"#/$defs/d{}"}},)", i, i + 1);
+  EXPECT_THAT(schema_refusal("{\"$ref\":\"#/$defs/d0\",\"$defs\":{" + chain + "\"d3000\":{}}}"),
+              testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
+}
+
+TEST(Rules, Refusals) {
+  const auto told = [](const char* text) {
+    const auto grammar = compile_spec(SpecKind::kGrammar, text);
+    return grammar ? "compiled" : grammar.error().where + ": " + grammar.error().message;
+  };
+  EXPECT_THAT(told("root ::= a"), HasSubstr("\"a\" is not defined"));
+  EXPECT_THAT(told("a ::= \"x\""), HasSubstr("no rule \"root\""));
+  EXPECT_THAT(told("root ::= \"x"), HasSubstr("line 1"));
+  EXPECT_THAT(told("root ::= root \"a\""), HasSubstr("no text matches"));
+  EXPECT_THAT(told("root ::= <|nothing|>"), HasSubstr("no special token"));
+}
+
+}  // namespace
+}  // namespace penstock::grammar
