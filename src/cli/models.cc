@@ -7,6 +7,10 @@
 #include "cli/terminal.h"
 #include "hub/model_name.h"
 
+#include "cli/input.h"
+#include "formats/weight_source.h"
+#include "text/tokenizer.h"
+
 namespace penstock {
 namespace {
 
@@ -94,6 +98,22 @@ Status find_models(EngineConfig& config) {
   ASSIGN_OR_RETURN(const auto draft, find_model(config.draft_model));
   config.draft_model = draft.string();
   return {};
+}
+
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(name));
+  const std::string extension = path.extension().string();
+  std::error_code error;
+  const bool own_file =
+      extension == ".json" || extension == ".model" || extension == ".tiktoken" || extension == ".v3";
+  if (own_file && std::filesystem::is_regular_file(path, error)) {
+    TokenizerFiles files;
+    ASSIGN_OR_RETURN(std::string content, read_text(path.string()));
+    (extension == ".json" ? files.tokenizer_json : files.tokenizer_model) = std::move(content);
+    return Tokenizer::from_files(files);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path));
+  return Tokenizer::load(*source);
 }
 
 }  // namespace penstock

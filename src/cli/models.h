@@ -1,6 +1,7 @@
 // Finding a model by what the user typed.
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,8 @@
 #include "penstock/engine_config.h"
 
 namespace penstock {
+
+class Tokenizer;
 
 // Path of the model to use: `name` as a path, else as a file of the models folder (with or without ".gguf"), else as a name
 // (hub/hub.h), which may download it; the built-in story model when empty. The models folder is PENSTOCK_MODELS, or
@@ -27,6 +30,9 @@ std::string model_label(const std::string& name, const std::filesystem::path& pa
 // Replaces config.model and config.draft_model by their paths. Speculation with the built-in model and without a
 // draft_model gets the built-in draft.
 Status find_models(EngineConfig& config);
+
+// The tokenizer of a model, or of a tokenizer's own file: tokenizer.json, tokenizer.model or a tiktoken file.
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name);
 
 // Prompt of the built-in story model.
 inline constexpr const char* kStoryPrompt = "Once upon a time";

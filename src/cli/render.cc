@@ -7,9 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/input.h"
 #include "frontend/chat/chat_template.h"
 
 namespace penstock {
@@ -30,12 +30,6 @@ struct RenderCommand {
 
   std::string template_path, context_path, now;
 };
-
-Result<std::string> read_text(const std::string& path) {
-  ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
-  const auto bytes = file.bytes();
-  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
 
 Result<std::tm> parse_time(const std::string& text) {
   std::tm time{};

@@ -9,7 +9,6 @@
 #include "cli/exit_codes.h"
 #include "cli/input.h"
 #include "cli/models.h"
-#include "formats/weight_source.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
@@ -42,23 +41,6 @@ struct TokenizeCommand {
 };
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-// The tokenizer of a model, or of a tokenizer's own file.
-Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& name) {
-  ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(name));
-  const std::string extension = path.extension().string();
-  std::error_code error;
-  const bool own_file =
-      extension == ".json" || extension == ".model" || extension == ".tiktoken" || extension == ".v3";
-  if (own_file && std::filesystem::is_regular_file(path, error)) {
-    TokenizerFiles files;
-    ASSIGN_OR_RETURN(std::string content, read_text(path.string()));
-    (extension == ".json" ? files.tokenizer_json : files.tokenizer_model) = std::move(content);
-    return Tokenizer::from_files(files);
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path));
-  return Tokenizer::load(*source);
-}
 
 Result<std::vector<TokenId>> parse_ids(const std::string& content, int vocab_size) {
   std::vector<TokenId> ids;
