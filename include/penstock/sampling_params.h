@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "penstock/structured_outputs.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -48,9 +49,10 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, clamped to [-100, 100]
   std::vector<TokenId> allowed_token_ids;             // empty = all
   std::vector<TokenId> banned_token_ids;
-  std::vector<std::string> bad_words;  // token sequences that must never be completed
-  std::optional<int> logprobs;         // alternatives per output token; -1 = vocabulary
-  std::optional<int> prompt_logprobs;  // alternatives per prompt token
+  std::vector<std::string> bad_words;                   // token sequences that must never be completed
+  std::optional<int> logprobs;                          // alternatives per output token; -1 = vocabulary
+  std::optional<int> prompt_logprobs;                   // alternatives per prompt token
+  std::optional<StructuredOutputs> structured_outputs;  // what the text must look like; no field of visit()
 
   // The numbers that a field takes; NaN is none of them.
   struct Range {

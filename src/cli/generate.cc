@@ -12,6 +12,7 @@
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/models.h"
+#include "cli/structured_flags.h"
 #include "cli/terminal.h"
 #include "penstock/llm.h"
 
@@ -31,6 +32,7 @@ struct GenerateCommand {
     app.add_flag("--no-echo", no_echo, "do not print the prompt before the text");
     app.add_flag("--no-bos", no_bos, "no begin-of-sequence token, also where the model wants one");
     app.add_flag("--no-parse-special", no_parse_special, "special tokens in the prompt are plain text");
+    structured.add_to(app);
     app.add_option("--session", session,
                    "file that keeps what was computed: loaded first if it is there, saved at the end");
     app.add_flag("-q,--quiet", quiet, "no statistics on stderr");
@@ -44,6 +46,7 @@ struct GenerateCommand {
 
   EngineConfig config;
   SamplingFlags sampling;
+  StructuredFlags structured;
   CLI::Option* prompt_option = nullptr;
   std::string prompt, file, session;
   bool chat = false, json = false, no_echo = false, no_bos = false, no_parse_special = false, quiet = false;
@@ -184,7 +187,10 @@ int GenerateCommand::run() {
   SamplingParams defaults = (*llm)->default_sampling_params();
   if (!sampling.given("max_tokens")) defaults.max_tokens = built_in ? 400 : 256;
   if (built_in && !sampling.given("temperature")) defaults.temperature = 0.8f;
-  const SamplingParams params = sampling.over(defaults);
+  SamplingParams params = sampling.over(defaults);
+  auto wanted = structured.read();
+  if (!wanted) return fail(wanted.error());
+  params.structured_outputs = *std::move(wanted);
   install_interrupt_handler();
   if (const Status loaded = load_session((*llm)->engine()); !loaded) return fail(loaded.error());
   auto result = generate(**llm, params, *text);

@@ -149,6 +149,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
                                                      const GenerateOptions& options, const CallHooks& hooks) {
   std::vector<Request> requests;
   requests.reserve(prompts.size());
+  ASSIGN_OR_RETURN(const auto matcher, session_->matcher(params));
   for (size_t i = 0; i < prompts.size(); ++i) {
     std::vector<TokenId> ids;
     if (const auto* text = std::get_if<std::string>(&prompts[i])) {
@@ -157,6 +158,7 @@ Result<std::vector<RequestOutput>> LLMImpl::generate(std::span<const Prompt> pro
       ids = std::get<std::vector<TokenId>>(prompts[i]);
     }
     Request request = session_->make_request(std::move(ids), params);
+    request.matcher = matcher;
     request.priority = options.priority;
     request.cache_salt = options.cache_salt;
     if (options.timeout) request.deadline = Clock::now() + *options.timeout;

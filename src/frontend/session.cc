@@ -34,6 +34,7 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   ASSIGN_OR_RETURN(auto source, open_weights(config.model));
   std::unique_ptr<Session> session(new Session);
   ASSIGN_OR_RETURN(session->tokenizer_, Tokenizer::load(*source));
+  session->grammars_ = std::make_unique<GrammarCache>(*session->tokenizer_);
   session->defaults_ = defaults_of(source->generation_config());
   ASSIGN_OR_RETURN(auto inputs, read_speculation_inputs(config, *session->tokenizer_));
   ASSIGN_OR_RETURN(session->engine_, open_engine(std::move(source), config, {}, std::move(inputs)));
@@ -57,6 +58,11 @@ Status Session::check_length(std::string_view text) const {
         max_len, least);
   }
   return {};
+}
+
+Result<std::shared_ptr<const TokenMatcher>> Session::matcher(const SamplingParams& params) const {
+  if (!params.structured_outputs) return nullptr;
+  return grammars_->matcher(*params.structured_outputs);
 }
 
 Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams& params) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/grammar_cache.h"
 #include "frontend/sequence_text.h"
 #include "penstock/llm.h"
 #include "text/tokenizer.h"
@@ -32,7 +33,9 @@ class Session {
   // kContextOverflow when the text is certainly too long for the context, which its beginning tells: a text of
   // megabytes need not become tokens for that. Success means little.
   Status check_length(std::string_view text) const;
-  // A request with the token forms of all strings in `params`. Priority and deadline are the caller's.
+  // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for io threads.
+  Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
+  // A request with the token forms of all strings in `params`. Priority, deadline and matcher are the caller's.
   Request make_request(std::vector<TokenId> prompt, const SamplingParams& params) const;
 
  private:
@@ -42,6 +45,7 @@ class Session {
 
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GrammarCache> grammars_;
   SamplingParams defaults_;
   mutable std::mutex breakers_mutex_;
   mutable std::vector<std::string> known_breakers_;  // the last ones asked for, and their tokens

@@ -18,7 +18,7 @@ struct TokenForms {
   std::vector<TokenId> end_ids;                 // end-of-sequence and stop ids: kept out before min_tokens
   std::vector<std::vector<TokenId>> bad_words;  // none empty in a spec
   std::vector<TokenId> dry_breakers;            // ascending in a spec
-  std::unique_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
+  std::shared_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
   std::optional<ThinkingBudget> thinking = std::nullopt;
 };
 

@@ -33,6 +33,9 @@ void bad_words(StepContext& c) {
   }
 }
 
+// Where a grammar lets the text end, it may allow nothing else.
+bool complete(const StepContext& c) { return c.state->matcher != nullptr && c.state->matcher->complete(); }
+
 void min_tokens(StepContext& c) {
   for (const TokenId token : c.state->spec->end_ids) c.edits->set(token, kImpossible);
 }
@@ -150,7 +153,8 @@ constexpr SamplerStep kLogitSteps[] = {
      ban_tokens},
     {"bad_words", [](const StepContext& c) { return !c.state->spec->bad_words.empty(); }, bad_words, kAnyone,
      kReadsTokens},
-    {"min_tokens", [](const StepContext& c) { return c.n_output() < c.params().min_tokens; }, min_tokens},
+    {"min_tokens", [](const StepContext& c) { return c.n_output() < c.params().min_tokens && !complete(c); },
+     min_tokens},
     {"logit_bias", [](const StepContext& c) { return !c.params().logit_bias.empty(); }, logit_bias},
     {"penalties", [](const StepContext& c) { return c.state->spec->needs_counts; }, penalties, kAnyone,
      kReadsTokens},

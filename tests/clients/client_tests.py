@@ -102,7 +102,7 @@ class OpenAI(unittest.TestCase):
         with self.assertRaises(self.openai.NotFoundError):
             create(model="another", messages=user("x"))
         with self.assertRaises(self.openai.BadRequestError):
-            create(model=script.model, messages=user("x"), response_format={"type": "json_object"})
+            create(model=script.model, messages=user("x"), response_format={"type": "xml"})
         with self.assertRaises(self.openai.BadRequestError) as caught:
             create(model=script.model, messages=user("x" * 3000))
         self.assertEqual((caught.exception.code, caught.exception.param), ("context_length_exceeded", "messages"))

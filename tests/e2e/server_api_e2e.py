@@ -228,10 +228,36 @@ class Limits(unittest.TestCase):
                                                    "max_tokens": 1, "return_token_ids": True})
             self.assertEqual((side, reply["choices"][0]["prompt_token_ids"]), (side, kept))
 
+    def test_structured_outputs(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+                  "required": ["name", "age"], "additionalProperties": False}
+
+        def texts(**fields):
+            reply = story.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 300, "n": 3, "seed": 4, **fields})
+            self.assertEqual({c["finish_reason"] for c in reply["choices"]}, {"stop"})
+            return [c["text"] for c in reply["choices"]]
+
+        for fields in ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}},
+                       {"structured_outputs": {"json": schema}}, {"guided_json": json.dumps(schema)}, {"json_schema": schema}):
+            for text in texts(**fields):
+                value = json.loads(text)
+                self.assertEqual(list(value), ["name", "age"])
+                self.assertTrue(isinstance(value["name"], str) and 1 <= value["age"] <= 9, text)
+        for text in texts(guided_choice=["red", "green"]):
+            self.assertIn(text, ("red", "green"))
+        for text in texts(structured_outputs={"regex": "[a-f]{2}[0-9]"}):
+            self.assertRegex(text, "^[a-f]{2}[0-9]$")
+        for text in texts(grammar='root ::= "<" [a-z]{1,9} ">"'):
+            self.assertRegex(text, "^<[a-z]{1,9}>$")
+
     def test_what_is_not_supported_says_so(self):
         for path, body, word in (
                 ("/v1/completions", {"prompt": "x", "suffix": "y"}, "suffix"),
-                ("/v1/completions", {"prompt": "x", "response_format": {"type": "json_object"}}, "response_format"),
+                ("/v1/completions", {"prompt": "x", "response_format": {"type": "xml"}}, "response_format"),
+                ("/v1/completions", {"prompt": "x", "guided_json": {"properties": {"a": {"minLenght": 1}}}}, "#/properties/a/minLenght"),
+                ("/v1/completions", {"prompt": "x", "guided_regex": "a", "guided_choice": ["b"]}, "cannot stand beside"),
+                ("/v1/completions", {"prompt": "x", "structured_outputs": {"regex": "a", "grammar": "root ::= \"a\""}}, "expected one of"),
+                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "response_format": {"type": "json_object"}}, "cannot call tools"),
                 ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
                 ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
                 ("/v1/chat/completions", {**said("x"), "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
@@ -250,9 +276,6 @@ class Limits(unittest.TestCase):
                 ("/v1/completions", {"prompt": "x", "stream_interval": 5}, "stream_interval"),
                 ("/v1/completions", {"prompt": "x", "request_id": "x" * 257}, "request_id: expected at most 256"),
                 ("/v1/chat/completions", {**said("x"), "best_of": 2}, "best_of"),
-                # What clients send in whole: the message is about the kind of the format, not about its other fields.
-                ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
-                 "cannot be constrained"),
                 ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}},
                  "cannot be constrained"),
                 ("/v1/responses", {"input": "x", "tools": [{"type": "web_search_preview", "search_context_size": "low"}]}, "no built-in tools"),
@@ -267,8 +290,9 @@ class Limits(unittest.TestCase):
                 ("/v1/responses", {"input": "x", "tools": [{"type": "web_search", "name": "w"}]}, "tools"),
                 ("/v1/messages", {**said("x"), "max_tokens": 5, "thinking": {"type": "sometimes"}}, "thinking"),
                 ("/v1/messages", {**said("x"), "max_tokens": 5, "tool_choice": {"type": "any"}}, "tool_choice")):
-            _, _, reply = script.request("POST", path, json.dumps(body))
-            self.assertIn(word, error_of(self, reply, 400)["message"])
+            with self.subTest(path=path, body=body):
+                _, _, reply = script.request("POST", path, json.dumps(body))
+                self.assertIn(word, error_of(self, reply, 400)["message"])
 
     def test_a_model_without_a_template_cannot_chat(self):
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):

@@ -183,6 +183,12 @@ TEST(Schemas, HostileOnesAreRefusedOrCompiled) {
               testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
 }
 
+TEST(Rules, NoTextAtAll) {
+  const auto regex = compile_spec(SpecKind::kRegex, "a(?=b)c");
+  ASSERT_FALSE(regex);
+  EXPECT_THAT(regex.error().message, HasSubstr("no text matches"));
+}
+
 TEST(Rules, Refusals) {
   const auto told = [](const char* text) {
     const auto grammar = compile_spec(SpecKind::kGrammar, text);

@@ -16,7 +16,7 @@ std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const Sequenc
   const uint64_t seed = params.seed ? *params.seed : seed_of_request(start.seed, state.id);
   return SamplingSpec::make(std::move(params),
                             {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers),
-                             nullptr, std::move(request.thinking)},
+                             std::move(request.matcher), std::move(request.thinking)},
                             seed, start.info.vocab_size);
 }
 

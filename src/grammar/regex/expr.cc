@@ -51,6 +51,12 @@ ExprId ExprPool::intern(const Node& node, std::span<const ExprId> list) {
     nodes_.back().b = static_cast<uint32_t>(list.size());
     lists_.insert(lists_.end(), list.begin(), list.end());
   }
+  const auto plain = [this](ExprId part) { return is_plain(part); };
+  Node& made = nodes_.back();
+  if (made.kind == Kind::kConcat) made.plain = plain(ExprId{node.a}) && plain(ExprId{node.b});
+  if (made.kind == Kind::kRepeat) made.plain = plain(ExprId{node.a});
+  if (made.kind == Kind::kOr) made.plain = std::all_of(list.begin(), list.end(), plain);
+  if (made.kind == Kind::kAnd || made.kind == Kind::kNot) made.plain = false;
   index_.insert(hash, id);
   return ExprId{id};
 }

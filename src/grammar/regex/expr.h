@@ -46,6 +46,8 @@ class ExprPool {
   ExprId star(ExprId part) { return repeat(part, 0, kUnbounded); }
 
   bool accepts_empty(ExprId id) const { return node(id).accepts_empty; }
+  // Neither intersections nor complements in it: it has a text unless it is kNothing.
+  bool is_plain(ExprId id) const { return node(id).plain; }
   bool is_char_set(ExprId id) const { return node(id).kind == Kind::kChars; }
   // What may follow c in the strings of id that start with c.
   ExprId derivative(ExprId id, char32_t c);
@@ -60,7 +62,8 @@ class ExprPool {
   struct Node {
     Kind kind;
     bool accepts_empty;
-    uint32_t a = 0, b = 0;      // children; kOr, kAnd: range of lists_; kChars: index into sets_
+    uint32_t a = 0, b = 0;  // children; kOr, kAnd: range of lists_; kChars: index into sets_
+    bool plain = true;
     uint32_t min = 0, max = 0;  // kRepeat
   };
   const Node& node(ExprId id) const { return nodes_[static_cast<uint32_t>(id)]; }

@@ -169,10 +169,15 @@ class RuleCompiler {
         return refuse(RefusalKind::kInvalid, rule.where,
                       fmt::format("the rule \"{}\" is not defined", rule.name));
     }
+    if (rules_.pool().exhausted()) return too_large("the patterns are too large together");
+    if (auto found = rules_.find_empty_texts(budget_); !found)
+      return tl::unexpected(std::move(found).error());
     if (auto found = analysis_.find_texts(budget_); !found) return tl::unexpected(std::move(found).error());
     if (!analysis_.rule_has_text(root)) {
       return refuse(RefusalKind::kInvalid, rules_.rules()[root].where,
-                    fmt::format("no text matches the rule \"{}\"", rules_.rules()[root].name));
+                    rules_.rules()[root].name.empty()
+                        ? std::string("no text matches")
+                        : fmt::format("no text matches the rule \"{}\"", rules_.rules()[root].name));
     }
     symbols_.assign(rules_.rules().size(), kNone);
     exprs_.assign(rules_.rules().size(), ExprPool::kNothing);

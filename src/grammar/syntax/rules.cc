@@ -1,5 +1,7 @@
 #include "grammar/syntax/rules.h"
 
+#include "grammar/regex/char_dfa.h"
+
 namespace penstock::grammar {
 
 uint32_t Rules::sequence(std::vector<uint32_t> parts) {
@@ -14,6 +16,16 @@ uint32_t Rules::choice(std::vector<uint32_t> parts) {
 
 uint32_t Rules::repeat(uint32_t part, uint32_t min, uint32_t max) {
   return add({.kind = RuleNode::Kind::kRepeat, .min = min, .max = max, .parts = {part}});
+}
+
+Compiled<void> Rules::find_empty_texts(Budget& budget) {
+  for (RuleNode& node : nodes_) {
+    if (node.kind != RuleNode::Kind::kText || pool_.is_plain(node.text)) continue;
+    const auto dfa = make_dfa(pool_, node.text, budget);
+    if (!dfa) return tl::unexpected(dfa.error());
+    if (dfa->start == CharDfa::kDead) node.text = ExprPool::kNothing;
+  }
+  return {};
 }
 
 uint32_t Rules::named(std::string_view name, std::string where) {

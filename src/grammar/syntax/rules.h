@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/budget.h"
 #include "grammar/matcher/program.h"
 #include "grammar/refusal.h"
 #include "grammar/regex/expr.h"
@@ -65,6 +66,8 @@ class Rules {
   uint32_t anonymous(uint32_t body);
   std::vector<Rule>& rules() { return rules_; }
   const std::vector<Rule>& rules() const { return rules_; }
+  // Texts that intersections leave empty become kNothing. Errors: kTooLarge.
+  Compiled<void> find_empty_texts(Budget& budget);
   const RuleNode& node(uint32_t i) const { return nodes_[i]; }
   size_t size() const { return nodes_.size(); }
 

@@ -9,6 +9,7 @@
 #include "frontend/params_json.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
+#include "server/api/structured.h"
 
 namespace penstock {
 namespace {
@@ -75,6 +76,8 @@ Result<GenerationCall> read_generation(const Server& server, ServedModel& model,
   if (call.params.prompt_logprobs) {
     RETURN_IF_ERROR(check_logprobs(server, model, *call.params.prompt_logprobs, "prompt_logprobs"));
   }
+  ASSIGN_OR_RETURN(call.params.structured_outputs, read_structured_outputs(body));
+  ASSIGN_OR_RETURN(call.matcher, model.session().matcher(call.params));
   const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");

@@ -2,6 +2,7 @@
 
 #include "penstock/sampling_params.h"
 #include "server/api/schema_parts.h"
+#include "server/api/structured.h"
 
 namespace penstock {
 namespace {
@@ -89,15 +90,16 @@ Json openai_fields() {
           one_of({1, SamplingParams().beam_width}, "belongs to beam search, which is not supported")},
          {"early_stopping", only(false, "belongs to beam search, which is not supported")},
          {"length_penalty", only(1.0, "belongs to beam search, which is not supported")}});
-  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "logits_processors", "kv_transfer_params", "vllm_xargs",
-                           "mm_processor_kwargs", "repetition_detection", "logprob_token_ids"}) {
+  merge(fields, structured_fields());
+  for (const char* name : {"logits_processors", "kv_transfer_params", "vllm_xargs", "mm_processor_kwargs",
+                           "repetition_detection", "logprob_token_ids"}) {
     fields[name] = refused("not supported by this server");
   }
   return fields;
 }
 
-Json format_field() {
+// Of endpoints that cannot constrain their output yet.
+Json text_format_field() {
   return any_of(
       {closed({{"type", {{"enum", {"text"}}, {"title", "\"text\" (output cannot be constrained yet)"}}}},
               {"type"})},
@@ -161,7 +163,7 @@ Json chat_fields() {
   fields["max_completion_tokens"] = integer(0, INT32_MAX, "the newer name of max_tokens");
   fields["tool_choice"] = tool_choice_field();
   fields["parallel_tool_calls"] = boolean("false: the reply ends after its first call");
-  fields["response_format"] = format_field();
+  fields["response_format"] = response_format_field();
   fields["echo"] = boolean("put the last message's content before the reply");
   fields["include_reasoning"] = boolean("false: leave reasoning out of the reply");
   fields["modalities"] = list({{"enum", {"text"}}}, "text only");
@@ -194,7 +196,7 @@ Json completion_fields() {
   fields["echo"] = boolean("put the prompt before the text");
   fields["best_of"] = integer(1, 1024, "generate this many and return the n most likely per token");
   fields["suffix"] = refused("not supported: no model here fills in the middle");
-  fields["response_format"] = format_field();
+  fields["response_format"] = response_format_field();
   fields["prompt_embeds"] = refused("not supported by this server");
   return fields;
 }
@@ -261,8 +263,9 @@ const Json& responses_request() {
                 {"parameters", field({"object"}, "JSON schema of its arguments")},
                 {"strict", one_of({false, true}, "no effect: calls are not constrained")}},
                {"type", "name"});
-    const Json format = any_of(
-        {closed({{"format", format_field()}, {"verbosity", only("medium", "not supported")}})}, "text only");
+    const Json format =
+        any_of({closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
+               "text only");
     merge(fields,
           {{"model", text("the served model's name")},
            {"input",
