@@ -88,8 +88,9 @@ def bitnet_config(mode):
 def randomize(model, name):
     """Weights that keep every layer's effect visible: unit-gain matrices, norms away from one, biases away from zero."""
     generator = torch.Generator().manual_seed(1234)
+    biases = [(k, b) for k, b in model.named_buffers() if k.endswith("e_score_correction_bias")]
     with torch.no_grad():
-        for key, p in model.named_parameters():
+        for key, p in [*model.named_parameters(), *biases]:
             if "norm" in key or ".ln_" in key:
                 if key.endswith("bias"):
                     p.normal_(0, 0.2, generator=generator)
@@ -97,7 +98,7 @@ def randomize(model, name):
                     p.uniform_(-0.4, 0.4, generator=generator)
                 else:
                     p.uniform_(0.6, 1.4, generator=generator)
-            elif p.dim() == 1:
+            elif p.dim() == 1 or key.endswith("_bias"):
                 p.normal_(0, 0.2, generator=generator)
             elif "embed" in key or "wte" in key or "wpe" in key:
                 p.normal_(0, 0.5, generator=generator)
@@ -319,7 +320,7 @@ def make(name):
     plain._attn_implementation = "eager"
     model = T.AutoModelForCausalLM.from_config(plain).float().eval()
     randomize(model, name)
-    path = os.path.join(OUT, name)
+    path = os.path.join(OUT, name) if name != "gpt_oss_mxfp4" else os.path.join(OUT, "..", "mxfp4", "gpt_oss")
     shutil.rmtree(path, ignore_errors=True)
     model.save_pretrained(path)
     state = load_file(path + "/model.safetensors")
@@ -333,6 +334,12 @@ def make(name):
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
     if os.path.exists(path + "/generation_config.json"):
         os.remove(path + "/generation_config.json")
+    if name.endswith("mxfp4"):
+        state = tiny_newer_models.quantize_experts(model, state)
+        save_file(state, path + "/model.safetensors", {"format": "pt"})
+        saved = json.load(open(path + "/config.json"))
+        saved["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
+        json.dump(saved, open(path + "/config.json", "w"), indent=2)
     if newer and arch:
         tiny_newer_models.convert(path, path + "/model.gguf")
     elif arch:

@@ -80,6 +80,17 @@ MODELS = {
     "starcoder2_plain": lambda: (T.Starcoder2Config(**starcoder2(norm_epsilon=1e-4, use_bias=True)), True),
     "phi": lambda: (T.PhiConfig(**phi()), True),
     "phi_qk_norm": lambda: (T.PhiConfig(**phi(qk_layernorm=True, num_key_value_heads=1)), False),
+    "gpt_oss": lambda: (T.GptOssConfig(**gpt_oss()), True),
+    "gpt_oss_full": lambda: (T.GptOssConfig(**gpt_oss(
+        num_hidden_layers=3, layer_types=SLIDING, num_key_value_heads=4, num_experts_per_tok=1, swiglu_alpha=1.3,
+        swiglu_limit=0.6, rope_parameters=rope(150000.0))), False),
+    "gpt_oss_mxfp4": lambda: (T.GptOssConfig(**gpt_oss(hidden_size=32, intermediate_size=32)), True),
+    "glm4_moe": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, use_qk_norm=True)), True),
+    "glm4_moe_groups": lambda: (T.Glm4MoeConfig(**glm4_moe(
+        n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, attention_bias=True, norm_topk_prob=False)), False),
+    "qwen2_moe": lambda: (T.Qwen2MoeConfig(**qwen2_moe()), True),
+    "qwen2_moe_mixed": lambda: (T.Qwen2MoeConfig(**qwen2_moe(num_hidden_layers=3, mlp_only_layers=[1], norm_topk_prob=True,
+                                                             tie_word_embeddings=True)), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -89,6 +100,44 @@ MODELS = {
 def falcon(**more):
     return dict(vocab_size=53, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, max_position_embeddings=128,
                 ffn_hidden_size=96, bos_token_id=0, eos_token_id=1) | more
+
+
+def gpt_oss(**more):
+    return base(num_local_experts=4, num_experts_per_tok=2, sliding_window=9, rope_parameters=rope(
+        150000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0,
+        truncate=False)) | more
+
+
+def glm4_moe(**more):
+    return base(moe_intermediate_size=16, num_experts_per_tok=2, first_k_dense_replace=1, routed_scaling_factor=1.5,
+                num_nextn_predict_layers=0, rope_parameters=rope(partial_rotary_factor=0.5)) | more
+
+
+def qwen2_moe(**more):
+    return plain_heads(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16,
+                       shared_expert_intermediate_size=24) | more
+
+
+def to_mxfp4(weight):
+    """[E, in, out] as published: codes of pairs along the inputs [E, out, in / 32, 16], scales [E, out, in / 32]; and their values."""
+    levels = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    levels = torch.cat([levels, -levels])
+    groups = weight.transpose(1, 2).reshape(weight.shape[0], weight.shape[2], -1, 32)
+    exponent = (groups.abs().amax(-1) / 6.0).log2().ceil().clamp(-127, 127)
+    scaled = groups / exponent.exp2()[..., None]
+    codes = (scaled[..., None] - levels).abs().argmin(-1)
+    values = (levels[codes] * exponent.exp2()[..., None]).reshape(weight.shape[0], weight.shape[2], -1).transpose(1, 2)
+    return (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8), (exponent + 127).to(torch.uint8), values.contiguous()
+
+
+def quantize_experts(model, state):
+    """The experts of a model rounded to MXFP4, in the model and as published checkpoints hold them."""
+    parameters = dict(model.named_parameters())
+    for key in [k for k in state if k.endswith(("gate_up_proj", "down_proj"))]:
+        blocks, scales, values = to_mxfp4(state.pop(key).float())
+        parameters[key].data.copy_(values)
+        state[key + "_blocks"], state[key + "_scales"] = blocks, scales
+    return state
 
 
 def starcoder2(**more):

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& sour
   }
   const auto named = config->find("quant_method");
   const std::string name = named != config->end() && named->is_string() ? named->get<std::string>() : "";
+  if (name == "mxfp4") return nullptr;  // gpt-oss: its experts alone, which are tensors of their own
   std::string known;
   for (const Method& method : kMethods) {
     if (method.name == name) return method.open(source, *config);

@@ -72,6 +72,10 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
 
 void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
   config.n_layers = reader.integer({"block_count", "num_hidden_layers"}, 1, kMaxLayers);
+  // GGUF counts the layers that predict further tokens, which a decoder does not need.
+  config.n_next_token_layers = reader.integer({"nextn_predict_layers", "num_nextn_predict_layers"}, 0,
+                                              std::max(config.n_layers - 1, 0), 0);
+  if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);
   config.n_kv_heads =
@@ -289,7 +293,10 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   }
   const auto quantization = file.find("quantization_config");
   if (quantization != file.end() && quantization->is_object()) {
-    if (!architecture->name.starts_with("bitnet") && source != nullptr) {
+    // MXFP4 experts are tensors of their own; what else there is lies plainly.
+    const bool plain_beside =
+        quantization->value("quant_method", json()) == "mxfp4" && architecture->name == "gpt-oss";
+    if (!architecture->name.starts_with("bitnet") && !plain_beside && source != nullptr) {
       ASSIGN_OR_RETURN(const auto layers, open_prequantized(*source));
       if (layers == nullptr) {
         return errorf(ErrorCode::kUnsupported,

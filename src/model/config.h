@@ -59,10 +59,11 @@ struct ModelConfig {
   int n_kv_heads = 0;
   int head_dim = 0;
   int model_dim = 0;
-  int ffn_dim = 0;      // of dense layers
-  int vocab_size = 0;   // rows of the embedding table
-  int max_seq_len = 0;  // positions the model was made for
-  int exit_layer = 0;   // the layers after which it was also trained to predict (early exit); 0 = none
+  int ffn_dim = 0;              // of dense layers
+  int vocab_size = 0;           // rows of the embedding table
+  int max_seq_len = 0;          // positions the model was made for
+  int n_next_token_layers = 0;  // behind the last one in the file; not loaded
+  int exit_layer = 0;  // the layers after which it was also trained to predict (early exit); 0 = none
 
   int n_experts = 0;  // 0 = no layer is a mixture
   int expert_ffn_dim = 0;

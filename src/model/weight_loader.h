@@ -100,11 +100,15 @@ class WeightLoader : TensorLoader {
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_dense(const std::string& at, LayerWeights& layer);
   Status load_experts(const std::string& at, LayerWeights& layer);
+  Status fused_experts(const std::string& name, int total_rows, int first, int step, int rows, int cols,
+                       std::vector<std::unique_ptr<Weight>>& out);
+  Status load_fused_experts(const std::string& at, LayerWeights& layer);
   Status load_shared_experts(const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);
   Status load_alibi(ModelWeights& weights) const;
   Status load_ropes(ModelWeights& weights, int max_seq_len);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
+  bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;
   Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
   Status expert_weights(const std::string& pattern, int rows, int cols,

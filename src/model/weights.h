@@ -68,6 +68,11 @@ struct NameTable {
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_down, shared_router;
+  // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too. Transposed: [n_experts, in, out];
+  // interleaved: gate and up in turn, not one after the other.
+  std::string_view expert_gate_up;
+  bool experts_transposed = false, experts_interleaved = false;
+  bool fused_expert_biases = false;  // named as the matrices, with _bias behind
   // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.
   std::string_view selection_bias, sinks, activation;
   std::vector<std::string_view> prefixes = {

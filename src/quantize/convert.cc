@@ -232,7 +232,10 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
                               (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
       {"activation", a.activation.kind == b.activation.kind && a.gated_ffn == b.gated_ffn &&
-                         a.int8_activations == b.int8_activations},
+                         a.int8_activations == b.int8_activations &&
+                         (a.activation.kind != Activation::kClampedSilu ||
+                          (close(a.activation.parameters[0], b.activation.parameters[0]) &&
+                           close(a.activation.parameters[1], b.activation.parameters[1])))},
       {"positions", a.learned_positions == b.learned_positions && a.ropes.size() == b.ropes.size()},
       {"tied embeddings", a.tied_embeddings == b.tied_embeddings},
       {"embedding scale", close(a.embedding_scale, b.embedding_scale)},

@@ -84,6 +84,11 @@ class Mapper {
                   int n_heads);
   void qk_norms(std::vector<MappedTensor>& list, int layer);
   void output_bias(TensorMap& map);
+  void layer_vector(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
+                    int size);
+  void expert_biases(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
+                     int rows);
+  void shared_experts(std::vector<MappedTensor>& list, int layer);
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
@@ -167,6 +172,37 @@ void Mapper::output_bias(TensorMap& map) {
   map.outside.back().out = std::string(out_.lm_head) + ".bias";
 }
 
+// A vector by its whole name.
+void Mapper::layer_vector(std::vector<MappedTensor>& list, int layer, std::string_view in,
+                          std::string_view out, int size) {
+  vector(list, layer, std::string(in), std::string(out), size);
+}
+
+// [n_experts, rows], where there is one.
+void Mapper::expert_biases(std::vector<MappedTensor>& list, int layer, std::string_view in,
+                           std::string_view out, int rows) {
+  const std::string bias = std::string(in) + ".bias";
+  if (bias.find("{}") != std::string::npos || !has(in_name(bias, layer))) return;
+  for (int e = 0; e < config_.n_experts; ++e) {
+    vector(list, layer, bias, std::string(out) + ".bias", rows);
+    list.back().in_expert = list.back().expert = e;
+    list.back().out_experts = config_.n_experts;
+    list.back().is_bias = true;
+  }
+}
+
+void Mapper::shared_experts(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
+  const WeightRole wide = WeightRole::kGateUp;
+  linear(list, layer, {in_.shared_gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward});
+  linear(list, layer, {in_.shared_up, out_.shared_up, wide, ffn, dim, Site::kFeedForward});
+  linear(list, layer, {in_.shared_down, out_.shared_down, WeightRole::kDown, dim, ffn});
+  if (!config_.shared_expert_gate) return;
+  linear(list, layer,
+         {in_.shared_router, out_.shared_router, WeightRole::kRouter, 1, dim, Site::kFeedForward,
+          Part::kRouter});
+}
+
 // Norms with weights of their own for every head: one tensor, or one for each.
 void Mapper::head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
                         int n_heads) {
@@ -221,6 +257,7 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
     linear(list, layer, {in_.v, out_.v, WeightRole::kV, kv, dim, Site::kAttention, Part::kV});
   }
   qk_norms(list, layer);
+  if (config_.attention_sinks) layer_vector(list, layer, in_.sinks, out_.sinks, config_.n_heads);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer, {in_.o, out_.o, WeightRole::kO, dim, q, Site::kAttentionOut, Part::kO});
   if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
@@ -246,6 +283,12 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
     experts(list, layer, {up, keep ? up : out_.expert_up, wide, width, dim, Site::kFeedForward, Part::kUp});
     experts(list, layer,
             {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
+    expert_biases(list, layer, gate, out_.expert_gate, width);
+    expert_biases(list, layer, up, out_.expert_up, width);
+    expert_biases(list, layer, down, out_.expert_down, dim);
+    if (config_.expert_selection_bias)
+      layer_vector(list, layer, in_.selection_bias, out_.selection_bias, config_.n_experts);
+    if (config_.shared_ffn_dim > 0) shared_experts(list, layer);
   } else {
     const bool gated = config_.gated_ffn;
     const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
@@ -263,6 +306,11 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
 
 Result<TensorMap> Mapper::map() {
   TensorMap map;
+  if (!in_.expert_gate_up.empty() || !out_.expert_gate_up.empty()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: experts of architecture {} are read from a directory, not rewritten: {}",
+                  source_.path().string(), config_.arch, "only its GGUF files can be quantized");
+  }
   map.tied = config_.tied_embeddings;
   const int dim = config_.model_dim;
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});

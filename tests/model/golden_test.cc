@@ -179,6 +179,24 @@ TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {
   EXPECT_LE(max_difference(explicit_all, prompt_logits()), kTolerance);
 }
 
+// Experts as published, and as llama.cpp's converter lays them out: the same codes. Their products round activations
+// to 8 bits, which transformers does not.
+TEST(Mxfp4, ExpertsAreTakenAsTheyLie) {
+  const fs::path dir = tests_dir() / "golden" / "mxfp4" / "gpt_oss";
+  const Golden golden = read_golden(dir / "golden.bin");
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto logits_of = [&](const fs::path& path) {
+    const auto source = open_weights(path).value();
+    const auto model = Model::load(*source, *ops);
+    EXPECT_TRUE(model) << model.error().message;
+    return Runner(**model, *ops).run(0, golden.prompt);
+  };
+  const Rows directory = logits_of(dir), gguf = logits_of(dir / "model.gguf");
+  const Rows expected(golden.logits.begin(), golden.logits.begin() + static_cast<long>(golden.prompt.size()));
+  EXPECT_EQ(directory, gguf);
+  EXPECT_LE(max_difference(directory, expected), 0.1f);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenModels, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 

@@ -71,16 +71,15 @@ TEST_P(Conversion, KeepsTheLogits) {
   EXPECT_LT(max_difference(original, logits_of(dir / "b")), 2e-4);
   EXPECT_FALSE(fs::exists(dir / "a.gguf.parts"));
 }
-INSTANTIATE_TEST_SUITE_P(Models, Conversion,
-                         ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral",
-                                           "granite", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3",
-                                           "olmo2", "llama_yarn", "phi3", "phi3_longrope",
-                                           "phi4_partial_rotary", "gpt2", "smollm3", "cohere",
-                                           "cohere_qk_norm", "cohere2", "olmo3_plain", "exaone4_full",
-                                           "ministral3", "seed_oss", "seed_oss_biases", "ernie4_5", "hunyuan",
-                                           "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
-                                           "falcon_new", "stablelm", "stablelm_parallel", "starcoder2",
-                                           "starcoder2_plain", "phi", "mpt", "bloom"));
+INSTANTIATE_TEST_SUITE_P(
+    Models, Conversion,
+    ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2",
+                      "qwen3", "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3",
+                      "phi3_longrope", "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm",
+                      "cohere2", "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases",
+                      "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
+                      "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
+                      "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe"));
 
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {

@@ -18,6 +18,9 @@ void configure_apertus(ConfigReader&, ModelConfig&);
 void configure_qwen2(ConfigReader&, ModelConfig&);
 void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
+void configure_qwen2_moe(ConfigReader&, ModelConfig&);
+void configure_gpt_oss(ConfigReader&, ModelConfig&);
+void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
@@ -51,8 +54,15 @@ void phi2_names(NameTable&, const ModelConfig&);
 void mpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
+void qwen2_moe_names(NameTable&, const ModelConfig&);
+void gpt_oss_names(NameTable&, const ModelConfig&);
+void gpt_oss_gguf_names(NameTable&, const ModelConfig&);
+void glm4_moe_gguf_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
+void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
+void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
+void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
 void describe_ministral3(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
@@ -85,6 +95,9 @@ constexpr std::string_view kApertus[] = {"apertus", "ApertusForCausalLM"};
 constexpr std::string_view kQwen2[] = {"qwen2", "Qwen2ForCausalLM"};
 constexpr std::string_view kQwen3[] = {"qwen3", "Qwen3ForCausalLM"};
 constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
+constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
+constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
+constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
 constexpr std::string_view kGemma2[] = {"gemma2", "Gemma2ForCausalLM"};
 constexpr std::string_view kPhi3[] = {"phi3", "Phi3ForCausalLM"};
@@ -140,6 +153,10 @@ constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "sliding
 constexpr std::string_view kGlm4Defaults =
     R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
     "partial_rotary_factor": 0.5})";
+constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+    "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
+constexpr std::string_view kGptOssDefaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
+    "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
 constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
 constexpr std::string_view kCohereDefaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})";
 constexpr std::string_view kCohere2Defaults = R"({"tie_word_embeddings": true})";
@@ -239,6 +256,27 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kQwen3Defaults},
     {.name = "qwen3moe", .hf_types = kQwen3Moe, .configure = configure_qwen3_moe, .forward = decoder_forward},
+    {.name = "qwen2moe",
+     .hf_types = kQwen2Moe,
+     .configure = configure_qwen2_moe,
+     .hf_names = qwen2_moe_names,
+     .forward = decoder_forward,
+     .describe = describe_qwen2_moe},
+    {.name = "gpt-oss",
+     .hf_types = kGptOss,
+     .configure = configure_gpt_oss,
+     .hf_names = gpt_oss_names,
+     .forward = decoder_forward,
+     .hf_defaults = kGptOssDefaults,
+     .describe = describe_gpt_oss,
+     .gguf_names = gpt_oss_gguf_names},
+    {.name = "glm4moe",
+     .hf_types = kGlm4Moe,
+     .configure = configure_glm4_moe,
+     .forward = decoder_forward,
+     .hf_defaults = kGlm4MoeDefaults,
+     .describe = describe_glm4_moe,
+     .gguf_names = glm4_moe_gguf_names},
     {.name = "gemma",
      .hf_types = kGemma,
      .configure = configure_gemma,
@@ -418,14 +456,45 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
 }
 
 void read_experts(ConfigReader& reader, ModelConfig& config) {
-  const Key count = reader.has({"expert_count", "num_experts"}) ? Key{"expert_count", "num_experts"}
-                                                                : Key{"expert_count", "num_local_experts"};
+  Key count{"expert_count", "num_experts"};
+  for (const std::string_view other : {"num_local_experts", "n_routed_experts"})
+    if (!reader.has(count) && reader.has({"", other})) count.hf = other;
   config.n_experts = reader.integer(count, 1, 4096);
   config.routing.n_active = reader.integer({"expert_used_count", "num_experts_per_tok"}, 1, config.n_experts);
   config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
                                          std::max(config.ffn_dim, 1));
   config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
   for (LayerConfig& layer : config.layers) layer.moe = true;
+}
+
+void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
+  ExpertRouting& routing = config.routing;
+  routing.score = RouterScore::kSigmoid;
+  if (reader.integer({"expert_gating_func", ""}, 0, 16, 2) != 2)
+    reader.fail(ErrorCode::kUnsupported, "expert_gating_func: expected 2 (sigmoid)");
+  routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
+  routing.sum_eps = 1e-20f;
+  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
+  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  routing.group_top = 2;
+  config.expert_selection_bias = true;
+  const int per_group = config.n_experts / routing.n_groups;
+  if (config.n_experts % routing.n_groups != 0 || per_group * routing.n_active_groups < routing.n_active) {
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("{} of {} groups of experts: expected equal groups of {} experts with {} to choose from",
+                    routing.n_active_groups, routing.n_groups, config.n_experts, routing.n_active));
+  }
+}
+
+void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config) {
+  const ExpertRouting& routing = config.routing;
+  writer.set({"expert_gating_func", ""}, 2);
+  writer.set({"expert_weights_norm", "norm_topk_prob"}, routing.normalize);
+  writer.set({"expert_weights_scale", "routed_scaling_factor"}, routing.scale);
+  writer.set({"expert_group_count", "n_group"}, routing.n_groups);
+  writer.set({"expert_group_used_count", "topk_group"}, routing.n_active_groups);
 }
 
 void read_layer_norm(ConfigReader& reader, ModelConfig& config) {

@@ -47,6 +47,9 @@ const Architecture* find_architecture(std::string_view name);
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
+// Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
+void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
+void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
 // Layer norms, and their epsilon by the names that such models have for it.
 void read_layer_norm(ConfigReader& reader, ModelConfig& config);
 void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);

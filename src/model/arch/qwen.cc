@@ -31,4 +31,24 @@ void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen3_moe(reader, config);
+  config.qk_norm = QkNorm::kNone;
+  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  config.shared_ffn_dim =
+      reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
+                     reader.gguf() ? std::optional<int>(config.ffn_dim) : std::nullopt);
+  config.shared_expert_gate = true;
+}
+
+void describe_qwen2_moe(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.shared_ffn_dim);
+  if (config.routing.normalize) writer.set({"expert_weights_norm", ""}, true);
+}
+
+void qwen2_moe_names(NameTable& names, const ModelConfig&) {
+  names.shared_gate = "mlp.shared_expert.gate_proj", names.shared_up = "mlp.shared_expert.up_proj";
+  names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
+}
+
 }  // namespace penstock

@@ -1,0 +1,38 @@
+// gpt-oss: attention sinks, windows in every second layer, experts with biases and a clamped gate. GGUF files have the
+// published models' clamp and rope without saying so.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+constexpr float kPublishedAlpha = 1.702f, kPublishedLimit = 7.0f;
+}  // namespace
+
+void configure_gpt_oss(ConfigReader& reader, ModelConfig& config) {
+  config.attention_sinks = true;
+  config.activation = Activation::kClampedSilu;
+  config.activation.parameters[0] = reader.number({"", "swiglu_alpha"}, -1e3f, 1e3f, kPublishedAlpha);
+  config.activation.parameters[1] = reader.number({"", "swiglu_limit"}, 1e-3f, 1e6f, kPublishedLimit);
+  if (reader.gguf()) config.ropes[0].truncate = false;
+  read_windows(reader, config, 2, 128);
+  read_experts(reader, config);
+}
+
+void describe_gpt_oss(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"", "swiglu_alpha"}, config.activation.parameters[0]);
+  writer.set({"", "swiglu_limit"}, config.activation.parameters[1]);
+  writer.set_inside({"", "rope_parameters"}, "truncate", false);
+}
+
+void gpt_oss_names(NameTable& names, const ModelConfig&) {
+  names.router = "mlp.router";
+  names.expert_gate_up = "mlp.experts.gate_up_proj", names.expert_down = "mlp.experts.down_proj";
+  names.experts_transposed = true, names.experts_interleaved = true;
+  names.fused_expert_biases = true;
+}
+
+void gpt_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
+
+}  // namespace penstock
