@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
+#include <spdlog/spdlog.h>
 #include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
 
+#include "base/log.h"
 #include "model/names.h"
 #include "model/rope.h"
 #include "model/weight_loader.h"
@@ -355,6 +357,11 @@ bool WeightLoader::is_of_later_layer(std::string_view name) const {
 
 Status WeightLoader::check_unused() const {
   if (restores()) return {};  // whoever packed them has checked
+  const auto n_others = std::ranges::count_if(source_.tensors(), is_of_another_modality, &TensorInfo::name);
+  if (n_others > 0) {
+    log().warn("{}: the text part is read, {} tensors of other modalities are passed over",
+               source_.path().string(), n_others);
+  }
   for (const TensorInfo& tensor : source_.tensors()) {
     if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (is_of_later_layer(tensor.name)) continue;

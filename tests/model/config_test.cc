@@ -139,6 +139,41 @@ std::vector<std::string> model_names() {
 INSTANTIATE_TEST_SUITE_P(Tiny, Hostile, ::testing::ValuesIn(model_names()),
                          [](const auto& info) { return info.param; });
 
+// The text model of a multimodal checkpoint: nested settings, longer names, tensors of its other parts beside.
+TEST(Config, TheTextPartOfAMultimodalCheckpointLoads) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  for (const char* prefix : {"model.language_model.", "language_model.model."}) {
+    Changed source(kModels / "qwen3");
+    source.json_config() = {
+        {"model_type", "some_vl"}, {"text_config", source.config()}, {"vision_config", {}}};
+    for (TensorInfo& tensor : source.tensor_list()) {
+      if (tensor.name.starts_with("model.")) tensor.name = prefix + tensor.name.substr(6);
+      if (tensor.name == "lm_head.weight" && prefix[0] == 'l') tensor.name = "language_model.lm_head.weight";
+    }
+    TensorInfo eye = source.tensors()[0];
+    eye.name = "model.visual.blocks.0.norm1.weight";
+    source.tensor_list().push_back(eye);
+    EXPECT_EQ(try_model(source, *ops), "") << prefix;
+  }
+}
+
+TEST(Config, WhatIsNotUnderstoodIsRefused) {
+  const auto with = [](const std::string& model, const char* key, const json& value) {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("llama2", "logit_scale", 0.5),
+              AllOf(HasSubstr("logit_scale"), HasSubstr("not understood")));
+  EXPECT_EQ(with("llama2", "logit_scale", 1.0), "");
+  EXPECT_EQ(with("cohere", "logit_scale", 0.5), "");
+  EXPECT_THAT(with("llama2", "layer_types", {"full_attention", "linear_attention"}),
+              HasSubstr("layer_types"));
+  EXPECT_EQ(with("llama2", "layer_types", {"full_attention", "full_attention"}), "");
+  EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
+  EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
+}
+
 TEST(Config, MessagesSayWhatWhereExpectedGot) {
   const auto with = [](const char* key, const json& value, const char* file = "") {
     Changed source(*file == '\0' ? kModels / "llama2" : kModels / "llama2" / file);

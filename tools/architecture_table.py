@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""README's table of architectures, from THE list (src/model/arch/archs.cc). Usage: architecture_table.py [--check]."""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- architectures: tools/architecture_table.py -->", "<!-- end of architectures -->"
+# How people call them, where the class name of transformers does not say it.
+NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mistral": "Mistral", "cohere": "Command-R",
+         "cohere2": "Cohere 2 (Command-R7B)", "gpt_neox": "GPT-NeoX, Pythia", "qwen2": "Qwen 2, 2.5", "glm4_moe": "GLM-4.5, 4.6",
+         "gemma3_text": "Gemma 3", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
+         "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
+         "ministral3": "Ministral 3", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
+         "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3"}
+# In GGUF these go by another architecture's name.
+GGUF_NAMES = {"mistral": "llama", "mixtral": "llama", "olmo3": "olmo2"}
+
+
+def rows(source):
+    """(transformers' type, its class, GGUF's name) of every row that both formats have."""
+    types = {name: re.findall(r'"([^"]+)"', body)
+             for name, body in re.findall(r"constexpr std::string_view (k\w+)\[\] = \{([^}]*)\}", source)}
+    listed = source[source.index("kArchitectures[] = {"):]
+    for name, used in re.findall(r'\{(?:\.name = )?"([^"]+)",\s*(?:\.hf_types = )?(k\w+),', listed):
+        kind, cls = types[used][0], next(t for t in types[used] if t[0].isupper())
+        yield kind, cls, GGUF_NAMES.get(name, name)
+
+
+def table(source):
+    lines = ["| model | `model_type` | GGUF |", "|---|---|---|"]
+    for kind, cls, gguf in sorted(rows(source), key=lambda row: NAMES.get(row[0], row[1]).lower()):
+        name = NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
+        lines.append(f"| {name} | `{kind}` | `{gguf}` |")
+    return "\n".join(lines)
+
+
+def main():
+    source = (ROOT / "src/model/arch/archs.cc").read_text()
+    path = ROOT / "README.md"
+    text = path.read_text()
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    new = text[:begin] + "\n" + table(source) + "\n" + text[end:]
+    if "--check" not in sys.argv[1:]:
+        path.write_text(new)
+    elif new != text:
+        sys.exit("README.md: the table of architectures is not that of archs.cc: run tools/architecture_table.py")
+
+
+if __name__ == "__main__":
+    main()
