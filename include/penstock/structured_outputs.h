@@ -23,6 +23,26 @@ struct StructuredOutputs {
       whitespace_pattern;  // a regular expression for what stands between the tokens of JSON
 
   bool operator==(const StructuredOutputs&) const = default;
+
+  enum class As { kText, kJson };  // a string, or any JSON whose text the string is
+
+  // Calls v(name, field, help, as) for every field, in this order: the list for JSON and for the API's documents. Self is
+  // StructuredOutputs or const StructuredOutputs.
+  template <class Self, class V>
+  static void visit(Self& s, V&& v) {
+    v("json", s.json, "a JSON Schema, or its text", As::kJson);
+    v("regex", s.regex, "a regular expression that the whole text matches", As::kText);
+    v("choice", s.choice, "the text is one of these", As::kText);
+    v("grammar", s.grammar, "GBNF, EBNF or Lark, from the rule root", As::kText);
+    v("json_object", s.json_object, "any JSON object", As::kText);
+    v("structural_tag", s.structural_tag, "a structural tag, or its text", As::kJson);
+    v("disable_any_whitespace", s.disable_any_whitespace, "no white space between the tokens of JSON",
+      As::kText);
+    v("disable_additional_properties", s.disable_additional_properties,
+      "objects have the properties that are named only", As::kText);
+    v("whitespace_pattern", s.whitespace_pattern,
+      "a regular expression for what may stand between the tokens of JSON", As::kText);
+  }
 };
 
 }  // namespace penstock

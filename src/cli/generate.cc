@@ -177,6 +177,8 @@ Status GenerateCommand::save_session(Engine& engine, const RequestOutput& result
 }
 
 int GenerateCommand::run() {
+  auto wanted = structured.read();
+  if (!wanted) return fail(wanted.error());
   const bool built_in = config.model.empty();
   if (const Status found = find_models(config); !found) return fail(found.error());
   auto text = read_prompt();
@@ -188,8 +190,6 @@ int GenerateCommand::run() {
   if (!sampling.given("max_tokens")) defaults.max_tokens = built_in ? 400 : 256;
   if (built_in && !sampling.given("temperature")) defaults.temperature = 0.8f;
   SamplingParams params = sampling.over(defaults);
-  auto wanted = structured.read();
-  if (!wanted) return fail(wanted.error());
   params.structured_outputs = *std::move(wanted);
   install_interrupt_handler();
   if (const Status loaded = load_session((*llm)->engine()); !loaded) return fail(loaded.error());

@@ -9,6 +9,7 @@
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/models.h"
+#include "cli/structured_flags.h"
 #include "cli/terminal.h"
 #include "penstock/llm.h"
 
@@ -146,17 +147,21 @@ class Chat {
 struct RunCommand {
   explicit RunCommand(CLI::App& app) : sampling(app) {
     add_engine_flags(app, config);
+    structured.add_to(app);
     app.add_option("--system", system, "system message");
     app.add_option("-p,--prompt", first, "first message, sent before the first line is read");
   }
 
   int run() {
     const std::string name = config.model;
+    const auto outputs = structured.read();
+    if (!outputs) return fail(outputs.error());
     if (const Status found = find_models(config); !found) return fail(found.error());
     auto llm = LLM::open(config);
     if (!llm) return fail(llm.error());
     SamplingParams defaults = (*llm)->default_sampling_params();
     if (!sampling.given("max_tokens")) defaults.max_tokens = 1024;
+    defaults.structured_outputs = *outputs;
     install_interrupt_handler();
     Chat chat(**llm, sampling.over(defaults), system);
     if (stdout_is_terminal()) {
@@ -181,6 +186,7 @@ struct RunCommand {
 
   EngineConfig config;
   SamplingFlags sampling;
+  StructuredFlags structured;
   std::string system, first;
 };
 

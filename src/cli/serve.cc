@@ -13,6 +13,7 @@
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/models.h"
+#include "cli/structured_config.h"
 #include "cli/terminal.h"
 #include "frontend/chat/reply_parser.h"
 #include "server/server.h"
@@ -44,6 +45,7 @@ struct ServeCommand {
   int run();
 
   ServerConfig config;
+  std::string structured_config = "{}";
 
  private:
   void add_api_flags(CLI::App& app);
@@ -75,6 +77,10 @@ void ServeCommand::add_api_flags(CLI::App& app) {
       ->capture_default_str();
   app.add_flag("--ignore-tools-without-place", config.chat.ignore_tools_without_place,
                "leave tools out where the chat template does not know them, instead of refusing the request");
+  app.add_option("--structured-outputs-config", structured_config,
+                 "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
+                 "reasoning_parser count, backend may be \"auto\"")
+      ->type_name("JSON");
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
@@ -153,6 +159,7 @@ void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 int ServeCommand::run() {
   return_large_blocks();
   const std::string name = config.engine.model;
+  if (const Status read = read_structured_config(structured_config, config); !read) return fail(read.error());
   if (const Status found = find_models(config.engine); !found) return fail(found.error());
   if (config.model_names.empty() && is_hub_name(name)) config.model_names = {name};
   raise_file_limit();

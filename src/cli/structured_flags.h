@@ -15,13 +15,14 @@ namespace penstock {
 
 class StructuredFlags {
  public:
-  // --json-schema FILE, --json-object, --regex R, --grammar FILE, --choice TEXT: one of them at most.
+  // --json-schema FILE, --json-object, --regex R, --grammar FILE, --structural-tag FILE, --choice TEXT: one of them at
+  // most.
   void add_to(CLI::App& app);
   // Reads the files. nullopt: no flag was given. Errors: of reading.
   Result<std::optional<StructuredOutputs>> read() const;
 
  private:
-  std::string schema_file_, grammar_file_;
+  std::string schema_file_, grammar_file_, tag_file_;
   StructuredOutputs outputs_;
 };
 

@@ -1,8 +1,10 @@
 #include "frontend/grammar_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "grammar/matcher/program.h"
 #include "grammar/sequence_matcher.h"
 #include "text/tokenizer.h"
 
@@ -42,42 +44,63 @@ Result<Wanted> wanted_of(const StructuredOutputs& outputs) {
   return std::move(given.front());
 }
 
+Constraint constraint_of(std::shared_ptr<const grammar::Grammar> grammar) {
+  std::vector<grammar::Note> notes(grammar->notes().begin(), grammar->notes().end());
+  return {grammar::make_sequence_matcher(std::move(grammar)), std::move(notes)};
+}
+
+tl::unexpected<Error> error_of(const grammar::Refusal& refusal, std::string_view field) {
+  const bool unsupported = refusal.kind == grammar::RefusalKind::kUnsupported;
+  return errorf(unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument, "{}: {}{}{} ({})", field,
+                refusal.where, refusal.where.empty() ? "" : ": ", refusal.message,
+                grammar::name_of(refusal.kind));
+}
+
 }  // namespace
 
-Result<std::shared_ptr<const grammar::Grammar>> GrammarCache::compiled(const StructuredOutputs& outputs) {
-  std::shared_ptr<const grammar::Vocabulary> vocabulary;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = std::ranges::find(latest_, outputs, [](const auto& entry) { return entry.first; });
-    if (known != latest_.end()) {
-      latest_.splice(latest_.begin(), latest_, known);
-      return known->second;
-    }
-    if (vocabulary_ == nullptr) vocabulary_ = grammar::Vocabulary::make(tokenizer_);
-    vocabulary = vocabulary_;
-  }
-  if (vocabulary->ends().empty()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "structured_outputs: the tokenizer has no end-of-generation token");
-  }
+std::shared_ptr<const grammar::Vocabulary> GrammarCache::vocabulary() {
+  std::call_once(vocabulary_made_, [&] { vocabulary_ = grammar::Vocabulary::make(tokenizer_); });
+  return vocabulary_;
+}
+
+std::optional<Constraint> GrammarCache::find(const StructuredOutputs& wanted) {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find(latest_, wanted, [](const Kept& entry) { return entry.first; });
+  if (known == latest_.end()) return std::nullopt;
+  latest_.splice(latest_.begin(), latest_, known);
+  return constraint_of(known->second);
+}
+
+Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::string_view field) {
+  if (auto known = find(outputs)) return *std::move(known);
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
-  auto made = grammar::Grammar::compile(wanted.spec, vocabulary);
-  if (!made) {
-    const grammar::Refusal& refusal = made.error();
-    const bool unsupported = refusal.kind == grammar::RefusalKind::kUnsupported;
-    return errorf(unsupported ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-                  "structured_outputs.{}: {}{}{} ({})", wanted.field, refusal.where,
-                  refusal.where.empty() ? "" : ": ", refusal.message, grammar::name_of(refusal.kind));
-  }
+  const std::string own = fmt::format("structured_outputs.{}", wanted.field);
+  if (field.empty()) field = own;
+  if (vocabulary()->ends().empty())
+    return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token", field);
+  auto made = grammar::Grammar::compile(wanted.spec, vocabulary());
+  if (!made) return error_of(made.error(), field);
   const std::lock_guard lock(mutex_);
   latest_.emplace_front(outputs, *made);
   if (latest_.size() > kMaxKept) latest_.pop_back();
-  return *std::move(made);
+  return constraint_of(*std::move(made));
 }
 
-Result<std::shared_ptr<const TokenMatcher>> GrammarCache::matcher(const StructuredOutputs& wanted) {
-  ASSIGN_OR_RETURN(auto grammar, compiled(wanted));
-  return std::shared_ptr<const TokenMatcher>(grammar::make_sequence_matcher(std::move(grammar)));
+Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs) {
+  ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
+  const auto known_tokens = vocabulary();
+  GrammarReport report{.field = wanted.field};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto made = grammar::Grammar::compile(wanted.spec, known_tokens);
+  report.compile_us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  if (!made) {
+    report.refusal = made.error();
+    return report;
+  }
+  report.notes.assign((*made)->notes().begin(), (*made)->notes().end());
+  report.canonical = grammar::summary_of((*made)->program());
+  return report;
 }
 
 }  // namespace penstock

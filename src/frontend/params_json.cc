@@ -103,7 +103,64 @@ Status read_value(const char* field, const json& value, std::vector<std::pair<To
   return {};
 }
 
+Status read_value(const char* field, const json& value, std::string& out) {
+  if (!value.is_string()) return wrong(field, "a string", value);
+  out = value.get<std::string>();
+  return {};
+}
+
+Status read_value(const char* field, const json& value, std::optional<std::string>& out) {
+  return read_value(field, value, out.emplace());
+}
+
+// JSON, or a string that is its text.
+Status read_json_text(const char* field, const json& value, std::string& out) {
+  if (value.is_number() || value.is_array()) return wrong(field, "an object or its text", value);
+  out = value.is_string() ? value.get<std::string>()
+                          : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return {};
+}
+
 }  // namespace
+
+Result<StructuredOutputs> structured_outputs_from_json(const json& object) {
+  if (!object.is_object()) return wrong("structured_outputs", "an object", object);
+  StructuredOutputs outputs;
+  Status status;
+  json unknown = object;
+  StructuredOutputs::visit(outputs, [&](const char* name, auto& out, const char*, StructuredOutputs::As as) {
+    const auto found = object.find(name);
+    if (found == object.end()) return;
+    unknown.erase(name);
+    if (!status || found->is_null()) return;
+    const std::string field = fmt::format("structured_outputs.{}", name);
+    if constexpr (std::is_same_v<std::decay_t<decltype(out)>, std::string>) {
+      if (as == StructuredOutputs::As::kJson) {
+        status = read_json_text(field.c_str(), *found, out);
+        return;
+      }
+    }
+    status = read_value(field.c_str(), *found, out);
+  });
+  RETURN_IF_ERROR(status);
+  if (!unknown.empty()) {
+    return errorf(ErrorCode::kInvalidArgument, "structured_outputs.{}: there is no such field",
+                  unknown.begin().key());
+  }
+  return outputs;
+}
+
+json structured_outputs_to_json(const StructuredOutputs& outputs) {
+  json object = json::object();
+  StructuredOutputs::visit(outputs, [&](const char* name, const auto& value, const char*, auto) {
+    if constexpr (requires { value.has_value(); }) {
+      if (value) object[name] = *value;
+    } else {
+      if (value != std::decay_t<decltype(value)>()) object[name] = value;
+    }
+  });
+  return object;
+}
 
 Status params_from_json(const json& object, SamplingParams& params) {
   Status status;
@@ -112,6 +169,10 @@ Status params_from_json(const json& object, SamplingParams& params) {
     const auto found = object.find(field);
     if (found != object.end() && !found->is_null()) status = read_value(field, *found, out);
   });
+  const auto held = object.find("structured_outputs");
+  if (status && held != object.end() && !held->is_null()) {
+    ASSIGN_OR_RETURN(params.structured_outputs, structured_outputs_from_json(*held));
+  }
   return status;
 }
 
@@ -128,6 +189,8 @@ json params_to_json(const SamplingParams& params) {
       object[field] = value;
     }
   });
+  object["structured_outputs"] =
+      params.structured_outputs ? structured_outputs_to_json(*params.structured_outputs) : json(nullptr);
   return object;
 }
 

@@ -1,4 +1,4 @@
-// SamplingParams from and to JSON, made from SamplingParams::visit: a new field needs no edit here.
+// SamplingParams from and to JSON, made from their visit(): a new field needs no edit here.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,5 +13,11 @@ namespace penstock {
 Status params_from_json(const nlohmann::ordered_json& object, SamplingParams& params);
 
 nlohmann::ordered_json params_to_json(const SamplingParams& params);
+
+// The same for what a text must look like, whose fields have no other names; null means absent. A schema may be JSON or its
+// text. Error: kInvalidArgument, "structured_outputs.regex: expected a string, got 5".
+Result<StructuredOutputs> structured_outputs_from_json(const nlohmann::ordered_json& object);
+// What is not as by default.
+nlohmann::ordered_json structured_outputs_to_json(const StructuredOutputs& outputs);
 
 }  // namespace penstock

@@ -62,7 +62,8 @@ Status Session::check_length(std::string_view text) const {
 
 Result<std::shared_ptr<const TokenMatcher>> Session::matcher(const SamplingParams& params) const {
   if (!params.structured_outputs) return nullptr;
-  return grammars_->matcher(*params.structured_outputs);
+  ASSIGN_OR_RETURN(Constraint constraint, grammars_->compile(*params.structured_outputs));
+  return std::move(constraint.matcher);
 }
 
 Request Session::make_request(std::vector<TokenId> prompt, const SamplingParams& params) const {

@@ -35,6 +35,7 @@ class Session {
   Status check_length(std::string_view text) const;
   // What holds outputs to params.structured_outputs; null when there are none. Takes time: not for io threads.
   Result<std::shared_ptr<const TokenMatcher>> matcher(const SamplingParams& params) const;
+  GrammarCache& grammars() const { return *grammars_; }
   // A request with the token forms of all strings in `params`. Priority, deadline and matcher are the caller's.
   Request make_request(std::vector<TokenId> prompt, const SamplingParams& params) const;
 

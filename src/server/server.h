@@ -19,6 +19,11 @@
 
 namespace penstock {
 
+// What holds for every constrained text besides what its request says.
+struct StructuredDefaults {
+  bool disable_any_whitespace = false, disable_additional_properties = false;
+};
+
 struct ServerConfig {
   HttpConfig http;
   EngineConfig engine;
@@ -33,6 +38,7 @@ struct ServerConfig {
   // Names that Host may have, "*": any. Looked at only where a page could profit from another one (see origins.h):
   // without TLS and without keys.
   std::vector<std::string> allowed_hosts;
+  StructuredDefaults structured;
   int max_choices = 128;               // prompts * n of one call
   int max_logprobs = 20;               // alternatives per token a request may ask for; -1 = any number
   bool ignore_unknown_fields = false;  // log fields of requests that no schema lists instead of refusing them

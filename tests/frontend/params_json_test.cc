@@ -49,6 +49,37 @@ TEST(ParamsJson, EveryFieldRefusesAWrongType) {
   });
 }
 
+TEST(ParamsJson, StructuredOutputsSurviveTheRoundTrip) {
+  SamplingParams params, read;
+  EXPECT_EQ(params_to_json(params)["structured_outputs"], nullptr);
+  params.structured_outputs = StructuredOutputs{.json = R"({"type":"null"})",
+                                                .choice = {"a", "b"},
+                                                .json_object = true,
+                                                .disable_any_whitespace = true,
+                                                .whitespace_pattern = ""};
+  ASSERT_TRUE(params_from_json(params_to_json(params), read));
+  EXPECT_EQ(read.structured_outputs, params.structured_outputs);
+  ASSERT_TRUE(params_from_json({{"structured_outputs", {{"json", {{"type", "null"}}}}}}, read));
+  EXPECT_EQ(read.structured_outputs, StructuredOutputs{.json = R"({"type":"null"})"});
+  ASSERT_TRUE(params_from_json({{"structured_outputs", {{"regex", "a"}, {"json", nullptr}}}}, read));
+  EXPECT_EQ(read.structured_outputs, StructuredOutputs{.regex = "a"});
+}
+
+TEST(ParamsJson, WrongStructuredOutputsNameTheField) {
+  const std::pair<json, const char*> wrong[] = {
+      {5, "structured_outputs: expected an object, got 5"},
+      {{{"regex", 5}}, "structured_outputs.regex: expected a string, got 5"},
+      {{{"json", 5}}, "structured_outputs.json: expected an object or its text, got 5"},
+      {{{"choice", {5}}}, "structured_outputs.choice: expected a list of strings, got 5"},
+      {{{"json_object", "yes"}}, "structured_outputs.json_object: expected true or false, got \"yes\""},
+      {{{"xml", "a"}}, "structured_outputs.xml: there is no such field"}};
+  for (const auto& [value, message] : wrong) {
+    const auto read = structured_outputs_from_json(value);
+    ASSERT_FALSE(read) << value;
+    EXPECT_EQ(read.error().message, message);
+  }
+}
+
 TEST(ParamsJson, StopIsOneStringOrAList) {
   SamplingParams read;
   ASSERT_TRUE(params_from_json({{"stop", "end"}}, read));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "server/api/api_request.h"
+#include "server/api/constrain.h"
 #include "server/api/errors.h"
 
 namespace penstock {
@@ -78,6 +79,10 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
+  if (const Status constrained = co_await constrain(exchange, call); !constrained) {
+    co_return co_await exchange.reply(shape.error(constrained.error()));
+  }
+  if (exchange.gone()) co_return;
   auto started = Generation::start(exchange, call);
   if (!started) {
     HttpReply refused = shape.error(started.error());

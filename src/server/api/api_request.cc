@@ -76,8 +76,14 @@ Result<GenerationCall> read_generation(const Server& server, ServedModel& model,
   if (call.params.prompt_logprobs) {
     RETURN_IF_ERROR(check_logprobs(server, model, *call.params.prompt_logprobs, "prompt_logprobs"));
   }
-  ASSIGN_OR_RETURN(call.params.structured_outputs, read_structured_outputs(body));
-  ASSIGN_OR_RETURN(call.matcher, model.session().matcher(call.params));
+  ASSIGN_OR_RETURN(auto structured, read_structured_outputs(body));
+  if (structured) {
+    const StructuredDefaults& defaults = server.config().structured;
+    structured->outputs.disable_any_whitespace |= defaults.disable_any_whitespace;
+    structured->outputs.disable_additional_properties |= defaults.disable_additional_properties;
+    call.params.structured_outputs = std::move(structured->outputs);
+    call.structured_field = std::move(structured->field);
+  }
   const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");

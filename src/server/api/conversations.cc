@@ -271,4 +271,21 @@ Result<Conversation> conversation_of_messages(json& body) {
   return conversation;
 }
 
+Status check_constrained(const GenerationCall& call, const ChatTask& task) {
+  if (!call.params.structured_outputs) return {};
+  if (task.parsers.starts_in_reasoning) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: the prompt has begun to reason, and behind reasoning output cannot be constrained yet; "
+        "switch reasoning off (chat_template_kwargs)",
+        call.structured_field);
+  }
+  if (!task.parsers.tools.empty()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: a constrained reply cannot call tools; set tool_choice to \"none\" or leave tools out",
+                  call.structured_field);
+  }
+  return {};
+}
+
 }  // namespace penstock

@@ -17,7 +17,8 @@ struct GenerationCall {
   SamplingParams params;
   Priority priority = Priority::kNormal;
   std::string cache_salt;
-  std::shared_ptr<const TokenMatcher> matcher;  // of params.structured_outputs
+  std::string structured_field;                 // the request's name of params.structured_outputs
+  std::shared_ptr<const TokenMatcher> matcher;  // made of them by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
   bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply

@@ -169,6 +169,23 @@ const Json& detokenize_reply() {
   return value;
 }
 
+const Json& grammar_check_reply() {
+  const Json note = open({{"where", plain("string")}, {"message", plain("string")}}, {"where", "message"});
+  const Json error = open({{"kind", {{"enum", {"unsupported", "invalid", "too_large"}}}},
+                           {"param", plain("string")},
+                           {"where", plain("string")},
+                           {"keyword", or_null("string")},
+                           {"message", plain("string")}},
+                          {"kind", "param", "where", "keyword", "message"});
+  static const Json value = open({{"ok", plain("boolean")},
+                                  {"error", error},
+                                  {"notes", {{"type", "array"}, {"items", note}}},
+                                  {"canonical", plain("string")},
+                                  {"compile_us", plain("number")}},
+                                 {"ok"});
+  return value;
+}
+
 const Json& tokenizer_info_reply() {
   static const Json value = open({{"tokenizer_class", plain("string")},
                                   {"bos_token", or_null("string")},

@@ -98,14 +98,6 @@ Json openai_fields() {
   return fields;
 }
 
-// Of endpoints that cannot constrain their output yet.
-Json text_format_field() {
-  return any_of(
-      {closed({{"type", {{"enum", {"text"}}, {"title", "\"text\" (output cannot be constrained yet)"}}}},
-              {"type"})},
-      "only {\"type\": \"text\"} is supported");
-}
-
 Json function_tool() {
   return closed({{"type", {{"enum", {"function"}}}},
                  {"function", open({{"name", {{"type", "string"}, {"minLength", 1}}},
@@ -204,6 +196,7 @@ Json completion_fields() {
 Json generate_fields() {
   Json fields = sampling_fields();
   merge(fields, engine_fields());
+  merge(fields, structured_fields());
   fields["prompt"] = plain("string");
   fields["model"] = text("the served model's name");
   fields["n"] = integer(1, 1, "one text per call");
@@ -248,6 +241,16 @@ const Json& detokenize_request() {
   return value;
 }
 
+const Json& grammar_check_request() {
+  static const Json value = [] {
+    Json fields = structured_fields();
+    fields["model"] = text("the served model's name");
+    fields["response_format"] = response_format_field();
+    return closed(std::move(fields));
+  }();
+  return value;
+}
+
 const Json& responses_request() {
   static const Json value = [] {
     Json fields = sampling_fields();
@@ -265,7 +268,8 @@ const Json& responses_request() {
                {"type", "name"});
     const Json format =
         any_of({closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
-               "text only");
+               "what the text looks like");
+    merge(fields, structured_fields());
     merge(fields,
           {{"model", text("the served model's name")},
            {"input",
@@ -334,10 +338,10 @@ Json messages_fields() {
           {"tools", list(tool, "functions the model may call")},
           {"tool_choice", any_of({choice}, "whether tools may be called")},
           {"thinking", any_of({thinking}, "whether the template asks for reasoning")},
-          {"output_config",
-           any_of({closed({{"effort", text("the template's variable reasoning_effort")},
-                           {"format", refused("not supported: output cannot be constrained yet")}})},
-                  "how to reason")},
+          {"output_config", any_of({closed({{"effort", text("the template's variable reasoning_effort")},
+                                            {"format", output_format_field()}})},
+                                   "how to reason, and what the text looks like")},
+          {"output_format", output_format_field()},
           {"cache_control", object("no effect: equal beginnings are always cached")},
           {"chat_template_kwargs", object("further variables for the template")}};
 }
@@ -349,6 +353,7 @@ const Json& messages_request() {
     Json fields = sampling_fields();
     for (const char* name : {"n", "stop", "logprobs", "prompt_logprobs"}) fields.erase(name);
     merge(fields, engine_fields());
+    merge(fields, structured_fields());
     merge(fields, messages_fields());
     fields["max_tokens"] = {{"type", "integer"},
                             {"minimum", 1},

@@ -14,6 +14,7 @@ const nlohmann::json& messages_request();
 const nlohmann::json& count_tokens_request();
 const nlohmann::json& tokenize_request();
 const nlohmann::json& detokenize_request();
+const nlohmann::json& grammar_check_request();
 
 // What a 200 reply looks like.
 const nlohmann::json& status_reply();
@@ -30,6 +31,7 @@ const nlohmann::json& messages_reply();
 const nlohmann::json& count_tokens_reply();
 const nlohmann::json& tokenize_reply();
 const nlohmann::json& detokenize_reply();
+const nlohmann::json& grammar_check_reply();
 const nlohmann::json& tokenizer_info_reply();
 const nlohmann::json& error_reply_schema();
 

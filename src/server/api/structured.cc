@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "frontend/params_json.h"
 #include "server/api/schema_parts.h"
 
 namespace penstock {
@@ -27,11 +28,6 @@ std::string text_at(const Body& object, const char* key) {
   return value == nullptr ? std::string() : text_of(*value);
 }
 
-bool flag_at(const Body& object, const char* key) {
-  const Body* value = member(object, key);
-  return value != nullptr && value->get<bool>();
-}
-
 std::vector<std::string> texts_at(const Body& object, const char* key) {
   const Body* value = member(object, key);
   return value == nullptr ? std::vector<std::string>() : value->get<std::vector<std::string>>();
@@ -42,49 +38,135 @@ std::optional<std::string> pattern_at(const Body& object, const char* key) {
   return value == nullptr ? std::nullopt : std::optional(value->get<std::string>());
 }
 
-StructuredOutputs of_vllm(const Body& value) {
-  return {.json = text_at(value, "json"),
-          .regex = text_at(value, "regex"),
-          .choice = texts_at(value, "choice"),
-          .grammar = text_at(value, "grammar"),
-          .json_object = flag_at(value, "json_object"),
-          .structural_tag = text_at(value, "structural_tag"),
-          .disable_any_whitespace = flag_at(value, "disable_any_whitespace"),
-          .disable_additional_properties = flag_at(value, "disable_additional_properties"),
-          .whitespace_pattern = pattern_at(value, "whitespace_pattern")};
-}
-
-// nullopt: {"type": "text"}.
-std::optional<StructuredOutputs> of_openai(const Body& value) {
+// A format {"type": …} at `path`. nullopt: {"type": "text"}.
+std::optional<AskedOutputs> of_format(const Body& value, const std::string& path) {
   const std::string type = value["type"];
   if (type == "text") return std::nullopt;
-  StructuredOutputs outputs;
-  if (type == "json_object") {
-    outputs.json_object = true;
-  } else if (type == "json_schema") {
-    outputs.json = text_at(value["json_schema"], "schema");
-  } else {
-    outputs.structural_tag = text_of(value);
+  if (type == "structural_tag") return AskedOutputs{{.structural_tag = text_of(value)}, path};
+  if (const Body* named = member(value, "json_schema"))
+    return AskedOutputs{{.json = text_at(*named, "schema")}, path + ".json_schema.schema"};
+  if (member(value, "schema") != nullptr)
+    return AskedOutputs{{.json = text_at(value, "schema")}, path + ".schema"};
+  return AskedOutputs{{.json_object = true}, path};
+}
+
+// The fields that a specification may stand in; of a body at most one.
+class Sources {
+ public:
+  explicit Sources(const Body& body) : body_(body) {}
+
+  void take(const std::string& field, std::optional<AskedOutputs> one) {
+    if (!one) return;
+    given.push_back(field);
+    asked = std::move(one);
   }
-  return outputs;
+  // Each in turn: a format, below `outer` where that is given.
+  void take_format(const char* outer, const char* name) {
+    const Body* holder = *outer == '\0' ? &body_ : member(body_, outer);
+    const Body* format = holder == nullptr ? nullptr : member(*holder, name);
+    const std::string path = *outer == '\0' ? name : std::string(outer) + "." + name;
+    if (format != nullptr) take(path, of_format(*format, path));
+  }
+  void take_text(const char* field, std::string StructuredOutputs::* part) {
+    const Body* value = member(body_, field);
+    if (value == nullptr) return;
+    AskedOutputs one{{}, field};
+    one.outputs.*part = text_of(*value);
+    take(field, std::move(one));
+  }
+  Status take_all();
+
+  std::vector<std::string> given;
+  std::optional<AskedOutputs> asked;
+
+ private:
+  const Body& body_;
+};
+
+Status Sources::take_all() {
+  if (const Body* value = member(body_, "structured_outputs")) {
+    ASSIGN_OR_RETURN(StructuredOutputs outputs, structured_outputs_from_json(*value));
+    take("structured_outputs", AskedOutputs{std::move(outputs), ""});
+  }
+  take_format("", "response_format");
+  take_format("text", "format");
+  take_format("output_config", "format");
+  take_format("", "output_format");
+  take_text("guided_json", &StructuredOutputs::json);
+  take_text("json_schema", &StructuredOutputs::json);
+  take_text("guided_grammar", &StructuredOutputs::grammar);
+  take_text("grammar", &StructuredOutputs::grammar);
+  take_text("guided_regex", &StructuredOutputs::regex);
+  if (member(body_, "guided_choice") != nullptr)
+    take("guided_choice", AskedOutputs{{.choice = texts_at(body_, "guided_choice")}, "guided_choice"});
+  return {};
+}
+
+Json type_is(const char* name) { return {{"enum", {name}}, {"title", Json(name).dump()}}; }
+
+Json schema_value() { return {{"type", {"object", "boolean"}}, {"description", "a JSON Schema"}}; }
+
+// What stands around a schema in OpenAI's formats.
+Json naming_fields() {
+  using namespace schema;
+  return {{"name", text("what it is called; no effect")},
+          {"description", text("no effect")},
+          {"schema", schema_value()},
+          {"strict", boolean("no effect: schemas are always enforced")}};
 }
 
 }  // namespace
 
 Json response_format_field() {
   using namespace schema;
-  const auto type = [](const char* name) { return Json{{"enum", {name}}, {"title", Json(name).dump()}}; };
-  const Json named = open({{"name", text("what it is called; no effect")},
-                           {"description", text("no effect")},
-                           {"schema", {{"type", {"object", "boolean"}}, {"description", "a JSON Schema"}}},
-                           {"strict", boolean("no effect: schemas are always enforced")}},
-                          {"schema"});
   return any_of(
-      {closed({{"type", type("text")}}, {"type"}), closed({{"type", type("json_object")}}, {"type"}),
-       closed({{"type", type("json_schema")}, {"json_schema", named}}, {"type", "json_schema"}),
-       open({{"type", type("structural_tag")}}, {"type"})},
+      {closed({{"type", type_is("text")}}, {"type"}),
+       closed({{"type", type_is("json_object")}, {"schema", schema_value()}}, {"type"}),
+       closed({{"type", type_is("json_schema")}, {"json_schema", open(naming_fields(), {"schema"})}},
+              {"type", "json_schema"}),
+       closed({{"type", type_is("json_schema")}, {"schema", schema_value()}}, {"type", "schema"}),
+       open({{"type", type_is("structural_tag")}}, {"type"})},
       "the form of the reply: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or \"structural_tag\"");
 }
+
+Json text_format_field() {
+  using namespace schema;
+  Json named = naming_fields();
+  named["type"] = type_is("json_schema");
+  return any_of(
+      {closed({{"type", type_is("text")}}, {"type"}), closed({{"type", type_is("json_object")}}, {"type"}),
+       closed(std::move(named), {"type", "schema"}), open({{"type", type_is("structural_tag")}}, {"type"})},
+      "the form of the text: {\"type\": \"text\"}, \"json_object\", \"json_schema\" or \"structural_tag\"");
+}
+
+Json output_format_field() {
+  using namespace schema;
+  return any_of({closed({{"type", type_is("json_schema")}, {"schema", schema_value()}}, {"type", "schema"})},
+                "the form of the text: {\"type\": \"json_schema\", \"schema\": …}");
+}
+
+namespace {
+
+Json vllm_fields() {
+  using namespace schema;
+  Json fields = Json::object();
+  const StructuredOutputs defaults;
+  StructuredOutputs::visit(
+      defaults, [&](const char* name, const auto& value, const char* help, StructuredOutputs::As as) {
+        using Field = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Field, bool>) {
+          fields[name] = boolean(help);
+        } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
+          fields[name] = list(plain("string"), help);
+        } else {
+          fields[name] =
+              as == StructuredOutputs::As::kJson ? field({"object", "boolean", "string"}, help) : text(help);
+        }
+      });
+  return fields;
+}
+
+}  // namespace
 
 Json structured_fields() {
   using namespace schema;
@@ -93,18 +175,7 @@ Json structured_fields() {
   const Json choice = list(plain("string"), "the text is one of these");
   Json fields = {
       {"structured_outputs",
-       {{"anyOf",
-         {closed(
-              {{"json", json_value},
-               {"regex", text("the whole text matches it")},
-               {"choice", choice},
-               {"grammar", text("GBNF or EBNF with a rule root")},
-               {"json_object", boolean("any JSON object")},
-               {"structural_tag", {{"type", {"object", "string", "null"}}}},
-               {"disable_any_whitespace", boolean("no white space between the tokens of JSON")},
-               {"disable_additional_properties", boolean("objects have the properties that are named only")},
-               {"whitespace_pattern", text("what may stand between the tokens of JSON")}}),
-          {{"type", "null"}}}},
+       {{"anyOf", {closed(vllm_fields()), {{"type", "null"}}}},
         {"description",
          "what the text must look like: one of json, regex, choice, grammar, json_object, structural_tag"}}},
       {"guided_json", json_value},
@@ -117,32 +188,20 @@ Json structured_fields() {
   return fields;
 }
 
-Result<std::optional<StructuredOutputs>> read_structured_outputs(const Body& body) {
-  std::vector<std::string> given;
-  std::optional<StructuredOutputs> outputs;
-  const auto take = [&](const char* field, std::optional<StructuredOutputs> one) {
-    if (!one) return;
-    given.emplace_back(field);
-    outputs = std::move(one);
-  };
-  if (const Body* value = member(body, "structured_outputs")) take("structured_outputs", of_vllm(*value));
-  if (const Body* value = member(body, "response_format")) take("response_format", of_openai(*value));
-  for (const char* field : {"guided_json", "json_schema"}) {
-    if (const Body* value = member(body, field)) take(field, StructuredOutputs{.json = text_of(*value)});
+Result<std::optional<AskedOutputs>> read_structured_outputs(const Body& body) {
+  Sources sources(body);
+  RETURN_IF_ERROR(sources.take_all());
+  if (sources.given.size() > 1) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: cannot stand beside {}", sources.given[1],
+                  sources.given[0]);
   }
-  for (const char* field : {"guided_grammar", "grammar"}) {
-    if (const Body* value = member(body, field)) take(field, StructuredOutputs{.grammar = text_of(*value)});
+  const bool spaced = member(body, "guided_whitespace_pattern") != nullptr;
+  if (spaced && !sources.asked) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "guided_whitespace_pattern: belongs to guided_json, which is not there");
   }
-  if (const Body* value = member(body, "guided_regex"))
-    take("guided_regex", StructuredOutputs{.regex = text_of(*value)});
-  if (member(body, "guided_choice") != nullptr)
-    take("guided_choice", StructuredOutputs{.choice = texts_at(body, "guided_choice")});
-  if (given.size() > 1)
-    return errorf(ErrorCode::kInvalidArgument, "{}: cannot stand beside {}", given[1], given[0]);
-  if (outputs && member(body, "guided_whitespace_pattern") != nullptr) {
-    outputs->whitespace_pattern = pattern_at(body, "guided_whitespace_pattern");
-  }
-  return outputs;
+  if (spaced) sources.asked->outputs.whitespace_pattern = pattern_at(body, "guided_whitespace_pattern");
+  return std::move(sources.asked);
 }
 
 }  // namespace penstock

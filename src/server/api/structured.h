@@ -1,18 +1,28 @@
-// What a body says about the form of its output, in the fields of OpenAI, vLLM and llama.cpp.
+// What a body says about the form of its output, in the fields of OpenAI, Anthropic, vLLM and llama.cpp.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "penstock/structured_outputs.h"
 
 namespace penstock {
 
-// Their schemas, by name; and that of response_format.
+// Their schemas: of vLLM's and llama.cpp's fields by name, of OpenAI's response_format, of `format` in the text of
+// responses, of Anthropic's output_format.
 nlohmann::json structured_fields();
 nlohmann::json response_format_field();
+nlohmann::json text_format_field();
+nlohmann::json output_format_field();
 
-// nullopt: any text. Error: kInvalidArgument, more than one of them.
-Result<std::optional<StructuredOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
+struct AskedOutputs {
+  StructuredOutputs outputs;
+  std::string field;  // the path of the specification in the body: "response_format.json_schema.schema"
+};
+
+// body: checked against a schema with some of these fields. nullopt: any text. Error: kInvalidArgument, more than one of
+// them.
+Result<std::optional<AskedOutputs>> read_structured_outputs(const nlohmann::ordered_json& body);
 
 }  // namespace penstock

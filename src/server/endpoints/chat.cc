@@ -51,22 +51,6 @@ std::string last_content(const json& body) {
   return get_string(last, "content");
 }
 
-// The whole reply is constrained: there is no place for reasoning that the prompt has begun, or for calls.
-Status check_constrained(const ChatTask& task) {
-  if (task.parsers.starts_in_reasoning) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "response_format: the prompt has begun to reason, and behind reasoning output cannot be constrained "
-        "yet; switch reasoning off (chat_template_kwargs)");
-  }
-  if (!task.parsers.tools.empty()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "response_format: a constrained reply cannot call tools; set tool_choice to \"none\" or "
-                  "leave tools out");
-  }
-  return {};
-}
-
 Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, chat_request()));
   json& body = asked.fields;
@@ -78,7 +62,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
   call.generation.prompts.push_back(std::move(call.task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
-  if (call.generation.matcher != nullptr) RETURN_IF_ERROR(check_constrained(call.task));
+  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(body, call.generation);
   if (call.generation.params.n > server.config().max_choices) {

@@ -36,6 +36,7 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
   ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, 1));
+  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(std::move(call.task.prompt));

@@ -29,6 +29,8 @@ json echoed_fields(const json& body, const SamplingParams& params) {
     return value.is_null() ? fallback : value;
   };
   const json& reasoning = get_field(body, "reasoning");
+  const json& text = get_field(body, "text");
+  const json format = text.is_object() ? get_field(text, "format") : json();
   return {
       {"instructions", given("instructions", nullptr)},
       {"max_output_tokens", given("max_output_tokens", nullptr)},
@@ -38,7 +40,7 @@ json echoed_fields(const json& body, const SamplingParams& params) {
        {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()}, {"summary", nullptr}}},
       {"temperature", params.temperature},
       {"top_p", params.top_p},
-      {"text", {{"format", {{"type", "text"}}}}},
+      {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
       {"tool_choice", given("tool_choice", "auto")},
       {"tools", given("tools", json::array())},
       {"top_logprobs", get_int(body, "top_logprobs", 0)},
@@ -66,6 +68,7 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
   ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
+  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
   const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));

@@ -6,8 +6,8 @@ namespace penstock {
 
 Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
     get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
-    post_messages, post_count_tokens, post_tokenize, post_detokenize, get_tokenizer_info, get_openapi,
-    get_page, get_page_file;
+    post_messages, post_count_tokens, post_tokenize, post_detokenize, post_grammar_check, get_tokenizer_info,
+    get_openapi, get_page, get_page_file;
 
 namespace {
 
@@ -43,6 +43,9 @@ constexpr Route kRoutes[] = {
      tokenize_reply},
     {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,
      detokenize_reply},
+    {"POST", "/v1/grammar/check", Access::kKey, post_grammar_check,
+     "whether texts can be held to a schema, regex, grammar or structural tag", grammar_check_request,
+     grammar_check_reply},
     {"GET", "/tokenizer_info", Access::kKey, get_tokenizer_info, "special tokens and chat template", nullptr,
      tokenizer_info_reply},
     {"GET", "/openapi.json", Access::kKey, get_openapi, "this list as OpenAPI 3.1", nullptr, nullptr},

@@ -1,0 +1,59 @@
+// POST /v1/grammar/check: what would become of a schema, regex, grammar or structural tag, without a text.
+#include "server/api/api_request.h"
+#include "server/api/constrain.h"
+#include "server/api/errors.h"
+#include "server/api/schemas.h"
+#include "server/api/structured.h"
+
+namespace penstock {
+namespace {
+
+struct CheckCall {
+  ServedModel* model = nullptr;
+  AskedOutputs asked;
+};
+
+Result<CheckCall> read_check(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, grammar_check_request()));
+  ASSIGN_OR_RETURN(auto outputs, read_structured_outputs(asked.fields));
+  if (!outputs)
+    return errorf(ErrorCode::kInvalidArgument, "body: expected a specification, such as response_format");
+  return CheckCall{asked.model, *std::move(outputs)};
+}
+
+json report_json(const GrammarReport& report, const std::string& field) {
+  json body = {{"ok", !report.refusal.has_value()}};
+  if (report.refusal) {
+    const grammar::Refusal& refusal = *report.refusal;
+    const std::string param = field.empty() ? "structured_outputs." + report.field : field;
+    body["error"] = {{"kind", grammar::name_of(refusal.kind)},
+                     {"param", param},
+                     {"where", refusal.where},
+                     {"keyword", refusal.keyword.empty() ? json(nullptr) : json(refusal.keyword)},
+                     {"message", refusal.message}};
+    return body;
+  }
+  body["notes"] = json::array();
+  for (const grammar::Note& note : report.notes)
+    body["notes"].push_back({{"where", note.where}, {"message", note.message}});
+  body["canonical"] = report.canonical;
+  body["compile_us"] = std::round(report.compile_us * 10) / 10;
+  return body;
+}
+
+}  // namespace
+
+net::awaitable<void> post_grammar_check(Server& server, Exchange& exchange) {
+  Result<CheckCall> call;
+  Result<GrammarReport> report;
+  // Nothing of a specification is looked at on the threads of the connections.
+  co_await run_compilation([&] {
+    call = read_check(server, exchange.request());
+    if (call) report = call->model->session().grammars().report(call->asked.outputs);
+  });
+  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
+  if (!report) co_return co_await exchange.reply(error_reply(report.error()));
+  co_await exchange.reply(json_reply(report_json(*report, call->asked.field)));
+}
+
+}  // namespace penstock
