@@ -35,8 +35,9 @@ struct EngineConfig {
   int max_tokens_per_batch = 0;   // policy dynamic: of prompts; 0 = no limit
   double priority_ageing_s = 10;  // policy priority
   int max_queued_requests = 4096;
-  int64_t max_queued_tokens = 0;     // 0 = no limit
-  std::string spec;                  // speculation: "" = off (or draft, with draft_model), else the drafter
+  int64_t max_queued_tokens = 0;  // 0 = no limit
+  std::string
+      spec;  // speculation: "" = what grammars force (or draft, with draft_model), off, or the drafter
   std::string draft_model;           // spec draft: GGUF file or Hugging Face directory
   std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
   std::string spec_corpus;           // spec ngram: a text that is searched too
@@ -89,7 +90,8 @@ struct EngineConfig {
     v("priority_ageing_s", c.priority_ageing_s, "seconds of waiting that raise a request by one priority");
     v("max_queued_requests", c.max_queued_requests, "requests that may wait; more are refused");
     v("max_queued_tokens", c.max_queued_tokens, "prompt tokens that may wait; 0 is no limit");
-    v("spec", c.spec, "speculative decoding, the same output sooner; empty is off");
+    v("spec", c.spec,
+      "speculative decoding, the same output sooner; empty: what grammars force, off: nothing");
     v("draft_model", c.draft_model, "spec draft: small model with the same vocabulary that guesses");
     v("spec_length", c.spec_length, "tokens to guess at a time; auto goes by what pays at the moment");
     v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");

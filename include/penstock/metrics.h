@@ -61,6 +61,8 @@ inline constexpr double kStepTokenBounds[] = {1,   8,    16,   32,   64,   128, 
                                               512, 1024, 2048, 4096, 8192, 16384, 32768};
 inline constexpr double kCountBounds[] = {1, 2, 5, 10, 20};
 inline constexpr double kBatchBounds[] = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+inline constexpr double kCompileBounds[] = {.0001, .0002, .0005, .001, .002, .005, .01,
+                                            .02,   .05,   .1,    .2,   .5,   1};
 inline constexpr double kStepTimeBounds[] = {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005,
                                              .01,    .02,    .05,    .1,    .2,    .5,    1,    2,    5};
 
@@ -69,6 +71,8 @@ struct Metrics {
   Counter prompt_tokens, prompt_tokens_cached, generation_tokens, prefix_cache_queries, prefix_cache_hits;
   Counter num_preemptions, swapped_out_blocks, swapped_in_blocks, swap_errors, out_of_memory, steps,
       admission_rejections;
+  Counter grammar_rows, grammar_mask_seconds, grammar_forced_tokens;
+  Counter grammar_cache_queries, grammar_cache_hits, grammar_refusals;
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
@@ -83,6 +87,7 @@ struct Metrics {
   Histogram request_params_n{kCountBounds}, request_params_max_tokens{kTokenBounds};
   Histogram iteration_tokens_total{kStepTokenBounds}, iteration_seconds{kStepTimeBounds};
   Histogram iteration_num_seqs{kBatchBounds};
+  Histogram grammar_compile_seconds{kCompileBounds};
 
   // Calls v(name, metric, help) for every metric. Self is Metrics or const Metrics.
   template <class Self, class V>
@@ -103,6 +108,13 @@ struct Metrics {
     v("spec_decode_num_accepted_tokens", m.spec_decode_num_accepted_tokens, "draft tokens that were kept");
     v("spec_decode_num_accepted_tokens_per_pos", m.spec_decode_num_accepted_tokens_per_pos,
       "draft tokens that were kept, by their place in the draft");
+    v("grammar_rows", m.grammar_rows, "rows of logits that a grammar constrained");
+    v("grammar_mask_seconds", m.grammar_mask_seconds, "time of all threads in making masks for them");
+    v("grammar_cache_queries", m.grammar_cache_queries, "grammars that requests asked for");
+    v("grammar_cache_hits", m.grammar_cache_hits, "of these, compiled or being compiled already");
+    v("grammar_refusals", m.grammar_refusals, "grammars that were refused when they were compiled");
+    v("grammar_forced_tokens", m.grammar_forced_tokens,
+      "draft tokens that were kept and that a grammar had forced");
     v("swapped_out_blocks", m.swapped_out_blocks, "blocks of preempted sequences kept in the swap space");
     v("swapped_in_blocks", m.swapped_in_blocks, "blocks brought back from the swap space");
     v("swap_errors", m.swap_errors, "sequences that were computed again because swapping failed");
@@ -139,6 +151,7 @@ struct Metrics {
       "tokens of a step: prompt tokens computed, and tokens generated");
     v("iteration_seconds", m.iteration_seconds, "duration of a step");
     v("iteration_num_seqs", m.iteration_num_seqs, "sequences in a step: the batch size");
+    v("grammar_compile_seconds", m.grammar_compile_seconds, "time to compile a grammar");
   }
 };
 

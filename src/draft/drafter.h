@@ -67,7 +67,7 @@ class Drafter {
 
   // All nodes come from one pass, trees among them; else each node of a chain takes a pass.
   virtual bool one_pass() const { return false; }
-  virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes
+  virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes; 0: it is never asked
   virtual bool wants_hidden() const { return false; }
   virtual bool costs_nothing() const { return false; }  // its own time is next to nothing
 

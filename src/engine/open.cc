@@ -228,13 +228,14 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
   return {};
 }
 
-// Nothing when speculation is off.
+// Without a drafter what grammars force is still drafted. Nothing when speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
                                               const std::filesystem::path& packed_folder,
                                               SpeculationInputs inputs, const DraftTarget& target) {
-  if (config.spec.empty()) return nullptr;
+  if (config.spec == "off") return nullptr;
   DrafterConfig draft;
   draft.engine = config;
+  if (config.spec.empty()) draft.engine.spec = "grammar";
   draft.draft_source = std::move(inputs.draft_source);
   draft.corpus = std::move(inputs.corpus);
   draft.kv_dtype = dtype;
@@ -317,8 +318,9 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
 
 // Measures what steps of different sizes take, which the length of drafts depends on.
 void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& spec) {
-  int64_t most = std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens,
-                                    plan.max_tokens, parts.speculation->max_nodes() + 1});
+  int64_t most =
+      std::min<int64_t>({parts.config.max_model_len, parts.config.max_num_batched_tokens, plan.max_tokens,
+                         std::max(parts.speculation->max_nodes(), ForcedText::kMost) + 1});
   for (const int n_blocks : plan.n_blocks) most = std::min(most, int64_t{n_blocks} * spec.block_size);
   calibrate(*parts.model,
             {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
@@ -369,7 +371,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   std::unique_ptr<Speculation> speculation;
   if (drafter) {
     RETURN_IF_ERROR(drafter->start(*cache, cache_plan.max_tokens));
-    log().info("speculation: {}", drafter->name());
+    if (!config.spec.empty()) log().info("speculation: {}", drafter->name());
     speculation = std::make_unique<Speculation>(std::move(drafter), spec_length(config.spec_length),
                                                 config.batch_invariant || has_short_window(spec));
   }
@@ -387,7 +389,8 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.config = std::move(config);
   parts.model =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
-  if (parts.speculation && parts.speculation->automatic()) measure_steps(parts, cache_plan, spec);
+  if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
+    measure_steps(parts, cache_plan, spec);
   return std::make_unique<EngineImpl>(std::move(parts));
 }
 

@@ -158,6 +158,14 @@ Grammar::Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const
 
 Grammar::~Grammar() = default;
 
+size_t Grammar::memory() const {
+  size_t bytes = sizeof(Grammar) + memory_of(*program_) + caches_->masks.memory();
+  for (const auto* lists : {&caches_->leaves, &caches_->other_keys}) {
+    for (const auto& masks : *lists) bytes += masks != nullptr ? masks->memory() : 0;
+  }
+  return bytes;
+}
+
 Compiled<std::shared_ptr<const Grammar>> Grammar::compile(const GrammarSpec& spec,
                                                           std::shared_ptr<const Vocabulary> vocabulary,
                                                           const CompileLimits& limits) {

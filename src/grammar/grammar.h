@@ -64,6 +64,8 @@ class Grammar {
   // REQUIRES: compiled with a vocabulary.
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const MaskSource& masks() const { return *masks_; }
+  // Bytes, about, with the masks that are kept now; lexemes that grammars share are counted for each of them.
+  size_t memory() const;
 
  private:
   Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const Vocabulary> vocabulary);
@@ -96,6 +98,9 @@ class Matcher {
   // Undoes the last n that were taken. REQUIRES: as many were.
   void rollback(int n);
   int n_appended() const;
+  // Makes room for so many tokens of usual size, of which it takes a few thousand seriously.
+  void reserve(size_t n_tokens);
+  const Grammar& grammar() const;
 
   // bits: vocabulary().mask_words() words, bit per token id; all are written. Exactly the tokens append() takes.
   void fill_mask(std::span<uint32_t> bits);
@@ -103,8 +108,9 @@ class Matcher {
   bool may_end() const;
   bool must_end() const;
   bool ended() const;  // an end of generation was appended
-  // The bytes that must come next whatever the tokens, at most max_bytes; ends where there is a choice or the text may end.
-  std::string forced_bytes(size_t max_bytes = 256);
+  // Appends the bytes that must come next whatever the tokens, until bytes has max_bytes; ends where there is a choice or
+  // the text may end. spaced: where white space is open beside at most one other byte, goes on as the text was spaced before.
+  void forced_bytes(std::string& bytes, size_t max_bytes = 256, bool spaced = false);
 
  private:
   struct Impl;

@@ -17,10 +17,20 @@ class TokenMatcher {
   virtual void fill_mask(std::span<uint32_t> mask) = 0;
   // Takes in the next token. False, and nothing has changed: it may not come here.
   virtual bool append(TokenId token) = 0;
+  // So many will come: where they are few, taking them in allocates nothing.
+  virtual void reserve(int n_tokens) { (void)n_tokens; }
   // Undoes the last n of them.
   virtual void rollback(int n) = 0;
   // Whether the output may end here.
   virtual bool complete() const = 0;
+  // Whether it has to: nothing but an end token may come.
+  virtual bool must_end() const { return false; }
+  // Puts in the tokens that the tokenizer writes for the text that must come next, white space as the text before has it,
+  // as many as there is room for, and returns how many; 0: there is a choice. Other tokens may be allowed too.
+  virtual int forced(std::span<TokenId> tokens) {
+    (void)tokens;
+    return 0;
+  }
   // Another one that stands where this one does.
   virtual std::unique_ptr<TokenMatcher> fork() const = 0;
 };

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "grammar/matcher/lexeme_masks.h"
+#include "grammar/spellings.h"
 #include "text/tokenizer.h"
 
 namespace penstock::grammar {
@@ -97,6 +98,7 @@ std::shared_ptr<const Vocabulary> Vocabulary::make(const Tokenizer& tokenizer) {
       if (!vocabulary->bytes_[id].empty()) vocabulary->first_bytes_[id] = tokenizer.token_bytes(id, true);
     }
   }
+  vocabulary->spellings_ = std::make_unique<Spellings>(tokenizer);
   vocabulary->ends_.assign(tokenizer.end_of_generation_ids().begin(),
                            tokenizer.end_of_generation_ids().end());
   vocabulary->build();

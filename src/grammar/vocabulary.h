@@ -19,6 +19,7 @@ class Tokenizer;
 namespace penstock::grammar {
 
 class LexemeMaskRegistry;
+class Spellings;
 
 // Kinds of bytes a subtree may hold: what an automaton often treats alike.
 namespace byte_kinds {
@@ -67,6 +68,7 @@ class TokenTrie {
 
 class Vocabulary {
  public:
+  // tokenizer: outlives it.
   static std::shared_ptr<const Vocabulary> make(const Tokenizer& tokenizer);
   // tokens[i]: the bytes of token i, "" for one without text. ends: tokens that end the text; special: names of tokens.
   static std::shared_ptr<const Vocabulary> make(std::vector<std::string> tokens, std::vector<TokenId> ends,
@@ -82,6 +84,9 @@ class Vocabulary {
 
   // Masks made before; grows within a bound, any thread may use it.
   LexemeMaskRegistry& lexeme_masks() const { return *lexeme_masks_; }
+
+  // How the tokenizer writes texts; null where there is none.
+  Spellings* spellings() const { return spellings_.get(); }
 
   // What follows a quotation mark in tokens, for masks inside of strings. A value is an index into the groups' suffixes.
   const TokenTrie& quote_suffixes() const { return *suffix_trie_; }
@@ -110,6 +115,7 @@ class Vocabulary {
   std::vector<std::pair<uint32_t, uint32_t>> quote_nodes_;  // node, begin in behind_quote_; ascending
   std::vector<SuffixedToken> behind_quote_;
   std::unique_ptr<LexemeMaskRegistry> lexeme_masks_;
+  std::unique_ptr<Spellings> spellings_;
 };
 
 }  // namespace penstock::grammar

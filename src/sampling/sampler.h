@@ -63,6 +63,8 @@ class Sampler {
   void edit_logits(const SampleContext& context, std::span<float> logits);
 
   void reserve(int vocab_size, int max_tokens);
+  // Since the last call.
+  GrammarWork take_grammar_work() { return std::exchange(scratch_.grammar, {}); }
 
  private:
   float log_sum(std::span<const float> logits);  // log of the sum of exp

@@ -92,6 +92,7 @@ SamplerState::SamplerState(std::shared_ptr<const SamplingSpec> shared, uint32_t 
     for (const TokenId token : prompt) counts.add(token, true);
   }
   if (spec->matcher) matcher = spec->matcher->fork();
+  if (matcher) matcher->reserve(max_output);
 }
 
 SamplerState SamplerState::fork(uint32_t which) const {

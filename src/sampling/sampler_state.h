@@ -74,6 +74,8 @@ struct SamplerState {
   // False: the grammar does not have the token here, and the state stays as it was.
   bool append(TokenId token);
   void remove(TokenId token);  // undoes the last append(token)
+  // Whether the grammar has nothing but an end.
+  bool must_end() const { return matcher != nullptr && matcher->must_end(); }
 };
 
 // Tokens that may follow, appended to a state for as long as this lives.

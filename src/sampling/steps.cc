@@ -1,6 +1,7 @@
 #include "sampling/steps.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "kernels/philox.h"
@@ -12,7 +13,11 @@ namespace {
 
 void grammar(StepContext& c) {
   const std::span<uint32_t> mask = c.edits->new_mask((c.state->spec->vocab_size + 31) / 32);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point started = Clock::now();
   c.state->matcher->fill_mask(mask);
+  ++c.scratch->grammar.rows;
+  c.scratch->grammar.seconds += std::chrono::duration<double>(Clock::now() - started).count();
   c.edits->allow(mask);
 }
 

@@ -11,7 +11,14 @@
 
 namespace penstock {
 
+// What grammars cost.
+struct GrammarWork {
+  int64_t rows = 0;
+  double seconds = 0;
+};
+
 struct SamplerScratch {
+  GrammarWork grammar;
   std::vector<int32_t> match;                          // [context]
   std::vector<std::pair<TokenId, int32_t>> followers;  // a token and the length of the match it followed
 };

@@ -1,5 +1,8 @@
 #include "sampling/verify.h"
 
+#include <array>
+#include <utility>
+
 #include "base/check.h"
 
 namespace penstock {
@@ -25,6 +28,76 @@ int child_with(const DraftTree& tree, int node, TokenId token) {
     if (tree.parents[child] == node && tree.tokens[child] == token) return child;
   }
   return kOffDraft;
+}
+
+namespace {
+
+// Leads a matcher from node to node of a tree.
+class TreeWalk {
+ public:
+  explicit TreeWalk(TokenMatcher& matcher) : matcher_(matcher) {}
+  ~TreeWalk() { matcher_.rollback(depth_); }
+
+  // Whether `token` may follow `parent`, which was entered before or is the root; then it is where the walk stands, as
+  // node `node`.
+  bool enter(const DraftTree& tree, int parent, int node, TokenId token) {
+    leave_for(tree, parent);
+    if (!matcher_.append(token)) return false;
+    path_[depth_++] = node;
+    return true;
+  }
+
+ private:
+  // A parent comes before its children, so the nodes of its path were entered in the order of their numbers.
+  void leave_for(const DraftTree& tree, int parent) {
+    int common = depth_;
+    while (common > 0 && !has_ancestor(tree, parent, path_[common - 1])) --common;
+    matcher_.rollback(depth_ - common);
+    depth_ = common;
+    enter_down_to(tree, parent);
+  }
+  static bool has_ancestor(const DraftTree& tree, int node, int ancestor) {
+    while (node > ancestor) node = tree.parents[node];
+    return node == ancestor;
+  }
+  void enter_down_to(const DraftTree& tree, int node) {
+    if (node < 0 || (depth_ > 0 && path_[depth_ - 1] == node)) return;
+    enter_down_to(tree, tree.parents[node]);
+    matcher_.append(tree.tokens[node]);
+    path_[depth_++] = node;
+  }
+
+  TokenMatcher& matcher_;
+  std::array<int, kMaxDraftNodes> path_;
+  int depth_ = 0;
+};
+
+void move_node(DraftTree& tree, int from, int to, int parent) {
+  tree.tokens[to] = tree.tokens[from];
+  tree.parents[to] = static_cast<int16_t>(parent);
+  if (tree.drawn()) std::swap(tree.drawn_from[to], tree.drawn_from[from]);
+}
+
+}  // namespace
+
+void prune_forbidden(DraftTree& tree, TokenMatcher& matcher) {
+  std::array<int, kMaxDraftNodes> place;  // of a node among those that are kept
+  int n = 0;
+  TreeWalk walk(matcher);
+  for (int node = 0; node < tree.size(); ++node) {
+    const int parent = tree.parents[node] < 0 ? -1 : place[tree.parents[node]];
+    place[node] = kOffDraft;
+    if (parent == kOffDraft) continue;
+    const bool allowed = walk.enter(tree, parent, n, tree.tokens[node]);
+    if (!allowed && !tree.drawn()) continue;
+    move_node(tree, node, n, parent);
+    if (!allowed) {
+      ++n;
+      break;
+    }
+    place[node] = n++;
+  }
+  tree.truncate(n);
 }
 
 bool may_draw_drafts(const SamplingSpec& spec) {

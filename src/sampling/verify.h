@@ -29,6 +29,10 @@ int child_with(const DraftTree& tree, int node, TokenId token);
 // greedy. The others get the tokens of plain sampling, whatever is drafted.
 bool may_draw_drafts(const SamplingSpec& spec);
 
+// Cuts off what the grammar does not have: those nodes would be computed and never accepted. Of a drawn chain the first such
+// node stays, since it is part of the distribution that is checked.
+void prune_forbidden(DraftTree& tree, TokenMatcher& matcher);
+
 // Keeps of a tree only the chain of first children.
 void prune_to_chain(DraftTree& tree);
 

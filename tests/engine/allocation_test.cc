@@ -7,6 +7,7 @@
 
 #include "engine/counted_memory.h"
 #include "engine/engine_fixture.h"
+#include "engine/letter_grammar.h"
 
 namespace penstock {
 std::atomic<int64_t> n_allocations = 0;
@@ -68,6 +69,33 @@ TEST(Step, AllocatesNothingAfterWarmUp) {
   for (int i = 0; i < 100; ++i) fake.engine->step();
   EXPECT_EQ(sink->n_events - events, 700u);
   EXPECT_EQ(n_allocations - before, 0);
+}
+
+// A step under a grammar, with its forced text drafted and without; the masks are known after the warm-up.
+TEST(Step, AllocatesNothingAfterWarmUpUnderAGrammar) {
+  for (const bool draft_forced : {false, true}) {
+    FakeEngineConfig config;
+    config.vocab_size = 27;
+    config.n_blocks = {800};
+    config.max_model_len = 800;
+    config.draft_forced = draft_forced;
+    FakeEngine fake(config);
+    const auto sink = std::make_shared<Silent>();
+    for (int i = 0; i < 6; ++i) {
+      Request request = request_of(prompt_of(20, i, 27), 700, i);
+      request.matcher = letter_grammar(i % 2 == 0 ? "([a-c](xyzxyz))+" : "([ab]+[cd]{2,5})+", 27);
+      request.sampling.banned_token_ids = {0};
+      request.sampling.ignore_eos = true;
+      request.sampling.repetition_penalty = i % 3 == 0 ? 1.2f : 1.0f;
+      ASSERT_TRUE(fake.engine->submit(request, sink));
+    }
+    for (int i = 0; i < 60; ++i) fake.engine->step();
+    const int64_t before = n_allocations;
+    const size_t events = sink->n_events;
+    for (int i = 0; i < 60; ++i) fake.engine->step();
+    EXPECT_GE(sink->n_events - events, 360u);
+    EXPECT_EQ(n_allocations - before, 0) << draft_forced;
+  }
 }
 
 TEST(Submit, WithoutMemoryThrowsAndLeavesNothingBehind) {

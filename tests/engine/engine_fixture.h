@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "draft/drafters.h"
 #include "engine/collector.h"
 #include "engine/engine_impl.h"
 #include "engine/fake_drafter.h"
@@ -12,6 +13,8 @@
 #include "engine/open.h"
 
 namespace penstock {
+
+Result<std::unique_ptr<Drafter>> make_grammar_drafter(DrafterConfig config, const DraftTarget& target);
 
 struct FakeEngineConfig {
   int vocab_size = 50;
@@ -23,6 +26,7 @@ struct FakeEngineConfig {
   EngineConfig engine;
   std::shared_ptr<DraftScript> drafts;  // null: no speculation
   int spec_length = 0;                  // 0 = automatic
+  bool draft_forced = false;            // without drafts: what grammars force is drafted
   bool device = false;                  // the model draws by itself
 };
 
@@ -55,6 +59,10 @@ struct FakeEngine {
       parts.speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts),
                                                         c.spec_length, c.windows.size() > 1);
     }
+    if (!c.drafts && c.draft_forced) {
+      parts.speculation =
+          std::make_unique<Speculation>(make_grammar_drafter({}, {}).value(), c.spec_length, false);
+    }
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }
 
@@ -71,8 +79,8 @@ struct FakeEngine {
   }
   // The text of sequence `index`, computed alone and without a cache. REQUIRES: a seed.
   std::vector<TokenId> expected(const Request& request, int index = 0) const {
-    const auto spec =
-        SamplingSpec::make(request.sampling, {.end_ids = {0}}, *request.sampling.seed, settings.vocab_size);
+    const auto spec = SamplingSpec::make(request.sampling, {.end_ids = {0}, .matcher = request.matcher},
+                                         *request.sampling.seed, settings.vocab_size);
     SamplerState state(spec, index, request.prompt, 100);
     std::vector<TokenId> tokens = request.prompt, output;
     const size_t longest =
@@ -83,9 +91,11 @@ struct FakeEngine {
       std::vector<float> row = model->logits_of(tokens);
       const TokenId token =
           sampler.sample({state, tokens, static_cast<int>(request.prompt.size())}, row, none).token;
+      if (token == kNoToken) break;
       tokens.push_back(token);
       output.push_back(token);
       state.append(token);
+      if (state.must_end()) break;
       if (token == 0 && !request.sampling.ignore_eos) break;
       if (std::ranges::find(request.sampling.stop_token_ids, token) != request.sampling.stop_token_ids.end())
         break;
@@ -101,8 +111,22 @@ struct FakeEngine {
     config.max_new =
         std::min(config.max_new, settings.max_model_len - static_cast<int>(request.prompt.size()));
     if (!params.ignore_eos) config.ends = {0};
-    return naive_beams(request.prompt, config,
-                       [&](const std::vector<TokenId>& tokens) { return model->logits_of(tokens); });
+    return naive_beams(request.prompt, config, [&](const std::vector<TokenId>& tokens) {
+      return masked(request, tokens, model->logits_of(tokens));
+    });
+  }
+  // The logits that follow the tokens, with what the request's grammar leaves of them.
+  static std::vector<float> masked(const Request& request, std::span<const TokenId> tokens,
+                                   std::vector<float> row) {
+    if (request.matcher == nullptr) return row;
+    const auto matcher = request.matcher->fork();
+    for (const TokenId token : tokens.subspan(request.prompt.size())) matcher->append(token);
+    std::vector<uint32_t> mask((row.size() + 31) / 32);
+    matcher->fill_mask(mask);
+    for (size_t token = 0; token < row.size(); ++token) {
+      if ((mask[token / 32] >> (token % 32) & 1u) == 0) row[token] = kImpossible;
+    }
+    return row;
   }
 
   FakeEngineConfig settings;

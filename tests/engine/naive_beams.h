@@ -38,6 +38,7 @@ inline std::vector<NaiveBeam> naive_beams(
       double total = 0;
       for (const float logit : logits) total += std::exp(double{logit});
       for (size_t token = 0; token < logits.size(); ++token) {
+        if (std::isinf(logits[token])) continue;
         NaiveBeam next = beam;
         next.tokens.push_back(static_cast<TokenId>(token));
         next.sum += logits[token] - std::log(total);

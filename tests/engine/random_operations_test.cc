@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include "engine/engine_fixture.h"
+#include "engine/letter_grammar.h"
 
 namespace penstock {
 namespace {
@@ -59,6 +60,7 @@ FakeEngineConfig random_config(uint64_t seed) {
     config.drafts->max_nodes = pick(1, 20);
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
+  config.draft_forced = pick(0, 3) != 0;
   return config;
 }
 
@@ -89,6 +91,16 @@ FakeEngine random_engine(uint64_t seed) {
                     config.swap_slots.empty() ? nullptr : std::make_unique<RandomSwap>(config, seed));
 }
 
+// A grammar that the smallest vocabulary, a and b, can obey.
+std::shared_ptr<const TokenMatcher> random_grammar(int choice, int vocab_size) {
+  const char* const expressions[] = {"(abba|b)+", "a{3,9}(b[a-z]){1,5}", "(ab){4}[a-z]{0,7}b", "([ab]a)*",
+                                     "aabbabab"};
+  static std::map<std::pair<int, int>, std::shared_ptr<const TokenMatcher>> made;
+  auto& matcher = made[{choice, vocab_size}];
+  if (matcher == nullptr) matcher = letter_grammar(expressions[choice], vocab_size);
+  return matcher;
+}
+
 Request random_request(uint32_t value, const FakeEngineConfig& config) {
   auto pick = [&, i = uint64_t{0}](int low, int high) mutable {
     return low + static_cast<int>(mix_seed(value, i++) % (high - low + 1));
@@ -114,6 +126,7 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
     request.sampling.n = pick(1, request.sampling.beam_width);
     request.sampling.max_tokens = std::min(request.sampling.max_tokens, 12);
   }
+  if (pick(0, 2) == 0) request.matcher = random_grammar(pick(0, 4), config.vocab_size);
   return request;
 }
 
@@ -162,7 +175,8 @@ bool fits(const FakeEngine& fake, const Request& request) {
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
   int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0,
           n_moved = 0;
-  int64_t n_drawn = 0;
+  int64_t n_drawn = 0, n_constrained = 0;
+  double n_forced = 0;
   double n_swapped = 0, n_swap_errors = 0;
   const bool ok = rc::check([&](uint64_t seed) {
     const auto ops = *rc::gen::container<std::vector<Op>>(1000, any_op());
@@ -186,6 +200,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
           }
           all.back().sink = fake.submit(all.back().request, &all.back().id);
           n_beams += all.back().request.sampling.use_beam_search;
+          n_constrained += all.back().request.matcher != nullptr;
           break;
         case Op::kStep: fake.engine->step(); break;
         case Op::kCancel:
@@ -215,11 +230,14 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     n_drawn += fake.model->n_drawn();
     n_swapped += fake.engine->metrics().swapped_in_blocks.value;
     n_swap_errors += fake.engine->metrics().swap_errors.value;
+    n_forced += fake.engine->metrics().grammar_forced_tokens.value;
     if (!drafts) return;
     RC_ASSERT(drafts->last_size.empty());  // whatever has ended was forgotten
     const Metrics metrics = fake.engine->metrics();
-    RC_ASSERT(metrics.spec_decode_num_draft_tokens.value <= static_cast<double>(drafts->n_proposed));
-    n_kept += static_cast<int64_t>(metrics.spec_decode_num_accepted_tokens.value);
+    const double n_kept_of_drafter =
+        metrics.spec_decode_num_accepted_tokens.value - metrics.grammar_forced_tokens.value;
+    RC_ASSERT(n_kept_of_drafter <= static_cast<double>(drafts->n_proposed));
+    n_kept += static_cast<int64_t>(n_kept_of_drafter);
     n_moved += fake.model->n_moved();
   });
   EXPECT_TRUE(ok);
@@ -234,6 +252,8 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GT(n_drawn, 10000);
   EXPECT_GT(n_swapped, 100);
   EXPECT_GT(n_swap_errors, 10);
+  EXPECT_GT(n_constrained, 1000);
+  EXPECT_GT(n_forced, 1000);
   RecordProperty("preemptions", static_cast<int>(n_preemptions));
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/engine_fixture.h"
+#include "engine/letter_grammar.h"
 
 namespace penstock {
 namespace {
@@ -177,7 +178,10 @@ class JointDistribution {
  public:
   static constexpr int kVocab = 4, kTokens = 4, kSamples = 200000;
 
-  JointDistribution(const SamplingParams& params, const DraftSkill& skill, int length) : params_(params) {
+  // heedless: the drafter does not obey the grammar.
+  JointDistribution(const SamplingParams& params, const DraftSkill& skill, int length,
+                    std::shared_ptr<const TokenMatcher> matcher = nullptr, bool heedless = false)
+      : params_(params), matcher_(std::move(matcher)), heedless_(heedless) {
     FakeEngineConfig config;
     config.vocab_size = kVocab;
     config.max_model_len = 16;
@@ -209,6 +213,7 @@ class JointDistribution {
       request.sampling.seed.reset();
       request.sampling.max_tokens = kTokens;
       request.sampling.ignore_eos = true;
+      request.matcher = matcher_;
       auto sink = std::make_shared<Sink>();
       sink->counts = &counts;
       EXPECT_TRUE(fake_->engine->submit(request, sink));
@@ -243,7 +248,9 @@ class JointDistribution {
   }
   void draw(const DraftSkill& skill, const DraftRequest& request, DraftTree& tree) {
     EXPECT_TRUE(request.may_draw);
-    Hypothesis hypothesis(*request.state);
+    SamplerState state = request.state->fork(request.state->index);
+    if (heedless_) state.matcher.reset();
+    Hypothesis hypothesis(state);
     std::vector<TokenId> tokens(request.tokens.begin(), request.tokens.end());
     while (tree.size() < request.max_nodes) {
       std::vector<float> row = fake_->model->logits_of(tokens);
@@ -266,7 +273,7 @@ class JointDistribution {
     tokens.insert(tokens.end(), output.begin(), output.end());
     SamplingParams params = params_;
     params.seed.reset();
-    SamplerState state(SamplingSpec::make(params, {.end_ids = {0}}, 1, kVocab), 0,
+    SamplerState state(SamplingSpec::make(params, {.end_ids = {0}, .matcher = matcher_}, 1, kVocab), 0,
                        std::vector<TokenId>{1, 2, 3}, 10);
     for (const TokenId token : output) state.append(token);
     std::vector<float> row = fake_->model->logits_of(tokens);
@@ -280,6 +287,8 @@ class JointDistribution {
   }
 
   SamplingParams params_;
+  std::shared_ptr<const TokenMatcher> matcher_;
+  const bool heedless_;
   std::unique_ptr<FakeEngine> fake_;
   Sampler sampler_;
 };
@@ -325,6 +334,20 @@ TEST(DrawnDrafts, JointDistributionIsThatOfPlainSampling) {
       }
     }
     ++case_index;
+  }
+}
+
+TEST(DrawnDrafts, JointDistributionIsThatOfPlainSamplingUnderAGrammar) {
+  for (const bool heedless : {false, true}) {
+    SamplingParams params;
+    params.temperature = 0.8f;
+    const auto matcher = letter_grammar("(ab|ba|c[ab]|cc){6}", JointDistribution::kVocab);
+    JointDistribution joint(params, kSkills[1], 3, matcher, heedless);
+    int df = 0;
+    const double chi = joint.chi_square(df);
+    EXPECT_LT(chi, chi_square_limit(df)) << "heedless " << heedless << ", df " << df;
+    EXPECT_GT(df, 10);
+    EXPECT_GT(joint.metrics().spec_decode_num_drafts.value, JointDistribution::kSamples / 2);
   }
 }
 

@@ -125,6 +125,25 @@ TEST_P(MatcherWalks, RollbackAndForksComeBack) {
   }
 }
 
+// Where white space is open, the text is taken to go on as it was spaced before.
+TEST(Matcher, ForcedTextIsSpacedAsTheTextBefore) {
+  const auto grammar = compiled(
+      SpecKind::kJsonSchema,
+      R"({"type":"array","minItems":9,"items":{"type":"object","properties":{"kind":{"const":"ab"},"name":{"type":"integer"}},"required":["kind","name"]}})");
+  ASSERT_NE(grammar, nullptr);
+  const auto next = [&](const char* text) {
+    Matcher matcher(grammar);
+    EXPECT_TRUE(matcher.append_bytes(text)) << text;
+    std::string forced;
+    matcher.forced_bytes(forced, 64, true);
+    return forced;
+  };
+  EXPECT_EQ(next("[{"), R"("kind": "ab", "name":)");
+  EXPECT_EQ(next(R"([{"kind":"ab","name":1},{"k)"), R"(ind":"ab","name":)");
+  EXPECT_EQ(next("[\n  {\n    \"kind\": \"ab\",\n    \"name\": 1\n  },\n  {"),
+            "\n    \"kind\": \"ab\",\n    \"name\":");
+}
+
 // What is forced is what every way on begins with.
 TEST_P(MatcherWalks, ForcedBytesAreForced) {
   const auto grammar = compiled(GetParam().kind, GetParam().text);
@@ -133,7 +152,8 @@ TEST_P(MatcherWalks, ForcedBytesAreForced) {
   std::mt19937 random(3);
   Matcher matcher(grammar);
   for (int step = 0; step < 60 && !matcher.ended(); ++step) {
-    const std::string forced = matcher.forced_bytes();
+    std::string forced;
+    matcher.forced_bytes(forced);
     if (!forced.empty()) {
       for (int byte = 0; byte < 256; ++byte) {
         const bool taken = matcher.append(byte);

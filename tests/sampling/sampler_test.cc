@@ -1,4 +1,5 @@
 #include "sampling/sampler.h"
+#include "sampling/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -375,6 +376,33 @@ TEST(Grammar, IsObeyedBesideOtherMasks) {
       EXPECT_TRUE(state.append(n % 7));
     }
   }
+}
+
+TEST(Grammar, ForbiddenNodesAreCutOffTrees) {
+  ModuloSeven matcher;
+  ASSERT_TRUE(matcher.append(7));  // 1, 8, … come next, then 2, 9, …
+  DraftTree tree;
+  for (const auto& [token, parent] : std::vector<std::pair<TokenId, int>>{
+           {1, -1}, {2, -1}, {9, 0}, {3, 1}, {8, -1}, {10, 2}, {4, 2}, {2, 4}, {11, 5}}) {
+    tree.add(token, parent);
+  }
+  prune_forbidden(tree, matcher);
+  EXPECT_EQ(tree.tokens, (std::vector<TokenId>{1, 9, 8, 10, 2, 11}));
+  EXPECT_EQ(tree.parents, (std::vector<int16_t>{-1, 0, -1, 1, 2, 3}));
+  EXPECT_TRUE(matcher.append(8));  // it stands where it stood
+}
+
+// The node that was drawn and is forbidden has to be checked, what is behind it does not.
+TEST(Grammar, ADrawnChainKeepsItsFirstForbiddenNode) {
+  ModuloSeven matcher;
+  DraftTree tree;
+  for (const TokenId token : {7, 8, 3, 10}) {
+    tree.add_next(token);
+    tree.drawn_from.push_back({{token, 1.0f}});
+  }
+  prune_forbidden(tree, matcher);
+  EXPECT_EQ(tree.tokens, (std::vector<TokenId>{7, 8, 3}));
+  EXPECT_EQ(tree.drawn_from.size(), 3u);
 }
 
 TEST(Grammar, FollowsHypothesesAndForks) {

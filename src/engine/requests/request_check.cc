@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/requests/context_limit.h"
+#include "sampling/exclusions.h"
 #include "sampling/validate.h"
 
 namespace penstock {
@@ -41,6 +42,20 @@ Status check_thinking(const ThinkingBudget& budget, int vocab_size) {
   return {};
 }
 
+// Whether the parameters leave the grammar a token to begin with.
+Status check_beginning(const Request& request, const EngineInfo& info) {
+  const SamplingParams& params = request.sampling;
+  const bool excludes =
+      !params.banned_token_ids.empty() || !params.allowed_token_ids.empty() || !request.bad_words.empty();
+  if (request.matcher == nullptr || !excludes) return {};
+  const auto spec = SamplingSpec::make(params, {.bad_words = request.bad_words, .matcher = request.matcher},
+                                       0, info.vocab_size);
+  SamplerState state(spec, 0, {}, 0);
+  std::string why = why_none_is_left({state, request.prompt, static_cast<int>(request.prompt.size())});
+  if (!why.empty()) return make_error(ErrorCode::kInvalidArgument, std::move(why));
+  return {};
+}
+
 }  // namespace
 
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
@@ -60,6 +75,7 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
   if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
+  RETURN_IF_ERROR(check_beginning(request, info));
   RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
   if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
   return {};

@@ -1,5 +1,7 @@
 // A request in the engine and its sequences. Engine thread only, once it was taken in.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -10,6 +12,25 @@
 namespace penstock {
 
 struct RequestState;
+
+// What a sequence's grammar forces to come next, as far as it is to be checked in this step.
+struct ForcedText {
+  static constexpr int kMost = 24;  // tokens at a time
+  std::array<TokenId, kMost> tokens;
+  int n = 0;
+  float right =
+      kPrior;  // how often such tokens were what the target chose: it may spell the same text otherwise
+
+  void learn(int n_proposed, int n_accepted) {
+    for (int i = 0; i < std::min(n_accepted + 1, n_proposed); ++i)
+      right += kWeight * ((i < n_accepted ? 1.0f : 0.0f) - right);
+  }
+  // What is never tried is forgotten slowly, so that it is tried again.
+  void fade() { right += kFade * (kPrior - right); }
+
+ private:
+  static constexpr float kPrior = 0.9f, kWeight = 0.08f, kFade = 0.02f;
+};
 
 // One of the n sequences of a request.
 struct Running : Sequence {
@@ -23,6 +44,7 @@ struct Running : Sequence {
   double first_scheduled = -1, first_token = -1, last_token = -1;
   bool draft_priced = false;  // the draft asked for is to stop where it does not pay
   bool drafted = false;       // a draft was asked for in this step
+  ForcedText forced;
   RequestStats stats;
   Error error;
 

@@ -8,12 +8,20 @@
 
 #include "base/log.h"
 #include "engine/requests/request_start.h"
+#include "sampling/exclusions.h"
 
 namespace penstock {
 namespace {
 
 // Short enough for a string without memory of its own.
 Error out_of_memory() { return {ErrorCode::kResourceExhausted, "out of memory"}; }
+
+// The parameters' doing, or the model's.
+Error error_without_tokens(Running& sequence) {
+  std::string why = why_none_is_left({sequence.sampler, sequence.tokens, sequence.n_prompt});
+  if (!why.empty()) return {ErrorCode::kInvalidArgument, std::move(why)};
+  return {ErrorCode::kInternal, "no token can be chosen: every logit is excluded or not a finite number"};
+}
 
 uint64_t number_of(const RequestState& state) { return static_cast<uint64_t>(state.id); }
 
@@ -144,14 +152,13 @@ void Requests::join(Running& child, const Running& first) {
 
 void Requests::accept(Running& sequence, const SampleResult& drawn,
                       std::span<const TokenLogprob> alternatives, double time) {
-  const auto refuse = [&](const char* why) {
-    sequence.error = {ErrorCode::kInternal, why};
+  const auto refuse = [&](Error why) {
+    sequence.error = std::move(why);
     end(sequence, FinishReason::kError);
   };
-  if (drawn.token == kNoToken)
-    return refuse("no token can be chosen: every logit is excluded or not a finite number");
+  if (drawn.token == kNoToken) return refuse(error_without_tokens(sequence));
   if (!sequence.sampler.append(drawn.token))
-    return refuse("the grammar does not have the token that was chosen");
+    return refuse({ErrorCode::kInternal, "the grammar does not have the token that was chosen"});
   around_.scheduler.append(sequence, drawn.token);
   sequence.draws_on_host = false;
   around_.metrics.note_token(sequence, time);
@@ -162,6 +169,9 @@ void Requests::accept(Running& sequence, const SampleResult& drawn,
                    .alternatives = outbox_.keep(alternatives)};
   if (is_end(sequence, drawn.token, event)) {
     end(sequence, FinishReason::kStop, event);
+  } else if (sequence.sampler.must_end()) {  // there is nothing to choose; the token belongs to the text
+    outbox_.push(*sequence.request, event);
+    end(sequence, FinishReason::kStop);
   } else if (sequence.n_tokens() >= sequence.max_len) {
     end(sequence, FinishReason::kLength, event);
   } else {

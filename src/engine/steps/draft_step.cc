@@ -25,19 +25,57 @@ DecodingPart decoding_part(const Plan& plan) {
 
 }  // namespace
 
+DraftStep::DraftStep(Around around, Speculation& speculation, int max_seqs)
+    : around_(around),
+      speculation_(speculation),
+      work_clock_(around.model.computes_here()),
+      trees_(max_seqs),
+      forced_trees_(max_seqs) {
+  for (DraftTree& tree : forced_trees_) {
+    tree.tokens.reserve(ForcedText::kMost);
+    tree.parents.reserve(ForcedText::kMost);
+  }
+}
+
 // One token per step and room for more: the step's own token is the last one that a draft can bring.
 bool DraftStep::may_speculate(const Running& sequence) {
   return !sequence.done && sequence.gap() == 1 && sequence.n_tokens() > sequence.n_prompt &&
          sequence.n_tokens() + 1 < sequence.max_len && !sequence.request->beams;
 }
 
-void DraftStep::ask() {
+// Fills in the text that the sequence's grammar forces, if that is to be its draft.
+bool DraftStep::draft_forced(Running& sequence) {
+  TokenMatcher* const matcher = sequence.sampler.matcher.get();
+  if (matcher == nullptr) return false;
+  ForcedText& forced = sequence.forced;
+  const int room = std::min(ForcedText::kMost, sequence.max_len - sequence.n_tokens() - 1);
+  const auto tokens = std::span(forced.tokens)
+                          .first(static_cast<size_t>(
+                              matcher->forced(std::span(forced.tokens).first(static_cast<size_t>(room)))));
+  const auto unknown =
+      std::ranges::find_if(tokens, [&](TokenId token) { return token >= around_.model.vocab_size(); });
+  const auto n_known = static_cast<int>(unknown - tokens.begin());
+  forced.n = speculation_.worth_checking(n_decoding_, n_constrained_, n_known, forced.right);
+  if (forced.n == 0 && n_known > 0) forced.fade();
+  // A drafter goes further than a single token, and obeys the grammar too.
+  if (forced.n == 1 && !only_forced()) forced.n = 0;
+  sequence.n_draft = forced.n;
+  return forced.n > 0;
+}
+
+void DraftStep::ask(bool step_under_way) {
   may_draft_.clear();
-  n_decoding_ = 0;
+  n_decoding_ = n_constrained_ = 0;
   for (Sequence* sequence : around_.scheduler.running()) {
     sequence->n_draft = 0;
+    running(*sequence).forced.n = 0;
     n_decoding_ += sequence->gap() == 1;
-    if (may_speculate(running(*sequence))) may_draft_.push_back(sequence->id);
+    n_constrained_ += sequence->gap() == 1 && running(*sequence).sampler.matcher != nullptr;
+  }
+  if (step_under_way) return;
+  for (Sequence* sequence : around_.scheduler.running()) {
+    Running& one = running(*sequence);
+    if (may_speculate(one) && !draft_forced(one)) may_draft_.push_back(sequence->id);
   }
   speculation_.choose(may_draft_, n_decoding_, choices_);
   size_t i = 0;
@@ -54,31 +92,54 @@ void DraftStep::propose(Plan& plan) {
   work_ = 0;
   n_kept_ = 0;
   for (ScheduledItem& item : plan.items) {
-    if (item.n_draft == 0) continue;
     Running& sequence = running(*item.sequence);
+    if (item.n_draft == 0 || sequence.forced.n > 0) continue;
     trees_[requests_.size()].clear();
     requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.kv, item.n_draft,
                          sequence.draft_priced ? &speculation_.prices() : nullptr,
                          may_draw_drafts(sequence.spec()), &sequence.sampler});
     sequence.drafted = true;
   }
-  if (requests_.empty()) return;
+  if (!requests_.empty()) ask_drafter();
+  take_trees(plan);
+  if (!requests_.empty()) {
+    speculation_.note_draft({n_decoding_, work_, speculation_.drafter().n_passes(),
+                             std::span<const DraftTree>(trees_.data(), requests_.size())});
+  }
+}
+
+void DraftStep::ask_drafter() {
   const double started = around_.clock.now(), work_started = work_clock_.now();
-  const std::span<DraftTree> trees(trees_.data(), requests_.size());
-  speculation_.drafter().propose(requests_, trees);
+  speculation_.drafter().propose(requests_, std::span(trees_.data(), requests_.size()));
   work_ = work_clock_.now() - work_started;
   around_.metrics->draft_seconds.add(around_.clock.now() - started);
-  size_t i = 0;
+}
+
+void DraftStep::take_trees(Plan& plan) {
+  size_t n_forced = 0, n_asked = 0;
   for (ScheduledItem& item : plan.items) {
     if (item.n_draft == 0) continue;
-    DraftTree& tree = trees[i++];
+    Running& sequence = running(*item.sequence);
+    if (sequence.forced.n > 0) {
+      DraftTree& tree = forced_trees_[n_forced++];
+      tree.clear();
+      for (int i = 0; i < std::min(sequence.forced.n, item.n_draft); ++i)
+        tree.add_next(sequence.forced.tokens[static_cast<size_t>(i)]);
+      give_back_unused(item, plan, tree);
+      continue;
+    }
+    DraftTree& tree = trees_[n_asked++];
     PENSTOCK_CHECK(tree.size() <= item.n_draft && tree.parents.size() == tree.tokens.size());
     if (speculation_.chains_only()) prune_to_chain(tree);
-    const int unused = item.n_draft - tree.size();
-    item.n_draft -= unused, item.count -= unused, plan.n_tokens -= unused;
-    item.draft = &tree;
+    if (sequence.sampler.matcher) prune_forbidden(tree, *sequence.sampler.matcher);
+    give_back_unused(item, plan, tree);
   }
-  speculation_.note_draft({n_decoding_, work_, speculation_.drafter().n_passes(), trees});
+}
+
+void DraftStep::give_back_unused(ScheduledItem& item, Plan& plan, DraftTree& tree) {
+  const int unused = item.n_draft - tree.size();
+  item.n_draft -= unused, item.count -= unused, plan.n_tokens -= unused;
+  item.draft = &tree;
 }
 
 void DraftStep::ask_for_draws(Running& sequence, const DraftTree& tree, int row, Step& step) {
@@ -142,6 +203,11 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
 // row: of the logits that chose the sequence's last token.
 void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, int row) {
   n_kept_ += n_accepted;
+  const bool was_forced = std::exchange(sequence.forced.n, 0) > 0 && n_proposed > 0;
+  if (was_forced) {
+    sequence.forced.learn(n_proposed, n_accepted);
+    around_.metrics->grammar_forced_tokens.add(n_accepted);
+  }
   if (n_proposed > 0) {
     RequestStats& stats = sequence.stats;
     ++stats.drafts;
@@ -154,12 +220,14 @@ void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, 
   if (drafted) speculation_.note_outcome(sequence.id, n_decoding_, n_proposed, n_accepted);
   std::span<const float> hidden;
   if (speculation_.drafter().wants_hidden()) hidden = around_.model.hidden(row);
-  outcomes_.push_back({sequence.id, sequence.tokens, n_accepted, hidden});
+  outcomes_.push_back({sequence.id, sequence.tokens, was_forced ? 0 : n_accepted, hidden});
 }
 
-void DraftStep::finish(const Plan& plan, double work_started) {
+void DraftStep::finish(const Plan& plan, double work_started, bool alone) {
   // Those that have ended since are forgotten already.
   if (!outcomes_.empty()) speculation_.drafter().accepted(outcomes_);
+  outcomes_.clear();
+  if (!alone) return;
   const auto [n_decoding, rows] = decoding_part(plan);
   const double seconds = rows == plan.n_tokens ? work_clock_.now() - work_started - work_ : -1;
   speculation_.note_step({n_decoding, rows, n_decoding + n_kept_, seconds, requests_.empty() ? -1 : work_});

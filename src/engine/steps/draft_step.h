@@ -25,15 +25,11 @@ class DraftStep {
     Requests& requests;
     MetricsRecorder& metrics;
   };
-  DraftStep(Around around, Speculation& speculation, int max_seqs)
-      : around_(around),
-        speculation_(speculation),
-        work_clock_(around.model.computes_here()),
-        trees_(max_seqs) {}
-
+  DraftStep(Around around, Speculation& speculation, int max_seqs);
   // --- In the order of a step ----------------------------------------------------------------------------------
-  // Before the plan: how much room running sequences ask for.
-  void ask();
+  // Before the plan: how much room running sequences ask for. step_under_way: none, since it is not known yet what they
+  // have.
+  void ask(bool step_under_way);
   // Fills the room that the plan has for drafts, and gives back what is not used of it.
   void propose(Plan& plan);
   // What the step is to draw for a draft, whose root has output row `row`. On a device all nodes of a tree are drawn at
@@ -43,11 +39,17 @@ class DraftStep {
   void verify(Step& step, size_t i, double time);
   // A sequence without a draft has got its next token, from the logits of this row.
   void note_plain(Running& sequence, int row) { note_outcome(sequence, 0, 0, row); }
-  // After the last result of a step that began at `work_started` of the work clock.
-  void finish(const Plan& plan, double work_started);
+  // After the last result of a step that began at `work_started` of the work clock; `alone`: no other was under way.
+  void finish(const Plan& plan, double work_started, bool alone);
+  // Whether only sequences with a grammar ever have drafts.
+  bool only_forced() const { return speculation_.max_nodes() == 0; }
 
  private:
   static bool may_speculate(const Running& sequence);
+  bool draft_forced(Running& sequence);
+  void ask_drafter();
+  void take_trees(Plan& plan);
+  void give_back_unused(ScheduledItem& item, Plan& plan, DraftTree& tree);
   void compact(const Running& sequence, int n_accepted);
   void note_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
 
@@ -56,15 +58,17 @@ class DraftStep {
   const WorkClock work_clock_;
   std::vector<SeqId> may_draft_;
   std::vector<Speculation::Choice> choices_;
-  std::vector<DraftTree> trees_;
+  std::vector<DraftTree> trees_;         // [requests_] of the drafter
+  std::vector<DraftTree> forced_trees_;  // of what grammars force
   std::vector<DraftRequest> requests_;
   std::vector<DraftOutcome> outcomes_;
   std::vector<int> path_;          // accepted nodes of a tree
   std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
   std::vector<int32_t> move_from_, move_to_;
-  double work_ = 0;     // seconds that the drafts took
-  int n_decoding_ = 0;  // sequences that decode in this step
-  int n_kept_ = 0;      // guesses of this step's drafts that were right
+  double work_ = 0;        // seconds that the drafts took
+  int n_decoding_ = 0;     // sequences that decode in this step
+  int n_constrained_ = 0;  // of these, with a grammar
+  int n_kept_ = 0;         // guesses of this step's drafts that were right
 };
 
 }  // namespace penstock

@@ -116,7 +116,7 @@ bool Speculation::drafts(SeqId sequence, int load, int n_decoding, double expect
 void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices) {
   choices.assign(sequences.size(), {});
   probing_ = false;
-  if (sequences.empty()) return;
+  if (sequences.empty() || max_nodes() == 0) return;
   if (!automatic()) {
     for (Choice& choice : choices) choice = {std::min(length_, max_nodes()), false};
     return;
@@ -151,6 +151,24 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
     choices[i].nodes = most;
     if (most > 0) records_[sequences[i]].drafted = true;
   }
+}
+
+int Speculation::worth_checking(int n_decoding, int n_drafting, int n, float chance) const {
+  constexpr double kMargin = 1.2;  // prices are estimates
+  if (!automatic()) return std::min(n, length_);
+  if (costs_.empty()) return n;
+  const double plain = cost(n_decoding, n_decoding);
+  double reach = 1, gain = 0, best_gain = 0;
+  int best = 0;
+  for (int k = 1; k <= n; ++k) {
+    gain += reach *= chance;
+    const double more = cost(n_decoding, n_decoding + n_drafting * k) - plain;
+    const double price = kMargin * n_decoding * more / plain / n_drafting;
+    if (gain - price <= best_gain) continue;
+    best = k;
+    best_gain = gain - price;
+  }
+  return best;
 }
 
 void Speculation::note_draft(const Round& round) {

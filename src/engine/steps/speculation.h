@@ -43,6 +43,9 @@ class Speculation {
   // For a step in which these sequences may be drafted for, of n_decoding that decode: choices[i] for
   // sequences[i].
   void choose(std::span<const SeqId> sequences, int n_decoding, std::vector<Choice>& choices);
+  // How many of n guesses that took no time, each right with this chance when those before it are, are worth their rows where
+  // n_drafting of the sequences have as many.
+  int worth_checking(int n_decoding, int n_drafting, int n, float chance) const;
   // For the choices made last. Valid until the next choose().
   const DraftPrices& prices() const { return prices_; }
 

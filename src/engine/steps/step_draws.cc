@@ -127,6 +127,16 @@ void StepDraws::draw_on_host(Draw& draw, int thread) {
   }
 }
 
+GrammarWork StepDraws::take_grammar_work() {
+  GrammarWork all;
+  for (Sampler& sampler : samplers_) {
+    const GrammarWork work = sampler.take_grammar_work();
+    all.rows += work.rows;
+    all.seconds += work.seconds;
+  }
+  return all;
+}
+
 const SampleResult& StepDraws::result(int draw) const {
   if (draws_[draw].failed) throw std::bad_alloc();
   return draws_[draw].result;

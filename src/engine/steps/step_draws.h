@@ -44,6 +44,8 @@ class StepDraws {
   const SampleResult& result(int draw) const;
   std::span<const TokenLogprob> alternatives(int draw) const { return draws_[draw].top; }
 
+  // Of all threads since the last call.
+  GrammarWork take_grammar_work();
   // For what is not drawn ahead.
   Sampler& host() { return samplers_[0]; }
 

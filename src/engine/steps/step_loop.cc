@@ -70,14 +70,16 @@ void StepLoop::recover() {
 
 // Whether the step may be left under way: the device tells of all its sequences how they go on, and they do.
 bool StepLoop::may_run_on(const Step& step) const {
-  if (drafts_ || !step.draws.on_device() || around_.model.computes_here() || !step.draws.all_asked())
+  if ((drafts_ && !drafts_->only_forced()) || !step.draws.on_device() || around_.model.computes_here() ||
+      !step.draws.all_asked())
     return false;
   for (size_t i = 0; i < step.plan.items.size(); ++i) {
     const ScheduledItem& item = step.plan.items[i];
     const Running& sequence = running(*item.sequence);
     if (step.all_rows[i] != 0) return false;
     if (!item.last) continue;
-    if (step.draws_of[i].n != 1 || sequence.n_tokens() + 1 >= sequence.max_len) return false;
+    if (item.n_draft > 0 || step.draws_of[i].n != 1 || sequence.n_tokens() + 1 >= sequence.max_len)
+      return false;
     if (Sampler::row_reads_tokens(running(*item.sequence).sampler)) return false;
   }
   return true;
@@ -101,7 +103,7 @@ void StepLoop::plan(Step& step) {
   step.committed = false;
   step.started = around_.clock.now();
   step.work_started = work_clock_.now();
-  if (drafts_) drafts_->ask();
+  if (drafts_) drafts_->ask(running_ != nullptr);
   around_.scheduler.next(step.started, prefill_limit(), step.plan);
   around_.requests.note_plan(step.plan, step.started);
   blocks_.carry_out(step.plan);
@@ -137,11 +139,14 @@ void StepLoop::finish(Step& step) {
   take_results(step, computed);
   const double sampled = around_.clock.now();
   learn_pace(step);
-  if (drafts_) drafts_->finish(step.plan, step.work_started);
+  if (drafts_) drafts_->finish(step.plan, step.work_started, alone);
   MetricsRecorder& metrics = around_.metrics;
   metrics->schedule_seconds.add(step.planned - step.started);
   metrics->forward_seconds.add(computed - std::max(step.planned, finished_));
   metrics->sample_seconds.add(sampled - computed);
+  const GrammarWork masks = step.draws.take_grammar_work();
+  metrics->grammar_rows.add(static_cast<double>(masks.rows));
+  metrics->grammar_mask_seconds.add(masks.seconds);
   metrics->iteration_tokens_total.observe(n_tokens + metrics->generation_tokens.value);
   metrics->iteration_num_seqs.observe(static_cast<double>(step.plan.items.size()));
   finished_ = sampled;

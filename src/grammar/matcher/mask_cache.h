@@ -53,6 +53,11 @@ class MaskCache {
     return insert_in(suffixes_, key, std::move(suffixes), memory);
   }
 
+  size_t memory() const {
+    const std::scoped_lock lock(mutex_);
+    return memory_;
+  }
+
  private:
   template <class T>
   using Map = std::unordered_map<StateHash, std::shared_ptr<const T>, StateHashHash>;

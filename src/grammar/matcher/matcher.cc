@@ -1,10 +1,40 @@
 #include <algorithm>
+#include <bitset>
+#include <utility>
 
 #include "base/check.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher/mask_builder.h"
 
 namespace penstock::grammar {
+namespace {
+
+constexpr int kNoByte = -1;
+
+bool is_space(int byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
+
+// What came behind the text's last mark and the white space since then when they stood together before; if they did not, a
+// space behind commas and colons and none behind anything else, as most write JSON. other: the byte that may come instead
+// of white space, or kNoByte.
+int usual_byte(std::string_view text, const std::bitset<256>& spaces, int other) {
+  constexpr size_t kWindow = 1024;
+  constexpr int kTries = 4;
+  text = text.substr(text.size() - std::min(text.size(), kWindow));
+  const size_t mark = text.find_last_not_of(" \n\t\r");
+  if (mark == std::string_view::npos) return other;
+  const std::string_view end = text.substr(mark);
+  size_t at = mark;
+  for (int i = 0; i < kTries && at > 0; ++i) {
+    at = text.rfind(end, at - 1);
+    if (at == std::string_view::npos) break;
+    const auto next = static_cast<uint8_t>(text[at + end.size()]);
+    if (spaces[next] || next == other) return next;
+  }
+  const bool spaced = end == "," || end == ":";
+  return spaced && spaces[' '] ? ' ' : other;
+}
+
+}  // namespace
 
 struct Matcher::Impl {
   struct Taken {  // what was there before a token
@@ -60,6 +90,7 @@ struct Matcher::Impl {
   }
 
   bool first() const { return text_begin && taken.empty(); }
+  int only_byte(const Config& config, bool spaced);
 
   std::shared_ptr<const Grammar> grammar;
   bool text_begin;
@@ -75,7 +106,7 @@ struct Matcher::Impl {
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar, bool text_begin)
     : impl_(std::make_unique<Impl>(std::move(grammar), text_begin)) {
-  impl_->stack.reserve(256);
+  impl_->stack.reserve(256, 2048);
   impl_->items.reserve(1024);
   impl_->now = impl_->stepper.start();
 }
@@ -114,6 +145,17 @@ void Matcher::rollback(int n) {
   }
 }
 
+void Matcher::reserve(size_t n_tokens) {
+  constexpr size_t kMost = 2048, kItems = 4, kBytes = 8;  // tokens; per token
+  const size_t n = std::min(n_tokens, kMost) + 1;
+  impl_->taken.reserve(n);
+  impl_->items.reserve(std::max<size_t>(1024, kItems * n));
+  impl_->stack.reserve(kItems * n, kBytes * n);
+  impl_->hasher.reserve(kItems * n);
+}
+
+const Grammar& Matcher::grammar() const { return *impl_->grammar; }
+
 int Matcher::n_appended() const { return static_cast<int>(impl_->taken.size()); }
 
 void Matcher::fill_mask(std::span<uint32_t> bits) {
@@ -129,37 +171,45 @@ bool Matcher::must_end() const {
 }
 bool Matcher::ended() const { return impl_->ended; }
 
-std::string Matcher::forced_bytes(size_t max_bytes) {
+// The byte that comes next if only one can; where white space is open beside at most one other byte, the one that comes by
+// the way the text is spaced, if it is `spaced`. kNoByte: there is a choice.
+int Matcher::Impl::only_byte(const Config& config, bool spaced) {
+  std::bitset<256> first, spaces;
+  for (uint32_t i = config.begin; i < config.end; ++i)
+    add_first_bytes(grammar->program(), stack, items[i], first);
+  int other = kNoByte, n_possible = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!first[byte]) continue;
+    const Stack::Mark mark = stack.mark();
+    const size_t n_items = items.size();
+    const bool possible = !stepper.step(config, static_cast<uint8_t>(byte)).dead();
+    stack.cut(mark);
+    items.resize(n_items);
+    if (!possible) continue;
+    if (++n_possible > 1 && !spaced) return kNoByte;
+    if (is_space(byte)) {
+      spaces.set(static_cast<size_t>(byte));
+    } else if (std::exchange(other, byte) != kNoByte) {
+      return kNoByte;
+    }
+  }
+  if (n_possible != 1)
+    return n_possible == 0 ? kNoByte : usual_byte(stack.text(0, stack.position()), spaces, other);
+  return other != kNoByte ? other : static_cast<int>(spaces._Find_first());
+}
+
+void Matcher::forced_bytes(std::string& forced, size_t max_bytes, bool spaced) {
   Impl& m = *impl_;
-  std::string forced;
-  if (m.ended) return forced;
+  if (m.ended) return;
   const Impl::Taken before{m.now, m.stack.mark(), false};
   Config config = m.now;
   while (forced.size() < max_bytes && !config.complete) {
-    std::bitset<256> first;
-    for (uint32_t i = config.begin; i < config.end; ++i)
-      add_first_bytes(m.grammar->program(), m.stack, m.items[i], first);
-    Config only;
-    int n_possible = 0;
-    for (int byte = 0; byte < 256 && n_possible < 2; ++byte) {
-      if (!first[byte]) continue;
-      const Stack::Mark mark = m.stack.mark();
-      const size_t n_items = m.items.size();
-      const Config next = m.stepper.step(config, static_cast<uint8_t>(byte));
-      if (!next.dead() && ++n_possible == 1) {
-        only = next;
-        forced += static_cast<char>(byte);
-        continue;
-      }
-      if (n_possible == 2) forced.pop_back();
-      m.stack.cut(mark);
-      m.items.resize(n_items);
-    }
-    if (n_possible != 1) break;
-    config = only;
+    const int byte = m.only_byte(config, spaced);
+    if (byte == kNoByte) break;
+    config = m.stepper.step(config, static_cast<uint8_t>(byte));
+    forced += static_cast<char>(byte);
   }
   m.undo(before);
-  return forced;
 }
 
 }  // namespace penstock::grammar

@@ -4,6 +4,22 @@
 
 namespace penstock::grammar {
 
+size_t memory_of(const Program& program) {
+  constexpr size_t kState = 256;  // of an automaton, with its edges
+  const auto of_vector = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
+  size_t bytes = of_vector(program.goals) + of_vector(program.symbols) + of_vector(program.code) +
+                 of_vector(program.targets) + of_vector(program.repetitions);
+  for (const Leaf& leaf : program.leaves) bytes += sizeof(Leaf) + leaf.lexeme->dfa.n_states() * kState;
+  for (const ObjectGraph& graph : program.objects) {
+    bytes += sizeof(graph) + of_vector(graph.states) + of_vector(graph.edges) + of_vector(graph.edge_lists);
+    for (const auto* keys : {&graph.slot_keys, &graph.other_keys, &graph.reserved_keys})
+      bytes += *keys != nullptr ? (*keys)->dfa.n_states() * kState : 0;
+  }
+  for (const ArrayGraph& graph : program.arrays)
+    bytes += sizeof(graph) + of_vector(graph.states) + of_vector(graph.edges);
+  return bytes;
+}
+
 std::string summary_of(const Program& program) {
   std::string out;
   const auto line = [&out](const char* what, size_t n, const char* of, size_t m) {

@@ -130,6 +130,9 @@ struct Program {
   uint32_t root = 0;                    // a symbol
 };
 
+// Bytes, about.
+size_t memory_of(const Program& program);
+
 // Its kinds of values, lexemes and rules with their sizes, a line for each.
 std::string summary_of(const Program& program);
 

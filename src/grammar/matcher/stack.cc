@@ -21,12 +21,12 @@ void Stack::cut(const Mark& mark) {
   text_.resize(mark.text);
 }
 
-void Stack::reserve(size_t n) {
+void Stack::reserve(size_t n, size_t n_bytes) {
   nodes_.reserve(n);
   callers_.reserve(n);
   frames_.reserve(n);
   used_.reserve(n);
-  text_.reserve(8 * n);
+  text_.reserve(n_bytes);
 }
 
 uint32_t Stack::add_node(uint32_t key, uint32_t position) {

@@ -79,7 +79,7 @@ class Stack {
   Mark mark() const;
   void cut(const Mark& mark);
   void clear() { cut({}); }
-  void reserve(size_t n);
+  void reserve(size_t n, size_t n_bytes);  // of each kind, and of the text
 
   uint32_t add_node(uint32_t key, uint32_t position);
   void add_caller(uint32_t node, const Item& resume);

@@ -12,6 +12,7 @@ class StateHasher {
   StateHasher(const Program& program, const Stack& stack) : program_(program), stack_(stack) {}
   // REQUIRES: the config's step is finished.
   StateHash of(std::span<const Item> items, bool complete);
+  void reserve(size_t n_nodes) { nodes_.reserve(n_nodes); }
   void cut(uint32_t n_nodes) {
     if (nodes_.size() > n_nodes) nodes_.resize(n_nodes);
   }
