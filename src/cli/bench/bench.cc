@@ -5,16 +5,16 @@
 // which is off).
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "cli/bench/bench_ladder.h"
+#include "cli/bench/bench_round.h"
 #include "cli/bench/bench_serve.h"
+#include "cli/bench/bench_structured.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
@@ -72,11 +72,13 @@ struct BenchCommand {
         "measure each line in batch-invariant mode too, with an engine of its own (twice the memory)");
     app.add_flag("--roofline,!--no-roofline", roofline, "measure the machine's limits and show percentages");
     load.add_options(app);
+    structured.add_options(app);
     app.add_flag("--json", json, "print one JSON object {model, limits, results}");
   }
   int run();
   int write() const;
   int serve(Engine& engine, const std::string& name) const;
+  int run_structured();
   Result<std::unique_ptr<Engine>> open();
   // invariant: the same model in batch-invariant mode, or null.
   Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, const MachineLimits& limits) const;
@@ -89,36 +91,7 @@ struct BenchCommand {
   bool roofline = true, json = false, invariant_price = false;
   Ladder ladder;
   ServeLoad load;
-};
-
-// Counts the requests of one round and keeps the stats of each.
-class RoundSink : public EventSink {
- public:
-  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
-    const std::scoped_lock lock(mutex_);
-    for (const TokenEvent& event : events) {
-      if (event.finish == FinishReason::kNone) continue;
-      if (event.stats != nullptr) stats_.push_back(*event.stats);
-      if (event.error != nullptr) error_ = *event.error;
-      ++n_done_;
-    }
-    done_.notify_all();
-  }
-
-  Result<std::vector<RequestStats>> wait(int n) {
-    std::unique_lock lock(mutex_);
-    while (n_done_ < n && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
-    if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
-    if (error_) return tl::unexpected(*error_);
-    return stats_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<RequestStats> stats_;
-  std::optional<Error> error_;
-  int n_done_ = 0;
+  StructuredBench structured;
 };
 
 // The lines of a text file.
@@ -147,17 +120,9 @@ std::vector<std::vector<TokenId>> random_prompts(int vocab_size, int n_tokens, i
 // Runs one request per prompt that each decode n_decode tokens, all at once.
 Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vector<TokenId>> prompts,
                                             int n_decode) {
-  auto sink = std::make_shared<RoundSink>();
-  const auto batch = static_cast<int>(prompts.size());
-  for (auto& prompt : prompts) {
-    Request request;
-    request.prompt = std::move(prompt);
-    request.sampling.max_tokens = n_decode;
-    request.sampling.temperature = 0;
-    request.sampling.ignore_eos = true;
-    RETURN_IF_ERROR(engine.submit(std::move(request), sink));
-  }
-  return sink->wait(batch);
+  std::vector<Request> requests;
+  for (auto& prompt : prompts) requests.push_back(decode_request(std::move(prompt), n_decode));
+  return run_requests(engine, std::move(requests));
 }
 
 Row summarize(std::string test, std::vector<double> rates, double limit_rate) {
@@ -373,6 +338,19 @@ int BenchCommand::serve(Engine& engine, const std::string& name) const {
   return report->n_failed == 0 ? kExitOk : kExitFailure;
 }
 
+int BenchCommand::run_structured() {
+  const std::string spec = config.spec;
+  config.spec = "off";
+  auto plain = open();
+  if (!plain) return fail(plain.error());
+  config.spec = spec;
+  auto drafting = open();
+  if (!drafting) return fail(drafting.error());
+  const Status done = structured.run(
+      {**plain, **drafting, batches, decode_tokens, repetitions, !shape.empty(), config.model, json});
+  return done ? kExitOk : fail(done.error());
+}
+
 int BenchCommand::run() {
   if (!write_gguf.empty()) return write();
   install_interrupt_handler();
@@ -384,6 +362,7 @@ int BenchCommand::run() {
     const Status done = ladder.run(config, shape, repetitions, json);
     return done ? kExitOk : fail(done.error());
   }
+  if (structured.wanted()) return run_structured();
   MachineLimits limits;
   std::unique_ptr<Ops> probe;
   if (roofline && !load.on) {

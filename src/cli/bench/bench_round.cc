@@ -1,0 +1,60 @@
+#include "cli/bench/bench_round.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "cli/terminal.h"
+
+namespace penstock {
+namespace {
+
+// Counts the requests of one round and keeps the stats of each.
+class RoundSink : public EventSink {
+ public:
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    const std::scoped_lock lock(mutex_);
+    for (const TokenEvent& event : events) {
+      if (event.finish == FinishReason::kNone) continue;
+      if (event.stats != nullptr) stats_.push_back(*event.stats);
+      if (event.error != nullptr) error_ = *event.error;
+      ++n_done_;
+    }
+    done_.notify_all();
+  }
+
+  Result<std::vector<RequestStats>> wait(int n) {
+    std::unique_lock lock(mutex_);
+    while (n_done_ < n && !interrupted()) done_.wait_for(lock, std::chrono::milliseconds(100));
+    if (interrupted()) return make_error(ErrorCode::kCancelled, "interrupted");
+    if (error_) return tl::unexpected(*error_);
+    return stats_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<RequestStats> stats_;
+  std::optional<Error> error_;
+  int n_done_ = 0;
+};
+
+}  // namespace
+
+Request decode_request(std::vector<TokenId> prompt, int n_decode) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.max_tokens = n_decode;
+  request.sampling.temperature = 0;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Request> requests) {
+  auto sink = std::make_shared<RoundSink>();
+  const auto n = static_cast<int>(requests.size());
+  for (Request& request : requests) RETURN_IF_ERROR(engine.submit(std::move(request), sink));
+  return sink->wait(n);
+}
+
+}  // namespace penstock
