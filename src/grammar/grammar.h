@@ -34,6 +34,9 @@ struct JsonStyle {
   bool closed_objects = false;    // objects without additionalProperties have no others than their properties
   bool all_escapes = false;       // every character of a string may be spelled \uXXXX
   bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
+  // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects with bounds on
+  // their number of members keep the schema's order.
+  bool any_member_order = false;
 };
 
 struct GrammarSpec {

@@ -62,11 +62,30 @@ void TokenTrie::summarize() {
   for (uint32_t i = size(); i-- > 0;) {
     Node& node = nodes_[i];
     for (uint32_t child = i + 1; child < node.end; child = nodes_[child].end) {
-      node.kinds |= nodes_[child].kinds | byte_kinds::of(nodes_[child].byte);
+      const uint16_t kind = byte_kinds::of(nodes_[child].byte);
+      node.kinds |= kind | (kind == byte_kinds::kBeyondAscii ? kinds_of_char(child) : nodes_[child].kinds);
       node.height =
-          std::max<uint8_t>(node.height, static_cast<uint8_t>(std::min(255, nodes_[child].height + 1)));
+          std::max(node.height, static_cast<uint8_t>(std::min<int>(kMaxHeight, nodes_[child].height + 1)));
     }
   }
+}
+
+// What follows the character that begins with the node's byte. REQUIRES: all nodes below are summarized.
+uint16_t TokenTrie::kinds_of_char(uint32_t lead) const {
+  for (const utf8::Form& form : utf8::kForms) {
+    if (form.ranges[0].has(nodes_[lead].byte)) return kinds_behind(lead, form.parts().subspan(1));
+  }
+  return byte_kinds::kBroken;
+}
+
+uint16_t TokenTrie::kinds_behind(uint32_t node, std::span<const utf8::ByteRange> parts) const {
+  if (parts.empty()) return nodes_[node].kinds;
+  uint16_t kinds = 0;
+  for (uint32_t child = node + 1; child < nodes_[node].end; child = nodes_[child].end) {
+    const bool fits = parts.front().has(nodes_[child].byte);
+    kinds |= fits ? kinds_behind(child, parts.subspan(1)) : byte_kinds::kBroken;
+  }
+  return kinds;
 }
 
 uint32_t TokenTrie::child(uint32_t i, uint8_t byte) const {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/utf8_forms.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -26,6 +27,8 @@ namespace byte_kinds {
 inline constexpr uint16_t kLower = 1, kUpper = 2, kDigit = 4, kUnderscore = 8, kDash = 16, kSpace = 32,
                           kDot = 64, kSlash = 128, kColon = 256, kOtherAscii = 512, kQuote = 1024,
                           kBackslash = 2048, kControl = 4096, kBeyondAscii = 8192;
+// Bytes that no UTF-8 text of whole characters has there; the last character may be cut off.
+inline constexpr uint16_t kBroken = 16384;
 uint16_t of(uint8_t byte);
 }  // namespace byte_kinds
 
@@ -36,10 +39,11 @@ class TokenTrie {
   struct Node {
     uint32_t end;
     uint32_t first_token;  // into tokens(); up to the next node's
-    uint16_t kinds;        // of all bytes below the node
+    uint16_t kinds;        // of all bytes below the node, where a character has just ended
     uint8_t byte;
-    uint8_t height;  // bytes of the longest text below, at most 255
+    uint8_t height;  // bytes of the longest text below, at most kMaxHeight
   };
+  static constexpr uint8_t kMaxHeight = 255;
   struct Entry {
     std::string_view bytes;
     int32_t value;
@@ -62,6 +66,8 @@ class TokenTrie {
   }
   void build(std::vector<Entry>& entries);
   void summarize();
+  uint16_t kinds_of_char(uint32_t lead) const;
+  uint16_t kinds_behind(uint32_t node, std::span<const utf8::ByteRange> parts) const;
   std::vector<Node> nodes_;  // one more behind the last
   std::vector<int32_t> values_;
 };

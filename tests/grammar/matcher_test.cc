@@ -10,8 +10,9 @@
 namespace penstock::grammar {
 namespace {
 
-std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text, const JsonStyle& style = {}) {
-  auto grammar = Grammar::compile({kind, std::move(text), style}, small_vocabulary());
+std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text, bool any_member_order = false) {
+  auto grammar =
+      Grammar::compile({kind, std::move(text), {.any_member_order = any_member_order}}, small_vocabulary());
   EXPECT_TRUE(grammar) << (grammar ? "" : grammar.error().message);
   return grammar ? *grammar : nullptr;
 }
@@ -38,6 +39,7 @@ struct Specimen {
   const char* name;
   SpecKind kind;
   const char* text;
+  bool any_member_order = false;
 };
 void PrintTo(const Specimen& specimen, std::ostream* out) { *out << specimen.name; }
 
@@ -58,6 +60,15 @@ constexpr Specimen kSpecimens[] = {
      R"({"type":"object","properties":{"a":{"$ref":"#"},"b":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false})"},
     {"depending", SpecKind::kJsonSchema,
      R"({"type":"object","properties":{"a":{},"ab":{"type":"null"},"abc":{"const":1}},"dependentRequired":{"a":["abc"]},"oneOf":[{"required":["a"]},{"required":["ab"]}]})"},
+    {"members in any order", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"a":{"type":"null"},"ab":{"enum":["a",1]},"abc":{}},"required":["ab"],"additionalProperties":{"type":"boolean"}})",
+     true},
+    {"depending in any order", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"a":{},"ab":{"type":"null"},"abc":{"const":{"a":1,"b":[2]}}},"dependentRequired":{"a":["abc"]},"oneOf":[{"required":["a"]},{"required":["ab"]}],"patternProperties":{"^b":{"type":"integer"}}})",
+     true},
+    {"few keys in any order", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"ab":{"type":"null"}},"propertyNames":{"enum":["a","ab","abc"]},"required":["abc"],"additionalProperties":{"type":"null"}})",
+     true},
     {"contains", SpecKind::kJsonSchema,
      R"({"type":"array","items":{"type":["integer","string"]},"contains":{"const":12},"minContains":2,"maxContains":2})"},
     {"regex", SpecKind::kRegex, R"((ab|a)*(?:[^\x00-\x7F]{2}|12+)?)"},
@@ -77,7 +88,7 @@ class MatcherWalks : public testing::TestWithParam<Specimen> {};
 
 // From every state that a random walk meets, the mask has exactly the tokens that are taken.
 TEST_P(MatcherWalks, MasksAreWhatIsTaken) {
-  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  const auto grammar = compiled(GetParam().kind, GetParam().text, GetParam().any_member_order);
   ASSERT_NE(grammar, nullptr);
   const Vocabulary& vocabulary = grammar->vocabulary();
   std::mt19937 random(7);
@@ -101,7 +112,7 @@ TEST_P(MatcherWalks, MasksAreWhatIsTaken) {
 }
 
 TEST_P(MatcherWalks, RollbackAndForksComeBack) {
-  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  const auto grammar = compiled(GetParam().kind, GetParam().text, GetParam().any_member_order);
   ASSERT_NE(grammar, nullptr);
   const Vocabulary& vocabulary = grammar->vocabulary();
   std::mt19937 random(11);
@@ -146,7 +157,7 @@ TEST(Matcher, ForcedTextIsSpacedAsTheTextBefore) {
 
 // What is forced is what every way on begins with.
 TEST_P(MatcherWalks, ForcedBytesAreForced) {
-  const auto grammar = compiled(GetParam().kind, GetParam().text);
+  const auto grammar = compiled(GetParam().kind, GetParam().text, GetParam().any_member_order);
   ASSERT_NE(grammar, nullptr);
   const Vocabulary& vocabulary = grammar->vocabulary();
   std::mt19937 random(3);

@@ -183,6 +183,74 @@ TEST(Schemas, HostileOnesAreRefusedOrCompiled) {
               testing::AnyOf(HasSubstr("too_large"), HasSubstr("compiled")));
 }
 
+TEST(Schemas, MembersInAnyOrder) {
+  const std::string schema =
+      R"({"properties":{"a":{"type":"integer"},"b":{"type":"null"},"c":{"enum":[{"x":1,"y":2,"z":3,"u":4}]}},"required":["b"],"dependentRequired":{"c":["a"]},"additionalProperties":{"type":"boolean"}})";
+  const JsonStyle any{.any_member_order = true};
+  for (const char* text :
+       {R"({"a":1,"b":null})", R"({"b":null,"a":1})", R"({"z":true,"b":null,"a":1,"y":false})",
+        R"({"c":{"u":4,"x":1,"z":3,"y":2},"b":null,"a":7})"}) {
+    EXPECT_TRUE(allows(schema, text, any)) << text;
+  }
+  for (const char* text :
+       {R"({"a":1})", R"({"b":null,"b":null})", R"({"b":null,"c":{"u":4,"x":1,"z":3,"y":2}})",
+        R"({"b":null,"a":true})", R"({"z":true,"b":null,"z":true})",
+        R"({"b":null,"a":1,"c":{"u":4,"x":1,"z":3}})"}) {
+    EXPECT_FALSE(allows(schema, text, any)) << text;
+  }
+  EXPECT_FALSE(allows(schema, R"({"b":null,"a":1})"));  // the order of the schema
+  EXPECT_FALSE(compile_spec(SpecKind::kJsonSchema,
+                            R"({"properties":{"a":false},"required":["a"],"type":"object"})", any));
+}
+
+// A string that stays in one state of its automaton is not walked; every token is judged as if it were.
+TEST(Schemas, LongStringsOfPatterns) {
+  for (const char* schema :
+       {R"({"pattern":"^[a-zß-ö€-₯𝄞]*$"})", R"({"pattern":"é+$"})", R"({"minLength":2,"pattern":"^[^x]*$"})",
+        R"({"type":"string","maxLength":5,"pattern":"^.*$"})"}) {
+    const auto grammar = compile_spec(SpecKind::kJsonSchema, schema);
+    ASSERT_TRUE(grammar) << schema;
+    std::vector<std::string> tokens{"\"",
+                                    "a",
+                                    "x",
+                                    "\xC3",
+                                    "\xA9",
+                                    "é",
+                                    "éé",
+                                    "€",
+                                    "€a",
+                                    "ab\xE2\x82",
+                                    "\xF0\x9D\x84\x9E",
+                                    "abcabcab",
+                                    "aaaa",
+                                    "aaaaa",
+                                    "aaaa\"",
+                                    "aa\xC3",
+                                    "\xC3\xC3",
+                                    "\xED\xA0\x80",
+                                    "zz\xFF",
+                                    "\\",
+                                    "\n"};
+    for (int i = 0; i < 40; ++i)
+      tokens.push_back("ab" + std::string(static_cast<size_t>(i), 'c') + (i % 3 == 0 ? "é" : "d"));
+    tokens.emplace_back();
+    const auto end = static_cast<TokenId>(tokens.size() - 1);
+    const auto vocabulary = Vocabulary::make(std::move(tokens), {end});
+    const auto of_tokens = Grammar::compile({SpecKind::kJsonSchema, schema, {}}, vocabulary).value();
+    for (const char* begin : {"\"", "\"a", "\"éa", "\"aaa"}) {
+      Matcher matcher(of_tokens);
+      if (!matcher.append_bytes(begin)) continue;
+      std::vector<uint32_t> mask(vocabulary->mask_words());
+      matcher.fill_mask(mask);
+      for (TokenId token = 0; token < vocabulary->size(); ++token) {
+        Matcher copy(matcher);
+        EXPECT_EQ((mask[token / 32] >> (token % 32) & 1) != 0, copy.append(token))
+            << schema << " " << begin << " token " << token << " " << vocabulary->bytes(token);
+      }
+    }
+  }
+}
+
 TEST(Rules, NoTextAtAll) {
   const auto regex = compile_spec(SpecKind::kRegex, "a(?=b)c");
   ASSERT_FALSE(regex);

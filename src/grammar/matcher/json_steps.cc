@@ -36,7 +36,8 @@ void Stepper::begin_key(const Item& item) {
     add({.point = point_of(Point::kSlotKey, item.index()),
          .state = graph.slot_keys->start(),
          .data = item.data,
-         .node = item.node});
+         .node = item.node,
+         .start = graph.any_order ? stack_.position() : 0});
   }
   if (rules.any_other()) {
     add({.point = point_of(Point::kOtherKey, item.index()),
@@ -48,9 +49,11 @@ void Stepper::begin_key(const Item& item) {
 }
 
 void Stepper::slot_key(Item item, uint8_t byte) {
-  const ByteDfa& keys = program_.objects[item.index()].slot_keys->dfa;
+  const ObjectGraph& graph = program_.objects[item.index()];
+  const ByteDfa& keys = graph.slot_keys->dfa;
   const uint32_t state = keys.step(item.state, byte);
   if (state == ByteDfa::kDead) return;
+  looked_at_used_ |= graph.any_order;
   const ObjectRules rules = object_rules(item);
   if (keys.tag(state) == 0) {
     item.state = state;
@@ -59,6 +62,7 @@ void Stepper::slot_key(Item item, uint8_t byte) {
   }
   const uint32_t values = rules.slot_values(keys.tag(state) - 1);
   if (values == kNone) return;
+  if (graph.any_order) return end_counted_key(item, values);
   add({.point = point_of(Point::kColon, item.index()),
        .state = space_start(),
        .count = values,
@@ -80,11 +84,11 @@ void Stepper::other_key(Item item, uint8_t byte) {
     return;
   }
   const uint32_t values = rules.other_values(keys.tag(state) - 1);
-  if (values != kNone && rules.other_key_accepts(state, key)) end_other_key(item, values);
+  if (values != kNone && rules.other_key_accepts(state, key)) end_counted_key(item, values);
 }
 
-// The key ends with the text so far.
-void Stepper::end_other_key(const Item& item, uint32_t values) {
+// A key that must not come again ends with the text so far.
+void Stepper::end_counted_key(const Item& item, uint32_t values) {
   add({.point = point_of(Point::kColon, item.index()),
        .state = space_start(),
        .count = values,
@@ -102,7 +106,7 @@ void Stepper::colon(const Item& item, uint8_t byte) {
     const ObjectRules rules = object_rules(item);
     const ValueEdge& edge = graph.edges[i];
     if (!rules.fits(edge.target)) continue;
-    const uint32_t frame = frame_like(stack_, item.data, rules.after(edge.target, item.start));
+    const uint32_t frame = frame_like(stack_, item.data, rules.after(item.count, edge.target, item.start));
     call_goal(edge.goal, {.point = point_of(Point::kObjectNext, item.index()),
                           .state = space_start(),
                           .data = frame,

@@ -4,11 +4,40 @@
 #include <array>
 
 #include "grammar/intern_table.h"
+#include "grammar/utf8_forms.h"
 
 namespace penstock::grammar {
 namespace {
 
 constexpr size_t kMaxMemory = 16 << 20;  // of one lexeme's masks
+constexpr uint32_t kWorthAsking = 8;     // nodes; smaller subtrees are walked at once
+
+// Whether every way through the parts of a character, from `state`, comes to `target`.
+bool all_lead_to(const ByteDfa& dfa, uint32_t state, std::span<const utf8::ByteRange> parts,
+                 uint32_t target) {
+  if (parts.empty()) return state == target;
+  for (int byte = parts.front().first; byte <= parts.front().last; ++byte) {
+    const uint32_t next = dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar;
+    if (next == ByteDfa::kDead) return false;
+    // Neighbours mostly lead to the same state.
+    const bool known = byte > parts.front().first &&
+                       next == (dfa.step(state, static_cast<uint8_t>(byte - 1)) & ~ByteDfa::kEndsChar);
+    if (!known && !all_lead_to(dfa, next, parts.subspan(1), target)) return false;
+  }
+  return true;
+}
+
+// The kinds of bytes behind which the automaton is in the same state as before; kBeyondAscii: whole characters.
+uint16_t loops(const ByteDfa& dfa, uint32_t state) {
+  uint16_t others = byte_kinds::kBroken;
+  for (int byte = 0; byte < 0x80; ++byte) {
+    if ((dfa.step(state, static_cast<uint8_t>(byte)) & ~ByteDfa::kEndsChar) != state)
+      others |= byte_kinds::of(static_cast<uint8_t>(byte));
+  }
+  const auto whole = [&](const utf8::Form& form) { return all_lead_to(dfa, state, form.parts(), state); };
+  if (!std::all_of(utf8::kForms.begin(), utf8::kForms.end(), whole)) others |= byte_kinds::kBeyondAscii;
+  return static_cast<uint16_t>(~others);
+}
 
 // Walks the trie with one lexeme.
 class ScanWalk {
@@ -17,7 +46,9 @@ class ScanWalk {
       : lexeme_(lexeme),
         vocabulary_(vocabulary),
         trie_(vocabulary.trie()),
-        window_(lexeme.any_content ? CountWindow{} : left) {}
+        window_(lexeme.any_content ? CountWindow{} : left),
+        inside_(vocabulary.mask_words()),
+        loops_(lexeme.dfa.n_states(), kUnknown) {}
 
   ScanMask run(uint32_t state, uint32_t root) {
     std::vector<Level> levels{{trie_.node(root).end, state, 0}};
@@ -31,8 +62,13 @@ class ScanWalk {
         i = trie_.node(i).end;
         continue;
       }
+      if (stays(i, to, count)) {
+        set_bits(inside_, trie_.values_below(i));
+        i = trie_.node(i).end;
+        continue;
+      }
       visit(i, to, count);
-      levels.push_back({trie_.node(i).end, to, count});
+      if (trie_.node(i).end > i + 1) levels.push_back({trie_.node(i).end, to, count});
       ++i;
     }
     return finish();
@@ -44,6 +80,21 @@ class ScanWalk {
     uint64_t count;
   };
 
+  // Whether every token from the node on leaves the automaton in this state, short of its end: as in most of a string.
+  bool stays(uint32_t node, uint32_t state, uint64_t count) {
+    const TokenTrie::Node& at = trie_.node(node);
+    if (lexeme_.any_content || lexeme_.dfa.tag(state) != 0 || at.end - node < kWorthAsking) return false;
+    if ((at.kinds & ~loops_of(state)) != 0) return false;
+    return window_.trivial() ||
+           (at.height < TokenTrie::kMaxHeight && lexeme_.alive(state, count + at.height, window_));
+  }
+
+  uint16_t loops_of(uint32_t state) {
+    uint16_t& known = loops_[state];
+    if (known == kUnknown) known = loops(lexeme_.dfa, state);
+    return known;
+  }
+
   void visit(uint32_t node, uint32_t state, uint64_t count) {
     const bool accepts = lexeme_.accepts(state, count, window_);
     if (accepts && lexeme_.quoted) {
@@ -53,7 +104,7 @@ class ScanWalk {
       return;  // nothing goes on behind the quotation mark
     }
     const auto tokens = trie_.values(node);
-    inside_.insert(inside_.end(), tokens.begin(), tokens.end());
+    set_bits(inside_, tokens);
     if (lexeme_.any_content) {
       const auto chars = static_cast<uint32_t>(count + (lexeme_.dfa.inside_char(state) ? 1 : 0));
       for (const int32_t token : tokens) mask_.counted.push_back({chars, token});
@@ -62,7 +113,7 @@ class ScanWalk {
   }
 
   ScanMask finish() {
-    mask_.inside = TokenSet(std::move(inside_), vocabulary_.mask_words());
+    mask_.inside = TokenSet(inside_);
     std::stable_sort(mask_.quote_exits.begin(), mask_.quote_exits.end(),
                      [](const auto& a, const auto& b) { return a.suffix < b.suffix; });
     std::stable_sort(mask_.counted.begin(), mask_.counted.end(),
@@ -78,7 +129,9 @@ class ScanWalk {
   const TokenTrie& trie_;
   CountWindow window_;
   ScanMask mask_;
-  std::vector<int32_t> inside_;
+  std::vector<uint32_t> inside_;
+  static constexpr uint16_t kUnknown = UINT16_MAX;
+  std::vector<uint16_t> loops_;  // of states
 };
 
 }  // namespace

@@ -41,12 +41,7 @@ void MaskBuilder::fill(const Config& config, bool first, std::span<uint32_t> bit
     return;
   }
   build(config, first, bits);
-  std::vector<int32_t> tokens;
-  for (size_t i = 0; i < bits.size(); ++i) {
-    for (uint32_t word = bits[i]; word != 0; word &= word - 1)
-      tokens.push_back(static_cast<int32_t>(i * 32 + __builtin_ctz(word)));
-  }
-  source_.cache.insert(key, TokenSet(std::move(tokens), bits.size()));
+  source_.cache.insert(key, TokenSet(bits));
 }
 
 void MaskBuilder::build(const Config& config, bool first, std::span<uint32_t> bits) {

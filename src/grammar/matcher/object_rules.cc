@@ -19,6 +19,7 @@ uint32_t counted(uint32_t count, const CountWindow& window) {
 }  // namespace
 
 bool ObjectRules::may_close() const {
+  if (graph_.any_order) return graph_.states[frame_.state].accepts && frame_.count == graph_.n_required;
   return graph_.states[frame_.state].accepts && frame_.count >= graph_.members.min;
 }
 
@@ -50,6 +51,12 @@ bool ObjectRules::enough_keys(uint32_t state, uint64_t need, uint32_t n_used) co
 
 uint32_t ObjectRules::slot_values(uint32_t slot) const {
   const ObjectGraph::State* state = &graph_.states[frame_.state];
+  if (graph_.any_order) {
+    const uint32_t list = state->slot_lists.begin + slot;
+    const bool taken =
+        graph_.edge_lists[list].empty() || stack_.is_used(frame_.used, graph_.slot_texts[slot]);
+    return taken ? kNone : list;
+  }
   if (state->slot == kNone || slot < state->slot || slot > state->last_slot) return kNone;
   while (state->slot != slot) state = &graph_.states[state->skipped];
   return any_fits(state->values, true) ? state->values : kNone;
@@ -57,6 +64,9 @@ uint32_t ObjectRules::slot_values(uint32_t slot) const {
 
 bool ObjectRules::any_slot() const {
   const ObjectGraph::State* state = &graph_.states[frame_.state];
+  for (uint32_t slot = 0; slot < state->slot_lists.size(); ++slot) {
+    if (slot_values(slot) != kNone) return true;
+  }
   while (state->slot != kNone) {
     if (any_fits(state->values, true)) return true;
     if (state->skipped == kNone) return false;
@@ -73,7 +83,20 @@ bool ObjectRules::any_other() const {
   for (uint32_t list = labels.begin; list < labels.end && !any; ++list) any = any_fits(list, false);
   if (!any || graph_.many_keys) return any;
   const uint64_t need = std::max<uint64_t>(graph_.members.after(frame_.count).min, 1);
-  return graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + stack_.n_used(frame_.used)));
+  return graph_.other_keys->has_more_words(capped(need - 1 + graph_.n_reserved + n_others_used("")));
+}
+
+// How many other keys that begin with the prefix have come.
+uint32_t ObjectRules::n_others_used(std::string_view prefix) const {
+  if (!graph_.any_order || graph_.reserved_keys == nullptr) return stack_.n_used_with(frame_.used, prefix);
+  const ByteDfa& reserved = graph_.reserved_keys->dfa;
+  uint32_t n = 0;
+  for (uint32_t list = frame_.used; list != kNone; list = stack_.used(list).next) {
+    const Stack::Used& used = stack_.used(list);
+    const std::string_view text = stack_.text(used.begin, used.begin + used.size);
+    n += text.starts_with(prefix) && reserved.tag(reserved.run(reserved.start(), text)) == 0;
+  }
+  return n;
 }
 
 uint32_t ObjectRules::other_values(uint32_t label) const {
@@ -101,7 +124,7 @@ bool ObjectRules::slot_key_alive(uint32_t state) const {
 
 bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const {
   if (state == ByteDfa::kDead) return false;
-  uint32_t taken = stack_.n_used_with(frame_.used, so_far);
+  uint32_t taken = n_others_used(so_far);
   if (graph_.reserved_keys != nullptr) {
     const ByteDfa& reserved = graph_.reserved_keys->dfa;
     const uint32_t at = reserved.run(reserved.start(), so_far);
@@ -120,7 +143,12 @@ bool ObjectRules::other_key_accepts(uint32_t state, std::string_view key) const 
   return reserved.tag(reserved.run(reserved.start(), key)) == 0;
 }
 
-Frame ObjectRules::after(uint32_t target, uint32_t used) const {
+Frame ObjectRules::after(uint32_t list, uint32_t target, uint32_t used) const {
+  if (graph_.any_order) {
+    const IndexRange slots = graph_.states[frame_.state].slot_lists;
+    const bool required = list >= slots.begin && list < slots.end && graph_.required[list - slots.begin];
+    return {target, frame_.count + (required ? 1 : 0), used};
+  }
   return {target, counted(frame_.count, graph_.members), used};
 }
 

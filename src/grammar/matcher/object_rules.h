@@ -25,10 +25,12 @@ class ObjectRules {
   bool other_key_accepts(uint32_t state, std::string_view key) const;
   // Whether there is room for a member that leads to the state.
   bool fits(uint32_t target) const;
-  Frame after(uint32_t target, uint32_t used) const;
+  // Behind the member whose value is one of the edges of `list`.
+  Frame after(uint32_t list, uint32_t target, uint32_t used) const;
 
  private:
   bool any_fits(uint32_t list, bool as_slot) const;
+  uint32_t n_others_used(std::string_view prefix) const;
   bool enough_keys(uint32_t state, uint64_t need, uint32_t n_used) const;
   const ObjectGraph& graph_;
   const Frame& frame_;

@@ -36,7 +36,7 @@ struct ValueEdge {
 };
 
 // An object behind its opening brace: first the slots, keys in the order they must have; behind them the other keys, in
-// any order.
+// any order. Or, with any_order, slots and other keys as they come.
 struct ObjectGraph {
   struct State {
     uint32_t slot = kNone;       // the key that may come next; kNone: the part behind the slots
@@ -47,6 +47,8 @@ struct ObjectGraph {
     uint32_t rest = kNone;       // the state behind the slots that leaving out leads to
     uint32_t most_slots = 0;     // how many keys of slots can still come
     bool accepts = false;        // the object may end here, or after leaving out what follows
+    IndexRange
+        slot_lists;  // with any_order, instead of slot, skipped and values: the list of edges of each slot
   };
   std::vector<State> states;
   std::vector<ValueEdge> edges;
@@ -62,6 +64,11 @@ struct ObjectGraph {
   std::shared_ptr<const Lexeme> reserved_keys;
   uint32_t n_reserved = 0;
   bool many_keys = false;  // other_keys has more than kManyWords, which no text exhausts
+
+  bool any_order = false;  // then `members` is trivial, and frames count the required slots that have come
+  std::vector<std::string> slot_texts;  // with any_order: as in slot_keys
+  std::vector<bool> required;           // with any_order: of each slot
+  uint32_t n_required = 0;
 };
 
 // A kind of item of an array of unique items.

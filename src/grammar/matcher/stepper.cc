@@ -58,7 +58,7 @@ Config Stepper::ended(const Item& item, uint32_t tag) {
       break;
     case Point::kOtherKey: {
       const uint32_t values = object_rules(item).other_values(tag - 1);
-      if (values != kNone) end_other_key(item, values);
+      if (values != kNone) end_counted_key(item, values);
       break;
     }
     case Point::kUniqueLeaf: end_unique(item); break;

@@ -83,7 +83,7 @@ class Stepper : private StepAgenda {
   void begin_key(const Item& item);
   void slot_key(Item item, uint8_t byte);
   void other_key(Item item, uint8_t byte);
-  void end_other_key(const Item& item, uint32_t values);
+  void end_counted_key(const Item& item, uint32_t values);
   void colon(const Item& item, uint8_t byte);
   void array_open(const Item& item, uint8_t byte);
   void array_next(const Item& item, uint8_t byte);

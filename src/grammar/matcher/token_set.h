@@ -1,5 +1,6 @@
 // Sets of tokens as masks have them: a bit per token, in words of 32.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -20,14 +21,18 @@ inline void set_bits(std::span<uint32_t> bits, std::span<const int32_t> tokens) 
 class TokenSet {
  public:
   TokenSet() = default;
-  TokenSet(std::vector<int32_t> tokens, size_t n_words) {
-    if (tokens.size() * 8 <= n_words * 4) {
-      tokens_ = std::move(tokens);
-      tokens_.shrink_to_fit();
+  explicit TokenSet(std::span<const uint32_t> bits) {
+    size_t n = 0;
+    for (const uint32_t word : bits) n += static_cast<size_t>(std::popcount(word));
+    if (n * 8 > bits.size() * 4) {
+      words_.assign(bits.begin(), bits.end());
       return;
     }
-    words_.resize(n_words);
-    set_bits(words_, tokens);
+    tokens_.reserve(n);
+    for (size_t i = 0; i < bits.size(); ++i) {
+      for (uint32_t word = bits[i]; word != 0; word &= word - 1)
+        tokens_.push_back(static_cast<int32_t>(i * 32) + std::countr_zero(word));
+    }
   }
   void add_to(std::span<uint32_t> bits) const {
     if (words_.empty()) return set_bits(bits, tokens_);

@@ -80,6 +80,7 @@ class Finisher {
         for (const auto& state : drafts_.objects[i].states) {
           use(state.values);
           for (const auto& list : state.labels) use(list);
+          for (const auto& list : state.any) use(list);
         }
       }
     }
@@ -119,8 +120,10 @@ class Finisher {
     return alive(draft, [&](const ObjectDraft::State& state, const auto& to) {
       if (state.skipped != kNone) to(state.skipped, true);
       for (const ValueEdge& e : state.values) to(e.target, goals_[e.goal]);
-      for (const auto& list : state.labels) {
-        for (const ValueEdge& e : list) to(e.target, goals_[e.goal]);
+      for (const auto* lists : {&state.labels, &state.any}) {
+        for (const auto& list : *lists) {
+          for (const ValueEdge& e : list) to(e.target, goals_[e.goal]);
+        }
       }
     });
   }
@@ -200,12 +203,21 @@ class Finisher {
   bool possible(const ObjectDraft& draft) {
     const std::vector<bool> live = alive(draft);
     if (!live[0]) return false;
+    if (draft.any_order) return has_required(draft, live);
     if (draft.members.trivial()) return true;
     if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
     if (draft.members.min <= draft.slots.size()) return true;
     ObjectGraph graph;
     make_other_keys(draft, live, graph);
     return graph.many_keys || enough_other_keys(graph, draft.members.min - draft.slots.size());
+  }
+
+  // What is required leaves the state as it is, so that it can come in the first one.
+  bool has_required(const ObjectDraft& draft, const std::vector<bool>& live) const {
+    for (size_t slot = 0; slot < draft.slots.size(); ++slot) {
+      if (draft.required[slot] && kept(draft.states[0].any[slot], live).empty()) return false;
+    }
+    return true;
   }
 
   static bool enough_other_keys(const ObjectGraph& graph, uint64_t need) {
@@ -292,9 +304,12 @@ class Finisher {
       out.labels.begin = static_cast<uint32_t>(graph.edge_lists.size());
       for (const auto& list : state.labels) add_list(list);
       out.labels.end = static_cast<uint32_t>(graph.edge_lists.size());
+      for (const auto& list : state.any) add_list(list);
+      out.slot_lists = {out.labels.end, static_cast<uint32_t>(graph.edge_lists.size())};
       out.accepts = state.accepts;
     }
     summarize(draft, graph);
+    if (draft.any_order) set_any_order(draft, graph);
     if (!draft.members.trivial()) graph.lengths = lengths_of(counting(draft, live));
     make_slot_keys(draft, graph);
     make_other_keys(draft, live, graph);
@@ -329,10 +344,20 @@ class Finisher {
     }
   }
 
+  static void set_any_order(const ObjectDraft& draft, ObjectGraph& graph) {
+    graph.any_order = true;
+    graph.required = draft.required;
+    graph.n_required = static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
+    for (const std::string& key : draft.slots) graph.slot_texts.push_back(canonical_json(key) + '"');
+  }
+
   static void make_slot_keys(const ObjectDraft& draft, ObjectGraph& graph) {
     std::vector<bool> possible(draft.slots.size(), false);
     for (const auto& state : graph.states) {
       if (state.values != kNone) possible[state.slot] = true;
+      for (uint32_t i = 0; i < state.slot_lists.size(); ++i) {
+        if (!graph.edge_lists[state.slot_lists.begin + i].empty()) possible[i] = true;
+      }
     }
     std::vector<TaggedText> texts;
     for (uint32_t slot = 0; slot < draft.slots.size(); ++slot) {

@@ -24,12 +24,16 @@ struct ObjectDraft {
     std::vector<ValueEdge> values;               // of the slot
     std::vector<std::vector<ValueEdge>> labels;  // behind the slots: of each label of other keys
     bool accepts = false;                        // behind the slots
+    std::vector<std::vector<ValueEdge>>
+        any;  // with any_order, instead of slot, skipped and values: of each slot
   };
   std::vector<State> states;  // the first is the start; what leaving out leads to stands behind
   std::vector<std::string> slots;
   CountWindow members;
   std::vector<ExprId> patterns;           // which tell other keys apart
   std::vector<std::vector<bool>> labels;  // of each label, which of the patterns its keys match
+  bool any_order = false;
+  std::vector<bool> required;  // with any_order: of each slot
 };
 
 struct GoalDraft {

@@ -127,14 +127,38 @@ Compiled<void> GoalMaker::add_composite(FormulaId formula, ValueType type, GoalD
   return {};
 }
 
+void GoalMaker::add_object(ObjectDraft object, GoalDraft& draft) {
+  draft.objects.push_back(static_cast<uint32_t>(drafts_.objects.size()));
+  drafts_.objects.push_back(std::move(object));
+}
+
 Compiled<void> GoalMaker::add_objects(const Clause& clause, GoalDraft& draft) {
-  for (const Keys& order : key_orders(*this, clause)) {
+  const std::vector<Keys> orders = key_orders(*this, clause);
+  if (any_member_order_) {
+    auto object = draft_object_any_order(*this, clause, orders.front());
+    if (!object) return tl::unexpected(std::move(object).error());
+    if (*object) return add_object(**std::move(object), draft), Compiled<void>();
+  }
+  for (const Keys& order : orders) {
     auto object = draft_object(*this, clause, order);
     if (!object) return tl::unexpected(std::move(object).error());
-    draft.objects.push_back(static_cast<uint32_t>(drafts_.objects.size()));
-    drafts_.objects.push_back(*std::move(object));
+    add_object(*std::move(object), draft);
   }
   return {};
+}
+
+// The object with exactly these members, in any order.
+void GoalMaker::add_listed_object(const JsonValue& value, GoalDraft& draft) {
+  ObjectDraft object;
+  object.any_order = true;
+  object.required.assign(value.members.size(), true);
+  ObjectDraft::State& state = object.states.emplace_back();
+  state.accepts = true;
+  for (const JsonMember& member : value.members) {
+    object.slots.push_back(member.key);
+    state.any.push_back({{goal_of_value(member.value), 0}});
+  }
+  add_object(std::move(object), draft);
 }
 
 // A listed array or object: its items in order; a few members in any order, more in the one in which they were written.
@@ -151,6 +175,7 @@ Compiled<void> GoalMaker::add_value(const JsonValue& value, GoalDraft& draft) {
     drafts_.arrays.push_back(std::move(array));
     return {};
   }
+  if (any_member_order_) return add_listed_object(value, draft), Compiled<void>();
   std::vector<Keys> keys;
   for (const JsonMember& member : value.members) keys.push_back({member.key});
   for (const Keys& order : orders_of(keys)) {
@@ -162,8 +187,7 @@ Compiled<void> GoalMaker::add_value(const JsonValue& value, GoalDraft& draft) {
       object.states[i].values.push_back({goal_of_value(*value.find(order[i])), i + 1});
     }
     object.states[n].accepts = true;
-    draft.objects.push_back(static_cast<uint32_t>(drafts_.objects.size()));
-    drafts_.objects.push_back(std::move(object));
+    add_object(std::move(object), draft);
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // Schemas as goals of a program: for each conjunction of schemas, what its values of each type look like.
 #pragma once
 #include <map>
+#include <optional>
 
 #include "grammar/schema/clauses.h"
 #include "grammar/schema/goal_drafts.h"
@@ -16,6 +17,7 @@ class GoalMaker {
   GoalMaker(SchemaReader& schemas, ExprPool& exprs, const JsonStyle& style, Budget& budget, Program& program)
       : schemas_(schemas),
         exprs_(exprs),
+        any_member_order_(style.any_member_order),
         budget_(budget),
         program_(program),
         expansion_(schemas, exprs, budget),
@@ -49,10 +51,13 @@ class GoalMaker {
   Compiled<void> add_composite(FormulaId formula, ValueType type, GoalDraft& draft);
   Compiled<void> add_value(const JsonValue& value, GoalDraft& draft);
   Compiled<void> add_objects(const Clause& clause, GoalDraft& draft);
+  void add_listed_object(const JsonValue& value, GoalDraft& draft);
+  void add_object(ObjectDraft object, GoalDraft& draft);
   tl::unexpected<Refusal> at(tl::unexpected<Refusal> failed, const Key& key) const;
 
   SchemaReader& schemas_;
   ExprPool& exprs_;
+  const bool any_member_order_;
   Budget& budget_;
   Program& program_;
   Expansion expansion_;
@@ -71,6 +76,10 @@ using Keys = std::vector<std::string>;
 std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause);
 // The orders of a few lists of keys, none of which have a key twice.
 std::vector<Keys> orders_of(const std::vector<Keys>& lists);
+// A graph for the objects of a clause whose members come in any order; nullopt where there is none. keys: all that the clause
+// names. Errors: kUnsupported, kTooLarge.
+Compiled<std::optional<ObjectDraft>> draft_object_any_order(GoalMaker& goals, const Clause& clause,
+                                                            const Keys& keys);
 // A graph for the objects of a clause whose keys come in the order. Errors: kUnsupported, kTooLarge.
 Compiled<ObjectDraft> draft_object(GoalMaker& goals, const Clause& clause, const Keys& order);
 

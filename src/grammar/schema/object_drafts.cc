@@ -15,8 +15,9 @@ using AtomKind = Atom::Kind;
 constexpr size_t kMaxExistences = 4;
 constexpr size_t kMaxLabels = 4096;
 
-constexpr size_t kFewLists = 3;  // of which every order is tried
-constexpr size_t kFewKeys = 64;  // where there are more, only one order is
+constexpr size_t kFewLists = 3;        // of which every order is tried
+constexpr size_t kFewKeys = 64;        // where there are more, only one order is
+constexpr size_t kMaxAnyOrder = 4096;  // states by slots of an object whose members come in any order
 
 // The keys that a clause names: of each `properties` with what is required beside it, then single ones.
 class KeyLists {
@@ -75,14 +76,7 @@ class ObjectDrafter {
   }
 
   Compiled<ObjectDraft> run() {
-    for (const FormulaId formula : clause_.presence) add_presence(formula);
-    for (const uint32_t index : clause_.atoms) read(pool_.atom_at(index));
-    if (existences_.size() > kMaxExistences || (!existences_.empty() && draft_.members.max != kNoLimit)) {
-      return refuse(
-          RefusalKind::kUnsupported, "",
-          "an object must have members of several kinds that no name tells: too many to be counted");
-    }
-    if (auto done = find_labels(); !done) return tl::unexpected(std::move(done).error());
+    if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
     std::vector<FormulaId> presence = clause_.presence;
     state_of({0, pool_.all_of(std::move(presence)), 0});
     for (size_t i = 0; i < order_.size(); ++i) {
@@ -91,6 +85,29 @@ class ObjectDrafter {
       const auto it = order_[i];
       const Progress at = it->first;
       fill(at, it->second);
+    }
+    return std::move(draft_);
+  }
+
+  // Members in any order; nullopt: they cannot be told apart well enough for that.
+  Compiled<std::optional<ObjectDraft>> run_any_order() {
+    if (auto done = read_all(); !done) return tl::unexpected(std::move(done).error());
+    if (!draft_.members.trivial() || !existences_.empty()) return std::nullopt;
+    draft_.any_order = true;
+    FormulaId presence = pool_.all_of(std::vector<FormulaId>(clause_.presence));
+    presence = without_orders(presence);
+    for (const std::string& key : draft_.slots) {
+      draft_.required.push_back(required_.contains(key));
+      if (required_.contains(key)) presence = decided(presence, key, true);
+    }
+    state_of({0, presence, 0});
+    for (size_t i = 0; i < order_.size(); ++i) {
+      if (order_.size() * (1 + draft_.slots.size()) > kMaxAnyOrder) return std::nullopt;
+      if (!goals_.budget().take_states(1 + draft_.slots.size()))
+        return too_large("which members depend on which needs too many states");
+      const auto it = order_[i];
+      const Progress at = it->first;
+      fill_any(at, it->second);
     }
     return std::move(draft_);
   }
@@ -106,6 +123,17 @@ class ObjectDrafter {
     const KeySet* keys;
     SignedSchema schema;
   };
+
+  Compiled<void> read_all() {
+    for (const FormulaId formula : clause_.presence) add_presence(formula);
+    for (const uint32_t index : clause_.atoms) read(pool_.atom_at(index));
+    if (existences_.size() > kMaxExistences || (!existences_.empty() && draft_.members.max != kNoLimit)) {
+      return refuse(
+          RefusalKind::kUnsupported, "",
+          "an object must have members of several kinds that no name tells: too many to be counted");
+    }
+    return find_labels();
+  }
 
   void add_presence(FormulaId formula) {
     if (pool_.kind(formula) == FormulaPool::Kind::kAtom) {
@@ -177,6 +205,32 @@ class ObjectDrafter {
       order_.push_back(it);
     }
     return it->second;
+  }
+
+  // Without what only says in which order keys come.
+  FormulaId without_orders(FormulaId formula) {
+    const FormulaPool::Kind kind = pool_.kind(formula);
+    if (kind == FormulaPool::Kind::kAtom)
+      return pool_.atom(formula).kind == AtomKind::kProperties ? FormulaPool::kTrue : formula;
+    if (kind != FormulaPool::Kind::kAnd && kind != FormulaPool::Kind::kOr) return formula;
+    std::vector<FormulaId> parts(pool_.parts(formula).begin(), pool_.parts(formula).end());
+    for (FormulaId& part : parts) part = without_orders(part);
+    return kind == FormulaPool::Kind::kAnd ? pool_.all_of(std::move(parts)) : pool_.any_of(std::move(parts));
+  }
+
+  void fill_any(const Progress& at, uint32_t state) {
+    std::vector<std::vector<ValueEdge>> any;
+    FormulaId rest_absent = at.presence;
+    for (uint32_t slot = 0; slot < draft_.slots.size(); ++slot) {
+      const std::string& key = draft_.slots[slot];
+      rest_absent = decided(rest_absent, key, false);
+      const FormulaId present = decided(at.presence, key, true);
+      any.push_back(present == FormulaPool::kFalse ? std::vector<ValueEdge>()
+                                                   : edges_of(slot, {0, present, at.satisfied}));
+    }
+    fill_rest(at, state);
+    draft_.states[state].any = std::move(any);
+    draft_.states[state].accepts = rest_absent == FormulaPool::kTrue;
   }
 
   void fill(const Progress& at, uint32_t state) {
@@ -284,6 +338,11 @@ std::vector<Keys> orders_of(const std::vector<Keys>& lists) {
 
 std::vector<Keys> key_orders(GoalMaker& goals, const Clause& clause) {
   return orders_of(KeyLists(goals, clause).lists());
+}
+
+Compiled<std::optional<ObjectDraft>> draft_object_any_order(GoalMaker& goals, const Clause& clause,
+                                                            const Keys& keys) {
+  return ObjectDrafter(goals, clause, keys).run_any_order();
 }
 
 Compiled<ObjectDraft> draft_object(GoalMaker& goals, const Clause& clause, const Keys& order) {
