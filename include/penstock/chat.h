@@ -46,6 +46,11 @@ struct ChatOptions {
       tools_json;  // OpenAI's list of tools as JSON: [{"type": "function", "function": {…}}], or empty
   std::string template_kwargs_json;  // a JSON object with further template variables, or empty
   bool parallel_tool_calls = true;   // false: the reply ends after its first call
+  // "auto": as the model likes; "none"; "required": calls only, one at least; or the name of a tool: one call of it.
+  // Calls of tools with "strict": true always obey their schemas. SamplingParams::structured_outputs is what a reply that is
+  // no call must look like, behind its reasoning.
+  std::string tool_choice = "auto";
+  std::vector<std::string> allowed_tools;  // only these may be called; empty = every tool
   // How replies are taken apart: a name that `penstock serve --help` lists, "auto" (found by the chat template) or
   // "none" (it stays text). Calls are looked for when there are tools.
   std::string tool_call_parser = "auto";

@@ -66,16 +66,16 @@ struct Compilation {
   }
 
   // The goal of a schema. document: lives until it returns.
-  Compiled<uint32_t> goal(const JsonValue& document) {
-    SchemaReader schemas(document, spec.json, pool, budget, notes);
+  Compiled<uint32_t> goal(const JsonValue& document, const JsonStyle& style) {
+    SchemaReader schemas(document, style, pool, budget, notes);
     if (auto done = schemas.read(); !done) return tl::unexpected(std::move(done).error());
-    return GoalMaker(schemas, pool, spec.json, budget, program).run();
+    return GoalMaker(schemas, pool, style, budget, program).run();
   }
 
   Compiled<void> schema(std::string_view text) {
     auto document = json(text);
     if (!document) return tl::unexpected(std::move(document).error());
-    auto found = goal(*document);
+    auto found = goal(*document, spec.json);
     if (!found) return tl::unexpected(std::move(found).error());
     Rules rules(pool);
     return root(rules, rules.anonymous(rules.goal(*found)));
@@ -85,7 +85,11 @@ struct Compilation {
     auto document = json(spec.text);
     if (!document) return tl::unexpected(std::move(document).error());
     Rules rules(pool);
-    const auto goal_of = [this](const JsonValue& value) { return goal(value); };
+    const auto goal_of = [this](const JsonValue& value, bool python_words) {
+      JsonStyle style = spec.json;
+      style.python_words = python_words;
+      return goal(value, style);
+    };
     auto rule = parse_structural_tag(*document, rules, goal_of, vocabulary,
                                      static_cast<int>(budget.limits().max_depth));
     if (!rule) return tl::unexpected(std::move(rule).error());

@@ -33,6 +33,7 @@ struct JsonStyle {
       whitespace_pattern;  // instead of at most 16 characters of JSON's white space; a regular expression
   bool closed_objects = false;    // objects without additionalProperties have no others than their properties
   bool all_escapes = false;       // every character of a string may be spelled \uXXXX
+  bool python_words = false;      // True, False and None
   bool one_of_as_any_of = false;  // where oneOf cannot be told exactly
   // Members in any order, as JSON Schema means it; else in the one in which the schema names them. Objects with bounds on
   // their number of members keep the schema's order.

@@ -146,6 +146,10 @@ void Vocabulary::build() {
   trie_ = trie_of(bytes_);
   if (!first_bytes_.empty()) first_trie_ = trie_of(first_bytes_);
   std::sort(special_.begin(), special_.end());
+  for (const auto& [name, token] : special_) {
+    longest_special_ = std::max(longest_special_, name.size());
+    if (!name.empty()) begins_special_[static_cast<uint8_t>(name[0])] = true;
+  }
   build_suffixes();
 }
 
@@ -186,6 +190,17 @@ std::optional<TokenId> Vocabulary::special(std::string_view name) const {
       std::partition_point(special_.begin(), special_.end(), [&](const auto& s) { return s.first < name; });
   if (it == special_.end() || it->first != name) return std::nullopt;
   return it->second;
+}
+
+std::optional<Vocabulary::SpecialInText> Vocabulary::find_special(std::string_view text) const {
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!begins_special_[static_cast<uint8_t>(text[at])]) continue;
+    for (size_t n = std::min(longest_special_, text.size() - at); n > 0; --n) {
+      const auto token = special(text.substr(at, n));
+      if (token && std::ranges::find(ends_, *token) == ends_.end()) return SpecialInText{at, n, *token};
+    }
+  }
+  return std::nullopt;
 }
 
 std::span<const Vocabulary::SuffixedToken> Vocabulary::behind_quote(uint32_t node) const {

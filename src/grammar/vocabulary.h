@@ -86,6 +86,12 @@ class Vocabulary {
   std::string_view bytes(TokenId token, bool first = false) const;
   std::span<const TokenId> ends() const { return ends_; }
   std::optional<TokenId> special(std::string_view name) const;
+  // The first name of a special token in a text, the longest there; those that end the generation are left out.
+  struct SpecialInText {
+    size_t position, length;
+    TokenId token;
+  };
+  std::optional<SpecialInText> find_special(std::string_view text) const;
   const TokenTrie& trie(bool first = false) const { return first && first_trie_ ? *first_trie_ : *trie_; }
 
   // Masks made before; grows within a bound, any thread may use it.
@@ -115,6 +121,8 @@ class Vocabulary {
   std::vector<std::string> first_bytes_;  // empty: the same
   std::vector<TokenId> ends_;
   std::vector<std::pair<std::string, TokenId>> special_;  // by name
+  size_t longest_special_ = 0;
+  std::array<bool, 256> begins_special_{};  // first bytes of their names
   std::unique_ptr<TokenTrie> trie_, first_trie_, suffix_trie_;
   uint32_t n_suffixes_ = 0;
   std::vector<std::string> suffixes_;

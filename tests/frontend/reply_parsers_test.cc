@@ -122,6 +122,73 @@ std::vector<Case> cases() {
        "<tool_call>\n<function=f>\n<parameter=code>\nif a:\n  b()\n\n</parameter>\n</function>\n</tool_call>",
        {"", "", {{"f", R"({"code":"if a:\n  b()\n"})"}}}},
       {"seed_oss", "", "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", {"", "", {now}}},
+      {"seed_oss",
+       "",
+       "<seed:tool_call>\n<function=f>\n<parameter=a>\nx </function> "
+       "y</parameter>\n</function>\n</seed:tool_call>",
+       {"", "", {{"f", R"({"a":"\nx </function> y"})"}}}},
+      {"glm4_moe",
+       "",
+       "Hm.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</arg_value>\n<arg_key>days</"
+       "arg_key>\n"
+       "<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now</tool_call>",
+       {"", "Hm.", {weather, now}}},
+      {"glm4_moe", "", "a <tool_call> is a tag", {"", "a <tool_call> is a tag", {}}},
+      {"minimax_m2",
+       "",
+       "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter "
+       "name=\"city\">Zürich</parameter>\n<parameter "
+       "name=\"days\">2</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+       {"", "", {weather, now}}},
+      {"cohere",
+       "cohere",
+       "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": "
+       "\"get_weather\", \"parameters\": " +
+           kZurich + "}\n]<|END_ACTION|>",
+       {"Hm.", "", {weather}}},
+      {"cohere", "", "<|START_RESPONSE|>Clear.<|END_RESPONSE|>", {"", "Clear.", {}}},
+      {"solar_open",
+       "",
+       "<|tool_calls|><|tool_call:begin|>call00001<|tool_call:name|>get_weather<|tool_call:args|>" + kZurich +
+           "<|tool_call:end|><|tool_call:begin|>call00002<|tool_call:name|>now<|tool_call:args|>{}<|tool_"
+           "call:end|>",
+       {"", "", {weather, now}}},
+      {"gigachat3", "", "<|function_call|>" + json, {"", "", {weather}}},
+      {"nemotron", "", "<TOOLCALL>[" + json + "]</TOOLCALL>", {"", "", {weather}}},
+      {"hunyuan_a13b",
+       "",
+       "<tool_calls>[" + json + ", {\"name\": \"now\"}]</tool_calls>",
+       {"", "", {weather, now}}},
+      {"minimax",
+       "",
+       "<tool_calls>\n" + json + "\n{\"name\": \"now\"}\n</tool_calls>",
+       {"", "", {weather, now}}},
+      {"minimax",
+       "",
+       "<tool_calls>{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_calls>\"}}</tool_calls> ok",
+       {"", "ok", {{"f", R"({"a":"</tool_calls>"})"}}}},
+      {"phi4_mini_json", "", "functools[" + json + "]", {"", "", {weather}}},
+      {"granite-20b-fc",
+       "",
+       "<function_call> " + json + "\n<function_call> " + json,
+       {"", "", {weather, weather}}},
+      {"xlam", "", "[" + json + "]", {"", "", {weather}}},
+      {"xlam", "", "[1] is a list", {"", "[1] is a list", {}}},
+      {"harmony",
+       "",
+       "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+       "to=functions.get_weather "
+       "<|constrain|>json<|message|>" +
+           kZurich + "<|call|>",
+       {"Hm.", "", {weather}}},
+      {"harmony", "", " to=functions.now<|channel|>commentary json<|message|>{}", {"", "", {now}}},
+      {"harmony",
+       "",
+       "<|channel|>commentary<|message|>Let me "
+       "see.<|end|><|start|>assistant<|channel|>final<|message|>Clear.<|return|>",
+       {"", "Let me see.Clear.", {}}},
+      {"harmony", "", "<|channel|>final<|message|>2 < 3 <|", {"", "2 < 3 <|", {}}},
+      {"harmony", "", "No channel.", {"", "No channel.", {}}},
       {"", "think", "<think>\n7 * 8\n\n= 56\n</think>\n\n56.", {"7 * 8\n\n= 56", "56.", {}}},
       {"", "think", "no thoughts </think> x", {"", "no thoughts </think> x", {}}},
       {"", "think", "hm\n</think>\n\nYes", {"hm", "Yes", {}}, true},
@@ -192,7 +259,7 @@ TEST(ReplyParsers, TextComesAtOnce) {
 TEST(ReplyParsers, UnknownNamesAreRefused) {
   const auto tools = make_reply_parser({"nope", "", false});
   ASSERT_FALSE(tools);
-  EXPECT_THAT(tools.error().message, ::testing::HasSubstr("expected one of deepseek, kimi_k2"));
+  EXPECT_THAT(tools.error().message, ::testing::HasSubstr("expected one of harmony, deepseek"));
   EXPECT_FALSE(make_reply_parser({"", "nope", false}));
 }
 
@@ -259,10 +326,32 @@ TEST(ReplyParsers, SameReplyForEveryChunking) {
                                     "<|tool_call_end|>",
                                     "<|tool_call_argument_begin|>",
                                     "functions.f:0"};
-  for (const char* mark : {"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]",
-                           "<|python_start|>", "<|tool_call_start|>", "<｜tool▁calls▁begin｜>",
-                           "<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>", "<|tool_calls_section_begin|>",
-                           "<|tool_call_begin|>", "<|tool_call|>", "<function=", "<function_call>"}) {
+  for (const char* mark : {"<tool_call>",
+                           "</tool_call>",
+                           "<|python_tag|>",
+                           "<|channel|>",
+                           "<|message|>",
+                           "<|end|>",
+                           "<arg_key>",
+                           "</arg_key><arg_value>",
+                           "</arg_value>",
+                           "<minimax:tool_call>",
+                           "<invoke name=\"",
+                           "</invoke>",
+                           "<|START_RESPONSE|>",
+                           "<|END_RESPONSE|>",
+                           "to=functions.f",
+                           "[TOOL_CALLS]",
+                           "<|python_start|>",
+                           "<|tool_call_start|>",
+                           "<｜tool▁calls▁begin｜>",
+                           "<｜tool▁call▁begin｜>",
+                           "<｜tool▁calls▁end｜>",
+                           "<|tool_calls_section_begin|>",
+                           "<|tool_call_begin|>",
+                           "<|tool_call|>",
+                           "<function=",
+                           "<function_call>"}) {
     words.emplace_back(mark);
     words.push_back(words.back().substr(0, words.back().size() / 2));
   }

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "frontend/chat/harmony.h"
+#include "frontend/chat/parameter_schemas.h"
 #include "frontend/json_fields.h"
 
 namespace penstock {
@@ -58,7 +60,13 @@ Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const
     setup->missing_ = prompter.error();
   }
   const std::string& source = setup->source_;
-  ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detect_tool_parser(source), true));
+  // Some models have a second template for conversations with tools.
+  const auto& others = session.tokenizer().chat_templates();
+  const auto tool_use = config.chat_template.empty() ? others.find("tool_use") : others.end();
+  if (tool_use != others.end()) setup->tool_source_ = tool_use->second;
+  std::string_view detected = detect_tool_parser(setup->tool_source_);
+  if (detected.empty()) detected = detect_tool_parser(source);
+  ASSIGN_OR_RETURN(setup->tool_parser_, choose(config.tool_call_parser, detected, true));
   ASSIGN_OR_RETURN(setup->reasoning_parser_,
                    choose(config.reasoning_parser, detect_reasoning(source), false));
   return setup;
@@ -122,19 +130,36 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
   } else if (!prompter_) {
     return tl::unexpected(missing_);
   }
+  if (conversation.tool_choice.kind == ToolChoice::Kind::kNone) conversation.tools = nullptr;
   ASSIGN_OR_RETURN(const bool with_tools, check_tools(conversation));
   if (!with_tools) conversation.tools = nullptr;
+  ChatTask task;
+  ReplyRules rules{.choice = std::move(conversation.tool_choice),
+                   .one_call = conversation.one_call,
+                   .answer = std::move(conversation.reply)};
+  const Json tools = conversation.tools;
+  if (with_tools) {
+    rules.tools = &tools;
+    task.parsers.parameters = std::make_shared<const ParameterTypes>(parameter_types(tools));
+  }
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
   const ChatPrompter& prompter = own ? *prompter_ : *other;
   ASSIGN_OR_RETURN(text, prompter.render(std::move(conversation.messages), std::move(conversation.tools),
                                          std::move(conversation.variables), conversation.options));
   if (!conversation.any_length) RETURN_IF_ERROR(session_->check_length(text));
-  ChatTask task;
   task.prompt = session_->encode(text, {.add_bos = conversation.add_special_tokens, .parse_special = true});
-  if (with_tools) task.parsers.tools = tool_parser_;
+  const ToolParserRow* calls = find_tool_parser(tool_parser_);
+  if (with_tools || (calls != nullptr && is_harmony(*calls))) task.parsers.tools = tool_parser_;
   task.parsers.reasoning = reasoning_parser_;
   task.parsers.starts_in_reasoning = prompt_opens_reasoning(text, reasoning_parser_);
-  task.one_call = conversation.one_call;
+  task.one_call = rules.one_call || rules.choice.kind == ToolChoice::Kind::kNamed;
+  const ReplyContext context{.calls = find_tool_parser(task.parsers.tools),
+                             .reasoning = find_reasoning(reasoning_parser_),
+                             .chat_template = !own                   ? conversation.chat_template
+                                              : tool_source_.empty() ? source_
+                                                                     : tool_source_,
+                             .prompt = text};
+  ASSIGN_OR_RETURN(task.constraint, reply_constraint(std::move(rules), context));
   return task;
 }
 

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "frontend/chat/chat_prompt.h"
+#include "frontend/chat/reply_grammar.h"
 #include "frontend/chat/reply_parser.h"
 #include "frontend/session.h"
+#include "penstock/structured_outputs.h"
 
 namespace penstock {
 
@@ -29,19 +31,25 @@ Result<std::string> read_chat_template(const std::string& file_or_text);
 // One call's conversation, in chat completions' terms.
 struct Conversation {
   nlohmann::ordered_json messages;
-  nlohmann::ordered_json tools = nullptr;      // an array or null
+  nlohmann::ordered_json tools =
+      nullptr;  // an array or null; calls of tools with strict: true obey their schemas
   nlohmann::ordered_json variables = nullptr;  // further variables of the template: an object or null
   std::string chat_template;                   // instead of the setup's; empty = the setup's
   ChatPrompt options;
   bool add_special_tokens = false;  // templates write their own
   bool one_call = false;            // the reply ends after its first tool call
-  bool any_length = false;          // the prompt may be longer than the context
+  ToolChoice tool_choice;           // of the tools, which the template shows to the model all the same
+  std::optional<StructuredOutputs>
+      reply;                // what a reply that is no call must look like, behind its reasoning
+  bool any_length = false;  // the prompt may be longer than the context
 };
 
 struct ChatTask {
   std::vector<TokenId> prompt;
   ReplyParserOptions parsers;
   bool one_call = false;
+  // What the whole reply is held to, reasoning and calls included: instead of SamplingParams::structured_outputs.
+  std::optional<StructuredOutputs> constraint;
 
   // Whether the reply is taken apart at all: only then special tokens that mark parts stay in the text.
   bool parses() const { return !parsers.tools.empty() || !parsers.reasoning.empty(); }
@@ -53,7 +61,9 @@ class ChatSetup {
   // without a template is no error here: conversations are refused then.
   static Result<std::unique_ptr<ChatSetup>> open(const Session& session, const ChatConfig& config);
 
-  // The conversation as tokens, and how the reply to it is read.
+  // The conversation as tokens, and how the reply to it is read and held to what was asked for. Errors: kInvalidArgument
+  // (also: the template cannot show what the conversation has), kUnsupported (a strict tool or a choice of tools that the
+  // model's way to write calls cannot be held to), kContextOverflow.
   Result<ChatTask> read(Conversation conversation) const;
   // The same; the text that the tokens are made of goes to `text`.
   Result<ChatTask> read(Conversation conversation, std::string& text) const;
@@ -72,7 +82,8 @@ class ChatSetup {
   Result<bool> check_tools(const Conversation& conversation) const;
 
   const Session* session_;
-  std::string source_;
+  std::string source_,
+      tool_source_;  // tool_source_: the template for conversations with tools; "" is the same
   std::optional<ChatPrompter> prompter_;
   Error missing_;  // why there is no prompter
   std::string tool_parser_, reasoning_parser_;

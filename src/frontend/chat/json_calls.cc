@@ -1,4 +1,5 @@
 // Calls written as JSON.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "frontend/chat/marked_parser.h"
@@ -30,7 +31,9 @@ std::optional<ToolCall> call_of(const Json& json) {
   if (const auto inner = json.find("function"); inner != json.end() && inner->is_object())
     return call_of(*inner);
   auto name = json.find("name");
-  if (name == json.end()) name = json.find("function");
+  for (const char* other : {"function", "tool_name"}) {
+    if (name == json.end()) name = json.find(other);
+  }
   if (name == json.end() || !name->is_string() || name->get_ref<const std::string&>().empty())
     return std::nullopt;
   ToolCall call{*name, "{}"};
@@ -69,7 +72,7 @@ std::optional<std::string> arguments_of_json(std::string_view text) {
   return json && json->is_object() ? std::optional(dump(*json)) : std::nullopt;
 }
 
-CallText read_json_calls(std::string_view text, size_t, CallScan& scan) {
+CallText read_json_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '{' && text[start] != '[') return CallText::not_a_call();
@@ -80,11 +83,38 @@ CallText read_json_calls(std::string_view text, size_t, CallScan& scan) {
   return {CallText::Kind::kCalls, *end, std::move(*calls)};
 }
 
+// One value behind the other up to the closing mark, which may stand in their strings too.
+CallText read_json_lines(std::string_view text, CallScan& scan) {
+  constexpr std::string_view kClose = "</tool_calls>";
+  const size_t start = skip_space(text);
+  if (start < text.size() && text[start] != '{') return CallText::not_a_call();
+  for (;;) {
+    const size_t close = text.find(kClose, scan.position);
+    if (close == std::string_view::npos) {
+      scan.position = text.size() - std::min(text.size(), kClose.size() - 1);
+      return CallText::more();
+    }
+    CallText result{CallText::Kind::kCalls, close, {}};
+    size_t at = start;
+    while (at < close) {
+      CallScan value;
+      const auto end = find_value_end(text.substr(0, close), at, value);
+      if (!end) break;
+      auto calls = calls_of_json(text.substr(at, *end - at));
+      if (!calls) return CallText::not_a_call();
+      std::ranges::move(*calls, std::back_inserter(result.calls));
+      at = skip_space(text, *end);
+    }
+    if (at == close) return result.calls.empty() ? CallText::not_a_call() : result;
+    scan.position = close + 1;
+  }
+}
+
 // [TOOL_CALLS][{"name": …}, …], or the later [TOOL_CALLS]name[CALL_ID]id[ARGS]{…}, its two marks optional.
-CallText read_mistral_calls(std::string_view text, size_t mark, CallScan& scan) {
+CallText read_mistral_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
-  if (text[start] == '[' || text[start] == '{') return read_json_calls(text, mark, scan);
+  if (text[start] == '[' || text[start] == '{') return read_json_calls(text, scan);
   const size_t name_end = text.find_first_of("[{", start);
   const std::string_view name = text.substr(start, std::min(name_end, text.size()) - start);
   if (!is_function_name(name)) return CallText::not_a_call();

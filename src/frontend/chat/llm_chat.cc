@@ -32,6 +32,14 @@ Json message_json_of(const ChatMessage& message) {
   return result;
 }
 
+ToolChoice choice_of_options(const ChatOptions& chat) {
+  using Kind = ToolChoice::Kind;
+  if (chat.tool_choice == "auto") return {Kind::kAuto, chat.allowed_tools};
+  if (chat.tool_choice == "none") return {Kind::kNone, {}};
+  if (chat.tool_choice == "required") return {Kind::kRequired, chat.allowed_tools};
+  return {Kind::kNamed, {chat.tool_choice}};
+}
+
 Result<Conversation> conversation_of_options(std::span<const ChatMessage> messages, const ChatOptions& chat) {
   Conversation conversation;
   conversation.messages = Json::array();
@@ -40,6 +48,7 @@ Result<Conversation> conversation_of_options(std::span<const ChatMessage> messag
   ASSIGN_OR_RETURN(conversation.variables, parse_json(chat.template_kwargs_json, "template_kwargs", false));
   conversation.options = {chat.add_generation_prompt, chat.continue_final_message};
   conversation.one_call = !chat.parallel_tool_calls;
+  conversation.tool_choice = choice_of_options(chat);
   return conversation;
 }
 
@@ -112,8 +121,11 @@ Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const
                                     const GenerateOptions& options, const ChatOptions& chat) {
   ASSIGN_OR_RETURN(const auto setup, chat_setup(chat));
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_options(messages, chat));
+  conversation.reply = params.structured_outputs;
   std::string text;
   ASSIGN_OR_RETURN(ChatTask task, setup->read(std::move(conversation), text));
+  SamplingParams constrained = params;
+  constrained.structured_outputs = task.constraint;
   ChatReplies replies(task, chat.on_delta);
   const CallHooks hooks{task.parses(), [&](const TextDelta& delta) { return replies.add(delta); }};
   GenerateOptions with_stop = options;
@@ -121,7 +133,7 @@ Result<RequestOutput> LLMImpl::chat(std::span<const ChatMessage> messages, const
     return (!options.on_text || options.on_text(delta)) && replies.wanted();
   };
   const Prompt prompt = std::move(task.prompt);
-  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), params, with_stop, hooks));
+  ASSIGN_OR_RETURN(auto outputs, generate(std::span(&prompt, 1), constrained, with_stop, hooks));
   outputs[0].prompt = std::move(text);
   for (CompletionOutput& one : outputs[0].outputs) one.message = replies.message(one.index);
   return std::move(outputs[0]);

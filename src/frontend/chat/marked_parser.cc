@@ -59,6 +59,16 @@ std::optional<size_t> find_value_end(std::string_view text, size_t start, CallSc
   return std::nullopt;
 }
 
+MarkedParser::MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types)
+    : format_(format),
+      marks_(format.open),
+      types_(std::move(types)),
+      state_(format.keeps_space ? State::kText : State::kStart) {
+  for (const std::string& mark : {format.text_begin, format.text_end}) {
+    if (!mark.empty()) marks_.push_back(mark);
+  }
+}
+
 ReplyPart MarkedParser::push(std::string_view text) {
   ReplyPart out;
   buffer_ += text;
@@ -108,9 +118,8 @@ void MarkedParser::emit(ReplyPart& out, std::string_view text) {
 
 void MarkedParser::to_text() { state_ = format_.start_only ? State::kOnlyText : State::kText; }
 
-void MarkedParser::open_call(size_t mark_size, size_t mark) {
+void MarkedParser::open_call(size_t mark_size) {
   mark_text_ = buffer_.substr(0, mark_size);
-  mark_ = mark;
   buffer_.erase(0, mark_size);
   scan_ = {};
   state_ = State::kCall;
@@ -118,27 +127,33 @@ void MarkedParser::open_call(size_t mark_size, size_t mark) {
 
 bool MarkedParser::step_text(ReplyPart& out, bool at_end) {
   size_t first = std::string::npos, mark = 0;
-  for (size_t i = 0; i < format_.open.size(); ++i) {
-    const size_t hit = buffer_.find(format_.open[i]);
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    const size_t hit = buffer_.find(marks_[i]);
     if (hit < first) {
       first = hit;
       mark = i;
     }
   }
   if (first == std::string::npos) {
-    const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, format_.open));
+    const size_t n = buffer_.size() - (at_end ? 0 : held_back(buffer_, marks_));
     emit(out, std::string_view(buffer_).substr(0, n));
     buffer_.erase(0, n);
     return false;
   }
   emit(out, std::string_view(buffer_).substr(0, first));
   buffer_.erase(0, first);
-  open_call(format_.open[mark].size(), mark);
+  if (mark < format_.open.size()) {
+    open_call(marks_[mark].size());
+  } else {
+    buffer_.erase(0, marks_[mark].size());
+  }
   return true;
 }
 
 bool MarkedParser::step_call(ReplyPart& out, bool at_end) {
-  CallText read = format_.read(buffer_, mark_, scan_);
+  CallText read = format_.read != nullptr
+                      ? format_.read(buffer_, scan_)
+                      : read_written_call(format_, mark_text_, buffer_, types_.get(), scan_);
   if (read.kind == CallText::Kind::kMore && !at_end) return false;
   if (read.kind == CallText::Kind::kCalls) {
     space_.clear();
@@ -159,13 +174,13 @@ bool MarkedParser::step_between(bool at_end) {
   if (!after_call) space_ += buffer_.substr(0, blank);
   buffer_.erase(0, blank);
   if (buffer_.empty()) return false;
-  for (size_t i = 0; i < format_.open.size(); ++i) {
-    if (!buffer_.starts_with(format_.open[i])) continue;
-    open_call(format_.open[i].size(), i);
+  for (const std::string& mark : format_.open) {
+    if (!buffer_.starts_with(mark)) continue;
+    open_call(mark.size());
     return true;
   }
   if (format_.bare != 0 && buffer_[0] == format_.bare) {
-    open_call(0, format_.open.size());
+    open_call(0);
     return true;
   }
   bool wait = std::any_of(format_.open.begin(), format_.open.end(),

@@ -7,46 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/chat/call_format.h"
 #include "frontend/chat/reply_parser.h"
 
 namespace penstock {
 
-// Where a value that is read piece by piece stands, so that no character is looked at twice.
-struct CallScan {
-  size_t position = 0;
-  int depth = 0;
-  char quote = 0;
-  bool escaped = false;
-};
-
-struct CallText {
-  enum class Kind { kMore, kNotACall, kCalls };
-  Kind kind = Kind::kMore;
-  size_t consumed = 0;  // kCalls: how much of the text the calls take
-  std::vector<ToolCall> calls;
-
-  static CallText more() { return {}; }
-  static CallText not_a_call() { return {Kind::kNotACall, 0, {}}; }
-};
-
-// text: what follows the opening mark number `mark` (a bare opening: everything). Must answer from a prefix
-// of the text as it would from all of it: kMore until the prefix decides. scan is zero at first and kept
-// between calls.
-using ReadCalls = CallText (*)(std::string_view text, size_t mark, CallScan& scan);
-
-struct CallFormat {
-  std::vector<std::string> open;   // marks that open a call
-  std::vector<std::string> close;  // dropped behind a call, as white space is
-  char bare = 0;                   // opens a call without a mark, at the start of the reply or behind a call
-  bool start_only = false;         // a call stands at the start of the reply or behind a call only
-  ReadCalls read = nullptr;
-  bool keeps_space = false;  // white space around calls is text too
-};
-
 class MarkedParser : public ReplyParser {
  public:
-  explicit MarkedParser(const CallFormat& format)
-      : format_(format), state_(format.keeps_space ? State::kText : State::kStart) {}
+  // types: what is known about the tools' parameters; may be null.
+  MarkedParser(const CallFormat& format, std::shared_ptr<const ParameterTypes> types);
   ReplyPart push(std::string_view text) override;
   ReplyPart finish() override;
 
@@ -58,16 +27,17 @@ class MarkedParser : public ReplyParser {
   bool step_text(ReplyPart& out, bool at_end);
   bool step_call(ReplyPart& out, bool at_end);
   bool step_between(bool at_end);  // kStart and kAfterCall
-  void open_call(size_t mark_size, size_t mark);
+  void open_call(size_t mark_size);
   void emit(ReplyPart& out, std::string_view text);
   void to_text();
 
   const CallFormat& format_;
+  std::vector<std::string> marks_;  // that are no text: those that open calls, then those around text
+  std::shared_ptr<const ParameterTypes> types_;
   State state_;
   std::string buffer_;     // not yet decided
   std::string space_;      // white space that is text only when text follows
   std::string mark_text_;  // kCall: the opening mark as it came
-  size_t mark_ = 0;
   CallScan scan_;
 };
 
@@ -88,13 +58,12 @@ std::optional<std::vector<ToolCall>> calls_of_json(std::string_view text);
 // The arguments as a JSON object's text, from the text of one.
 std::optional<std::string> arguments_of_json(std::string_view text);
 
-// One function per family (json_calls.cc, python_calls.cc, tagged_calls.cc).
-CallText read_json_calls(std::string_view text, size_t mark, CallScan& scan);
-CallText read_mistral_calls(std::string_view text, size_t mark, CallScan& scan);
-CallText read_python_calls(std::string_view text, size_t mark, CallScan& scan);
-CallText read_function_tag(std::string_view text, size_t mark, CallScan& scan);
-CallText read_parameter_tags(std::string_view text, size_t mark, CallScan& scan);
-CallText read_deepseek_call(std::string_view text, size_t mark, CallScan& scan);
-CallText read_kimi_call(std::string_view text, size_t mark, CallScan& scan);
+CallText read_json_calls(std::string_view text, CallScan& scan);     // one, or a list of them
+CallText read_json_lines(std::string_view text, CallScan& scan);     // one behind the other
+CallText read_mistral_calls(std::string_view text, CallScan& scan);  // a list, or name and arguments
+CallText read_python_calls(std::string_view text, CallScan& scan);
+// One call behind the mark, by the writings of the format.
+CallText read_written_call(const CallFormat& format, std::string_view mark, std::string_view text,
+                           const ParameterTypes* types, CallScan& scan);
 
 }  // namespace penstock

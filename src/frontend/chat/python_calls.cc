@@ -180,7 +180,7 @@ class PythonReader {
 
 }  // namespace
 
-CallText read_python_calls(std::string_view text, size_t, CallScan& scan) {
+CallText read_python_calls(std::string_view text, CallScan& scan) {
   const size_t start = skip_space(text);
   if (start == text.size()) return CallText::more();
   if (text[start] != '[') return CallText::not_a_call();

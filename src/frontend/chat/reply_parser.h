@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "frontend/chat/call_format.h"
 #include "penstock/chat.h"
 
 namespace penstock {
@@ -36,7 +37,7 @@ struct ToolParserRow {
   const char* name;                // of the option
   const char* models;              // whose replies it reads
   std::vector<const char*> hints;  // a chat template with all of these asks for this parser
-  std::unique_ptr<ReplyParser> (*make)();
+  CallFormat format;
   std::vector<const char*> aliases = {};  // vLLM's names for it
 };
 
@@ -60,9 +61,12 @@ struct ReplyParserOptions {
   std::string tools;                 // a name of tool_parsers(), empty: calls stay text
   std::string reasoning;             // a name of reasoning_formats(), empty: reasoning stays text
   bool starts_in_reasoning = false;  // the prompt ended with the opening mark
+  std::shared_ptr<const ParameterTypes> parameters = {};  // of the tools; null: not known
 };
 Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions& options);
 
+// Nothing for a name that tool_parsers() does not have.
+const ToolParserRow* find_tool_parser(std::string_view name);
 // The marks around reasoning; nothing for a name that reasoning_formats() does not have.
 const ReasoningRow* find_reasoning(std::string_view name);
 // Whether a rendered prompt leaves the model inside its reasoning.

@@ -1,80 +1,14 @@
-// THE lists of tool call and reasoning formats, and their combination.
+// THE list of reasoning formats, and the parsers of whole replies.
 #include <algorithm>
 #include <utility>
 
+#include "frontend/chat/harmony.h"
 #include "frontend/chat/marked_parser.h"
 #include "frontend/chat/reasoning.h"
 #include "frontend/chat/reply_parser.h"
 
 namespace penstock {
 namespace {
-
-template <const CallFormat& (*Format)()>
-std::unique_ptr<ReplyParser> make() {
-  return std::make_unique<MarkedParser>(Format());
-}
-
-const CallFormat& hermes() {
-  static const CallFormat format{{"<tool_call>"}, {"</tool_call>"}, 0, false, read_json_calls};
-  return format;
-}
-const CallFormat& granite4() {  // vLLM's parser leaves the text around the calls as it is
-  static const CallFormat format{{"<tool_call>"}, {"</tool_call>"}, 0, false, read_json_calls, true};
-  return format;
-}
-const CallFormat& qwen3_coder() {
-  static const CallFormat format{
-      {"<tool_call>", "<function="}, {"</tool_call>"}, 0, false, read_parameter_tags};
-  return format;
-}
-const CallFormat& seed_oss() {
-  static const CallFormat format{
-      {"<seed:tool_call>", "<function="}, {"</seed:tool_call>"}, 0, false, read_parameter_tags};
-  return format;
-}
-const CallFormat& llama3_json() {
-  static const CallFormat format{
-      {"<|python_tag|>"}, {";", ",", "<|eom_id|>", "<|eot_id|>"}, '{', true, read_json_calls};
-  return format;
-}
-const CallFormat& mistral() {
-  static const CallFormat format{{"[TOOL_CALLS]"}, {}, 0, false, read_mistral_calls};
-  return format;
-}
-const CallFormat& pythonic() {
-  static const CallFormat format{{"<|python_start|>"}, {"<|python_end|>"}, '[', true, read_python_calls};
-  return format;
-}
-const CallFormat& lfm2() {
-  static const CallFormat format{{"<|tool_call_start|>"}, {"<|tool_call_end|>"}, 0, false, read_python_calls};
-  return format;
-}
-const CallFormat& deepseek() {
-  static const CallFormat format{{"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
-                                 {"<｜tool▁calls▁end｜>"},
-                                 0,
-                                 false,
-                                 read_deepseek_call};
-  return format;
-}
-const CallFormat& kimi() {
-  static const CallFormat format{{"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
-                                 {"<|tool_calls_section_end|>"},
-                                 0,
-                                 false,
-                                 read_kimi_call};
-  return format;
-}
-const CallFormat& granite() {
-  static const CallFormat format{
-      {"<|tool_call|>", "<tool_call>", "<function_call>"}, {"</tool_call>"}, 0, false, read_json_calls};
-  return format;
-}
-const CallFormat& functionary() {
-  static const CallFormat format{
-      {"<function="}, {"</function>", "<|eom_id|>", "<|eot_id|>"}, 0, false, read_function_tag};
-  return format;
-}
 
 // Everything is text.
 class PlainParser : public ReplyParser {
@@ -132,36 +66,6 @@ void ReplyPart::append(ReplyPart more) {
   std::move(more.calls.begin(), more.calls.end(), std::back_inserter(calls));
 }
 
-std::span<const ToolParserRow> tool_parsers() {
-  static const std::vector<ToolParserRow> rows = {
-      {"deepseek",
-       "DeepSeek V3, V3.1, R1",
-       {"<｜tool▁calls▁begin｜>"},
-       make<deepseek>,
-       {"deepseek_v3", "deepseek_v31"}},
-      {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, make<kimi>},
-      {"lfm2", "LFM2", {"<|tool_list_start|>"}, make<lfm2>},
-      {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, make<mistral>},
-      {"qwen3_coder",
-       "Qwen3-Coder, Nemotron 3",
-       {"<tool_call>", "<function=", "<parameter="},
-       make<qwen3_coder>,
-       {"qwen3_xml", "nemotron_v3"}},
-      {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, make<seed_oss>},
-      {"functionary", "Functionary 3.1", {"<function="}, make<functionary>},
-      {"granite", "Granite", {"<|tool_call|>"}, make<granite>},
-      {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, make<granite4>},
-      {"hermes", "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ", {"<tool_call>"}, make<hermes>, {"qwen2_5", "qwen3"}},
-      {"pythonic",
-       "Llama 4, Llama 3.2 pythonic, ToolACE",
-       {"[func_name1("},
-       make<pythonic>,
-       {"llama4_pythonic"}},
-      {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, make<llama3_json>, {"llama4_json"}},
-  };
-  return rows;
-}
-
 std::span<const ReasoningRow> reasoning_formats() {
   static const std::vector<ReasoningRow> rows = {
       {"think",
@@ -171,6 +75,7 @@ std::span<const ReasoningRow> reasoning_formats() {
        {"deepseek_r1", "deepseek_v3", "qwen3", "glm45", "nemotron_v3"}},
       {"seed", "Seed-OSS", "<seed:think>", "</seed:think>", {"seed_oss"}},
       {"mistral", "Magistral, Ministral reasoning", "[THINK]", "[/THINK]"},
+      {"cohere", "Command R7B, Command A", "<|START_THINKING|>", "<|END_THINKING|>", {"cohere_command"}},
       {"granite", "Granite 3.2 and later", "Here is my thought process:", "Here is my response:"},
   };
   return rows;
@@ -203,15 +108,21 @@ Result<std::unique_ptr<ReplyParser>> make_reply_parser(const ReplyParserOptions&
   }
   std::unique_ptr<ReplyParser> rest = std::make_unique<PlainParser>();
   if (!options.tools.empty()) {
-    const auto rows = tool_parsers();
-    const auto row = find_row(rows, options.tools);
-    if (row == rows.end()) {
+    const ToolParserRow* row = find_tool_parser(options.tools);
+    if (row == nullptr) {
       return errorf(ErrorCode::kInvalidArgument, "tool call parser: expected one of {}, got '{}'",
-                    names_of(rows), options.tools);
+                    names_of(tool_parsers()), options.tools);
     }
-    rest = row->make();
+    if (is_harmony(*row)) return make_harmony_parser();
+    rest = std::make_unique<MarkedParser>(row->format, options.parameters);
   }
   return std::make_unique<StagedParser>(std::move(reasoning), std::move(rest));
+}
+
+const ToolParserRow* find_tool_parser(std::string_view name) {
+  const auto rows = tool_parsers();
+  const auto row = find_row(rows, name);
+  return row == rows.end() ? nullptr : &*row;
 }
 
 const ReasoningRow* find_reasoning(std::string_view name) {

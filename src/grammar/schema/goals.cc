@@ -86,9 +86,9 @@ Compiled<void> GoalMaker::add_type(const Key& key, ValueType type, GoalDraft& dr
     return {};
   };
   switch (type) {
-    case ValueType::kNull: draft.scalars.push_back(leaves_.word("null")); return {};
-    case ValueType::kFalse: draft.scalars.push_back(leaves_.word("false")); return {};
-    case ValueType::kTrue: draft.scalars.push_back(leaves_.word("true")); return {};
+    case ValueType::kNull:
+    case ValueType::kFalse:
+    case ValueType::kTrue: draft.scalars.push_back(leaves_.word(type)); return {};
     case ValueType::kNumber: return add(leaves_.numbers(formula, key.spelling), draft.scalars);
     case ValueType::kString: return add(leaves_.strings(formula, key.spelling), draft.strings);
     default: break;

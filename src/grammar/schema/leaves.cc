@@ -44,7 +44,16 @@ uint32_t LeafMaker::add(std::shared_ptr<const Lexeme> lexeme, const CountWindow&
   return static_cast<uint32_t>(program_.leaves.size() - 1);
 }
 
-uint32_t LeafMaker::word(std::string_view text) {
+uint32_t LeafMaker::word(ValueType type) {
+  const bool python = style_.python_words;
+  const std::string_view text = type == ValueType::kNull    ? python ? "None" : "null"
+                                : type == ValueType::kFalse ? python ? "False" : "false"
+                                : python                    ? "True"
+                                                            : "true";
+  return fixed(text);
+}
+
+uint32_t LeafMaker::fixed(std::string_view text) {
   if (const auto it = words_.find(text); it != words_.end()) return it->second;
   auto lexeme = std::make_shared<Lexeme>();
   lexeme->dfa = make_literal_dfa({{std::string(text), 1}});
@@ -124,7 +133,7 @@ Compiled<std::vector<uint32_t>> LeafMaker::make_numbers(FormulaId formula, Value
     if (value->number.n_digits() <= kMaxValueDigits) {
       pieces.push_back({.low = NumberBound{value->number}, .high = NumberBound{value->number}});
     } else {
-      leaves.push_back(word(value->number.text()));
+      leaves.push_back(fixed(value->number.text()));
     }
   }
   if (pieces.empty()) return leaves;

@@ -23,14 +23,15 @@ class LeafMaker {
   // Leaves that together are the formula's values. Errors: kTooLarge, kUnsupported; `where` is left to the caller.
   Compiled<std::vector<uint32_t>> strings(FormulaId formula, ValueSpelling spelling);
   Compiled<std::vector<uint32_t>> numbers(FormulaId formula, ValueSpelling spelling);
-  // "null", "true" or "false".
-  uint32_t word(std::string_view text);
+  // Of kNull, kFalse or kTrue.
+  uint32_t word(ValueType type);
 
  private:
   Compiled<std::vector<uint32_t>> make_strings(FormulaId formula, ValueSpelling spelling);
   Compiled<std::vector<uint32_t>> make_numbers(FormulaId formula, ValueSpelling spelling);
   Compiled<std::shared_ptr<const Lexeme>> string_lexeme(ExprId expr, ValueSpelling spelling,
                                                         bool with_lengths);
+  uint32_t fixed(std::string_view text);
   uint32_t add(std::shared_ptr<const Lexeme> lexeme, const CountWindow& window);
 
   Expansion& expansion_;

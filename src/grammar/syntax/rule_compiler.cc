@@ -46,7 +46,7 @@ class Analysis {
   bool regular(uint32_t id) const {
     const RuleNode& node = rules_.node(id);
     switch (node.kind) {
-      case NodeKind::kText: return true;
+      case NodeKind::kText: return !node.apart;
       case NodeKind::kRule: return of_rule_[node.index].regular;
       case NodeKind::kToken:
       case NodeKind::kGoal: return false;
@@ -86,7 +86,7 @@ class Analysis {
     const RuleNode& node = rules_.node(id);
     const auto empty = [&](uint32_t p) { return may_be_empty(p); };
     switch (node.kind) {
-      case NodeKind::kText: return rules_.pool().accepts_empty(node.text);
+      case NodeKind::kText: return node.window.min == 0 && rules_.pool().accepts_empty(node.text);
       case NodeKind::kRule: return of_rule_[node.index].may_be_empty;
       case NodeKind::kSequence: return std::all_of(node.parts.begin(), node.parts.end(), empty);
       case NodeKind::kChoice: return std::any_of(node.parts.begin(), node.parts.end(), empty);
@@ -230,7 +230,7 @@ class RuleCompiler {
       case NodeKind::kGoal:
         program_.symbols.push_back({Symbol::Kind::kGoal, node.index});
         return add({Op::kCall, static_cast<uint32_t>(program_.symbols.size() - 1), next});
-      case NodeKind::kText: return emit_text(node.text, next);
+      case NodeKind::kText: return emit_text(node.text, next, node.window);
     }
     return next;
   }
@@ -260,9 +260,9 @@ class RuleCompiler {
     }
   }
 
-  uint32_t emit_text(ExprId text, uint32_t next) {
+  uint32_t emit_text(ExprId text, uint32_t next, const CountWindow& window = {}) {
     if (text == ExprPool::kEmpty) return next;
-    const uint32_t leaf = leaf_of(text, {});
+    const uint32_t leaf = leaf_of(text, window);
     return failed_ ? next : add({Op::kMatch, leaf, next});
   }
 

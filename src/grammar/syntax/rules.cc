@@ -19,11 +19,16 @@ uint32_t Rules::repeat(uint32_t part, uint32_t min, uint32_t max) {
 }
 
 Compiled<void> Rules::find_empty_texts(Budget& budget) {
+  std::unordered_map<uint32_t, bool> empty;
   for (RuleNode& node : nodes_) {
     if (node.kind != RuleNode::Kind::kText || pool_.is_plain(node.text)) continue;
-    const auto dfa = make_dfa(pool_, node.text, budget);
-    if (!dfa) return tl::unexpected(dfa.error());
-    if (dfa->start == CharDfa::kDead) node.text = ExprPool::kNothing;
+    const auto [known, is_new] = empty.emplace(static_cast<uint32_t>(node.text), false);
+    if (is_new) {
+      const auto dfa = make_dfa(pool_, node.text, budget);
+      if (!dfa) return tl::unexpected(dfa.error());
+      known->second = dfa->start == CharDfa::kDead;
+    }
+    if (known->second) node.text = ExprPool::kNothing;
   }
   return {};
 }

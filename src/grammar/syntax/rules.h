@@ -26,6 +26,8 @@ struct RuleNode {
   };
   Kind kind = Kind::kSequence;
   ExprId text = ExprPool::kEmpty;
+  CountWindow window = {};        // kText: how many characters
+  bool apart = false;             // kText: an automaton of its own, shared by all such texts
   uint32_t index = 0;             // of the rule, the token or the goal
   uint32_t min = 0, max = kNone;  // kNone: any number
   std::vector<uint32_t> parts;
@@ -48,6 +50,11 @@ class Rules {
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
   uint32_t text(ExprId expr) { return add({.kind = RuleNode::Kind::kText, .text = expr}); }
+  // Not merged with what stands around it. window: REQUIRES that the expression has texts within it, whatever their
+  // beginning.
+  uint32_t text_apart(ExprId expr, const CountWindow& window = {}) {
+    return add({.kind = RuleNode::Kind::kText, .text = expr, .window = window, .apart = true});
+  }
   uint32_t sequence(std::vector<uint32_t> parts);
   uint32_t choice(std::vector<uint32_t> parts);
   uint32_t repeat(uint32_t part, uint32_t min, uint32_t max);

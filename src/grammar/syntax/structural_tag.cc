@@ -7,6 +7,7 @@
 #include "grammar/regex/parser.h"
 #include "grammar/schema/references.h"
 #include "grammar/syntax/ebnf.h"
+#include "grammar/syntax/raw_string.h"
 #include "text/unicode.h"
 
 namespace penstock::grammar {
@@ -44,14 +45,15 @@ class TagReader {
     using R = TagReader;
     static const std::vector<FormatType> list{
         {"const_string", &R::const_string, {"value"}},
-        {"json_schema", &R::json_schema, {"json_schema", "style"}},
+        {"json_schema", &R::json_schema, {"json_schema", "style", "best_effort"}},
+        {"raw_string", &R::raw_string, {"schema", "excludes", "unlike", "best_effort"}},
         {"grammar", &R::grammar, {"grammar"}},
         {"regex", &R::regex, {"pattern", "excludes"}},
         {"any_text", &R::any_text, {"excludes"}},
         {"sequence", &R::sequence, {"elements"}},
         {"or", &R::either, {"elements"}},
         {"optional", &R::optional, {"content"}},
-        {"plus", &R::plus, {"content"}},
+        {"plus", &R::plus, {"content", "separator", "max"}},
         {"star", &R::star, {"content"}},
         {"repeat", &R::repeat, {"content", "min", "max"}},
         {"tag", &R::tag, {"begin", "content", "end"}},
@@ -85,13 +87,15 @@ class TagReader {
       return refuse(RefusalKind::kUnsupported, where,
                     fmt::format("the format \"{}\" is not supported", name));
     for (const JsonMember& member : value.members) {
-      if (member.key == "type" ||
+      if (member.key == "type" || member.key == "where" ||
           std::find(known->members.begin(), known->members.end(), member.key) != known->members.end())
         continue;
       return refuse(RefusalKind::kUnsupported, append_pointer(where, member.key),
                     fmt::format("\"{}\" has no \"{}\" here", name, member.key));
     }
-    return (this->*known->read)(value, where, ends, depth + 1);
+    const JsonValue* place = value.find("where");
+    return (this->*known->read)(value, place != nullptr && place->is_string() ? place->string : where, ends,
+                                depth + 1);
   }
 
   Compiled<std::string> string_of(const JsonValue& value, const char* key, const std::string& where) {
@@ -124,6 +128,19 @@ class TagReader {
   ExprPool& pool() { return rules_.pool(); }
   ExprId literal(std::string_view text) { return pool().literal(characters_of(text)); }
 
+  // A fixed text, in which names of special tokens are those.
+  uint32_t fixed(std::string_view written) {
+    std::vector<uint32_t> parts;
+    while (!written.empty()) {
+      const auto special = vocabulary_ == nullptr ? std::nullopt : vocabulary_->find_special(written);
+      const size_t plain = special ? special->position : written.size();
+      if (plain > 0) parts.push_back(rules_.text(literal(written.substr(0, plain))));
+      if (special) parts.push_back(rules_.token(special->token));
+      written.remove_prefix(special ? plain + special->length : plain);
+    }
+    return parts.empty() ? rules_.text(ExprPool::kEmpty) : rules_.sequence(std::move(parts));
+  }
+
   // Text in which none of the others occurs, nor would occur earlier with one of them behind it.
   ExprId text_without(const Texts& others) {
     std::vector<ExprId> all;
@@ -145,24 +162,61 @@ class TagReader {
   Node const_string(const JsonValue& value, const std::string& where, const Texts&, int) {
     auto text = string_of(value, "value", where);
     if (!text) return tl::unexpected(std::move(text).error());
-    return rules_.text(literal(*text));
+    return fixed(*text);
   }
 
   Node json_schema(const JsonValue& value, const std::string& where, const Texts&, int) {
-    if (const JsonValue* style = value.find("style"); style != nullptr && style->string != "json") {
-      return refuse(RefusalKind::kUnsupported, where + "/style", "only the style \"json\" is supported");
-    }
+    const JsonValue* style = value.find("style");
+    const bool python = style != nullptr && style->string == "python";
+    if (style != nullptr && style->string != "json" && !python)
+      return refuse(RefusalKind::kUnsupported, where + "/style", "expected the style \"json\" or \"python\"");
     const JsonValue* schema = value.find("json_schema");
     if (schema == nullptr) return invalid(where, "expected \"json_schema\"");
-    return goal(*schema, where + "/json_schema");
+    const auto best_effort = flag_of(value, "best_effort", where);
+    if (!best_effort) return tl::unexpected(best_effort.error());
+    auto node = goal(*schema, value.find("where") != nullptr ? where : where + "/json_schema", python);
+    if (node || !*best_effort || node.error().kind == RefusalKind::kTooLarge) return node;
+    return goal(any_value(schema->find("properties") != nullptr), where, python);
   }
 
-  Node goal(const JsonValue& schema, const std::string& where) {
-    auto goal = goal_of_(schema);
+  static JsonValue any_value(bool object) {
+    JsonValue schema{.kind = JsonValue::Kind::kObject};
+    if (object) schema.members.push_back({"type", {.kind = JsonValue::Kind::kString, .string = "object"}});
+    return schema;
+  }
+
+  Node goal(const JsonValue& schema, const std::string& where, bool python = false) {
+    auto goal = goal_of_(schema, python);
     if (goal) return rules_.goal(*goal);
     Refusal refusal = std::move(goal).error();
-    refusal.where = where + (refusal.where.empty() ? "" : refusal.where.substr(1));
+    const std::string inside = refusal.where.empty() ? "" : refusal.where.substr(1);
+    refusal.where = where + inside;
     return tl::unexpected(std::move(refusal));
+  }
+
+  // A string of a schema without quotes; with best_effort, its pattern and format may be left out.
+  Node raw_string(const JsonValue& value, const std::string& where, const Texts&, int) {
+    auto excludes = texts_of(value, "excludes", where), unlike = texts_of(value, "unlike", where);
+    if (!excludes) return tl::unexpected(std::move(excludes).error());
+    if (!unlike) return tl::unexpected(std::move(unlike).error());
+    const JsonValue* schema = value.find("schema");
+    const JsonValue none{.kind = JsonValue::Kind::kObject};
+    if (schema == nullptr || !schema->is_object()) schema = &none;
+    std::vector<ExprId> also{text_without(*excludes)};
+    for (const std::string& pattern : *unlike) {
+      auto expr = parse_regex(pool(), pattern, RegexScope::kWhole, max_depth_);
+      if (!expr) return invalid(where + "/unlike", expr.error().message);
+      also.push_back(pool().negate(*expr));
+    }
+    const auto best_effort = flag_of(value, "best_effort", where);
+    auto node = add_raw_string(*schema, also, rules_, max_depth_);
+    if (!node && best_effort && *best_effort) return rules_.text(pool().all_of(std::move(also)));
+    if (!node) {
+      Refusal refusal = std::move(node).error();
+      refusal.where = where + "/" + refusal.where;
+      return tl::unexpected(std::move(refusal));
+    }
+    return node;
   }
 
   Node grammar(const JsonValue& value, const std::string& where, const Texts&, int) {
@@ -236,19 +290,31 @@ class TagReader {
     return times(value, where, depth, 0, 1);
   }
   Node plus(const JsonValue& value, const std::string& where, const Texts&, int depth) {
-    return times(value, where, depth, 1, kNone);
+    const JsonValue* max = value.find("max");
+    const auto most = max != nullptr && max->is_number() ? max->number.to_int() : std::nullopt;
+    if (max != nullptr && (!most || *most < 1 || *most > kMostTimes))
+      return invalid(where + "/max", "expected a whole number");
+    const uint32_t times = most ? static_cast<uint32_t>(*most) : kNone;
+    auto node = content(value, where, {}, depth);
+    if (!node) return node;
+    if (value.find("separator") == nullptr) return rules_.repeat(*node, 1, times);
+    auto separator = string_of(value, "separator", where);
+    if (!separator) return tl::unexpected(std::move(separator).error());
+    const uint32_t one = rules_.rule(rules_.anonymous(*node));
+    const uint32_t more = rules_.sequence({fixed(*separator), one});
+    return rules_.sequence({one, rules_.repeat(more, 0, times == kNone ? kNone : times - 1)});
   }
   Node star(const JsonValue& value, const std::string& where, const Texts&, int depth) {
     return times(value, where, depth, 0, kNone);
   }
 
   Node repeat(const JsonValue& value, const std::string& where, const Texts&, int depth) {
-    constexpr int64_t kMost = 1 << 30;
     const auto count = [&](const char* key, int64_t otherwise) -> Compiled<int64_t> {
       const JsonValue* member = value.find(key);
       if (member == nullptr) return otherwise;
       const auto n = member->is_number() ? member->number.to_int() : std::nullopt;
-      if (!n || *n < -1 || *n > kMost) return invalid(append_pointer(where, key), "expected a whole number");
+      if (!n || *n < -1 || *n > kMostTimes)
+        return invalid(append_pointer(where, key), "expected a whole number");
       return *n;
     };
     const auto min = count("min", 0), max = count("max", -1);
@@ -276,10 +342,10 @@ class TagReader {
     auto inner =
         schema != nullptr ? goal(*schema, where + "/schema") : content(value, where, *ends, depth + 1);
     if (!inner) return tl::unexpected(std::move(inner).error());
-    std::vector<std::u32string> texts;
-    for (const std::string& end : *ends) texts.push_back(characters_of(end));
-    const uint32_t end = rules_.text(pool().any_literal(std::move(texts)));
-    return Tag{*begin, rules_.sequence({rules_.text(literal(*begin)), *inner, end})};
+    std::vector<uint32_t> texts;
+    for (const std::string& end : *ends) texts.push_back(fixed(end));
+    const uint32_t end = rules_.choice(std::move(texts));
+    return Tag{*begin, rules_.sequence({fixed(*begin), *inner, end})};
   }
 
   Node tag(const JsonValue& value, const std::string& where, const Texts&, int depth) {
@@ -359,8 +425,7 @@ class TagReader {
     if (!stop) return tl::unexpected(stop.error());
     uint32_t node = any_of(*tags);
     if (!*stop)
-      node = rules_.sequence(
-          {node, rules_.repeat(rules_.sequence({rules_.text(literal(*separator)), node}), 0, kNone)});
+      node = rules_.sequence({node, rules_.repeat(rules_.sequence({fixed(*separator), node}), 0, kNone)});
     return *at_least_one ? node : rules_.repeat(node, 0, 1);
   }
 
@@ -374,6 +439,8 @@ class TagReader {
       return invalid(where + "/token", "no special token of this model");
     return rules_.token(static_cast<TokenId>(*id));
   }
+
+  static constexpr int64_t kMostTimes = 1 << 30;
 
   Rules& rules_;
   const GoalOfSchema& goal_of_;

@@ -5,7 +5,11 @@
 //
 // Formats: const_string json_schema grammar regex any_text sequence or optional plus star repeat tag triggered_tags
 // tags_with_separator token. The names and their meaning follow XGrammar's; any text ends where the end of its tag, a
-// trigger or what it excludes first occurs.
+// trigger or what it excludes first occurs. A fixed text that a special token of the vocabulary spells is that token.
+//
+// Besides: raw_string is a string of a JSON Schema without quotes (raw_string.h); plus has a separator and a max; a
+// json_schema of style "python" has True, False and None; best_effort takes any object where a schema cannot be enforced;
+// "where" is how refusals call the place.
 #pragma once
 #include <functional>
 
@@ -15,8 +19,8 @@
 
 namespace penstock::grammar {
 
-// The goal of a JSON Schema in the program that the rules will be added to.
-using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema)>;
+// The goal of a JSON Schema in the program that the rules will be added to. python_words: as JsonStyle has it.
+using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema, bool python_words)>;
 
 // The rule to begin with. vocabulary: for tokens; may be null. The places of refusals are JSON pointers.
 Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,

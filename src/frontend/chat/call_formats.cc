@@ -1,0 +1,276 @@
+// THE list of the ways in which models write tool calls.
+#include <algorithm>
+
+#include "frontend/chat/marked_parser.h"
+
+namespace penstock {
+namespace {
+
+using Form = ArgumentForm;
+
+// {"name": …, "arguments": …} between these.
+CallWriting json_calls(std::string begin, std::string call_begin, std::string call_end, std::string separator,
+                       std::string end, std::string hint = {}) {
+  return {std::move(begin),      call_begin + "{\"name\": \"",
+          "\", \"arguments\": ", "}" + call_end,
+          std::move(separator),  std::move(end),
+          Form::kJson,           {},
+          std::move(hint)};
+}
+
+// A JSON list of them between these.
+CallWriting json_list(const std::string& begin, const std::string& end, std::string hint = {}) {
+  return json_calls(begin + "[", "", "", ", ", "]" + end, std::move(hint));
+}
+
+CallFormat hermes() {
+  return {{"<tool_call>"},
+          {"</tool_call>"},
+          read_json_calls,
+          {json_calls("", "<tool_call>\n", "\n</tool_call>", "\n", "")}};
+}
+
+CallFormat granite4() {  // vLLM's parser leaves the text around the calls as it is
+  CallFormat format = hermes();
+  format.keeps_space = true;
+  return format;
+}
+
+// <function=name> <parameter=key> value </parameter> … </function>
+CallFormat function_tags(const std::string& outer, const std::string& line) {
+  const std::string open = "<" + outer + ">", close = "</" + outer + ">";
+  const ParameterMarks marks{"<parameter=", ">" + line, line + "</parameter>\n"};
+  return {{open, "<function="},
+          {close},
+          nullptr,
+          {{"", open + "\n<function=", ">\n", "</function>", "\n" + close + "\n", "\n" + close,
+            Form::kParameters, marks}}};
+}
+
+CallFormat glm() {
+  const auto written = [](const std::string& line, std::string hint) {
+    const ParameterMarks marks{"<arg_key>", "</arg_key>" + line + "<arg_value>", "</arg_value>" + line};
+    return CallWriting{"", "<tool_call>",     line,  "</tool_call>", line,
+                       "", Form::kParameters, marks, std::move(hint)};
+  };
+  return {{"<tool_call>"}, {}, nullptr, {written("\n", "</arg_key>\n<arg_value>"), written("", "")}};
+}
+
+CallFormat minimax_m2() {
+  const ParameterMarks marks{"<parameter name=\"", "\">", "</parameter>\n"};
+  return {{"<minimax:tool_call>", "<invoke name=\""},
+          {"</minimax:tool_call>"},
+          nullptr,
+          {{"<minimax:tool_call>\n", "<invoke name=\"", "\">\n", "</invoke>", "\n", "\n</minimax:tool_call>",
+            Form::kParameters, marks}}};
+}
+
+CallFormat llama3_json() {
+  return {.open = {"<|python_tag|>"},
+          .close = {";", ",", "<|eom_id|>", "<|eot_id|>"},
+          .read = read_json_calls,
+          .written = {{"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""}},
+          .bare = '{',
+          .start_only = true};
+}
+
+CallFormat xlam() {
+  return {.open = {"<tool_call>", "[TOOL_CALLS]"},
+          .close = {"</tool_call>"},
+          .read = read_json_calls,
+          .written = {json_list("", "")},
+          .bare = '[',
+          .start_only = true};
+}
+
+CallFormat mistral() {
+  return {{"[TOOL_CALLS]"},
+          {},
+          read_mistral_calls,
+          {{"", "[TOOL_CALLS]", "[CALL_ID]{id}[ARGS]", "", "", "", Form::kJson, {}, "[CALL_ID]"},
+           {"", "[TOOL_CALLS]", "[ARGS]", "", "", "", Form::kJson, {}, "[ARGS]"},
+           json_list("[TOOL_CALLS] ", "")}};
+}
+
+CallWriting python(const std::string& begin, const std::string& end) {
+  return {begin + "[", "", "(", ")", ", ", "]" + end, Form::kPython, {"", "=", ", "}};
+}
+
+CallFormat pythonic() {
+  return {.open = {"<|python_start|>"},
+          .close = {"<|python_end|>"},
+          .read = read_python_calls,
+          .written = {python("", "")},
+          .bare = '[',
+          .start_only = true};
+}
+
+CallFormat lfm2() {
+  return {{"<|tool_call_start|>"},
+          {"<|tool_call_end|>"},
+          read_python_calls,
+          {python("<|tool_call_start|>", "<|tool_call_end|>")}};
+}
+
+CallFormat deepseek() {
+  const std::string begin = "<｜tool▁calls▁begin｜>", call = "<｜tool▁call▁begin｜>", sep = "<｜tool▁sep｜>",
+                    call_end = "<｜tool▁call▁end｜>", end = "<｜tool▁calls▁end｜>";
+  return {{begin, call},
+          {end},
+          nullptr,
+          {{begin,
+            call + "function" + sep,
+            "\n```json\n",
+            "\n```" + call_end,
+            "\n",
+            end,
+            Form::kJson,
+            {},
+            "```json"},
+           {begin, call, sep, call_end, "", end}}};
+}
+
+CallFormat kimi() {
+  const std::string begin = "<|tool_calls_section_begin|>", call = "<|tool_call_begin|>",
+                    name_end = ":{n}<|tool_call_argument_begin|>", call_end = "<|tool_call_end|>",
+                    end = "<|tool_calls_section_end|>";
+  return {{begin, call},
+          {end},
+          nullptr,
+          {{begin, call + "functions.", name_end, call_end, "", end},
+           {begin, call, name_end, call_end, "", end}}};
+}
+
+CallFormat granite() {
+  return {{"<|tool_call|>", "<tool_call>", "<function_call>"},
+          {"</tool_call>"},
+          read_json_calls,
+          {json_list("<|tool_call|>", "")}};
+}
+
+CallFormat granite_20b() {
+  return {{"<function_call>"}, {}, read_json_calls, {json_calls("", "<function_call> ", "", "\n", "")}};
+}
+
+// Lists of JSON behind one mark.
+CallFormat list_between(const std::string& open, const std::string& close) {
+  return {{open}, {close}, read_json_calls, {json_list(open, close)}};
+}
+
+CallFormat phi4() {
+  return {{"<|tool_call|>", "functools"},
+          {"<|/tool_call|>"},
+          read_json_calls,
+          {json_list("<|tool_call|>", "<|/tool_call|>", "<|tool_call|>"), json_list("functools", "")}};
+}
+
+CallFormat minimax_m1() {
+  return {{"<tool_calls>"},
+          {"</tool_calls>"},
+          read_json_lines,
+          {json_calls("<tool_calls>\n", "", "", "\n", "\n</tool_calls>")}};
+}
+
+CallFormat cohere() {
+  return {.open = {"<|START_ACTION|>"},
+          .close = {"<|END_ACTION|>"},
+          .read = read_json_calls,
+          .written = {{"<|START_ACTION|>[\n    ", "{\"tool_call_id\": \"{n}\", \"tool_name\": \"",
+                       "\", \"parameters\": ", "}", ",\n    ", "\n]<|END_ACTION|>"}},
+          .text_begin = "<|START_RESPONSE|>",
+          .text_end = "<|END_RESPONSE|>"};
+}
+
+CallFormat functionary() {
+  return {{"<function="},
+          {"</function>", "<|eom_id|>", "<|eot_id|>"},
+          nullptr,
+          {{"", "<function=", ">", "", "</function>", "</function>"}}};
+}
+
+CallFormat gigachat() {
+  CallFormat format{
+      {"<|function_call|>"}, {}, read_json_calls, {json_calls("", "<|function_call|>", "", "", "")}};
+  format.one_call = true;
+  return format;
+}
+
+CallFormat solar_open() {
+  return {{"<|tool_calls|>", "<|tool_call:begin|>"},
+          {},
+          nullptr,
+          {{"<|tool_calls|>", "<|tool_call:begin|>{id}<|tool_call:name|>", "<|tool_call:args|>",
+            "<|tool_call:end|>", "", ""}}};
+}
+
+}  // namespace
+
+std::span<const ToolParserRow> tool_parsers() {
+  static const std::vector<ToolParserRow> rows = {
+      {"harmony", "gpt-oss", {"<|channel|>"}, {}, {"openai", "gpt_oss"}},
+      {"deepseek",
+       "DeepSeek V3, V3.1, R1",
+       {"<｜tool▁calls▁begin｜>"},
+       deepseek(),
+       {"deepseek_v3", "deepseek_v31"}},
+      {"kimi_k2", "Kimi K2", {"<|tool_calls_section_begin|>"}, kimi()},
+      {"lfm2", "LFM2", {"<|tool_list_start|>"}, lfm2()},
+      {"mistral", "Mistral, Mixtral, Ministral", {"[TOOL_CALLS]"}, mistral()},
+      {"glm4_moe", "GLM 4.5 and later", {"<arg_key>"}, glm(), {"glm45", "glm47"}},
+      {"minimax_m2", "MiniMax M2", {"<minimax:tool_call>"}, minimax_m2()},
+      {"cohere", "Command R7B, Command A", {"<|START_ACTION|>"}, cohere(), {"command_r"}},
+      {"solar_open", "Solar Open", {"<|tool_call:begin|>"}, solar_open()},
+      {"gigachat3", "GigaChat 3", {"<|function_call|>"}, gigachat()},
+      {"qwen3_coder",
+       "Qwen3-Coder, Nemotron 3",
+       {"<tool_call>", "<function=", "<parameter="},
+       function_tags("tool_call", "\n"),
+       {"qwen3_xml", "nemotron_v3", "step3p5"}},
+      {"seed_oss", "Seed-OSS", {"<seed:tool_call>"}, function_tags("seed:tool_call", "")},
+      {"functionary", "Functionary 3.1", {"<function="}, functionary()},
+      {"nemotron", "Nemotron Nano 2", {"<TOOLCALL>"}, list_between("<TOOLCALL>", "</TOOLCALL>")},
+      {"hunyuan_a13b",
+       "Hunyuan A13B, Apriel",
+       {"<tool_calls>["},
+       list_between("<tool_calls>", "</tool_calls>"),
+       {"apriel"}},
+      {"minimax", "MiniMax M1", {"<tool_calls>"}, minimax_m1(), {"minimax_m1"}},
+      {"phi4_mini_json", "Phi-4 mini", {"<|/tool_call|>"}, phi4(), {"phi4"}},
+      {"granite", "Granite 3", {"<|tool_call|>"}, granite()},
+      {"granite-20b-fc", "Granite 20B function calling", {"<function_call>"}, granite_20b()},
+      {"granite4", "Granite 4", {"<|start_of_role|>", "<tool_call>"}, granite4()},
+      {"hermes",
+       "Hermes 2 Pro, Qwen 2.5, Qwen 3, QwQ",
+       {"<tool_call>"},
+       hermes(),
+       {"qwen2_5", "qwen3", "ernie45"}},
+      {"pythonic",
+       "Llama 4, Llama 3.2 pythonic, ToolACE, Gemma 3",
+       {"[func_name1("},
+       pythonic(),
+       {"llama4_pythonic", "olmo3"}},
+      {"xlam", "xLAM", {"[{\"name\": \"tool_call_name\""}, xlam()},
+      {"llama3_json", "Llama 3.1, 3.2, 3.3", {"\"parameters\":"}, llama3_json(), {"llama4_json"}},
+  };
+  return rows;
+}
+
+const CallWriting& CallFormat::writing_for(std::string_view chat_template) const {
+  for (const CallWriting& one : written) {
+    if (chat_template.find(one.hint) != std::string_view::npos) return one;
+  }
+  return written.back();
+}
+
+std::string_view next_piece(std::string_view& text) {
+  size_t end = text.size();
+  for (const std::string_view field : {"{n}", "{id}"}) {
+    const size_t at = text.find(field);
+    end = std::min(end, at == 0 ? field.size() : at);
+  }
+  const std::string_view piece = text.substr(0, end);
+  text.remove_prefix(end);
+  return piece;
+}
+
+}  // namespace penstock

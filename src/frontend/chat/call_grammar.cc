@@ -1,0 +1,280 @@
+#include "frontend/chat/call_grammar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/chat/marked_parser.h"
+#include "frontend/chat/parameter_schemas.h"
+#include "frontend/chat/tag_formats.h"
+#include "frontend/json_fields.h"
+
+namespace penstock {
+namespace {
+
+using namespace tag_formats;
+using Arguments = CallableTool::Arguments;
+
+// A writing's text with its fields.
+Json fixed(std::string_view written) {
+  Json::array_t parts;
+  while (!written.empty()) {
+    const std::string_view piece = next_piece(written);
+    if (piece == "{n}") {
+      parts.push_back(regex("0|[1-9][0-9]{0,2}"));
+    } else if (piece == "{id}") {
+      parts.push_back(regex("[a-zA-Z0-9]{9}"));
+    } else {
+      parts.push_back(text(std::string(piece)));
+    }
+  }
+  return parts.empty() ? text("") : sequence(std::move(parts));
+}
+
+bool says_nothing(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"type",        "properties", "required",    "additionalProperties",
+                                        "$schema",     "$defs",      "definitions", "title",
+                                        "description", "default",    "examples",    "$comment",
+                                        "$id",         "strict"};
+  return std::ranges::find(kKeys, key) != std::ranges::end(kKeys);
+}
+
+// The arguments of one tool.
+class ArgumentsGrammar {
+ public:
+  ArgumentsGrammar(const CallWriting& writing, const CallableTool& tool)
+      : writing_(writing), tool_(tool), root_(get_field(*tool.function, "parameters")) {}
+
+  Result<Json> make() const {
+    const bool json = writing_.arguments == ArgumentForm::kJson;
+    if (!root_.is_object() && !root_.is_null() && tool_.arguments == Arguments::kStrict)
+      return refused(ErrorCode::kInvalidArgument, "expected a JSON Schema of an object");
+    if (tool_.arguments == Arguments::kFree || !root_.is_object())
+      return json ? schema({{"type", "object"}}) : any();
+    auto made = json ? json_object() : one_by_one();
+    if (!made && tool_.arguments == Arguments::kBestEffort)
+      return json ? schema({{"type", "object"}}) : any();
+    return made;
+  }
+
+ private:
+  tl::unexpected<Error> refused(ErrorCode code, std::string_view why) const {
+    return errorf(code, "{}.function.parameters: {}", tool_.where, why);
+  }
+
+  // With the place for refusals, and what becomes of them.
+  Json enforced(Json format, const std::string& member = {}) const {
+    format["where"] = tool_.where + ".function.parameters" + (member.empty() ? "" : ".properties." + member);
+    if (tool_.arguments == Arguments::kBestEffort) format["best_effort"] = true;
+    return format;
+  }
+
+  Result<Json> json_object() const {
+    Json parameters = root_;
+    const Json& type = get_field(root_, "type");
+    const bool may_be = type.is_null() || type == "object" ||
+                        (type.is_array() && std::ranges::find(type, Json("object")) != type.end());
+    if (!may_be) return refused(ErrorCode::kInvalidArgument, "type: expected \"object\"");
+    parameters["type"] = "object";
+    return enforced(schema(std::move(parameters)));
+  }
+
+  // Members in the order of their properties; only those that the schema names, unless it names none.
+  Result<Json> one_by_one() const {
+    const Json* object = resolved({root_, root_});
+    if (object == nullptr || !object->is_object())
+      return refused(ErrorCode::kUnsupported, "$ref: not in the document");
+    for (const auto& [key, value] : object->items()) {
+      if (!says_nothing(key))
+        return refused(ErrorCode::kUnsupported,
+                       key + ": cannot be enforced where a model writes parameters one by one");
+    }
+    std::vector<Member> members;
+    const Json& properties = get_field(*object, "properties");
+    const Json& needed = get_field(*object, "required");
+    const auto is_needed = [&](const std::string& name) {
+      return needed.is_array() && std::ranges::find(needed, Json(name)) != needed.end();
+    };
+    if (properties.is_object()) {
+      for (const auto& [name, value] : properties.items()) {
+        auto one = member(name, value);
+        if (!one) return tl::unexpected(one.error());
+        if (one->is_null() && is_needed(name))
+          return refused(ErrorCode::kInvalidArgument,
+                         "properties." + name + ": required, but no value is allowed");
+        if (!one->is_null()) members.push_back({*std::move(one), is_needed(name)});
+      }
+    }
+    if (needed.is_array()) {
+      for (const Json& name : needed) {
+        if (!name.is_string() || (properties.is_object() && properties.contains(name.get<std::string>())))
+          continue;
+        ASSIGN_OR_RETURN(Json one, member(name, true));
+        members.push_back({std::move(one), true});
+      }
+    }
+    const Json& others = get_field(*object, "additionalProperties");
+    if (members.empty() && others != false) return any();
+    return put_together(std::move(members));
+  }
+
+  struct Member {
+    Json format;
+    bool required;
+  };
+
+  Json put_together(std::vector<Member> members) const {
+    if (writing_.arguments == ArgumentForm::kPython) return python_list(std::move(members));
+    Json::array_t parts;
+    for (Member& one : members)
+      parts.push_back(one.required ? std::move(one.format) : optional(std::move(one.format)));
+    return parts.empty() ? text("") : sequence(std::move(parts));
+  }
+
+  // Required ones first, then others in any order.
+  Json python_list(std::vector<Member> members) const {
+    Json::array_t parts, others;
+    for (Member& one : members) {
+      if (!one.required) {
+        others.push_back(std::move(one.format));
+        continue;
+      }
+      if (!parts.empty()) parts.push_back(text(writing_.parameters.close));
+      parts.push_back(std::move(one.format));
+    }
+    if (!others.empty()) {
+      const size_t most = others.size();
+      Json any = either(std::move(others));
+      if (parts.empty()) {
+        Json list = separated(std::move(any), writing_.parameters.close);
+        list["max"] = most;
+        parts.push_back(optional(std::move(list)));
+      } else {
+        Json more = {{"type", "repeat"},
+                     {"content", sequence_of(text(writing_.parameters.close), std::move(any))},
+                     {"max", most}};
+        parts.push_back(std::move(more));
+      }
+    }
+    return parts.empty() ? text("") : sequence(std::move(parts));
+  }
+
+  // Null: there is no value.
+  Result<Json> member(const std::string& name, const Json& of) const {
+    const SchemaPart part{root_, of};
+    const JsonTypes types = types_of(part);
+    if (types == 0) return Json();
+    const bool python = writing_.arguments == ArgumentForm::kPython;
+    if (!is_function_name(name) || (python && name.find_first_of("-.:/") != std::string::npos))
+      return refused(ErrorCode::kUnsupported,
+                     "properties." + name + ": calls of this model cannot have a parameter of this name");
+    auto value = python ? python_value(part, name) : tagged_value(part, types, name);
+    if (!value) return refused(value.error().code, "properties." + name + ": " + value.error().message);
+    const ParameterMarks& marks = writing_.parameters;
+    if (python) return sequence_of(text(name + marks.name_end), *std::move(value));
+    return sequence_of(text(marks.open + name + marks.name_end), *std::move(value), text(marks.close));
+  }
+
+  Result<Json> python_value(const SchemaPart& part, const std::string& name) const {
+    ASSIGN_OR_RETURN(Json document, document_of(part, false));
+    Json format = enforced(schema(std::move(document)), name);
+    format["style"] = "python";
+    return format;
+  }
+
+  // Strings as they are, other values as JSON. A string that would be read as one of those is left out.
+  Result<Json> tagged_value(const SchemaPart& part, JsonTypes types, const std::string& name) const {
+    using namespace json_types;
+    Json::array_t ways;
+    if ((types & kString) != 0) {
+      Json unlike = Json::array();
+      if ((types & kNumber) != 0) unlike.push_back(R"(\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?\s*)");
+      if ((types & kBoolean) != 0) unlike.push_back(R"(\s*(true|false)\s*)");
+      if ((types & kNull) != 0) unlike.push_back(R"(\s*null\s*)");
+      if ((types & kArray) != 0) unlike.push_back(R"(\s*\[[\s\S]*)");
+      if ((types & kObject) != 0) unlike.push_back(R"(\s*\{[\s\S]*)");
+      ASSIGN_OR_RETURN(const auto rules, string_rules(part));
+      for (const Json& rule : rules) {
+        Json raw = {{"type", "raw_string"}, {"schema", rule}, {"excludes", Json::array({closing_mark()})}};
+        if (!unlike.empty()) raw["unlike"] = unlike;
+        ways.push_back(enforced(std::move(raw), name));
+      }
+    }
+    if ((types & ~kString) != 0) {
+      ASSIGN_OR_RETURN(Json document, document_of(part, (types & kString) != 0));
+      ways.push_back(enforced(schema(std::move(document)), name));
+    }
+    return either(std::move(ways));
+  }
+
+  std::string closing_mark() const {
+    const std::string& close = writing_.parameters.close;
+    const size_t first = skip_space(close);
+    return close.substr(first, close.find_last_not_of(" \n") + 1 - first);
+  }
+
+  // Any arguments.
+  Json any() const {
+    const ParameterMarks& marks = writing_.parameters;
+    if (writing_.arguments == ArgumentForm::kPython) {
+      Json value = schema(true);
+      value["style"] = "python";
+      return optional(
+          separated(sequence_of(regex("[a-zA-Z_][a-zA-Z0-9_]{0,63}"), text(marks.name_end), std::move(value)),
+                    marks.close));
+    }
+    return star(sequence_of(text(marks.open), regex("[a-zA-Z0-9_.-]{1,64}"), text(marks.name_end),
+                            any_text({closing_mark()}), text(marks.close)));
+  }
+
+  const CallWriting& writing_;
+  const CallableTool& tool_;
+  const Json& root_;
+};
+
+// How calls write a tool's name. Error: kUnsupported, they cannot.
+Result<std::string> written_name(const CallWriting& writing, const CallableTool& tool) {
+  const std::string name = get_string(*tool.function, "name");
+  if (writing.name_begin.ends_with('"') && writing.name_end.starts_with("\",")) {
+    const std::string quoted = Json(name).dump(-1, ' ', false, Json::error_handler_t::replace);
+    return quoted.substr(1, quoted.size() - 2);
+  }
+  const bool python = writing.arguments == ArgumentForm::kPython;
+  const bool digit = !name.empty() && name[0] >= '0' && name[0] <= '9';
+  if (!is_function_name(name) || (python && (digit || name.find_first_of(":/") != std::string::npos)))
+    return errorf(ErrorCode::kUnsupported, "{}.function.name: calls of this model cannot have the name '{}'",
+                  tool.where, name);
+  return name;
+}
+
+}  // namespace
+
+Result<Json> named_calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools) {
+  Json::array_t ways, free_names;
+  const auto behind = [&](Json arguments) {
+    return sequence_of(fixed(writing.name_end), std::move(arguments), fixed(writing.call_end));
+  };
+  for (const CallableTool& tool : tools) {
+    ASSIGN_OR_RETURN(std::string name, written_name(writing, tool));
+    if (tool.arguments == Arguments::kFree) {
+      free_names.push_back(text(std::move(name)));
+      continue;
+    }
+    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, tool).make());
+    ways.push_back(sequence_of(text(std::move(name)), behind(std::move(arguments))));
+  }
+  if (!free_names.empty()) {
+    const CallableTool any{tools.front().function, Arguments::kFree, {}};
+    ASSIGN_OR_RETURN(Json arguments, ArgumentsGrammar(writing, any).make());
+    ways.push_back(sequence_of(either(std::move(free_names)), behind(std::move(arguments))));
+  }
+  return either(std::move(ways));
+}
+
+Result<Json> calls_grammar(const CallWriting& writing, const std::vector<CallableTool>& tools, bool one) {
+  ASSIGN_OR_RETURN(Json named, named_calls_grammar(writing, tools));
+  Json call = sequence_of(fixed(writing.name_begin), std::move(named));
+  if (!one) call = separated(std::move(call), writing.separator);
+  return sequence_of(fixed(writing.begin), std::move(call), fixed(writing.end));
+}
+
+}  // namespace penstock

@@ -1,0 +1,209 @@
+#include "frontend/chat/reply_grammar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/chat/call_grammar.h"
+#include "frontend/chat/harmony.h"
+#include "frontend/chat/marked_parser.h"
+#include "frontend/chat/tag_formats.h"
+#include "frontend/json_fields.h"
+
+namespace penstock {
+namespace {
+
+using namespace tag_formats;
+using Choice = ToolChoice::Kind;
+using Arguments = CallableTool::Arguments;
+
+bool must_call(const ToolChoice& choice) {
+  return choice.kind == Choice::kRequired || choice.kind == Choice::kNamed;
+}
+
+bool is_strict(const Json& tool) {
+  return get_bool(get_field(tool, "function"), "strict") || get_bool(tool, "strict");
+}
+
+// Those of the choice. Error: kInvalidArgument, a name that no tool has.
+Result<std::vector<CallableTool>> callable_tools(const ReplyRules& rules) {
+  std::vector<CallableTool> callable;
+  std::vector<std::string> names;
+  const auto& wanted = rules.choice.names;
+  for (size_t i = 0; rules.tools != nullptr && i < rules.tools->size(); ++i) {
+    const Json& tool = (*rules.tools)[i];
+    const Json& function = get_field(tool, "function");
+    if (!function.is_object()) continue;
+    names.push_back(get_string(function, "name"));
+    if (!wanted.empty() && std::ranges::find(wanted, names.back()) == wanted.end()) continue;
+    const Arguments arguments = is_strict(tool)           ? Arguments::kStrict
+                                : must_call(rules.choice) ? Arguments::kBestEffort
+                                                          : Arguments::kFree;
+    callable.push_back({&function, arguments, fmt::format("tools[{}]", i)});
+  }
+  for (const std::string& name : wanted) {
+    if (std::ranges::find(names, name) == names.end())
+      return errorf(ErrorCode::kInvalidArgument, "tool_choice: there is no tool '{}'; the tools are: {}",
+                    name, fmt::join(names, ", "));
+  }
+  if (must_call(rules.choice) && callable.empty())
+    return errorf(ErrorCode::kInvalidArgument, "tool_choice: a call is required, but there are no tools");
+  return callable;
+}
+
+// Whether calls are anything but what the model makes of them.
+bool restricts_calls(const ReplyRules& rules, const std::vector<CallableTool>& callable) {
+  return must_call(rules.choice) || callable.size() < rules.tools->size() ||
+         std::ranges::any_of(
+             callable, [](const CallableTool& t) { return t.arguments == Arguments::kStrict; });
+}
+
+// What an answer must look like, as a format.
+Result<Json> answer_format(const StructuredOutputs& wanted) {
+  const int n_given = !wanted.json.empty() + !wanted.regex.empty() + !wanted.choice.empty() +
+                      !wanted.grammar.empty() + wanted.json_object + !wanted.structural_tag.empty();
+  if (n_given != 1)
+    return errorf(ErrorCode::kInvalidArgument, "structured_outputs: expected one form of the output, got {}",
+                  n_given);
+  const auto parsed = [](const std::string& given, const char* field) -> Result<Json> {
+    Json value = Json::parse(given, nullptr, false);
+    if (value.is_discarded())
+      return errorf(ErrorCode::kInvalidArgument, "structured_outputs.{}: expected JSON", field);
+    return value;
+  };
+  if (!wanted.json.empty()) {
+    ASSIGN_OR_RETURN(Json document, parsed(wanted.json, "json"));
+    return at_place(schema(std::move(document)), "#");
+  }
+  if (!wanted.regex.empty()) return at_place(regex(wanted.regex.c_str()), "#");
+  if (!wanted.choice.empty()) {
+    Json::array_t texts;
+    for (const std::string& one : wanted.choice) texts.push_back(text(one));
+    return either(std::move(texts));
+  }
+  if (!wanted.grammar.empty()) return at_place({{"type", "grammar"}, {"grammar", wanted.grammar}}, "#");
+  if (wanted.json_object) return schema({{"type", "object"}});
+  ASSIGN_OR_RETURN(Json tag, parsed(wanted.structural_tag, "structural_tag"));
+  if (tag.is_object() && tag.contains("structures")) {
+    return Json{{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", tag["structures"]}};
+  }
+  return tag.is_object() && tag.contains("format") ? Json(tag["format"]) : tag;
+}
+
+// Text for the user that no parser takes for a call.
+Json free_text(const CallFormat& format) {
+  Json any = any_text(format.open);
+  // What may open a call without a mark does not open the text.
+  if (format.bare != 0) {
+    any = {{"type", "regex"},
+           {"pattern", fmt::format(R"(\s*([^\s\{}][\s\S]*)?)", format.bare)},
+           {"excludes", format.open}};
+  }
+  if (format.text_begin.empty()) return any;
+  return sequence_of(optional(text(format.text_begin)), std::move(any), optional(text(format.text_end)));
+}
+
+const char* kSpace = "[ \\t\\r\\n]{0,16}";
+
+// Free reasoning in front of what follows, as far as it is not over.
+Json behind_reasoning(const ReplyContext& context, Json rest) {
+  if (context.reasoning == nullptr) return rest;
+  std::string_view prompt = context.prompt;
+  while (!prompt.empty() && is_space_only(prompt.substr(prompt.size() - 1))) prompt.remove_suffix(1);
+  const ReasoningRow& marks = *context.reasoning;
+  if (prompt.ends_with(marks.close)) return rest;
+  Json::array_t span{any_text({marks.close}), text(marks.close), regex(kSpace)};
+  if (prompt.ends_with(marks.open)) {
+    span.push_back(std::move(rest));
+    return sequence(std::move(span));
+  }
+  span.insert(span.begin(), {regex(kSpace), text(marks.open)});
+  return sequence_of(optional(sequence(std::move(span))), std::move(rest));
+}
+
+// The calls of a reply, and what may stand beside them.
+class ReplyGrammar {
+ public:
+  ReplyGrammar(const ReplyRules& rules, const ReplyContext& context, std::vector<CallableTool> callable)
+      : rules_(rules), context_(context), callable_(std::move(callable)) {
+    one_ = rules.one_call || rules.choice.kind == Choice::kNamed ||
+           (context.calls != nullptr && context.calls->format.one_call);
+  }
+
+  Result<Json> make() const {
+    std::optional<Json> answer;
+    if (rules_.answer) {
+      ASSIGN_OR_RETURN(answer, answer_format(*rules_.answer));
+    }
+    if (context_.calls != nullptr && is_harmony(*context_.calls)) return harmony(std::move(answer));
+    if (callable_.empty()) return behind_reasoning(context_, in_text_marks(*std::move(answer)));
+    const CallFormat& format = context_.calls->format;
+    ASSIGN_OR_RETURN(Json calls, calls_grammar(format.writing_for(context_.chat_template), callable_, one_));
+    if (!format.keeps_space) calls = sequence_of(regex(kSpace), std::move(calls));
+    if (must_call(rules_.choice)) return behind_reasoning(context_, std::move(calls));
+    if (answer)
+      return behind_reasoning(context_, either(list_of(in_text_marks(*std::move(answer)), std::move(calls))));
+    Json said = free_text(format);
+    if (format.start_only)
+      return behind_reasoning(context_, either(list_of(std::move(said), std::move(calls))));
+    return behind_reasoning(context_, sequence_of(std::move(said), optional(std::move(calls))));
+  }
+
+ private:
+  Json in_text_marks(Json answer) const {
+    if (context_.calls == nullptr || context_.calls->format.text_begin.empty()) return answer;
+    const CallFormat& format = context_.calls->format;
+    return sequence_of(optional(text(format.text_begin)), std::move(answer), optional(text(format.text_end)));
+  }
+
+  Result<Json> harmony(std::optional<Json> answer) const {
+    const CallWriting writing{.name_end = " <|constrain|>json<|message|>"};
+    std::optional<Json> calls;
+    if (!callable_.empty()) {
+      ASSIGN_OR_RETURN(calls, named_calls_grammar(writing, callable_));
+    }
+    const bool must = must_call(rules_.choice);
+    const bool any_text_too = !answer && !must;
+    if (any_text_too) answer = any_message_text();
+    return harmony_grammar({.calls = calls ? &*calls : nullptr,
+                            .answer = must ? nullptr : &*answer,
+                            .with_preamble = any_text_too});
+  }
+
+  const ReplyRules& rules_;
+  const ReplyContext& context_;
+  std::vector<CallableTool> callable_;
+  bool one_ = false;
+};
+
+}  // namespace
+
+Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules, const ReplyContext& context) {
+  if (rules.choice.kind == Choice::kNamed && rules.choice.names.size() != 1)
+    return errorf(ErrorCode::kInvalidArgument, "tool_choice: expected the name of one tool");
+  ASSIGN_OR_RETURN(std::vector<CallableTool> callable, callable_tools(rules));
+  const bool restricts = !callable.empty() && restricts_calls(rules, callable);
+  if (context.calls == nullptr) {
+    if (must_call(rules.choice))
+      return errorf(ErrorCode::kUnsupported,
+                    "tool_choice: how the model writes calls is not known (tool_call_parser names it)");
+    callable.clear();  // calls are not looked for
+  } else if (!restricts && !rules.answer) {
+    return std::nullopt;
+  }
+  if (callable.empty() && !rules.answer) return std::nullopt;
+  const bool plain = callable.empty() && context.reasoning == nullptr && context.calls == nullptr;
+  if (plain) return std::move(rules.answer);
+  ASSIGN_OR_RETURN(const Json format, ReplyGrammar(rules, context, std::move(callable)).make());
+  StructuredOutputs constraint;
+  if (rules.answer) constraint = *std::move(rules.answer);
+  constraint.json = constraint.regex = constraint.grammar = "";
+  constraint.choice.clear();
+  constraint.json_object = false;
+  constraint.structural_tag = Json{{"type", "structural_tag"}, {"format", format}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
+  return constraint;
+}
+
+}  // namespace penstock
