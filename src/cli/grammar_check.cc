@@ -42,6 +42,8 @@ class Walk {
     }
     make_mask();
     const auto ends = vocabulary_.ends();
+    if (ends.empty())
+      return {matcher_.may_end(), static_cast<int>(tokens.size())};  // a tokenizer may name none
     const bool valid =
         std::any_of(ends.begin(), ends.end(), [&](TokenId end) { return allowed(bits_, end); });
     if (valid != matcher_.may_end()) answer_.broken = "the end: the mask and the state disagree";

@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "server/api/errors.h"
 #include "server/http/access.h"
@@ -93,6 +94,11 @@ std::string canonical_path(std::string_view path, std::string_view root_path) {
   return !known(path) && known(versioned) ? versioned : std::string(path);
 }
 
+Server::Server(const ServerConfig& config)
+    : config_(config),
+      models_(config.any_model_name),
+      compilations_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u)) {}
+
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server(config));
   RETURN_IF_ERROR(check_config(server->config_));
@@ -116,6 +122,8 @@ Status Server::run(const std::function<void()>& on_ready) {
   RETURN_IF_ERROR(models_.load());
   if (on_ready) on_ready();
   http_->wait();
+  compilations_.stop();  // those that have begun use the models
+  compilations_.join();
   models_.stop();
   return {};
 }

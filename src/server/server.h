@@ -1,6 +1,7 @@
 // The API server: models behind the endpoints of routes.cc.
 #pragma once
 #include <atomic>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -89,6 +90,8 @@ class Server {
   Status run(const std::function<void()>& on_ready);
   // From any thread: drains, then run() returns.
   void stop();
+  // Threads for grammars, of which one may take long.
+  net::thread_pool& compilations() { return compilations_; }
 
   const ServerConfig& config() const { return config_; }
   const ServedModels& models() const { return models_; }
@@ -101,7 +104,7 @@ class Server {
   RequestLog& log() { return *log_; }
 
  private:
-  explicit Server(const ServerConfig& config) : config_(config), models_(config.any_model_name) {}
+  explicit Server(const ServerConfig& config);
   // What the head of a request leads to: a route's handler, or the reply that refuses it.
   struct Decision {
     const Route* route = nullptr;
@@ -122,6 +125,7 @@ class Server {
   Traffic traffic_;
   ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
+  net::thread_pool compilations_;  // their results go to handlers of http_
   std::atomic<int> n_generating_ = 0;
   std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

@@ -82,6 +82,7 @@ class Abuse(unittest.TestCase):
         cls.healthy = Healthy(cls.server).__enter__()
         for i in range(20):
             cls.server.generate(f"Warm {i}")
+        cls.server.generate(guided_regex="[a-z]")  # starts the threads that compile
         cls.rss, cls.files, cls.threads = cls.server.rss(), cls.server.n_files(), cls.server.n_threads()
 
     @classmethod
@@ -251,6 +252,56 @@ class Abuse(unittest.TestCase):
             if SLOW == 1:  # sanitizers keep shadows of everything
                 self.assertLess(self.server.peak() - before, 4 * len(body), body[:30])
         self.assertTrue(wait_for(lambda: self.healthy.n > self.n_healthy))
+
+    def test_hostile_grammars(self):
+        """Each compiles within its budget or is too large, and nobody else waits for it."""
+        large = {"type": "object", "properties": {f"property {i}": {"type": "string", "pattern": f"^[a-z]{{1,{i % 9 + 1}}}x{i}"} for i in range(16000)}}
+        chain = {"$ref": "#/$defs/d0", "$defs": {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(20000)}}
+        chain["$defs"]["d20000"] = {"type": "null"}
+        bounds = {"type": "array", "minItems": 10 ** 9, "maxItems": 10 ** 9, "items": {"type": "string", "minLength": 10 ** 9, "maxLength": 10 ** 9}}
+        product = {"allOf": [{"anyOf": [{"properties": {f"{i}_{j}": {"type": "integer"}}, "required": [f"{i}_{j}"]} for j in range(10)]} for i in range(10)]}
+        forms = {"a megabyte": {"guided_json": large}, "a chain of references": {"guided_json": chain}, "bounds": {"guided_json": bounds},
+                 "a product": {"guided_json": product}, "a loop": {"guided_json": {"$ref": "#"}},
+                 "nested counts": {"guided_regex": "((((a{1,1000}){1,1000}){1,1000}){1,1000}b)*c"}, "nested stars": {"guided_regex": "(((a*)*)*|a+)*b"},
+                 "deep groups": {"guided_regex": "(" * 5000 + "a" + ")*" * 5000}, "an alternation": {"guided_regex": "|".join(f"a{i}*b{i}" for i in range(20000))},
+                 "a window": {"guided_regex": ".*a.{40}b.*"}, "left recursion": {"guided_grammar": 'root ::= root root | root "a" | "" | "a"'},
+                 "many rules": {"guided_grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}\n" for i in range(1000)) + 'r1000 ::= "a"'},
+                 "choices": {"guided_choice": [f"choice {i * 7919 % 100003}" for i in range(100000)]}}
+        for name, fields in forms.items():
+            waited, done = [], threading.Event()
+
+            def others():
+                while not done.is_set():
+                    begin = time.monotonic()
+                    self.assertEqual(self.server.get("/health").status, 200)
+                    waited.append(time.monotonic() - begin)
+                    done.wait(0.01)
+            thread = threading.Thread(target=others)
+            thread.start()
+            begin = time.monotonic()
+            reply = self.server.generate(max_tokens=3, **fields)
+            took = time.monotonic() - begin
+            done.set()
+            thread.join()
+            if reply.status != 200:
+                self.assertEqual(reply.status, 400, (name, reply.body[:300]))
+                self.assertRegex(reply.json()["error"]["message"], r"\((too_large|unsupported|invalid)\)$|body: ", name)
+            self.assertLess(took, 10 * SLOW, name)
+            self.assertLess(max(waited), 1.5 * SLOW, name)
+
+    def test_clients_that_leave_while_their_schema_compiles(self):
+        def slow(i):  # as much as one may ask for, never known from before
+            self.n_asked = getattr(self, "n_asked", 0) + 1
+            word = f"{os.getpid()}_{self.n_asked}_{i}"
+            return {"type": "object", "properties": {f"{word} {j}": {"type": "string", "pattern": f"^[a-z]{{1,9}}x{j}"} for j in range(1000)}}
+        for i in range(40):
+            sock = self.server.stream({"prompt": "x", "max_tokens": 200, "stream": True, "guided_json": slow(i)})
+            if i % 2:
+                time.sleep(0.01)
+            sock.close()
+        begin = time.monotonic()
+        self.assertEqual(self.server.generate(guided_regex="[a-f]{3}").status, 200)
+        self.assertLess(time.monotonic() - begin, 10 * SLOW)
 
     def test_malformed_http(self):
         long_line = b"GET /" + b"a" * 100000

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of tests/clients in an environment of their own, made here from PyPI and kept under the build folder.
 
-Packages: tests/clients/requirements-clients.txt. Arguments go to unittest, for example: OpenAI.test_chat
+Packages: tests/clients/requirements-clients.txt. Arguments go to unittest, for example: client_tests.OpenAI.test_chat
 """
 import hashlib
 import os
@@ -39,5 +39,5 @@ if __name__ == "__main__":
             if not key.startswith(("OPENAI_", "ANTHROPIC_", "LITELLM_", "LANGCHAIN_", "LANGSMITH_", "HF_"))}
     keep.update(PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", LITELLM_LOCAL_MODEL_COST_MAP="True",
                 NO_PROXY="127.0.0.1", no_proxy="127.0.0.1", LANGSMITH_TRACING="false")
-    os.execve(python, [str(python), "-m", "unittest", "-v", *(sys.argv[1:] or ["client_tests"])],
+    os.execve(python, [str(python), "-m", "unittest", "-v", *(sys.argv[1:] or ["client_tests", "structured_tests"])],
               {**keep, "PYTHONPATH": f"{CLIENTS}:{CLIENTS.parent / 'e2e'}"})

@@ -79,7 +79,7 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
-  if (const Status constrained = co_await constrain(exchange, call); !constrained) {
+  if (const Status constrained = co_await constrain(server, exchange, call); !constrained) {
     co_return co_await exchange.reply(shape.error(constrained.error()));
   }
   if (exchange.gone()) co_return;

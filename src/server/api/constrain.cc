@@ -1,10 +1,8 @@
 #include "server/api/constrain.h"
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace penstock {
 namespace {
@@ -30,12 +28,11 @@ net::awaitable<void> call_it(std::function<void()> work) {
 
 }  // namespace
 
-net::awaitable<void> run_compilation(std::function<void()> work) {
-  static net::thread_pool threads(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u));
-  co_await net::co_spawn(threads, call_it(std::move(work)), net::use_awaitable);
+net::awaitable<void> run_compilation(Server& server, std::function<void()> work) {
+  co_await net::co_spawn(server.compilations(), call_it(std::move(work)), net::use_awaitable);
 }
 
-net::awaitable<Status> constrain(Exchange& exchange, GenerationCall& call) {
+net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationCall& call) {
   const auto& wanted = call.params.structured_outputs;
   if (!wanted) co_return Status();
   GrammarCache& grammars = call.model->session().grammars();
@@ -43,9 +40,9 @@ net::awaitable<Status> constrain(Exchange& exchange, GenerationCall& call) {
   if (auto known = grammars.find(*wanted)) {
     made = *std::move(known);
   } else {
-    std::atomic<bool> gone = false;
+    std::atomic<bool> gone = exchange.gone();  // it may have left while its body was read
     exchange.on_disconnect = [&gone] { gone = true; };
-    co_await run_compilation([&] {
+    co_await run_compilation(server, [&] {
       if (!gone) made = grammars.compile(*wanted, call.structured_field);
     });
     exchange.on_disconnect = nullptr;

@@ -2,15 +2,16 @@
 #pragma once
 #include "server/api/generation.h"
 #include "server/http/exchange.h"
+#include "server/server.h"
 
 namespace penstock {
 
 // On threads of its own, where it is not known from an earlier call; other requests notice nothing, and a client that
 // leaves meanwhile ends its place in the queue. What is not enforced goes into the reply's header
 // x-structured-outputs-notes: a JSON array of {where, message}. Errors: of the compilation, in the request's words.
-net::awaitable<Status> constrain(Exchange& exchange, GenerationCall& call);
+net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationCall& call);
 
 // Work of that kind.
-net::awaitable<void> run_compilation(std::function<void()> work);
+net::awaitable<void> run_compilation(Server& server, std::function<void()> work);
 
 }  // namespace penstock

@@ -47,7 +47,7 @@ net::awaitable<void> post_grammar_check(Server& server, Exchange& exchange) {
   Result<CheckCall> call;
   Result<GrammarReport> report;
   // Nothing of a specification is looked at on the threads of the connections.
-  co_await run_compilation([&] {
+  co_await run_compilation(server, [&] {
     call = read_check(server, exchange.request());
     if (call) report = call->model->session().grammars().report(call->asked.outputs);
   });
