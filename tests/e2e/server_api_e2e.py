@@ -232,10 +232,12 @@ class Limits(unittest.TestCase):
         for path, body, word in (
                 ("/v1/completions", {"prompt": "x", "suffix": "y"}, "suffix"),
                 ("/v1/completions", {"prompt": "x", "response_format": {"type": "xml"}}, "response_format"),
-                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "response_format": {"type": "json_object"}}, "cannot call tools"),
                 ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
-                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
                 ("/v1/chat/completions", {**said("x"), "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "get_weather"),
+                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
+                ("/v1/chat/completions", {**said("x"), "tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+                ("/v1/chat/completions", {**said("x"), "tool_choice": "required"}, "tool_choice"),
                 ("/v1/chat/completions", {**said("x"), "store": True}, "store"),
                 ("/v1/chat/completions", {**said("x"), "n": 1000}, "n"),
                 ("/v1/chat/completions", {**said("x"), "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -808,7 +810,7 @@ class Chats(unittest.TestCase):
 
 
 class Responses(unittest.TestCase):
-    tools = [{"type": "function", "name": tool["function"]["name"], "parameters": {}} for tool in TOOLS]
+    tools = [{"type": "function", "name": tool["function"]["name"], "parameters": {}, "strict": False} for tool in TOOLS]
 
     def parts(self, response):
         """(reasoning, text, calls) of a response's items."""

@@ -13,7 +13,7 @@ from serving import PROGRAM, SMALL_MODEL, Server
 
 PROMPT = "Once upon a time"
 # A chat of a model that only tells stories: what is not held to a form is no JSON.
-TEMPLATE = "{% for m in messages %}{{ m.content or '' }}{% endfor %}"
+TEMPLATE = "{% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.content or '' }}{% endfor %}"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
           "required": ["name", "age"], "additionalProperties": False}
 TAG = {"type": "structural_tag", "format": {"type": "tag", "begin": "<a>", "content": {"type": "json_schema", "json_schema": SCHEMA}, "end": "</a>"}}
@@ -24,7 +24,7 @@ MISSPELT = {"properties": {"a": {"minLenght": 1}}}
 
 def setUpModule():
     global server
-    server = Server(SMALL_MODEL, "--chat-template", TEMPLATE).__enter__()
+    server = Server(SMALL_MODEL, "--chat-template", TEMPLATE, "--tool-call-parser", "hermes").__enter__()
 
 
 def tearDownModule():
@@ -193,6 +193,93 @@ class Refusals(unittest.TestCase):
     def test_a_stream_is_refused_before_it_starts(self):
         status, headers, _ = server.request("POST", "/v1/chat/completions", json.dumps(said(stream=True, guided_json=MISSPELT)))
         self.assertEqual((status, headers["content-type"]), (400, "application/json"))
+
+
+def tools_of(parameters=SCHEMA, **fields):
+    return [{"type": "function", "function": {"name": name, "parameters": parameters, **fields}} for name in ("keep", "find")]
+
+
+def flat_tools(parameters=SCHEMA, **fields):
+    return [{"type": "function", "name": name, "parameters": parameters, **fields} for name in ("keep", "find")]
+
+
+def anthropic_tools(parameters=SCHEMA, **fields):
+    return [{"name": name, "input_schema": parameters, **fields} for name in ("keep", "find")]
+
+
+class Tools(unittest.TestCase):
+    """Calls of a model that would never make one."""
+
+    def fits(self, arguments):
+        self.assertEqual(list(arguments), ["name", "age"])
+        self.assertTrue(len(arguments["name"]) <= 8 and 1 <= arguments["age"] <= 9, arguments)
+
+    def test_chats(self):
+        named = {"type": "function", "function": {"name": "find"}}
+        for choice, names, finish in (("required", {"keep", "find"}, "tool_calls"), (named, {"find"}, "stop"),
+                                      ({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}, {"find"}, "tool_calls")):
+            for strict in ({"strict": True}, {}):
+                body = said(tools=tools_of(**strict), tool_choice=choice, parallel_tool_calls=False)
+                reply = server.post("/v1/chat/completions", body)["choices"][0]
+                calls = reply["message"]["tool_calls"]
+                self.assertEqual((len(calls), reply["finish_reason"], reply["message"]["content"]), (1, finish, None))
+                self.assertIn(calls[0]["function"]["name"], names)
+                self.fits(json.loads(calls[0]["function"]["arguments"]))
+                streamed = [call for chunk in server.chunks("/v1/chat/completions", body) for choice in chunk["choices"]
+                            for call in choice["delta"].get("tool_calls", [])]
+                self.assertEqual(streamed[0]["function"]["name"], calls[0]["function"]["name"])
+                self.assertEqual("".join(call["function"]["arguments"] for call in streamed), calls[0]["function"]["arguments"])
+
+    def test_several_calls(self):
+        reply = server.post("/v1/chat/completions", said(tools=tools_of(strict=True), tool_choice="required", n=4))
+        for choice in reply["choices"]:
+            if choice["finish_reason"] == "length":  # it went on calling
+                continue
+            for call in choice["message"]["tool_calls"]:
+                self.fits(json.loads(call["function"]["arguments"]))
+
+    def test_no_calls_and_the_form_of_the_answer(self):
+        form = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}}
+        for fields in ({"tools": tools_of(), "tool_choice": "none"}, {"tools": tools_of(strict=True), "tool_choice": "auto"}, {"tools": tools_of()}):
+            for choice in server.post("/v1/chat/completions", said(**fields, **form, n=4))["choices"]:
+                message = choice["message"]
+                if choice["finish_reason"] == "stop":
+                    self.fits(json.loads(message["content"]))
+                    self.assertNotIn("tool_calls", message)
+                elif choice["finish_reason"] == "tool_calls":
+                    self.assertIsNone(message["content"])
+
+    def test_responses(self):
+        for choice in ("required", {"type": "function", "name": "find"},
+                       {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find"}]}):
+            reply = server.post("/v1/responses", {"input": PROMPT, "max_output_tokens": 300, "tools": flat_tools(), "tool_choice": choice,
+                                                  "parallel_tool_calls": False, **SAMPLING})
+            self.assertEqual([item["type"] for item in reply["output"]], ["function_call"])
+            self.assertIn(reply["output"][0]["name"], ("keep", "find") if choice == "required" else ("find",))
+            self.fits(json.loads(reply["output"][0]["arguments"]))
+            self.assertEqual(reply["tool_choice"], choice)
+
+    def test_messages(self):
+        for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "find"}):
+            for strict in ({"strict": True}, {}):
+                reply = server.post("/v1/messages", said(tools=anthropic_tools(**strict), tool_choice=choice))
+                self.assertEqual(([block["type"] for block in reply["content"]], reply["stop_reason"]), (["tool_use"], "tool_use"))
+                self.fits(reply["content"][0]["input"])
+
+    def test_refusals(self):
+        odd = {"type": "object", "properties": {"a": {"minLenght": 1}}}
+        for path, body, param in (
+                ("/v1/chat/completions", said(tools=tools_of(odd, strict=True)), "tools[0].function.parameters"),
+                ("/v1/chat/completions", said(tools=[*tools_of(), tools_of(odd, strict=True)[0] | {}], tool_choice="required"), "tools[2].function.parameters"),
+                ("/v1/responses", {"input": PROMPT, "tools": flat_tools(odd)}, "tools[0].parameters"),
+                ("/v1/messages", said(tools=anthropic_tools(odd, strict=True)), "tools[0].input_schema"),
+                ("/v1/chat/completions", said(tools=tools_of(strict=True), response_format={"type": "json_schema", "json_schema": {"schema": odd}}),
+                 "response_format.json_schema.schema")):
+            status, _, reply = server.request("POST", path, json.dumps(body))
+            self.assertEqual(status, 400, reply)
+            error = json.loads(reply)["error"]
+            self.assertTrue(error["message"].startswith(f"{param}: #/properties/a/minLenght"), error)
+            self.assertEqual(error.get("param", param), param)
 
 
 class Notes(unittest.TestCase):

@@ -4,6 +4,9 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
+#include "frontend/json_fields.h"
+#include "server/api/structured.h"
+
 namespace penstock {
 namespace {
 
@@ -20,6 +23,41 @@ std::string notes_header(const std::vector<grammar::Note>& notes) {
   }
   return "[" + text + "]";
 }
+
+// Which part of a request a grammar made of several is refused for: the answer's form, or a strict tool's schema. The
+// parts are compiled one by one.
+class Culprit {
+ public:
+  Culprit(const GenerationCall& call, GrammarCache& grammars) : call_(call), grammars_(grammars) {}
+
+  Error find(const HttpRequest& request, Error whole) {
+    // It has been read before, and is looked at once more only where something is refused.
+    const auto body = nlohmann::ordered_json::parse(request.body, nullptr, false);
+    if (auto asked = read_structured_outputs(body); asked && *asked)
+      try_one((*asked)->outputs, (*asked)->field);
+    const auto& tools = get_field(body, "tools");
+    for (size_t i = 0; i < tools.size() && !found_; ++i) try_tool(tools[i], i);
+    return found_.value_or(std::move(whole));
+  }
+
+ private:
+  void try_tool(const nlohmann::ordered_json& tool, size_t index) {
+    const std::string place = call_.tool_schemas;
+    const nlohmann::ordered_json::json_pointer schema("/" + place);
+    const auto& holder = place.find('/') == std::string::npos ? tool : get_field(tool, "function");
+    if (!get_bool(holder, "strict", call_.strict_tools) || !tool.contains(schema)) return;
+    std::string path = fmt::format("tools[{}].{}", index, place);
+    std::ranges::replace(path, '/', '.');
+    try_one({.json = tool[schema].dump()}, path);
+  }
+  void try_one(const StructuredOutputs& outputs, const std::string& field) {
+    if (auto made = grammars_.compile(outputs, field); !made && !found_) found_ = made.error();
+  }
+
+  const GenerationCall& call_;
+  GrammarCache& grammars_;
+  std::optional<Error> found_;
+};
 
 net::awaitable<void> call_it(std::function<void()> work) {
   work();
@@ -43,7 +81,10 @@ net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationC
     std::atomic<bool> gone = exchange.gone();  // it may have left while its body was read
     exchange.on_disconnect = [&gone] { gone = true; };
     co_await run_compilation(server, [&] {
-      if (!gone) made = grammars.compile(*wanted, call.structured_field);
+      if (gone) return;
+      made = grammars.compile(*wanted, call.structured_field);
+      if (!made && call.tool_schemas != nullptr)
+        made = tl::unexpected(Culprit(call, grammars).find(exchange.request(), made.error()));
     });
     exchange.on_disconnect = nullptr;
   }

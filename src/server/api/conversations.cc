@@ -61,23 +61,62 @@ json tool_call(std::string id, std::string name, json arguments) {
   return result;
 }
 
-json function_tool(json& tool, const char* parameters) {
+// strict: where the tool does not say it.
+json function_tool(json& tool, const char* parameters, bool strict) {
   json function = {{"name", take_field(tool, "name")}};
   if (json text = take_field(tool, "description"); text.is_string())
     function["description"] = std::move(text);
   if (json schema = take_field(tool, parameters); schema.is_object())
     function["parameters"] = std::move(schema);
+  if (get_bool(tool, "strict", strict)) function["strict"] = true;
   json result = {{"type", "function"}};
   result["function"] = std::move(function);
   return result;
 }
 
-// The tools of a body, or null when none may be called.
-json function_tools(json& body, bool may_call, const char* parameters) {
+json function_tools(json& body, const char* parameters, bool strict) {
   json tools = take_field(body, "tools");
-  if (!tools.is_array() || !may_call) return nullptr;
-  for (json& tool : tools) tool = function_tool(tool, parameters);
+  if (!tools.is_array()) return nullptr;
+  for (json& tool : tools) tool = function_tool(tool, parameters, strict);
   return tools;
+}
+
+// The name of the function that {type: function, …} means, in the form of chats or of responses.
+std::string function_name(const json& choice) {
+  const json& function = get_field(choice, "function");
+  return get_string(function.is_object() ? function : choice, "name");
+}
+
+// OpenAI's tool_choice.
+ToolChoice choice_of_openai(const json& choice) {
+  using Kind = ToolChoice::Kind;
+  if (choice == "none") return {Kind::kNone};
+  if (choice == "required") return {Kind::kRequired};
+  if (!choice.is_object()) return {};
+  if (get_string(choice, "type") == "function") return {Kind::kNamed, {function_name(choice)}};
+  const json& inner = get_field(choice, "allowed_tools");
+  const json& allowed = inner.is_object() ? inner : choice;
+  ToolChoice result{get_string(allowed, "mode") == "required" ? Kind::kRequired : Kind::kAuto};
+  for (const json& tool : allowed["tools"]) result.names.push_back(function_name(tool));
+  return result;
+}
+
+ToolChoice choice_of_anthropic(const json& choice) {
+  using Kind = ToolChoice::Kind;
+  const std::string type = get_string(choice, "type");
+  if (type == "none") return {Kind::kNone};
+  if (type == "any") return {Kind::kRequired};
+  if (type == "tool") return {Kind::kNamed, {get_string(choice, "name")}};
+  return {};
+}
+
+// An error of the form of the reply in the request's own words.
+tl::unexpected<Error> renamed(Error error, const std::string& field) {
+  constexpr std::string_view kOwn = "structured_outputs";
+  if (field.empty() || !error.message.starts_with(kOwn)) return tl::unexpected(std::move(error));
+  const size_t colon = error.message.find(": ");
+  if (colon != std::string::npos) error.message = field + error.message.substr(colon);
+  return tl::unexpected(std::move(error));
 }
 
 // The template's variables that a body gives, as an object.
@@ -157,7 +196,8 @@ class ResponseInput {
 Conversation conversation_of_chat(json& body) {
   Conversation conversation;
   conversation.messages = take_field(body, "messages");
-  if (get_string(body, "tool_choice", "auto") != "none") conversation.tools = take_field(body, "tools");
+  conversation.tools = take_field(body, "tools");
+  conversation.tool_choice = choice_of_openai(get_field(body, "tool_choice"));
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
   conversation.variables = take_variables(body);
   for (const char* name : {"documents", "reasoning_effort"}) {
@@ -187,7 +227,8 @@ Result<Conversation> conversation_of_response(json& body) {
     }
   }
   conversation.messages = std::move(input.messages);
-  conversation.tools = function_tools(body, get_string(body, "tool_choice", "auto") != "none", "parameters");
+  conversation.tools = function_tools(body, "parameters", true);
+  conversation.tool_choice = choice_of_openai(get_field(body, "tool_choice"));
   conversation.one_call = !get_bool(body, "parallel_tool_calls", true);
   conversation.variables = take_variables(body);
   const json& reasoning = get_field(body, "reasoning");
@@ -252,7 +293,8 @@ Result<Conversation> conversation_of_messages(json& body) {
     }
   }
   const json& choice = get_field(body, "tool_choice");
-  conversation.tools = function_tools(body, get_string(choice, "type") != "none", "input_schema");
+  conversation.tools = function_tools(body, "input_schema", false);
+  conversation.tool_choice = choice_of_anthropic(choice);
   conversation.one_call = choice.is_object() && get_bool(choice, "disable_parallel_tool_use");
   conversation.variables = take_variables(body);
   const json& thinking = get_field(body, "thinking");
@@ -271,21 +313,12 @@ Result<Conversation> conversation_of_messages(json& body) {
   return conversation;
 }
 
-Status check_constrained(const GenerationCall& call, const ChatTask& task) {
-  if (!call.params.structured_outputs) return {};
-  if (task.parsers.starts_in_reasoning) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: the prompt has begun to reason, and behind reasoning output cannot be constrained yet; "
-        "switch reasoning off (chat_template_kwargs)",
-        call.structured_field);
-  }
-  if (!task.parsers.tools.empty()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: a constrained reply cannot call tools; set tool_choice to \"none\" or leave tools out",
-                  call.structured_field);
-  }
-  return {};
+Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
+  conversation.reply = std::exchange(call.params.structured_outputs, std::nullopt);
+  auto task = call.model->chat().read(std::move(conversation));
+  if (!task) return renamed(std::move(task).error(), call.structured_field);
+  call.params.structured_outputs = std::move(task->constraint);
+  return task;
 }
 
 }  // namespace penstock

@@ -14,8 +14,8 @@ Conversation conversation_of_chat(nlohmann::ordered_json& body);  // also that o
 Result<Conversation> conversation_of_response(nlohmann::ordered_json& body);
 Result<Conversation> conversation_of_messages(nlohmann::ordered_json& body);
 
-// Error: kUnsupported, the whole reply is constrained, and there is no place for reasoning that the prompt has begun or
-// for calls.
-Status check_constrained(const GenerationCall& call, const ChatTask& task);
+// The conversation as tokens, with call.params.structured_outputs as the form of its answer; they become what the whole
+// reply is held to, reasoning and calls included. Errors: of ChatSetup::read.
+Result<ChatTask> read_task(Conversation conversation, GenerationCall& call);
 
 }  // namespace penstock

@@ -17,8 +17,12 @@ struct GenerationCall {
   SamplingParams params;
   Priority priority = Priority::kNormal;
   std::string cache_salt;
-  std::string structured_field;                 // the request's name of params.structured_outputs
-  std::shared_ptr<const TokenMatcher> matcher;  // made of them by constrain()
+  std::string structured_field;  // the request's name of params.structured_outputs
+  // Of chats: the place of a tool's schema in the request's list of tools ("function/parameters"), and whether tools are
+  // strict that do not say it.
+  const char* tool_schemas = nullptr;
+  bool strict_tools = false;
+  std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
   bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply

@@ -99,13 +99,15 @@ Json openai_fields() {
 }
 
 Json function_tool() {
-  return closed({{"type", {{"enum", {"function"}}}},
-                 {"function", open({{"name", {{"type", "string"}, {"minLength", 1}}},
-                                    {"description", field({"string"}, "what it does")},
-                                    {"parameters", field({"object"}, "JSON schema of its arguments")},
-                                    {"strict", boolean("no effect: calls are not constrained")}},
-                                   {"name"})}},
-                {"type", "function"});
+  return closed(
+      {{"type", {{"enum", {"function"}}}},
+       {"function",
+        open({{"name", {{"type", "string"}, {"minLength", 1}}},
+              {"description", field({"string"}, "what it does")},
+              {"parameters", field({"object"}, "JSON schema of its arguments")},
+              {"strict", boolean("true: the arguments of calls are held to the parameters' schema")}},
+             {"name"})}},
+      {"type", "function"});
 }
 
 Json messages_field() {
@@ -140,10 +142,34 @@ Json template_fields() {
           {"continue_final_message", boolean("go on inside the last message")}};
 }
 
-Json tool_choice_field() {
-  return any_of(
-      {{{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
-      "whether tools may be called");
+Json of_type(const char* name) { return {{"enum", {name}}, {"title", Json(name).dump()}}; }
+Json tool_name() { return {{"type", "string"}, {"minLength", 1}}; }
+
+// OpenAI's forms: function(fields) puts a function's name where the API has it.
+Json tool_choice_field(Json function, bool nested) {
+  const Json modes = {{"enum", {"auto", "required"}}};
+  Json allowed = {{"mode", modes}, {"tools", {{"type", "array"}, {"items", function}, {"minItems", 1}}}};
+  const Json fields = nested ? Json{{"allowed_tools", closed(allowed, {"mode", "tools"})}} : allowed;
+  Json allowing = fields;
+  allowing["type"] = of_type("allowed_tools");
+  Json needed = Json::array({"type"});
+  for (auto field = fields.begin(); field != fields.end(); ++field) needed.push_back(field.key());
+  return any_of({{{"enum", {"auto", "none", "required"}}, {"title", "\"auto\", \"none\", \"required\""}},
+                 std::move(function),
+                 closed(std::move(allowing), std::move(needed))},
+                "whether tools may or must be called, or the tool to call, or those that may be");
+}
+
+Json chat_tool_choice() {
+  return tool_choice_field(
+      closed({{"type", of_type("function")}, {"function", closed({{"name", tool_name()}}, {"name"})}},
+             {"type", "function"}),
+      true);
+}
+
+Json response_tool_choice() {
+  return tool_choice_field(closed({{"type", of_type("function")}, {"name", tool_name()}}, {"type", "name"}),
+                           false);
 }
 
 Json chat_fields() {
@@ -153,7 +179,7 @@ Json chat_fields() {
   fields["logprobs"] = boolean("return the log-probabilities of the tokens");
   fields["top_logprobs"] = integer(-1, INT32_MAX, "and of this many most likely alternatives");
   fields["max_completion_tokens"] = integer(0, INT32_MAX, "the newer name of max_tokens");
-  fields["tool_choice"] = tool_choice_field();
+  fields["tool_choice"] = chat_tool_choice();
   fields["parallel_tool_calls"] = boolean("false: the reply ends after its first call");
   fields["response_format"] = response_format_field();
   fields["echo"] = boolean("put the last message's content before the reply");
@@ -264,7 +290,7 @@ const Json& responses_request() {
                 {"name", {{"type", "string"}, {"minLength", 1}}},
                 {"description", field({"string"}, "what it does")},
                 {"parameters", field({"object"}, "JSON schema of its arguments")},
-                {"strict", one_of({false, true}, "no effect: calls are not constrained")}},
+                {"strict", boolean("false: the arguments of calls are not held to the parameters' schema")}},
                {"type", "name"});
     const Json format =
         any_of({closed({{"format", text_format_field()}, {"verbosity", only("medium", "not supported")}})},
@@ -281,7 +307,7 @@ const Json& responses_request() {
            {"include", list({{"enum", {"message.output_text.logprobs", "reasoning.encrypted_content"}}},
                             "log-probabilities of the text; reasoning is never encrypted")},
            {"tools", list(tool, "functions the model may call")},
-           {"tool_choice", tool_choice_field()},
+           {"tool_choice", response_tool_choice()},
            {"parallel_tool_calls", boolean("false: the reply ends after its first call")},
            {"max_tool_calls", refused("there are no built-in tools")},
            {"text", format},
@@ -320,13 +346,13 @@ Json messages_fields() {
   const Json tool = open({{"type", std::move(tool_type)},
                           {"name", {{"type", "string"}, {"minLength", 1}}},
                           {"description", field({"string"}, "what it does")},
-                          {"input_schema", plain("object")}},
+                          {"input_schema", plain("object")},
+                          {"strict", boolean("true: the input of calls is held to the schema")}},
                          {"name", "input_schema"});
-  const Json choice =
-      closed({{"type",
-               {{"enum", {"auto", "none"}}, {"title", "\"auto\" or \"none\" (a call cannot be forced yet)"}}},
-              {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
-             {"type"});
+  const Json choice = closed({{"type", {{"enum", {"auto", "any", "tool", "none"}}}},
+                              {"name", text("with \"tool\": the tool to call")},
+                              {"disable_parallel_tool_use", boolean("the reply ends after its first call")}},
+                             {"type"});
   const Json thinking =
       closed({{"type", {{"enum", {"adaptive", "enabled", "disabled"}}}},
               {"budget_tokens", integer(0, INT32_MAX, "most tokens of reasoning, which is then ended")},

@@ -20,7 +20,8 @@ constexpr const char* kChunk = "chat.completion.chunk";
 struct ChatCall : OpenAiCall {
   ChatTask task;
   bool logprobs = false, prompt_logprobs = false, include_reasoning = true;
-  std::string echo;  // goes before the reply
+  bool names_function = false;  // tool_choice is a function
+  std::string echo;             // goes before the reply
 };
 
 // max_completion_tokens is the newer name of max_tokens; without either a chat may fill the context.
@@ -57,12 +58,13 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ServedModel& model = *asked.model;
   ChatCall call;
   if (get_bool(body, "echo")) call.echo = last_content(body);
-  ASSIGN_OR_RETURN(call.task, model.chat().read(conversation_of_chat(body)));
-  truncate_prompt(model, body, call.task.prompt);
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
+  call.generation.tool_schemas = "function/parameters";
+  call.names_function = get_string(get_field(body, "tool_choice"), "type") == "function";
+  ASSIGN_OR_RETURN(call.task, read_task(conversation_of_chat(body), call.generation));
+  truncate_prompt(model, body, call.task.prompt);
   call.generation.prompts.push_back(std::move(call.task.prompt));
   RETURN_IF_ERROR(read_thinking_budget(body, call.task.parsers.starts_in_reasoning, call.generation));
-  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
   call.generation.keep_markers = call.task.parses();
   set_max_tokens(body, call.generation);
   if (call.generation.params.n > server.config().max_choices) {
@@ -81,8 +83,9 @@ json call_json(const ReplySegment& segment) {
           {"function", {{"name", segment.call.name}, {"arguments", segment.call.arguments}}}};
 }
 
-const char* finish_name(const ChatReader& reader) {
-  const bool called = reader.finish() == FinishReason::kStop && reader.n_calls() > 0;
+// A call that was not the model's choice is no reason to stop, in OpenAI's API: then it is "stop".
+const char* finish_name(const ChatCall& call, const ChatReader& reader) {
+  const bool called = reader.finish() == FinishReason::kStop && reader.n_calls() > 0 && !call.names_function;
   return called ? "tool_calls" : finish_reason_name(reader.finish());
 }
 
@@ -207,7 +210,7 @@ json ChatShape::details(Choice& choice) const {
 }
 
 json ChatShape::finish_fields(const ChoiceDelta& delta) const {
-  return {{"finish_reason", finish_name(choices_[delta.choice].reader)},
+  return {{"finish_reason", finish_name(call_, choices_[delta.choice].reader)},
           {"stop_reason", stop_reason_json(delta.stop_reason)}};
 }
 
@@ -250,7 +253,7 @@ json ChatShape::whole(const Generation& generation) {
     Choice& choice = choices_[one.index];
     json next = {{"index", one.index},
                  {"message", message(choice.reader)},
-                 {"finish_reason", finish_name(choice.reader)},
+                 {"finish_reason", finish_name(call_, choice.reader)},
                  {"stop_reason", stop_reason_json(one.stop_reason)},
                  {"logprobs", nullptr},
                  {"token_ids", nullptr}};

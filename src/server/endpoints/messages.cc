@@ -34,9 +34,9 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
   ServedModel& model = *asked.model;
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
-  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, 1));
-  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
+  call.generation.tool_schemas = "input_schema";
+  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   const json& stop = get_field(body, "stop_sequences");
   if (stop.is_array()) call.generation.params.stop = stop.get<std::vector<std::string>>();
   call.generation.prompts.push_back(std::move(call.task.prompt));

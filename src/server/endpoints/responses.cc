@@ -67,8 +67,9 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   SamplingParams& params = call.generation.params;
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
-  ASSIGN_OR_RETURN(call.task, model.chat().read(std::move(conversation)));
-  RETURN_IF_ERROR(check_constrained(call.generation, call.task));
+  call.generation.tool_schemas = "parameters";
+  call.generation.strict_tools = true;
+  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
   params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
   const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
