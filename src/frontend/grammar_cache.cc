@@ -1,17 +1,15 @@
 #include "frontend/grammar_cache.h"
 
-#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "frontend/grammar_key.h"
 #include "grammar/matcher/program.h"
 #include "grammar/sequence_matcher.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
 namespace {
-
-constexpr size_t kMaxKept = 64;
 
 struct Wanted {
   const char* field;
@@ -56,6 +54,10 @@ tl::unexpected<Error> error_of(const grammar::Refusal& refusal, std::string_view
                 grammar::name_of(refusal.kind));
 }
 
+bool is_ready(const auto& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 }  // namespace
 
 std::shared_ptr<const grammar::Vocabulary> GrammarCache::vocabulary() {
@@ -63,27 +65,112 @@ std::shared_ptr<const grammar::Vocabulary> GrammarCache::vocabulary() {
   return vocabulary_;
 }
 
-std::optional<Constraint> GrammarCache::find(const StructuredOutputs& wanted) {
+const GrammarCache::Entry* GrammarCache::known(std::string_view key) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  latest_.splice(latest_.begin(), latest_, found->second);
+  return &*found->second;
+}
+
+void GrammarCache::drop(Place place) {
+  by_key_.erase(place->key);
+  by_key_.erase(place->text_key);
+  latest_.erase(place);
+}
+
+// The last used ones within the limits, and all that are being compiled. Grammars grow by the masks that they keep, so
+// all are looked at.
+void GrammarCache::trim() {
+  size_t n = 0, bytes = 0;
+  for (auto place = latest_.begin(); place != latest_.end();) {
+    const Place entry = place++;
+    if (!is_ready(entry->outcome)) continue;
+    const Outcome& outcome = entry->outcome.get();
+    bytes += outcome ? (*outcome)->memory() : 0;
+    if (++n > limits_.max_entries || (bytes > limits_.max_bytes && n > 1)) drop(entry);
+  }
+}
+
+GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::GrammarSpec& spec,
+                                               std::promise<Outcome>& promise) {
+  try {
+    const auto begin = std::chrono::steady_clock::now();
+    Outcome outcome = grammar::Grammar::compile(spec, vocabulary());
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    const std::lock_guard lock(mutex_);
+    compile_seconds_.observe(taken.count());
+    if (!outcome) refusals_.add();
+    promise.set_value(outcome);
+    trim();
+    return outcome;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    promise.set_exception(std::current_exception());
+    drop(place);
+    throw;
+  }
+}
+
+GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec) {
+  std::string text_key = grammar_text_key(spec), key;
+  std::unique_lock lock(mutex_);
+  queries_.add();
+  const Entry* entry = known(text_key);
+  if (entry == nullptr) {
+    lock.unlock();  // takes as long as reading the text
+    key = grammar_key(spec);
+    lock.lock();
+    entry = known(key);
+  }
+  if (entry != nullptr) {
+    hits_.add();
+    const std::shared_future<Outcome> outcome = entry->outcome;
+    lock.unlock();
+    return outcome.get();
+  }
+  std::promise<Outcome> promise;
+  latest_.push_front({std::move(key), std::move(text_key), promise.get_future().share()});
+  const Place place = latest_.begin();
+  by_key_.emplace(place->key, place);
+  by_key_.emplace(place->text_key, place);
+  lock.unlock();
+  return compile_as(place, spec, promise);
+}
+
+std::optional<Constraint> GrammarCache::find(const StructuredOutputs& outputs) {
+  const auto wanted = wanted_of(outputs);
+  if (!wanted) return std::nullopt;
+  const std::string text_key = grammar_text_key(wanted->spec);
   const std::lock_guard lock(mutex_);
-  const auto known = std::ranges::find(latest_, wanted, [](const Kept& entry) { return entry.first; });
-  if (known == latest_.end()) return std::nullopt;
-  latest_.splice(latest_.begin(), latest_, known);
-  return constraint_of(known->second);
+  const Entry* const entry = known(text_key);
+  if (entry == nullptr || !is_ready(entry->outcome) || !entry->outcome.get()) return std::nullopt;
+  queries_.add();
+  hits_.add();
+  return constraint_of(*entry->outcome.get());
 }
 
 Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::string_view field) {
-  if (auto known = find(outputs)) return *std::move(known);
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
   const std::string own = fmt::format("structured_outputs.{}", wanted.field);
   if (field.empty()) field = own;
   if (vocabulary()->ends().empty())
     return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token", field);
-  auto made = grammar::Grammar::compile(wanted.spec, vocabulary());
-  if (!made) return error_of(made.error(), field);
+  const Outcome outcome = outcome_of(wanted.spec);
+  if (!outcome) return error_of(outcome.error(), field);
+  return constraint_of(*outcome);
+}
+
+void GrammarCache::add_metrics(Metrics& metrics) const {
   const std::lock_guard lock(mutex_);
-  latest_.emplace_front(outputs, *made);
-  if (latest_.size() > kMaxKept) latest_.pop_back();
-  return constraint_of(*std::move(made));
+  metrics.grammar_cache_queries = queries_;
+  metrics.grammar_cache_hits = hits_;
+  metrics.grammar_refusals = refusals_;
+  metrics.grammar_compile_seconds = compile_seconds_;
+}
+
+size_t GrammarCache::n_kept() const {
+  const std::lock_guard lock(mutex_);
+  return latest_.size();
 }
 
 Result<GrammarReport> GrammarCache::report(const StructuredOutputs& outputs) {

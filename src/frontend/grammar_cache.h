@@ -1,14 +1,18 @@
 // Compiled grammars of one tokenizer, the latest kept.
 #pragma once
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
 #include "grammar/grammar.h"
+#include "penstock/metrics.h"
 #include "penstock/structured_outputs.h"
 
 namespace penstock {
@@ -31,11 +35,16 @@ struct GrammarReport {
   double compile_us = 0;
 };
 
-// Any thread may call.
+// Any thread may call. What several ask for at once is compiled once, by the first of them.
 class GrammarCache {
  public:
+  struct Limits {
+    size_t max_entries = 256;
+    size_t max_bytes = size_t{256} << 20;  // of grammars and the masks they keep; the latest may have more
+  };
   // tokenizer: outlives this.
-  explicit GrammarCache(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit GrammarCache(const Tokenizer& tokenizer) : GrammarCache(tokenizer, Limits()) {}
+  GrammarCache(const Tokenizer& tokenizer, Limits limits) : tokenizer_(tokenizer), limits_(limits) {}
 
   // Takes time: not for threads that others wait for. field: what messages call the part that was given; "" is
   // "structured_outputs.json" and so on. Errors: kInvalidArgument, kUnsupported; messages name the field, the place in it
@@ -46,16 +55,34 @@ class GrammarCache {
   // Compiles it, known or not. Error: kInvalidArgument, not exactly one of the fields.
   Result<GrammarReport> report(const StructuredOutputs& wanted);
 
+  // Sets those that it counts.
+  void add_metrics(Metrics& metrics) const;
+  size_t n_kept() const;
+
  private:
-  using Kept = std::pair<StructuredOutputs, std::shared_ptr<const grammar::Grammar>>;
+  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;
+  struct Entry {
+    std::string key, text_key;  // of what it means, of how it was first written
+    std::shared_future<Outcome> outcome;
+  };
+  using Place = std::list<Entry>::iterator;
 
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
+  const Entry* known(std::string_view key);
+  Outcome outcome_of(const grammar::GrammarSpec& spec);
+  Outcome compile_as(Place place, const grammar::GrammarSpec& spec, std::promise<Outcome>& promise);
+  void drop(Place place);
+  void trim();
 
   const Tokenizer& tokenizer_;
+  const Limits limits_;
   std::once_flag vocabulary_made_;
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // made when first needed
-  std::mutex mutex_;
-  std::list<Kept> latest_;  // first: the last used
+  mutable std::mutex mutex_;                               // for what follows
+  std::list<Entry> latest_;                                // first: the last used
+  std::unordered_map<std::string_view, Place> by_key_;     // by both keys
+  Counter queries_, hits_, refusals_;
+  Histogram compile_seconds_{kCompileBounds};
 };
 
 }  // namespace penstock

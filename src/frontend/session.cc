@@ -60,6 +60,12 @@ Status Session::check_length(std::string_view text) const {
   return {};
 }
 
+Metrics Session::metrics() const {
+  Metrics metrics = engine_->metrics();
+  grammars_->add_metrics(metrics);
+  return metrics;
+}
+
 Result<std::shared_ptr<const TokenMatcher>> Session::matcher(const SamplingParams& params) const {
   if (!params.structured_outputs) return nullptr;
   ASSIGN_OR_RETURN(Constraint constraint, grammars_->compile(*params.structured_outputs));

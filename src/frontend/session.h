@@ -27,6 +27,8 @@ class Session {
 
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // The engine's, and what happens before its requests.
+  Metrics metrics() const;
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;

@@ -3,9 +3,13 @@
 
 #include <regex>
 
+#include "formats/weight_source.h"
+#include "frontend/grammar_cache.h"
 #include "grammar/grammar.h"
+#include "grammar/token_matcher.h"
 #include "penstock/llm.h"
 #include "support/test_data.h"
+#include "text/tokenizer.h"
 
 namespace penstock {
 namespace {
@@ -19,6 +23,7 @@ const std::string kTellMe = "Once upon a time, there was a little";
 std::unique_ptr<LLM> open_model(const std::string& spec) {
   EngineConfig config;
   config.model = models_dir().string() + "/penstock-stories-15m-q8_0.gguf";
+  if (spec == "medusa") config.spec_heads = models_dir().string() + "/penstock-stories-15m-medusa";
   if (spec == "draft") config.draft_model = models_dir().string() + "/penstock-stories-1m-q8_0.gguf";
   config.spec = spec;
   config.max_num_seqs = 8;
@@ -30,7 +35,7 @@ std::unique_ptr<LLM> open_model(const std::string& spec) {
 }
 
 LLM& plain_model() {
-  static const std::unique_ptr<LLM> llm = open_model("");
+  static const std::unique_ptr<LLM> llm = open_model("off");
   return *llm;
 }
 
@@ -87,19 +92,35 @@ TEST(Structured, OtherForms) {
 
 // A drafter changes nothing but the speed.
 TEST(Structured, SpeculationGivesTheSameTokens) {
-  for (const std::string spec : {"ngram", "draft"}) {
+  for (const std::string spec : {"ngram", "draft", "early-exit", "medusa", "grammar", ""}) {
     const auto drafted = open_model(spec);
     for (const float temperature : {0.0f, 1.0f}) {
-      const auto params = with({.json = kSchema, .disable_any_whitespace = true}, temperature);
-      const auto with_drafts = drafted->generate(kTellMe, params).value();
-      expect_obeys(with_drafts, kSchema);
-      if (temperature == 0) {
+      for (const bool any_whitespace : {false, true}) {
+        const auto params = with({.json = kSchema, .disable_any_whitespace = !any_whitespace}, temperature);
+        const auto with_drafts = drafted->generate(kTellMe, params).value();
+        if (!any_whitespace) expect_obeys(with_drafts, kSchema);
         EXPECT_EQ(with_drafts.outputs[0].token_ids,
                   plain_model().generate(kTellMe, params).value().outputs[0].token_ids)
-            << spec;
+            << spec << ", temperature " << temperature << ", white space " << any_whitespace;
       }
     }
+    EXPECT_GT(drafted->engine().metrics().grammar_forced_tokens.value, 0) << spec;
   }
+}
+
+// The rest of a text that nothing else can follow, in the tokens that the tokenizer writes for the whole text.
+TEST(Structured, ForcedTextIsSpelledAsTheTokenizerDoes) {
+  const auto source = open_weights(models_dir().string() + "/penstock-stories-15m-q8_0.gguf").value();
+  const auto tokenizer = Tokenizer::load(*source).value();
+  GrammarCache cache(*tokenizer);
+  const std::string text = R"({"little girl":"Lily","friends and family":["dog","cat"],"happy":true})";
+  const auto matcher = cache.compile({.choice = {text, "x"}}).value().matcher->fork();
+  const std::vector<TokenId> tokens = tokenizer->encode("\n" + text, {.add_special = false});
+  const std::vector<TokenId> own(tokens.begin() + 1, tokens.end());
+  ASSERT_TRUE(matcher->append(own[0]));
+  std::vector<TokenId> forced(own.size());
+  forced.resize(static_cast<size_t>(matcher->forced(forced)));
+  EXPECT_EQ(forced, std::vector<TokenId>(own.begin() + 1, own.end()));
 }
 
 TEST(Structured, MinTokensYieldToACompleteText) {

@@ -23,7 +23,7 @@ HttpReply metrics_reply(Server& server) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& model : server.models().all()) {
     const Engine& engine = model->engine();
-    const MetricsSource source{engine.metrics(), &engine.info(), &engine.config(), model->name()};
+    const MetricsSource source{model->session().metrics(), &engine.info(), &engine.config(), model->name()};
     std::vector<prometheus::MetricFamily> of_model;
     add_own_families(source, of_model);
     if (server.config().vllm_metrics) add_vllm_families(source, of_model);
@@ -39,7 +39,7 @@ HttpReply metrics_reply(Server& server) {
 
 // Of the default model: a client that knows of no other asks here.
 json metrics_json(Server& server) {
-  const Metrics metrics = server.models().default_model().engine().metrics();
+  const Metrics metrics = server.models().default_model().session().metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
   const Traffic::Snapshot traffic = server.traffic().snapshot();
