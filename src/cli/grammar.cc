@@ -58,8 +58,9 @@ struct GrammarCommand {
       input->add_option("--cases", cases,
                         "JSON lines: {id, schema | regex | grammar | structural_tag, texts}");
       sub->add_option("-m,--tokenizer-model", model, "what `penstock tokenize -m` takes")->required();
-      sub->add_option("--member-order", member_order,
-                      "of objects: any, as JSON Schema means it, or declared, as texts are generated")
+      sub->add_option(
+             "--member-order", member_order,
+             "of a schema's objects: any, as JSON Schema means it, or declared, as texts are generated")
           ->check(CLI::IsMember({"any", "declared"}))
           ->capture_default_str();
     }
@@ -74,7 +75,9 @@ struct GrammarCommand {
   }
 
   GrammarSpec spec_of(SpecKind kind, std::string text) const {
-    return {.kind = kind, .text = std::move(text), .json = {.any_member_order = member_order == "any"}};
+    // A structural tag says how a reply is to be written, its objects too.
+    const bool any_order = kind == SpecKind::kJsonSchema && member_order == "any";
+    return {.kind = kind, .text = std::move(text), .json = {.any_member_order = any_order}};
   }
 
   Result<GrammarSpec> spec() const {

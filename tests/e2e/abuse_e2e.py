@@ -265,7 +265,7 @@ class Abuse(unittest.TestCase):
                  "nested counts": {"guided_regex": "((((a{1,1000}){1,1000}){1,1000}){1,1000}b)*c"}, "nested stars": {"guided_regex": "(((a*)*)*|a+)*b"},
                  "deep groups": {"guided_regex": "(" * 5000 + "a" + ")*" * 5000}, "an alternation": {"guided_regex": "|".join(f"a{i}*b{i}" for i in range(20000))},
                  "a window": {"guided_regex": ".*a.{40}b.*"}, "left recursion": {"guided_grammar": 'root ::= root root | root "a" | "" | "a"'},
-                 "many rules": {"guided_grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}\n" for i in range(1000)) + 'r1000 ::= "a"'},
+                 "many rules": {"guided_grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}\n" for i in range(20000)) + 'r20000 ::= "a"'},
                  "choices": {"guided_choice": [f"choice {i * 7919 % 100003}" for i in range(100000)]}}
         for name, fields in forms.items():
             waited, done = [], threading.Event()

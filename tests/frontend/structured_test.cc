@@ -116,7 +116,8 @@ TEST(Structured, ForcedTextIsSpelledAsTheTokenizerDoes) {
   const std::string text = R"({"little girl":"Lily","friends and family":["dog","cat"],"happy":true})";
   const auto matcher = cache.compile({.choice = {text, "x"}}).value().matcher->fork();
   const std::vector<TokenId> tokens = tokenizer->encode("\n" + text, {.add_special = false});
-  const std::vector<TokenId> own(tokens.begin() + 1, tokens.end());
+  const auto is_break = [&](TokenId token) { return tokenizer->token_bytes(token).ends_with('\n'); };
+  const std::vector<TokenId> own(std::find_if(tokens.begin(), tokens.end(), is_break) + 1, tokens.end());
   ASSERT_TRUE(matcher->append(own[0]));
   std::vector<TokenId> forced(own.size());
   forced.resize(static_cast<size_t>(matcher->forced(forced)));

@@ -160,6 +160,8 @@ TEST(Numbers, Spellings) {
   const ByteDfa positive = numbers({.low = open("0")});
   EXPECT_TRUE(accepts(positive, "1e-05"));
   EXPECT_FALSE(accepts(positive, "0e5"));
+  EXPECT_TRUE(accepts(numbers({.low = closed("0"), .high = closed("0")}), "0e5"));
+  EXPECT_FALSE(accepts(numbers({.low = closed("0"), .high = closed("0")}), "2e5"));
   EXPECT_FALSE(accepts(positive, "1e-400")) << "zero to a double";
   EXPECT_FALSE(accepts(positive, "-1e5"));
   EXPECT_FALSE(accepts(numbers({.high = open("1")}), "0.9999999999999999999")) << "one to a double";

@@ -118,6 +118,10 @@ TEST(Schemas, StringsAreWhatTheyDecodeTo) {
 
 TEST(Schemas, NumbersAreEqualByValue) {
   EXPECT_TRUE(allows(R"({"const":1})", "1.0"));
+  EXPECT_FALSE(allows(R"({"const":1})", "1.00"));
+  EXPECT_TRUE(allows(R"({"enum":[0]})", "0e3"));
+  EXPECT_FALSE(allows(R"({"enum":[0]})", "2e3"));
+  EXPECT_TRUE(allows(R"({"exclusiveMinimum":0})", "0.5e3"));
   EXPECT_TRUE(allows(R"({"type":"integer"})", "-12.0"));
   EXPECT_FALSE(allows(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})", "1.0"));
   EXPECT_TRUE(allows(R"({"type":"integer","maximum":1e30})", "1000000000000000000000000000000"));

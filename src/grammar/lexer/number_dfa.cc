@@ -94,6 +94,8 @@ bool zero_or_none(const std::optional<NumberBound>& bound) { return !bound || bo
 // The most decimals a text beside an open bound may have, so that its double differs from the bound's.
 size_t fraction_limit(const NumberPiece& piece) {
   size_t limit = SIZE_MAX;
+  if (piece.low && piece.high && piece.low->value == piece.high->value)  // 1.0 is 1, and enough of it
+    return std::max<size_t>(piece.low->value.n_fraction_digits(), 1);
   for (const auto& bound : {piece.low, piece.high}) {
     if (!bound || !bound->open) continue;
     const std::string whole = bound->value.whole_digits();
@@ -285,10 +287,10 @@ class NumberExplorer {
   }
 
   bool exponent(const Plan& plan, Thread& t, char c) const {
-    if ((c != 'e' && c != 'E') || !plan.exponent) return false;
+    // The bounds are 0 or none: on which side of them the number lies is told by its digits, whatever the exponent.
+    if ((c != 'e' && c != 'E') || !plan.exponent || !accepts(t)) return false;
     t.phase = Phase::kE;
     t.n = 0;
-    // The bounds are 0 or none: what the digits are decides.
     t.to_low = t.to_high = Order::kEqual;
     return true;
   }

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "grammar/refusal.h"
 #include "text/unicode.h"
@@ -14,7 +14,11 @@ namespace penstock::grammar {
 
 class TextCursor {
  public:
-  explicit TextCursor(std::string_view text) : text_(text) {}
+  explicit TextCursor(std::string_view text) : text_(text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') lines_.push_back(i + 1);
+    }
+  }
 
   bool at_end() const { return at_ >= text_.size(); }
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -36,16 +40,15 @@ class TextCursor {
 
   // "line 3, column 7"
   std::string where() const {
-    const std::string_view before = text_.substr(0, at_);
-    const size_t line = before.rfind('\n');
-    const auto n_lines = std::count(before.begin(), before.end(), '\n');
-    return fmt::format("line {}, column {}", n_lines + 1,
-                       before.size() - (line == std::string_view::npos ? 0 : line + 1) + 1);
+    const size_t at = std::min(at_, text_.size());
+    const auto line = std::prev(std::upper_bound(lines_.begin(), lines_.end(), at));
+    return fmt::format("line {}, column {}", line - lines_.begin() + 1, at - *line + 1);
   }
 
  private:
   std::string_view text_;
   size_t at_ = 0;
+  std::vector<size_t> lines_{0};  // where each begins
 };
 
 inline bool is_name_char(char c) {
