@@ -29,10 +29,10 @@ bool told_apart(const SchemaReader& schemas, const std::vector<SchemaId>& list) 
       schema = &schemas[schema->all_of.front()];
     return *schema;
   };
-  for (const auto& [key, value] : resolved(list.front()).properties) {
+  for (const auto& property : resolved(list.front()).properties) {
     std::set<std::string> seen;
     const bool apart = std::all_of(list.begin(), list.end(), [&](SchemaId id) {
-      const auto* values = listed(resolved(id), key);
+      const auto* values = listed(resolved(id), property.first);
       return values != nullptr && std::all_of(values->begin(), values->end(), [&](const JsonValue* v) {
                return v->is_string() && seen.insert(v->string).second;
              });
