@@ -19,8 +19,7 @@ BatchBuilder::BatchBuilder(int n_groups, int block_size)
   clear();
 }
 
-void BatchBuilder::reserve(int max_tokens, int max_seqs) {
-  constexpr size_t kUsualBlocks = 64;  // of a sequence
+void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
   tokens_.reserve(max_tokens);
   positions_.reserve(max_tokens);
   output_rows_.reserve(max_tokens);
@@ -31,7 +30,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs) {
     group.slots.reserve(max_tokens);
     group.table_offsets.reserve(max_seqs + 1);
     group.first_positions.reserve(max_seqs);
-    group.tables.reserve(static_cast<size_t>(max_seqs) * kUsualBlocks);
+    group.tables.reserve(max_blocks);
   }
 }
 

@@ -28,8 +28,9 @@ struct BatchPart {
 class BatchBuilder {
  public:
   BatchBuilder(int n_groups, int block_size);
-  // So that parts within these bounds need no further memory.
-  void reserve(int max_tokens, int max_seqs);
+  // So that parts within these bounds need no further memory. max_blocks is of a cache group, each counted as often
+  // as sequences list it.
+  void reserve(int max_tokens, int max_seqs, int max_blocks);
 
   void clear();
   // Returns the part's first output row, or -1.

@@ -19,9 +19,11 @@ namespace penstock {
 class FakeModel : public StepModel {
  public:
   static constexpr int64_t kBlockBytes = 8;  // per token of a block
+  static constexpr int kUsualRows = 512;     // of a step, for which there is memory
   FakeModel(int vocab_size, std::vector<int> n_blocks, std::vector<int> windows, int block_size)
       : vocab_size_(vocab_size), windows_(std::move(windows)), block_size_(block_size) {
     for (const int n : n_blocks) slots_.emplace_back(static_cast<size_t>(n) * block_size);
+    logits_.reserve(static_cast<size_t>(kUsualRows) * vocab_size);
   }
 
   void be_device() { device_ = true; }

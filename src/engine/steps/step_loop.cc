@@ -16,6 +16,15 @@ double n_prompt_tokens(const Plan& plan) {
   return n;
 }
 
+// Entries of all sequences' block tables in a step: the blocks of the largest group, and room for some that several list.
+int most_table_entries(const Scheduler& scheduler, int max_seqs) {
+  constexpr int kSharedBlocks = 64;  // of a sequence
+  int n_blocks = 0;
+  for (int group = 0; group < scheduler.n_groups(); ++group)
+    n_blocks = std::max(n_blocks, scheduler.allocator(group).n_blocks());
+  return n_blocks + max_seqs * kSharedBlocks;
+}
+
 }  // namespace
 
 StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Speculation* speculation,
@@ -29,7 +38,7 @@ StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Specul
              {around.model, limits.vocab_size, limits.max_len, limits.max_seqs}},
       work_clock_(around.model.computes_here()),
       pace_(limits.max_tokens, limits.max_seqs) {
-  builder_.reserve(limits.max_tokens, limits.max_seqs);
+  builder_.reserve(limits.max_tokens, limits.max_seqs, most_table_entries(around.scheduler, limits.max_seqs));
   if (speculation != nullptr) drafts_.emplace(around, *speculation, limits.max_seqs);
 }
 
