@@ -6,6 +6,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "grammar/matcher/token_set.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
@@ -15,10 +16,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 double us_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-}
-
-bool allowed(const std::vector<uint32_t>& bits, TokenId token) {
-  return (bits[token / 32] >> (token % 32) & 1) != 0;
 }
 
 // Walks one text as sampling would: the mask decides, then the state takes the token.
@@ -33,7 +30,7 @@ class Walk {
   TextResult run(const std::vector<TokenId>& tokens) {
     for (size_t at = 0; at < tokens.size(); ++at) {
       make_mask();
-      const bool bit = allowed(bits_, tokens[at]);
+      const bool bit = grammar::has_bit(bits_, tokens[at]);
       if (bit != matcher_.append(tokens[at])) {
         answer_.broken =
             fmt::format("token {} at {}: the mask says {}, the state does not", tokens[at], at, bit);
@@ -45,7 +42,7 @@ class Walk {
     if (ends.empty())
       return {matcher_.may_end(), static_cast<int>(tokens.size())};  // a tokenizer may name none
     const bool valid =
-        std::any_of(ends.begin(), ends.end(), [&](TokenId end) { return allowed(bits_, end); });
+        std::any_of(ends.begin(), ends.end(), [&](TokenId end) { return grammar::has_bit(bits_, end); });
     if (valid != matcher_.may_end()) answer_.broken = "the end: the mask and the state disagree";
     return {valid, static_cast<int>(tokens.size())};
   }

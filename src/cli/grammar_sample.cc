@@ -2,14 +2,12 @@
 
 #include <bit>
 
+#include "grammar/matcher/token_set.h"
+
 namespace penstock {
 namespace {
 
 constexpr std::string_view kClosing = "\"}]:,0 ae/";  // bytes that end most things soonest
-
-bool has(const std::vector<uint32_t>& mask, TokenId token) {
-  return (mask[token / 32] >> (token % 32) & 1) != 0;
-}
 
 }  // namespace
 
@@ -44,10 +42,10 @@ TokenId GrammarSampler::any_of(const std::vector<uint32_t>& mask) {
 TokenId GrammarSampler::choose(const std::vector<uint32_t>& mask, bool to_the_end) {
   if (!to_the_end) return any_of(mask);
   for (const TokenId end : grammar_->vocabulary().ends()) {
-    if (has(mask, end)) return end;
+    if (grammar::has_bit(mask, end)) return end;
   }
   for (const TokenId token : closing_) {
-    if (has(mask, token)) return token;
+    if (grammar::has_bit(mask, token)) return token;
   }
   return any_of(mask);
 }

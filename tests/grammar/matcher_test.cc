@@ -5,6 +5,7 @@
 #include <random>
 
 #include "grammar/grammar.h"
+#include "grammar/matcher/token_set.h"
 #include "small_vocabulary.h"
 
 namespace penstock::grammar {
@@ -17,10 +18,6 @@ std::shared_ptr<const Grammar> compiled(SpecKind kind, std::string text, bool an
   return grammar ? *grammar : nullptr;
 }
 
-bool has(const std::vector<uint32_t>& mask, TokenId token) {
-  return (mask[token / 32] >> (token % 32) & 1) != 0;
-}
-
 std::vector<uint32_t> mask_of(Matcher& matcher, const Vocabulary& vocabulary) {
   std::vector<uint32_t> mask(vocabulary.mask_words(), 0xFFFFFFFF);
   matcher.fill_mask(mask);
@@ -30,7 +27,7 @@ std::vector<uint32_t> mask_of(Matcher& matcher, const Vocabulary& vocabulary) {
 std::vector<TokenId> tokens_in(const std::vector<uint32_t>& mask, const Vocabulary& vocabulary) {
   std::vector<TokenId> tokens;
   for (TokenId token = 0; token < vocabulary.size(); ++token) {
-    if (has(mask, token)) tokens.push_back(token);
+    if (has_bit(mask, token)) tokens.push_back(token);
   }
   return tokens;
 }
@@ -98,10 +95,10 @@ TEST_P(MatcherWalks, MasksAreWhatIsTaken) {
       const auto mask = mask_of(matcher, vocabulary);
       const auto allowed = tokens_in(mask, vocabulary);
       ASSERT_FALSE(allowed.empty()) << "a dead end behind " << step << " tokens";
-      ASSERT_EQ(has(mask, kEnd), matcher.may_end());
+      ASSERT_EQ(has_bit(mask, kEnd), matcher.may_end());
       for (TokenId token = 0; token < vocabulary.size(); ++token) {
         const bool taken = matcher.append(token);
-        ASSERT_EQ(taken, has(mask, token)) << "token " << token << " at " << step << " of walk " << walk;
+        ASSERT_EQ(taken, has_bit(mask, token)) << "token " << token << " at " << step << " of walk " << walk;
         if (taken) matcher.rollback(1);
       }
       ASSERT_EQ(mask_of(matcher, vocabulary), mask);

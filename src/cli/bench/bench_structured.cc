@@ -2,36 +2,17 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/bench/bench_round.h"
-#include "formats/weight_source.h"
+#include "cli/input.h"
+#include "cli/models.h"
 #include "grammar/sequence_matcher.h"
 #include "text/tokenizer.h"
 
 namespace penstock {
 namespace {
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Of a model, or of a tokenizer.json, tokenizer.model or tiktoken file.
-Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
-  const std::filesystem::path file(path);
-  if (file.extension() == ".gguf" || std::filesystem::is_directory(file)) {
-    ASSIGN_OR_RETURN(const auto source, open_weights(path));
-    return Tokenizer::load(*source);
-  }
-  TokenizerFiles files;
-  (file.extension() == ".json" ? files.tokenizer_json : files.tokenizer_model) = read_file(path);
-  return Tokenizer::from_files(files);
-}
 
 // Where a text is forced, only the tokenizer's spelling of it.
 class OneSpelling final : public TokenMatcher {
@@ -160,8 +141,9 @@ void StructuredBench::add_options(CLI::App& app) {
 }
 
 Status StructuredBench::run(const Setup& setup) const {
-  ASSIGN_OR_RETURN(const auto tokenizer, load_tokenizer(tokenizer_.empty() ? setup.model : tokenizer_));
-  ASSIGN_OR_RETURN(const auto matcher, matcher_of(read_file(schema_file_), *tokenizer, setup.random_weights));
+  ASSIGN_OR_RETURN(const auto tokenizer, open_tokenizer(tokenizer_.empty() ? setup.model : tokenizer_));
+  ASSIGN_OR_RETURN(const std::string schema, read_text(schema_file_));
+  ASSIGN_OR_RETURN(const auto matcher, matcher_of(schema, *tokenizer, setup.random_weights));
   setup.plain.start();
   setup.drafting.start();
   for (const int batch : setup.batches) {

@@ -21,6 +21,9 @@ bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& lis
   return false;
 }
 
+// A key as it is written behind its opening quotation mark.
+std::string text_of_key(const std::string& key) { return canonical_json(key) + '"'; }
+
 class Finisher {
  public:
   Finisher(const Drafts& drafts, ExprPool& exprs, Budget& budget, Program& program)
@@ -348,7 +351,7 @@ class Finisher {
     graph.any_order = true;
     graph.required = draft.required;
     graph.n_required = static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
-    for (const std::string& key : draft.slots) graph.slot_texts.push_back(canonical_json(key) + '"');
+    for (const std::string& key : draft.slots) graph.slot_texts.push_back(text_of_key(key));
   }
 
   static void make_slot_keys(const ObjectDraft& draft, ObjectGraph& graph) {
@@ -361,7 +364,7 @@ class Finisher {
     }
     std::vector<TaggedText> texts;
     for (uint32_t slot = 0; slot < draft.slots.size(); ++slot) {
-      if (possible[slot]) texts.push_back({canonical_json(draft.slots[slot]) + '"', slot + 1});
+      if (possible[slot]) texts.push_back({text_of_key(draft.slots[slot]), slot + 1});
     }
     if (texts.empty()) return;
     auto lexeme = std::make_shared<Lexeme>();
@@ -386,7 +389,7 @@ class Finisher {
     std::vector<TaggedText> taken;
     const ByteDfa& keys = graph.other_keys->dfa;
     for (const std::string& slot : draft.slots) {
-      const std::string key = canonical_json(slot) + '"';
+      const std::string key = text_of_key(slot);
       if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
     }
     graph.n_reserved = static_cast<uint32_t>(taken.size());
