@@ -38,6 +38,8 @@ Config Stepper::step(const Config& from, uint8_t byte) {
 
 Config Stepper::step_token(const Config& from, TokenId token) {
   begin();
+  stack_.add_byte(0);  // stands for the token: what it ends is not empty
+  position_ = stack_.position();
   for (uint32_t i = from.begin; i < from.end; ++i) {
     const Item item = items_[i];
     if (item.kind() != Point::kToken) continue;
