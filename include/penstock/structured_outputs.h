@@ -22,6 +22,10 @@ struct StructuredOutputs {
   std::optional<std::string>
       whitespace_pattern;  // a regular expression for what stands between the tokens of JSON
 
+  // The text comes to its end within max_tokens, which then must be as many as bytes that the shortest text has, and one;
+  // not with beams. Towards the last tokens only those are drawn that lead there.
+  bool complete_within_max_tokens = false;
+
   bool operator==(const StructuredOutputs&) const = default;
 
   enum class As { kText, kJson };  // a string, or any JSON whose text the string is
@@ -42,6 +46,8 @@ struct StructuredOutputs {
       "objects have the properties that are named only", As::kText);
     v("whitespace_pattern", s.whitespace_pattern,
       "a regular expression for what may stand between the tokens of JSON", As::kText);
+    v("complete_within_max_tokens", s.complete_within_max_tokens,
+      "the text comes to its end within max_tokens", As::kText);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "grammar/matcher/mask_builder.h"
+#include "grammar/matcher/shortest_ending.h"
 #include "grammar/regex/parser.h"
 #include "grammar/schema/goals.h"
 #include "grammar/syntax/ebnf.h"
@@ -142,6 +143,8 @@ struct Grammar::Caches {
   explicit Caches(size_t max_memory) : masks(max_memory) {}
   MaskCache masks;
   std::vector<std::shared_ptr<LexemeMasks>> leaves, other_keys;
+  std::once_flag endings_made;
+  std::unique_ptr<const ShortestEndings> endings;
 };
 
 Grammar::Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const Vocabulary> vocabulary)
@@ -161,6 +164,12 @@ Grammar::Grammar(Program program, std::vector<Note> notes, std::shared_ptr<const
 }
 
 Grammar::~Grammar() = default;
+
+const ShortestEndings& Grammar::endings() const {
+  std::call_once(caches_->endings_made,
+                 [this] { caches_->endings = std::make_unique<ShortestEndings>(*program_); });
+  return *caches_->endings;
+}
 
 size_t Grammar::memory() const {
   size_t bytes = sizeof(Grammar) + memory_of(*program_) + caches_->masks.memory();

@@ -54,6 +54,7 @@ struct Note {
 
 struct Program;
 struct MaskSource;
+class ShortestEndings;
 
 // Immutable; any thread may use it. Masks made before are kept within a bound and shared by all matchers.
 class Grammar {
@@ -68,6 +69,7 @@ class Grammar {
   // REQUIRES: compiled with a vocabulary.
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const MaskSource& masks() const { return *masks_; }
+  const ShortestEndings& endings() const;  // made when first needed
   // Bytes, about, with the masks that are kept now; lexemes that grammars share are counted for each of them.
   size_t memory() const;
 
@@ -112,6 +114,8 @@ class Matcher {
   bool may_end() const;
   bool must_end() const;
   bool ended() const;  // an end of generation was appended
+  // So many bytes, about, bring the text to where it may end; those that lead there lower it one by one. kNoEnding: unknown.
+  uint64_t shortest_ending() const;
   // Appends the bytes that must come next whatever the tokens, until bytes has max_bytes; ends where there is a choice or
   // the text may end. spaced: where white space is open beside at most one other byte, goes on as the text was spaced before.
   void forced_bytes(std::string& bytes, size_t max_bytes = 256, bool spaced = false);

@@ -1,6 +1,8 @@
 #include "grammar/sequence_matcher.h"
 
 #include <algorithm>
+#include <bit>
+#include <climits>
 #include <string>
 #include <vector>
 
@@ -20,28 +22,77 @@ class SequenceMatcher final : public TokenMatcher {
     text_.reserve(kMostForced + kFollowers.size());
   }
 
-  void fill_mask(std::span<uint32_t> mask) override {
-    if (mask.size() >= mask_words_) return matcher_.fill_mask(mask.first(mask_words_));
-    whole_.resize(mask_words_);  // the model has fewer tokens than its tokenizer
-    matcher_.fill_mask(whole_);
-    std::copy_n(whole_.begin(), mask.size(), mask.begin());
-  }
-  bool append(TokenId token) override { return matcher_.append(token); }
+  void fill_mask(std::span<uint32_t> mask) override;
+  bool append(TokenId token) override;
   void reserve(int n_tokens) override { matcher_.reserve(static_cast<size_t>(n_tokens)); }
   void rollback(int n) override { matcher_.rollback(n); }
   bool complete() const override { return matcher_.may_end(); }
   bool must_end() const override { return matcher_.must_end(); }
   int forced(std::span<TokenId> tokens) override;
+  void limit(int n_tokens) override { last_ = matcher_.n_appended() + n_tokens; }
+  int tokens_to_end() override;
+  bool may_take(TokenId token) override;
   std::unique_ptr<TokenMatcher> fork() const override {
-    return std::make_unique<SequenceMatcher>(matcher_, mask_words_);
+    auto other = std::make_unique<SequenceMatcher>(matcher_, mask_words_);
+    other->last_ = last_;
+    return other;
   }
 
  private:
+  // So many tokens before the last, the mask has those only that lead to the end in time: no token adds more to what is left
+  // to write, but for a few that are tried.
+  static constexpr int kShort = 24;
+  int left() const { return last_ - matcher_.n_appended(); }
+  void keep_endings(std::span<uint32_t> mask);
+
   Matcher matcher_;
   size_t mask_words_;
+  int last_ = INT_MAX;  // tokens that may have come in all
   std::vector<uint32_t> whole_;
   std::string text_;
 };
+
+void SequenceMatcher::fill_mask(std::span<uint32_t> mask) {
+  if (mask.size() >= mask_words_) {
+    matcher_.fill_mask(mask.first(mask_words_));
+  } else {
+    whole_.resize(mask_words_);  // the model has fewer tokens than its tokenizer
+    matcher_.fill_mask(whole_);
+    std::copy_n(whole_.begin(), mask.size(), mask.begin());
+  }
+  if (last_ != INT_MAX && left() < tokens_to_end() + kShort) keep_endings(mask);
+}
+
+// Bytes by themselves, and tokens without text: among them are those that lower what is left to write.
+void SequenceMatcher::keep_endings(std::span<uint32_t> mask) {
+  const Vocabulary& vocabulary = matcher_.grammar().vocabulary();
+  for (size_t word = 0; word < mask.size(); ++word) {
+    for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+      const auto token = static_cast<TokenId>(word * 32) + std::countr_zero(bits);
+      if (vocabulary.bytes(token).size() > 1 || !may_take(token)) mask[word] &= ~(bits & -bits);
+    }
+  }
+}
+
+int SequenceMatcher::tokens_to_end() {
+  if (matcher_.ended()) return 0;
+  if (!matcher_.grammar().vocabulary().has_bytes()) return kUnknown;
+  const uint64_t tokens = matcher_.shortest_ending() + (matcher_.must_end() ? 0 : 1);
+  return static_cast<int>(std::min<uint64_t>(tokens, kUnknown));
+}
+
+bool SequenceMatcher::may_take(TokenId token) {
+  if (!append(token)) return false;
+  matcher_.rollback(1);
+  return true;
+}
+
+bool SequenceMatcher::append(TokenId token) {
+  if (!matcher_.append(token)) return false;
+  if (last_ == INT_MAX || tokens_to_end() <= left()) return true;
+  matcher_.rollback(1);
+  return false;
+}
 
 int SequenceMatcher::forced(std::span<TokenId> tokens) {
   Spellings* const spellings = matcher_.grammar().vocabulary().spellings();

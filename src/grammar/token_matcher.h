@@ -31,6 +31,17 @@ class TokenMatcher {
     (void)tokens;
     return 0;
   }
+  // The text shall be complete within so many tokens from here on, an end token counted. append() then refuses what leaves
+  // too few of them, masks only where they run short. REQUIRES: tokens_to_end() is no more.
+  virtual void limit(int n_tokens) { (void)n_tokens; }
+  // So many tokens are always enough to end the text, the end token counted; kUnknown: nobody knows.
+  static constexpr int kUnknown = 1 << 28;
+  virtual int tokens_to_end() { return 0; }
+  // Whether append() would take what the mask allows.
+  virtual bool may_take(TokenId token) {
+    (void)token;
+    return true;
+  }
   // Another one that stands where this one does.
   virtual std::unique_ptr<TokenMatcher> fork() const = 0;
 };

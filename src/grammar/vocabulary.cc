@@ -150,7 +150,14 @@ void Vocabulary::build() {
     longest_special_ = std::max(longest_special_, name.size());
     if (!name.empty()) begins_special_[static_cast<uint8_t>(name[0])] = true;
   }
+  has_bytes_ = true;
+  for (int byte = 0x20; byte <= 0xF4; ++byte) {
+    const bool in_utf8 = byte != 0x7F && byte != 0xC0 && byte != 0xC1;
+    const uint32_t node = trie_->child(0, static_cast<uint8_t>(byte));
+    if (in_utf8 && (node == trie_->size() || trie_->values(node).empty())) has_bytes_ = false;
+  }
   build_suffixes();
+  lexeme_masks_->prepare(*this);
 }
 
 void Vocabulary::build_suffixes() {

@@ -84,6 +84,8 @@ class Vocabulary {
   size_t mask_words() const { return (bytes_.size() + 31) / 32; }
   // What the token adds to a text; "" for special tokens. first: nothing precedes it, where SentencePiece drops a space.
   std::string_view bytes(TokenId token, bool first = false) const;
+  // Whether every byte of UTF-8 but the control characters is a token by itself, so that any text can be written.
+  bool has_bytes() const { return has_bytes_; }
   std::span<const TokenId> ends() const { return ends_; }
   std::optional<TokenId> special(std::string_view name) const;
   // The first name of a special token in a text, the longest there; those that end the generation are left out.
@@ -125,6 +127,7 @@ class Vocabulary {
   std::array<bool, 256> begins_special_{};  // first bytes of their names
   std::unique_ptr<TokenTrie> trie_, first_trie_, suffix_trie_;
   uint32_t n_suffixes_ = 0;
+  bool has_bytes_ = false;
   std::vector<std::string> suffixes_;
   std::vector<std::pair<uint32_t, uint32_t>> quote_nodes_;  // node, begin in behind_quote_; ascending
   std::vector<SuffixedToken> behind_quote_;

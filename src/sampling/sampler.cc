@@ -63,7 +63,7 @@ bool Sampler::row_says_all(const SamplingSpec& spec) {
   const StepContext context{.state = &state, .row = &row};
   const bool steps = std::ranges::none_of(
       filter_steps(), [&](const SamplerStep& step) { return step.host_only && step.active(context); });
-  return p.mirostat == 0 && (spec.greedy() || steps) &&
+  return p.mirostat == 0 && (spec.greedy() || steps) && !spec.completes() &&
          (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
 }
 
@@ -129,6 +129,16 @@ TokenId Sampler::pick(StepContext& steps, std::span<float> logits) {
   return narrow(steps, logits) ? candidates_.pick(steps.row->u) : kNoToken;
 }
 
+// What a mask allows may still leave too few tokens for the end: then the next best choice is made, as if the mask had
+// known.
+bool Sampler::exclude_unfit(const StepContext& steps, TokenId token, std::span<float> logits) {
+  const SamplerState* const state = steps.state;
+  if (token == kNoToken || !state->spec->completes() || !state->matcher || state->matcher->may_take(token))
+    return false;
+  logits[token] = kImpossible;
+  return true;
+}
+
 SampleResult Sampler::draw(const SampleRow& row, std::span<float> logits) {
   StepContext steps{.row = &row, .candidates = &candidates_};
   SampleResult result{.drawn = true};
@@ -149,7 +159,9 @@ SampleResult Sampler::sample(const SampleContext& context, std::span<float> logi
   SampleResult result{.drawn = true};
   keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
   apply_edits(row, logits);
-  result.token = pick(steps, logits);
+  do {
+    result.token = pick(steps, logits);
+  } while (exclude_unfit(steps, result.token, logits));
   report_raw(row, result);
   return result;
 }
@@ -171,6 +183,7 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
   accepted = false;
   keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
   apply_edits(row, logits);
+  exclude_unfit(steps, drawn.token, logits);
   if (!narrow(steps, logits)) return result;
   double p = 0, q = 0;
   for (const Candidate& c : candidates_.list()) {
@@ -181,6 +194,10 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
   }
   accepted = uniform(steps, Draw::kAccept) * q < p;
   result.token = accepted ? drawn.token : pick_residual(drawn.from, uniform(steps, Draw::kResidual));
+  while (exclude_unfit(steps, result.token, logits)) {
+    const bool any = narrow(steps, logits);
+    result.token = any ? pick_residual(drawn.from, uniform(steps, Draw::kResidual)) : kNoToken;
+  }
   report_raw(row, result);
   return result;
 }

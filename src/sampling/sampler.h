@@ -76,6 +76,7 @@ class Sampler {
   void report_raw(const SampleRow& row, SampleResult& result) const;
   bool narrow(StepContext& steps, std::span<float> logits);
   TokenId pick(StepContext& steps, std::span<float> logits);
+  bool exclude_unfit(const StepContext& steps, TokenId token, std::span<float> logits);
   TokenId pick_residual(const TokenDistribution& drawn_from, double u);
 
   Candidates candidates_;

@@ -93,6 +93,7 @@ SamplerState::SamplerState(std::shared_ptr<const SamplingSpec> shared, uint32_t 
   }
   if (spec->matcher) matcher = spec->matcher->fork();
   if (matcher) matcher->reserve(max_output);
+  if (matcher && spec->completes()) matcher->limit(max_output);
 }
 
 SamplerState SamplerState::fork(uint32_t which) const {

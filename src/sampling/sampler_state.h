@@ -32,6 +32,10 @@ struct SamplingSpec : TokenForms {
 
   static std::shared_ptr<const SamplingSpec> make(SamplingParams params, TokenForms forms, uint64_t seed,
                                                   int vocab_size);
+  // Whether the text has to end within max_tokens.
+  bool completes() const {
+    return params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
+  }
   bool greedy() const { return params.temperature < 1e-5f && params.mirostat == 0; }
 };
 

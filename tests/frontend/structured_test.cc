@@ -124,6 +124,25 @@ TEST(Structured, ForcedTextIsSpelledAsTheTokenizerDoes) {
   EXPECT_EQ(forced, std::vector<TokenId>(own.begin() + 1, own.end()));
 }
 
+TEST(Structured, TextsAreCompleteWithinMaxTokens) {
+  const std::string schema =
+      R"({"type":"object","properties":{"names":{"type":"array","items":{"type":"object","properties":{"first":{"type":"string","minLength":3},"age":{"type":"integer"}},"required":["first","age"]}},"done":{"type":"boolean"}},"required":["names","done"]})";
+  const auto drafted = open_model("ngram");
+  for (LLM* llm : {&plain_model(), drafted.get()}) {
+    for (const int max_tokens : {26, 40, 60, 100}) {
+      for (const float temperature : {0.0f, 1.0f, 3.0f}) {
+        auto params = with({.json = schema, .complete_within_max_tokens = true}, temperature, max_tokens);
+        params.n = temperature == 0 ? 1 : 4;
+        expect_obeys(llm->generate(kTellMe, params).value(), schema);
+      }
+    }
+  }
+  const auto refused =
+      plain_model().generate(kTellMe, with({.json = schema, .complete_within_max_tokens = true}, 0, 20));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("max_tokens and the context leave 20"));
+}
+
 TEST(Structured, MinTokensYieldToACompleteText) {
   auto params = with({.choice = {"yes"}}, 0);
   params.min_tokens = 50;

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "grammar/grammar.h"
+#include "grammar/matcher/shortest_ending.h"
 #include "grammar/matcher/token_set.h"
 #include "small_vocabulary.h"
 
@@ -51,6 +52,10 @@ constexpr Specimen kSpecimens[] = {
      R"({"type":"array","items":{"type":"string","minLength":3,"maxLength":3},"minItems":1,"maxItems":1000000000})"},
     {"unique", SpecKind::kJsonSchema,
      R"({"type":"array","uniqueItems":true,"minItems":3,"items":{"enum":["a","ab","abc",12,true]}})"},
+    {"set", SpecKind::kJsonSchema,
+     R"({"type":"array","uniqueItems":true,"minItems":1,"items":{"type":["string","integer","null"],"maxLength":9}})"},
+    {"map", SpecKind::kJsonSchema,
+     R"({"type":"object","properties":{"":{},"a":{"type":"null"}},"patternProperties":{"^b":{"const":"long"}},"additionalProperties":{"type":"boolean"},"minProperties":1,"required":["a"]})"},
     {"few keys", SpecKind::kJsonSchema,
      R"({"type":"object","propertyNames":{"enum":["a","ab","abc"]},"minProperties":3,"additionalProperties":{"type":"null"}})"},
     {"recursive", SpecKind::kJsonSchema,
@@ -80,6 +85,12 @@ constexpr Specimen kSpecimens[] = {
      R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["{\""],"tags":[{"begin":"{\"a","content":{"type":"json_schema","json_schema":{"type":"integer"}},"end":"}}"}]}})"},
     {"choice", SpecKind::kChoice, R"(["a","abc","null"])"},
 };
+
+// Several items or keys that must all differ have to come.
+bool has_unknown_ending(const Specimen& specimen) {
+  const std::string_view name = specimen.name;
+  return specimen.any_member_order || name == "unique" || name == "few keys";
+}
 
 class MatcherWalks : public testing::TestWithParam<Specimen> {};
 
@@ -177,6 +188,37 @@ TEST_P(MatcherWalks, ForcedBytesAreForced) {
   }
 }
 
+// From wherever a walk stands, some byte lowers what is left to write, down to the end.
+TEST_P(MatcherWalks, EndingsAreReached) {
+  const auto grammar = compiled(GetParam().kind, GetParam().text, GetParam().any_member_order);
+  ASSERT_NE(grammar, nullptr);
+  const Vocabulary& vocabulary = grammar->vocabulary();
+  std::mt19937 random(5);
+  for (int walk = 0; walk < 10; ++walk) {
+    Matcher matcher(grammar);
+    for (int step = 0; step < walk * 3 && !matcher.ended(); ++step) {
+      const auto allowed = tokens_in(mask_of(matcher, vocabulary), vocabulary);
+      matcher.append(allowed[random() % allowed.size()]);
+    }
+    if (matcher.shortest_ending() == kNoEnding) {
+      ASSERT_TRUE(has_unknown_ending(GetParam()));
+      continue;
+    }
+    for (uint64_t left = matcher.shortest_ending(); left > 0; left = matcher.shortest_ending()) {
+      ASSERT_LT(left, 1000U);
+      const auto allowed = tokens_in(mask_of(matcher, vocabulary), vocabulary);
+      const bool found = std::any_of(allowed.begin(), allowed.end(), [&](TokenId token) {
+        if (vocabulary.bytes(token).size() > 1 || !matcher.append(token)) return false;
+        if (matcher.shortest_ending() < left) return true;
+        matcher.rollback(1);
+        return false;
+      });
+      ASSERT_TRUE(found) << left << " bytes before the end of walk " << walk;
+    }
+    EXPECT_TRUE(matcher.may_end());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Grammars, MatcherWalks, testing::ValuesIn(kSpecimens), [](const auto& specimen) {
   std::string name = specimen.param.name;
   std::replace(name.begin(), name.end(), ' ', '_');
@@ -194,6 +236,15 @@ TEST(Matcher, EndsOnce) {
   EXPECT_FALSE(matcher.append('a'));
   matcher.rollback(1);
   EXPECT_FALSE(matcher.ended());
+}
+
+TEST(Matcher, ASpecialTokenIsARound) {
+  Matcher matcher(compiled(SpecKind::kGrammar, "root ::= (<|call|> \"a\"* | <[257]> \"b\")+"));
+  EXPECT_FALSE(matcher.may_end());
+  EXPECT_TRUE(matcher.append(kCall));
+  EXPECT_TRUE(matcher.may_end());
+  EXPECT_TRUE(matcher.append(kCall));
+  EXPECT_TRUE(matcher.may_end());
 }
 
 TEST(Matcher, WhiteSpaceIsBounded) {

@@ -56,6 +56,29 @@ Status check_beginning(const Request& request, const EngineInfo& info) {
   return {};
 }
 
+// Whether max_tokens are enough for the text that has to come to its end.
+Status check_ending(const Request& request, const EngineInfo& info) {
+  const SamplingParams& params = request.sampling;
+  const bool completes = params.structured_outputs && params.structured_outputs->complete_within_max_tokens;
+  if (!completes || request.matcher == nullptr) return {};
+  constexpr const char* kName = "complete_within_max_tokens";
+  if (params.use_beam_search) return errorf(ErrorCode::kUnsupported, "{}: not with use_beam_search", kName);
+  const int room = std::min(params.max_tokens, info.max_model_len - static_cast<int>(request.prompt.size()));
+  const int needed = request.matcher->fork()->tokens_to_end();
+  if (needed <= room) return {};
+  if (needed >= TokenMatcher::kUnknown)
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: nobody knows how this text ends soonest: several items or property names have to come that must "
+        "all differ, or the vocabulary has no tokens of single bytes",
+        kName);
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "{}: the shortest text may take {} tokens, one for each byte and one for the end; max_tokens and the "
+      "context leave {}",
+      kName, needed, room);
+}
+
 }  // namespace
 
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
@@ -76,6 +99,7 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
   if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
   RETURN_IF_ERROR(check_beginning(request, info));
+  RETURN_IF_ERROR(check_ending(request, info));
   RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));
   if (request.sampling.use_beam_search) return check_beams(request, info, config, scheduler);
   return {};

@@ -176,6 +176,12 @@ size_t LexemeMasks::clear() {
   return memory_.exchange(0);
 }
 
+void LexemeMaskRegistry::prepare(const Vocabulary& vocabulary) {
+  const CommonLexemes& common = CommonLexemes::get();
+  for (const auto& lexeme : {common.string, common.canonical_string})
+    of(lexeme, vocabulary)->get(lexeme->start(), {}, 0);
+}
+
 std::shared_ptr<LexemeMasks> LexemeMaskRegistry::of(const std::shared_ptr<const Lexeme>& lexeme,
                                                     const Vocabulary& vocabulary) {
   const std::scoped_lock lock(mutex_);

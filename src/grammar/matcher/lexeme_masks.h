@@ -78,6 +78,8 @@ class LexemeMaskRegistry {
  public:
   // The masks live as long as a caller holds them, those of the lexemes that all grammars share for ever.
   std::shared_ptr<LexemeMasks> of(const std::shared_ptr<const Lexeme>& lexeme, const Vocabulary& vocabulary);
+  // Makes those that the first string of any grammar needs, which take longest.
+  void prepare(const Vocabulary& vocabulary);
 
  private:
   struct Entry {

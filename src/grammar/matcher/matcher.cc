@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher/mask_builder.h"
+#include "grammar/matcher/shortest_ending.h"
 
 namespace penstock::grammar {
 namespace {
@@ -168,6 +169,12 @@ void Matcher::fill_mask(std::span<uint32_t> bits) {
 bool Matcher::may_end() const { return impl_->ended || impl_->now.complete; }
 bool Matcher::must_end() const {
   return impl_->ended || (impl_->now.complete && impl_->now.begin == impl_->now.end);
+}
+uint64_t Matcher::shortest_ending() const {
+  const Impl& m = *impl_;
+  if (m.ended) return 0;
+  const std::span now = std::span(m.items).subspan(m.now.begin, m.now.end - m.now.begin);
+  return m.grammar->endings().of(now, m.now.complete, m.stack);
 }
 bool Matcher::ended() const { return impl_->ended; }
 

@@ -66,7 +66,7 @@ struct ObjectGraph {
   bool many_keys = false;  // other_keys has more than kManyWords, which no text exhausts
 
   bool any_order = false;  // then `members` is trivial, and frames count the required slots that have come
-  std::vector<std::string> slot_texts;  // with any_order: as in slot_keys
+  std::vector<std::string> slot_texts;  // as in slot_keys
   std::vector<bool> required;           // with any_order: of each slot
   uint32_t n_required = 0;
 };

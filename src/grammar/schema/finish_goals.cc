@@ -21,8 +21,12 @@ bool has_words(const std::vector<Leaf>& leaves, const std::vector<uint32_t>& lis
   return false;
 }
 
-// A key as it is written behind its opening quotation mark.
-std::string text_of_key(const std::string& key) { return canonical_json(key) + '"'; }
+// Keys as they are written behind their opening quotation marks.
+std::vector<std::string> texts_of_keys(const std::vector<std::string>& keys) {
+  std::vector<std::string> texts;
+  for (const std::string& key : keys) texts.push_back(canonical_json(key) + '"');
+  return texts;
+}
 
 class Finisher {
  public:
@@ -211,6 +215,7 @@ class Finisher {
     if (!lengths_of(counting(draft, live)).any_within(0, draft.members)) return false;
     if (draft.members.min <= draft.slots.size()) return true;
     ObjectGraph graph;
+    graph.slot_texts = texts_of_keys(draft.slots);
     make_other_keys(draft, live, graph);
     return graph.many_keys || enough_other_keys(graph, draft.members.min - draft.slots.size());
   }
@@ -314,6 +319,7 @@ class Finisher {
     summarize(draft, graph);
     if (draft.any_order) set_any_order(draft, graph);
     if (!draft.members.trivial()) graph.lengths = lengths_of(counting(draft, live));
+    graph.slot_texts = texts_of_keys(draft.slots);
     make_slot_keys(draft, graph);
     make_other_keys(draft, live, graph);
     program_.objects.push_back(std::move(graph));
@@ -351,7 +357,6 @@ class Finisher {
     graph.any_order = true;
     graph.required = draft.required;
     graph.n_required = static_cast<uint32_t>(std::count(draft.required.begin(), draft.required.end(), true));
-    for (const std::string& key : draft.slots) graph.slot_texts.push_back(text_of_key(key));
   }
 
   static void make_slot_keys(const ObjectDraft& draft, ObjectGraph& graph) {
@@ -364,7 +369,7 @@ class Finisher {
     }
     std::vector<TaggedText> texts;
     for (uint32_t slot = 0; slot < draft.slots.size(); ++slot) {
-      if (possible[slot]) texts.push_back({text_of_key(draft.slots[slot]), slot + 1});
+      if (possible[slot]) texts.push_back({graph.slot_texts[slot], slot + 1});
     }
     if (texts.empty()) return;
     auto lexeme = std::make_shared<Lexeme>();
@@ -388,8 +393,7 @@ class Finisher {
     if (graph.other_keys == nullptr) return;
     std::vector<TaggedText> taken;
     const ByteDfa& keys = graph.other_keys->dfa;
-    for (const std::string& slot : draft.slots) {
-      const std::string key = text_of_key(slot);
+    for (const std::string& key : graph.slot_texts) {
       if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
     }
     graph.n_reserved = static_cast<uint32_t>(taken.size());
