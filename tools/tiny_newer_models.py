@@ -91,6 +91,23 @@ MODELS = {
     "qwen2_moe": lambda: (T.Qwen2MoeConfig(**qwen2_moe()), True),
     "qwen2_moe_mixed": lambda: (T.Qwen2MoeConfig(**qwen2_moe(num_hidden_layers=3, mlp_only_layers=[1], norm_topk_prob=True,
                                                              tie_word_embeddings=True)), False),
+    "granitemoe": lambda: (T.GraniteMoeConfig(**granite_moe()), True),
+    "granitemoe_all": lambda: (T.GraniteMoeConfig(**granite_moe(
+        num_local_experts=3, num_experts_per_tok=3, num_key_value_heads=3, attention_bias=True, tie_word_embeddings=True,
+        rope_parameters=YARN)), False),
+    "granitemoeshared": lambda: (T.GraniteMoeSharedConfig(**granite_moe(shared_intermediate_size=24)), True),
+    "granitemoeshared_one": lambda: (T.GraniteMoeSharedConfig(**granite_moe(
+        shared_intermediate_size=8, num_experts_per_tok=1, tie_word_embeddings=True)), False),
+    "minimax_m2": lambda: (T.MiniMaxM2Config(**base(num_local_experts=6, num_experts_per_tok=2,
+                                                    rope_parameters=rope(5e6, partial_rotary_factor=0.5))), True),
+    "minimax_m2_full": lambda: (T.MiniMaxM2Config(**base(
+        num_hidden_layers=3, num_key_value_heads=4, num_local_experts=5, num_experts_per_tok=3, tie_word_embeddings=True,
+        rope_parameters=YARN)), False),
+    "ernie4_5_moe": lambda: (T.Ernie4_5_MoeConfig(**ernie_moe(
+        intermediate_size=64, moe_num_shared_experts=2, moe_layer_start_index=1)), True),
+    "ernie4_5_moe_mixed": lambda: (T.Ernie4_5_MoeConfig(**ernie_moe(
+        num_hidden_layers=5, moe_num_shared_experts=0, moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=2,
+        use_bias=True, tie_word_embeddings=True)), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -111,6 +128,15 @@ def gpt_oss(**more):
 def glm4_moe(**more):
     return base(moe_intermediate_size=16, num_experts_per_tok=2, first_k_dense_replace=1, routed_scaling_factor=1.5,
                 num_nextn_predict_layers=0, rope_parameters=rope(partial_rotary_factor=0.5)) | more
+
+
+def granite_moe(**more):
+    return plain_heads(num_local_experts=5, num_experts_per_tok=2, embedding_multiplier=1.7, logits_scaling=0.6,
+                       residual_multiplier=0.4, attention_multiplier=0.3) | more
+
+
+def ernie_moe(**more):
+    return base(num_hidden_layers=3, moe_num_experts=5, moe_k=2, moe_intermediate_size=16, rope_parameters=rope(5e5)) | more
 
 
 def qwen2_moe(**more):
@@ -154,6 +180,8 @@ def phi(**more):
 # What published config.json files say beside what transformers writes, and the converter reads.
 PUBLISHED = {"cohere2": lambda c: dict(rotary_pct=1.0),
              "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
+             "minimax_m2": lambda c: dict(scoring_func="sigmoid", rotary_dim=round(
+                 c["head_dim"] * c["rope_parameters"].get("partial_rotary_factor", 1.0))),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
 
 

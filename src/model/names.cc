@@ -78,7 +78,7 @@ std::vector<int> rows_by_group(const ModelConfig& config) {
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
        {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias",
-        "rope_freqs.weight", "rope_factors_"}) {
+        "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return is_of_another_modality(name);

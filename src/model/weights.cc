@@ -216,7 +216,11 @@ Status WeightLoader::load_experts(const std::string& at, LayerWeights& layer) {
   const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
   RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, dim, layer.router));
   if (config_.expert_selection_bias) {
-    ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name(names_.selection_bias), config_.n_experts));
+    const TensorInfo* found = find(name(names_.selection_bias));
+    const int64_t row[] = {1, config_.n_experts};  // ERNIE has it as a row
+    const bool is_row = found != nullptr && found->shape.size() == 2;
+    ASSIGN_OR_RETURN(const std::vector<float> bias,
+                     vector(name(names_.selection_bias), std::span(row).subspan(is_row ? 0 : 1)));
     ASSIGN_OR_RETURN(layer.selection_bias, ops_.pack_vector(bias));
   }
   std::string_view gate = names_.expert_gate, up = names_.expert_up, down = names_.expert_down;
@@ -236,8 +240,14 @@ Status WeightLoader::load_experts(const std::string& at, LayerWeights& layer) {
 Status WeightLoader::load_shared_experts(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
-  RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
-  RETURN_IF_ERROR(linear(name(names_.shared_up), ffn, dim, layer.shared_up));
+  if (names_.shared_gate_up.empty()) {
+    RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
+    RETURN_IF_ERROR(linear(name(names_.shared_up), ffn, dim, layer.shared_up));
+  } else {
+    const int rows[] = {ffn, ffn};
+    LinearWeights* const parts[] = {&layer.shared_gate, &layer.shared_up};
+    RETURN_IF_ERROR(fused(name(names_.shared_gate_up), rows, dim, parts));
+  }
   RETURN_IF_ERROR(linear(name(names_.shared_down), dim, ffn, layer.shared_down));
   if (!config_.shared_expert_gate) return {};
   return linear(name(names_.shared_router), 1, dim, layer.shared_router);

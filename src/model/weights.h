@@ -67,7 +67,7 @@ struct NameTable {
   std::string_view attn_norm, q, k, v, qkv, o, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
-  std::string_view shared_gate, shared_up, shared_down, shared_router;
+  std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;
   // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too. Transposed: [n_experts, in, out];
   // interleaved: gate and up in turn, not one after the other.
   std::string_view expert_gate_up;

@@ -120,8 +120,8 @@ struct ExpertRouting {
   // With several groups of equally many experts those of the best groups come first. A group is as good as its best
   // score, or (group_top 2) its two best together.
   int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
-  bool normalize = true;                                 // the weights are divided by their sum + sum_eps
-  float sum_eps = 0.0f;
+  bool normalize = true;  // the weights are divided by their sum + sum_eps, or by sum_min where that is more
+  float sum_eps = 0.0f, sum_min = 0.0f;
   float scale = 1.0f;        // of the weights, at last
   bool weigh_input = false;  // the weight multiplies what the expert reads, not what it gives
   bool operator==(const ExpertRouting&) const = default;

@@ -53,6 +53,7 @@ Expected expected(const std::vector<float>& logits, const ExpertRouting& routing
     result.weights.push_back(scores[static_cast<size_t>(result.experts.back())]);
     total += result.weights.back();
   }
+  total = std::max(total, double{routing.sum_min});
   for (double& weight : result.weights) weight *= routing.scale / (routing.normalize ? total : 1.0);
   return result;
 }
@@ -75,6 +76,7 @@ TEST(Routing, EveryVariantIsItsDefinition) {
       }
     }
   }
+  variants.push_back({.n_active = 3, .sum_min = 0.7f});
   for (const ExpertRouting& routing : variants) {
     for (int round = 0; round < 50; ++round) {
       std::vector<float> logits(16), bias(round % 2 == 0 ? 0 : 16);

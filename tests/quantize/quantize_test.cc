@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "cohere2", "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases",
                       "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
                       "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
-                      "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe"));
+                      "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
+                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed"));
 
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {

@@ -19,6 +19,9 @@ void configure_qwen2(ConfigReader&, ModelConfig&);
 void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
 void configure_qwen2_moe(ConfigReader&, ModelConfig&);
+void configure_granite_moe(ConfigReader&, ModelConfig&);
+void configure_minimax_m2(ConfigReader&, ModelConfig&);
+void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
 void configure_gpt_oss(ConfigReader&, ModelConfig&);
 void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
@@ -55,12 +58,18 @@ void mpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
+void granite_moe_names(NameTable&, const ModelConfig&);
+void minimax_m2_names(NameTable&, const ModelConfig&);
+void ernie4_5_moe_names(NameTable&, const ModelConfig&);
 void gpt_oss_names(NameTable&, const ModelConfig&);
 void gpt_oss_gguf_names(NameTable&, const ModelConfig&);
 void glm4_moe_gguf_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
+void describe_granite_moe(ConfigWriter&, const ModelConfig&);
+void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
+void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
 void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
 void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
@@ -96,6 +105,10 @@ constexpr std::string_view kQwen2[] = {"qwen2", "Qwen2ForCausalLM"};
 constexpr std::string_view kQwen3[] = {"qwen3", "Qwen3ForCausalLM"};
 constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
+constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
+                                            "GraniteMoeSharedForCausalLM"};
+constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
+constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
 constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
 constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
@@ -155,6 +168,13 @@ constexpr std::string_view kGlm4Defaults =
     "partial_rotary_factor": 0.5})";
 constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
     "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
+constexpr std::string_view kGraniteMoeDefaults = R"({"num_local_experts": 8, "num_experts_per_tok": 2})";
+constexpr std::string_view kMiniMaxM2Defaults =
+    R"({"head_dim": 128, "rope_theta": 5e6, "num_key_value_heads": 8,
+    "num_experts_per_tok": 8, "num_local_experts": 256})";
+constexpr std::string_view kErnie45MoeDefaults = R"({"tie_word_embeddings": true, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
+    "moe_num_shared_experts": 2})";
 constexpr std::string_view kGptOssDefaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
     "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
 constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
@@ -262,6 +282,28 @@ constexpr Architecture kArchitectures[] = {
      .hf_names = qwen2_moe_names,
      .forward = decoder_forward,
      .describe = describe_qwen2_moe},
+    {.name = "granitemoe",
+     .hf_types = kGraniteMoe,
+     .configure = configure_granite_moe,
+     .hf_names = granite_moe_names,
+     .forward = decoder_forward,
+     .hf_defaults = kGraniteMoeDefaults,
+     .describe = describe_granite_moe,
+     .gguf_pairs = true},
+    {.name = "minimax-m2",
+     .hf_types = kMiniMaxM2,
+     .configure = configure_minimax_m2,
+     .hf_names = minimax_m2_names,
+     .forward = decoder_forward,
+     .hf_defaults = kMiniMaxM2Defaults,
+     .describe = describe_minimax_m2},
+    {.name = "ernie4_5-moe",
+     .hf_types = kErnie45Moe,
+     .configure = configure_ernie4_5_moe,
+     .hf_names = ernie4_5_moe_names,
+     .forward = decoder_forward,
+     .hf_defaults = kErnie45MoeDefaults,
+     .describe = describe_ernie4_5_moe},
     {.name = "gpt-oss",
      .hf_types = kGptOss,
      .configure = configure_gpt_oss,
@@ -457,10 +499,12 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
 
 void read_experts(ConfigReader& reader, ModelConfig& config) {
   Key count{"expert_count", "num_experts"};
-  for (const std::string_view other : {"num_local_experts", "n_routed_experts"})
+  for (const std::string_view other : {"num_local_experts", "n_routed_experts", "moe_num_experts"})
     if (!reader.has(count) && reader.has({"", other})) count.hf = other;
   config.n_experts = reader.integer(count, 1, 4096);
-  config.routing.n_active = reader.integer({"expert_used_count", "num_experts_per_tok"}, 1, config.n_experts);
+  Key active{"expert_used_count", "num_experts_per_tok"};
+  if (!reader.has(active)) active.hf = "moe_k";
+  config.routing.n_active = reader.integer(active, 1, config.n_experts);
   config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
                                          std::max(config.ffn_dim, 1));
   config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);

@@ -41,7 +41,7 @@ class Router {
       out[k] = {best, score(best)};
       sum += out[k].weight;
     }
-    const float factor = routing_.scale / (routing_.normalize ? sum : 1.0f);
+    const float factor = routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
     for (int k = 0; k < routing_.n_active; ++k) out[k].weight *= factor;
   }
 

@@ -1,0 +1,31 @@
+// Granite with experts (3.0, 3.1), and with experts that every token takes beside them. Gate and up lie in one tensor.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_granite(ConfigReader&, ModelConfig&);
+void describe_granite(ConfigWriter&, const ModelConfig&);
+
+void configure_granite_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_granite(reader, config);
+  read_experts(reader, config);
+  config.shared_ffn_dim =
+      reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
+}
+
+void granite_moe_names(NameTable& names, const ModelConfig&) {
+  names.router = "block_sparse_moe.router.layer";
+  names.expert_gate_up = "block_sparse_moe.input_linear.weight";
+  names.expert_down = "block_sparse_moe.output_linear.weight";
+  names.shared_gate_up = "shared_mlp.input_linear", names.shared_down = "shared_mlp.output_linear";
+}
+
+void describe_granite_moe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_granite(writer, config);
+  if (config.shared_ffn_dim > 0)
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
+}
+
+}  // namespace penstock

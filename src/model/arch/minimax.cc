@@ -1,0 +1,44 @@
+// MiniMax-M2: norms over all heads of q and of k, a partly rotated head, experts chosen by sigmoid and a bias.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void mixtral_names(NameTable&, const ModelConfig&);
+
+void configure_minimax_m2(ConfigReader& reader, ModelConfig& config) {
+  config.qk_norm = QkNorm::kRow;
+  const auto expect = [&](std::string_view key, std::string_view wanted) {
+    const std::string found = reader.text({"", key}, std::string(wanted));
+    if (found != wanted)
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+  };
+  expect("scoring_func", "sigmoid");
+  expect("qk_norm_type", "per_layer");
+  for (const std::string_view key : {"use_qk_norm", "use_routing_bias"}) {
+    if (!reader.flag({"", key}, true))
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected true", key));
+  }
+  if (reader.integer({"", "shared_intermediate_size"}, 0, 1 << 20, 0) > 0)
+    reader.fail(ErrorCode::kUnsupported, "shared_intermediate_size: expected no shared experts");
+  int& rotary_dim = config.ropes[0].rotary_dim;
+  rotary_dim = reader.integer({"", "rotary_dim"}, 2, config.head_dim, rotary_dim);
+  read_experts(reader, config);
+  read_sigmoid_routing(reader, config);
+}
+
+void minimax_m2_names(NameTable& names, const ModelConfig& config) {
+  mixtral_names(names, config);
+  names.selection_bias = "block_sparse_moe.e_score_correction_bias";
+}
+
+void describe_minimax_m2(ConfigWriter& writer, const ModelConfig& config) {
+  describe_sigmoid_routing(writer, config);
+  writer.erase({"", "num_experts"});
+  writer.set({"", "num_local_experts"}, config.n_experts);
+  writer.set({"", "scoring_func"}, "sigmoid");
+  writer.set({"", "rotary_dim"}, config.ropes[0].rotary_dim);
+}
+
+}  // namespace penstock
