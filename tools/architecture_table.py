@@ -13,7 +13,7 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
          "ministral3": "Ministral 3", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
-         "granitemoe": "Granite MoE (also `granitemoeshared`)", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)"}
+         "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)"}
 # In GGUF these go by another architecture's name.
 GGUF_NAMES = {"mistral": "llama", "mixtral": "llama", "olmo3": "olmo2"}
 

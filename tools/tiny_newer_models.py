@@ -1,5 +1,6 @@
 """Tiny configurations of the newer architectures, for make_tiny_models.py; their GGUF files come from llama.cpp's own converter."""
 import json
+import math
 import os
 import sys
 import tempfile
@@ -108,6 +109,10 @@ MODELS = {
     "ernie4_5_moe_mixed": lambda: (T.Ernie4_5_MoeConfig(**ernie_moe(
         num_hidden_layers=5, moe_num_shared_experts=0, moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=2,
         use_bias=True, tie_word_embeddings=True)), False),
+    "phimoe": lambda: (T.PhimoeConfig(**phi_moe(attention_bias=True, lm_head_bias=True)), True),
+    "phimoe_wide": lambda: (T.PhimoeConfig(**phi_moe(num_local_experts=3, num_key_value_heads=3, router_jitter_noise=0.4,
+                                                     sliding_window=9)), False),
+    "phimoe_longrope": lambda: (T.PhimoeConfig(**phi_moe(rope_parameters=longrope_with_magnitudes())), True),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -137,6 +142,17 @@ def granite_moe(**more):
 
 def ernie_moe(**more):
     return base(num_hidden_layers=3, moe_num_experts=5, moe_k=2, moe_intermediate_size=16, rope_parameters=rope(5e5)) | more
+
+
+def phi_moe(**more):
+    return plain_heads(num_local_experts=5, num_experts_per_tok=2, rope_parameters=rope(1e6)) | more
+
+
+def longrope_with_magnitudes():
+    """The same factors twice, for transformers takes the short ones at every length; the magnitude is what the converter writes."""
+    factors, magnitude = [1.0 + 0.7 * i for i in range(4)], math.sqrt(1 + math.log(128 / 16) / math.log(16))
+    return rope(rope_type="longrope", short_factor=factors, long_factor=factors, short_mscale=magnitude, long_mscale=magnitude,
+                original_max_position_embeddings=16)
 
 
 def qwen2_moe(**more):
@@ -182,6 +198,8 @@ PUBLISHED = {"cohere2": lambda c: dict(rotary_pct=1.0),
              "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
              "minimax_m2": lambda c: dict(scoring_func="sigmoid", rotary_dim=round(
                  c["head_dim"] * c["rope_parameters"].get("partial_rotary_factor", 1.0))),
+             "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
+                 c["rope_parameters"].get("original_max_position_embeddings", 128)),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
 
 

@@ -111,7 +111,11 @@ struct PositionScale {
 };
 
 inline constexpr int kMaxExpertGroups = 64;
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid };  // of the logits of all experts
+enum class RouterScore : uint8_t {
+  kSoftmax,      // of the logits of all experts
+  kSigmoid,      // of each
+  kSparseMixer,  // softmax of those that are still to choose from and near the best (ExpertRouting::jitter)
+};
 
 // Which experts a token takes and what they weigh. Ties: the lower index.
 struct ExpertRouting {
@@ -122,6 +126,8 @@ struct ExpertRouting {
   int n_groups = 1, n_active_groups = 1, group_top = 1;  // n_groups at most kMaxExpertGroups
   bool normalize = true;  // the weights are divided by their sum + sum_eps, or by sum_min where that is more
   float sum_eps = 0.0f, sum_min = 0.0f;
+  // SparseMixer: near is (best - logit) / max(|logit|, best) <= 2 * jitter.
+  float jitter = 0.0f;
   float scale = 1.0f;        // of the weights, at last
   bool weigh_input = false;  // the weight multiplies what the expert reads, not what it gives
   bool operator==(const ExpertRouting&) const = default;

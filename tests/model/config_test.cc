@@ -170,6 +170,9 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("llama2", "layer_types", {"full_attention", "linear_attention"}),
               HasSubstr("layer_types"));
   EXPECT_EQ(with("llama2", "layer_types", {"full_attention", "full_attention"}), "");
+  EXPECT_THAT(with("minimax_m2", "scoring_func", "softmax"), HasSubstr("expected sigmoid"));
+  EXPECT_THAT(with("minimax_m2", "shared_intermediate_size", 8), HasSubstr("shared_intermediate_size"));
+  EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
 }

@@ -93,6 +93,17 @@ TEST(Routing, EveryVariantIsItsDefinition) {
   }
 }
 
+TEST(Routing, SparseMixerWeighsAmongTheNearThatAreLeft) {
+  const std::vector<float> logits{1.0f, 2.0f, 1.98f, -3.0f};
+  std::vector<ExpertChoice> got(2);
+  const ExpertRouting routing{.score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.01f};
+  choose_experts(logits.data(), 4, routing, nullptr, got.data());
+  EXPECT_EQ(got[0].expert, 1);
+  EXPECT_EQ(got[1].expert, 2);
+  EXPECT_NEAR(got[0].weight, 1 / (1 + std::exp(-0.02)), 1e-5);
+  EXPECT_NEAR(got[1].weight, 1.0, 1e-6);
+}
+
 TEST(Routing, ATieGoesToTheFirst) {
   const std::vector<float> logits(8, 0.25f);
   std::vector<ExpertChoice> got(2);

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
                       "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
                       "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
-                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed"));
+                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope"));
 
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {

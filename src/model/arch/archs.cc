@@ -22,6 +22,7 @@ void configure_qwen2_moe(ConfigReader&, ModelConfig&);
 void configure_granite_moe(ConfigReader&, ModelConfig&);
 void configure_minimax_m2(ConfigReader&, ModelConfig&);
 void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
+void configure_phimoe(ConfigReader&, ModelConfig&);
 void configure_gpt_oss(ConfigReader&, ModelConfig&);
 void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
@@ -70,6 +71,7 @@ void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite_moe(ConfigWriter&, const ModelConfig&);
 void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
+void describe_phimoe(ConfigWriter&, const ModelConfig&);
 void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
 void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
@@ -109,6 +111,7 @@ constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM
                                             "GraniteMoeSharedForCausalLM"};
 constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
 constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
+constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"};
 constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
 constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
@@ -175,6 +178,9 @@ constexpr std::string_view kMiniMaxM2Defaults =
 constexpr std::string_view kErnie45MoeDefaults = R"({"tie_word_embeddings": true, "num_key_value_heads": 4,
     "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
     "moe_num_shared_experts": 2})";
+constexpr std::string_view kPhiMoeDefaults =
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+    "num_local_experts": 16, "num_experts_per_tok": 2})";
 constexpr std::string_view kGptOssDefaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
     "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
 constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
@@ -304,6 +310,13 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kErnie45MoeDefaults,
      .describe = describe_ernie4_5_moe},
+    {.name = "phimoe",
+     .hf_types = kPhiMoe,
+     .configure = configure_phimoe,
+     .hf_names = mixtral_names,
+     .forward = decoder_forward,
+     .hf_defaults = kPhiMoeDefaults,
+     .describe = describe_phimoe},
     {.name = "gpt-oss",
      .hf_types = kGptOss,
      .configure = configure_gpt_oss,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace penstock {
 namespace {
@@ -35,10 +36,10 @@ class Router {
     for (int k = 0; k < routing_.n_active; ++k) {
       int best = -1;
       for (int e = 0; e < n_; ++e) {
-        const bool taken = std::any_of(out, out + k, [&](const ExpertChoice& c) { return c.expert == e; });
-        if (!taken && (best < 0 || merit(e) > merit(best))) best = e;
+        if (!is_among({out, out + k}, e) && (best < 0 || merit(e) > merit(best))) best = e;
       }
-      out[k] = {best, score(best)};
+      const bool mixes = routing_.score == RouterScore::kSparseMixer;
+      out[k] = {best, mixes ? share_of_near(best, {out, out + k}) : score(best)};
       sum += out[k].weight;
     }
     const float factor = routing_.scale / (routing_.normalize ? std::max(sum, routing_.sum_min) : 1.0f);
@@ -46,6 +47,17 @@ class Router {
   }
 
  private:
+  static bool is_among(std::span<const ExpertChoice> taken, int e) {
+    return std::ranges::find(taken, e, &ExpertChoice::expert) != taken.end();
+  }
+  float share_of_near(int best, std::span<const ExpertChoice> taken) const {
+    float sum = 0.0f;
+    for (int e = 0; e < n_; ++e) {
+      const float below = logits_[best] - logits_[e], unit = std::max(std::abs(logits_[e]), logits_[best]);
+      if (!is_among(taken, e) && !(below / unit > 2 * routing_.jitter)) sum += std::exp(-below);
+    }
+    return 1.0f / sum;
+  }
   float score(int e) const {
     return routing_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + std::exp(-logits_[e]))
                                                    : softmax_(logits_[e]);

@@ -1,0 +1,57 @@
+// Phi-3.5-MoE: layer norms, biases, two experts by SparseMixer. GGUF files do not say its jitter: they have the published
+// models'.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void mixtral_names(NameTable&, const ModelConfig&);
+void describe_biases(ConfigWriter&, const ModelConfig&);
+
+namespace {
+
+constexpr float kPublishedJitter = 0.01f;
+
+// Longrope's magnitude is given twice: within the original context and beyond it.
+void read_magnitude(ConfigReader& reader, RopeConfig& rope) {
+  const nlohmann::json* parameters = reader.find({"", "rope_parameters"});
+  if (parameters == nullptr) parameters = reader.find({"", "rope_scaling"});
+  if (parameters == nullptr || rope.scaling == RopeScaling::kNone) return;
+  ConfigReader inner(*parameters, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
+  rope.attention_factor = inner.number({"", "short_mscale"}, 1e-3f, 1e3f);
+  if (inner.number({"", "long_mscale"}, 1e-3f, 1e3f) != rope.attention_factor)
+    inner.fail(ErrorCode::kUnsupported, "short_mscale and long_mscale: expected the same number");
+  reader.merge(inner);
+}
+
+}  // namespace
+
+void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
+  config.layer_norm = true;
+  read_windows(reader, config, 0);
+  read_magnitude(reader, config.ropes[0]);
+  read_experts(reader, config);
+  if (config.routing.n_active != 2) {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("experts of a token: expected 2, got {}", config.routing.n_active));
+  }
+  config.routing.score = RouterScore::kSparseMixer;
+  config.routing.normalize = false;
+  config.routing.jitter = reader.number({"", "router_jitter_noise"}, 0.0f, 1e3f, kPublishedJitter);
+}
+
+void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_biases(writer, config);
+  writer.set({"", "lm_head_bias"}, writer.has_tensor("output.bias"));
+  writer.set({"", "router_jitter_noise"}, config.routing.jitter);
+  writer.set({"", "num_local_experts"}, config.n_experts);
+  for (const std::string_view key : {"num_experts", "norm_topk_prob", "moe_intermediate_size"})
+    writer.erase({"", key});
+  const RopeConfig& rope = config.ropes[0];
+  if (rope.attention_factor == 0.0f) return;
+  writer.set_inside({"", "rope_parameters"}, "short_mscale", rope.attention_factor);
+  writer.set_inside({"", "rope_parameters"}, "long_mscale", rope.attention_factor);
+}
+
+}  // namespace penstock
