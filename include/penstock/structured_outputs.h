@@ -12,7 +12,7 @@ struct StructuredOutputs {
   std::string json;                 // a JSON Schema
   std::string regex;                // which the whole text matches
   std::vector<std::string> choice;  // one of these texts
-  std::string grammar;              // GBNF or EBNF, from the rule `root`
+  std::string grammar;              // GBNF or EBNF, from the rule `root`, or Lark, from `start`
   bool json_object = false;         // any JSON object
   std::string structural_tag;       // JSON
 
@@ -37,7 +37,7 @@ struct StructuredOutputs {
     v("json", s.json, "a JSON Schema, or its text", As::kJson);
     v("regex", s.regex, "a regular expression that the whole text matches", As::kText);
     v("choice", s.choice, "the text is one of these", As::kText);
-    v("grammar", s.grammar, "GBNF or EBNF, from the rule root", As::kText);
+    v("grammar", s.grammar, "GBNF or EBNF, from the rule root, or Lark, from the rule start", As::kText);
     v("json_object", s.json_object, "any JSON object", As::kText);
     v("structural_tag", s.structural_tag, "a structural tag, or its text", As::kJson);
     v("disable_any_whitespace", s.disable_any_whitespace, "no white space between the tokens of JSON",

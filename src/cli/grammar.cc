@@ -33,7 +33,7 @@ struct KindName {
 constexpr KindName kKinds[] = {
     {SpecKind::kJsonSchema, "schema", "file with a JSON Schema"},
     {SpecKind::kRegex, "regex", "file with a regular expression, which the whole text must match"},
-    {SpecKind::kGrammar, "grammar", "file with a grammar in GBNF or EBNF"},
+    {SpecKind::kGrammar, "grammar", "file with a grammar in GBNF, EBNF or Lark"},
     {SpecKind::kStructuralTag, "structural-tag", "file with a structural tag"},
 };
 

@@ -6,7 +6,7 @@
 #include "grammar/matcher/shortest_ending.h"
 #include "grammar/regex/parser.h"
 #include "grammar/schema/goals.h"
-#include "grammar/syntax/ebnf.h"
+#include "grammar/syntax/notation.h"
 #include "grammar/syntax/structural_tag.h"
 #include "text/unicode.h"
 
@@ -37,7 +37,7 @@ struct Compilation {
 
   Compiled<void> grammar() {
     Rules rules(pool);
-    auto rule = parse_ebnf(spec.text, rules, vocabulary, static_cast<int>(budget.limits().max_depth));
+    auto rule = parse_rules(spec.text, rules, goal_of_schema(), vocabulary, budget);
     if (!rule) return tl::unexpected(std::move(rule).error());
     return root(rules, *rule);
   }
@@ -73,6 +73,14 @@ struct Compilation {
     return GoalMaker(schemas, pool, style, budget, program).run();
   }
 
+  GoalOfSchema goal_of_schema() {
+    return [this](const JsonValue& value, bool python_words) {
+      JsonStyle style = spec.json;
+      style.python_words = python_words;
+      return goal(value, style);
+    };
+  }
+
   Compiled<void> schema(std::string_view text) {
     auto document = json(text);
     if (!document) return tl::unexpected(std::move(document).error());
@@ -86,13 +94,7 @@ struct Compilation {
     auto document = json(spec.text);
     if (!document) return tl::unexpected(std::move(document).error());
     Rules rules(pool);
-    const auto goal_of = [this](const JsonValue& value, bool python_words) {
-      JsonStyle style = spec.json;
-      style.python_words = python_words;
-      return goal(value, style);
-    };
-    auto rule = parse_structural_tag(*document, rules, goal_of, vocabulary,
-                                     static_cast<int>(budget.limits().max_depth));
+    auto rule = parse_structural_tag(*document, rules, goal_of_schema(), vocabulary, budget);
     if (!rule) return tl::unexpected(std::move(rule).error());
     return root(rules, *rule);
   }

@@ -21,7 +21,7 @@ enum class SpecKind : uint8_t {
   kJsonSchema,     // a JSON Schema, drafts 4 to 2020-12
   kJsonObject,     // any JSON object; no text
   kRegex,          // the whole text matches; ECMAScript's dialect
-  kGrammar,        // GBNF or EBNF, see syntax/ebnf.h
+  kGrammar,        // GBNF, EBNF or Lark, see syntax/notation.h
   kStructuralTag,  // JSON: {"type": "structural_tag", "format": ...} or {"structures": ..., "triggers": ...}
   kChoice,         // JSON: an array of texts
 };

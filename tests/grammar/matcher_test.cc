@@ -81,6 +81,10 @@ constexpr Specimen kSpecimens[] = {
      "root ::= sum\nsum ::= sum \"+\" term | term\nterm ::= term \"*\" [0-9] | \"(\" sum \")\" | [0-9]"},
     {"ambiguous", SpecKind::kGrammar, "root ::= x x x\nx ::= \"a\" | \"ab\" | \"b\" x | \"\""},
     {"tokens", SpecKind::kGrammar, "root ::= (<|call|> \"a\"* | <[257]>)+"},
+    {"lark", SpecKind::kGrammar,
+     "start: \"{\" [pair (\",\" pair)*] \"}\" | <|call|> item{\"a\"}+\npair: KEY \":\" (pair | %json "
+     "{\"type\": \"integer\"})\n"
+     "item{x}: x | \"[\" item{x} \"]\"\nKEY: /[a-c]+/\n%ignore /[ \\n]{1,2}/"},
     {"tags", SpecKind::kStructuralTag,
      R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["{\""],"tags":[{"begin":"{\"a","content":{"type":"json_schema","json_schema":{"type":"integer"}},"end":"}}"}]}})"},
     {"choice", SpecKind::kChoice, R"(["a","abc","null"])"},

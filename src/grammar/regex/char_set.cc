@@ -137,6 +137,23 @@ const CharSet& line_end() {
   static const CharSet set{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
   return set;
 }
+const CharSet& unicode_digit() {
+  static const CharSet set = CharSet::property("Nd").value_or(digit());
+  return set;
+}
+const CharSet& unicode_word() {
+  static const CharSet set = [] {
+    CharSet all = word();
+    for (const char* name : {"Alphabetic", "M", "Nd", "Pc", "Join_Control"})
+      all = all | CharSet::property(name).value_or(CharSet{});
+    return all;
+  }();
+  return set;
+}
+const CharSet& unicode_space() {
+  static const CharSet set = CharSet::property("White_Space").value_or(space());
+  return set;
+}
 
 }  // namespace classes
 }  // namespace penstock::grammar

@@ -46,6 +46,10 @@ const CharSet& digit();
 const CharSet& word();
 const CharSet& space();
 const CharSet& line_end();
+// Those of Unicode (UTS 18, annex C).
+const CharSet& unicode_digit();
+const CharSet& unicode_word();
+const CharSet& unicode_space();
 }  // namespace classes
 
 // With both cases of every letter (simple case folding).

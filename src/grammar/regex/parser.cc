@@ -1,5 +1,7 @@
 #include "grammar/regex/parser.h"
 
+#include <algorithm>
+
 #include "grammar/regex/syntax_tree.h"
 
 namespace penstock::grammar {
@@ -109,10 +111,28 @@ class TreeReader {
   bool failed_ = false;
 };
 
+// Of a verbose expression: white space outside of classes and comments are left out.
+std::string without_comments(std::string_view pattern) {
+  std::string kept;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      kept += pattern.substr(i++, 2);
+    } else if (in_class || (c != '#' && std::string_view(" \t\n\r\f\v").find(c) == std::string_view::npos)) {
+      in_class = in_class ? c != ']' : c == '[';
+      kept += c;
+    } else if (c == '#') {
+      i = std::min(pattern.find('\n', i), pattern.size());
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope, int max_depth) {
-  auto tree = parse_regex_tree(pattern, max_depth);
+  auto tree = parse_regex_tree(pattern, max_depth, {});
   if (!tree) return tl::unexpected(std::move(tree).error());
   TreeReader reader(pool, *tree);
   const ExprId end = scope == RegexScope::kWhole ? ExprPool::kEmpty : ExprPool::kEverything;
@@ -126,6 +146,16 @@ Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScop
   if (found.same()) return pool.concat(ExprPool::kEverything, found.later);
   const ExprId some = pool.concat(ExprPool::kAnyChar, ExprPool::kEverything);
   return pool.any_of({found.at_start, pool.concat(some, found.later)});
+}
+
+Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern, const TerminalFlags& flags,
+                                      int max_depth) {
+  const std::string text = flags.verbose ? without_comments(pattern) : std::string(pattern);
+  auto tree = parse_regex_tree(text, max_depth, {true, flags.ignore_case, flags.dot_all});
+  if (!tree) return tl::unexpected(std::move(tree).error());
+  const Rest found = TreeReader(pool, *tree).before(tree->root, {ExprPool::kEmpty, ExprPool::kEmpty});
+  if (pool.exhausted()) return refuse(RefusalKind::kTooLarge, "", "the regular expression is too large");
+  return found.later;
 }
 
 }  // namespace penstock::grammar

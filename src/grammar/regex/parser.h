@@ -17,4 +17,14 @@ enum class RegexScope : uint8_t {
 // and back-references are not (kUnsupported). Refusals have no place but the position in their message.
 Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScope scope, int max_depth = 256);
 
+// A terminal's expression, as Python's re and Rust's regex both read it: "." is all but \n, \d \w \s are Unicode's
+// (UTS 18, annex C). What depends on the text around it (anchors, look-ahead), on which match comes first (lazy
+// repetitions) or on which of the two reads it (sets in classes, octal escapes) is kUnsupported.
+struct TerminalFlags {
+  bool ignore_case = false, dot_all = false;
+  bool verbose = false;  // white space and comments behind # are not part of it
+};
+Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern, const TerminalFlags& flags,
+                                      int max_depth = 256);
+
 }  // namespace penstock::grammar

@@ -23,6 +23,12 @@ struct RegexTree {
   uint32_t root = 0;
 };
 
-Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth);
+// What is understood beside ECMAScript's dialect, or instead of it.
+struct RegexDialect {
+  bool terminal = false;  // parse_terminal_regex's
+  bool ignore_case = false, dot_all = false;
+};
+
+Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth, const RegexDialect& dialect);
 
 }  // namespace penstock::grammar

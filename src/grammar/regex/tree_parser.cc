@@ -20,7 +20,11 @@ struct Flags {
 // Recursive descent; recursion only into groups, whose depth is bounded.
 class TreeParser {
  public:
-  TreeParser(std::u32string text, int max_depth) : text_(std::move(text)), max_depth_(max_depth) {}
+  TreeParser(std::u32string text, int max_depth, const RegexDialect& dialect)
+      : text_(std::move(text)),
+        max_depth_(max_depth),
+        terminal_(dialect.terminal),
+        flags_{dialect.ignore_case, dialect.dot_all} {}
 
   Compiled<RegexTree> run() {
     const uint32_t root = alternatives(0);
@@ -64,7 +68,13 @@ class TreeParser {
     if (flags_.ignore_case) set = ignore_case(set);
     return add({.kind = RegexKind::kChars, .chars = std::move(set)});
   }
-  uint32_t add_anchor(RegexKind kind) { return add({.kind = kind, .has_assertions = true}); }
+  uint32_t add_anchor(RegexKind kind) {
+    if (terminal_)
+      return unsupported(
+          "an anchor in a terminal, which is matched as a whole wherever it stands: leave it out");
+    return add({.kind = kind, .has_assertions = true});
+  }
+  uint32_t unsupported(std::string what) { return fail(RefusalKind::kUnsupported, std::move(what)); }
 
   uint32_t alternatives(int depth) {
     const Flags outer = flags_;
@@ -91,7 +101,7 @@ class TreeParser {
     switch (const char32_t c = text_[at_++]) {
       case U'(': return group(depth);
       case U'[': return char_class();
-      case U'.': return add_chars(flags_.dot_all ? CharSet::all() : classes::line_end().complement());
+      case U'.': return add_chars(flags_.dot_all ? CharSet::all() : line_end().complement());
       case U'^': return add_anchor(RegexKind::kTextStart);
       case U'$': return add_anchor(RegexKind::kTextEnd);
       case U'\\': return escape();
@@ -113,6 +123,7 @@ class TreeParser {
     const Flags outer = flags_;
     if (take(U"?")) {
       if (take(U"=") || take(U"!")) {
+        if (terminal_) return unsupported("look-ahead is not supported in terminals");
         look_ahead = true;
         negative = text_[at_ - 1] == U'!';
       } else if (take(U"<=") || take(U"<!")) {
@@ -188,7 +199,8 @@ class TreeParser {
     if (!found) return atom;
     if (found->min > found->max)
       return fail(RefusalKind::kInvalid, "the repetition's least is more than its most");
-    take(U'?');  // lazy: which match is found first does not matter here
+    if (take(U'?') && terminal_)  // else: which match is found first does not matter here
+      return unsupported("lazy repetitions are not supported: say what they stop at, as [^\"]* does");
     if (peek() == U'*' || peek() == U'+' || peek() == U'?' || counts()) {
       return fail(RefusalKind::kInvalid, "a repetition of a repetition: put the inner one into a group");
     }
@@ -212,12 +224,12 @@ class TreeParser {
   // What stands behind a backslash, in a class or outside. nullopt: failed.
   std::optional<CharSet> escaped_set() {
     switch (const char32_t c = text_[at_++]) {
-      case U'd': return classes::digit();
-      case U'D': return classes::digit().complement();
-      case U'w': return classes::word();
-      case U'W': return classes::word().complement();
-      case U's': return classes::space();
-      case U'S': return classes::space().complement();
+      case U'd': return digit();
+      case U'D': return digit().complement();
+      case U'w': return word();
+      case U'W': return word().complement();
+      case U's': return space();
+      case U'S': return space().complement();
       case U'p':
       case U'P': return property(c == U'P');
       default: break;
@@ -226,6 +238,11 @@ class TreeParser {
     const std::optional<char32_t> c = escaped_char();
     return c ? std::optional(CharSet::of(*c)) : std::nullopt;
   }
+
+  const CharSet& digit() const { return terminal_ ? classes::unicode_digit() : classes::digit(); }
+  const CharSet& word() const { return terminal_ ? classes::unicode_word() : classes::word(); }
+  const CharSet& space() const { return terminal_ ? classes::unicode_space() : classes::space(); }
+  CharSet line_end() const { return terminal_ ? CharSet::of(U'\n') : classes::line_end(); }
 
   std::optional<CharSet> property(bool negated) {
     std::string name;
@@ -260,6 +277,10 @@ class TreeParser {
 
   std::optional<char32_t> escaped_char() {
     const char32_t c = text_[at_++];
+    if (c == U'0' && terminal_ && peek() >= U'0' && peek() <= U'9') {
+      unsupported("octal escapes are not supported: write \\x..");
+      return std::nullopt;
+    }
     if (const auto control = control_escape(c)) return control;
     if (c == U'x') return hex(2);
     if (c == U'u') return unicode_escape();
@@ -322,6 +343,9 @@ class TreeParser {
         return fail(RefusalKind::kUnsupported,
                     "POSIX classes are not supported: write \\[ for the character");
       }
+      if (terminal_ && at_set_operator())
+        return unsupported(
+            "\"[\", \"&&\", \"--\" and \"~~\" in a class: write \\[, \\&, \\- or \\~ for the character");
       const std::optional<CharSet> low = class_atom();
       if (!low) return 0;
       if (peek() != U'-' || peek(1) == U']' || peek(1) == 0xFFFFFFFF) {
@@ -337,6 +361,11 @@ class TreeParser {
     CharSet set = CharSet::from_ranges(std::move(ranges));
     if (flags_.ignore_case) set = ignore_case(set);
     return add({.kind = RegexKind::kChars, .chars = negated ? set.complement() : set});
+  }
+
+  bool at_set_operator() const {
+    const char32_t c = peek();
+    return c == U'[' || (peek(1) == c && (c == U'&' || c == U'-' || c == U'~'));
   }
 
   bool add_range(const CharSet& low, const CharSet& high, std::vector<CodeRange>& ranges) {
@@ -369,6 +398,7 @@ class TreeParser {
 
   std::u32string text_;
   int max_depth_;
+  bool terminal_;
   size_t at_ = 0;
   Flags flags_;
   RegexTree tree_;
@@ -378,7 +408,7 @@ class TreeParser {
 
 }  // namespace
 
-Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth) {
+Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth, const RegexDialect& dialect) {
   std::u32string text;
   for (size_t i = 0; i < pattern.size();) {
     const unicode::Decoded c = unicode::decode(pattern, i);
@@ -387,7 +417,7 @@ Compiled<RegexTree> parse_regex_tree(std::string_view pattern, int max_depth) {
     text += c.code;
     i += c.length;
   }
-  return TreeParser(std::move(text), max_depth).run();
+  return TreeParser(std::move(text), max_depth, dialect).run();
 }
 
 }  // namespace penstock::grammar

@@ -1,20 +1,13 @@
 #include "grammar/syntax/ebnf.h"
 
-#include <algorithm>
-#include <charconv>
-#include <optional>
-
-#include "grammar/syntax/text_cursor.h"
+#include "grammar/syntax/rule_scanner.h"
 
 namespace penstock::grammar {
 namespace {
 
-constexpr uint32_t kMaxRuleCount = 1U << 30;
-
-class EbnfParser {
+class EbnfParser : RuleScanner {
  public:
-  EbnfParser(std::string_view text, Rules& rules, const Vocabulary* vocabulary, int max_depth)
-      : in_(text), rules_(rules), vocabulary_(vocabulary), max_depth_(max_depth) {}
+  using RuleScanner::RuleScanner;
 
   Compiled<uint32_t> run() {
     rules_.begin_scope();
@@ -28,12 +21,6 @@ class EbnfParser {
   }
 
  private:
-  uint32_t fail(RefusalKind kind, std::string message) {
-    if (!failed_) refusal_ = {kind, in_.where(), "", std::move(message)};
-    failed_ = true;
-    return 0;
-  }
-
   void space() {
     while (!in_.at_end()) {
       const char c = in_.peek();
@@ -68,7 +55,7 @@ class EbnfParser {
   void rule() {
     const std::string where = in_.where();
     if (!at_rule()) {
-      fail(RefusalKind::kInvalid, "expected a rule: name ::= ...");
+      fail(RefusalKind::kInvalid, "expected a rule: name ::= ... (or name: ..., which is Lark)");
       return;
     }
     const uint32_t index = rules_.named(name(), where);
@@ -177,31 +164,6 @@ class EbnfParser {
     return static_cast<unsigned char>(c);
   }
 
-  char32_t hex(size_t digits) {
-    uint32_t value = 0;
-    const std::string_view text = in_.rest().substr(0, digits);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-    if (error != std::errc() || end != text.data() + text.size() || text.size() != digits ||
-        value > kLastCodePoint) {
-      fail(RefusalKind::kInvalid, fmt::format("expected {} hexadecimal digits of a character", digits));
-      return 0;
-    }
-    in_.skip(digits);
-    return value;
-  }
-
-  char32_t braced_hex() {
-    in_.skip(1);
-    const size_t n = in_.rest().substr(0, 9).find('}');
-    if (n == std::string_view::npos || n == 0) {
-      fail(RefusalKind::kInvalid, "expected \\u{1} to \\u{10FFFF}");
-      return 0;
-    }
-    const char32_t value = hex(n);
-    in_.skip(1);
-    return value;
-  }
-
   uint32_t char_class() {
     in_.skip(1);
     const bool negated = in_.take("^");
@@ -223,26 +185,6 @@ class EbnfParser {
     return rules_.text(rules_.pool().chars(negated ? set.complement() : set));
   }
 
-  // <[12]> or <name>
-  uint32_t token() {
-    const size_t end = in_.rest().find('>');
-    if (end == std::string_view::npos) return fail(RefusalKind::kInvalid, "\"<\" without \">\"");
-    const std::string_view name = in_.rest().substr(0, end + 1);
-    std::optional<TokenId> id;
-    if (name.starts_with("<[") && name.ends_with("]>")) {
-      TokenId value = -1;
-      const std::string_view digits = name.substr(2, name.size() - 4);
-      const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      const bool known = error == std::errc() && stop == digits.data() + digits.size() && value >= 0;
-      if (known && (vocabulary_ == nullptr || value < vocabulary_->size())) id = value;
-    } else if (vocabulary_ != nullptr) {
-      id = vocabulary_->special(name);
-    }
-    if (!id) return fail(RefusalKind::kInvalid, fmt::format("{} is no special token of this model", name));
-    in_.skip(name.size());
-    return rules_.token(*id);
-  }
-
   bool is_suffix() const {
     const char c = in_.peek();
     return c == '*' || c == '+' || c == '?' || c == '{';
@@ -252,32 +194,8 @@ class EbnfParser {
     if (in_.take("*")) return rules_.repeat(part, 0, kNone);
     if (in_.take("+")) return rules_.repeat(part, 1, kNone);
     if (in_.take("?")) return rules_.repeat(part, 0, 1);
-    in_.skip(1);
-    const auto number = [&]() -> std::optional<uint32_t> {
-      space();
-      uint64_t value = 0;
-      size_t n = 0;
-      for (; in_.peek() >= '0' && in_.peek() <= '9'; ++n, in_.skip(1))
-        value = std::min<uint64_t>(kMaxRuleCount, value * 10 + (in_.peek() - '0'));
-      space();
-      return n == 0 ? std::nullopt : std::optional(static_cast<uint32_t>(value));
-    };
-    const std::optional<uint32_t> min = number();
-    std::optional<uint32_t> max = min;
-    const bool comma = in_.take(",");
-    if (comma) max = number();
-    if (!in_.take("}") || (!min && !max)) return fail(RefusalKind::kInvalid, "expected {n}, {n,} or {n,m}");
-    if (min && max && *min > *max)
-      return fail(RefusalKind::kInvalid, "the repetition's least is more than its most");
-    return rules_.repeat(part, min.value_or(0), max.value_or(kNone));
+    return counted(part);
   }
-
-  TextCursor in_;
-  Rules& rules_;
-  const Vocabulary* vocabulary_;
-  int max_depth_;
-  bool failed_ = false;
-  Refusal refusal_;
 };
 
 }  // namespace

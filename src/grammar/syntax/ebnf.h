@@ -2,7 +2,7 @@
 //
 //   root ::= "literal" [a-z] . rule ( a | b ) x* x+ x? x{2} x{2,} x{2,5}   # a comment
 //
-// Rules may go on over lines; one ends where the next begins. "\x41" "\u00e9" "\U0001F600" are characters. <[12]> and
+// Rules may go on over lines; one ends where the next begins. "\x41" "\u00e9" "\U0001F600" are characters. <[12,20-29]> and
 // <name> are special tokens. The first rule to match is `root`.
 #pragma once
 #include <string_view>

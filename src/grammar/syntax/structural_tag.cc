@@ -6,7 +6,7 @@
 
 #include "grammar/regex/parser.h"
 #include "grammar/schema/references.h"
-#include "grammar/syntax/ebnf.h"
+#include "grammar/syntax/notation.h"
 #include "grammar/syntax/raw_string.h"
 #include "text/unicode.h"
 
@@ -19,8 +19,12 @@ class TagReader {
  public:
   using Node = Compiled<uint32_t>;
 
-  TagReader(Rules& rules, const GoalOfSchema& goal_of, const Vocabulary* vocabulary, int max_depth)
-      : rules_(rules), goal_of_(goal_of), vocabulary_(vocabulary), max_depth_(max_depth) {}
+  TagReader(Rules& rules, const GoalOfSchema& goal_of, const Vocabulary* vocabulary, Budget& budget)
+      : rules_(rules),
+        goal_of_(goal_of),
+        vocabulary_(vocabulary),
+        budget_(budget),
+        max_depth_(static_cast<int>(budget.limits().max_depth)) {}
 
   Node document(const JsonValue& value) {
     if (value.find("structures") != nullptr) return old_form(value);
@@ -222,7 +226,7 @@ class TagReader {
   Node grammar(const JsonValue& value, const std::string& where, const Texts&, int) {
     auto text = string_of(value, "grammar", where);
     if (!text) return tl::unexpected(std::move(text).error());
-    auto root = parse_ebnf(*text, rules_, vocabulary_, max_depth_);
+    auto root = parse_rules(*text, rules_, goal_of_, vocabulary_, budget_);
     if (root) return rules_.rule(*root);
     Refusal refusal = std::move(root).error();
     refusal.message += " (" + refusal.where + ")";
@@ -445,14 +449,15 @@ class TagReader {
   Rules& rules_;
   const GoalOfSchema& goal_of_;
   const Vocabulary* vocabulary_;
+  Budget& budget_;
   int max_depth_;
 };
 
 }  // namespace
 
 Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,
-                                        const Vocabulary* vocabulary, int max_depth) {
-  auto node = TagReader(rules, goal_of, vocabulary, max_depth).document(document);
+                                        const Vocabulary* vocabulary, Budget& budget) {
+  auto node = TagReader(rules, goal_of, vocabulary, budget).document(document);
   if (!node) return node;
   return rules.anonymous(*node);
 }

@@ -11,19 +11,14 @@
 // json_schema of style "python" has True, False and None; best_effort takes any object where a schema cannot be enforced;
 // "where" is how refusals call the place.
 #pragma once
-#include <functional>
-
-#include "grammar/json_value.h"
+#include "grammar/syntax/goal_of_schema.h"
 #include "grammar/syntax/rules.h"
 #include "grammar/vocabulary.h"
 
 namespace penstock::grammar {
 
-// The goal of a JSON Schema in the program that the rules will be added to. python_words: as JsonStyle has it.
-using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema, bool python_words)>;
-
 // The rule to begin with. vocabulary: for tokens; may be null. The places of refusals are JSON pointers.
 Compiled<uint32_t> parse_structural_tag(const JsonValue& document, Rules& rules, const GoalOfSchema& goal_of,
-                                        const Vocabulary* vocabulary, int max_depth);
+                                        const Vocabulary* vocabulary, Budget& budget);
 
 }  // namespace penstock::grammar

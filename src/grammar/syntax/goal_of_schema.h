@@ -1,0 +1,13 @@
+// JSON values among rules.
+#pragma once
+#include <functional>
+
+#include "grammar/json_value.h"
+#include "grammar/refusal.h"
+
+namespace penstock::grammar {
+
+// The goal of a JSON Schema in the program that the rules will be added to. python_words: as JsonStyle has it.
+using GoalOfSchema = std::function<Compiled<uint32_t>(const JsonValue& schema, bool python_words)>;
+
+}  // namespace penstock::grammar
