@@ -70,14 +70,12 @@ std::string key_of(const grammar::GrammarSpec& spec, std::string_view text) {
 std::string grammar_text_key(const grammar::GrammarSpec& spec) { return key_of(spec, spec.text); }
 
 std::string grammar_key(const grammar::GrammarSpec& spec) {
-  using grammar::SpecKind;
   const grammar::CompileLimits limits;
-  const bool is_schema = spec.kind == SpecKind::kJsonSchema;
-  if ((!is_schema && spec.kind != SpecKind::kStructuralTag) || spec.text.size() > limits.max_text_bytes)
+  if (spec.kind != grammar::SpecKind::kJsonSchema || spec.text.size() > limits.max_text_bytes)
     return grammar_text_key(spec);
   auto document = grammar::parse_json(spec.text, static_cast<int>(limits.max_depth));
   if (!document) return grammar_text_key(spec);
-  if (is_schema) sort_keywords(*document);
+  sort_keywords(*document);
   return key_of(spec, document->text());
 }
 

@@ -195,14 +195,14 @@ Result<std::optional<StructuredOutputs>> reply_constraint(ReplyRules rules, cons
   if (callable.empty() && !rules.answer) return std::nullopt;
   const bool plain = callable.empty() && context.reasoning == nullptr && context.calls == nullptr;
   if (plain) return std::move(rules.answer);
-  ASSIGN_OR_RETURN(const Json format, ReplyGrammar(rules, context, std::move(callable)).make());
+  ASSIGN_OR_RETURN(Json format, ReplyGrammar(rules, context, std::move(callable)).make());
   StructuredOutputs constraint;
   if (rules.answer) constraint = *std::move(rules.answer);
   constraint.json = constraint.regex = constraint.grammar = "";
   constraint.choice.clear();
   constraint.json_object = false;
-  constraint.structural_tag = Json{{"type", "structural_tag"}, {"format", format}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  constraint.structural_tag = with(of_type("structural_tag"), "format", std::move(format))
+                                  .dump(-1, ' ', false, Json::error_handler_t::replace);
   return constraint;
 }
 

@@ -9,10 +9,12 @@ namespace penstock::tag_formats {
 
 using Json = nlohmann::ordered_json;
 
+// With room for all members a format has: growth would copy what they hold, since their names cannot be moved.
 inline Json of_type(const char* type) {
-  Json format = Json::object();
-  format["type"] = type;
-  return format;
+  Json::object_t members;
+  members.reserve(6);
+  members["type"] = type;
+  return members;
 }
 inline Json with(Json format, const char* member, Json value) {
   format[member] = std::move(value);

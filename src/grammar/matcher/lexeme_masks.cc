@@ -193,7 +193,10 @@ std::shared_ptr<LexemeMasks> LexemeMaskRegistry::of(const std::shared_ptr<const 
   const std::array common{shared.string, shared.canonical_string, shared.number, shared.integer,
                           shared.plain_integer};
   if (std::find(common.begin(), common.end(), lexeme) != common.end()) common_.push_back(masks);
-  if (entries_.size() > 4096) std::erase_if(entries_, [](const auto& e) { return e.second.masks.expired(); });
+  if (entries_.size() > most_entries_) {
+    std::erase_if(entries_, [](const auto& e) { return e.second.masks.expired(); });
+    most_entries_ = std::max(kFewEntries, 2 * entries_.size());  // or every call would look through them all
+  }
   return masks;
 }
 

@@ -86,8 +86,10 @@ class LexemeMaskRegistry {
     std::weak_ptr<const Lexeme> lexeme;
     std::weak_ptr<LexemeMasks> masks;
   };
+  static constexpr size_t kFewEntries = 4096;
   std::mutex mutex_;
-  std::unordered_map<const Lexeme*, Entry> entries_;
+  std::unordered_map<const Lexeme*, Entry> entries_;  // also of lexemes that are gone, up to most_entries_
+  size_t most_entries_ = kFewEntries;
   std::vector<std::shared_ptr<LexemeMasks>> common_;
 };
 

@@ -397,7 +397,7 @@ class Finisher {
       if (keys.tag(keys.run(keys.start(), key)) != 0) taken.push_back({key, 1});
     }
     graph.n_reserved = static_cast<uint32_t>(taken.size());
-    graph.many_keys = graph.other_keys->has_more_words(kManyWords);
+    graph.many_keys = draft.patterns.empty() || graph.other_keys->has_more_words(kManyWords);
     if (taken.empty()) return;
     auto reserved = std::make_shared<Lexeme>();
     reserved->dfa = make_literal_dfa(std::move(taken));
