@@ -124,6 +124,7 @@ bool ObjectRules::slot_key_alive(uint32_t state) const {
 
 bool ObjectRules::other_key_alive(uint32_t state, std::string_view so_far) const {
   if (state == ByteDfa::kDead) return false;
+  if (graph_.other_keys->any_content) return true;  // there is always a longer one
   uint32_t taken = n_others_used(so_far);
   if (graph_.reserved_keys != nullptr) {
     const ByteDfa& reserved = graph_.reserved_keys->dfa;
