@@ -9,6 +9,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kMaxRepoPart = 96;
+constexpr std::string_view kHub = "huggingface.co/", kShortHub = "hf.co/";
 constexpr size_t kMaxPath = 1024, kMaxPathPart = 255;
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
@@ -52,7 +53,7 @@ bool take_address(std::string_view& text, std::string_view endpoint) {
   }
   std::string_view rest = text;
   if (!take_prefix(rest, "https://")) take_prefix(rest, "http://");
-  if (!take_prefix(rest, "huggingface.co/") && !take_prefix(rest, "hf.co/")) return false;
+  if (!take_prefix(rest, kHub) && !take_prefix(rest, kShortHub)) return false;
   text = rest;
   return true;
 }
@@ -94,13 +95,14 @@ Status check_name(const ModelName& name, std::string_view suffix, std::string_vi
 }  // namespace
 
 std::string ModelName::text() const {
-  return repo + (revision.empty() ? "" : "@" + revision) + (what.empty() ? "" : ":" + what);
+  const bool like_address = repo.starts_with(kHub) || repo.starts_with(kShortHub);  // an organisation's name
+  return (like_address ? std::string(kShortHub) : "") + repo + (revision.empty() ? "" : "@" + revision) +
+         (what.empty() ? "" : ":" + what);
 }
 
 bool looks_like_path(std::string_view text) {
   if (text.empty() || text.starts_with('/') || text.starts_with('.') || text.starts_with('~')) return true;
-  if (text.find("://") != std::string_view::npos || text.starts_with("hf.co/") ||
-      text.starts_with("huggingface.co/"))
+  if (text.find("://") != std::string_view::npos || text.starts_with(kShortHub) || text.starts_with(kHub))
     return false;
   if (text.find(':') != std::string_view::npos) return false;
   if (std::ranges::count(text, '/') > 1 || text.ends_with('/'))

@@ -29,6 +29,11 @@ TEST(ModelName, PartsOfARepository) {
 
 TEST(ModelName, AddressesOfAHub) {
   EXPECT_EQ(parsed("hf.co/org/name:Q8_0"), "org/name||Q8_0");
+  const auto odd =
+      parse_model_name("hf.co/hf.co/org:sub/m.gguf");  // an organisation that is called like the hub
+  ASSERT_TRUE(odd);
+  EXPECT_EQ(odd->repo, "hf.co/org");
+  EXPECT_EQ(parse_model_name(odd->text())->repo, "hf.co/org");
   EXPECT_EQ(parsed("hf://org/name@dev"), "org/name|dev|");
   EXPECT_EQ(parsed("https://huggingface.co/org/name"), "org/name||");
   EXPECT_EQ(parsed("https://huggingface.co/org/name/"), "org/name||");
