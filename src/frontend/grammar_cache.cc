@@ -92,12 +92,20 @@ void GrammarCache::trim() {
 }
 
 GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::GrammarSpec& spec,
+                                               const std::atomic<bool>* cancelled,
                                                std::promise<Outcome>& promise) {
   try {
     const auto begin = std::chrono::steady_clock::now();
-    Outcome outcome = grammar::Grammar::compile(spec, vocabulary());
+    grammar::CompileLimits limits;
+    limits.cancelled = cancelled;
+    Outcome outcome = grammar::Grammar::compile(spec, vocabulary(), limits);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     const std::lock_guard lock(mutex_);
+    if (!outcome && cancelled != nullptr && *cancelled) {  // whoever waits for it makes it anew
+      drop(place);
+      promise.set_value(nullptr);
+      return nullptr;
+    }
     compile_seconds_.observe(taken.count());
     if (!outcome) refusals_.add();
     promise.set_value(outcome);
@@ -111,7 +119,8 @@ GrammarCache::Outcome GrammarCache::compile_as(Place place, const grammar::Gramm
   }
 }
 
-GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec) {
+GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec,
+                                               const std::atomic<bool>* cancelled) {
   std::string text_key = grammar_text_key(spec), key;
   std::unique_lock lock(mutex_);
   queries_.add();
@@ -126,7 +135,9 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec)
     hits_.add();
     const std::shared_future<Outcome> outcome = entry->outcome;
     lock.unlock();
-    return outcome.get();
+    Outcome made = outcome.get();
+    const bool abandoned = made && *made == nullptr;
+    return abandoned ? outcome_of(spec, cancelled) : made;
   }
   std::promise<Outcome> promise;
   latest_.push_front({std::move(key), std::move(text_key), promise.get_future().share()});
@@ -134,7 +145,7 @@ GrammarCache::Outcome GrammarCache::outcome_of(const grammar::GrammarSpec& spec)
   by_key_.emplace(place->key, place);
   by_key_.emplace(place->text_key, place);
   lock.unlock();
-  return compile_as(place, spec, promise);
+  return compile_as(place, spec, cancelled, promise);
 }
 
 std::optional<Constraint> GrammarCache::find(const StructuredOutputs& outputs) {
@@ -149,14 +160,16 @@ std::optional<Constraint> GrammarCache::find(const StructuredOutputs& outputs) {
   return constraint_of(*entry->outcome.get());
 }
 
-Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::string_view field) {
+Result<Constraint> GrammarCache::compile(const StructuredOutputs& outputs, std::string_view field,
+                                         const std::atomic<bool>* cancelled) {
   ASSIGN_OR_RETURN(const Wanted wanted, wanted_of(outputs));
   const std::string own = fmt::format("structured_outputs.{}", wanted.field);
   if (field.empty()) field = own;
   if (vocabulary()->ends().empty())
     return errorf(ErrorCode::kUnsupported, "{}: the tokenizer has no end-of-generation token", field);
-  const Outcome outcome = outcome_of(wanted.spec);
+  const Outcome outcome = outcome_of(wanted.spec, cancelled);
   if (!outcome) return error_of(outcome.error(), field);
+  if (*outcome == nullptr) return errorf(ErrorCode::kCancelled, "{}: cancelled", field);
   return constraint_of(*outcome);
 }
 

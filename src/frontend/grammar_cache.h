@@ -1,5 +1,6 @@
 // Compiled grammars of one tokenizer, the latest kept.
 #pragma once
+#include <atomic>
 #include <future>
 #include <list>
 #include <memory>
@@ -48,8 +49,9 @@ class GrammarCache {
 
   // Takes time: not for threads that others wait for. field: what messages call the part that was given; "" is
   // "structured_outputs.json" and so on. Errors: kInvalidArgument, kUnsupported; messages name the field, the place in it
-  // and the reason.
-  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {});
+  // and the reason. cancelled: set by another thread, ends it; kCancelled then.
+  Result<Constraint> compile(const StructuredOutputs& wanted, std::string_view field = {},
+                             const std::atomic<bool>* cancelled = nullptr);
   // The same without the work; null where it has not been compiled lately.
   std::optional<Constraint> find(const StructuredOutputs& wanted);
   // Compiles it, known or not. Error: kInvalidArgument, not exactly one of the fields.
@@ -60,7 +62,7 @@ class GrammarCache {
   size_t n_kept() const;
 
  private:
-  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;
+  using Outcome = grammar::Compiled<std::shared_ptr<const grammar::Grammar>>;  // null: cancelled
   struct Entry {
     std::string key, text_key;  // of what it means, of how it was first written
     std::shared_future<Outcome> outcome;
@@ -69,8 +71,9 @@ class GrammarCache {
 
   std::shared_ptr<const grammar::Vocabulary> vocabulary();
   const Entry* known(std::string_view key);
-  Outcome outcome_of(const grammar::GrammarSpec& spec);
-  Outcome compile_as(Place place, const grammar::GrammarSpec& spec, std::promise<Outcome>& promise);
+  Outcome outcome_of(const grammar::GrammarSpec& spec, const std::atomic<bool>* cancelled);
+  Outcome compile_as(Place place, const grammar::GrammarSpec& spec, const std::atomic<bool>* cancelled,
+                     std::promise<Outcome>& promise);
   void drop(Place place);
   void trim();
 

@@ -1,5 +1,6 @@
 // How much a compilation may build. Counted, not timed: the same input gives the same answer on every machine.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <string>
 
@@ -15,6 +16,9 @@ struct CompileLimits {
   size_t max_states = 200'000;      // of all automata together
   size_t max_edges = 2'000'000;     // likewise
   size_t max_alternatives = 256;    // a combination of subschemas may fall into
+  // Set by another thread when nobody wants the grammar any longer: there is room for nothing more then. Outlives the
+  // compilation; null: somebody always does.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // Belongs to one compilation.
@@ -23,11 +27,15 @@ class Budget {
   explicit Budget(const CompileLimits& limits) : limits_(limits) {}
   const CompileLimits& limits() const { return limits_; }
   // Whether there is room for so many more; takes it.
-  bool take_states(size_t n) { return (states_ += n) <= limits_.max_states; }
-  bool take_edges(size_t n) { return (edges_ += n) <= limits_.max_edges; }
-  bool take_schemas(size_t n) { return (schemas_ += n) <= limits_.max_schemas; }
+  bool take_states(size_t n) { return (states_ += n) <= limits_.max_states && wanted(); }
+  bool take_edges(size_t n) { return (edges_ += n) <= limits_.max_edges && wanted(); }
+  bool take_schemas(size_t n) { return (schemas_ += n) <= limits_.max_schemas && wanted(); }
 
  private:
+  bool wanted() const {
+    return limits_.cancelled == nullptr || !limits_.cancelled->load(std::memory_order_relaxed);
+  }
+
   CompileLimits limits_;
   size_t states_ = 0, edges_ = 0, schemas_ = 0;
 };

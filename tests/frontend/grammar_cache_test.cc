@@ -1,8 +1,10 @@
 // What the cache of grammars keeps, and what it takes for the same.
 #include "frontend/grammar_cache.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <thread>
 
 #include "formats/weight_source.h"
@@ -82,6 +84,26 @@ TEST(GrammarCache, KeepsTheLastUsedOnes) {
   for (const char* choice : {"one", "two", "two"}) EXPECT_TRUE(small.compile({.choice = {choice}}));
   EXPECT_EQ(small.n_kept(), 1u);
   EXPECT_EQ(metrics_of(small).grammar_cache_hits.value, 1);
+}
+
+TEST(GrammarCache, WhatIsCancelledIsMadeByWhoStillWantsIt) {
+  GrammarCache cache(tokenizer());
+  std::atomic<bool> gone = true;
+  const auto cancelled = cache.compile({.regex = "a[b-d]{3}"}, "", &gone);
+  ASSERT_FALSE(cancelled);
+  EXPECT_EQ(cancelled.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(cache.n_kept(), 0u);
+  EXPECT_TRUE(cache.compile({.regex = "a[b-d]{3}"}));
+  for (int round = 0; round < 20; ++round) {
+    const std::string regex = fmt::format("(a|b[0-9]{{1,40}}){{2,{}}}", 20 + round);
+    std::atomic<bool> leaves = false;
+    std::thread leaver([&] { (void)cache.compile({.regex = regex}, "", &leaves); });
+    std::thread stayer([&] { EXPECT_TRUE(cache.compile({.regex = regex})); });
+    leaves = true;
+    leaver.join();
+    stayer.join();
+  }
+  EXPECT_EQ(metrics_of(cache).grammar_refusals.value, 0);
 }
 
 TEST(GrammarCache, RefusalsAreKeptAndCounted) {

@@ -82,8 +82,8 @@ net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationC
     exchange.on_disconnect = [&gone] { gone = true; };
     co_await run_compilation(server, [&] {
       if (gone) return;
-      made = grammars.compile(*wanted, call.structured_field);
-      if (!made && call.tool_schemas != nullptr)
+      made = grammars.compile(*wanted, call.structured_field, &gone);
+      if (!made && !gone && call.tool_schemas != nullptr)
         made = tl::unexpected(Culprit(call, grammars).find(exchange.request(), made.error()));
     });
     exchange.on_disconnect = nullptr;
