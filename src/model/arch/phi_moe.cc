@@ -43,6 +43,8 @@ void configure_phimoe(ConfigReader& reader, ModelConfig& config) {
 
 void describe_phimoe(ConfigWriter& writer, const ModelConfig& config) {
   describe_biases(writer, config);
+  writer.set({"attention.layer_norm_rms_epsilon", ""}, config.norm_eps);  // llama.cpp's key for it
+  writer.erase({"attention.layer_norm_epsilon", ""});
   writer.set({"", "lm_head_bias"}, writer.has_tensor("output.bias"));
   writer.set({"", "router_jitter_noise"}, config.routing.jitter);
   writer.set({"", "num_local_experts"}, config.n_experts);
