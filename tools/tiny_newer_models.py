@@ -113,6 +113,21 @@ MODELS = {
     "phimoe_wide": lambda: (T.PhimoeConfig(**phi_moe(num_local_experts=3, num_key_value_heads=3, router_jitter_noise=0.4,
                                                      sliding_window=9)), False),
     "phimoe_longrope": lambda: (T.PhimoeConfig(**phi_moe(rope_parameters=longrope_with_magnitudes())), True),
+    "deepseek_v2": lambda: (T.DeepseekV2Config(**latent(q_lora_rank=None, n_shared_experts=2, topk_method="greedy", n_group=1,
+                                                        topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.3)), True),
+    "deepseek_v2_groups": lambda: (T.DeepseekV2Config(**latent(
+        n_routed_experts=8, n_shared_experts=1, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+        attention_bias=True, rope_parameters=YARN | dict(mscale=0.7, mscale_all_dim=0.5))), False),
+    "deepseek_v3": lambda: (T.DeepseekV3Config(**latent(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), True),
+    "deepseek_v3_halves": lambda: (T.DeepseekV3Config(**latent(
+        num_attention_heads=2, q_lora_rank=None, rope_interleave=False, n_group=1, topk_group=1, n_shared_experts=1,
+        first_k_dense_replace=0, norm_topk_prob=False, tie_word_embeddings=True)), False),
+    "glm4_moe_lite": lambda: (T.Glm4MoeLiteConfig(**latent(
+        n_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], routed_scaling_factor=1.8)), True),
+    "glm4_moe_lite_mixed": lambda: (T.Glm4MoeLiteConfig(**latent(
+        n_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, v_head_dim=12)), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -153,6 +168,15 @@ def longrope_with_magnitudes():
     factors, magnitude = [1.0 + 0.7 * i for i in range(4)], math.sqrt(1 + math.log(128 / 16) / math.log(16))
     return rope(rope_type="longrope", short_factor=factors, long_factor=factors, short_mscale=magnitude, long_mscale=magnitude,
                 original_max_position_embeddings=16)
+
+
+def latent(**more):
+    """Latent attention; heads whose keys, values and rotated parts all differ in size."""
+    config = base(num_hidden_layers=3, num_key_value_heads=more.get("num_attention_heads", 4), kv_lora_rank=20, q_lora_rank=12,
+                  qk_rope_head_dim=8, qk_nope_head_dim=6, v_head_dim=10, n_routed_experts=5, num_experts_per_tok=2,
+                  moe_intermediate_size=16, first_k_dense_replace=1) | more
+    del config["head_dim"]
+    return config
 
 
 def qwen2_moe(**more):
@@ -198,6 +222,9 @@ PUBLISHED = {"cohere2": lambda c: dict(rotary_pct=1.0),
              "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
              "minimax_m2": lambda c: dict(scoring_func="sigmoid", rotary_dim=round(
                  c["head_dim"] * c["rope_parameters"].get("partial_rotary_factor", 1.0))),
+             "deepseek_v2": lambda c: dict(scoring_func="softmax"),
+             "deepseek_v3": lambda c: dict(scoring_func="sigmoid"),
+             "glm4_moe_lite": lambda c: dict(scoring_func="sigmoid"),
              "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
                  c["rope_parameters"].get("original_max_position_embeddings", 128)),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}

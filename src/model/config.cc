@@ -88,7 +88,9 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
                      std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
-  if (reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) != config.head_dim)
+  const bool latent = reader.has({"attention.kv_lora_rank", "kv_lora_rank"});
+  if (!latent &&
+      reader.integer({"attention.value_length", ""}, 1, kMaxHeadDim, config.head_dim) != config.head_dim)
     reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
   Key eps{"attention.layer_norm_rms_epsilon", "rms_norm_eps"};
   if (!reader.has(eps)) eps = {"attention.layer_norm_epsilon", "layer_norm_epsilon"};
@@ -345,9 +347,17 @@ CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
 
 namespace {
 
+int64_t latent_parameters(const ModelConfig& c) {
+  const LatentConfig& l = c.latent;
+  const int64_t dim = c.model_dim, heads = c.n_heads, q = heads * (l.plain_dim + l.rope_dim);
+  const int64_t queries = l.query_rank > 0 ? l.query_rank * (dim + q + 1) : dim * q;
+  return queries + dim * (l.kv_rank + l.rope_dim) + l.kv_rank +
+         heads * l.kv_rank * (l.plain_dim + l.value_dim) + heads * l.value_dim * dim;
+}
+
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
-  const int64_t attention = dim * (q + 2 * kv) + q * dim;
+  const int64_t attention = c.latent.kv_rank > 0 ? latent_parameters(c) : dim * (q + 2 * kv) + q * dim;
   const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
   const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * c.ffn_dim;
   const int64_t expert = 3 * dim * c.expert_ffn_dim;

@@ -51,13 +51,26 @@ struct LayerConfig {
   ActivationFunction activation;  // the model's, or with parameters of its own
 };
 
+// Attention over latents (DeepSeek V2's multi-head latent attention): the cache has one head, whose keys are a rotated part
+// and a latent, of which keys and values of all heads are projections. Those of the keys are applied to the queries
+// instead, those of the values to what was attended to.
+struct LatentConfig {
+  int kv_rank = 0;     // size of the latent; 0 = ordinary attention
+  int query_rank = 0;  // queries come from a latent of this size; 0 = from the stream
+  int rope_dim = 0;    // of a head's keys: rotated, the same for all heads
+  int plain_dim = 0;   // of a head's keys: not rotated
+  int value_dim = 0;   // of a head
+  bool operator==(const LatentConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string arch;  // its row in archs.cc: "llama", "gemma3", ...
   std::string name;  // what the file calls itself, or ""
   int n_layers = 0;
   int n_heads = 0;
-  int n_kv_heads = 0;
-  int head_dim = 0;
+  int n_kv_heads = 0;   // in the cache
+  int head_dim = 0;     // in the cache
+  LatentConfig latent;  // then head_dim is rope_dim + kv_rank, and n_kv_heads is 1
   int model_dim = 0;
   int ffn_dim = 0;              // of dense layers
   int vocab_size = 0;           // rows of the embedding table
@@ -107,6 +120,8 @@ struct ModelConfig {
 
   int q_dim() const { return n_heads * head_dim; }
   int kv_dim() const { return n_kv_heads * head_dim; }
+  // What the output projection of attention reads.
+  int attended_dim() const { return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim(); }
   CacheSpec cache_spec(KvDType dtype, int block_size) const;
   int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
   int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup

@@ -13,7 +13,14 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   const int n = shape.tokens;
   q_ = ops.new_tensor(n, config.q_dim());
   k_ = ops.new_tensor(n, config.kv_dim());
-  v_ = ops.new_tensor(n, config.kv_dim());
+  if (config.latent.kv_rank > 0) {
+    const LatentConfig& latent = config.latent;
+    if (latent.query_rank > 0) query_latent_ = ops.new_tensor(n, latent.query_rank);
+    queries_ = ops.new_tensor(n, config.n_heads * (latent.plain_dim + latent.rope_dim));
+    values_ = ops.new_tensor(n, config.attended_dim());
+  } else {
+    v_ = ops.new_tensor(n, config.kv_dim());
+  }
   attended_ = ops.new_tensor(n, config.q_dim());
   out_ = ops.new_tensor(n, config.model_dim);
   if (config.ffn_dim > 0) {
@@ -30,6 +37,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
 }
 
 void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
   const LayerWeights& layer = weights_.layers[i];
   const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};
   ops_.norm_linear(rounded(h), qkv);

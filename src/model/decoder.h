@@ -16,6 +16,8 @@ class DecoderParts {
   void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
  private:
+  void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void project_latent(const LayerWeights& layer, const NormedInput& h);
   NormedInput rounded(const NormedInput& h);
   void norm_q_and_k(const LayerWeights& layer);
   const RopeParams* prepare_q_and_k(int layer);
@@ -33,6 +35,9 @@ class DecoderParts {
   Ops& ops_;
   Tensor q_, k_, v_;                // [n, heads * head_dim]
   Tensor attended_;                 // [n, n_heads * head_dim]
+  Tensor query_latent_;             // [n, latent.query_rank]
+  Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
+  Tensor values_;                   // [n, n_heads * latent.value_dim]
   Tensor out_;                      // [n, model_dim]
   Tensor gate_, up_;                // [n, ffn_dim]
   Tensor router_;                   // [n, n_experts]

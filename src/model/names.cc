@@ -17,6 +17,9 @@ NameTable gguf_names() {
   n.attn_post_norm = "post_attention_norm", n.ffn_norm = "ffn_norm", n.ffn_post_norm = "post_ffw_norm";
   n.gate = "ffn_gate", n.up = "ffn_up", n.gate_up = "ffn_up", n.down = "ffn_down",
   n.ffn_sub_norm = "ffn_sub_norm";
+  n.query_a = "attn_q_a", n.query_a_norm = "attn_q_a_norm", n.query_b = "attn_q_b";
+  n.latent_a = "attn_kv_a_mqa", n.latent_a_norm = "attn_kv_a_norm", n.latent_b = "attn_kv_b";
+  n.latent_keys = "attn_k_b", n.latent_values = "attn_v_b";
   n.router = "ffn_gate_inp";
   n.expert_gate = "ffn_gate_exps", n.expert_up = "ffn_up_exps", n.expert_down = "ffn_down_exps";
   n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
@@ -33,6 +36,10 @@ NameTable hf_names(const ModelConfig& config) {
   n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
   n.o = "self_attn.o_proj", n.q_norm = "self_attn.q_norm", n.k_norm = "self_attn.k_norm";
   n.attn_sub_norm = "self_attn.attn_sub_norm", n.ffn_sub_norm = "mlp.ffn_sub_norm";
+  n.query_a = "self_attn.q_a_proj", n.query_a_norm = "self_attn.q_a_layernorm",
+  n.query_b = "self_attn.q_b_proj";
+  n.latent_a = "self_attn.kv_a_proj_with_mqa", n.latent_a_norm = "self_attn.kv_a_layernorm";
+  n.latent_b = "self_attn.kv_b_proj";
   // With one norm per sub-layer, "post_attention" is the one before the feed-forward.
   n.attn_post_norm = "post_attention_layernorm", n.ffn_post_norm = "post_feedforward_layernorm";
   n.ffn_norm = config.norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";

@@ -96,6 +96,10 @@ class WeightLoader : TensorLoader {
  private:
   Status load_qkv(const std::string& at, LayerWeights& layer);
   Status load_qk_norms(const std::string& at, LayerWeights& layer);
+  Status load_latent(const std::string& at, LayerWeights& layer);
+  Status split_latent_b(const std::string& stem, LatentWeights& out);
+  Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
+                                                  const std::string& name);
   Status load_attention(const std::string& at, LayerWeights& layer);
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_dense(const std::string& at, LayerWeights& layer);
@@ -111,8 +115,8 @@ class WeightLoader : TensorLoader {
   bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;
   Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
-  Status expert_weights(const std::string& pattern, int rows, int cols,
-                        std::vector<std::unique_ptr<Weight>>& out);
+  Status many_weights(const std::string& pattern, int count, int rows, int cols,
+                      std::vector<std::unique_ptr<Weight>>& out);
   Status expert_biases(const std::string& name, int rows, std::vector<std::unique_ptr<Vector>>& out);
 };
 

@@ -47,38 +47,38 @@ Status WeightLoader::load_dense(const std::string& at, LayerWeights& layer) {
 }
 
 Status WeightLoader::experts(const std::string& pattern, int rows, int cols, ExpertWeights& out) {
-  RETURN_IF_ERROR(expert_weights(pattern, rows, cols, out.weights));
+  RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, out.weights));
   return expert_biases(pattern + ".bias", rows, out.biases);
 }
 
-// One tensor for each expert, or one [n_experts, rows, cols] for all.
-Status WeightLoader::expert_weights(const std::string& pattern, int rows, int cols,
-                                    std::vector<std::unique_ptr<Weight>>& out) {
-  out.resize(static_cast<size_t>(config_.n_experts));
+// One tensor for each expert or head, or one [count, rows, cols] for all.
+Status WeightLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
+                                  std::vector<std::unique_ptr<Weight>>& out) {
+  out.resize(static_cast<size_t>(count));
   if (pattern.find("{}") != std::string::npos) {
-    for (int e = 0; e < config_.n_experts; ++e) {
+    for (int e = 0; e < count; ++e) {
       ASSIGN_OR_RETURN(out[e], weight(with_index(pattern, e), rows, cols, WeightUse::kOutput));
     }
     return {};
   }
-  for (int e = 0; restores() && e < config_.n_experts; ++e) {
+  for (int e = 0; restores() && e < count; ++e) {
     ASSIGN_OR_RETURN(out[e], restore(pattern + ".weight", e * rows, rows, cols));
   }
   if (restores()) return {};
   if (prequantized_ != nullptr) {
     FileMatrix all;
-    ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, config_.n_experts * rows, cols, all));
-    for (int e = 0; found && e < config_.n_experts; ++e) {
+    ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, count * rows, cols, all));
+    for (int e = 0; found && e < count; ++e) {
       ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows, rows, pattern + ".weight"));
     }
     if (found && all.tensor != nullptr) done(*all.tensor);
     if (found) return {};
   }
-  const int64_t shape[] = {config_.n_experts, rows, cols};
+  const int64_t shape[] = {count, rows, cols};
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(pattern + ".weight", shape));
   RETURN_IF_ERROR(check_type(*tensor));
-  const size_t size = tensor->bytes.size() / static_cast<size_t>(config_.n_experts);
-  for (int e = 0; e < config_.n_experts; ++e) {
+  const size_t size = tensor->bytes.size() / static_cast<size_t>(count);
+  for (int e = 0; e < count; ++e) {
     const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
     ASSIGN_OR_RETURN(out[e], pack(view, tensor->name));
     keep(tensor->name, e * rows, *out[e]);
@@ -272,7 +272,7 @@ Status WeightLoader::load_qk_norms(const std::string& at, LayerWeights& layer) {
 
 Status WeightLoader::load_attention(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  RETURN_IF_ERROR(load_qkv(at, layer));
+  RETURN_IF_ERROR(config_.latent.kv_rank > 0 ? load_latent(at, layer) : load_qkv(at, layer));
   RETURN_IF_ERROR(load_qk_norms(at, layer));
   if (config_.attention_sinks) {
     ASSIGN_OR_RETURN(const std::vector<float> sinks, vector(name(names_.sinks), config_.n_heads));
@@ -280,7 +280,7 @@ Status WeightLoader::load_attention(const std::string& at, LayerWeights& layer) 
   }
   if (config_.sub_norms)
     RETURN_IF_ERROR(norm(name(names_.attn_sub_norm), config_.q_dim(), layer.attn_sub_norm));
-  return linear(name(names_.o), config_.model_dim, config_.q_dim(), layer.o);
+  return linear(name(names_.o), config_.model_dim, config_.attended_dim(), layer.o);
 }
 
 namespace {

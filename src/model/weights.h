@@ -31,9 +31,21 @@ struct ExpertWeights {
   std::vector<std::unique_ptr<Vector>> biases;   // [n_experts] or empty
 };
 
+// Of attention over latents (LatentConfig); queries are LayerWeights::q.
+struct LatentWeights {
+  LinearWeights query;      // [query_rank, model_dim] or empty
+  NormWeights query_norm;   // [query_rank]
+  LinearWeights latent;     // [kv_rank, model_dim]
+  NormWeights latent_norm;  // [kv_rank]
+  LinearWeights rope;       // [rope_dim, model_dim]
+  // One per head: of a query's plain part to the latent [kv_rank, plain_dim], and from it to values [value_dim, kv_rank].
+  std::vector<std::unique_ptr<Weight>> absorb, values;
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   LinearWeights q, k, v, o;
+  LatentWeights latent;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
@@ -65,6 +77,10 @@ struct ModelWeights {
 struct NameTable {
   std::string_view embedding, embedding_norm, positions, final_norm, lm_head, layer;
   std::string_view attn_norm, q, k, v, qkv, o, q_norm, k_norm, attn_sub_norm, attn_post_norm;
+  // Attention over latents: latent_a gives the latent and the rotated part, latent_b keys and values of all heads; or
+  // tensors [n_heads, kv_rank, plain_dim] and [n_heads, value_dim, kv_rank].
+  std::string_view query_a, query_a_norm, query_b, latent_a, latent_a_norm, latent_b, latent_keys,
+      latent_values;
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;

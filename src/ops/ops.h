@@ -269,6 +269,15 @@ class Ops {
                      float softcap) = 0;  // x *= factor; then cap * tanh(x / cap) if cap > 0
   // targets[i].out = x weight_i^T + bias_i; the targets share x, so it is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
+  // Row r of out is row r of x times the transpose of weights[r % n], n of them: heads of tokens as rows.
+  virtual void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
+    const int n = static_cast<int>(weights.size());
+    for (int h = 0; h < n; ++h) {
+      const LinearTarget target{weights[static_cast<size_t>(h)].get(), nullptr, out.every(h, n)};
+      linear(x.every(h, n), {&target, 1});
+    }
+  }
+  virtual void copy(Tensor from, Tensor to) = 0;  // to = from
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)

@@ -39,6 +39,10 @@ struct Tensor {
   Tensor row_range(int first, int count) const {
     return {at(first * row_stride), dtype, count, cols, row_stride};
   }
+  // Rows first, first + step, ...
+  Tensor every(int first, int step) const {
+    return {at(first * row_stride), dtype, (rows - first + step - 1) / step, cols, step * row_stride};
+  }
   // The same contiguous elements as rows of `new_cols` (row_stride must equal cols): heads as rows, for example.
   Tensor reshaped(int new_cols) const {
     return {data, dtype, static_cast<int>(static_cast<int64_t>(rows) * cols / new_cols), new_cols, new_cols};

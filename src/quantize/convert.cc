@@ -216,8 +216,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     bool same;
   } checks[] = {
       {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
-                    a.head_dim == b.head_dim && a.model_dim == b.model_dim && a.ffn_dim == b.ffn_dim &&
-                    a.vocab_size == b.vocab_size},
+                    a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
+                    a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size},
       {"context length", a.max_seq_len == b.max_seq_len},
       {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
                       (a.n_experts == 0 || a.routing == b.routing) && a.shared_ffn_dim == b.shared_ffn_dim &&

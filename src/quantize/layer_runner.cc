@@ -22,6 +22,11 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
   std::unique_ptr<LayerRunner> runner(new LayerRunner);
   runner->source_ = &source;
   ASSIGN_OR_RETURN(runner->config_, read_config(source));
+  if (runner->config_.latent.kv_rank > 0) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: calibration does not know attention over latents: use --method rtn",
+                  source.path().string());
+  }
   ASSIGN_OR_RETURN(runner->inner_, make_ops("cpu", {options.threads, options.exact}));
   runner->ops_ = std::make_unique<ObservingOps>(*runner->inner_);
   ASSIGN_OR_RETURN(runner->frame_, load_frame(source, runner->config_, *runner->inner_));

@@ -85,6 +85,9 @@ class ObservingOps final : public Ops {
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override {
     if (!stopped_) inner_.activate_mul(gate, up, f, out);
   }
+  void copy(Tensor from, Tensor to) override {
+    if (!stopped_) inner_.copy(from, to);
+  }
   void gate_rows(Tensor x, Tensor gate) override {
     if (!stopped_) inner_.gate_rows(x, gate);
   }

@@ -24,6 +24,17 @@ std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
   return rows;
 }
 
+// Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent pairs.
+std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
+  std::vector<int> rows;
+  for (int h = 0; h < n_heads; ++h) {
+    const int begin = h * (plain + rotated);
+    for (int r = 0; r < plain; ++r) rows.push_back(begin + r);
+    for (int r = 0; r < rotated; ++r) rows.push_back(begin + plain + r / 2 + r % 2 * (rotated / 2));
+  }
+  return rows;
+}
+
 std::vector<int> inverse(const std::vector<int>& rows) {
   std::vector<int> result(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
@@ -76,6 +87,7 @@ class Mapper {
     int rows, cols;
     Site site = Site::kNone;
     Part part = Part::kOther;
+    int in_first_row = 0, in_rows = 0;
   };
   MappedTensor& matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec);
   void linear(std::vector<MappedTensor>& list, int layer, const Spec& spec);
@@ -90,6 +102,9 @@ class Mapper {
                      int rows);
   void shared_experts(std::vector<MappedTensor>& list, int layer);
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
+  void routed_experts(std::vector<MappedTensor>& list, int layer);
+  void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
+  void latent(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
 
@@ -137,6 +152,8 @@ MappedTensor& Mapper::matrix(std::vector<MappedTensor>& list, int layer, const S
   tensor.cols = spec.cols;
   tensor.site = spec.site;
   tensor.part = spec.part;
+  tensor.in_first_row = spec.in_first_row;
+  tensor.in_rows = spec.in_rows;
   list.push_back(std::move(tensor));
   return list.back();
 }
@@ -194,8 +211,12 @@ void Mapper::expert_biases(std::vector<MappedTensor>& list, int layer, std::stri
 void Mapper::shared_experts(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
   const WeightRole wide = WeightRole::kGateUp;
-  linear(list, layer, {in_.shared_gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward});
-  linear(list, layer, {in_.shared_up, out_.shared_up, wide, ffn, dim, Site::kFeedForward});
+  const bool fused = !in_.shared_gate_up.empty();
+  const std::string_view gate = fused ? in_.shared_gate_up : in_.shared_gate;
+  const std::string_view up = fused ? in_.shared_gate_up : in_.shared_up;
+  const int all = fused ? 2 * ffn : 0, second = fused ? ffn : 0;
+  linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
+  linear(list, layer, {up, out_.shared_up, wide, ffn, dim, Site::kFeedForward, Part::kOther, second, all});
   linear(list, layer, {in_.shared_down, out_.shared_down, WeightRole::kDown, dim, ffn});
   if (!config_.shared_expert_gate) return;
   linear(list, layer,
@@ -245,11 +266,64 @@ void Mapper::experts(std::vector<MappedTensor>& list, int layer, Spec spec) {
   }
 }
 
+// One matrix per head, in a tensor of all: stored so, or as rows of one matrix from first_row on.
+void Mapper::heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row) {
+  const LatentConfig& l = config_.latent;
+  const int each = l.plain_dim + l.value_dim;
+  for (int h = 0; h < config_.n_heads; ++h) {
+    MappedTensor& tensor = matrix(list, layer, spec);
+    tensor.is_linear = true;
+    tensor.expert = h;
+    tensor.out_experts = config_.n_heads;
+    if (first_row < 0) {
+      tensor.in_expert = h;
+    } else {
+      tensor.in_first_row = h * each + first_row;
+      tensor.in_rows = config_.n_heads * each;
+      tensor.in_transposed = spec.role == WeightRole::kK;
+    }
+  }
+}
+
+void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
+  const LatentConfig& l = config_.latent;
+  const int dim = config_.model_dim, queries = config_.n_heads * (l.plain_dim + l.rope_dim);
+  const WeightRole role = WeightRole::kQ;
+  const bool through = l.query_rank > 0;
+  if (through) {
+    linear(list, layer, {in_.query_a, out_.query_a, role, l.query_rank, dim, Site::kAttention});
+    norm(list, layer, in_.query_a_norm, out_.query_a_norm, l.query_rank);
+  }
+  const size_t query = list.size();
+  linear(list, layer,
+         {through ? in_.query_b : in_.q, through ? out_.query_b : out_.q, role, queries,
+          through ? l.query_rank : dim, through ? Site::kNone : Site::kAttention});
+  const size_t latent = list.size();
+  linear(list, layer,
+         {in_.latent_a, out_.latent_a, WeightRole::kK, l.kv_rank + l.rope_dim, dim, Site::kAttention});
+  if (crossing_ && !config_.rope_interleaved) {
+    for (size_t i = query; i < list.size(); ++i)
+      list[i].rows_from = i < latent ? pair_tails(config_.n_heads, l.plain_dim, l.rope_dim)
+                                     : pair_tails(1, l.kv_rank, l.rope_dim);
+  }
+  norm(list, layer, in_.latent_a_norm, out_.latent_a_norm, l.kv_rank);
+  const bool separate = !in_.latent_keys.empty();
+  heads(list, layer,
+        {separate ? in_.latent_keys : in_.latent_b, out_.latent_keys, WeightRole::kK, l.kv_rank, l.plain_dim},
+        separate ? -1 : 0);
+  heads(list, layer,
+        {separate ? in_.latent_values : in_.latent_b, out_.latent_values, WeightRole::kV, l.value_dim,
+         l.kv_rank},
+        separate ? -1 : l.plain_dim);
+}
+
 void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, q = config_.q_dim(), kv = config_.kv_dim();
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   if (pre) norm(list, layer, in_.attn_norm, out_.attn_norm, dim, Part::kAttentionNorm);
-  if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
+  if (config_.latent.kv_rank > 0) {
+    latent(list, layer);
+  } else if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
     linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQ, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
   } else {
     linear(list, layer, {in_.q, out_.q, WeightRole::kQ, q, dim, Site::kAttention, Part::kQ});
@@ -259,8 +333,38 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   qk_norms(list, layer);
   if (config_.attention_sinks) layer_vector(list, layer, in_.sinks, out_.sinks, config_.n_heads);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
-  linear(list, layer, {in_.o, out_.o, WeightRole::kO, dim, q, Site::kAttentionOut, Part::kO});
+  linear(list, layer,
+         {in_.o, out_.o, WeightRole::kO, dim, config_.attended_dim(), Site::kAttentionOut, Part::kO});
   if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
+}
+
+void Mapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, width = config_.expert_ffn_dim;
+  std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
+  if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
+    gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
+  const bool fused = !in_.expert_gate_up.empty(), keep = !crossing_;
+  if (fused) {
+    constexpr std::string_view kSuffix = ".weight";
+    const auto stem = [&](std::string_view name) { return name.substr(0, name.size() - kSuffix.size()); };
+    gate = up = stem(in_.expert_gate_up), down = stem(in_.expert_down);
+  }
+  const int all = fused ? 2 * width : 0, second = fused ? width : 0;
+  const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
+  linear(list, layer,
+         {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, dim, Site::kFeedForward,
+          Part::kRouter});
+  experts(list, layer,
+          {gate, keep ? gate : out_.expert_gate, wide, width, dim, Site::kFeedForward, Part::kGate, 0, all});
+  experts(list, layer,
+          {up, keep ? up : out_.expert_up, wide, width, dim, Site::kFeedForward, Part::kUp, second, all});
+  experts(list, layer, {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
+  expert_biases(list, layer, gate, out_.expert_gate, width);
+  expert_biases(list, layer, up, out_.expert_up, width);
+  expert_biases(list, layer, down, out_.expert_down, dim);
+  if (config_.expert_selection_bias)
+    layer_vector(list, layer, in_.selection_bias, out_.selection_bias, config_.n_experts);
+  if (config_.shared_ffn_dim > 0) shared_experts(list, layer);
 }
 
 void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
@@ -270,25 +374,7 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   const bool own_norm = !config_.parallel || config_.parallel_norms;
   if (pre && own_norm) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
   if (config_.layers[static_cast<size_t>(layer)].moe) {
-    const int width = config_.expert_ffn_dim;
-    std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
-    if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
-      gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-    const bool keep = !crossing_;
-    linear(list, layer,
-           {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, dim, Site::kFeedForward,
-            Part::kRouter});
-    experts(list, layer,
-            {gate, keep ? gate : out_.expert_gate, wide, width, dim, Site::kFeedForward, Part::kGate});
-    experts(list, layer, {up, keep ? up : out_.expert_up, wide, width, dim, Site::kFeedForward, Part::kUp});
-    experts(list, layer,
-            {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
-    expert_biases(list, layer, gate, out_.expert_gate, width);
-    expert_biases(list, layer, up, out_.expert_up, width);
-    expert_biases(list, layer, down, out_.expert_down, dim);
-    if (config_.expert_selection_bias)
-      layer_vector(list, layer, in_.selection_bias, out_.selection_bias, config_.n_experts);
-    if (config_.shared_ffn_dim > 0) shared_experts(list, layer);
+    routed_experts(list, layer);
   } else {
     const bool gated = config_.gated_ffn;
     const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
@@ -306,7 +392,17 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
 
 Result<TensorMap> Mapper::map() {
   TensorMap map;
-  if (!in_.expert_gate_up.empty() || !out_.expert_gate_up.empty()) {
+  const bool fused_out =
+      !out_.expert_gate_up.empty() || (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
+  const bool fused_in = in_.experts_transposed || in_.experts_interleaved;
+  if (fused_out) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
+        "write a GGUF file",
+        source_.path().string(), config_.arch);
+  }
+  if (fused_in) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: experts of architecture {} are read from a directory, not rewritten: {}",
                   source_.path().string(), config_.arch, "only its GGUF files can be quantized");
@@ -390,15 +486,18 @@ std::vector<float> transpose(const std::vector<float>& in, int rows, int cols) {
 Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) const {
   const std::string where = fmt::format("{}: tensor {}", source_->path().string(), tensor.in);
   std::vector<float> values(static_cast<size_t>(tensor.rows) * static_cast<size_t>(tensor.cols));
+  const int rows = tensor.in_transposed ? tensor.cols : tensor.rows,
+            width = tensor.in_transposed ? tensor.rows : tensor.cols;
+  const int all_rows = tensor.in_rows > 0 ? tensor.in_rows : rows;
   if (tensor.is_linear && prequantized_ != nullptr) {
     const std::string stem = tensor.in.substr(0, tensor.in.size() - std::string_view(".weight").size());
     ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
     if (layer) {
-      if (layer->rows != tensor.rows || layer->cols != tensor.cols) {
-        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where, tensor.rows,
-                      tensor.cols, layer->rows, layer->cols);
+      if (layer->rows != all_rows || layer->cols != width) {
+        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where, all_rows, width,
+                      layer->rows, layer->cols);
       }
-      layer->dequantize(0, layer->rows, values.data());
+      layer->dequantize(tensor.in_first_row, rows, values.data());
       return values;
     }
   }
@@ -406,9 +505,9 @@ Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) cons
   if (info == nullptr) return errorf(ErrorCode::kCorruptFile, "{} is missing", where);
   const int64_t n =
       tensor.in_expert >= 0 ? info->n_elements() / std::max<int64_t>(info->shape[0], 1) : info->n_elements();
-  if (n != static_cast<int64_t>(values.size()) ||
-      (tensor.in_expert >= 0 && tensor.in_expert >= info->shape[0])) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected {} elements, got {}", where, values.size(), n);
+  const int64_t wanted = int64_t{all_rows} * width;
+  if (n != wanted || (tensor.in_expert >= 0 && tensor.in_expert >= info->shape[0])) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected {} elements, got {}", where, wanted, n);
   }
   if (!can_quantize(info->type) && info->type != QuantType::kF64) {
     return errorf(ErrorCode::kUnsupported, "{}: expected an encoding of real numbers, got {}", where,
@@ -416,7 +515,8 @@ Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) cons
   }
   const size_t skip =
       tensor.in_expert >= 0 ? quant_bytes(info->type, n) * static_cast<size_t>(tensor.in_expert) : 0;
-  dequantize_row(info->type, info->bytes.data() + skip, values.data(), n);
+  const size_t first = quant_bytes(info->type, int64_t{tensor.in_first_row} * width);
+  dequantize_row(info->type, info->bytes.data() + skip + first, values.data(), int64_t{rows} * width);
   source_->drop(*info);
   return values;
 }

@@ -45,7 +45,9 @@ struct MappedTensor {
   int rows = 0, cols = 0;  // as it is used: [outputs, inputs]; vectors have one row
   bool in_transposed = false, out_transposed = false;  // stored [inputs, outputs]
   int in_expert = -1;                                  // its index in a tensor of all experts
-  int out_experts = 0;                                 // > 0: it goes to a tensor of so many experts
+  // Of a stored matrix of in_rows rows it is those from in_first_row on; 0: it is all of it.
+  int in_first_row = 0, in_rows = 0;
+  int out_experts = 0;         // > 0: it goes to a tensor of so many experts
   std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
   float add = 0;               // to every element (norms stored less one)
 };

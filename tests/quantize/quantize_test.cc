@@ -82,6 +82,31 @@ INSTANTIATE_TEST_SUITE_P(
                       "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
                       "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope"));
 
+// Directories that hold several matrices in one tensor become GGUF files, not the other way.
+class IntoGguf : public ::testing::TestWithParam<const char*> {};
+TEST_P(IntoGguf, KeepsTheLogits) {
+  const TempDir dir;
+  const fs::path in = golden(GetParam());
+  const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_LT(max_difference(logits_of(in), logits_of(dir / "a.gguf")), 2e-4);
+  const auto again = quantize(job_of(dir / "a.gguf", dir / "b.gguf", "f32"));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(dir / "b.gguf"));
+  const auto back = quantize(job_of(dir / "a.gguf", dir / "b", "f32"));
+  EXPECT_THAT(back ? "" : back.error().message, ::testing::HasSubstr("write a GGUF file"));
+}
+INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
+                         ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
+                                           "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
+                                           "deepseek_v3_halves", "glm4_moe_lite"));
+
+TEST(Quantize, AGgufFileCannotHoldTwoMagnitudesOfYarn) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("deepseek_v2_groups"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("rope"));
+}
+
 // The layers that get more bits are those of llama.cpp's own files.
 TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {
   const FileType ftype = find_file_type("q4_k_m").value();

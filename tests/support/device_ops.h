@@ -182,6 +182,9 @@ class DeviceOps final : public Ops {
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override {
     act([this, gate, up, f, out] { inner_->activate_mul(gate, up, f, out); });
   }
+  void copy(Tensor from, Tensor to) override {
+    act([this, from, to] { inner_->copy(from, to); });
+  }
   void gate_rows(Tensor x, Tensor gate) override {
     act([this, x, gate] { inner_->gate_rows(x, gate); });
   }

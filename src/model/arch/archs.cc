@@ -23,6 +23,9 @@ void configure_granite_moe(ConfigReader&, ModelConfig&);
 void configure_minimax_m2(ConfigReader&, ModelConfig&);
 void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
 void configure_phimoe(ConfigReader&, ModelConfig&);
+void configure_deepseek2(ConfigReader&, ModelConfig&);
+void configure_deepseek3(ConfigReader&, ModelConfig&);
+void configure_glm4_moe_lite(ConfigReader&, ModelConfig&);
 void configure_gpt_oss(ConfigReader&, ModelConfig&);
 void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
@@ -72,6 +75,7 @@ void describe_granite_moe(ConfigWriter&, const ModelConfig&);
 void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
 void describe_phimoe(ConfigWriter&, const ModelConfig&);
+void describe_deepseek(ConfigWriter&, const ModelConfig&);
 void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
 void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
@@ -112,6 +116,9 @@ constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM
 constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
 constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
 constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"};
+constexpr std::string_view kDeepSeek2[] = {"deepseek_v2", "DeepseekV2ForCausalLM"};
+constexpr std::string_view kDeepSeek3[] = {"deepseek_v3", "DeepseekV3ForCausalLM", "kimi_k2"};
+constexpr std::string_view kGlm4MoeLite[] = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"};
 constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
 constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
@@ -181,6 +188,18 @@ constexpr std::string_view kErnie45MoeDefaults = R"({"tie_word_embeddings": true
 constexpr std::string_view kPhiMoeDefaults =
     R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
     "num_local_experts": 16, "num_experts_per_tok": 2})";
+constexpr std::string_view kDeepSeek2Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+    "moe_intermediate_size": 1407, "topk_method": "greedy"})";
+constexpr std::string_view kDeepSeek3Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8,
+    "topk_group": 4, "first_k_dense_replace": 3})";
+constexpr std::string_view kGlm4MoeLiteDefaults =
+    R"({"q_lora_rank": 768, "kv_lora_rank": 512, "rms_norm_eps": 1e-5,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "routed_scaling_factor": 1.8,
+    "first_k_dense_replace": 1})";
 constexpr std::string_view kGptOssDefaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
     "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
 constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
@@ -317,6 +336,24 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kPhiMoeDefaults,
      .describe = describe_phimoe},
+    {.name = "deepseek2",
+     .hf_types = kDeepSeek2,
+     .configure = configure_deepseek2,
+     .forward = decoder_forward,
+     .hf_defaults = kDeepSeek2Defaults,
+     .describe = describe_deepseek},
+    {.name = "deepseek3",
+     .hf_types = kDeepSeek3,
+     .configure = configure_deepseek3,
+     .forward = decoder_forward,
+     .hf_defaults = kDeepSeek3Defaults,
+     .describe = describe_deepseek},
+    {.name = "glm4moelite",
+     .hf_types = kGlm4MoeLite,
+     .configure = configure_glm4_moe_lite,
+     .forward = decoder_forward,
+     .hf_defaults = kGlm4MoeLiteDefaults,
+     .describe = describe_deepseek},
     {.name = "gpt-oss",
      .hf_types = kGptOss,
      .configure = configure_gpt_oss,
@@ -508,50 +545,6 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
     }
     config.layers[i].window = sliding ? window : 0;
   }
-}
-
-void read_experts(ConfigReader& reader, ModelConfig& config) {
-  Key count{"expert_count", "num_experts"};
-  for (const std::string_view other : {"num_local_experts", "n_routed_experts", "moe_num_experts"})
-    if (!reader.has(count) && reader.has({"", other})) count.hf = other;
-  config.n_experts = reader.integer(count, 1, 4096);
-  Key active{"expert_used_count", "num_experts_per_tok"};
-  if (!reader.has(active)) active.hf = "moe_k";
-  config.routing.n_active = reader.integer(active, 1, config.n_experts);
-  config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
-                                         std::max(config.ffn_dim, 1));
-  config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
-  for (LayerConfig& layer : config.layers) layer.moe = true;
-}
-
-void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
-  ExpertRouting& routing = config.routing;
-  routing.score = RouterScore::kSigmoid;
-  if (reader.integer({"expert_gating_func", ""}, 0, 16, 2) != 2)
-    reader.fail(ErrorCode::kUnsupported, "expert_gating_func: expected 2 (sigmoid)");
-  routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
-  routing.sum_eps = 1e-20f;
-  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
-  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
-  routing.group_top = 2;
-  config.expert_selection_bias = true;
-  const int per_group = config.n_experts / routing.n_groups;
-  if (config.n_experts % routing.n_groups != 0 || per_group * routing.n_active_groups < routing.n_active) {
-    reader.fail(
-        ErrorCode::kCorruptFile,
-        fmt::format("{} of {} groups of experts: expected equal groups of {} experts with {} to choose from",
-                    routing.n_active_groups, routing.n_groups, config.n_experts, routing.n_active));
-  }
-}
-
-void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config) {
-  const ExpertRouting& routing = config.routing;
-  writer.set({"expert_gating_func", ""}, 2);
-  writer.set({"expert_weights_norm", "norm_topk_prob"}, routing.normalize);
-  writer.set({"expert_weights_scale", "routed_scaling_factor"}, routing.scale);
-  writer.set({"expert_group_count", "n_group"}, routing.n_groups);
-  writer.set({"expert_group_used_count", "topk_group"}, routing.n_active_groups);
 }
 
 void read_layer_norm(ConfigReader& reader, ModelConfig& config) {

@@ -49,6 +49,8 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
 void read_experts(ConfigReader& reader, ModelConfig& config);
 // Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
+// Fails unless the groups are equal and have enough experts to choose from.
+void check_expert_groups(ConfigReader& reader, const ModelConfig& config);
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
 // Layer norms, and their epsilon by the names that such models have for it.
 void read_layer_norm(ConfigReader& reader, ModelConfig& config);

@@ -53,6 +53,7 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
   if (c.arch == "olmo3") return "olmo2";
+  if (c.arch == "deepseek3" || c.arch == "glm4moelite") return "deepseek2";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
 }
@@ -149,10 +150,25 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) 
       norm(name(n.k_norm), c.qk_norm == QkNorm::kHead ? c.head_dim : kv);
     }
     if (c.sub_norms) norm(name(n.attn_sub_norm), q), norm(name(n.ffn_sub_norm), ffn);
-    matrix(name(n.q), WeightRole::kQ, i, {q, dim});
-    matrix(name(n.k), WeightRole::kK, i, {kv, dim});
-    matrix(name(n.v), WeightRole::kV, i, {kv, dim});
-    matrix(name(n.o), WeightRole::kO, i, {dim, q});
+    if (c.latent.kv_rank > 0) {
+      const LatentConfig& l = c.latent;
+      const int64_t heads = c.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
+      if (l.query_rank > 0) {
+        matrix(name(n.query_a), WeightRole::kQ, i, {l.query_rank, dim});
+        norm(name(n.query_a_norm), l.query_rank);
+      }
+      matrix(name(l.query_rank > 0 ? n.query_b : n.q), WeightRole::kQ, i,
+             {queries, l.query_rank > 0 ? l.query_rank : dim});
+      matrix(name(n.latent_a), WeightRole::kK, i, {l.kv_rank + l.rope_dim, dim});
+      norm(name(n.latent_a_norm), l.kv_rank);
+      matrix(name(n.latent_keys), WeightRole::kK, i, {heads, l.kv_rank, l.plain_dim});
+      matrix(name(n.latent_values), WeightRole::kV, i, {heads, l.value_dim, l.kv_rank});
+    } else {
+      matrix(name(n.q), WeightRole::kQ, i, {q, dim});
+      matrix(name(n.k), WeightRole::kK, i, {kv, dim});
+      matrix(name(n.v), WeightRole::kV, i, {kv, dim});
+    }
+    matrix(name(n.o), WeightRole::kO, i, {dim, c.attended_dim()});
     if (c.arch == "qwen2")
       floats(name(n.q) + ".bias", q), floats(name(n.k) + ".bias", kv), floats(name(n.v) + ".bias", kv);
     if (c.layers[i].moe) {
@@ -161,6 +177,12 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) 
       matrix(name(n.expert_gate), WeightRole::kGateUp, i, {experts, width, dim});
       matrix(name(n.expert_up), WeightRole::kGateUp, i, {experts, width, dim});
       matrix(name(n.expert_down), WeightRole::kDown, i, {experts, dim, width});
+      if (c.expert_selection_bias) floats(name(n.selection_bias), experts);
+      if (const int64_t shared = c.shared_ffn_dim; shared > 0) {
+        matrix(name(n.shared_gate), WeightRole::kGateUp, i, {shared, dim});
+        matrix(name(n.shared_up), WeightRole::kGateUp, i, {shared, dim});
+        matrix(name(n.shared_down), WeightRole::kDown, i, {dim, shared});
+      }
       continue;
     }
     if (c.gated_ffn) matrix(name(n.gate), WeightRole::kGateUp, i, {ffn, dim});

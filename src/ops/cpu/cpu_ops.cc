@@ -175,6 +175,12 @@ void CpuOps::scale(Tensor x, float factor, float softcap) {
 
 void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) { cpu_linear(linear_, x, targets); }
 
+void CpuOps::copy(Tensor from, Tensor to) {
+  PENSTOCK_CHECK(from.rows == to.rows && from.cols == to.cols);
+  for_elements(
+      to, [&](int row, int first, int n) { std::copy_n(f32(from, row) + first, n, f32(to, row) + first); });
+}
+
 void CpuOps::round_int8(Tensor x) {
   pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row)

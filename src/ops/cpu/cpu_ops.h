@@ -60,6 +60,7 @@ class CpuOps final : public Ops {
   void round_int8(Tensor x) override;
   void activate(Tensor x, const ActivationFunction& f) override;
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
+  void copy(Tensor from, Tensor to) override;
   void gate_rows(Tensor x, Tensor gate) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;

@@ -1,0 +1,138 @@
+// DeepSeek V2 and V3, GLM-4.7-Flash: attention over latents, experts chosen by groups behind some dense layers. In GGUF all are
+// `deepseek2`, which says how experts are scored.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_deepseek3(ConfigReader&, ModelConfig&);
+
+namespace {
+
+constexpr int kMaxRank = 1 << 16, kMaxHead = 4096;
+
+// GGUF files from before llama.cpp knew the absorbed form have one KV head per head, and no sizes of a head.
+void read_latent(ConfigReader& reader, ModelConfig& config) {
+  LatentConfig& l = config.latent;
+  if (reader.gguf() && !reader.has({"attention.key_length_mla", ""})) {
+    return reader.fail(ErrorCode::kUnsupported,
+                       "attention.key_length_mla is missing: the file was converted before latent attention; "
+                       "convert the model again");
+  }
+  l.kv_rank = reader.integer({"attention.kv_lora_rank", "kv_lora_rank"}, 1, kMaxRank);
+  l.query_rank = reader.integer({"attention.q_lora_rank", "q_lora_rank"}, 0, kMaxRank, 0);
+  l.rope_dim = reader.integer({"rope.dimension_count", "qk_rope_head_dim"}, 2, kMaxHead);
+  l.value_dim = reader.integer({"attention.value_length_mla", "v_head_dim"}, 1, kMaxHead);
+  l.plain_dim =
+      reader.gguf()
+          ? reader.integer({"attention.key_length_mla", ""}, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
+          : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
+  config.n_kv_heads = 1;
+  config.head_dim = l.rope_dim + l.kv_rank;
+  RopeConfig& rope = config.ropes[0];
+  rope.rotary_dim = l.rope_dim;
+  config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
+  if (reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f) != 1.0f)
+    reader.fail(ErrorCode::kUnsupported,
+                "partial_rotary_factor: expected 1, qk_rope_head_dim is rotated whole");
+  // llama.cpp's converter writes a tenth of mscale_all_dim here, and mscale is the same.
+  if (reader.gguf()) rope.mscale = rope.mscale_all_dim = 10.0f * rope.mscale_all_dim;
+  const bool grows = rope.scaling != RopeScaling::kNone && rope.mscale_all_dim > 0 && rope.factor > 1;
+  const float magnitude = grows ? 1.0f + 0.1f * rope.mscale_all_dim * std::log(rope.factor) : 1.0f;
+  config.attention_scale = magnitude * magnitude / std::sqrt(static_cast<float>(l.plain_dim + l.rope_dim));
+}
+
+void read_dense_layers(ConfigReader& reader, ModelConfig& config) {
+  if (reader.integer({"", "moe_layer_freq"}, 1, 1 << 20, 1) != 1)
+    reader.fail(ErrorCode::kUnsupported, "moe_layer_freq: expected 1");
+  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20, 0);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+}
+
+void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
+  const int n_shared = reader.integer({"expert_shared_count", "n_shared_experts"}, 0, 1024, 0);
+  config.shared_ffn_dim = std::min(n_shared * config.expert_ffn_dim, 1 << 20);
+}
+
+// The best score of a group counts; weights are not divided by their sum.
+void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
+  ExpertRouting& routing = config.routing;
+  const std::string method = reader.text({"", "topk_method"}, "group_limited_greedy");
+  if (method != "greedy" && method != "group_limited_greedy") {
+    return reader.fail(ErrorCode::kUnsupported,
+                       fmt::format("topk_method: expected greedy or group_limited_greedy, got '{}'", method));
+  }
+  routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  if (method == "greedy") return;
+  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
+  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  check_expert_groups(reader, config);
+}
+
+// As llama.cpp's converter writes it.
+void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
+  const LatentConfig& l = config.latent;
+  writer.set({"attention.kv_lora_rank", ""}, l.kv_rank);
+  if (l.query_rank > 0) writer.set({"attention.q_lora_rank", ""}, l.query_rank);
+  writer.set({"attention.value_length", ""}, l.kv_rank);
+  writer.set({"attention.key_length_mla", ""}, l.plain_dim + l.rope_dim);
+  writer.set({"attention.value_length_mla", ""}, l.value_dim);
+  const RopeConfig& rope = config.ropes[0];
+  if (rope.scaling != RopeScaling::kYarn || rope.mscale_all_dim <= 0) return;
+  writer.set({"rope.scaling.yarn_log_multiplier", ""}, 0.1f * rope.mscale_all_dim);
+  writer.erase({"rope.scaling.attn_factor", ""});
+}
+
+}  // namespace
+
+void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
+  describe_latent(writer, config);
+  describe_sigmoid_routing(writer, config);
+  if (config.routing.score == RouterScore::kSoftmax) writer.set({"expert_gating_func", ""}, 1);
+  int n_dense = 0;
+  while (n_dense < config.n_layers && !config.layers[static_cast<size_t>(n_dense)].moe) ++n_dense;
+  writer.set({"leading_dense_block_count", ""}, n_dense);
+  writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
+}
+
+void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
+  const bool sigmoid = reader.gguf() && reader.integer({"expert_gating_func", ""}, 1, 2, 1) == 2;
+  if (sigmoid) return configure_deepseek3(reader, config);
+  read_latent(reader, config);
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  read_softmax_routing(reader, config);
+  read_shared_experts(reader, config);
+}
+
+void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
+  read_latent(reader, config);
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  read_sigmoid_routing(reader, config);
+  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
+  read_shared_experts(reader, config);
+}
+
+void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config) {
+  configure_deepseek3(reader, config);
+  const nlohmann::json* types = reader.find({"", "mlp_layer_types"});
+  if (types == nullptr) return;
+  if (!types->is_array() || types->size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("mlp_layer_types: expected a list of {} layers", config.layers.size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const nlohmann::json& type = (*types)[i];
+    if (type != "sparse" && type != "dense") {
+      return reader.fail(ErrorCode::kUnsupported,
+                         fmt::format("mlp_layer_types: expected sparse or dense, got {}", type.dump()));
+    }
+    config.layers[i].moe = type == "sparse";
+  }
+}
+
+}  // namespace penstock
