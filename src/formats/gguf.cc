@@ -17,18 +17,25 @@ constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 constexpr int64_t kMaxShards = 1000;
 
-// Types that exist elsewhere but that we do not read, for messages.
-std::string_view foreign_type_name(uint32_t id) {
+// What a type number stands for that is none of ours, for messages.
+std::string_view foreign_type(uint32_t id) {
   struct Foreign {
     uint32_t id;
-    std::string_view name;
+    std::string_view what;
   };
   static constexpr Foreign kForeign[] = {
-      {4, "q4_2"},    {5, "q4_3"},      {9, "q8_1"},      {15, "q8_k"},     {16, "iq2_xxs"},
-      {17, "iq2_xs"}, {18, "iq3_xxs"},  {19, "iq1_s"},    {21, "iq3_s"},    {22, "iq2_s"},
-      {29, "iq1_m"},  {31, "q4_0_4_4"}, {32, "q4_0_4_8"}, {33, "q4_0_8_8"}, {40, "nvfp4"}};
+      {4, "q4_2, no longer part of the format"},
+      {5, "q4_3, no longer part of the format"},
+      {9, "q8_1, which activations have inside products and files never"},
+      {15, "q8_k, which activations have inside products and files never"},
+      {31, "q4_0_4_4, no longer part of the format; q4_0 is what to quantize to"},
+      {32, "q4_0_4_8, no longer part of the format; q4_0 is what to quantize to"},
+      {33, "q4_0_8_8, no longer part of the format; q4_0 is what to quantize to"},
+      {36, "iq4_nl_4_4, no longer part of the format; iq4_nl is what to quantize to"},
+      {37, "iq4_nl_4_8, no longer part of the format; iq4_nl is what to quantize to"},
+      {38, "iq4_nl_8_8, no longer part of the format; iq4_nl is what to quantize to"}};
   for (const Foreign& foreign : kForeign) {
-    if (foreign.id == id) return foreign.name;
+    if (foreign.id == id) return foreign.what;
   }
   return "unknown";
 }
@@ -212,8 +219,8 @@ class GgufParser {
       if (!in_.ok()) return truncated(fmt::format("the description of tensor {}", quote_name(name)));
       const QuantTypeInfo* info = find_ggml_type(type);
       if (info == nullptr) {
-        return errorf(ErrorCode::kUnsupported, "{}: tensor {}: type {} ({}) is not supported", where_,
-                      quote_name(name), type, foreign_type_name(type));
+        return errorf(ErrorCode::kUnsupported, "{}: tensor {}: type {} ({}) is not supported{}", where_,
+                      quote_name(name), type, foreign_type(type), written_by());
       }
       tensor.info.name = name;
       tensor.info.type = info->type;
@@ -224,13 +231,27 @@ class GgufParser {
     return {};
   }
 
+  // What the metadata tell of the program that wrote the file.
+  std::string written_by() const {
+    std::string text;
+    for (const char* key : {"general.quantized_by", "general.quantization_version", "general.file_type"}) {
+      const auto it = file_.metadata.find(key);
+      if (it == file_.metadata.end()) continue;
+      text += fmt::format("{}{} {}", text.empty() ? "; the file has " : ", ", key, quote_value(*it));
+    }
+    return text;
+  }
+  static std::string quote_value(const json& value) {
+    return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80);
+  }
+
   Result<size_t> alignment() const {
     const auto it = file_.metadata.find("general.alignment");
     if (it == file_.metadata.end()) return kGgufDefaultAlignment;
     const uint64_t value = it->is_number_unsigned() ? it->get<uint64_t>() : 0;
     if (value < 8 || value > kMaxAlignment || (value & (value - 1)) != 0) {
       return corrupt("general.alignment: expected a power of two from 8 to {}, got {}", kMaxAlignment,
-                     it->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40));
+                     quote_value(*it));
     }
     return static_cast<size_t>(value);
   }

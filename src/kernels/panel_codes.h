@@ -80,6 +80,8 @@ template <class Q>
 concept IntegerZeros = requires { Q::kIntegerZeros; };
 template <class Q>
 concept OwnLevels = requires { Q::kOwnLevels; };
+template <class Q>
+concept F8Scales = requires { Q::kHasF8Scales; };
 // Panels of integer codes. TQ1_0 becomes TQ2_0.
 template <class Q>
 concept Codes = !std::same_as<Q, quant::TQ1_0> && (quant::IntegerCoded<Q> || requires { Q::kPanelOnly; });

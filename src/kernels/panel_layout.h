@@ -7,18 +7,47 @@
 //   8 bits: vector j is line j.
 //   4 bits: line l holds vector 2l in the low halves and 2l + 1 in the high halves. (codes of 4, 5 and 6
 //   bits) 2 bits: line l holds vector 4l + s in bits 2s, 2s + 1. (codes of 2 and 3 bits; the upper bits of 6)
-//   1 bit:  the one line holds vector s in bit s. (the upper bit of 3 and 5)
+//   1 bit:  the one line holds vector s in bit s. (codes of 1 bit; the upper bit of 3 and 5; signs)
+// Weights of a grid keep the file's indices, whose points the kernels look up: a step has one line for every four
+// points of a row, byte 4r + c of line l the lower 8 bits of the index of row r's point 4l + c, then a line of signs
+// where each weight has one. Behind the steps are the other bits of the indices, [32 bits][16 rows][4 bytes]: every
+// row's are a sequence in the order of the columns, lowest bits first.
 // Scales: with super-scales, int8 sub-scales [group][16] (and sub-mins), then FP16 scales [16] (and mins);
-// otherwise FP16 scales [group][16] (and offsets, or int8 zeros), or nothing where the row's factor is the
-// only scale. 2-bit codes with mins pack sub-scale and sub-min as two halves of a byte.
+// otherwise FP16 scales [group][16] (and offsets, or int8 zeros), F8 scales [group][16], or nothing where the row's
+// factor is the only scale. 2-bit codes with mins pack sub-scale and sub-min as two halves of a byte. Of odd
+// sub-scales n stands for 2n + 1, [two groups][16], the even group in the low half of a byte.
 #pragma once
+#include <bit>
+
 #include "kernels/panel_codes.h"
 
 namespace penstock {
 
 template <class Q>
 struct PanelLayout {
-  static constexpr int kStepBytes = 64 * Q::kBits;
+  static constexpr bool kGrid = quant::GridCoded<Q>;
+  static constexpr int kIndexLines = [] {  // of a step, where there is a grid
+    if constexpr (kGrid) {
+      return 8 / Q::kColumns;
+    } else {
+      return 0;
+    }
+  }();
+  static constexpr int kHighBits = [] {  // of an index, beyond the lower 8
+    if constexpr (kGrid) {
+      return Q::kIndexBits - 8;
+    } else {
+      return 0;
+    }
+  }();
+  static constexpr bool kSigns = [] {
+    if constexpr (kGrid) {
+      return Q::kHasSigns;
+    } else {
+      return false;
+    }
+  }();
+  static constexpr int kStepBytes = 64 * (kGrid ? kIndexLines + kSigns : Q::kBits);
   static constexpr bool kWholeRow = Q::kGroupSize == panel::kWholeRow;
   static constexpr bool kZeros = panel::IntegerZeros<Q>;
   static constexpr int kUnitK = Q::kHasSuperScales || Q::kGroupSize > 32 || kZeros ? 256 : 64;
@@ -26,22 +55,37 @@ struct PanelLayout {
   static constexpr int kGroups = kWholeRow ? 0 : kUnitK / (kWholeRow ? 1 : Q::kGroupSize);
   static constexpr bool kPackedMins = Q::kHasSuperScales && Q::kHasOffset && Q::kBits == 2;
   static constexpr bool kSeparateMins = Q::kHasOffset && !kPackedMins;
-  static constexpr int kScaleBytes = kGroups * (Q::kHasSuperScales ? 16 : 32);
+  static constexpr int kScaleBytes = kGroups * (kGrid                                      ? 8
+                                                : Q::kHasSuperScales || panel::F8Scales<Q> ? 16
+                                                                                           : 32);
   static constexpr int kOffsetBytes = !kSeparateMins ? 0 : kZeros ? kGroups * 16 : kScaleBytes;
   // Byte offsets in a unit.
-  static constexpr int kScales = kSteps * kStepBytes;     // sub-scales or scales
+  static constexpr int kHigh = kSteps * kStepBytes;                     // upper bits of indices
+  static constexpr int kScales = kHigh + kIndexLines * kHighBits * 64;  // sub-scales or scales
   static constexpr int kOffsets = kScales + kScaleBytes;  // sub-mins, offsets or zeros, if separate
   static constexpr int kSuper = kOffsets + kOffsetBytes;  // FP16 scale, then min, of a unit
   static constexpr int kEnd = kSuper + (Q::kHasSuperScales ? (Q::kHasOffset ? 64 : 32) : 0);
   static constexpr int kUnitBytes = (kEnd + 63) / 64 * 64;
-  // What the unsigned number that a kernel multiplies is above the level it stands for.
-  static constexpr int kBias = [] {
-    if constexpr (Q::kIsCodebook)
-      return 128;
-    else
-      return Q::kBias;
+  // What the unsigned number that a kernel multiplies is above the level it stands for, and its largest.
+  static constexpr int kMaxLevel = [] {
+    if constexpr (panel::OwnLevels<Q>) {
+      return 127;
+    } else if constexpr (Q::kIsCodebook) {
+      int most = 0;
+      for (const int level : Q::kCodebook) most = level > most ? level : -level > most ? -level : most;
+      return most;
+    } else {
+      return Q::level((1 << Q::kBits) - 1);
+    }
   }();
-  static constexpr int kMaxCode = Q::kIsCodebook ? 255 : (1 << Q::kBits) - 1;
+  static constexpr int kBias = [] {
+    if constexpr (Q::kIsCodebook) {
+      return static_cast<int>(std::bit_ceil(static_cast<unsigned>(kMaxLevel + 1)));
+    } else {
+      return Q::kBias;
+    }
+  }();
+  static constexpr int kMaxCode = kBias + kMaxLevel;
   // The group that column `k` of a unit belongs to.
   static constexpr int group_of(int k) { return kWholeRow ? 0 : k / (kWholeRow ? 1 : Q::kGroupSize); }
 };

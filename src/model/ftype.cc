@@ -31,11 +31,21 @@ bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
 
 QuantType fallback(QuantType type) {
   switch (type) {
+    case kIQ1_S:
+    case kIQ1_M:
+    case kIQ2_XXS:
+    case kIQ2_XS:
+    case kIQ2_S:
+    case kIQ3_XXS:
+    case kIQ3_S:
     case kQ2_K:
     case kQ3_K:
     case kIQ4_XS:
+    case kQ1_0:
+    case kQ2_0:
     case kTQ1_0:
-    case kTQ2_0: return kIQ4_NL;
+    case kTQ2_0:
+    case kNVFP4: return kIQ4_NL;
     case kQ4_K: return kQ5_0;
     case kQ5_K: return kQ5_1;
     case kQ6_K: return kQ8_0;

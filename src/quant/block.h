@@ -7,14 +7,16 @@
 //   encode(const float in[kBlockSize], const float* importance, Block&)   (importance: kBlockSize weights or
 //   null).
 //
-// Encodings made of integer codes also derive from LinearCode or CodebookCode and have
+// Encodings made of integer codes also derive from LinearCode, CodebookCode or GridCode and have
 //   codes(const Block&, uint8_t codes[kBlockSize], float scales[kGroups], float offsets[kGroups]):
 //   value[i] = scales[i / kGroupSize] * level(codes[i]) + offsets[i / kGroupSize]
 // with codes of kBits bits (TQ1_0 and TQ2_0: 0, 1, 2) and offsets untouched unless kHasOffset. Those whose
 // group scales are themselves small integers (kHasSuperScales) also have
 //   super_scales(const Block&, float& scale, float& min, int8_t sub_scales[kGroups], int8_t
-//   sub_mins[kGroups]): scales[g] = scale * sub_scales[g], offsets[g] = -(min * sub_mins[g]); min and
+//   sub_mins[kGroups]): scales[g] = scale * sub_scales[g] * kUnit, offsets[g] = -(min * sub_mins[g]); min and
 //   sub_mins untouched unless kHasOffset.
+// Those of a grid also have
+//   points(const Block&, uint16_t points[kBlockSize / kColumns], uint8_t signs[kBlockSize / 8]).
 // Packers need nothing else to lay the weights out anew.
 #pragma once
 #include <array>
@@ -31,16 +33,17 @@ namespace penstock::quant {
 
 static_assert(std::endian::native == std::endian::little, "blocks are mapped, not converted");
 
-// Codes count up from the lowest level: level = code - bias.
-template <int Bits, int Bias, int Group, bool Offset>
+// Codes count up from the lowest level: level = step * code - bias.
+template <int Bits, int Bias, int Group, bool Offset, int Step = 1>
 struct LinearCode {
   static constexpr int kBits = Bits;
   static constexpr int kBias = Bias;
+  static constexpr int kStep = Step;
   static constexpr int kGroupSize = Group;
   static constexpr bool kHasOffset = Offset;
   static constexpr bool kIsCodebook = false;
   static constexpr bool kHasSuperScales = false;
-  static constexpr int level(int code) { return code - Bias; }
+  static constexpr int level(int code) { return Step * code - Bias; }
 };
 
 // Codes are indices of a table of 16 levels.
@@ -55,6 +58,30 @@ struct CodebookCode {
   static constexpr int level(int code) { return Table[static_cast<size_t>(code)]; }
 };
 
+// The points of a grid in two forms; see grids.h.
+template <int Size>
+struct Grid {
+  static constexpr int kSize = Size;
+  uint32_t points[Size];
+  uint8_t halves[2][Size];
+};
+
+// Columns neighbouring weights share an index of kIndexBits bits of a grid (grids.h), each of whose points is
+// Columns codes; with Signs every weight has a sign of its own, which is its code's bit kSignBit. Codes are
+// indices of a table of 16 levels. Scales of groups are odd: 1, 3, ..., 31.
+template <const auto& Points, const std::array<int8_t, 16>& Table, int Columns, int Group, bool Signs>
+struct GridCode : CodebookCode<Table, Group> {
+  static constexpr int kColumns = Columns;
+  static constexpr const Grid<Points.kSize>& kGrid = Points;
+  static constexpr int kIndexBits = std::countr_zero(static_cast<unsigned>(Points.kSize));
+  static constexpr bool kHasSigns = Signs;
+  static constexpr int kSignBit = Columns == 8 ? 2 : 3;
+  static constexpr bool kHasSuperScales = true;
+  static constexpr int kBlockSize = 256;
+};
+
+template <class Q>
+concept GridCoded = requires { Q::kGrid; };
 template <class Q>
 concept IntegerCoded = requires(const typename Q::Block& block, uint8_t* codes, float* floats) {
   { Q::level(0) } -> std::same_as<int>;
@@ -79,6 +106,16 @@ void decode_codes(const typename Q::Block& block, float* out) {
   }
 }
 
+// What is left of a value beside scale and level: a power of two, where it is not part of the scales.
+template <class Q>
+inline constexpr float kUnit = [] {
+  if constexpr (requires { Q::kUnit; }) {
+    return Q::kUnit;
+  } else {
+    return 1.0f;
+  }
+}();
+
 // The group scales and offsets of a block with integer sub-scales.
 template <class Q>
 void expand_super_scales(const typename Q::Block& block, float* scales, float* offsets) {
@@ -88,7 +125,7 @@ void expand_super_scales(const typename Q::Block& block, float* scales, float* o
   int8_t sub_mins[kGroups<Q>] = {};
   Q::super_scales(block, scale, min, sub_scales, sub_mins);
   for (int group = 0; group < kGroups<Q>; ++group) {
-    scales[group] = scale * static_cast<float>(sub_scales[group]);
+    scales[group] = scale * static_cast<float>(sub_scales[group]) * kUnit<Q>;
     if constexpr (Q::kHasOffset) offsets[group] = -(min * static_cast<float>(sub_mins[group]));
   }
 }

@@ -82,6 +82,37 @@ struct MXFP4 : CodebookCode<kE2M1Levels, 32> {
   static void encode(const float* in, const float* importance, Block& block);
 };
 
-static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(MXFP4::Block) == 17);
+// Scales are F8 E4M3 numbers for doubled levels. Their sign does not count, and 0x7f is zero.
+struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
+  static constexpr QuantType kType = QuantType::kNVFP4;
+  static constexpr std::string_view kName = "nvfp4";
+  static constexpr int kGgmlId = 40;
+  static constexpr int kFtype = 39;
+  static constexpr int kBlockSize = 64;
+  static constexpr bool kHasF8Scales = true;
+  static constexpr float kUnit = 128.0f;  // half of the 2^8 by which E4M3 and FP16 exponents differ
+  struct Block {
+    uint8_t scales[4];
+    uint8_t nibbles[32];  // of each 16 elements: the first eight in low halves, the next eight in high halves
+  };
+  // Exponent and mantissa of a group's scale.
+  static uint8_t f8_scale(const Block& block, int group) {
+    return block.scales[group] == 0x7f ? uint8_t{0} : static_cast<uint8_t>(block.scales[group] & 0x7f);
+  }
+  static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
+    for (int g = 0; g < 4; ++g) {
+      scales[g] = to_float(Half{static_cast<uint16_t>(f8_scale(block, g) << 7)}) * kUnit;
+      for (int j = 0; j < 8; ++j) {
+        codes[16 * g + j] = block.nibbles[8 * g + j] & 15;
+        codes[16 * g + 8 + j] = block.nibbles[8 * g + j] >> 4;
+      }
+    }
+  }
+  static void decode(const Block& block, float* out) { decode_codes<NVFP4>(block, out); }
+  static void encode(const float* in, const float* importance, Block& block);
+};
+
+static_assert(sizeof(IQ4_NL::Block) == 18 && sizeof(IQ4_XS::Block) == 136 && sizeof(MXFP4::Block) == 17 &&
+              sizeof(NVFP4::Block) == 36);
 
 }  // namespace penstock::quant

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "quant/codebook.h"
+#include "quant/plain.h"
 #include "quant/super_block.h"
 
 namespace penstock::quant {
@@ -16,11 +17,10 @@ uint8_t nearest_e2m1(float value) {
   return best;
 }
 
-// The codes for a block exponent; returns their weighted squared error.
-float round_e2m1(const float* in, const float* importance, int exponent, uint8_t* codes) {
-  const float scale = half_of_e8m0(static_cast<uint8_t>(exponent));
+// The codes of n values for a scale; returns their weighted squared error.
+float round_e2m1(const float* in, const float* importance, int n, float scale, uint8_t* codes) {
   float error = 0;
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < n; ++i) {
     codes[i] = nearest_e2m1(in[i] / scale);
     const float difference = in[i] - scale * kE2M1Levels[codes[i]];
     error += difference * difference * (importance != nullptr ? importance[i] : 1.0f);
@@ -62,11 +62,32 @@ void MXFP4::encode(const float* in, const float* importance, Block& block) {
   for (const int exponent : {usual, usual + 1, usual - 1}) {
     if (exponent < 0 || exponent > 254) continue;
     uint8_t codes[32];
-    const float error = round_e2m1(in, importance, exponent, codes);
+    const float scale = half_of_e8m0(static_cast<uint8_t>(exponent));
+    const float error = round_e2m1(in, importance, 32, scale, codes);
     if (!(error < best)) continue;
     best = error;
     block.exponent = static_cast<uint8_t>(exponent);
     pack_nibbles(codes, block.nibbles);
+  }
+}
+
+// The scale that puts the largest magnitude on the highest level, or one near it with a smaller error.
+void NVFP4::encode(const float* in, const float* importance, Block& block) {
+  for (int g = 0; g < 4; ++g, in += 16) {
+    const float* weights = importance != nullptr ? importance + 16 * g : nullptr;
+    const int usual = encode_f8e4m3(std::fabs(signed_max(in, 16)) / 6.0f);
+    float best = HUGE_VALF;
+    for (int code = std::max(usual - 4, 1); code <= std::min(usual + 6, 0x7e); ++code) {
+      uint8_t codes[16];
+      const float scale = decode_f8e4m3(static_cast<uint8_t>(code)) * 0.5f;
+      const float error = round_e2m1(in, weights, 16, scale, codes);
+      if (!(error < best)) continue;
+      best = error;
+      block.scales[g] = static_cast<uint8_t>(code);
+      for (int j = 0; j < 8; ++j) {
+        block.nibbles[8 * g + j] = static_cast<uint8_t>(codes[j] | codes[j + 8] << 4);
+      }
+    }
   }
 }
 

@@ -37,6 +37,16 @@ enum class QuantType : uint8_t {
   kTQ1_0,
   kTQ2_0,
   kMXFP4,
+  kNVFP4,
+  kQ1_0,
+  kQ2_0,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
 };
 
 struct QuantTypeInfo {

@@ -40,6 +40,13 @@ void fill_block(Random& random, typename Q::Block& block) {
   if constexpr (Q::kType == QuantType::kQ8_0) {
     for (int8_t& v : block.values) v = std::max<int8_t>(v, -127);
   }
+  if constexpr (Q::kType == QuantType::kIQ1_M) {
+    const Half scale = small();
+    for (int k = 0; k < 4; ++k) {
+      const int nibble = scale.bits >> (4 * k) & 15;
+      block.scales[k] = static_cast<uint16_t>((block.scales[k] & 0x0fff) | nibble << 12);
+    }
+  }
 }
 
 struct Matrix {
@@ -177,7 +184,7 @@ class GemmTest : public testing::TestWithParam<Case> {
   // Column counts: one block, several with a remainder of every unit, and (for plain floats) odd ones.
   std::vector<int> columns() const {
     if (block() == 256) return {256, 768};
-    if (block() == 32) return {32, 96, 608};
+    if (block() > 1) return {block(), 3 * block(), 19 * block()};
     return {1, 7, 64, 301};
   }
 };

@@ -37,13 +37,13 @@ std::vector<Packed> packed_weights(Ops& ops) {
   std::vector<Packed> all;
   const int rows = 37, cols = 512;
   const std::vector<float> values = random_floats(size_t{rows} * cols, 5, 0.1f);
-  using enum QuantType;
-  for (const QuantType type : {kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ2_K, kQ3_K, kQ4_K,
-                               kQ5_K, kQ6_K, kIQ4_NL, kIQ4_XS, kTQ1_0, kTQ2_0, kMXFP4}) {
+  for (const QuantTypeInfo& info : quant_types()) {
+    const QuantType type = info.type;
+    if (!can_quantize(type) || info.ggml_id < 0) continue;
     std::vector<std::byte> bytes(quant_bytes(type, int64_t{rows} * cols));
     for (int r = 0; r < rows; ++r)
       quantize_row(type, values.data() + size_t{cols} * r, bytes.data() + bytes.size() / rows * r, cols);
-    all.push_back({std::string(quant_info(type).name), ops.pack({type, rows, cols, bytes}).value()});
+    all.push_back({std::string(info.name), ops.pack({type, rows, cols, bytes}).value()});
   }
   GroupedMatrix grouped;
   grouped.rows = rows, grouped.cols = cols, grouped.bits = 8, grouped.group_size = cols,

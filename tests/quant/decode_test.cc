@@ -63,7 +63,7 @@ TEST(Codes, GiveTheDecodedValues) {
       }
     });
   }
-  EXPECT_GE(n_types, 15);
+  EXPECT_EQ(n_types, 25);
 }
 
 TEST(QuantTypes, AreFoundByNameAndNumber) {

@@ -211,14 +211,14 @@ struct TileSource {
     const __m512i codebook = Panel::table(w);
     const uint8_t* unit = panel + static_cast<size_t>(s / L::kSteps) * L::kUnitBytes;
     const int step = s % L::kSteps;
-    const uint8_t* codes = unit + step * L::kStepBytes;
     const Scale scale[2] = {scale_of(unit, step, 0), scale_of(unit, step, kParts - 1)};
     if constexpr (kNibbles) {
+      const uint8_t* codes = unit + step * L::kStepBytes;
 #pragma GCC unroll 4
       for (int l = 0; l < 4; ++l) store_nibbles(Avx512::load(codes + 64 * l), scale[l / 2], tile + 256 * l);
     } else {
       __m512i w[8];
-      Panel::load_codes(codes, codebook, w);
+      Panel::load_codes(unit, step, 0, codebook, w);
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
         scale[j / 4].template store_pair<0, 8>(w[j], tile + 128 * j);
@@ -291,7 +291,7 @@ struct ByteSource {
     const uint8_t* unit = panel + static_cast<size_t>(s) * L::kUnitBytes;
     for (int step = 0; step < 2; ++step) {
       __m512i codes[8];
-      Panel::load_codes(unit + step * L::kStepBytes, codebook, codes);
+      Panel::load_codes(unit, step, 0, codebook, codes);
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) _mm512_store_si512(tile + step * 512 + 64 * j, codes[j]);
     }
@@ -629,7 +629,7 @@ struct Int8Tiles {
       constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
       for (int l = 0; l < kLines; ++l) __builtin_prefetch(unit + 4096 + (step * kLines + l) * 64, 0, 3);
       __m512i w[8];
-      Panel::load_codes(unit + step * L::kStepBytes, pass.table, w);
+      Panel::load_codes(unit, step, 0, pass.table, w);
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) {
         // The table of a codebook has lost its bias already.
@@ -765,7 +765,7 @@ struct Int8Tiles {
     const TileScope scope(config);
     Buffers buffers;
     __m512i table = Panel::table(w);
-    if (Q::kIsCodebook) table = _mm512_sub_epi8(table, _mm512_set1_epi8(static_cast<char>(128)));
+    if (Q::kIsCodebook) table = _mm512_sub_epi8(table, _mm512_set1_epi8(static_cast<char>(L::kBias)));
     const int first_row = first_block * x.block_rows;
     const int last_row = std::min(n_rows, first_row + n_blocks * x.block_rows);
     for (int panel = begin; panel < end; ++panel) {

@@ -28,9 +28,27 @@ struct Avx2 {
   [[gnu::always_inline]] static Bytes shift_right(Bytes a) {
     return _mm256_srli_epi16(a, N);
   }
+  static constexpr bool kLookupMasks = false;
   [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) {
     return _mm256_shuffle_epi8(table, codes);
   }
+  [[gnu::always_inline]] static Bytes splat_word(int x) { return _mm256_set1_epi32(x); }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_left(Bytes a) {
+    return _mm256_slli_epi32(a, N);
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_right(Bytes a) {
+    return _mm256_srli_epi32(a, N);
+  }
+  [[gnu::always_inline]] static Bytes word_right(Bytes a, int n) {
+    return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n));
+  }
+  [[gnu::always_inline]] static Bytes gather(const uint32_t* table, Bytes indices) {
+    return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), indices, 4);
+  }
+  template <class Q>
+  static constexpr bool kHasPoints = false;
 
   [[gnu::always_inline]] static Ints splat_int(const void* p) {
     int32_t value;
@@ -81,11 +99,9 @@ struct Avx2 {
   [[gnu::always_inline]] static Floats load_i8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8(p)));
   }
-  [[gnu::always_inline]] static Floats load_low_nibbles(const uint8_t* p) {
-    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_cvtepu8_epi32(load_8(p)), _mm256_set1_epi32(15)));
-  }
-  [[gnu::always_inline]] static Floats load_high_nibbles(const uint8_t* p) {
-    return _mm256_cvtepi32_ps(_mm256_srli_epi32(_mm256_cvtepu8_epi32(load_8(p)), 4));
+  [[gnu::always_inline]] static Floats load_nibbles(const uint8_t* p, int first_bit) {
+    const __m256i v = word_right(_mm256_cvtepu8_epi32(load_8(p)), first_bit);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(15)));
   }
   // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {

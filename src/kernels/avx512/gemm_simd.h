@@ -15,7 +15,7 @@ struct Avx512 {
   [[gnu::always_inline]] static Bytes splat_byte(int b) { return _mm512_set1_epi8(static_cast<char>(b)); }
   [[gnu::always_inline]] static Bytes bit_and(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
   [[gnu::always_inline]] static Bytes or_and(Bytes a, Bytes b, Bytes mask) {
-    return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
+    return _mm512_ternarylogic_epi32(a, b, mask, 0xd8);  // bits of b where the mask has them, else of a
   }
   template <int N>
   [[gnu::always_inline]] static Bytes shift_left(Bytes a) {
@@ -25,8 +25,82 @@ struct Avx512 {
   [[gnu::always_inline]] static Bytes shift_right(Bytes a) {
     return _mm512_srli_epi16(a, N);
   }
+  static constexpr bool kLookupMasks = true;
   [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) {
-    return _mm512_shuffle_epi8(table, codes);
+    return _mm512_permutexvar_epi8(codes, table);
+  }
+  [[gnu::always_inline]] static Bytes splat_word(int x) { return _mm512_set1_epi32(x); }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_left(Bytes a) {
+    return _mm512_slli_epi32(a, N);
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_right(Bytes a) {
+    return _mm512_srli_epi32(a, N);
+  }
+  [[gnu::always_inline]] static Bytes word_right(Bytes a, int n) {
+    return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n));
+  }
+  [[gnu::always_inline]] static Bytes gather(const uint32_t* table, Bytes indices) {
+    return _mm512_i32gather_epi32(indices, table, 4);
+  }
+
+  // Points of small grids are looked up in registers: their halves are tables of bytes, 64 to a register.
+  template <class Q>
+  static constexpr bool kHasPoints = Q::kIndexBits <= 9;
+  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, __mmask64 upper, const uint8_t* table) {
+    const __m512i low =
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(table), indices, _mm512_loadu_si512(table + 64));
+    const __m512i high =
+        _mm512_permutex2var_epi8(_mm512_loadu_si512(table + 128), indices, _mm512_loadu_si512(table + 192));
+    return _mm512_mask_blend_epi8(upper, low, high);
+  }
+  // Of indices of 9 bits, the last of which is the uppermost bit of every byte of `ninth`.
+  template <int Bits>
+  [[gnu::always_inline]] static Bytes look_up_byte(Bytes indices, Bytes ninth, const uint8_t* table) {
+    const __mmask64 upper = _mm512_movepi8_mask(indices);
+    const Bytes first = look_up_byte(indices, upper, table);
+    if constexpr (Bits == 8) return first;
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(ninth), first,
+                                  look_up_byte(indices, upper, table + 256));
+  }
+  // Bytes of `bits` bits each from bit `first` on of every dword, or of every second half dword from a 64-bit lane.
+  [[gnu::always_inline]] static Bytes spread(Bytes a, int first, int bits) {
+    const uint64_t even = 0x0101010101010101u * static_cast<unsigned>(first);
+    const uint64_t steps = 0x03020100u * static_cast<unsigned>(bits);
+    return _mm512_multishift_epi64_epi8(
+        _mm512_set1_epi64(static_cast<long long>(even + (steps | (steps + 0x20202020u) << 32))), a);
+  }
+  template <class Q>
+  [[gnu::always_inline]] static void points(const uint8_t* line, Bytes high_bits, Bytes (&w)[8]) {
+    constexpr int kBits = Q::kIndexBits;
+    const uint8_t *first_half = Q::kGrid.halves[0], *second_half = Q::kGrid.halves[1];
+    if constexpr (Q::kColumns == 8) {
+      const Bytes indices = load(line), ninth = spread(high_bits, 57, 1);
+      const Bytes first = look_up_byte<kBits>(indices, ninth, first_half);
+      const Bytes second = look_up_byte<kBits>(indices, ninth, second_half);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        w[2 * i] = spread(first, 8 * i, 2);
+        w[2 * i + 1] = spread(second, 8 * i, 2);
+      }
+    } else {
+      // Pairs of points of four rows become neighbours, so that interleaving the halves gives rows of dwords.
+      const Bytes order =
+          _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+#pragma GCC unroll 2
+      for (int l = 0; l < 2; ++l) {
+        const Bytes indices = _mm512_shuffle_epi8(load(line + 64 * l), order);
+        const Bytes ninth = _mm512_shuffle_epi8(spread(high_bits, 57 + 4 * l, 1), order);
+        const Bytes first = look_up_byte<kBits>(indices, ninth, first_half);
+        const Bytes second = look_up_byte<kBits>(indices, ninth, second_half);
+        const Bytes low = _mm512_unpacklo_epi8(first, second), high = _mm512_unpackhi_epi8(first, second);
+        w[4 * l] = spread(low, 0, 4);
+        w[4 * l + 1] = spread(low, 16, 4);
+        w[4 * l + 2] = spread(high, 0, 4);
+        w[4 * l + 3] = spread(high, 16, 4);
+      }
+    }
   }
 
   [[gnu::always_inline]] static Ints splat_int(const void* p) {
@@ -63,13 +137,9 @@ struct Avx512 {
   [[gnu::always_inline]] static Floats load_i8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))));
   }
-  [[gnu::always_inline]] static Floats load_low_nibbles(const uint8_t* p) {
+  [[gnu::always_inline]] static Floats load_nibbles(const uint8_t* p, int first_bit) {
     const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32(15)));
-  }
-  [[gnu::always_inline]] static Floats load_high_nibbles(const uint8_t* p) {
-    const __m512i v = _mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm512_cvtepi32_ps(_mm512_srli_epi32(v, 4));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(word_right(v, first_bit), _mm512_set1_epi32(15)));
   }
   // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {

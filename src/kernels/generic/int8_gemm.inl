@@ -2,10 +2,13 @@
 // namespace in a kernel file that defines a Simd S with
 //   kLanes (rows of a panel per vector), kMaxRows (activation rows per block), kStreams (panels read at once
 //   by few rows), Bytes, Ints, Floats; load, bit_and, shift_left<n>, shift_right<n> (of 16-bit lanes),
-//   or_and(a, b, mask) = a | (b & mask), lookup(codes, table of 16 bytes), splat_byte; dot<Bias, MaxCode,
-//   N>(codes[N], x, negative_sum) = sum of (code - Bias) * x over 4 N columns; load_half, load_i8, load_u8
-//   (kLanes numbers as Floats), zero, splat, mul, fma, low_nibbles/high_nibbles of u8; to_float(Ints),
-//   store(float*, Floats, n_valid), load_f32(const float*, n_valid).
+//   or_and(a, b, mask) = a | (b & mask) where a has none of the mask's bits, lookup(codes, table of 16 bytes),
+//   which ignores the upper halves of codes where kLookupMasks; splat_byte; splat_word, word_left<n>,
+//   word_right<n>, word_right(a, n) of 32-bit lanes, gather(table, indices) of 32 bits; dot<Bias, MaxCode,
+//   N>(codes[N], x, negative_sum) = sum of (code - Bias) * x over 4 N columns; load_half, load_i8, load_u8, load_f8
+//   (kLanes numbers as Floats), load_nibbles(p, 0 or 4: from which bit of a byte), zero, splat, mul, add, fma;
+//   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
+//   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it.
 
 template <class S, class Q>
 struct Int8Panel {
@@ -14,8 +17,25 @@ struct Int8Panel {
   using Ints = typename S::Ints;
   using Floats = typename S::Floats;
 
-  // The eight dword vectors of a step. `line` points at the first plane, at the vector's rows.
-  [[gnu::always_inline]] static void load_codes(const uint8_t* line, const Bytes& table, Bytes (&w)[8]) {
+  // The eight dword vectors of a step, of the vector's rows.
+  [[gnu::always_inline]] static void load_codes(const uint8_t* unit, int step, int lane, const Bytes& table,
+                                                Bytes (&w)[8]) {
+    const uint8_t* line = unit + step * L::kStepBytes + 4 * lane;
+    if constexpr (L::kGrid) {
+      load_points(unit, step, lane, w);
+      if constexpr (L::kSigns) add_bit<Q::kSignBit>(line + 64 * L::kIndexLines, w);
+    } else {
+      load_planes(line, w);
+    }
+    if constexpr (Q::kIsCodebook) {
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) w[j] = S::lookup(w[j], table);
+    }
+  }
+
+  // `line` is the first of the step's planes, at the vector's rows. Bytes of a codebook's codes may have anything in
+  // their upper halves where lookups ignore it.
+  [[gnu::always_inline]] static void load_planes(const uint8_t* line, Bytes (&w)[8]) {
     if constexpr (Q::kBits == 8) {
 #pragma GCC unroll 8
       for (int j = 0; j < 8; ++j) w[j] = S::load(line + 64 * j);
@@ -24,19 +44,75 @@ struct Int8Panel {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         const Bytes v = S::load(line + 64 * j);
-        w[2 * j] = S::bit_and(v, mask);
-        w[2 * j + 1] = S::bit_and(S::template shift_right<4>(v), mask);
+        w[2 * j] = Q::kIsCodebook && S::kLookupMasks ? v : S::bit_and(v, mask);
+        w[2 * j + 1] = S::template shift_right<4>(v);
+        if constexpr (!(Q::kIsCodebook && S::kLookupMasks)) w[2 * j + 1] = S::bit_and(w[2 * j + 1], mask);
       }
+    } else if constexpr (Q::kBits == 1) {
+      load_bits(line, w);
     } else {
       load_crumbs(line, w);
     }
     if constexpr (Q::kBits == 3) add_bit<2>(line + 128, w);
     if constexpr (Q::kBits == 5) add_bit<4>(line + 256, w);
     if constexpr (Q::kBits == 6) add_crumbs(line + 256, w);
-    if constexpr (Q::kIsCodebook) {
-#pragma GCC unroll 8
-      for (int j = 0; j < 8; ++j) w[j] = S::lookup(w[j], table);
+  }
+
+  // The codes of the points of a step, without signs.
+  [[gnu::always_inline]] static void load_points(const uint8_t* unit, int step, int lane, Bytes (&w)[8]) {
+    constexpr int kColumns = Q::kColumns, kBits = L::kHighBits;
+    const uint8_t* line = unit + step * L::kStepBytes + 4 * lane;
+    Bytes high = S::splat_byte(0);
+    if constexpr (kBits > 0) {
+      const int bit = step * (32 / kColumns) * kBits;
+      high = S::word_right(S::load(unit + L::kHigh + bit / 32 * 64 + 4 * lane), bit % 32);
     }
+    if constexpr (S::template kHasPoints<Q>) {
+      S::template points<Q>(line, high, w);
+    } else {
+      const auto load_four = [&]<int Line, int... C>(std::integer_sequence<int, C...>) {
+        const Bytes low = S::load(line + 64 * Line);
+        (look_up<4 * Line + C>(S::bit_and(S::template word_right<8 * C>(low), S::splat_word(255)), high, w),
+         ...);
+      };
+      load_four.template operator()<0>(std::make_integer_sequence<int, 4>());
+      if constexpr (kColumns == 4) load_four.template operator()<1>(std::make_integer_sequence<int, 4>());
+    }
+  }
+  // Point I of a step, whose index' lower bits are `index`.
+  template <int I>
+  [[gnu::always_inline]] static void look_up(Bytes index, const Bytes& high, Bytes (&w)[8]) {
+    constexpr int kBits = L::kHighBits, kAt = I * kBits;
+    if constexpr (kBits > 0) {
+      const Bytes mask = S::splat_word(((1 << kBits) - 1) << 8);
+      if constexpr (kAt < 8) {
+        index = S::or_and(index, S::template word_left<8 - kAt>(high), mask);
+      } else {
+        index = S::or_and(index, S::template word_right<kAt - 8>(high), mask);
+      }
+    }
+    const Bytes point = S::gather(Q::kGrid.points, index);
+    if constexpr (Q::kColumns == 8) {
+      const Bytes mask = S::splat_byte(0x0f);
+      w[2 * I] = S::kLookupMasks ? point : S::bit_and(point, mask);
+      w[2 * I + 1] = S::template shift_right<4>(point);
+      if constexpr (!S::kLookupMasks) w[2 * I + 1] = S::bit_and(w[2 * I + 1], mask);
+    } else {
+      w[I] = point;
+    }
+  }
+
+  // One bit times two.
+  [[gnu::always_inline]] static void load_bits(const uint8_t* line, Bytes (&w)[8]) {
+    const Bytes v = S::load(line), mask = S::splat_byte(2);
+    w[0] = S::bit_and(move_bit<0, 1>(v), mask);
+    w[1] = S::bit_and(move_bit<1, 1>(v), mask);
+    w[2] = S::bit_and(move_bit<2, 1>(v), mask);
+    w[3] = S::bit_and(move_bit<3, 1>(v), mask);
+    w[4] = S::bit_and(move_bit<4, 1>(v), mask);
+    w[5] = S::bit_and(move_bit<5, 1>(v), mask);
+    w[6] = S::bit_and(move_bit<6, 1>(v), mask);
+    w[7] = S::bit_and(move_bit<7, 1>(v), mask);
   }
 
   [[gnu::always_inline]] static void load_crumbs(const uint8_t* line, Bytes (&w)[8]) {
@@ -65,9 +141,9 @@ struct Int8Panel {
   template <int Bit>
   [[gnu::always_inline]] static void add_bit(const uint8_t* line, Bytes (&w)[8]) {
     const Bytes v = S::load(line), mask = S::splat_byte(1 << Bit);
-    w[0] = S::or_and(w[0], S::template shift_left<Bit>(v), mask);
-    w[1] = S::or_and(w[1], S::template shift_left<Bit - 1>(v), mask);
-    w[2] = S::or_and(w[2], S::template shift_left<Bit - 2>(v), mask);
+    w[0] = S::or_and(w[0], move_bit<0, Bit>(v), mask);
+    w[1] = S::or_and(w[1], move_bit<1, Bit>(v), mask);
+    w[2] = S::or_and(w[2], move_bit<2, Bit>(v), mask);
     w[3] = S::or_and(w[3], move_bit<3, Bit>(v), mask);
     w[4] = S::or_and(w[4], move_bit<4, Bit>(v), mask);
     w[5] = S::or_and(w[5], move_bit<5, Bit>(v), mask);
@@ -90,7 +166,7 @@ struct Int8Panel {
       return S::load_table(w.levels);
     } else if constexpr (Q::kIsCodebook) {
       alignas(16) uint8_t levels[16];
-      for (int i = 0; i < 16; ++i) levels[i] = static_cast<uint8_t>(Q::level(i) + 128);
+      for (int i = 0; i < 16; ++i) levels[i] = static_cast<uint8_t>(Q::level(i) + L::kBias);
       return S::load_table(levels);
     } else {
       return S::splat_byte(0);
@@ -99,12 +175,13 @@ struct Int8Panel {
 
   // The scales (and what is added) of group `group` of a unit for the vector's rows; `lane` is its first row.
   struct UnitScales {
-    Floats scale, min;
+    Floats scale, min;  // of odd sub-scales: the scale and twice the scale
   };
   [[gnu::always_inline]] static UnitScales unit_scales(const uint8_t* unit, int lane) {
     UnitScales u{S::zero(), S::zero()};
     if constexpr (Q::kHasSuperScales) {
       u.scale = S::load_half(unit + L::kSuper + 2 * lane);
+      if constexpr (L::kGrid) u.min = S::add(u.scale, u.scale);
       if constexpr (Q::kHasOffset) u.min = S::negate(S::load_half(unit + L::kSuper + 32 + 2 * lane));
     }
     return u;
@@ -112,10 +189,15 @@ struct Int8Panel {
   [[gnu::always_inline]] static Floats scale(const uint8_t* unit, const UnitScales& u, int group, int lane) {
     if constexpr (L::kWholeRow) {
       return S::splat(1.0f);
+    } else if constexpr (L::kGrid) {
+      const Floats n = S::load_nibbles(unit + L::kScales + group / 2 * 16 + lane, group % 2 * 4);
+      return S::fma(n, u.min, u.scale);
+    } else if constexpr (panel::F8Scales<Q>) {
+      return S::load_f8(unit + L::kScales + 16 * group + lane);
     } else if constexpr (!Q::kHasSuperScales) {
       return S::load_half(unit + L::kScales + 32 * group + 2 * lane);
     } else if constexpr (L::kPackedMins) {
-      return S::mul(S::load_low_nibbles(unit + L::kScales + 16 * group + lane), u.scale);
+      return S::mul(S::load_nibbles(unit + L::kScales + 16 * group + lane, 0), u.scale);
     } else {
       return S::mul(S::load_i8(unit + L::kScales + 16 * group + lane), u.scale);
     }
@@ -127,7 +209,7 @@ struct Int8Panel {
     } else if constexpr (!Q::kHasSuperScales) {
       return S::load_half(unit + L::kOffsets + 32 * group + 2 * lane);
     } else if constexpr (L::kPackedMins) {
-      return S::mul(S::load_high_nibbles(unit + L::kScales + 16 * group + lane), u.min);
+      return S::mul(S::load_nibbles(unit + L::kScales + 16 * group + lane, 4), u.min);
     } else {
       return S::mul(S::load_i8(unit + L::kOffsets + 16 * group + lane), u.min);
     }
@@ -147,7 +229,7 @@ struct Int8Panel {
       }
     }
     Bytes w[8];
-    load_codes(unit + step * L::kStepBytes + 4 * lane, table, w);
+    load_codes(unit, step, lane, table, w);
     if constexpr (Q::kGroupSize == 16) {
       const Floats s0 = scale(unit, u, 2 * step, lane), s1 = scale(unit, u, 2 * step + 1, lane);
       Floats o0 = S::zero(), o1 = S::zero();
@@ -195,7 +277,7 @@ struct Int8Panel {
         __builtin_prefetch(unit + PrefetchBytes + step * L::kStepBytes + l * 64, 0, 2);
     }
     Bytes w[8];
-    load_codes(unit + step * L::kStepBytes + 4 * lane, table, w);
+    load_codes(unit, step, lane, table, w);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const auto d =

@@ -24,7 +24,31 @@ struct Neon {
   [[gnu::always_inline]] static Bytes shift_right(Bytes a) {
     return vshrq_n_u8(a, N);
   }
+  static constexpr bool kLookupMasks = false;
   [[gnu::always_inline]] static Bytes lookup(Bytes codes, Bytes table) { return vqtbl1q_u8(table, codes); }
+  [[gnu::always_inline]] static Bytes splat_word(int x) {
+    return vreinterpretq_u8_u32(vdupq_n_u32(static_cast<uint32_t>(x)));
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_left(Bytes a) {
+    return vreinterpretq_u8_u32(vshlq_n_u32(vreinterpretq_u32_u8(a), N));
+  }
+  template <int N>
+  [[gnu::always_inline]] static Bytes word_right(Bytes a) {
+    return word_right(a, N);
+  }
+  [[gnu::always_inline]] static Bytes word_right(Bytes a, int n) {
+    return vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(-n)));
+  }
+  [[gnu::always_inline]] static Bytes gather(const uint32_t* table, Bytes indices) {
+    const uint32x4_t at = vreinterpretq_u32_u8(indices);
+    uint32x4_t v = vld1q_dup_u32(table + vgetq_lane_u32(at, 0));
+    v = vld1q_lane_u32(table + vgetq_lane_u32(at, 1), v, 1);
+    v = vld1q_lane_u32(table + vgetq_lane_u32(at, 2), v, 2);
+    return vreinterpretq_u8_u32(vld1q_lane_u32(table + vgetq_lane_u32(at, 3), v, 3));
+  }
+  template <class Q>
+  static constexpr bool kHasPoints = false;
 
   // Codes as the signed numbers to multiply. Those of 8 bits lose their bias by it, and the sum needs no
   // correction.
@@ -84,11 +108,8 @@ struct Neon {
   [[gnu::always_inline]] static Floats to_float(uint8x8_t bytes) {
     return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
   }
-  [[gnu::always_inline]] static Floats load_low_nibbles(const uint8_t* p) {
-    return to_float(vand_u8(load_4(p), vdup_n_u8(15)));
-  }
-  [[gnu::always_inline]] static Floats load_high_nibbles(const uint8_t* p) {
-    return to_float(vshr_n_u8(load_4(p), 4));
+  [[gnu::always_inline]] static Floats load_nibbles(const uint8_t* p, int first_bit) {
+    return to_float(vand_u8(vshl_u8(load_4(p), vdup_n_s8(static_cast<int8_t>(-first_bit))), vdup_n_u8(15)));
   }
   // F8 E4M3 without its nan: its exponent and mantissa in those of FP16, times 2^-8.
   [[gnu::always_inline]] static Floats load_f8(const uint8_t* p) {

@@ -13,10 +13,13 @@ namespace {
 
 // --- Integer codes ---
 
-// Scales that a file does not hold as FP16 may not fit its range: their rows get a factor.
+// Scales that a file does not hold as FP16 may not fit its range: their rows get a factor. So do levels in units of
+// something.
 template <class Q>
 constexpr bool needs_row_scales() {
-  if constexpr (requires(const typename Q::Block& b) { b.scale; }) {
+  if constexpr (quant::kUnit<Q> != 1.0f) {
+    return true;
+  } else if constexpr (requires(const typename Q::Block& b) { b.scale; }) {
     return !std::is_same_v<decltype(Q::Block::scale), Half>;
   } else {
     return true;
@@ -26,6 +29,7 @@ constexpr bool needs_row_scales() {
 // A power of two that brings the largest scale of a row just below FP16's largest power of two.
 template <class Q>
 float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
+  if constexpr (quant::kUnit<Q> != 1.0f) return quant::kUnit<Q>;
   float largest = 0;
   for (int b = 0; b < n_blocks; ++b) {
     uint8_t codes[Q::kBlockSize];
@@ -41,6 +45,23 @@ float find_row_scale(const typename Q::Block* blocks, int n_blocks) {
 template <class Q>
 constexpr bool kSameScales = !needs_row_scales<Q>() && !Q::kHasSuperScales && quant::kGroups<Q> == 1;
 
+// One block of row r of a grid into its unit.
+template <class Q>
+void store_grid_block(const typename Q::Block& block, int r, uint8_t* unit) {
+  using L = PanelLayout<Q>;
+  float scale = 0, min = 0;
+  int8_t odd[quant::kGroups<Q>];
+  Q::super_scales(block, scale, min, odd, nullptr);
+  for (int g = 0; g < quant::kGroups<Q>; g += 2) {
+    unit[L::kScales + 8 * g + r] = static_cast<uint8_t>(odd[g] / 2 | odd[g + 1] / 2 << 4);
+  }
+  put_half(unit + L::kSuper, r, scale);
+  uint16_t points[Q::kBlockSize / Q::kColumns];
+  uint8_t signs[Q::kBlockSize / 8];
+  Q::points(block, points, signs);
+  store_points<Q>(unit, r, points, signs);
+}
+
 // The scales of one block of row r into its unit. codes: of the block, [kBlockSize].
 template <class Q>
 void store_scales(const typename Q::Block& block, int column, int r, float row_scale, uint8_t* unit,
@@ -48,7 +69,12 @@ void store_scales(const typename Q::Block& block, int column, int r, float row_s
   using L = PanelLayout<Q>;
   float scales[quant::kGroups<Q>], offsets[quant::kGroups<Q>] = {};
   Q::codes(block, codes, scales, offsets);
-  if constexpr (Q::kHasSuperScales) {
+  if constexpr (panel::F8Scales<Q>) {
+    for (int g = 0; g < quant::kGroups<Q>; ++g) {
+      const int group = column % L::kUnitK / Q::kGroupSize + g;
+      unit[L::kScales + 16 * group + r] = Q::f8_scale(block, g);
+    }
+  } else if constexpr (Q::kHasSuperScales) {
     float scale = 0, min = 0;
     int8_t sub_scales[quant::kGroups<Q>], sub_mins[quant::kGroups<Q>] = {};
     Q::super_scales(block, scale, min, sub_scales, sub_mins);
@@ -101,43 +127,16 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
     for (int r = 0; r < n_rows; ++r) {
       typename Q::Block block;  // blocks in a file may lie at odd addresses
       std::memcpy(static_cast<void*>(&block), rows[r] + b * sizeof block, sizeof block);
-      store_scales<Q>(block, column, r, scales[r], unit, codes[r]);
+      if constexpr (L::kGrid) {
+        store_grid_block<Q>(block, r, unit);
+      } else {
+        store_scales<Q>(block, column, r, scales[r], unit, codes[r]);
+      }
     }
-    for (int s = 0; s < Q::kBlockSize / 32; ++s) {
+    for (int s = 0; s < Q::kBlockSize / 32 && !L::kGrid; ++s) {
       const int step = column % L::kUnitK / 32 + s;
       store_codes_of_rows<Q>(unit + step * L::kStepBytes, code_rows, size_t{32} * s);
     }
-  }
-}
-
-// The scale and the offset of a group of a unit, without the row's factor.
-template <class Q>
-void load_scale(const uint8_t* unit, int group, int r, float& scale, float& offset) {
-  using L = PanelLayout<Q>;
-  if constexpr (Q::kHasSuperScales) {
-    const uint8_t sub = unit[L::kScales + 16 * group + r];
-    scale = get_half(unit + L::kSuper, r) *
-            static_cast<float>(L::kPackedMins ? sub & 15 : static_cast<int8_t>(sub));
-    if constexpr (Q::kHasOffset) {
-      const int min = L::kPackedMins ? sub >> 4 : unit[L::kOffsets + 16 * group + r];
-      offset = -(get_half(unit + L::kSuper + 32, r) * static_cast<float>(min));
-    }
-  } else if constexpr (!L::kWholeRow) {
-    scale = get_half(unit + L::kScales + 32 * group, r);
-    if constexpr (L::kZeros) {
-      offset = -(scale * static_cast<float>(static_cast<int8_t>(unit[L::kOffsets + 16 * group + r])));
-    } else if constexpr (Q::kHasOffset) {
-      offset = get_half(unit + L::kOffsets + 32 * group, r);
-    }
-  }
-}
-
-template <class Q>
-float level_of(const PanelMatrix& w, uint8_t code) {
-  if constexpr (panel::OwnLevels<Q>) {
-    return static_cast<float>(w.levels[code] - 128);
-  } else {
-    return static_cast<float>(Q::level(code));
   }
 }
 
@@ -151,7 +150,7 @@ void unpack_codes(const PanelMatrix& w, int row, float* out) {
     const uint8_t* u = unit + static_cast<size_t>(k / L::kUnitK) * L::kUnitBytes;
     const int step = k % L::kUnitK / 32;
     uint8_t codes[32];
-    load_codes<Q>(u + step * L::kStepBytes, r, codes);
+    load_codes<Q>(u, step, r, codes);
     for (int half = 0; half < 32; half += 16) {  // no group is smaller
       float scale = 1, offset = 0;
       load_scale<Q>(u, L::group_of(step * 32 + half), r, scale, offset);

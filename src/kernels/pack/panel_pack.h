@@ -16,7 +16,7 @@ struct PanelShape {
 };
 
 // Raise it when the same matrix packs to other bytes than before: panels on disk are then packed again.
-inline constexpr int kPanelVersion = 1;
+inline constexpr int kPanelVersion = 2;
 
 // Columns and bytes of a panel of this type; zeros for types that are never packed.
 struct PanelSize {

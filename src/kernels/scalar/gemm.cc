@@ -5,7 +5,7 @@
 
 #include "base/half.h"
 #include "kernels/gemm_kernels.h"
-#include "kernels/panel_layout.h"
+#include "kernels/pack/panel_planes.h"
 #include "kernels/scalar/tables.h"
 
 namespace penstock {
@@ -33,8 +33,7 @@ void store_sums(const PanelMatrix& w, const float (&sums)[kRowsAtOnce][kPanelRow
   }
 }
 
-// 32 columns of a panel: what the codes stand for above the lowest level, and the scales and offsets of its
-// groups.
+// 32 columns of a panel: the levels of the codes, and the scales and offsets of its groups.
 template <class Q>
 struct Step {
   using L = PanelLayout<Q>;
@@ -43,55 +42,15 @@ struct Step {
   int16_t levels[kPanelRows][32];
   float scales[32 / kGroup][kPanelRows], offsets[32 / kGroup][kPanelRows];
 
-  static int code(const uint8_t* planes, int r, int k) {
-    const int j = k / 4, byte = 4 * r + k % 4;
-    if constexpr (Q::kBits == 8) return planes[64 * j + byte];
-    int code = 0;
-    if constexpr (Q::kBits >= 4) {
-      code = planes[64 * (j / 2) + byte] >> (4 * (j % 2)) & 15;
-    } else {
-      code = planes[64 * (j / 4) + byte] >> (2 * (j % 4)) & 3;
-    }
-    if constexpr (Q::kBits == 3) code |= (planes[128 + byte] >> j & 1) << 2;
-    if constexpr (Q::kBits == 5) code |= (planes[256 + byte] >> j & 1) << 4;
-    if constexpr (Q::kBits == 6) code |= (planes[256 + 64 * (j / 4) + byte] >> (2 * (j % 4)) & 3) << 4;
-    return code;
-  }
-
-  static int16_t level(const PanelMatrix& w, int code) {
-    if constexpr (panel::OwnLevels<Q>) {
-      return static_cast<int16_t>(w.levels[code] - 128);
-    } else {
-      return static_cast<int16_t>(Q::level(code));
-    }
-  }
-
   void load(const PanelMatrix& w, const uint8_t* unit, int step) {
-    const uint8_t* planes = unit + step * L::kStepBytes;
     for (int r = 0; r < kPanelRows; ++r) {
-      for (int k = 0; k < 32; ++k) levels[r][k] = level(w, code(planes, r, k));
-      for (int g = 0; g < 32 / kGroup; ++g) load_scale(unit, L::group_of(step * 32 + g * kGroup), r, g);
-    }
-  }
-
-  void load_scale(const uint8_t* unit, int group, int r, int g) {
-    if constexpr (Q::kHasSuperScales) {
-      const uint8_t sub = unit[L::kScales + 16 * group + r];
-      const float scale = half_at(unit + L::kSuper, r);
-      scales[g][r] = scale * static_cast<float>(L::kPackedMins ? sub & 15 : static_cast<int8_t>(sub));
-      if constexpr (Q::kHasOffset) {
-        const int min = L::kPackedMins ? sub >> 4 : unit[L::kOffsets + 16 * group + r];
-        offsets[g][r] = -half_at(unit + L::kSuper + 32, r) * static_cast<float>(min);
+      uint8_t codes[32];
+      load_codes<Q>(unit, step, r, codes);
+      for (int k = 0; k < 32; ++k) levels[r][k] = static_cast<int16_t>(level_of<Q>(w, codes[k]));
+      for (int g = 0; g < 32 / kGroup; ++g) {
+        scales[g][r] = 1.0f;
+        load_scale<Q>(unit, L::group_of(step * 32 + g * kGroup), r, scales[g][r], offsets[g][r]);
       }
-    } else if constexpr (L::kWholeRow) {
-      scales[g][r] = 1.0f;
-    } else {
-      scales[g][r] = half_at(unit + L::kScales + 32 * group, r);
-      if constexpr (L::kZeros) {
-        const auto zero = static_cast<int8_t>(unit[L::kOffsets + 16 * group + r]);
-        offsets[g][r] = -(static_cast<float>(zero) * scales[g][r]);
-      } else if constexpr (Q::kHasOffset)
-        offsets[g][r] = half_at(unit + L::kOffsets + 32 * group, r);
     }
   }
 
