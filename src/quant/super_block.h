@@ -37,6 +37,36 @@ float symmetric_error(const float* x, const float* weights, float scale) {
   return error;
 }
 
+// The common scale whose multiples come nearest to what the groups want, weighed by how fast a group's error grows
+// beside its own scale. Sub-scales are in [low, high], low of the larger magnitude.
+template <class Q>
+float common_scale(const float* x, const float* weights, const float* group_scales, int low, int high) {
+  float slopes[kGroups<Q>];  // sum of w l^2
+  for (int g = 0; g < kGroups<Q>; ++g) {
+    const float inverse = reciprocal(group_scales[g]);
+    slopes[g] = 0;
+    for (int i = g * Q::kGroupSize; i < (g + 1) * Q::kGroupSize; ++i) {
+      const float level = nearest_level<Q>(x[i] * inverse);
+      slopes[g] += weights[i] * level * level;
+    }
+  }
+  const float most = signed_max(group_scales, kGroups<Q>);
+  float best = 0, least = HUGE_VALF;
+  for (int k = -20; k <= 20; ++k) {
+    const float scale = most / (static_cast<float>(low) * (1.0f + 0.01f * static_cast<float>(k)));
+    const float inverse = reciprocal(scale);
+    float error = 0;
+    for (int g = 0; g < kGroups<Q>; ++g) {
+      const float sub =
+          round_clamped(group_scales[g] * inverse, static_cast<float>(low), static_cast<float>(high));
+      const float difference = group_scales[g] - scale * sub;
+      error += slopes[g] * difference * difference;
+    }
+    if (error < least) least = error, best = scale;
+  }
+  return best;
+}
+
 // Chooses the sub-scales in [low, high] for a common scale; returns the error.
 template <class Q>
 float choose_sub_scales(const float* x, const float* weights, const float* group_scales, int low, int high,
@@ -80,7 +110,7 @@ SymmetricSuper<Q> encode_symmetric_super(const float* x, const float* importance
     group_scales[g] = fit_scale<Q>(x + g * Q::kGroupSize, weights + g * Q::kGroupSize, Q::kGroupSize);
   }
   SymmetricSuper<Q> best = {};
-  best.scale = to_half(signed_max(group_scales, kGroups<Q>) / static_cast<float>(low));
+  best.scale = to_half(common_scale<Q>(x, weights, group_scales, low, high));
   float best_error = choose_sub_scales(x, weights, group_scales, low, high, best);
   round_codes(x, best);
   for (int round = 0; round < 2; ++round) {

@@ -119,6 +119,38 @@ INSTANTIATE_TEST_SUITE_P(All, NormalWeights,
                                          Bound{QuantType::kMXFP4, 0.1135}, Bound{QuantType::kF8E4M3, 0.0272}),
                          [](const auto& param) { return std::string(quant_info(param.param.type).name); });
 
+// One matrix that llama.cpp encoded too (make_encoded.py), with importance and without: we are no further off.
+TEST(Encode, IsAsCloseAsLlamaCpp) {
+  constexpr size_t kRows = 8, kColumns = 1024;
+  const std::vector<std::byte> bytes = read_encoded("weights");
+  std::vector<float> weights(kRows * kColumns), importance(kColumns), everywhere;
+  ASSERT_EQ(bytes.size(), 4 * (weights.size() + importance.size()));
+  std::memcpy(weights.data(), bytes.data(), 4 * weights.size());
+  std::memcpy(importance.data(), bytes.data() + 4 * weights.size(), 4 * importance.size());
+  for (size_t r = 0; r < kRows; ++r)
+    everywhere.insert(everywhere.end(), importance.begin(), importance.end());
+  const std::vector<float> zeros(weights.size());
+  std::ifstream file(tests_dir().string() + "/quant/encoded/llama_cpp_errors.txt");
+  std::string name, theirs[2];
+  int n_types = 0;
+  while (file >> name >> theirs[0] >> theirs[1]) {
+    ++n_types;
+    const QuantTypeInfo* info = find_quant_type(name);
+    ASSERT_NE(info, nullptr) << name;
+    const double weighted =
+        rmse(weights, decode(info->type, encode(info->type, weights, everywhere.data())), everywhere.data()) /
+        rmse(weights, zeros, everywhere.data());
+    const double plain =
+        rmse(weights, decode(info->type, encode(info->type, weights))) / rmse(weights, zeros);
+    std::printf("%-8s with importance %.5f (llama.cpp %s), without %.5f (%s)\n", name.c_str(), weighted,
+                theirs[0].c_str(), plain, theirs[1].c_str());
+    EXPECT_LE(weighted, 1.0001 * std::stod(theirs[0])) << name;
+    if (theirs[1] == "nan") continue;
+    EXPECT_LE(plain, 1.0001 * std::stod(theirs[1])) << name;
+  }
+  EXPECT_EQ(n_types, 22);
+}
+
 std::vector<QuantType> block_types() {
   std::vector<QuantType> types;
   for (const QuantTypeInfo& info : quant_types()) {
