@@ -12,6 +12,10 @@ struct KvLayerSpec {
   int head_dim = 0;
   int window = 0;  // tokens visible to a query including itself; 0 = all
   int group = 0;   // layers of one group share block tables; group 0 keeps all tokens
+  // > 0: a value is the first features of its key, so many, and is not kept beside it; 0: values of head_dim features.
+  int values_in_keys = 0;
+
+  int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
 };
 
 struct CacheSpec {
@@ -26,10 +30,11 @@ struct CacheSpec {
   }
   // Bytes of one token in one layer: K and V, with scales for kI8.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
-    const int64_t values = 2LL * layer.n_kv_heads * layer.head_dim;
+    const int64_t rows = layer.values_in_keys > 0 ? layer.n_kv_heads : 2LL * layer.n_kv_heads;
+    const int64_t values = rows * layer.head_dim;
     switch (dtype) {
       case KvDType::kF32: return values * 4;
-      case KvDType::kI8: return values + 2LL * layer.n_kv_heads * 4;
+      case KvDType::kI8: return values + rows * 4;
       default: return values * 2;
     }
   }

@@ -130,8 +130,11 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
-  fmt::print("KV cache per token      2 x {} layers x {} heads x {} x {} = {}\n", config.n_layers,
-             config.n_kv_heads, config.head_dim, kv_dtype,
+  const std::string values =
+      config.latent.kv_rank > 0
+          ? fmt::format("{} layers x {}", config.n_layers, config.head_dim)
+          : fmt::format("2 x {} layers x {} heads x {}", config.n_layers, config.n_kv_heads, config.head_dim);
+  fmt::print("KV cache per token      {} x {} = {}\n", values, kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));

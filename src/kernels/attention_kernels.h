@@ -20,22 +20,31 @@ inline constexpr int kMaxSharedRows = 8;  // of a head, in a tile of several
 //   kF32, kF16: K [d][16], V [16][d]
 //   kBF16:      K [d / 2][16][2], V [8][d][2]
 //   kI8:        K [d / 4][16][4], V [4][d][4], float K scales [16], float V scales [16]
+// With values in keys there is no V, and K's scales are V's.
 struct KvUnitLayout {
   KvFormat format = KvFormat::kF32;
-  int head_dim = 0;
-  int padded_dim = 0;  // head_dim rounded up to 16; the padding is zero
+  int head_dim = 0, value_dim = 0;
+  int padded_dim = 0,
+      padded_value_dim = 0;     // rounded up to 16; a key's padding is zero, a value's if it is kept
+  bool values_in_keys = false;  // a value is the first value_dim features of its key
   int64_t v_offset = 0, k_scales = 0, v_scales = 0, bytes = 0;
 
-  static constexpr KvUnitLayout make(KvFormat format, int head_dim) {
+  // values_in_keys: so many of a key's features are its value (1..head_dim); 0: values are kept, of head_dim features.
+  static constexpr KvUnitLayout make(KvFormat format, int head_dim, int values_in_keys = 0) {
     constexpr int kSizes[] = {4, 2, 2, 1};
     KvUnitLayout layout;
     layout.format = format;
     layout.head_dim = head_dim;
     layout.padded_dim = (head_dim + 15) / 16 * 16;
-    layout.v_offset = int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
-    layout.k_scales = 2 * layout.v_offset;
-    layout.v_scales = layout.k_scales + kUnitTokens * 4;
-    layout.bytes = format == KvFormat::kI8 ? layout.v_scales + kUnitTokens * 4 : 2 * layout.v_offset;
+    layout.values_in_keys = values_in_keys > 0;
+    layout.value_dim = layout.values_in_keys ? values_in_keys : head_dim;
+    layout.padded_value_dim = (layout.value_dim + 15) / 16 * 16;
+    const int64_t keys = int64_t{kUnitTokens} * layout.padded_dim * kSizes[static_cast<int>(format)];
+    const int64_t scales = format == KvFormat::kI8 ? kUnitTokens * 4 : 0;
+    layout.v_offset = layout.values_in_keys ? 0 : keys;
+    layout.k_scales = keys + layout.v_offset;
+    layout.v_scales = layout.k_scales + (layout.values_in_keys ? 0 : scales);
+    layout.bytes = layout.v_scales + scales;
     return layout;
   }
 };
@@ -85,7 +94,7 @@ struct AttentionTile {
 struct AttentionState {
   float* max;  // [state_rows(n_rows)]
   float* sum;  // [state_rows(n_rows)]
-  float* out;  // [state_rows(n_rows)][padded_dim], 64-byte aligned
+  float* out;  // [state_rows(n_rows)][padded_value_dim], 64-byte aligned
 };
 
 // Enough for every kernel: queries, weights and, for matrix units, scores and K and V of 256 tokens in BF16.
@@ -104,10 +113,10 @@ struct AttentionKernels {
   // alone.
   void (*attend[kNumKvFormats])(const AttentionTile& tile, const AttentionState& state);
   // state += other: both over the same rows.
-  void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_dim);
+  void (*merge)(const AttentionState& state, const AttentionState& other, int n_rows, int padded_value_dim);
   // to[0..n) = from[0..n) * factor
   void (*scale_row)(const float* from, float factor, int n, float* to);
-  // Writes K and V of one token ([head_dim] each) as token `lane` of a unit.
+  // Writes K and V of one token ([head_dim] each; v is not read where values are in keys) as token `lane` of a unit.
   void (*store[kNumKvFormats])(const KvUnitLayout& layout, const float* k, const float* v, std::byte* unit,
                                int lane);
 };
@@ -115,7 +124,7 @@ struct AttentionKernels {
 // Copies one token of a unit to another unit (any format).
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
                      int to_lane);
-// K and V of one token of a unit as floats, [head_dim] each (for tests and session files).
+// K and V of one token of a unit as floats, [head_dim] and [value_dim] (for tests and session files).
 void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane, float* k, float* v);
 
 }  // namespace penstock

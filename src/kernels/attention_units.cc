@@ -60,10 +60,12 @@ float read(KvFormat format, const std::byte* at, float scale) {
 
 void copy_unit_token(const KvUnitLayout& layout, const std::byte* from, int from_lane, std::byte* to,
                      int to_lane) {
+  const auto copy = [&](Element source, Element target) {
+    std::memcpy(to + target.offset, from + source.offset, static_cast<size_t>(source.bytes));
+  };
   for (int d = 0; d < layout.head_dim; ++d) {
-    const Element k = k_element(layout, from_lane, d), v = v_element(layout, from_lane, d);
-    std::memcpy(to + k_element(layout, to_lane, d).offset, from + k.offset, static_cast<size_t>(k.bytes));
-    std::memcpy(to + v_element(layout, to_lane, d).offset, from + v.offset, static_cast<size_t>(v.bytes));
+    copy(k_element(layout, from_lane, d), k_element(layout, to_lane, d));
+    if (!layout.values_in_keys) copy(v_element(layout, from_lane, d), v_element(layout, to_lane, d));
   }
   if (layout.format != KvFormat::kI8) return;
   for (const int64_t scales : {layout.k_scales, layout.v_scales}) {
@@ -77,9 +79,11 @@ void load_unit_token(const KvUnitLayout& layout, const std::byte* unit, int lane
     std::memcpy(&k_scale, unit + layout.k_scales + int64_t{lane} * 4, 4);
     std::memcpy(&v_scale, unit + layout.v_scales + int64_t{lane} * 4, 4);
   }
-  for (int d = 0; d < layout.head_dim; ++d) {
+  for (int d = 0; d < layout.head_dim; ++d)
     k[d] = read(layout.format, unit + k_element(layout, lane, d).offset, k_scale);
-    v[d] = read(layout.format, unit + v_element(layout, lane, d).offset, v_scale);
+  for (int d = 0; d < layout.value_dim; ++d) {
+    const Element element = layout.values_in_keys ? k_element(layout, lane, d) : v_element(layout, lane, d);
+    v[d] = read(layout.format, unit + element.offset, v_scale);
   }
 }
 

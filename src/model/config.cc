@@ -126,6 +126,7 @@ constexpr MeaningfulKey kMeaningfulKeys[] = {
     {{"", "no_rope_layers"}, 0},
     {{"", "attention_chunk_size"}, 0},
     {{"attention.kv_lora_rank", "kv_lora_rank"}, 0},
+    {{"attention.indexer.top_k", "index_topk"}, 0},
     {{"ssm.state_size", "mamba_d_state"}, 0},
     {{"", "use_bidirectional_attention"}, 0},
 };
@@ -341,7 +342,7 @@ CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
   spec.dtype = dtype;
   spec.block_size = block_size;
   for (const LayerConfig& layer : layers)
-    spec.layers.push_back({n_kv_heads, head_dim, layer.window, layer.group});
+    spec.layers.push_back({n_kv_heads, head_dim, layer.window, layer.group, latent.kv_rank});
   return spec;
 }
 

@@ -70,7 +70,7 @@ struct ModelConfig {
   int n_heads = 0;
   int n_kv_heads = 0;   // in the cache
   int head_dim = 0;     // in the cache
-  LatentConfig latent;  // then head_dim is rope_dim + kv_rank, and n_kv_heads is 1
+  LatentConfig latent;  // then head_dim is kv_rank + rope_dim, and n_kv_heads is 1
   int model_dim = 0;
   int ffn_dim = 0;              // of dense layers
   int vocab_size = 0;           // rows of the embedding table
@@ -120,6 +120,7 @@ struct ModelConfig {
 
   int q_dim() const { return n_heads * head_dim; }
   int kv_dim() const { return n_kv_heads * head_dim; }
+  int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }  // of a head
   // What the output projection of attention reads.
   int attended_dim() const { return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim(); }
   CacheSpec cache_spec(KvDType dtype, int block_size) const;

@@ -21,7 +21,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   } else {
     v_ = ops.new_tensor(n, config.kv_dim());
   }
-  attended_ = ops.new_tensor(n, config.q_dim());
+  attended_ = ops.new_tensor(n, config.n_heads * config.cache_value_dim());
   out_ = ops.new_tensor(n, config.model_dim);
   if (config.ffn_dim > 0) {
     gate_ = ops.new_tensor(n, config.ffn_dim);

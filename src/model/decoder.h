@@ -34,7 +34,7 @@ class DecoderParts {
   KvCache& cache_;
   Ops& ops_;
   Tensor q_, k_, v_;                // [n, heads * head_dim]
-  Tensor attended_;                 // [n, n_heads * head_dim]
+  Tensor attended_;                 // [n, n_heads * cache_value_dim()]
   Tensor query_latent_;             // [n, latent.query_rank]
   Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
   Tensor values_;                   // [n, n_heads * latent.value_dim]

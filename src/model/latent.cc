@@ -75,14 +75,14 @@ Result<std::unique_ptr<Weight>> WeightLoader::transposed_rows(const FileMatrix& 
   return packed;
 }
 
-// queries_ = all heads' queries; k_ = the rotated part before its rotation, and the latent.
+// queries_ = all heads' queries; k_ = the latent, and the rotated part before its rotation.
 void DecoderParts::project_latent(const LayerWeights& layer, const NormedInput& h) {
   const LatentConfig& l = config_.latent;
-  const Tensor latent = k_.columns(l.rope_dim, l.kv_rank);
+  const Tensor latent = k_.columns(0, l.kv_rank);
   const bool from_latent = l.query_rank > 0;
   const LinearTarget targets[] = {
       from_latent ? layer.latent.query.into(query_latent_) : layer.q.into(queries_),
-      layer.latent.latent.into(latent), layer.latent.rope.into(k_.columns(0, l.rope_dim))};
+      layer.latent.latent.into(latent), layer.latent.rope.into(k_.columns(l.kv_rank, l.rope_dim))};
   ops_.norm_linear(h, targets);
   ops_.norm(latent, latent_norm(layer.latent.latent_norm), latent);
   if (!from_latent) return;
@@ -95,15 +95,13 @@ void DecoderParts::latent_attention(int i, const NormedInput& h, Tensor x, const
   const LayerWeights& layer = weights_.layers[i];
   const LatentConfig& l = config_.latent;
   project_latent(layer, h);
-  // Heads as rows: a query is its rotated part and its plain part projected to the latent, as the key is.
+  // Heads as rows: a query is its plain part projected to the latent and its rotated part, as the key is.
   const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim), query = q_.reshaped(config_.head_dim);
-  ops_.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(0, l.rope_dim));
-  ops_.linear_by_head(plain.columns(0, l.plain_dim), layer.latent.absorb,
-                      query.columns(l.rope_dim, l.kv_rank));
-  ops_.rope_and_store(q_, k_, k_, &weights_.ropes[config_.layers[i].rope], cache_, i);
+  ops_.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
+  ops_.linear_by_head(plain.columns(0, l.plain_dim), layer.latent.absorb, query.columns(0, l.kv_rank));
+  ops_.rope_and_store(q_, k_, Tensor(), &weights_.ropes[config_.layers[i].rope], cache_, i);
   ops_.attend(q_, cache_, {i, config_.n_heads, config_.attention_scale, 0.0f, nullptr, nullptr}, attended_);
-  ops_.linear_by_head(attended_.reshaped(config_.head_dim).columns(l.rope_dim, l.kv_rank),
-                      layer.latent.values, values_.reshaped(l.value_dim));
+  ops_.linear_by_head(attended_.reshaped(l.kv_rank), layer.latent.values, values_.reshaped(l.value_dim));
   add_product(values_, layer.o, x, layer.attn_post_norm, next);
 }
 

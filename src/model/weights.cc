@@ -349,7 +349,8 @@ Status WeightLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
       RETURN_IF_ERROR(divide_by_factors(name, frequencies));
     }
     ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
-    weights.ropes.push_back({packed.get(), rope_magnitude(rope), config_.rope_interleaved});
+    weights.ropes.push_back(
+        {packed.get(), rope_magnitude(rope), config_.rope_interleaved, config_.latent.kv_rank});
     weights.rope_frequencies.push_back(std::move(packed));
   }
   return {};

@@ -90,6 +90,7 @@ struct RopeParams {
   const Vector* inv_freq = nullptr;  // [rotary_dim / 2]
   float scale = 1.0f;
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
+  int first = 0;             // feature of a head with which the rotated ones begin
 };
 
 struct AttentionParams {
@@ -334,9 +335,11 @@ class Ops {
   // Rotates q and k in place, for models that do something to them before they are stored.
   virtual void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) = 0;
   // Rotates q and k in place (rope may be null: learned positions) and stores k and v of every token in the cache.
+  // Where the layer's values are in its keys, v is Tensor().
   virtual void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
                               int layer) = 0;
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
+  // q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
   // Whether sample() draws here; else whoever wants draws makes them on the host.
   virtual bool samples() const { return false; }

@@ -181,6 +181,24 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
 }
 
+// Its attention chooses tokens by an index: dense attention would give other logits.
+TEST(Config, SparseAttentionOfDeepSeekIsRefused) {
+  Changed source(kModels / "deepseek_v3");
+  source.json_config()["model_type"] = "deepseek_v32";
+  source.json_config()["architectures"] = {"DeepseekV32ForCausalLM"};
+  EXPECT_THAT(error_of(source), AllOf(HasSubstr("deepseek_v32"), HasSubstr("nearest: deepseek_v")));
+  Changed disguised(kModels / "deepseek_v3");
+  disguised.json_config()["index_topk"] = 2048;
+  EXPECT_THAT(error_of(disguised), HasSubstr("index_topk"));
+}
+
+TEST(Config, LatentsAreCachedOnce) {
+  const CacheSpec spec = config_from_shape("deepseek-v2-lite").value().cache_spec(KvDType::kF16, 16);
+  constexpr int kHeads = 16, kKey = 128 + 64, kValue = 128, kLatent = 512 + 64;
+  EXPECT_EQ(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kLatent);
+  EXPECT_LT(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kHeads * (kKey + kValue) / 8);
+}
+
 TEST(Config, MessagesSayWhatWhereExpectedGot) {
   const auto with = [](const char* key, const json& value, const char* file = "") {
     Changed source(*file == '\0' ? kModels / "llama2" : kModels / "llama2" / file);

@@ -17,6 +17,9 @@ struct Shape {
   KvDType dtype = KvDType::kF32;
   float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
+  int values_in_keys = 0;
+
+  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys}; }
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
@@ -25,7 +28,7 @@ class AttentionFixture {
  public:
   AttentionFixture(Ops& ops, const Shape& shape, int n_seqs, int max_len)
       : ops_(ops), shape_(shape), n_seqs_(n_seqs) {
-    spec_.layers.assign(2, KvLayerSpec{shape.n_kv_heads, shape.head_dim, shape.window, 0});
+    spec_.layers.assign(2, shape.layer());
     spec_.dtype = shape.dtype;
     const int per_seq = (max_len + spec_.block_size - 1) / spec_.block_size;
     const int n_blocks[] = {per_seq * n_seqs + 3};
@@ -67,7 +70,7 @@ class AttentionFixture {
           std::fill(k.end() - kv_cols, k.end(), shape_.level(index));
         }
         keep(k.data() + k.size() - kv_cols, k_[s]);
-        keep(v.data() + v.size() - kv_cols, v_[s]);
+        keep_value(s, v.data() + v.size() - kv_cols);
       }
       lens.push_back(old + counts[s]);
       seq_offsets.push_back(static_cast<int>(positions.size()));
@@ -79,7 +82,8 @@ class AttentionFixture {
     const int n = batch.n_tokens();
     ops_.begin_step(&batch);
     const Tensor tq = tensor_of(ops_, q, n, q_cols), tk = tensor_of(ops_, k, n, kv_cols);
-    const Tensor tv = tensor_of(ops_, v, n, kv_cols), out = ops_.new_tensor(n, q_cols);
+    const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : tensor_of(ops_, v, n, kv_cols);
+    const Tensor out = ops_.new_tensor(n, shape_.n_heads * shape_.layer().value_dim());
     ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
     AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                               shape_.softcap};
@@ -119,6 +123,16 @@ class AttentionFixture {
     }
   }
 
+  // Of the token whose key was kept last.
+  void keep_value(int s, const float* v) {
+    if (shape_.values_in_keys == 0) return keep(v, v_[s]);
+    const ptrdiff_t dim = shape_.head_dim;
+    for (ptrdiff_t h = shape_.n_kv_heads; h > 0; --h) {
+      const auto key = k_[s].end() - h * dim;
+      v_[s].insert(v_[s].end(), key, key + shape_.values_in_keys);
+    }
+  }
+
   // Of token j of a sequence.
   static double position_of(const Batch& batch, int s, int j) {
     const int old = batch.seq_lens[s] - (batch.seq_offsets[s + 1] - batch.seq_offsets[s]);
@@ -127,6 +141,7 @@ class AttentionFixture {
 
   void compare(const Batch& batch, const std::vector<float>& q, const Values& out) const {
     const int dim = shape_.head_dim, group = shape_.n_heads / shape_.n_kv_heads;
+    const int value_dim = shape_.layer().value_dim();
     double worst = 0;
     for (int s = 0; s < n_seqs_; ++s) {
       const int first = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - first,
@@ -138,15 +153,13 @@ class AttentionFixture {
             if (shape_.window > 0 && j <= batch.positions[first + t] - shape_.window) return false;
             return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
           };
-          const auto at = [&](int j) {
-            return (static_cast<size_t>(j) * shape_.n_kv_heads + h / group) * dim;
-          };
+          const auto row = [&](int j) { return static_cast<size_t>(j) * shape_.n_kv_heads + h / group; };
           const float* query = &q[(static_cast<size_t>(first + t) * shape_.n_heads + h) * dim];
-          std::vector<double> weights(batch.seq_lens[s], 0.0), expected(dim, 0.0);
+          std::vector<double> weights(batch.seq_lens[s], 0.0), expected(value_dim, 0.0);
           double highest = -1e300, sum = 0;
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
             if (!visible(j)) continue;
-            for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][at(j) + d];
+            for (int d = 0; d < dim; ++d) weights[j] += query[d] * k_[s][row(j) * dim + d];
             weights[j] /= std::sqrt(dim);
             if (shape_.softcap > 0) weights[j] = shape_.softcap * std::tanh(weights[j] / shape_.softcap);
             if (!shape_.slopes.empty())
@@ -162,11 +175,11 @@ class AttentionFixture {
             sum += weights[j];
           }
           for (int j = 0; j < batch.seq_lens[s]; ++j) {
-            for (int d = 0; d < dim && weights[j] > 0; ++d)
-              expected[d] += weights[j] / sum * v_[s][at(j) + d];
+            for (int d = 0; d < value_dim && weights[j] > 0; ++d)
+              expected[d] += weights[j] / sum * v_[s][row(j) * value_dim + d];
           }
-          for (int d = 0; d < dim; ++d) {
-            const double error = std::fabs(expected[d] - out.at(first + t, h * dim + d));
+          for (int d = 0; d < value_dim; ++d) {
+            const double error = std::fabs(expected[d] - out.at(first + t, h * value_dim + d));
             worst = std::max(worst, std::isnan(error) ? HUGE_VAL : error);
           }
         }
@@ -186,7 +199,7 @@ class AttentionFixture {
   CacheSpec spec_;
   std::unique_ptr<KvCache> cache_;
   std::vector<std::vector<BlockId>> tables_;
-  std::vector<std::vector<double>> k_, v_;  // per sequence, [token][kv head][head_dim]
+  std::vector<std::vector<double>> k_, v_;  // per sequence, [token][kv head][head_dim or value_dim]
 };
 
 class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
@@ -215,6 +228,25 @@ TEST_P(AttentionTest, EveryHeadSizeAndCacheType) {
       f.step({37, 3});
       f.step({1, 1});
       f.step({1, 40});
+    }
+  }
+}
+
+TEST_P(AttentionTest, ValuesInKeys) {
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+    for (const auto& [dim, value_dim] : {std::pair{8, 8}, {24, 20}, {33, 17}, {80, 16}, {576, 512}}) {
+      Shape shape = {
+          .n_heads = 20, .n_kv_heads = 1, .head_dim = dim, .dtype = dtype, .values_in_keys = value_dim};
+      const bool large = dim > 500;
+      AttentionFixture f(*ops_, shape, 2, 100);
+      f.step({large ? 3 : 37, 3});
+      f.step({1, 1});
+      f.step({1, large ? 17 : 40});
+      if (large) continue;
+      shape.n_heads = 4, shape.n_kv_heads = 2, shape.window = 9;
+      AttentionFixture windows(*ops_, shape, 1, 100);
+      windows.step({71});
+      windows.step({1});
     }
   }
 }
@@ -316,8 +348,9 @@ TEST_P(AttentionTest, FullTree) {
 }
 
 TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
-    AttentionFixture f(*ops_, {.dtype = dtype}, 1, 64);
+  constexpr KvDType kTypes[] = {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  for (int t = 0; t < 8; ++t) {
+    AttentionFixture f(*ops_, {.dtype = kTypes[t % 4], .values_in_keys = t < 4 ? 0 : 20}, 1, 64);
     const std::vector<float> first = f.step({40});
     (void)first;
     // Copy to two free blocks and back: nothing may change.
@@ -334,8 +367,14 @@ TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
 
 TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
   if (!GetParam().config.batch_invariant) return;
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
-    const Shape shape = {.n_heads = 6, .n_kv_heads = 2, .head_dim = 48, .dtype = dtype};
+  constexpr KvDType kTypes[] = {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8};
+  for (int i = 0; i < 8; ++i) {
+    const Shape shape = {.n_heads = 6,
+                         .n_kv_heads = 2,
+                         .head_dim = 48,
+                         .dtype = kTypes[i % 4],
+                         .values_in_keys = i < 4 ? 0 : 40};
+    const ptrdiff_t cols = ptrdiff_t{6} * shape.layer().value_dim();
     constexpr int kLen = 150;
     AttentionFixture whole(*ops_, shape, 1, kLen);
     const std::vector<float> expected = whole.step({kLen});
@@ -345,7 +384,7 @@ TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
       std::vector<float> got;
       for (const int n : chunks) {
         const std::vector<float> out = parts.step({n, 5, 1});  // sequence 0 has the same values as above
-        got.insert(got.end(), out.begin(), out.begin() + static_cast<ptrdiff_t>(n) * 6 * 48);
+        got.insert(got.end(), out.begin(), out.begin() + n * cols);
       }
       EXPECT_EQ(expected, got);
     }

@@ -82,6 +82,40 @@ TEST_P(LinearTest, TargetsOfAnyTypeShareOneInput) {
   }
 }
 
+TEST_P(LinearTest, EveryHeadHasItsWeight) {
+  const auto ops = GetParam().make();
+  constexpr int kHeads = 5, kCols = 96, kRows = 40, kPadding = 7;
+  for (const QuantType type : {QuantType::kF32, QuantType::kBF16, QuantType::kQ8_0}) {
+    std::vector<Matrix> matrices;
+    std::vector<std::unique_ptr<Weight>> weights;
+    for (unsigned h = 0; h < kHeads; ++h) {
+      matrices.push_back(make_matrix(type, kRows, kCols, h));
+      weights.push_back(ops->pack(matrices.back().view()).value());
+    }
+    for (const int n_tokens : {1, 3, 70}) {
+      ops->begin_step(nullptr);
+      const int n = n_tokens * kHeads;
+      const auto x = random_floats(static_cast<size_t>(n) * (kCols + kPadding), 6);
+      const Tensor input = tensor_of(*ops, x, n, kCols + kPadding);
+      const Tensor all = ops->new_tensor(n, kRows + kPadding), copied = ops->new_tensor(n, kRows);
+      ops->linear_by_head(input.columns(kPadding, kCols), weights, all.columns(0, kRows));
+      ops->copy(all.columns(0, kRows), copied);
+      const Values out = read(*ops, copied);
+      double error = 0, size = 0;
+      for (int r = 0; r < n; ++r) {
+        for (int c = 0; c < kRows; ++c) {
+          const double sum = dot(matrices[static_cast<size_t>(r % kHeads)].row(c),
+                                 &x[static_cast<size_t>(r) * (kCols + kPadding) + kPadding], kCols);
+          error += (out.at(r, c) - sum) * (out.at(r, c) - sum);
+          size += sum * sum;
+        }
+      }
+      const double bound = type == QuantType::kF32 ? 2e-6 : 0.008;
+      EXPECT_LT(std::sqrt(error / size), bound) << quant_info(type).name << ", " << n_tokens << " tokens";
+    }
+  }
+}
+
 TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
   if (!GetParam().config.batch_invariant) return;
   const auto ops = GetParam().make();

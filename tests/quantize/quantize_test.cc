@@ -498,6 +498,20 @@ TEST(QuantizeMethods, ScalesAreFoldedExactly) {
   }
 }
 
+TEST(QuantizeMethods, LatentsAreNotCalibrated) {
+  const TempDir dir;
+  for (const char* method : {"gptq", "awq"}) {
+    QuantizeJob job = job_of(golden("deepseek_v3"), dir / "a.gguf", "q4_0");
+    job.recipe.method = method;
+    job.samples = calibration();
+    const auto there = quantize(job);
+    ASSERT_FALSE(there) << method;
+    EXPECT_EQ(there.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(there.error().message, ::testing::HasSubstr("latent"));
+    EXPECT_FALSE(fs::exists(dir / "a.gguf"));
+  }
+}
+
 TEST(QuantizeMethods, EveryMethodRunsAndAgreesWithTheOriginal) {
   const TempDir dir;
   struct Case {

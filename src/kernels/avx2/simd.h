@@ -13,6 +13,7 @@ struct Simd {
   };
   static constexpr int kAccumulators = 4;
   static constexpr int kRows = 4;
+  static constexpr int kRegisterBytes = 32;
 
   static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static F set1(float x) {

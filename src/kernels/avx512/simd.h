@@ -11,6 +11,7 @@ struct Simd {
   using F = __m512;
   static constexpr int kAccumulators = 16;
   static constexpr int kRows = 8;
+  static constexpr int kRegisterBytes = 64;
 
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
   static F zero() { return _mm512_setzero_ps(); }

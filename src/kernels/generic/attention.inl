@@ -5,16 +5,13 @@
 // computed for a row does not depend on the other rows of the pass; masked tokens add exact zeros.
 #pragma once
 #include "kernels/generic/simd_math.inl"
+#include "kernels/generic/turn_keys.inl"
 
 namespace penstock {
 namespace {
 
 constexpr float kLowest = -1e30f;
 constexpr int kChunkUnits = kChunkTokens / kUnitTokens;
-
-constexpr int value_bytes(KvFormat format) {
-  return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
-}
 
 // Features d and d + 1 (d even) of a unit's 16 tokens.
 // Half: d % 4 / 2 if it is known when compiling, as is better for int8; else -1. The same below, of tokens.
@@ -83,11 +80,12 @@ inline F sloped(const AttentionRow& row, int base) {
 }
 
 struct Chunk {
-  int begin;                            // index of the chunk's first token
-  int unit_begin, unit_end;             // units that hold tokens some row sees
-  int end;                              // one past the last token some row sees
-  const std::byte* units[kChunkUnits];  // valid in [unit_begin, unit_end)
-  const std::byte* next[kChunkUnits];   // same of a later chunk (or this one): to be prefetched
+  int begin;                             // index of the chunk's first token
+  int unit_begin, unit_end;              // units that hold tokens some row sees
+  int end;                               // one past the last token some row sees
+  const std::byte* units[kChunkUnits];   // valid in [unit_begin, unit_end)
+  const std::byte* values[kChunkUnits];  // their V
+  const std::byte* next[kChunkUnits];    // same of a later chunk (or this one): to be prefetched
 };
 
 // Scores of NR rows (from row r) with NU units (from unit u) into p[row][64]. q: [dim][NR].
@@ -253,7 +251,7 @@ inline void add_value_pair(const std::byte* v, int t, int d, int dim, const floa
 template <KvFormat K, int NR, int NJ>
 inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, const float* p,
                        const float* factors, float* out) {
-  const int dim = tile.layout->padded_dim;
+  const int dim = tile.layout->padded_value_dim;
   F acc[NR][NJ];
   for (int i = 0; i < NR; ++i) {
     for (int j = 0; j < NJ; ++j) {
@@ -261,7 +259,7 @@ inline void add_values(const AttentionTile& tile, const Chunk& chunk, int d, con
     }
   }
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
-    const std::byte* v = chunk.units[u] + tile.layout->v_offset;
+    const std::byte* v = chunk.values[u];
     const std::byte* ahead =
         chunk.next[u] + tile.layout->v_offset + static_cast<int64_t>(2) * d * value_bytes(K);
     const float* weight = p + u * kUnitTokens;
@@ -309,7 +307,7 @@ void attend_rows(const AttentionTile& tile, const Chunk& chunk, int r, const flo
   for (int i = 0; i < NR; ++i) {
     factors[i] = r + i < tile.n_rows ? softmax_step<K>(tile, chunk, r + i, p, state) : 0.0f;
   }
-  const int dim = tile.layout->padded_dim;
+  const int dim = tile.layout->padded_value_dim;
   const float* weights = p + static_cast<int64_t>(r) * kChunkTokens;
   float* out = state.out + static_cast<int64_t>(r) * dim;
   int d = 0;
@@ -381,6 +379,7 @@ inline Chunk make_chunk(const AttentionTile& tile, int begin, int first, int end
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
     const int token = begin + u * kUnitTokens;
     chunk.units[u] = unit_at(tile, token);
+    chunk.values[u] = chunk.units[u] + tile.layout->v_offset;
     chunk.next[u] = token + kChunkTokens < end ? unit_at(tile, token + kChunkTokens) : chunk.units[u];
   }
   return chunk;
@@ -392,9 +391,20 @@ inline Chunk chunk_of_head(const AttentionTile& tile, const Chunk& first, int h)
   Chunk chunk = first;
   for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
     chunk.units[u] += h * tile.layout->bytes;
+    chunk.values[u] += h * tile.layout->bytes;
     if (h + 1 < tile.n_heads) chunk.next[u] = chunk.units[u] + tile.layout->bytes;
   }
   return chunk;
+}
+
+// Values that are in keys are laid out as values: once for all rows.
+template <KvFormat K>
+void turn_chunk(const AttentionTile& tile, Chunk& chunk, std::byte* to) {
+  for (int u = chunk.unit_begin; u < chunk.unit_end; ++u) {
+    turn_unit<K>(chunk.units[u], tile.layout->padded_value_dim, to);
+    chunk.values[u] = to;
+    to += int64_t{kUnitTokens} * tile.layout->padded_value_dim * value_bytes(K);
+  }
 }
 
 // The rows of head h alone.
@@ -406,7 +416,7 @@ inline AttentionTile tile_of_head(const AttentionTile& all, int h) {
 }
 inline AttentionState state_of_head(const AttentionTile& all, const AttentionState& state, int h) {
   const int r = h * all.head_rows;
-  return {state.max + r, state.sum + r, state.out + static_cast<int64_t>(r) * all.layout->padded_dim};
+  return {state.max + r, state.sum + r, state.out + static_cast<int64_t>(r) * all.layout->padded_value_dim};
 }
 
 // Tokens that some row sees.
@@ -416,7 +426,7 @@ struct TokenRange {
 
 // Nothing seen yet.
 inline TokenRange begin_states(const AttentionTile& tile, const AttentionState& state) {
-  const int dim = tile.layout->padded_dim;
+  const int dim = tile.layout->padded_value_dim;
   TokenRange range = {tile.end, tile.begin};
   for (int h = 0; h < tile.n_heads; ++h) {
     for (int r = h * tile.head_rows; r < h * tile.head_rows + tile.n_rows; ++r) {
@@ -439,6 +449,7 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
   const int64_t dim = tile.layout->padded_dim;
   float* q = tile.scratch;
   float* p = q + kMaxTileRows * dim;
+  auto* values = reinterpret_cast<std::byte*>(p + kMaxTileRows * kChunkTokens);
   const float scale = tile.softcap > 0.0f ? tile.scale / tile.softcap : tile.scale;
   for (int h = 0; h < tile.n_heads; ++h)
     arrange_queries<K>(tile_of_head(tile, h), scale, q + h * tile.head_rows * dim);
@@ -446,7 +457,9 @@ void attend(const AttentionTile& tile, const AttentionState& state) {
   for (int begin = first / kChunkTokens * kChunkTokens; begin < end; begin += kChunkTokens) {
     const Chunk chunk = make_chunk(tile, begin, first, end);
     for (int h = 0; h < tile.n_heads; ++h) {
-      attend_chunk<K>(tile_of_head(tile, h), chunk_of_head(tile, chunk, h), q + h * tile.head_rows * dim, p,
+      Chunk own = chunk_of_head(tile, chunk, h);
+      if (tile.layout->values_in_keys) turn_chunk<K>(tile, own, values);
+      attend_chunk<K>(tile_of_head(tile, h), own, q + h * tile.head_rows * dim, p,
                       state_of_head(tile, state, h));
     }
   }
@@ -459,13 +472,14 @@ void scale_row(const float* from, float factor, int n, float* to) {
   for (; i < n; ++i) to[i] = from[i] * factor;
 }
 
-void merge_states(const AttentionState& state, const AttentionState& other, int n_rows, int padded_dim) {
+void merge_states(const AttentionState& state, const AttentionState& other, int n_rows,
+                  int padded_value_dim) {
   for (int r = 0; r < n_rows; ++r) {
     const float a = state.max[r], b = other.max[r], max = a > b ? a : b;
     const F fa = exp(Simd::set1(a - max)), fb = exp(Simd::set1(b - max));
-    float* to = state.out + static_cast<int64_t>(r) * padded_dim;
-    const float* from = other.out + static_cast<int64_t>(r) * padded_dim;
-    for (int d = 0; d < padded_dim; d += 16) {
+    float* to = state.out + static_cast<int64_t>(r) * padded_value_dim;
+    const float* from = other.out + static_cast<int64_t>(r) * padded_value_dim;
+    for (int d = 0; d < padded_value_dim; d += 16) {
       Simd::store(to + d, Simd::fma(Simd::load(to + d), fa, Simd::mul(Simd::load(from + d), fb)));
     }
     alignas(64) float factors[32];
@@ -509,15 +523,18 @@ void store_token(const KvUnitLayout& layout, const float* k, const float* v, std
   std::byte* values = unit + layout.v_offset;
   if constexpr (K == KvFormat::kI8) {
     auto* k_scales = reinterpret_cast<float*>(unit + layout.k_scales);
-    auto* v_scales = reinterpret_cast<float*>(unit + layout.v_scales);
     k_scales[lane] = store_i8(k, n, reinterpret_cast<int8_t*>(unit) + 4 * lane, 4 * kUnitTokens, 4);
+    if (layout.values_in_keys) return;
+    auto* v_scales = reinterpret_cast<float*>(unit + layout.v_scales);
     auto* v_four = reinterpret_cast<int8_t*>(values) + static_cast<int64_t>(lane / 4) * dim * 4;
     v_scales[lane] = store_i8(v, n, v_four + lane % 4, 4, 1);
   } else if constexpr (K == KvFormat::kBF16) {
     store_values<K>(k, n, unit + lane * 4, 2 * kUnitTokens, 2);
+    if (layout.values_in_keys) return;
     store_values<K>(v, n, values + (static_cast<int64_t>(lane / 2) * dim * 2 + lane % 2) * 2, 2, 1);
   } else {
     store_values<K>(k, n, unit + lane * value_bytes(K), kUnitTokens, 1);
+    if (layout.values_in_keys) return;
     store_values<K>(v, n, values + static_cast<int64_t>(lane) * dim * value_bytes(K), 1, 1);
   }
 }

@@ -14,6 +14,7 @@ struct Simd {
   };
   static constexpr int kAccumulators = 4;
   static constexpr int kRows = 4;
+  static constexpr int kRegisterBytes = 16;
 
   template <class Fn>
   static F each(Fn&& fn) {

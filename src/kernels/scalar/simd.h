@@ -12,8 +12,9 @@ struct Simd {
   struct F {
     float v[16];
   };
-  static constexpr int kAccumulators = 1;  // vectors of sums that a loop may keep live
-  static constexpr int kRows = 4;          // attention rows per pass
+  static constexpr int kAccumulators = 1;    // vectors of sums that a loop may keep live
+  static constexpr int kRows = 4;            // attention rows per pass
+  static constexpr int kRegisterBytes = 16;  // of what it lays out anew at once
 
   template <class Fn>
   static F map(Fn&& fn) {

@@ -30,7 +30,7 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
           ? reader.integer({"attention.key_length_mla", ""}, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
           : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
   config.n_kv_heads = 1;
-  config.head_dim = l.rope_dim + l.kv_rank;
+  config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
   rope.rotary_dim = l.rope_dim;
   config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);

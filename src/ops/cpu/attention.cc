@@ -78,7 +78,9 @@ class Attention {
  private:
   static int all_rows(const Tile& tile) { return tile.n_heads * tile.head_rows; }
   int64_t state_floats(const Tile& tile) const { return state_floats(all_rows(tile)); }
-  int64_t state_floats(int n_rows) const { return state_rows(n_rows) * (int64_t{2} + layout_->padded_dim); }
+  int64_t state_floats(int n_rows) const {
+    return state_rows(n_rows) * (int64_t{2} + layout_->padded_value_dim);
+  }
   AttentionState state_at(float* memory, int n_rows) const {
     return {memory, memory + state_rows(n_rows), memory + 2 * state_rows(n_rows)};
   }
@@ -130,7 +132,7 @@ class Attention {
   }
   int heads_of_tile(int n_rows, int most) const {
     if (n_rows == 0 || n_rows > kMaxSharedRows) return 1;
-    const int rows = std::min(kMaxTileRows, kMaxSharedFloats / layout_->padded_dim);
+    const int rows = std::min(kMaxTileRows, kMaxSharedFloats / layout_->padded_value_dim);
     return std::max(1, std::min(most, rows / padded_head_rows(n_rows)));
   }
 
@@ -218,13 +220,13 @@ class Attention {
   }
 
   // `from` holds the values of a tile's rows; several heads' are not described.
-  SoonNeeded needed(const Tile& tile, Tensor from) const {
+  SoonNeeded needed(const Tile& tile, Tensor from, int head_dim) const {
     if (tile.n_heads > 1) return {};
     const int first = tile.row / group_, last = (tile.row + tile.n_rows - 1) / group_;
     const float* begin = f32(from, batch_.seq_offsets[tile.seq] + first) +
-                         static_cast<ptrdiff_t>(tile.kv_head) * group_ * spec_->head_dim;
+                         static_cast<ptrdiff_t>(tile.kv_head) * group_ * head_dim;
     return {reinterpret_cast<const std::byte*>(begin), from.row_stride * int64_t{sizeof(float)},
-            int64_t{group_} * spec_->head_dim * int64_t{sizeof(float)}, last + 1 - first};
+            int64_t{group_} * head_dim * int64_t{sizeof(float)}, last + 1 - first};
   }
 
   // Then a tile of `following`, if there is one, is next.
@@ -259,13 +261,14 @@ class Attention {
 
   AttentionState state_of_head(const Tile& tile, const AttentionState& state, int h) const {
     const int row = h * tile.head_rows;
-    return {state.max + row, state.sum + row, state.out + static_cast<int64_t>(row) * layout_->padded_dim};
+    return {state.max + row, state.sum + row,
+            state.out + static_cast<int64_t>(row) * layout_->padded_value_dim};
   }
 
   void merge(const Tile& tile, const AttentionState& state, const AttentionState& other) const {
     for (int h = 0; h < tile.n_heads; ++h) {
       context_.kernels.merge(state_of_head(tile, state, h), state_of_head(tile, other, h), tile.n_rows,
-                             layout_->padded_dim);
+                             layout_->padded_value_dim);
     }
   }
 
@@ -290,8 +293,8 @@ class Attention {
     job.has_slopes = slopes_ != nullptr;
     job.exact_rows = context_.batch_invariant;
     job.scratch = scratch;
-    if (following != nullptr) job.queries = needed(*following, q_);
-    if (split + 1 == tile.n_splits) job.results = needed(tile, out_);
+    if (following != nullptr) job.queries = needed(*following, q_, layout_->head_dim);
+    if (split + 1 == tile.n_splits) job.results = needed(tile, out_, layout_->value_dim);
     context_.kernels.attend[static_cast<int>(layout_->format)](job, state);
   }
 
@@ -300,9 +303,9 @@ class Attention {
       const int h = i / tile.n_rows, r = h * tile.head_rows + i % tile.n_rows;
       const int row = tile.row + i % tile.n_rows, head = (tile.kv_head + h) * group_ + row % group_;
       float* to = f32(out_, batch_.seq_offsets[tile.seq] + row / group_) +
-                  static_cast<ptrdiff_t>(head) * spec_->head_dim;
-      context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_dim,
-                                 1.0f / total_of(state, r, head), spec_->head_dim, to);
+                  static_cast<ptrdiff_t>(head) * layout_->value_dim;
+      context_.kernels.scale_row(state.out + static_cast<int64_t>(r) * layout_->padded_value_dim,
+                                 1.0f / total_of(state, r, head), layout_->value_dim, to);
     }
   }
 
@@ -333,7 +336,7 @@ class Attention {
 void cpu_attend(const AttentionContext& context, Tensor q, const Batch& batch, const CpuKvCache& cache,
                 const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[params.layer];
-  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == q.cols);
+  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == params.n_heads * spec.value_dim());
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0);
   Attention(context, q, batch, cache, params, out).run();
 }

@@ -175,6 +175,10 @@ void CpuOps::scale(Tensor x, float factor, float softcap) {
 
 void CpuOps::linear(Tensor x, std::span<const LinearTarget> targets) { cpu_linear(linear_, x, targets); }
 
+void CpuOps::linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
+  cpu_linear_by_head(linear_, x, weights, out);
+}
+
 void CpuOps::copy(Tensor from, Tensor to) {
   PENSTOCK_CHECK(from.rows == to.rows && from.cols == to.cols);
   for_elements(
@@ -245,11 +249,11 @@ const CpuOps::Angles& CpuOps::angles(const RopeParams& rope) {
 }
 
 void CpuOps::rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles,
-                          bool interleaved) const {
+                          const RopeParams& rope) const {
   const ptrdiff_t at = static_cast<ptrdiff_t>(t) * angles.half;
   for (int h = 0; h < n_heads; ++h) {
-    kernels_.vector->rope(x + static_cast<ptrdiff_t>(h) * head_dim, angles.cos + at, angles.sin + at,
-                          angles.half, interleaved);
+    kernels_.vector->rope(x + static_cast<ptrdiff_t>(h) * head_dim + rope.first, angles.cos + at,
+                          angles.sin + at, angles.half, rope.interleaved);
   }
 }
 
@@ -257,8 +261,8 @@ void CpuOps::rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) {
   const Angles& angle = angles(rope);
   pool_.for_ranges(batch_.n_tokens(), row_grain(q.cols + k.cols), [&](int64_t begin, int64_t end, int) {
     for (int t = static_cast<int>(begin); t < end; ++t) {
-      rotate_heads(f32(q, t), q.cols / head_dim, head_dim, t, angle, rope.interleaved);
-      rotate_heads(f32(k, t), k.cols / head_dim, head_dim, t, angle, rope.interleaved);
+      rotate_heads(f32(q, t), q.cols / head_dim, head_dim, t, angle, rope);
+      rotate_heads(f32(k, t), k.cols / head_dim, head_dim, t, angle, rope);
     }
   });
 }
@@ -267,13 +271,14 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const KvLayerSpec& spec = cache.spec().layers[layer];
   const int dim = spec.head_dim, n_heads = q.cols / dim, n_tokens = batch_.n_tokens();
-  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == k.cols && q.cols % dim == 0);
+  const bool has_values = spec.values_in_keys == 0;
+  PENSTOCK_CHECK(k.cols == spec.n_kv_heads * dim && v.cols == (has_values ? k.cols : 0) && q.cols % dim == 0);
   const Angles* angle = rope != nullptr ? &angles(*rope) : nullptr;
   const KvUnitLayout& layout = cpu_cache.layout(layer);
   const auto store = kernels_.attention->store[static_cast<int>(layout.format)];
   const std::span<const int32_t> slots = batch_.kv[spec.group].slots;
   const auto rotate = [&](float* x, int n, int t) {
-    if (angle != nullptr && t < n_tokens) rotate_heads(x, n, dim, t, *angle, rope->interleaved);
+    if (angle != nullptr && t < n_tokens) rotate_heads(x, n, dim, t, *angle, *rope);
   };
   // Neighbouring tokens share units: parts of 16 tokens keep threads off each other's cache lines.
   const int64_t grain = q.rows >= 16 * pool_.size() ? kUnitTokens : row_grain(2 * q.cols);
@@ -284,8 +289,8 @@ void CpuOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope
       for (int h = 0; h < spec.n_kv_heads; ++h) {
         float* key = f32(k, t) + static_cast<ptrdiff_t>(h) * dim;
         rotate(key, 1, t);
-        store(layout, key, f32(v, t) + static_cast<ptrdiff_t>(h) * dim,
-              cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
+        const float* value = has_values ? f32(v, t) + static_cast<ptrdiff_t>(h) * dim : nullptr;
+        store(layout, key, value, cpu_cache.unit_of_slot(layer, h, slot), slot % kUnitTokens);
       }
     }
   });

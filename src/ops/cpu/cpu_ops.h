@@ -60,6 +60,7 @@ class CpuOps final : public Ops {
   void round_int8(Tensor x) override;
   void activate(Tensor x, const ActivationFunction& f) override;
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
+  void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void gate_rows(Tensor x, Tensor gate) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
@@ -84,7 +85,8 @@ class CpuOps final : public Ops {
   // Row `row` of a tensor.
   void norm_row(const float* x, const NormParams& params, int row, int cols, float* out) const;
   // Every head of token t in x, by the angles of this step.
-  void rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles, bool interleaved) const;
+  void rotate_heads(float* x, int n_heads, int head_dim, int t, const Angles& angles,
+                    const RopeParams& rope) const;
   // f(row, first column, n columns, worker) over all elements of x, in parallel where that pays.
   template <class Fn>
   void for_elements(Tensor x, Fn&& f);

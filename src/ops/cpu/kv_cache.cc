@@ -29,7 +29,8 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   std::vector<int64_t> offsets;
   int64_t bytes = 0;
   for (const KvLayerSpec& layer : spec.layers) {
-    const KvUnitLayout layout = KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim);
+    const KvUnitLayout layout =
+        KvUnitLayout::make(static_cast<KvFormat>(spec.dtype), layer.head_dim, layer.values_in_keys);
     cache->layers_.push_back({layout, nullptr});
     offsets.push_back(bytes);
     const int64_t n_units =

@@ -1,6 +1,7 @@
 #include "ops/cpu/linear.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "kernels/gemm_kernels.h"
@@ -71,25 +72,50 @@ constexpr int kPaddedUnit = 256;  // a multiple of every layout's unit
 
 int padded_cols(Tensor x) { return (x.cols + kPaddedUnit - 1) / kPaddedUnit * kPaddedUnit; }
 
-Int8Rows quantize(const LinearContext& context, Tensor x, const ActivationRounding& rounding) {
-  const int padded = padded_cols(x), n_steps = padded / 32;
-  const int block = int8_block_rows(x.rows), n_padded = (x.rows + block - 1) / block * block;
-  auto* values = context.scratch.linear.allocate_array<int8_t>(static_cast<size_t>(n_padded) * padded);
-  auto* groups =
-      context.scratch.linear.allocate_array<ActivationGroup>(static_cast<size_t>(n_padded) * n_steps);
-  const auto quantize_rows = [&](int64_t begin, int64_t end, int) {
-    for (int m = static_cast<int>(begin); m < end; ++m) {
-      const ptrdiff_t first = static_cast<ptrdiff_t>(m / block) * n_steps * block + m % block;
-      context.kernels.gemm->quantize_row(m < x.rows ? f32(x, m) : nullptr, m < x.rows ? x.cols : 0, padded,
-                                         rounding, block, values + first * 32, groups + first);
-    }
-  };
-  if (n_padded <= 4) {
-    quantize_rows(0, n_padded, 0);  // less work than starting the workers
-  } else {
-    context.pool.for_ranges(n_padded, 1, quantize_rows);
+// Rows of whole numbers that are still to be made of x.
+class RoundedRows {
+ public:
+  RoundedRows() = default;
+  RoundedRows(const LinearContext& context, Tensor x, const ActivationRounding& rounding)
+      : x_(x),
+        rounding_(rounding),
+        padded_(padded_cols(x)),
+        n_steps_(padded_ / 32),
+        block_(int8_block_rows(x.rows)) {
+    const auto n = static_cast<size_t>(n_rows());
+    values_ = context.scratch.linear.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
+    groups_ = context.scratch.linear.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
   }
-  return {values, groups, block, n_steps, rounding.one_scale()};
+  // Whole blocks.
+  int n_rows() const { return (x_.rows + block_ - 1) / block_ * block_; }
+  void make(const GemmKernels& kernels, int begin, int end) const {
+    for (int m = begin; m < end; ++m) {
+      const ptrdiff_t first = static_cast<ptrdiff_t>(m / block_) * n_steps_ * block_ + m % block_;
+      kernels.quantize_row(m < x_.rows ? f32(x_, m) : nullptr, m < x_.rows ? x_.cols : 0, padded_, rounding_,
+                           block_, values_ + first * 32, groups_ + first);
+    }
+  }
+  Int8Rows rows() const { return {values_, groups_, block_, n_steps_, rounding_.one_scale()}; }
+
+ private:
+  Tensor x_;
+  ActivationRounding rounding_;
+  int padded_ = 0, n_steps_ = 0, block_ = 1;
+  int8_t* values_ = nullptr;
+  ActivationGroup* groups_ = nullptr;
+};
+
+Int8Rows quantize(const LinearContext& context, Tensor x, const ActivationRounding& rounding) {
+  const RoundedRows rounded(context, x, rounding);
+  const int n = rounded.n_rows();
+  if (n <= 4) {
+    rounded.make(*context.kernels.gemm, 0, n);  // less work than starting the workers
+  } else {
+    context.pool.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
+      rounded.make(*context.kernels.gemm, static_cast<int>(begin), static_cast<int>(end));
+    });
+  }
+  return rounded.rows();
 }
 
 const uint8_t* pack_tiles(const LinearContext& context, Tensor x, const Form& form) {
@@ -255,7 +281,70 @@ void run_targets(const LinearContext& context, Tensor x, std::span<const LinearT
   });
 }
 
+// Rows that are multiplied with a head's weight from which on all threads share the product.
+constexpr int kManyHeadRows = 64;
+
+// What needs matrix units, or another order of the columns, is made for a whole product at a time.
+bool alone(const LinearContext& context, const CpuWeight& weight, int n_rows) {
+  const Path path = choose_path(context, weight, n_rows);
+  return n_rows >= kManyHeadRows || weight.input_order() != nullptr ||
+         (path != Path::kF32 && path != Path::kInt8);
+}
+
+// One head's product, by one thread.
+struct HeadProduct {
+  LinearTarget target;
+  Tensor x;
+  Path path = Path::kF32;
+  RoundedRows rounded;
+
+  void run(const LinearContext& context) const {
+    Activations activations;
+    activations.floats = {f32(x), x.row_stride};
+    if (path == Path::kInt8) {
+      rounded.make(*context.kernels.gemm, 0, rounded.n_rows());
+      activations.int8 = rounded.rows();
+    }
+    run_panels(context, target, path, activations, x.rows, 0, cpu_weight(target).panels().n_panels(),
+               nullptr);
+  }
+};
+
+HeadProduct head_product(const LinearContext& context, Tensor x, const Weight& weight, Tensor out) {
+  HeadProduct product{{&weight, nullptr, out}, x, Path::kF32, {}};
+  const CpuWeight& w = cpu_weight(product.target);
+  PENSTOCK_CHECK(w.panels().cols == x.cols && w.panels().rows == out.cols && out.rows == x.rows);
+  product.path = choose_path(context, w, x.rows);
+  if (product.path == Path::kInt8) product.rounded = RoundedRows(context, x, w.rounding());
+  return product;
+}
+
 }  // namespace
+
+void cpu_linear_by_head(const LinearContext& context, Tensor x,
+                        std::span<const std::unique_ptr<Weight>> weights, Tensor out) {
+  const auto n = static_cast<int>(weights.size());
+  if (x.rows == 0 || n == 0) return;
+  const auto is_alone = [&](const std::unique_ptr<Weight>& weight) {
+    return alone(context, static_cast<const CpuWeight&>(*weight), x.rows / n);
+  };
+  if (std::ranges::any_of(weights, is_alone)) {
+    for (int h = 0; h < n; ++h) {
+      const LinearTarget target{weights[static_cast<size_t>(h)].get(), nullptr, out.every(h, n)};
+      run_targets(context, x.every(h, n), {&target, 1});
+    }
+    return;
+  }
+  context.scratch.linear.reset();
+  auto* products = context.scratch.linear.allocate_array<HeadProduct>(weights.size());
+  for (int h = 0; h < n; ++h) {
+    new (&products[h])
+        HeadProduct(head_product(context, x.every(h, n), *weights[static_cast<size_t>(h)], out.every(h, n)));
+  }
+  context.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t h = begin; h < end; ++h) products[h].run(context);
+  });
+}
 
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets) {
   if (x.rows == 0) return;

@@ -27,6 +27,10 @@ struct LinearContext {
 // targets[i].out = x weight_i^T + bias_i.
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
 
+// See Ops::linear_by_head. One region where few rows are multiplied with each weight; else one after the other.
+void cpu_linear_by_head(const LinearContext& context, Tensor x,
+                        std::span<const std::unique_ptr<Weight>> weights, Tensor out);
+
 // See Ops::gated_linear. One region: what a worker has made of both is still in its cache.
 void cpu_gated_linear(const LinearContext& context, Tensor x, const LinearTarget& gate,
                       const LinearTarget& up, const ActivationFunction& f, Tensor out);

@@ -1,0 +1,127 @@
+// A unit's keys laid out as values, without a change of their bits: for layers whose values are the first features of their
+// keys (see attention_kernels.h for both layouts). Included after an instruction set's simd.h.
+//
+// Seen as elements of E bytes, those of a block of tokens and features of which the order is another within, keys are a
+// matrix [features][tokens] of such elements and values its transpose.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/attention_kernels.h"
+
+namespace penstock {
+namespace {
+
+constexpr int value_bytes(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : format == KvFormat::kI8 ? 1 : 2;
+}
+
+// A register of N lanes.
+template <class T, int N>
+struct Register {
+  typedef T Lanes __attribute__((vector_size(N * sizeof(T))));
+  Lanes lanes;
+};
+
+template <class R>
+[[gnu::always_inline]] inline void load_register(const std::byte* from, R& to) {
+  __builtin_memcpy(&to, from, sizeof(R));
+}
+
+// low, high = groups of G lanes of a and b in turn.
+template <int G, class T, int N, int... I>
+[[gnu::always_inline]] inline void interleave(const Register<T, N>& a, const Register<T, N>& b,
+                                              Register<T, N>& low, Register<T, N>& high,
+                                              std::integer_sequence<int, I...>) {
+  low.lanes = __builtin_shufflevector(a.lanes, b.lanes, (I / G / 2 * G + I % G + I / G % 2 * N)...);
+  high.lanes = __builtin_shufflevector(a.lanes, b.lanes, (N / 2 + I / G / 2 * G + I % G + I / G % 2 * N)...);
+}
+
+// A square of N / G rows of as many groups of G lanes.
+template <int G, class T, int N>
+[[gnu::always_inline]] inline void transpose(Register<T, N> (&rows)[N / G]) {
+  constexpr int kRows = N / G;
+  Register<T, N> next[kRows];
+  for (int stage = 1; stage < kRows; stage *= 2) {
+    for (int i = 0; i < kRows / 2; ++i) {
+      interleave<G>(rows[i], rows[i + kRows / 2], next[2 * i], next[2 * i + 1],
+                    std::make_integer_sequence<int, N>());
+    }
+    for (int i = 0; i < kRows; ++i) rows[i] = next[i];
+  }
+}
+
+// Within each block of Side x Side values of an element, rows become columns.
+template <int Side, class T, int N, int... I>
+[[gnu::always_inline]] inline void turn_blocks(Register<T, N>& x, std::integer_sequence<int, I...>) {
+  constexpr int kBlock = Side * Side;
+  x.lanes = __builtin_shufflevector(x.lanes, x.lanes,
+                                    (I / kBlock * kBlock + I % Side * Side + I % kBlock / Side)...);
+}
+
+template <KvFormat K>
+[[gnu::always_inline]] inline void turn_within(std::byte* bytes) {
+  constexpr int kBytes = Simd::kRegisterBytes;
+  if constexpr (K == KvFormat::kBF16) {
+    Register<uint16_t, kBytes / 2> x;
+    load_register(bytes, x);
+    turn_blocks<2>(x, std::make_integer_sequence<int, kBytes / 2>());
+    __builtin_memcpy(bytes, &x, kBytes);
+  } else if constexpr (K == KvFormat::kI8) {
+    Register<uint8_t, kBytes> x;
+    load_register(bytes, x);
+    turn_blocks<4>(x, std::make_integer_sequence<int, kBytes>());
+    __builtin_memcpy(bytes, &x, kBytes);
+  }
+}
+
+template <KvFormat K>
+struct TurnedElement;  // Lane, and how many of them an element is; features (and tokens) of an element
+template <>
+struct TurnedElement<KvFormat::kF32> {
+  using Lane = uint32_t;
+  static constexpr int kLanes = 1, kSide = 1;
+};
+template <>
+struct TurnedElement<KvFormat::kF16> {
+  using Lane = uint16_t;
+  static constexpr int kLanes = 1, kSide = 1;
+};
+template <>
+struct TurnedElement<KvFormat::kBF16> {
+  using Lane = uint64_t;
+  static constexpr int kLanes = 1, kSide = 2;
+};
+template <>
+struct TurnedElement<KvFormat::kI8> {
+  using Lane = uint64_t;
+  static constexpr int kLanes = 2, kSide = 4;
+};
+
+// The first n_features (a multiple of 16) of a unit's keys, as values of so many features.
+template <KvFormat K>
+void turn_unit(const std::byte* keys, int n_features, std::byte* values) {
+  using E = TurnedElement<K>;
+  using Lane = typename E::Lane;
+  constexpr int kElementBytes = E::kLanes * int{sizeof(Lane)};
+  constexpr int kTokens = kUnitTokens / E::kSide;  // elements of a row of keys
+  constexpr int kMost = Simd::kRegisterBytes / kElementBytes, kRows = kMost < kTokens ? kMost : kTokens;
+  constexpr int kBytes = kRows * kElementBytes;
+  const int features = n_features / E::kSide;  // elements of a row of values
+  for (int f = 0; f < features; f += kRows) {
+    for (int t = 0; t < kTokens; t += kRows) {
+      Register<Lane, kRows * E::kLanes> rows[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        load_register(keys + (int64_t{f + i} * kTokens + t) * kElementBytes, rows[i]);
+        turn_within<K>(reinterpret_cast<std::byte*>(&rows[i]));
+      }
+      transpose<E::kLanes>(rows);
+      for (int i = 0; i < kRows; ++i)
+        __builtin_memcpy(values + (int64_t{t + i} * features + f) * kElementBytes, &rows[i], kBytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
