@@ -18,7 +18,8 @@ namespace {
 
 std::string type_help() {
   std::string text =
-      "GGUF: q8_0, q6_k, q5_k_m, q4_k_m, q4_k_s, q3_k_m, q4_0, iq4_nl, tq2_0, … f16, bf16, f32; "
+      "GGUF: q8_0, q6_k, q5_k_m, q4_k_m, q4_k_s, q3_k_m, q2_k_s, q4_0, iq4_xs, iq3_m, iq2_xxs, tq2_0, … f16, "
+      "bf16, f32; "
       "Hugging Face:";
   for (const TypeRow& row : quantize_types()) text += fmt::format(" {} ({}),", row.name, row.help);
   text.pop_back();

@@ -8,26 +8,170 @@ namespace {
 
 using enum QuantType;
 
-// name, number, base, output, value, value_more, down, down_more, attention_output
+using enum MoreBits;
+
 constexpr FileType kFileTypes[] = {
-    {"q2_k", 10, kQ2_K, kQ6_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K},
-    {"q3_k_s", 11, kQ3_K, kQ6_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K, kQ3_K},
-    {"q3_k_m", 12, kQ3_K, kQ6_K, kQ4_K, kQ5_K, kQ3_K, kQ4_K, kQ4_K},
-    {"q3_k_l", 13, kQ3_K, kQ6_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K},
-    {"q4_k_s", 14, kQ4_K, kQ6_K, kQ4_K, kQ5_K, kQ4_K, kQ5_K, kQ4_K},
-    {"q4_k_m", 15, kQ4_K, kQ6_K, kQ4_K, kQ6_K, kQ4_K, kQ6_K, kQ4_K},
-    {"q5_k_s", 16, kQ5_K, kQ6_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K, kQ5_K},
-    {"q5_k_m", 17, kQ5_K, kQ6_K, kQ5_K, kQ6_K, kQ5_K, kQ6_K, kQ5_K},
+    {.name = "q2_k",
+     .number = 10,
+     .base = kQ2_K,
+     .value = {kQ3_K},
+     .value_shared = kQ4_K,
+     .attention_output = kQ3_K,
+     .down = {kQ3_K}},
+    {.name = "q2_k_s",
+     .number = 21,
+     .base = kQ2_K,
+     .value_shared = kQ4_K,
+     .down = {kQ2_K, kFirstEighth, kQ4_K}},
+    {.name = "q3_k_s", .number = 11, .base = kQ3_K},
+    {.name = "q3_k_m",
+     .number = 12,
+     .base = kQ3_K,
+     .qkv = kQ4_K,
+     .value = {kQ4_K, kFirstTwo, kQ5_K},
+     .attention_output = kQ4_K,
+     .down = {kQ4_K, kFirstSixteenth, kQ5_K}},
+    {.name = "q3_k_l",
+     .number = 13,
+     .base = kQ3_K,
+     .qkv = kQ4_K,
+     .value = {kQ5_K},
+     .attention_output = kQ5_K,
+     .down = {kQ5_K}},
+    {.name = "q4_k_s",
+     .number = 14,
+     .base = kQ4_K,
+     .value = {kQ4_K, kFirstFour, kQ5_K},
+     .down = {kQ4_K, kFirstEighth, kQ5_K}},
+    {.name = "q4_k_m",
+     .number = 15,
+     .base = kQ4_K,
+     .qkv = kQ5_K,
+     .value = {kQ4_K, kScattered, kQ6_K},
+     .down = {kQ4_K, kScattered, kQ6_K}},
+    {.name = "q5_k_s", .number = 16, .base = kQ5_K},
+    {.name = "q5_k_m",
+     .number = 17,
+     .base = kQ5_K,
+     .qkv = kQ6_K,
+     .value = {kQ5_K, kScattered, kQ6_K},
+     .down = {kQ5_K, kScattered, kQ6_K}},
+    {.name = "iq1_s",
+     .number = 24,
+     .base = kIQ1_S,
+     .output = kQ5_K,
+     .embedding = kQ2_K,
+     .value = {kQ2_K},
+     .value_shared = kQ4_K,
+     .attention_output = kIQ2_XXS,
+     .down = {kIQ1_S, kFirstEighth, kQ2_K}},
+    {.name = "iq1_m",
+     .number = 31,
+     .base = kIQ1_M,
+     .output = kQ5_K,
+     .embedding = kQ2_K,
+     .value = {kQ2_K},
+     .value_shared = kQ4_K,
+     .attention_output = kIQ2_XXS,
+     .down = {kIQ1_M, kFirstEighth, kQ2_K}},
+    {.name = "iq2_xxs",
+     .number = 19,
+     .base = kIQ2_XXS,
+     .output = kQ5_K,
+     .embedding = kQ2_K,
+     .value = {kQ2_K},
+     .value_shared = kQ4_K,
+     .down = {kIQ2_XXS, kFirstEighth, kQ2_K}},
+    {.name = "iq2_xs",
+     .number = 20,
+     .base = kIQ2_XS,
+     .output = kQ5_K,
+     .embedding = kQ2_K,
+     .value = {kQ2_K},
+     .value_shared = kQ4_K,
+     .down = {kIQ2_XS, kFirstEighth, kQ2_K}},
+    {.name = "iq2_s",
+     .number = 28,
+     .base = kIQ2_XS,
+     .output = kQ5_K,
+     .embedding = kIQ3_S,
+     .value = {kIQ3_S},
+     .value_shared = kQ4_K,
+     .attention_output = kIQ3_S,
+     .down = {kIQ2_XS, kFirstEighth, kIQ3_S}},
+    {.name = "iq2_m",
+     .number = 29,
+     .base = kIQ2_S,
+     .output = kQ5_K,
+     .embedding = kIQ3_S,
+     .value = {kIQ3_S},
+     .value_shared = kQ4_K,
+     .attention_output = kIQ3_S,
+     .down = {kIQ2_S, kFirstEighth, kIQ3_S}},
+    {.name = "iq3_xxs",
+     .number = 23,
+     .base = kIQ3_XXS,
+     .output = kQ5_K,
+     .embedding = kIQ3_S,
+     .query_key = kIQ2_S,
+     .value_shared = kQ4_K,
+     .attention_output = kIQ3_S,
+     .value_unweighed = {kIQ3_S},
+     .down_unweighed = {kQ3_K, kFirstEighth, kQ4_K}},
+    {.name = "iq3_xs",
+     .number = 22,
+     .base = kIQ3_S,
+     .query_key = kIQ3_XXS,
+     .value_shared = kQ4_K,
+     .gate_up = {kIQ3_XXS, kEnds, kIQ3_S}},
+    {.name = "iq3_s", .number = 26, .base = kIQ3_S, .value_shared = kQ4_K},
+    {.name = "iq3_m",
+     .number = 27,
+     .base = kIQ3_S,
+     .qkv = kQ4_K,
+     .value = {kQ4_K},
+     .attention_output = kQ4_K,
+     .down = {kIQ3_S, kFirstEighth, kQ4_K}},
+    {.name = "iq4_nl",
+     .number = 25,
+     .base = kIQ4_NL,
+     .value_shared = kQ5_K,
+     .down_unweighed = {kIQ4_NL, kFirstEighth, kQ5_K}},
+    {.name = "iq4_xs",
+     .number = 30,
+     .base = kIQ4_XS,
+     .value_shared = kQ5_K,
+     .down_unweighed = {kIQ4_XS, kFirstEighth, kQ5_K}},
 };
 
-// The first and last eighth of the layers and every third between: where errors cost most.
-bool wants_more_bits(int layer, int n_layers) {
+bool wants_more_bits(MoreBits where, int layer, int n_layers) {
   const int eighth = n_layers / 8;
-  return layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2;
+  const bool at_end = layer < eighth || layer >= 7 * n_layers / 8;
+  switch (where) {
+    case kNowhere: return false;
+    case kFirstTwo: return layer < 2;
+    case kFirstFour: return layer < 4;
+    case kFirstSixteenth: return layer < n_layers / 16;
+    case kFirstEighth: return layer < eighth;
+    case kEnds: return at_end;
+    case kScattered: return at_end || (layer - eighth) % 3 == 2;
+  }
+  return false;
 }
 
 // Made for projections only: the embedding and the vocabulary projection are never trained for it.
 bool is_ternary(QuantType type) { return type == kTQ1_0 || type == kTQ2_0; }
+
+// Of two bits and less.
+bool is_low(const FileType& ftype) {
+  return ftype.base == kIQ1_S || ftype.base == kIQ1_M || ftype.base == kIQ2_XXS || ftype.base == kIQ2_XS ||
+         ftype.base == kIQ2_S;
+}
+bool mixes(const FileType& ftype) { return ftype.output != ftype.base && !is_ternary(ftype.base); }
+
+QuantType pick(const LayerTypes& types, int layer, int n_layers) {
+  return wants_more_bits(types.where, layer, n_layers) ? types.more : types.usual;
+}
 
 QuantType fallback(QuantType type) {
   switch (type) {
@@ -53,6 +197,20 @@ QuantType fallback(QuantType type) {
   }
 }
 
+QuantType value_type(const FileType& ftype, const MixedModel& model, int layer) {
+  const bool shared = model.heads_per_kv_head >= 4 || (is_low(ftype) && model.n_experts >= 4);
+  if (shared && ftype.value_shared) return *ftype.value_shared;
+  return pick(model.weighed ? ftype.value : ftype.value_unweighed, layer, model.n_layers);
+}
+
+// A model of eight experts has next to nothing in its attention.
+std::optional<QuantType> type_beside_eight_experts(const FileType& ftype, WeightRole role) {
+  if (role == WeightRole::kK || role == WeightRole::kV) return is_low(ftype) ? kQ4_K : kQ8_0;
+  if (role == WeightRole::kO && quant_bytes(ftype.attention_output, 256) < quant_bytes(kQ5_K, 256))
+    return kQ5_K;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::span<const FileType> file_types() { return kFileTypes; }
@@ -67,29 +225,44 @@ Result<FileType> find_file_type(std::string_view name) {
   }
   for (const QuantTypeInfo& info : quant_types()) {
     if (!can_quantize(info.type)) continue;
-    const QuantType t = info.type;
-    if (info.name == lower)
-      return FileType{info.name, info.ftype, t, is_ternary(t) ? kQ6_K : t, t, t, t, t, t};
+    if (info.name == lower) return uniform_file_type(info.name, info.ftype, info.type);
     known += std::string(info.name) + ", ";
   }
   known.resize(known.size() - 2);
   return errorf(ErrorCode::kInvalidArgument, "file type '{}': expected one of {}", name, known);
 }
 
-QuantType choose_type(const FileType& ftype, WeightRole role, int layer, int n_layers, bool tied, int cols) {
-  const bool more = wants_more_bits(layer, n_layers);
-  QuantType type = ftype.base;
-  switch (role) {
-    case WeightRole::kOutput: type = ftype.output; break;
-    case WeightRole::kEmbedding:
-      type = tied ? ftype.output : is_ternary(ftype.base) ? kQ4_K : ftype.base;
-      break;
-    case WeightRole::kV: type = more ? ftype.value_more : ftype.value; break;
-    case WeightRole::kDown: type = more ? ftype.down_more : ftype.down; break;
-    case WeightRole::kO: type = ftype.attention_output; break;
-    case WeightRole::kRouter: return kF32;
-    default: break;
-  }
+FileType uniform_file_type(std::string_view name, int number, QuantType type) {
+  FileType ftype{.name = name, .number = number, .base = type};
+  if (!is_ternary(type)) ftype.output = type;
+  if (is_ternary(type)) ftype.embedding = kQ4_K;
+  return ftype;
+}
+
+MixedModel MixedModel::of(const ModelConfig& config, bool weighed) {
+  const int shared = config.n_kv_heads > 0 ? config.n_heads / config.n_kv_heads : 1;
+  return {config.n_layers, config.tied_embeddings, shared, config.n_experts, weighed};
+}
+
+QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols) {
+  const auto chosen = [&] {
+    switch (role) {
+      case WeightRole::kOutput: return ftype.output;
+      case WeightRole::kEmbedding: return model.tied ? ftype.output : ftype.embedding;
+      case WeightRole::kQ:
+      case WeightRole::kK: return ftype.query_key;
+      case WeightRole::kQkv: return ftype.qkv;
+      case WeightRole::kV: return value_type(ftype, model, layer);
+      case WeightRole::kO: return ftype.attention_output;
+      case WeightRole::kGateUp: return pick(ftype.gate_up, layer, model.n_layers);
+      case WeightRole::kDown:
+        return pick(model.weighed ? ftype.down : ftype.down_unweighed, layer, model.n_layers);
+      case WeightRole::kRouter: return kF32;
+    }
+    return ftype.base;
+  };
+  QuantType type = chosen();
+  if (model.n_experts == 8 && mixes(ftype)) type = type_beside_eight_experts(ftype, role).value_or(type);
   while (cols % quant_info(type).block_size != 0) type = fallback(type);
   return type;
 }

@@ -104,6 +104,7 @@ Status Run::open() {
   ASSIGN_OR_RETURN(config_, read_config(*source_));
   ASSIGN_OR_RETURN(recipe_, make_recipe(job_.recipe, naming_));
   ASSIGN_OR_RETURN(map_, map_tensors(*source_, config_, naming_));
+  map_.model.weighed = !job_.imatrix.empty() || !job_.samples.empty();
   ASSIGN_OR_RETURN(reader_, TensorReader::open(*source_));
   if (naming_ != source_->naming()) {
     if (naming_ == Naming::kHuggingFace) {

@@ -324,7 +324,7 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   if (config_.latent.kv_rank > 0) {
     latent(list, layer);
   } else if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
-    linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQ, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
+    linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQkv, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
   } else {
     linear(list, layer, {in_.q, out_.q, WeightRole::kQ, q, dim, Site::kAttention, Part::kQ});
     linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
@@ -407,7 +407,7 @@ Result<TensorMap> Mapper::map() {
                   "{}: experts of architecture {} are read from a directory, not rewritten: {}",
                   source_.path().string(), config_.arch, "only its GGUF files can be quantized");
   }
-  map.tied = config_.tied_embeddings;
+  map.model = MixedModel::of(config_);
   const int dim = config_.model_dim;
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
   if (config_.learned_positions)
@@ -415,7 +415,7 @@ Result<TensorMap> Mapper::map() {
   if (config_.embedding_norm) norm(map.outside, -1, in_.embedding_norm, out_.embedding_norm, dim);
   norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
   output_bias(map);
-  if (!map.tied) {
+  if (!map.model.tied) {
     MappedTensor& head =
         matrix(map.outside, -1, {in_.lm_head, out_.lm_head, WeightRole::kOutput, config_.vocab_size, dim});
     head.in = std::string(in_.lm_head) + ".weight";

@@ -55,7 +55,7 @@ struct MappedTensor {
 struct TensorMap {
   std::vector<MappedTensor> outside;              // embedding, positions, final norm, head
   std::vector<std::vector<MappedTensor>> layers;  // [n_layers]
-  bool tied = false;
+  MixedModel model;
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;
 };

@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "model/ftype.h"
 #include "model/runner.h"
 #include "model/weights.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -112,20 +117,65 @@ TEST(FeedForward, TheGateIsASwitchOfItsOwn) {
 TEST(FileType, EveryTypeAndItsFallback) {
   for (const FileType& ftype : file_types()) {
     for (const int cols : {256, 896, 48}) {
-      const QuantType type = choose_type(ftype, WeightRole::kQ, 0, 24, false, cols);
+      const QuantType type = choose_type(ftype, {.n_layers = 24, .tied = false}, WeightRole::kQ, 0, cols);
       EXPECT_EQ(cols % quant_info(type).block_size, 0) << ftype.name;
     }
   }
   const FileType q4 = find_file_type("Q4_K_M").value();
-  EXPECT_EQ(choose_type(q4, WeightRole::kQ, 0, 32, false, 4096), QuantType::kQ4_K);
-  EXPECT_EQ(choose_type(q4, WeightRole::kOutput, 0, 32, false, 4096), QuantType::kQ6_K);
-  EXPECT_EQ(choose_type(q4, WeightRole::kEmbedding, 0, 32, true, 4096), QuantType::kQ6_K);
-  EXPECT_EQ(choose_type(q4, WeightRole::kQ, 0, 32, false, 896), QuantType::kQ5_0);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 4096), QuantType::kQ4_K);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kOutput, 0, 4096), QuantType::kQ6_K);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = true}, WeightRole::kEmbedding, 0, 4096),
+            QuantType::kQ6_K);
+  EXPECT_EQ(choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kQ, 0, 896), QuantType::kQ5_0);
   int n_more = 0;
   for (int i = 0; i < 32; ++i)
-    n_more += choose_type(q4, WeightRole::kDown, i, 32, false, 14336) == QuantType::kQ6_K;
+    n_more +=
+        choose_type(q4, {.n_layers = 32, .tied = false}, WeightRole::kDown, i, 14336) == QuantType::kQ6_K;
   EXPECT_EQ(n_more, 16);
   EXPECT_THAT(find_file_type("q9").error().message, ::testing::HasSubstr("q4_k_m"));
+}
+
+// What llama.cpp gives every matrix under every name (make_file_types.py).
+TEST(FileType, MixesAsLlamaCppDoes) {
+  const std::map<std::string, WeightRole> roles = {{"token_embd", WeightRole::kEmbedding},
+                                                   {"output", WeightRole::kOutput},
+                                                   {"attn_q", WeightRole::kQ},
+                                                   {"attn_k", WeightRole::kK},
+                                                   {"attn_v", WeightRole::kV},
+                                                   {"attn_output", WeightRole::kO},
+                                                   {"ffn_gate", WeightRole::kGateUp},
+                                                   {"ffn_up", WeightRole::kGateUp},
+                                                   {"ffn_down", WeightRole::kDown}};
+  std::ifstream file(tests_dir() / "model/golden_file_types.txt");
+  std::set<std::string> names;
+  int n_lines = 0;
+  for (std::string line; std::getline(file, line); ++n_lines) {
+    std::istringstream words(line);
+    MixedModel model{.n_layers = 16};
+    std::string name, tensor, type;
+    words >> name >> model.heads_per_kv_head >> tensor;
+    names.insert(name);
+    const FileType ftype = find_file_type(name).value();
+    for (int layer = 0; layer < model.n_layers; ++layer) {
+      words >> type;  // the last one goes on
+      EXPECT_EQ(choose_type(ftype, model, roles.at(tensor), layer, 256), find_quant_type(type)->type)
+          << line << ", layer " << layer;
+    }
+  }
+  EXPECT_EQ(names.size(), file_types().size());
+  EXPECT_EQ(n_lines, 2 * 9 * static_cast<int>(names.size()));
+}
+
+TEST(FileType, ImportanceAndExpertsChangeTheMixture) {
+  const FileType low = find_file_type("IQ2_M").value(), three = find_file_type("IQ3_XXS").value();
+  const MixedModel plain{.n_layers = 16}, weighed{.n_layers = 16, .weighed = true};
+  EXPECT_EQ(choose_type(three, plain, WeightRole::kDown, 0, 256), QuantType::kQ4_K);
+  EXPECT_EQ(choose_type(three, weighed, WeightRole::kDown, 0, 256), QuantType::kIQ3_XXS);
+  const MixedModel eight{.n_layers = 16, .n_experts = 8};
+  EXPECT_EQ(choose_type(three, eight, WeightRole::kV, 0, 256), QuantType::kQ8_0);
+  EXPECT_EQ(choose_type(low, eight, WeightRole::kV, 0, 256), QuantType::kQ4_K);
+  EXPECT_EQ(choose_type(low, eight, WeightRole::kO, 0, 256), QuantType::kQ5_K);
+  EXPECT_EQ(choose_type(low, eight, WeightRole::kDown, 0, 256), QuantType::kIQ3_S);
 }
 
 TEST(FileType, SizesOfPublishedFiles) {

@@ -113,7 +113,8 @@ TEST(QuantizeGguf, FileTypesChooseTheLayersOfLlamaCpp) {
   const auto chosen = [&](int n_layers) {
     std::vector<int> layers;
     for (int i = 0; i < n_layers; ++i) {
-      if (choose_type(ftype, WeightRole::kDown, i, n_layers, true, 512) == QuantType::kQ6_K)
+      if (choose_type(ftype, {.n_layers = n_layers, .tied = true}, WeightRole::kDown, i, 512) ==
+          QuantType::kQ6_K)
         layers.push_back(i);
     }
     return layers;

@@ -44,7 +44,7 @@ class RecodedSource final : public WeightSource {
     const WeightRole role = table    ? WeightRole::kEmbedding
                             : output ? WeightRole::kOutput
                                      : WeightRole::kGateUp;
-    const QuantType type = choose_type(ftype, role, 0, 1, tied, static_cast<int>(cols));
+    const QuantType type = choose_type(ftype, {.n_layers = 1, .tied = tied}, role, 0, static_cast<int>(cols));
     const auto is_16_bit = [](QuantType t) { return t == QuantType::kF16 || t == QuantType::kBF16; };
     if (type == tensor.type || (is_16_bit(type) && is_16_bit(tensor.type))) return tensor;
     const size_t from = quant_bytes(tensor.type, cols), to = quant_bytes(type, cols);

@@ -49,7 +49,8 @@ bool is_part(std::string_view part, std::string_view pattern) {
 }
 
 std::optional<WeightRole> role_of(std::string_view part, const NameTable& names) {
-  if (part == names.q || (part == names.qkv && !names.qkv.empty())) return WeightRole::kQ;
+  if (part == names.q) return WeightRole::kQ;
+  if (part == names.qkv && !names.qkv.empty()) return WeightRole::kQkv;
   if (part == names.k) return WeightRole::kK;
   if (part == names.v) return WeightRole::kV;
   if (part == names.o) return WeightRole::kO;
@@ -241,8 +242,8 @@ void plan_file_type(const WeightSource& source, const ModelConfig& config, const
     const TensorInfo& tensor = tensors[i];
     const auto place = place_of(tensor.name, plan.names);
     if (!place || tensor.shape.size() < 2 || tensor.n_elements() == 0 || !is_wide(tensor.type)) continue;
-    const QuantType type = choose_type(ftype, place->role, place->layer, config.n_layers,
-                                       config.tied_embeddings, static_cast<int>(tensor.shape.back()));
+    const QuantType type = choose_type(ftype, MixedModel::of(config), place->role, place->layer,
+                                       static_cast<int>(tensor.shape.back()));
     if (quant_bytes(type, 1024) < quant_bytes(tensor.type, 1024)) plan.types.emplace(i, type);
   }
 }

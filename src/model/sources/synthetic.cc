@@ -123,8 +123,7 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) 
   std::vector<Wanted> wanted;
   const auto matrix = [&](std::string name, WeightRole role, int layer, std::vector<int64_t> shape) {
     const int cols = static_cast<int>(shape.back());
-    wanted.push_back({std::move(name) + ".weight",
-                      choose_type(ftype, role, layer, c.n_layers, c.tied_embeddings, cols),
+    wanted.push_back({std::move(name) + ".weight", choose_type(ftype, MixedModel::of(c), role, layer, cols),
                       std::move(shape)});
   };
   const auto floats = [&](std::string name, int64_t size) {
@@ -331,7 +330,7 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(const ModelConfig& c
                                                             std::string_view type) {
   if (const LayerCoding* coding = find_layer_coding(type); coding != nullptr) {
     const QuantType t = coding->output;
-    return std::make_unique<SyntheticSource>(config, FileType{coding->name, -1, t, t, t, t, t, t, t}, coding);
+    return std::make_unique<SyntheticSource>(config, uniform_file_type(coding->name, -1, t), coding);
   }
   const auto ftype = find_file_type(type);
   if (!ftype) {
