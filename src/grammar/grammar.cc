@@ -68,9 +68,9 @@ struct Compilation {
 
   // The goal of a schema. document: lives until it returns.
   Compiled<uint32_t> goal(const JsonValue& document, const JsonStyle& style) {
-    SchemaReader schemas(document, style, pool, budget, notes);
+    SchemaReader schemas(document, style, regexes, budget, notes);
     if (auto done = schemas.read(); !done) return tl::unexpected(std::move(done).error());
-    return GoalMaker(schemas, pool, style, budget, program).run();
+    return GoalMaker(schemas, pool, style, lexemes, budget, program).run();
   }
 
   GoalOfSchema goal_of_schema() {
@@ -135,6 +135,8 @@ struct Compilation {
   const Vocabulary* vocabulary;
   Budget budget;
   ExprPool pool;
+  RegexTable regexes{pool, static_cast<int>(budget.limits().max_depth)};
+  LexemeTable lexemes{pool};
   Program program;
   std::vector<Note> notes;
 };

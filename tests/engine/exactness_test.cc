@@ -139,7 +139,8 @@ TEST_P(Exactness, ParallelSamplesEqualLoneOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
-                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss", "deepseek_v3"),
+                         ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss",
+                                           "deepseek_v3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

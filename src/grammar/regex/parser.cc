@@ -148,6 +148,14 @@ Compiled<ExprId> parse_regex(ExprPool& pool, std::string_view pattern, RegexScop
   return pool.any_of({found.at_start, pool.concat(some, found.later)});
 }
 
+Compiled<ExprId> RegexTable::parse(std::string_view pattern, RegexScope scope) {
+  std::pair<std::string, RegexScope> key(pattern, scope);
+  if (const auto it = known_.find(key); it != known_.end()) return it->second;
+  auto expr = parse_regex(pool_, pattern, scope, max_depth_);
+  if (expr) known_.emplace(std::move(key), *expr);
+  return expr;
+}
+
 Compiled<ExprId> parse_terminal_regex(ExprPool& pool, std::string_view pattern, const TerminalFlags& flags,
                                       int max_depth) {
   const std::string text = flags.verbose ? without_comments(pattern) : std::string(pattern);

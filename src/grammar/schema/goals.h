@@ -14,7 +14,8 @@ inline constexpr size_t kMaxDraftStates = 100'000;  // of one array or object
 // Shared by those who draft arrays and objects.
 class GoalMaker {
  public:
-  GoalMaker(SchemaReader& schemas, ExprPool& exprs, const JsonStyle& style, Budget& budget, Program& program)
+  GoalMaker(SchemaReader& schemas, ExprPool& exprs, const JsonStyle& style, LexemeTable& lexemes,
+            Budget& budget, Program& program)
       : schemas_(schemas),
         exprs_(exprs),
         any_member_order_(style.any_member_order),
@@ -22,7 +23,7 @@ class GoalMaker {
         program_(program),
         expansion_(schemas, exprs, budget),
         clauses_(expansion_, budget),
-        leaves_(expansion_, style, budget, program) {}
+        leaves_(expansion_, style, lexemes, budget, program) {}
 
   // Makes the goal of schema 0, and returns its number. Errors: kInvalid (nothing fulfils it), kUnsupported, kTooLarge.
   Compiled<uint32_t> run();

@@ -172,7 +172,7 @@ Compiled<void> KeywordContext::set_count(const JsonValue& value, uint64_t& slot)
 }
 
 Compiled<ExprId> KeywordContext::regex(std::string_view text, RegexScope scope, const std::string& at) const {
-  auto expr = parse_regex(reader_.pool_, text, scope, static_cast<int>(reader_.budget_.limits().max_depth));
+  auto expr = reader_.regexes_.parse(text, scope);
   if (expr) return *expr;
   Refusal refusal = std::move(expr).error();
   refusal.where = at;

@@ -9,6 +9,7 @@
 namespace penstock::grammar {
 namespace {
 
+constexpr size_t kMaxKnownNumbers = 64;
 constexpr size_t kMaxValueDigits = 300;  // of a listed number that may be spelled in more than one way
 
 // Pieces and values of a formula's alternatives.
@@ -38,6 +39,30 @@ std::optional<Values> values_of(Expansion& expansion, FormulaId formula) {
 tl::unexpected<Refusal> too_many() { return too_large("too many alternatives about one value"); }
 
 }  // namespace
+
+Compiled<std::shared_ptr<const Lexeme>> LexemeTable::text(ExprId expr, Spelling spelling, bool with_lengths,
+                                                          Budget& budget) {
+  auto& known = texts_[{expr, spelling, with_lengths}];
+  if (known != nullptr) return known;
+  auto chars = make_dfa(exprs_, expr, budget);
+  if (!chars) return tl::unexpected(std::move(chars).error());
+  auto made = make_lexeme(*chars, spelling, with_lengths, budget);
+  if (made) known = *made;
+  return made;
+}
+
+Compiled<std::shared_ptr<const Lexeme>> LexemeTable::number(std::vector<NumberPiece> pieces,
+                                                            NumberSpelling spelling, Budget& budget) {
+  for (const Number& known : numbers_) {
+    if (known.spelling == spelling && known.pieces == pieces) return known.lexeme;
+  }
+  auto dfa = make_number_dfa(pieces, spelling, budget);
+  if (!dfa) return tl::unexpected(std::move(dfa).error());
+  auto lexeme = std::make_shared<Lexeme>();
+  lexeme->dfa = *std::move(dfa);
+  if (numbers_.size() < kMaxKnownNumbers) numbers_.push_back({std::move(pieces), spelling, lexeme});
+  return std::shared_ptr<const Lexeme>(std::move(lexeme));
+}
 
 uint32_t LeafMaker::add(std::shared_ptr<const Lexeme> lexeme, const CountWindow& window) {
   program_.leaves.push_back({std::move(lexeme), window});
@@ -99,16 +124,10 @@ Compiled<std::shared_ptr<const Lexeme>> LeafMaker::string_lexeme(ExprId expr, Va
   if (expr == ExprPool::kEverything && (canonical || !style_.all_escapes)) {
     return canonical ? CommonLexemes::get().canonical_string : CommonLexemes::get().string;
   }
-  auto& known = lexemes_[{expr, spelling, with_lengths}];
-  if (known != nullptr) return known;
-  auto chars = make_dfa(expansion_.exprs(), expr, budget_);
-  if (!chars) return tl::unexpected(std::move(chars).error());
   const Spelling json = canonical            ? Spelling::kJsonCanonical
                         : style_.all_escapes ? Spelling::kJsonAllEscapes
                                              : Spelling::kJson;
-  auto made = make_lexeme(*chars, json, with_lengths, budget_);
-  if (made) known = *made;
-  return made;
+  return lexemes_.text(expr, json, with_lengths, budget_);
 }
 
 Compiled<std::vector<uint32_t>> LeafMaker::numbers(FormulaId formula, ValueSpelling spelling) {
@@ -148,11 +167,9 @@ Compiled<std::vector<uint32_t>> LeafMaker::make_numbers(FormulaId formula, Value
   } else {
     const NumberSpelling as =
         spelling == ValueSpelling::kAny ? NumberSpelling::kAny : NumberSpelling::kCanonical;
-    auto dfa = make_number_dfa(pieces, as, budget_);
-    if (!dfa) return tl::unexpected(std::move(dfa).error());
-    auto lexeme = std::make_shared<Lexeme>();
-    lexeme->dfa = *std::move(dfa);
-    if (!lexeme->empty()) leaves.push_back(add(std::move(lexeme), {}));
+    auto lexeme = lexemes_.number(std::move(pieces), as, budget_);
+    if (!lexeme) return tl::unexpected(std::move(lexeme).error());
+    if (!(*lexeme)->empty()) leaves.push_back(add(*std::move(lexeme), {}));
   }
   return leaves;
 }

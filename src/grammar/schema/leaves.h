@@ -15,10 +15,32 @@ namespace penstock::grammar {
 // How values are spelled.
 enum class ValueSpelling : uint8_t { kAny, kCanonical };  // canonical: one spelling for each value
 
+// The automata of one compilation, whose schemas (of many tools, say) have patterns and ranges in common.
+class LexemeTable {
+ public:
+  explicit LexemeTable(ExprPool& exprs) : exprs_(exprs) {}
+  // Errors: kTooLarge, kUnsupported.
+  Compiled<std::shared_ptr<const Lexeme>> text(ExprId expr, Spelling spelling, bool with_lengths,
+                                               Budget& budget);
+  Compiled<std::shared_ptr<const Lexeme>> number(std::vector<NumberPiece> pieces, NumberSpelling spelling,
+                                                 Budget& budget);
+
+ private:
+  struct Number {
+    std::vector<NumberPiece> pieces;
+    NumberSpelling spelling;
+    std::shared_ptr<const Lexeme> lexeme;
+  };
+  ExprPool& exprs_;
+  std::map<std::tuple<ExprId, Spelling, bool>, std::shared_ptr<const Lexeme>> texts_;
+  std::vector<Number> numbers_;  // a few: they are compared one by one
+};
+
 class LeafMaker {
  public:
-  LeafMaker(Expansion& expansion, const JsonStyle& style, Budget& budget, Program& program)
-      : expansion_(expansion), style_(style), budget_(budget), program_(program) {}
+  LeafMaker(Expansion& expansion, const JsonStyle& style, LexemeTable& lexemes, Budget& budget,
+            Program& program)
+      : expansion_(expansion), style_(style), lexemes_(lexemes), budget_(budget), program_(program) {}
 
   // Leaves that together are the formula's values. Errors: kTooLarge, kUnsupported; `where` is left to the caller.
   Compiled<std::vector<uint32_t>> strings(FormulaId formula, ValueSpelling spelling);
@@ -36,11 +58,11 @@ class LeafMaker {
 
   Expansion& expansion_;
   const JsonStyle& style_;
+  LexemeTable& lexemes_;
   Budget& budget_;
   Program& program_;
   using Key = std::pair<FormulaId, ValueSpelling>;
   std::map<Key, std::vector<uint32_t>> strings_, numbers_;
-  std::map<std::tuple<ExprId, ValueSpelling, bool>, std::shared_ptr<const Lexeme>> lexemes_;
   std::map<std::string, uint32_t, std::less<>> words_;
 };
 

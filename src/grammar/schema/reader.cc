@@ -17,9 +17,9 @@ ValueType type_of(const JsonValue& value) {
   return ValueType::kNull;
 }
 
-SchemaReader::SchemaReader(const JsonValue& document, const JsonStyle& style, ExprPool& pool, Budget& budget,
-                           std::vector<Note>& notes)
-    : document_(document), style_(style), pool_(pool), budget_(budget), notes_(notes) {}
+SchemaReader::SchemaReader(const JsonValue& document, const JsonStyle& style, RegexTable& regexes,
+                           Budget& budget, std::vector<Note>& notes)
+    : document_(document), style_(style), regexes_(regexes), budget_(budget), notes_(notes) {}
 
 Compiled<void> SchemaReader::read() {
   if (auto done = references_.index(document_); !done) return done;

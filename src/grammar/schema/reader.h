@@ -6,6 +6,7 @@
 
 #include "grammar/budget.h"
 #include "grammar/grammar.h"
+#include "grammar/regex/parser.h"
 #include "grammar/schema/references.h"
 #include "grammar/schema/schema.h"
 
@@ -14,7 +15,7 @@ namespace penstock::grammar {
 class SchemaReader {
  public:
   // document: lives as long as the reader.
-  SchemaReader(const JsonValue& document, const JsonStyle& style, ExprPool& pool, Budget& budget,
+  SchemaReader(const JsonValue& document, const JsonStyle& style, RegexTable& regexes, Budget& budget,
                std::vector<Note>& notes);
 
   // Reads what can be reached from the document's root, which is schema 0. Errors: kInvalid, kUnsupported, kTooLarge, with the
@@ -38,7 +39,7 @@ class SchemaReader {
 
   const JsonValue& document_;
   const JsonStyle& style_;
-  ExprPool& pool_;
+  RegexTable& regexes_;
   Budget& budget_;
   std::vector<Note>& notes_;
   References references_;
