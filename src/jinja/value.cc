@@ -20,7 +20,7 @@ void fail(std::string type, std::string message) {
 }
 
 void fail_limit(std::string message) {
-  throw Failure{ErrorCode::kResourceExhausted, "", std::move(message), 0};
+  throw Failure{ErrorCode::kInvalidArgument, "", std::move(message), 0};
 }
 
 Object::Object(Budget* budget, size_t bytes, int depth) : depth(depth), budget_(budget), bytes_(bytes) {

@@ -25,6 +25,7 @@ struct Failure {
   int line = 0;  // 0: not yet known
 };
 [[noreturn]] void fail(std::string type, std::string message);
+// Of a limit that the same template and context will always reach.
 [[noreturn]] void fail_limit(std::string message);
 
 enum class Kind : uint8_t {

@@ -39,7 +39,7 @@ class ChatTemplate {
 
   // context: an object with messages, tools, add_generation_prompt, bos_token, …; texts are taken out of it, not copied.
   // Thread-safe.
-  // raise_exception gives kInvalidArgument with the template's message; a limit gives kResourceExhausted.
+  // Errors: kInvalidArgument (also with raise_exception's message, or the limit that was reached), kResourceExhausted (memory).
   Result<std::string> render(nlohmann::ordered_json context, const RenderOptions& options = {}) const;
 
  private:
