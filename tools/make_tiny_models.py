@@ -88,7 +88,7 @@ def bitnet_config(mode):
 def randomize(model, name):
     """Weights that keep every layer's effect visible: unit-gain matrices, norms away from one, biases away from zero."""
     generator = torch.Generator().manual_seed(1234)
-    biases = [(k, b) for k, b in model.named_buffers() if k.endswith("e_score_correction_bias")]
+    biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias"))]
     with torch.no_grad():
         for key, p in [*model.named_parameters(), *biases]:
             if "norm" in key or ".ln_" in key:

@@ -128,10 +128,36 @@ MODELS = {
         n_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], routed_scaling_factor=1.8)), True),
     "glm4_moe_lite_mixed": lambda: (T.Glm4MoeLiteConfig(**latent(
         n_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, v_head_dim=12)), False),
+    "lfm2": lambda: (T.Lfm2Config(**lfm2(layer_types=["conv", "conv", "full_attention", "conv"])), True),
+    "lfm2_long_tail": lambda: (T.Lfm2Config(**lfm2(
+        num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, layer_types=["full_attention", "conv", "full_attention"],
+        conv_L_cache=5, tie_word_embeddings=False, block_auto_adjust_ff_dim=True, block_multiple_of=16,
+        block_ffn_dim_multiplier=1.3)), True),
+    "lfm2_biases": lambda: (T.Lfm2Config(**lfm2(
+        num_hidden_layers=3, layer_types=None, full_attn_idxs=[1], conv_bias=True, conv_L_cache=2)), False),
+    "lfm2_moe": lambda: (T.Lfm2MoeConfig(**lfm2_moe()), True),
+    "lfm2_moe_plain": lambda: (T.Lfm2MoeConfig(**lfm2_moe(
+        num_dense_layers=0, use_expert_bias=False, norm_topk_prob=False, routed_scaling_factor=1.7, num_experts=5,
+        num_experts_per_tok=3, conv_L_cache=4, tie_word_embeddings=False)), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
 }
+
+
+def lfm2(**more):
+    config = base(num_hidden_layers=4, num_attention_heads=6, norm_eps=1e-5, conv_L_cache=3, block_auto_adjust_ff_dim=False,
+                  block_multiple_of=8, block_ffn_dim_multiplier=1.0, tie_word_embeddings=True, rope_parameters=rope(1e6)) | more
+    del config["head_dim"], config["rms_norm_eps"]
+    return config
+
+
+def lfm2_moe(**more):
+    config = lfm2(layer_types=["conv", "full_attention", "conv", "conv"], moe_intermediate_size=16, num_dense_layers=1,
+                  num_experts=6, num_experts_per_tok=2) | more
+    for key in [key for key in config if key.startswith("block_")]:
+        del config[key]
+    return config
 
 
 def falcon(**more):

@@ -1,14 +1,20 @@
-// What a model needs of a KV cache: per-layer shapes, grouped by how long their tokens must be kept.
+// What a model needs of a cache: per-layer shapes of K and V, grouped by how long their tokens must be kept, and the
+// state that recurrent layers keep of a sequence.
 #pragma once
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace penstock {
 
 enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: one F32 scale per token, head and of K and V
 
+// In the place of a group's window: it holds no tokens. A block of it is what all layers with a state keep of one
+// sequence, and a sequence has one.
+inline constexpr int kStateWindow = -1;
+
 struct KvLayerSpec {
-  int n_kv_heads = 0;
+  int n_kv_heads = 0;  // 0: the layer has no attention
   int head_dim = 0;
   int window = 0;  // tokens visible to a query including itself; 0 = all
   int group = 0;   // layers of one group share block tables; group 0 keeps all tokens
@@ -22,11 +28,22 @@ struct CacheSpec {
   std::vector<KvLayerSpec> layers;
   KvDType dtype = KvDType::kF16;
   int block_size = 16;  // tokens per block
+  // F32 values that a layer keeps of a sequence: [n_layers], or empty where no layer does. Zeros before the first token.
+  std::vector<int64_t> state_values;
 
-  int n_groups() const {
-    int n = 0;
+  bool has_states() const { return !state_values.empty(); }
+  // Those of tokens come first.
+  int n_token_groups() const {
+    int n = has_states() ? 1 : 0;
     for (const KvLayerSpec& layer : layers) n = layer.group + 1 > n ? layer.group + 1 : n;
     return n;
+  }
+  int n_groups() const { return n_token_groups() + (has_states() ? 1 : 0); }
+  int state_group() const { return has_states() ? n_token_groups() : -1; }
+  // Bytes of one sequence's state in all layers.
+  int64_t state_bytes() const {
+    return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) *
+           static_cast<int64_t>(sizeof(float));
   }
   // Bytes of one token in one layer: K and V, with scales for kI8.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
@@ -40,6 +57,7 @@ struct CacheSpec {
   }
   // Bytes of one block in all layers of one group.
   int64_t block_bytes(int group) const {
+    if (group == state_group()) return state_bytes();
     int64_t bytes = 0;
     for (const KvLayerSpec& layer : layers) {
       if (layer.group == group) bytes += token_bytes(layer, dtype) * block_size;

@@ -58,13 +58,14 @@ KvDType parse_kv_dtype(const std::string& name) {
 struct Plan {
   std::string name;
   ModelConfig config;
-  int64_t weight_bytes = 0, token_bytes = 0, tokens = 0, sequence_bytes = 0, memory = 0, n_sequences = 0;
+  int64_t weight_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0, sequence_bytes = 0, memory = 0,
+          n_sequences = 0;
 };
 
 // Bytes of K and V that a sequence of `tokens` keeps: whole blocks, and in windowed layers no more than the window
-// (plus the block that is being filled).
+// (plus the block that is being filled). And the state of recurrent layers, however long it is.
 int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
-  int64_t total = 0;
+  int64_t total = spec.state_bytes();
   for (const KvLayerSpec& layer : spec.layers) {
     int64_t kept = tokens;
     if (layer.window > 0 && layer.group > 0) kept = std::min<int64_t>(tokens, layer.window + spec.block_size);
@@ -94,6 +95,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
   const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);
   for (const KvLayerSpec& layer : spec.layers) plan.token_bytes += CacheSpec::token_bytes(layer, spec.dtype);
+  plan.state_bytes = spec.state_bytes();
   plan.sequence_bytes = sequence_bytes(spec, plan.tokens);
   plan.memory = total_memory();
   if (!command.memory.empty()) {
@@ -120,6 +122,7 @@ int PlanCommand::run() const {
                                    {"weight_bytes", plan->weight_bytes},
                                    {"kv_cache_dtype", kv_dtype},
                                    {"kv_bytes_per_token", plan->token_bytes},
+                                   {"state_bytes_per_sequence", plan->state_bytes},
                                    {"tokens", plan->tokens},
                                    {"kv_bytes_per_sequence", plan->sequence_bytes},
                                    {"memory_bytes", plan->memory},
@@ -130,12 +133,19 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
+  const auto n_attending = std::ranges::count(config.layers, true, &LayerConfig::attention);
   const std::string values =
       config.latent.kv_rank > 0
-          ? fmt::format("{} layers x {}", config.n_layers, config.head_dim)
-          : fmt::format("2 x {} layers x {} heads x {}", config.n_layers, config.n_kv_heads, config.head_dim);
+          ? fmt::format("{} layers x {}", n_attending, config.head_dim)
+          : fmt::format("2 x {} layers x {} heads x {}", n_attending, config.n_kv_heads, config.head_dim);
   fmt::print("KV cache per token      {} x {} = {}\n", values, kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
+  if (plan->state_bytes > 0) {
+    fmt::print("state per sequence      {} layers, {} (f32); equal prefixes are computed anew\n",
+               std::ranges::count_if(config.layers,
+                                     [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
+               format_bytes(static_cast<double>(plan->state_bytes)));
+  }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));
   fmt::print("sequences that fit      {} in {} (memory less weights)\n", plan->n_sequences,

@@ -26,7 +26,7 @@ class ModelDrafter : public Drafter {
         spec_(model_->cache_spec(config.kv_dtype, config.engine.block_size)),
         max_batch_(config.engine.max_num_batched_tokens),
         guesser_(ops_, target.model->config().vocab_size),
-        batch_(std::max(1, spec_.n_groups()), config.engine.block_size) {}
+        batch_(spec_) {}
 
   const char* name() const override { return "draft"; }
   int max_nodes() const override { return kMaxNodes; }
@@ -181,6 +181,13 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(DrafterConfig config, const 
                        "");
   };
   ASSIGN_OR_RETURN(auto model, load(*config.draft_source));
+  if (model->config().has_states()) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "draft_model {}: architecture {} keeps a state of each sequence, which cannot go back behind a "
+        "refused draft",
+        config.draft_source->path().string(), model->config().arch);
+  }
   const int own = model->config().vocab_size, wanted = target.model->config().vocab_size;
   // Embedding tables of one family may be padded differently.
   if (std::abs(own - wanted) > wanted / 64) {

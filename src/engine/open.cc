@@ -169,6 +169,7 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   for (const KvLayerSpec& layer : spec.layers)
     plan.windows[layer.group] = std::max(plan.windows[layer.group], layer.window);
   plan.windows[0] = 0;
+  if (spec.has_states()) plan.windows[spec.state_group()] = kStateWindow;
   const int64_t whole = blocks_for(max_len);
   const int64_t typical = blocks_for(std::min(max_len, kTypicalLength));
   std::vector<int64_t> kept(n_groups);  // blocks of one sequence
@@ -176,7 +177,7 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   for (int g = 0; g < n_groups; ++g) {
     const int64_t window =
         plan.windows[g] > 0 ? int64_t{plan.windows[g]} + max_chunk + 2 * spec.block_size : max_len;
-    kept[g] = std::min(whole, blocks_for(window));
+    kept[g] = g == spec.state_group() ? 1 : std::min(whole, blocks_for(window));
     bytes_per_block += static_cast<double>(spec.block_bytes(g)) *
                        static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
   }
@@ -228,11 +229,19 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
   return {};
 }
 
-// Without a drafter what grammars force is still drafted. Nothing when speculation is off.
+// Without a drafter what grammars force is still drafted. Nothing when speculation is off, or when there are states, which
+// know no way back from a draft that was refused.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
                                               const std::filesystem::path& packed_folder,
                                               SpeculationInputs inputs, const DraftTarget& target) {
   if (config.spec == "off") return nullptr;
+  if (target.model->config().has_states()) {
+    if (config.spec.empty()) return nullptr;
+    return errorf(ErrorCode::kUnsupported,
+                  "spec {}: architecture {} keeps a state of each sequence, which cannot go back behind a "
+                  "refused draft: expected no speculation",
+                  config.spec, target.model->config().arch);
+  }
   DrafterConfig draft;
   draft.engine = config;
   if (config.spec.empty()) draft.engine.spec = "grammar";
@@ -293,6 +302,10 @@ Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automa
   }
   log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}", static_cast<double>(plan.bytes) / (1 << 20),
              plan.max_tokens, config.block_size);
+  if (spec.has_states()) {
+    log().info("states: {} of {:.1f} KiB, part of the cache; equal prefixes are computed anew",
+               plan.n_blocks.back(), static_cast<double>(spec.state_bytes()) / 1024);
+  }
   return plan;
 }
 

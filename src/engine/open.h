@@ -36,7 +36,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len);
 
 struct CachePlan {
   std::vector<int> n_blocks;  // per group
-  std::vector<int> windows;   // per group, 0 = all tokens
+  std::vector<int> windows;   // per group, 0 = all tokens, kStateWindow = states
   int64_t bytes = 0;
   int64_t max_tokens = 0;  // that group 0 holds
 };

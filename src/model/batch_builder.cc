@@ -1,5 +1,7 @@
 #include "model/batch_builder.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace penstock {
@@ -14,10 +16,13 @@ bool is_chain(std::span<const int16_t> parents) {
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(int n_groups, int block_size)
-    : block_size_(block_size), groups_(n_groups), views_(n_groups) {
+BatchBuilder::BatchBuilder(int n_groups, int block_size, int state_group)
+    : block_size_(block_size), state_group_(state_group), groups_(n_groups), views_(n_groups) {
   clear();
 }
+
+BatchBuilder::BatchBuilder(const CacheSpec& spec)
+    : BatchBuilder(std::max(1, spec.n_groups()), spec.block_size, spec.state_group()) {}
 
 void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
   tokens_.reserve(max_tokens);
@@ -57,7 +62,12 @@ int BatchBuilder::add(const BatchPart& part) {
   seq_offsets_.push_back(n_tokens());
   seq_lens_.push_back(end);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    add_places(groups_[g], part.kv[part.kv.size() > 1 ? g : 0], part.first, end);
+    const GroupBlocks& kv = part.kv[part.kv.size() > 1 ? g : 0];
+    if (static_cast<int>(g) == state_group_) {
+      add_state(groups_[g], kv);
+    } else {
+      add_places(groups_[g], kv, part.first, end);
+    }
   }
   return first_row;
 }
@@ -92,6 +102,12 @@ void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, in
   group.first_positions.push_back(first_position);
   for (int position = first; position < end; ++position)
     group.slots.push_back(slot_of(kv, position, block_size_));
+}
+
+void BatchBuilder::add_state(Group& group, const GroupBlocks& kv) {
+  group.tables.push_back(kv.blocks.front());
+  group.table_offsets.push_back(static_cast<int32_t>(group.tables.size()));
+  group.first_positions.push_back(0);
 }
 
 const Batch& BatchBuilder::build() {

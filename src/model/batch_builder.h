@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/cache_spec.h"
 #include "cache/group_blocks.h"
 #include "ops/batch.h"
 
@@ -15,7 +16,8 @@ struct BatchPart {
 
   std::span<const TokenId> tokens;  // >= 1
   int first = 0;                    // tokens of the sequence that are in the cache
-  // Where the sequence's tokens live, these included: one entry for each cache group, or one that is all groups'.
+  // Where the sequence's tokens live, these included: one entry for each cache group, or one that is all groups'. A
+  // group of states has one block.
   std::span<const GroupBlocks> kv;
   Rows rows = Rows::kLast;
   // Guesses after the tokens: node i follows node parents[i], or the last token (-1); a parent comes before its
@@ -27,7 +29,9 @@ struct BatchPart {
 
 class BatchBuilder {
  public:
-  BatchBuilder(int n_groups, int block_size);
+  // state_group: the group that holds states, -1 = none.
+  BatchBuilder(int n_groups, int block_size, int state_group = -1);
+  explicit BatchBuilder(const CacheSpec& spec);
   // So that parts within these bounds need no further memory. max_blocks is of a cache group, each counted as often
   // as sequences list it.
   void reserve(int max_tokens, int max_seqs, int max_blocks);
@@ -47,9 +51,10 @@ class BatchBuilder {
     std::vector<BlockId> tables;
   };
   void add_draft(const BatchPart& part);
+  static void add_state(Group& group, const GroupBlocks& kv);
   void add_places(Group& group, const GroupBlocks& kv, int first, int end) const;
 
-  int block_size_;
+  int block_size_, state_group_;
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
   std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees

@@ -70,6 +70,40 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
   return fallback;
 }
 
+// A list by layer in GGUF files of hybrids, with 0 where there is no attention: then the number where there is.
+int read_kv_heads(ConfigReader& reader, int n_heads) {
+  const Key key{"attention.head_count_kv", "num_key_value_heads"};
+  const json* list = reader.find(key);
+  if (list == nullptr || !list->is_array()) return reader.integer(key, 1, n_heads, n_heads);
+  int64_t heads = 0;
+  for (const json& item : *list) {
+    const int64_t n = item.is_number_integer() ? item.get<int64_t>() : -1;
+    if (n < 0 || n > n_heads || (n > 0 && heads > 0 && n != heads)) {
+      reader.fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: expected one number in 1..{} or 0 for each layer, got {}", key.gguf,
+                              n_heads, item.dump()));
+      return n_heads;
+    }
+    heads = std::max(heads, n);
+  }
+  return heads > 0 ? static_cast<int>(heads) : n_heads;
+}
+
+// Where the file lists KV heads by layer, it must be those that have attention.
+void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
+  const json* list = reader.find({"attention.head_count_kv", ""});
+  if (list == nullptr || !list->is_array()) return;
+  bool same = list->size() == config.layers.size();
+  for (size_t i = 0; same && i < list->size(); ++i) same = ((*list)[i] != 0) == config.layers[i].attention;
+  if (!same) {
+    reader.fail(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "attention.head_count_kv: architecture {} has attention in other layers than this list: {}",
+            config.arch, list->dump().substr(0, 200)));
+  }
+}
+
 void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
   config.n_layers = reader.integer({"block_count", "num_hidden_layers"}, 1, kMaxLayers);
   // GGUF counts the layers that predict further tokens, which a decoder does not need.
@@ -78,8 +112,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);
-  config.n_kv_heads =
-      reader.integer({"attention.head_count_kv", "num_key_value_heads"}, 1, config.n_heads, config.n_heads);
+  config.n_kv_heads = read_kv_heads(reader, config.n_heads);
   config.max_seq_len =
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
@@ -158,6 +191,7 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
 
 // What follows from all that was read.
 void finish(ConfigReader& reader, ModelConfig& config) {
+  check_kv_heads(reader, config);
   if (config.n_heads % config.n_kv_heads != 0) {
     reader.fail(ErrorCode::kCorruptFile,
                 fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
@@ -337,12 +371,32 @@ Result<ModelConfig> config_from_shape(std::string_view name) {
   return errorf(ErrorCode::kNotFound, "shape '{}': expected one of {}", name, known);
 }
 
+namespace {
+
+int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
+  switch (layer.recurrence) {
+    case Recurrence::kNone: return 0;
+    case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.model_dim;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool ModelConfig::has_states() const {
+  return std::ranges::any_of(layers,
+                             [](const LayerConfig& layer) { return layer.recurrence != Recurrence::kNone; });
+}
+
 CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
   CacheSpec spec;
   spec.dtype = dtype;
   spec.block_size = block_size;
-  for (const LayerConfig& layer : layers)
-    spec.layers.push_back({n_kv_heads, head_dim, layer.window, layer.group, latent.kv_rank});
+  for (const LayerConfig& layer : layers) {
+    spec.layers.push_back(
+        {layer.attention ? n_kv_heads : 0, head_dim, layer.window, layer.group, latent.kv_rank});
+    if (has_states()) spec.state_values.push_back(state_values(*this, layer));
+  }
   return spec;
 }
 
@@ -356,6 +410,12 @@ int64_t latent_parameters(const ModelConfig& c) {
          heads * l.kv_rank * (l.plain_dim + l.value_dim) + heads * l.value_dim * dim;
 }
 
+int64_t mixer_parameters(const ModelConfig& c, const LayerConfig& layer, int64_t attention) {
+  const int64_t dim = c.model_dim;
+  return (layer.attention ? attention : 0) +
+         (layer.recurrence == Recurrence::kShortConv ? dim * (4 * dim + c.conv_taps) : 0);
+}
+
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
   const int64_t attention = c.latent.kv_rank > 0 ? latent_parameters(c) : dim * (q + 2 * kv) + q * dim;
@@ -364,14 +424,18 @@ int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t expert = 3 * dim * c.expert_ffn_dim;
   int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
   if (c.parallel && !c.parallel_norms) norms = dim;
-  if (c.qk_norm == QkNorm::kHead) norms += 2 * c.head_dim;
-  if (c.qk_norm == QkNorm::kRow || c.qk_norm == QkNorm::kHeads) norms += q + kv;
+  const int64_t q_norms = c.qk_norm == QkNorm::kHead   ? 2 * c.head_dim
+                          : c.qk_norm == QkNorm::kNone ? 0
+                                                       : q + kv;
+  norms += q_norms;
   if (c.sub_norms) norms += q + c.ffn_dim;
   int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
   if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
   for (const LayerConfig& layer : c.layers) {
     const int64_t experts = active ? c.routing.n_active : c.n_experts;
-    total += attention + norms + (layer.moe ? experts * expert + dim * c.n_experts + shared : dense);
+    const int64_t qk_norms = layer.attention ? 0 : q_norms;
+    total += mixer_parameters(c, layer, attention) + norms - qk_norms +
+             (layer.moe ? experts * expert + dim * c.n_experts + shared : dense);
   }
   if (c.learned_positions && !active) total += dim * c.max_seq_len;
   return total;

@@ -42,7 +42,15 @@ enum class QkNorm : uint8_t {
   kRow,    // all heads of a token together
 };
 
+// What a layer has that carries a state from token to token.
+enum class Recurrence : uint8_t {
+  kNone,
+  kShortConv,  // gated convolution over the last tokens (LFM2)
+};
+
 struct LayerConfig {
+  bool attention = true;
+  Recurrence recurrence = Recurrence::kNone;
   int window = 0;  // tokens visible to a query including itself; 0 = all
   int group = 0;   // cache group: layers of one group keep their tokens equally long
   int rope = 0;    // index into ModelConfig::ropes, or -1 for none
@@ -85,6 +93,8 @@ struct ModelConfig {
   bool shared_expert_gate = false;     // their result is multiplied by the sigmoid of a projection
   bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
 
+  int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
+
   std::vector<LayerConfig> layers;  // [n_layers]
   std::vector<RopeConfig> ropes;    // empty with learned positions
 
@@ -123,6 +133,7 @@ struct ModelConfig {
   int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }  // of a head
   // What the output projection of attention reads.
   int attended_dim() const { return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim(); }
+  bool has_states() const;
   CacheSpec cache_spec(KvDType dtype, int block_size) const;
   int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
   int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup

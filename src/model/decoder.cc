@@ -22,6 +22,10 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     v_ = ops.new_tensor(n, config.kv_dim());
   }
   attended_ = ops.new_tensor(n, config.n_heads * config.cache_value_dim());
+  if (config.has_states()) {
+    conv_in_ = ops.new_tensor(n, 3 * config.model_dim);
+    convolved_ = ops.new_tensor(n, config.model_dim);
+  }
   out_ = ops.new_tensor(n, config.model_dim);
   if (config.ffn_dim > 0) {
     gate_ = ops.new_tensor(n, config.ffn_dim);
@@ -37,6 +41,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
 }
 
 void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  if (config_.layers[i].recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
   if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
   const LayerWeights& layer = weights_.layers[i];
   const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};

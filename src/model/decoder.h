@@ -10,13 +10,14 @@ class DecoderParts {
   DecoderParts(const ModelConfig& config, const ModelWeights& weights, StepShape shape, KvCache& cache,
                Ops& ops);
 
-  // x += softmax(q k^T) v o of h over the cache; then `next`, which is of x, is prepared (null: nobody reads x yet).
+  // x += softmax(q k^T) v o of h over the cache, or what the layer has in its place; then `next`, which is of x, is prepared (null: nobody reads x yet).
   void attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
   void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
 
  private:
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void short_conv(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void project_latent(const LayerWeights& layer, const NormedInput& h);
   NormedInput rounded(const NormedInput& h);
   void norm_q_and_k(const LayerWeights& layer);
@@ -38,6 +39,8 @@ class DecoderParts {
   Tensor query_latent_;             // [n, latent.query_rank]
   Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
   Tensor values_;                   // [n, n_heads * latent.value_dim]
+  Tensor conv_in_;                  // [n, 3 * model_dim]
+  Tensor convolved_;                // [n, model_dim]
   Tensor out_;                      // [n, model_dim]
   Tensor gate_, up_;                // [n, ffn_dim]
   Tensor router_;                   // [n, n_experts]

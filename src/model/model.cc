@@ -37,7 +37,7 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   for (const LayerWeights& layer : weights.layers) {
     for (const LinearWeights* linear :
          {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router,
-          &layer.shared_gate, &layer.shared_up, &layer.shared_down}) {
+          &layer.shared_gate, &layer.shared_up, &layer.shared_down, &layer.conv.in, &layer.conv.out}) {
       bytes.add(linear->weight.get());
     }
     for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {

@@ -24,6 +24,7 @@ NameTable gguf_names() {
   n.expert_gate = "ffn_gate_exps", n.expert_up = "ffn_up_exps", n.expert_down = "ffn_down_exps";
   n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
   n.shared_router = "ffn_gate_inp_shexp";
+  n.conv_in = "shortconv.in_proj", n.conv = "shortconv.conv", n.conv_out = "shortconv.out_proj";
   n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
   return n;
 }

@@ -100,6 +100,7 @@ class WeightLoader : TensorLoader {
   Status split_latent_b(const std::string& stem, LatentWeights& out);
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
+  Status load_short_conv(const std::string& at, ShortConvWeights& out);
   Status load_attention(const std::string& at, LayerWeights& layer);
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_dense(const std::string& at, LayerWeights& layer);

@@ -314,7 +314,9 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   const int dim = config_.model_dim;
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   if (pre) RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, layer.attn_norm));
-  RETURN_IF_ERROR(load_attention(at, layer));
+  if (config_.layers[i].attention) RETURN_IF_ERROR(load_attention(at, layer));
+  if (config_.layers[i].recurrence == Recurrence::kShortConv)
+    RETURN_IF_ERROR(load_short_conv(at, layer.conv));
   if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
   if (pre && (!config_.parallel || config_.parallel_norms))
     RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));

@@ -42,10 +42,18 @@ struct LatentWeights {
   std::vector<std::unique_ptr<Weight>> absorb, values;
 };
 
+// Of a gated short convolution.
+struct ShortConvWeights {
+  LinearWeights in;  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved
+  std::unique_ptr<Vector> weight, bias;  // [taps, model_dim]; [model_dim] or null
+  LinearWeights out;                     // [model_dim, model_dim]
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   LinearWeights q, k, v, o;
   LatentWeights latent;
+  ShortConvWeights conv;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
@@ -81,6 +89,7 @@ struct NameTable {
   // tensors [n_heads, kv_rank, plain_dim] and [n_heads, value_dim, kv_rank].
   std::string_view query_a, query_a_norm, query_b, latent_a, latent_a_norm, latent_b, latent_keys,
       latent_values;
+  std::string_view conv_in, conv, conv_out;  // gated short convolutions
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;

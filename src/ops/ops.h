@@ -52,7 +52,7 @@ struct StoredWeight {
   std::span<const std::byte> bytes;
 };
 
-// K and V of all layers. Knows shapes, not who owns which block.
+// K and V of all layers, and states. Knows shapes, not who owns which block.
 class KvCache {
  public:
   virtual ~KvCache() = default;
@@ -102,6 +102,16 @@ struct AttentionParams {
   const Vector* sinks = nullptr;
   // [n_heads] or null (ALiBi): slope * (key's position - query's position) is added to every score.
   const Vector* slopes = nullptr;
+};
+
+// A convolution over each sequence's tokens, every channel by itself.
+struct ConvParams {
+  const Vector* weight = nullptr;  // [taps, channels]; the last one is of the token itself
+  const Vector* bias = nullptr;    // [channels] or null
+  int taps = 0;
+  int layer = 0;
+  int64_t state_offset =
+      0;  // in the layer's state: where the inputs of the taps - 1 tokens before are, [taps - 1, channels]
 };
 
 // x of the token at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
@@ -286,6 +296,7 @@ class Ops {
                             Tensor out) = 0;  // out = f(gate) * up
   // x[t] *= sigmoid(gate[t]); gate: [n_tokens, 1].
   virtual void gate_rows(Tensor x, Tensor gate) = 0;
+  virtual void multiply(Tensor x, Tensor by) = 0;  // x *= by, element by element
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
@@ -341,6 +352,9 @@ class Ops {
   // Causal (or tree-masked) attention of q over each sequence's cached tokens, within the layer's window.
   // q: [tokens, n_heads * head_dim], out: [tokens, n_heads * the layer's value_dim()].
   virtual void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) = 0;
+  // out[t] = bias + the sum over taps k of weight[k] * x[t - taps + 1 + k]: what came before the step's tokens is in the
+  // sequence's state, which then holds the step's last ones. Before a sequence's first token there are zeros.
+  virtual void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) = 0;
   // Whether sample() draws here; else whoever wants draws makes them on the host.
   virtual bool samples() const { return false; }
   // results[i] is what Sampler::draw (sampling/sampler.h) makes of rows[i] and its row of `logits`, which stays as it is.
@@ -349,7 +363,8 @@ class Ops {
   virtual void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
     (void)logits, (void)rows, (void)results;
   }
-  // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write).
+  // Copies K and V of all layers of a group from slot to slot (accepted tree paths, copy-on-write); of a group of states
+  // from block to block.
   virtual void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
                        std::span<const int32_t> to) = 0;
 

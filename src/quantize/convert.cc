@@ -226,6 +226,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
                     a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
                     a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm},
+      {"convolutions", a.conv_taps == b.conv_taps},
       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
       {"biases of scores",
        close(a.alibi_max_bias, b.alibi_max_bias) && a.attention_sinks == b.attention_sinks},
@@ -249,7 +250,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     if (!check.same) return check.name;
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
-    if (a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
+    if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
+        a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
         a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale)
       return fmt::format("layer {}", i);
   }

@@ -254,7 +254,7 @@ Result<EncodedTensor> encode_plain(ThreadPool& pool, const MappedTensor& tensor,
   }
   EncodedTensor out{tensor.out, type, {}, {}};
   if (tensor.is_matrix)
-    out.shape = {rows, cols};
+    out.shape = tensor.out_deep ? std::vector<int64_t>{rows, 1, cols} : std::vector<int64_t>{rows, cols};
   else
     out.shape = {cols};
   const size_t row_bytes = quant_bytes(type, cols);

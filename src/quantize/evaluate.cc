@@ -46,7 +46,7 @@ class Scorer {
   // Valid until the next call.
   Tensor logits(const std::vector<TokenId>& tokens) {
     const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kScoreBlock);
-    BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kScoreBlock);
+    BatchBuilder builder(cache_->spec());
     builder.add({.tokens = tokens, .kv = {&kv, 1}, .rows = BatchPart::Rows::kAll});
     const Batch& batch = builder.build();
     return model_->forward(batch, *cache_, *ops_).logits;

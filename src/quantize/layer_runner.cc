@@ -27,6 +27,11 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
                   "{}: calibration does not know attention over latents: use --method rtn",
                   source.path().string());
   }
+  if (runner->config_.has_states()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: calibration does not know layers that carry a state: use --method rtn",
+                  source.path().string());
+  }
   ASSIGN_OR_RETURN(runner->inner_, make_ops("cpu", {options.threads, options.exact}));
   runner->ops_ = std::make_unique<ObservingOps>(*runner->inner_);
   ASSIGN_OR_RETURN(runner->frame_, load_frame(source, runner->config_, *runner->inner_));
@@ -59,7 +64,7 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
 void LayerRunner::embed() {
   const auto dim = static_cast<size_t>(config_.model_dim);
   stream_.resize(tokens_.size() * dim);
-  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kRunnerBlock);
+  BatchBuilder builder(cache_->spec());
   for (size_t s = 0; s + 1 < starts_.size(); ++s) {
     const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);
     const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), kRunnerBlock);
@@ -152,7 +157,7 @@ Status LayerRunner::run(bool keep, const ObservingOps::Pass& pass) {
 
 void LayerRunner::run_batch(size_t first, size_t last, bool keep) {
   const int dim = config_.model_dim, begin = starts_[first], n = starts_[last] - begin;
-  BatchBuilder builder(std::max(1, cache_->spec().n_groups()), kRunnerBlock);
+  BatchBuilder builder(cache_->spec());
   int next_block = 0;
   for (size_t s = first; s < last; ++s) {
     const std::span<const TokenId> tokens(tokens_.data() + starts_[s], tokens_.data() + starts_[s + 1]);

@@ -91,6 +91,12 @@ class ObservingOps final : public Ops {
   void gate_rows(Tensor x, Tensor gate) override {
     if (!stopped_) inner_.gate_rows(x, gate);
   }
+  void multiply(Tensor x, Tensor by) override {
+    if (!stopped_) inner_.multiply(x, by);
+  }
+  void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
+    if (!stopped_) inner_.causal_conv(x, params, cache, out);
+  }
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     if (!stopped_) inner_.scale_by_position(x, scale);
   }

@@ -105,6 +105,8 @@ class Mapper {
   void routed_experts(std::vector<MappedTensor>& list, int layer);
   void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
   void latent(std::vector<MappedTensor>& list, int layer);
+  void short_conv(std::vector<MappedTensor>& list, int layer);
+  void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
 
@@ -317,10 +319,29 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
         separate ? -1 : l.plain_dim);
 }
 
+void Mapper::short_conv(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim;
+  linear(list, layer, {in_.conv_in, out_.conv_in, WeightRole::kQ, 3 * dim, dim, Site::kAttention});
+  matrix(list, layer, {in_.conv, out_.conv, WeightRole::kRouter, dim, config_.conv_taps}).out_deep =
+      out_naming_ == Naming::kHuggingFace;
+  if (has(in_name(in_.conv, layer) + ".bias"))
+    vector(list, layer, std::string(in_.conv) + ".bias", std::string(out_.conv) + ".bias", dim);
+  linear(list, layer, {in_.conv_out, out_.conv_out, WeightRole::kO, dim, dim, Site::kAttentionOut});
+}
+
+// Its norms, and attention or what is in its place.
+void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim;
+  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(layer)];
+  if (pre) norm(list, layer, in_.attn_norm, out_.attn_norm, dim, Part::kAttentionNorm);
+  if (kind.attention) attention(list, layer);
+  if (kind.recurrence == Recurrence::kShortConv) short_conv(list, layer);
+  if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
+}
+
 void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, q = config_.q_dim(), kv = config_.kv_dim();
-  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
-  if (pre) norm(list, layer, in_.attn_norm, out_.attn_norm, dim, Part::kAttentionNorm);
   if (config_.latent.kv_rank > 0) {
     latent(list, layer);
   } else if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
@@ -335,7 +356,6 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer,
          {in_.o, out_.o, WeightRole::kO, dim, config_.attended_dim(), Site::kAttentionOut, Part::kO});
-  if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
 }
 
 void Mapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
@@ -394,6 +414,12 @@ Result<TensorMap> Mapper::map() {
   TensorMap map;
   const bool fused_out =
       !out_.expert_gate_up.empty() || (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
+  const bool conv_bias = has(in_name(in_.conv_in, 0) + ".bias") || has(in_name(in_.conv, 0) + ".bias");
+  if (crossing_ && conv_bias && config_.has_states()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
+                  source_.path().string(), config_.arch);
+  }
   const bool fused_in = in_.experts_transposed || in_.experts_interleaved;
   if (fused_out) {
     return errorf(
@@ -423,7 +449,7 @@ Result<TensorMap> Mapper::map() {
   }
   for (int i = 0; i < config_.n_layers; ++i) {
     std::vector<MappedTensor>& list = map.layers.emplace_back();
-    attention(list, i);
+    mixer(list, i);
     feed_forward(list, i);
   }
   return map;

@@ -47,6 +47,7 @@ struct MappedTensor {
   int in_expert = -1;                                  // its index in a tensor of all experts
   // Of a stored matrix of in_rows rows it is those from in_first_row on; 0: it is all of it.
   int in_first_row = 0, in_rows = 0;
+  bool out_deep = false;       // written [rows, 1, cols], as PyTorch keeps a convolution by channel
   int out_experts = 0;         // > 0: it goes to a tensor of so many experts
   std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
   float add = 0;               // to every element (norms stored less one)

@@ -138,6 +138,66 @@ TEST_P(Exactness, ParallelSamplesEqualLoneOnes) {
   EXPECT_NE(sink->result.sequences.at(1).tokens, alone_[0].tokens);
 }
 
+// Models with states: their prefixes are computed anew, all else is as above.
+class StateExactness : public Exactness {};
+
+TEST_P(StateExactness, AloneEqualsBatchedInAnyChunks) {
+  EXPECT_EQ(together(*open(GetParam()), requests_), alone_);
+  EXPECT_EQ(together(*open(GetParam()), requests_, 3), alone_);
+  for (const int chunk : {1, 2, 3, 7, 16, 17}) {
+    EngineConfig config;
+    config.max_num_batched_tokens = std::max(chunk, 2);
+    config.max_num_seqs = std::min(chunk, 2);
+    config.threads = 1 + chunk % 3;
+    EXPECT_EQ(together(*open(GetParam(), config), requests_), alone_) << chunk;
+  }
+}
+
+TEST_P(StateExactness, TheSamePromptTwiceIsTheSame) {
+  const auto engine = open(GetParam());
+  EXPECT_EQ(one_by_one(*engine, requests_), alone_);
+  EXPECT_EQ(one_by_one(*engine, requests_), alone_);
+  EXPECT_EQ(engine->metrics().prompt_tokens_cached.value, 0);
+}
+
+TEST_P(StateExactness, PreemptedAndSwappedEqualUndisturbed) {
+  for (const char* how : {"recompute", "swap"}) {
+    EngineConfig config;
+    config.preemption = how;
+    config.policy = "priority";
+    config.max_num_seqs = 2;
+    std::vector<Request> requests = requests_;
+    for (size_t i = 0; i < requests.size(); ++i) requests[i].priority = static_cast<Priority>(2 - i / 2);
+    const auto engine = open(GetParam(), config);
+    EXPECT_EQ(together(*engine, requests, 4), alone_) << how;
+    EXPECT_GT(engine->metrics().num_preemptions.value, 0) << how;
+  }
+}
+
+TEST_P(StateExactness, SamplesGoOnFromCopies) {
+  Request request = requests_[0];
+  request.sampling.n = 4;
+  const auto sink = std::make_shared<Collector>();
+  const auto engine = open(GetParam());
+  ASSERT_TRUE(engine->submit(request, sink));
+  while (engine->step()) {
+  }
+  EXPECT_EQ(text_of(*sink), alone_[0]);
+  EXPECT_NE(sink->result.sequences.at(1).tokens, alone_[0].tokens);
+}
+
+TEST_P(StateExactness, SpeculationIsRefusedByName) {
+  EngineConfig config;
+  config.model = tests_dir().string() + "/golden/models/" + GetParam();
+  config.spec = "ngram";
+  const auto engine = Engine::open(config);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_NE(engine.error().message.find("spec ngram: architecture lfm2"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StateExactness, ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail"),
+                         [](const auto& info) { return std::string(info.param); });
+
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          ::testing::Values("llama3", "mistral", "gemma3", "gpt2", "qwen3_moe", "gpt_oss",
                                            "deepseek_v3"),

@@ -1,6 +1,7 @@
 // A model whose "KV cache" remembers which token and position was stored in every slot, and whose logits are
 // a hash of all tokens that a query can see through its block tables. A wrong table, a block used twice or a
-// lost copy changes the text.
+// lost copy changes the text. A group of states (kStateWindow) keeps one such hash of all tokens for each sequence, and how
+// many they were.
 //
 // As a device it draws tokens itself, some of them (the host has to do the others), and tells them when it is waited
 // for; tokens that stand for what it drew in the step before it knows by itself.
@@ -19,10 +20,12 @@ namespace penstock {
 class FakeModel : public StepModel {
  public:
   static constexpr int64_t kBlockBytes = 8;  // per token of a block
-  static constexpr int kUsualRows = 512;     // of a step, for which there is memory
+  static constexpr int64_t kStateBytes = 16;
+  static constexpr int kUsualRows = 512;  // of a step, for which there is memory
   FakeModel(int vocab_size, std::vector<int> n_blocks, std::vector<int> windows, int block_size)
       : vocab_size_(vocab_size), windows_(std::move(windows)), block_size_(block_size) {
     for (const int n : n_blocks) slots_.emplace_back(static_cast<size_t>(n) * block_size);
+    if (windows_.back() == kStateWindow) states_.resize(static_cast<size_t>(n_blocks.back()));
     logits_.reserve(static_cast<size_t>(kUsualRows) * vocab_size);
   }
 
@@ -38,6 +41,8 @@ class FakeModel : public StepModel {
   int largest_batch() const { return largest_batch_; }
 
   void copy_block(int group, BlockId from, BlockId to) override {
+    if (windows_[group] == kStateWindow)
+      states_.at(static_cast<size_t>(to)) = states_.at(static_cast<size_t>(from));
     for (int i = 0; i < block_size_; ++i) {
       slots_[group][static_cast<int>(to) * block_size_ + i] =
           slots_[group][static_cast<int>(from) * block_size_ + i];
@@ -49,12 +54,22 @@ class FakeModel : public StepModel {
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     for (int i = 0; i < n_items; ++i) fn(ctx, i, i % 3);
   }
-  int64_t block_bytes(int) const override { return static_cast<int64_t>(block_size_ * sizeof(Slot)); }
+  int64_t block_bytes(int group) const override {
+    return windows_[group] == kStateWindow ? kStateBytes : static_cast<int64_t>(block_size_ * sizeof(Slot));
+  }
   void read_block(int group, BlockId block, std::span<std::byte> out) const override {
+    if (windows_[group] == kStateWindow) {
+      std::memcpy(out.data(), &states_.at(static_cast<size_t>(block)), kStateBytes);
+      return;
+    }
     std::memcpy(out.data(), &slots_[group][static_cast<size_t>(block) * block_size_],
                 block_size_ * sizeof(Slot));
   }
   void write_block(int group, BlockId block, std::span<const std::byte> bytes) override {
+    if (windows_[group] == kStateWindow) {
+      std::memcpy(&states_.at(static_cast<size_t>(block)), bytes.data(), kStateBytes);
+      return;
+    }
     std::memcpy(&slots_[group][static_cast<size_t>(block) * block_size_], bytes.data(),
                 block_size_ * sizeof(Slot));
   }
@@ -70,6 +85,10 @@ class FakeModel : public StepModel {
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
     ++n_steps_;
     for (size_t g = 0; g < slots_.size(); ++g) {
+      if (windows_[g] == kStateWindow) {
+        step_states(batch, batch.kv[g]);
+        continue;
+      }
       for (int t = 0; t < batch.n_tokens(); ++t) {
         slots_[g][batch.kv[g].slots[t]] = {token_of(batch.tokens[t]), batch.positions[t]};
       }
@@ -80,7 +99,8 @@ class FakeModel : public StepModel {
       int s = 0;
       while (batch.seq_offsets[s + 1] <= t) ++s;
       uint64_t seed = 1;
-      for (size_t g = 0; g < slots_.size(); ++g) seed = mix_seed(seed, seen(batch, g, s, t));
+      for (size_t g = 0; g < slots_.size(); ++g)
+        seed = mix_seed(seed, windows_[g] == kStateWindow ? state_hashes_[t] : seen(batch, g, s, t));
       fill(logits_.data() + row * vocab_size_, seed);
     }
     drawing_.push_back({});
@@ -148,6 +168,29 @@ class FakeModel : public StepModel {
     int position = -1;
   };
 
+  struct State {
+    uint64_t hash = 7;
+    int64_t n_tokens = 0;
+  };
+  static_assert(sizeof(State) == kStateBytes);
+
+  // Every sequence's state goes on by its tokens; what it is after each is kept for the logits.
+  void step_states(const Batch& batch, const KvView& kv) {
+    PENSTOCK_CHECK(batch.tree_masks.empty() && kv.slots.empty());
+    state_hashes_.clear();
+    for (int s = 0; s < batch.n_seqs(); ++s) {
+      PENSTOCK_CHECK(kv.table_offsets[s + 1] == kv.table_offsets[s] + 1);
+      State& state = states_.at(static_cast<size_t>(kv.block_tables[kv.table_offsets[s]]));
+      const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
+      if (batch.seq_lens[s] == n_new) state = {};
+      PENSTOCK_CHECK(state.n_tokens == batch.seq_lens[s] - n_new);
+      for (int t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t) {
+        state = {mix_seed(state.hash, token_of(batch.tokens[t])), state.n_tokens + 1};
+        state_hashes_.push_back(state.hash);
+      }
+    }
+  }
+
   // The tokens that token t of sequence s sees: all older ones, and of the new ones those that the tree mask
   // names, or all up to itself.
   uint64_t seen(const Batch& batch, size_t g, int s, int t) const {
@@ -186,6 +229,8 @@ class FakeModel : public StepModel {
   std::vector<int> windows_;
   int block_size_;
   std::vector<std::vector<Slot>> slots_;
+  std::vector<State> states_;           // of blocks of the group of states
+  std::vector<uint64_t> state_hashes_;  // [n_tokens] of the step
   std::vector<float> logits_;
   int64_t n_tokens_ = 0;
   int64_t n_moved_ = 0;

@@ -42,6 +42,11 @@ FakeEngineConfig random_config(uint64_t seed) {
                               pick(0, 2 * whole));
   }
   config.engine.max_num_seqs = pick(1, 8);
+  const bool states = pick(0, 3) == 0;
+  if (states) {
+    config.windows.push_back(kStateWindow);
+    config.n_blocks.push_back(pick(4, 8));  // four: of the widest search
+  }
   config.engine.max_num_batched_tokens = config.engine.max_num_seqs + pick(0, 40);
   config.engine.prefill_chunk = pick(0, 10);
   config.engine.enable_prefix_caching = pick(0, 3) != 0;
@@ -55,12 +60,12 @@ FakeEngineConfig random_config(uint64_t seed) {
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
   config.device = pick(0, 1) == 0;
-  if (pick(0, 2) != 0) {
+  if (pick(0, 2) != 0 && !states) {
     config.drafts = std::make_shared<DraftScript>();
     config.drafts->max_nodes = pick(1, 20);
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
-  config.draft_forced = pick(0, 3) != 0;
+  config.draft_forced = pick(0, 3) != 0 && !states;
   return config;
 }
 
@@ -70,6 +75,7 @@ class RandomSwap : public SwapStore {
   RandomSwap(const FakeEngineConfig& config, uint64_t seed) : seed_(seed) {
     SwapLayout layout{{}, config.swap_slots};
     layout.block_bytes.assign(config.swap_slots.size(), FakeModel::kBlockBytes * config.block_size);
+    if (config.windows.back() == kStateWindow) layout.block_bytes.back() = FakeModel::kStateBytes;
     store_ = make_memory_swap(layout).value();
   }
   Status write(int group, int slot, std::span<const std::byte> bytes) override {
@@ -174,7 +180,7 @@ bool fits(const FakeEngine& fake, const Request& request) {
 
 TEST(RandomOperations, LoseNothingAndChangeNoText) {
   int64_t n_operations = 0, n_requests = 0, n_preemptions = 0, n_hits = 0, n_beams = 0, n_kept = 0,
-          n_moved = 0;
+          n_moved = 0, n_with_states = 0;
   int64_t n_drawn = 0, n_constrained = 0;
   double n_forced = 0;
   double n_swapped = 0, n_swap_errors = 0;
@@ -225,6 +231,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
     }
     for (const Submitted& s : all) check_outcome(fake, s);
     n_requests += static_cast<int64_t>(all.size());
+    if (fake.settings.windows.back() == kStateWindow) n_with_states += static_cast<int64_t>(all.size());
     n_preemptions += static_cast<int64_t>(fake.engine->metrics().num_preemptions.value);
     n_hits += fake.engine->scheduler().n_hit();
     n_drawn += fake.model->n_drawn();
@@ -245,6 +252,7 @@ TEST(RandomOperations, LoseNothingAndChangeNoText) {
   EXPECT_GE(n_operations, 100000);
   EXPECT_GT(n_requests, 5000);
   EXPECT_GT(n_preemptions, 100);
+  EXPECT_GT(n_with_states, 1000);
   EXPECT_GT(n_hits, 1000);
   EXPECT_GT(n_kept, 2000);
   EXPECT_GT(n_moved, 50);

@@ -54,6 +54,34 @@ TEST(SequenceBlocks, AreTakenAndGivenBack) {
   EXPECT_EQ(cache.blocks.allocator(0).n_available(), 10);
 }
 
+TEST(SequenceBlocks, AStateIsOneBlockAndIsCopiedBeforeTwoWriteIt) {
+  Cache cache({20, 2}, {0, kStateWindow});
+  EXPECT_EQ(cache.blocks.state_group(), 1);
+  EXPECT_TRUE(cache.blocks.could_hold(40, 2));
+  EXPECT_FALSE(cache.blocks.could_hold(8, 3));
+  Sequence a = cache.sequence(30), b = cache.sequence(30, 2);
+  cache.compute(a, 8);
+  cache.compute(a, 24);
+  EXPECT_EQ(a.kv[1].blocks.size(), 1u);
+  EXPECT_EQ(cache.blocks.tokens_available(a), 14 * kBlock);
+  cache.blocks.share(a, b.kv);
+  b.n_computed = a.n_computed;
+  cache.check({&a, &b});
+  Plan plan;
+  ASSERT_TRUE(cache.blocks.reserve(a, 25, plan));  // at the beginning of a block of tokens, too
+  ASSERT_EQ(plan.copies.size(), 1u);
+  EXPECT_EQ(plan.copies[0].group, 1);
+  EXPECT_EQ(plan.copies[0].from, b.kv[1].blocks[0]);
+  EXPECT_EQ(plan.copies[0].to, a.kv[1].blocks[0]);
+  ASSERT_TRUE(cache.blocks.reserve(b, 25, plan));
+  EXPECT_EQ(plan.copies.size(), 1u);
+  cache.check({&a, &b});
+  Sequence c = cache.sequence(3, 3);
+  EXPECT_FALSE(cache.blocks.reserve(c, 3, plan));  // no state is left
+  cache.blocks.release(a);
+  EXPECT_TRUE(cache.blocks.reserve(c, 3, plan));
+}
+
 TEST(SequenceBlocks, AreNotTakenWhereOneGroupHasTooFew) {
   Cache cache({10, 2}, {0, 5});
   Sequence a = cache.sequence(12);

@@ -68,6 +68,18 @@ TEST(BatchBuilder, GroupsHaveTheirOwnBlocksOrShareThem) {
   EXPECT_THAT(builder.build().kv[1].slots, ElementsAre(9, 10));
 }
 
+TEST(BatchBuilder, AStateIsOneBlockHoweverLongTheSequence) {
+  const std::vector<TokenId> tokens = {1, 2};
+  const GroupBlocks groups[] = {blocks({0, 1, 2}), blocks({5})};
+  BatchBuilder builder(2, 4, 1);
+  builder.add({.tokens = tokens, .first = 9, .kv = groups});
+  builder.add({.tokens = tokens, .first = 0, .kv = {groups, 1}});
+  const Batch& batch = builder.build();
+  EXPECT_THAT(ids_of(batch.kv[1].block_tables), ElementsAre(5, 0));
+  EXPECT_THAT(batch.kv[1].table_offsets, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(batch.kv[1].slots.empty());
+}
+
 TEST(BatchBuilder, AChainIsInCausalOrderAlready) {
   const std::vector<TokenId> tokens = {4}, draft = {5, 6};
   const int16_t parents[] = {-1, 0};

@@ -33,7 +33,7 @@ class Runner {
 
   // One step; returns the logits of every token, part after part.
   Rows step(const std::vector<Part>& parts, const ForwardOptions& options = {}) {
-    BatchBuilder builder(cache_->spec().n_groups(), block_size_);
+    BatchBuilder builder(cache_->spec());
     for (const Part& part : parts) {
       Sequence& seq = sequences_[part.seq];
       const int first = std::exchange(seq.length, seq.length + static_cast<int>(part.tokens.size()));

@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
                       "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
                       "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
-                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope"));
+                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope",
+                      "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -100,6 +101,12 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                          ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
                                            "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
                                            "deepseek_v3_halves", "glm4_moe_lite"));
+
+TEST(Quantize, AGgufFileCannotHoldBiasesOfConvolutions) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("lfm2_biases"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("conv_bias"));
+}
 
 TEST(Quantize, AGgufFileCannotHoldTwoMagnitudesOfYarn) {
   const TempDir dir;

@@ -188,6 +188,12 @@ class DeviceOps final : public Ops {
   void gate_rows(Tensor x, Tensor gate) override {
     act([this, x, gate] { inner_->gate_rows(x, gate); });
   }
+  void multiply(Tensor x, Tensor by) override {
+    act([this, x, by] { inner_->multiply(x, by); });
+  }
+  void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
+    act([this, x, params, &cache, out] { inner_->causal_conv(x, params, cache, out); });
+  }
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     act([this, x, scale] { inner_->scale_by_position(x, scale); });
   }

@@ -17,7 +17,7 @@ class Steps {
         ops_(ops),
         cache_(cache),
         kv_(consecutive_blocks(0, most_tokens, cache.spec().block_size)),
-        builder_(std::max(1, cache.spec().n_groups()), cache.spec().block_size) {}
+        builder_(cache.spec()) {}
 
   // Computes `rows` tokens after the first `depth` ones; the seconds that takes.
   double run(int depth, int rows) {

@@ -6,14 +6,22 @@
 #include "base/check.h"
 
 namespace penstock {
+namespace {
+
+bool may_share_prefixes(const SchedulerConfig& config, std::span<const int> windows) {
+  return config.prefix_caching && std::ranges::find(windows, kStateWindow) == windows.end();
+}
+
+}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy,
                      std::span<const int> n_blocks, std::span<const int> windows, int block_size)
     : config_(config),
       policy_(std::move(policy)),
       blocks_(n_blocks, windows, block_size),
-      sharing_(blocks_, config.prefix_caching),
+      sharing_(blocks_, may_share_prefixes(config, windows)),
       swap_(blocks_, config.swap_slots, config.max_num_seqs) {
+  config_.prefix_caching = may_share_prefixes(config, windows);
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
 }
@@ -277,7 +285,8 @@ bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
   const int spare = (n_running() + 3) / 4;
   for (int g = 0; g < n_groups(); ++g) {
     const int kept = blocks_.kept(g, sequence.n_computed, wanted_tokens(sequence));
-    if (blocks_.missing(sequence, g, kept) + spare > allocator(g).n_available()) return false;
+    const int for_others = blocks_.holds_states(g) ? 0 : spare;  // states do not grow
+    if (blocks_.missing(sequence, g, kept) + for_others > allocator(g).n_available()) return false;
   }
   return true;
 }
@@ -336,7 +345,8 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     stand.hashes.reserve(parent.max_len / block_size() + 1);
     stand.hashes = parent.hashes;
     stand.kv.resize(n_groups());
-    for (GroupBlocks& kv : stand.kv) kv.blocks.reserve(blocks_.blocks_for(parent.max_len) + 1);
+    for (int g = 0; g < n_groups(); ++g)
+      stand.kv[g].blocks.reserve(blocks_.blocks_for(g, parent.max_len) + 1);
   }
   for (size_t i = 0; i < parents.size(); ++i) {
     const Sequence& parent = *sequences[parents[i]];

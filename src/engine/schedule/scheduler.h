@@ -40,7 +40,8 @@ struct SchedulerConfig {
 
 class Scheduler {
  public:
-  // windows[g]: tokens that group g must keep, 0 = all (group 0).
+  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = states. With states nobody starts from
+  // the prefix index, which has none of them.
   Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy, std::span<const int> n_blocks,
             std::span<const int> windows, int block_size);
 
@@ -96,6 +97,7 @@ class Scheduler {
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }
   BlockAllocator& allocator(int group = 0) { return blocks_.allocator(group); }
   int n_groups() const { return blocks_.n_groups(); }
+  int state_group() const { return blocks_.state_group(); }
   int block_size() const { return blocks_.block_size(); }
   void reset_prefix_cache() { sharing_.reset(); }
   void check_invariants() const;

@@ -32,7 +32,7 @@ int SequenceBlocks::kept(int group, int n_computed, int wanted) const {
 
 bool SequenceBlocks::could_hold(int n_tokens, int n) const {
   for (int g = 0; g < n_groups(); ++g) {
-    if (int64_t{n} * blocks_for(kept(g, 0, n_tokens)) > allocator(g).n_blocks()) return false;
+    if (int64_t{n} * blocks_for(g, kept(g, 0, n_tokens)) > allocator(g).n_blocks()) return false;
   }
   return true;
 }
@@ -40,19 +40,22 @@ bool SequenceBlocks::could_hold(int n_tokens, int n) const {
 void SequenceBlocks::make_room(Sequence& sequence, int n_tokens) const {
   sequence.kv.resize(groups_.size());
   sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
-  for (GroupBlocks& kv : sequence.kv) kv.blocks.reserve(blocks_for(n_tokens) + 1);
+  for (int g = 0; g < n_groups(); ++g) sequence.kv[g].blocks.reserve(blocks_for(g, n_tokens) + 1);
 }
 
 int SequenceBlocks::tokens_in_own(const Sequence& sequence) const {
   int64_t most = std::numeric_limits<int>::max();
-  for (const GroupBlocks& kv : sequence.kv)
-    most = std::min(most, int64_t{end_of(kv)} * block_size_ - sequence.n_computed);
+  for (int g = 0; g < n_groups(); ++g) {
+    if (holds_states(g)) continue;  // a sequence that runs has its state
+    most = std::min(most, int64_t{end_of(sequence.kv[g])} * block_size_ - sequence.n_computed);
+  }
   return static_cast<int>(most);
 }
 
 int SequenceBlocks::tokens_available(const Sequence& sequence) const {
   int64_t most = std::numeric_limits<int>::max();
   for (int g = 0; g < n_groups(); ++g) {
+    if (holds_states(g)) continue;
     const int64_t blocks = int64_t{end_of(sequence.kv[g])} + allocator(g).n_available();
     most = std::min(most, blocks * block_size_ - sequence.n_computed);
   }
@@ -60,15 +63,22 @@ int SequenceBlocks::tokens_available(const Sequence& sequence) const {
 }
 
 int SequenceBlocks::missing(const Sequence& sequence, int group, int n_tokens) const {
-  return std::max(0, blocks_for(n_tokens) - end_of(sequence.kv[group]));
+  return std::max(0, blocks_for(group, n_tokens) - end_of(sequence.kv[group]));
 }
 
-// The block that the next token is written into, when others use it too.
+// Whether the next token is written into a block that others use too.
 bool SequenceBlocks::writes_shared_block(const Sequence& sequence, int group) const {
-  if (sequence.n_computed % block_size_ == 0) return false;
   const GroupBlocks& kv = sequence.kv[group];
+  if (holds_states(group)) return !kv.blocks.empty() && allocator(group).references(kv.blocks[0]) > 1;
+  if (sequence.n_computed % block_size_ == 0) return false;
   const BlockId block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
   return allocator(group).references(block) > 1;
+}
+
+// The one that the next token is written into. REQUIRES: it is there.
+BlockId& SequenceBlocks::block_to_write(Sequence& sequence, int group) const {
+  GroupBlocks& kv = sequence.kv[group];
+  return kv.blocks[holds_states(group) ? 0 : sequence.n_computed / block_size_ - kv.first_block];
 }
 
 bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
@@ -79,7 +89,7 @@ bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
   for (int g = 0; g < n_groups(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
     if (writes_shared_block(sequence, g)) {
-      BlockId& block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
+      BlockId& block = block_to_write(sequence, g);
       plan.copies.push_back({g, block, block});
       allocator(g).release(block);
       block = plan.copies.back().to = *allocator(g).allocate();
@@ -114,7 +124,7 @@ void SequenceBlocks::release(Sequence& sequence) {
 
 void SequenceBlocks::slide_windows(Sequence& sequence) {
   for (int g = 0; g < n_groups(); ++g) {
-    if (groups_[g].window == 0) continue;
+    if (groups_[g].window <= 0) continue;
     GroupBlocks& kv = sequence.kv[g];
     const int first = first_needed(g, sequence.n_computed);
     const int n_gone = std::min(first - kv.first_block, static_cast<int>(kv.blocks.size()));
@@ -128,7 +138,7 @@ void SequenceBlocks::slide_windows(Sequence& sequence) {
 void SequenceBlocks::trim(Sequence& sequence) {
   for (int g = 0; g < n_groups(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
-    while (end_of(kv) > blocks_for(sequence.n_tokens())) {
+    while (end_of(kv) > blocks_for(g, sequence.n_tokens())) {
       allocator(g).release(kv.blocks.back());
       kv.blocks.pop_back();
     }
@@ -138,7 +148,7 @@ void SequenceBlocks::trim(Sequence& sequence) {
 void SequenceBlocks::share(const Sequence& from, std::vector<GroupBlocks>& to) {
   for (int g = 0; g < n_groups(); ++g) {
     const GroupBlocks& kv = from.kv[g];
-    const int used = blocks_for(from.n_computed) - kv.first_block;
+    const int used = blocks_for(g, from.n_computed) - kv.first_block;
     to[g].first_block = kv.first_block;
     to[g].blocks.assign(kv.blocks.begin(), kv.blocks.begin() + used);
     for (const BlockId block : to[g].blocks) allocator(g).retain(block);
@@ -147,7 +157,7 @@ void SequenceBlocks::share(const Sequence& from, std::vector<GroupBlocks>& to) {
 
 void SequenceBlocks::count(const Sequence& sequence, std::vector<std::vector<int>>& references) const {
   for (int g = 0; g < n_groups(); ++g) {
-    PENSTOCK_CHECK(end_of(sequence.kv[g]) >= blocks_for(sequence.n_computed));
+    PENSTOCK_CHECK(end_of(sequence.kv[g]) >= blocks_for(g, sequence.n_computed));
     for (const BlockId block : sequence.kv[g].blocks) ++references[g][static_cast<uint32_t>(block)];
   }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/block_allocator.h"
+#include "cache/cache_spec.h"
 #include "engine/plan.h"
 #include "engine/schedule/sequence.h"
 
@@ -14,7 +15,8 @@ namespace penstock {
 
 class SequenceBlocks {
  public:
-  // windows[g]: tokens that group g must keep, 0 = all (group 0). One allocator per group, owned here.
+  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = none but a state (the last group). One
+  // allocator per group, owned here.
   SequenceBlocks(std::span<const int> n_blocks, std::span<const int> windows, int block_size);
 
   int n_groups() const { return static_cast<int>(groups_.size()); }
@@ -22,7 +24,15 @@ class SequenceBlocks {
   BlockAllocator& allocator(int group) { return groups_[group].allocator; }
   const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
 
-  int blocks_for(int n_tokens) const { return (n_tokens + block_size_ - 1) / block_size_; }
+  bool holds_states(int group) const { return groups_[group].window == kStateWindow; }
+  // The group of states, -1 = none.
+  int state_group() const { return holds_states(n_groups() - 1) ? n_groups() - 1 : -1; }
+
+  // Blocks of the group that n_tokens take, whatever a window has given up.
+  int blocks_for(int group, int n_tokens) const {
+    if (holds_states(group)) return n_tokens > 0 ? 1 : 0;
+    return (n_tokens + block_size_ - 1) / block_size_;
+  }
   // First block that the group still needs when n_tokens are computed.
   int first_needed(int group, int n_tokens) const;
   // Most tokens of `wanted` that a sequence with n_computed ever holds at a time in the group.
@@ -61,6 +71,7 @@ class SequenceBlocks {
     BlockAllocator allocator;
     int window;
   };
+  BlockId& block_to_write(Sequence& sequence, int group) const;
   bool writes_shared_block(const Sequence& sequence, int group) const;
 
   std::vector<Group> groups_;

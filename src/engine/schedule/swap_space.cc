@@ -26,9 +26,9 @@ void SwapSpace::swap_out(Sequence& sequence, Plan& plan) {
     return;
   }
   if (n_slots_.empty() || sequence.n_computed == 0) return;
-  const int end = blocks_.blocks_for(sequence.n_computed);
+  const auto end = [&](int g) { return blocks_.blocks_for(g, sequence.n_computed); };
   for (int g = 0; g < blocks_.n_groups(); ++g) {
-    if (static_cast<size_t>(end - sequence.kv[g].first_block) > free_slots_[g].size()) return;
+    if (static_cast<size_t>(end(g) - sequence.kv[g].first_block) > free_slots_[g].size()) return;
   }
   sequence.swapped.resize(blocks_.n_groups());
   sequence.n_swapped = sequence.n_computed;
@@ -36,7 +36,7 @@ void SwapSpace::swap_out(Sequence& sequence, Plan& plan) {
     const GroupBlocks& kv = sequence.kv[g];
     SwappedBlocks& swapped = sequence.swapped[g];
     swapped.first_block = kv.first_block;
-    for (int i = 0; i < end - kv.first_block; ++i) {
+    for (int i = 0; i < end(g) - kv.first_block; ++i) {
       BlockId block = kv.blocks[i];
       // Copies that are planned but not yet made; a block may have been the target of several.
       for (auto copy = plan.copies.rbegin(); copy != plan.copies.rend(); ++copy) {
@@ -56,7 +56,7 @@ void SwapSpace::acquire_indexed(Sequence& sequence, bool from_index) {
   for (int g = 0; g < blocks_.n_groups(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
     kv.first_block = sequence.swapped[g].first_block;
-    for (int i = kv.first_block; i < n_full; ++i) {
+    for (int i = kv.first_block; i < n_full && !blocks_.holds_states(g); ++i) {
       const auto tokens =
           std::span<const TokenId>(sequence.tokens).subspan(static_cast<size_t>(i) * block_size, block_size);
       const std::optional<BlockId> block = blocks_.allocator(g).acquire(sequence.hashes[i], tokens);

@@ -33,7 +33,7 @@ StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Specul
       limits_(limits),
       blocks_(around.model, around.scheduler, swap, around.metrics),
       beams_(around.scheduler, around.requests, around.metrics),
-      builder_(around.scheduler.n_groups(), around.scheduler.block_size()),
+      builder_(around.scheduler.n_groups(), around.scheduler.block_size(), around.scheduler.state_group()),
       steps_{{around.model, limits.vocab_size, limits.max_len, limits.max_seqs},
              {around.model, limits.vocab_size, limits.max_len, limits.max_seqs}},
       work_clock_(around.model.computes_here()),

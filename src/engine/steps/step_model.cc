@@ -22,7 +22,7 @@ void LoadedModel::wait() {
 }
 
 void LoadedModel::copy_block(int group, BlockId from, BlockId to) {
-  const int block_size = cache_->spec().block_size;
+  const int block_size = group == cache_->spec().state_group() ? 1 : cache_->spec().block_size;
   from_.resize(block_size);
   to_.resize(block_size);
   for (int i = 0; i < block_size; ++i) {

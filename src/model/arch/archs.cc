@@ -46,6 +46,8 @@ void configure_starcoder2(ConfigReader&, ModelConfig&);
 void configure_phi2(ConfigReader&, ModelConfig&);
 void configure_mpt(ConfigReader&, ModelConfig&);
 void configure_bloom(ConfigReader&, ModelConfig&);
+void configure_lfm2(ConfigReader&, ModelConfig&);
+void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -60,6 +62,8 @@ void starcoder2_names(NameTable&, const ModelConfig&);
 void phi2_names(NameTable&, const ModelConfig&);
 void mpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
+void lfm2_names(NameTable&, const ModelConfig&);
+void lfm2_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
@@ -93,6 +97,8 @@ void describe_stablelm(ConfigWriter&, const ModelConfig&);
 void describe_starcoder2(ConfigWriter&, const ModelConfig&);
 void describe_phi2(ConfigWriter&, const ModelConfig&);
 void describe_mpt(ConfigWriter&, const ModelConfig&);
+void describe_lfm2(ConfigWriter&, const ModelConfig&);
+void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
 namespace {
@@ -138,6 +144,8 @@ constexpr std::string_view kStarcoder2[] = {"starcoder2", "Starcoder2ForCausalLM
 constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
 constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
 constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
+constexpr std::string_view kLfm2[] = {"lfm2", "Lfm2ForCausalLM", "LFM2ForCausalLM"};
+constexpr std::string_view kLfm2Moe[] = {"lfm2_moe", "Lfm2MoeForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
@@ -212,11 +220,15 @@ constexpr std::string_view kStableLmDefaults = R"({"partial_rotary_factor": 0.25
 constexpr std::string_view kStarcoder2Defaults =
     R"({"tie_word_embeddings": true, "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 2})";
 constexpr std::string_view kPhi2Defaults = R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
+constexpr std::string_view kLfm2Defaults =
+    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
 constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
 // Names that config.json files of some types have for the usual keys.
 constexpr std::string_view kGptNeoXAliases =
     R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
+constexpr std::string_view kLfm2Aliases =
+    R"({"norm_eps": "rms_norm_eps", "tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"})";
 constexpr std::string_view kFalconAliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
 constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "layer_norm_eps"})";
@@ -488,6 +500,24 @@ constexpr Architecture kArchitectures[] = {
      .describe = describe_bloom,
      .wide_ffn = true,
      .hf_qkv_by_group = true},
+    {.name = "lfm2",
+     .hf_types = kLfm2,
+     .configure = configure_lfm2,
+     .hf_names = lfm2_names,
+     .forward = decoder_forward,
+     .hf_defaults = kLfm2Defaults,
+     .hf_aliases = kLfm2Aliases,
+     .describe = describe_lfm2,
+     .gguf_names = lfm2_gguf_names},
+    {.name = "lfm2moe",
+     .hf_types = kLfm2Moe,
+     .configure = configure_lfm2_moe,
+     .hf_names = lfm2_names,
+     .forward = decoder_forward,
+     .hf_defaults = kLfm2Defaults,
+     .hf_aliases = kLfm2Aliases,
+     .describe = describe_lfm2_moe,
+     .gguf_names = lfm2_gguf_names},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
+#include "ops/cpu/recurrence.h"
 
 namespace penstock {
 namespace {
@@ -204,6 +205,20 @@ void CpuOps::gate_rows(Tensor x, Tensor gate) {
   });
 }
 
+void CpuOps::multiply(Tensor x, Tensor by) {
+  PENSTOCK_CHECK(x.rows == by.rows && x.cols == by.cols);
+  for_elements(x, [&](int row, int first, int n) {
+    float* const to = f32(x, row) + first;
+    const float* const factor = f32(by, row) + first;
+    for (int i = 0; i < n; ++i) to[i] *= factor[i];
+  });
+}
+
+void CpuOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) {
+  cpu_causal_conv(pool_, batch_, x, params, static_cast<CpuKvCache&>(cache), out);
+  clear_rows(out, batch_.n_tokens());
+}
+
 void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
   for_elements(x, [&](int row, int first, int n) {
     if (row >= batch_.n_tokens()) return;
@@ -305,6 +320,7 @@ void CpuOps::move_kv(KvCache& cache, int group, std::span<const int32_t> from, s
   PENSTOCK_CHECK(from.size() == to.size());
   auto& cpu_cache = static_cast<CpuKvCache&>(cache);
   const CacheSpec& spec = cache.spec();
+  if (group == spec.state_group()) return cpu_cache.copy_states(from, to);
   const auto n_layers = static_cast<int64_t>(spec.layers.size());
   // Moves may overlap (a path is compacted towards its start), so each layer does them in order.
   pool_.for_ranges(n_layers, 1, [&](int64_t begin, int64_t end, int) {

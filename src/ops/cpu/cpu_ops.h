@@ -63,6 +63,8 @@ class CpuOps final : public Ops {
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void gate_rows(Tensor x, Tensor gate) override;
+  void multiply(Tensor x, Tensor by) override;
+  void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;

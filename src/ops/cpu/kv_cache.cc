@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/arena.h"
@@ -39,6 +40,10 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
     // sets.
     bytes += (n_units * layout.bytes + 4095) / 4096 * 4096 + 64;
   }
+  for (const int64_t values : spec.state_values) {
+    offsets.push_back(bytes);
+    bytes += (n_blocks[spec.state_group()] * values * int64_t{sizeof(float)} + 4095) / 4096 * 4096 + 64;
+  }
   bytes = (bytes / int64_t{kHugePage} + 1) * int64_t{kHugePage};
   const int64_t available = total_memory();
   void* memory = bytes > available ? MAP_FAILED
@@ -52,7 +57,9 @@ Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std:
   cache->memory_ = static_cast<std::byte*>(memory);
   cache->bytes_ = static_cast<size_t>(bytes);
   cache->promised_ = PromisedMemory(memory, cache->bytes_);
-  for (size_t i = 0; i < offsets.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
+  for (size_t i = 0; i < spec.layers.size(); ++i) cache->layers_[i].data = cache->memory_ + offsets[i];
+  for (size_t i = spec.layers.size(); i < offsets.size(); ++i)
+    cache->states_.push_back(reinterpret_cast<float*>(cache->memory_ + offsets[i]));
   return cache;
 }
 
@@ -75,6 +82,16 @@ void CpuKvCache::write_block(int group, BlockId block, std::span<const std::byte
     std::memcpy(part.data(), bytes.data(), part.size());
     bytes = bytes.subspan(part.size());
   });
+}
+
+void CpuKvCache::copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const {
+  for (size_t layer = 0; layer < states_.size(); ++layer) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const int index = static_cast<int>(layer);
+      if (from[i] != to[i])
+        std::copy_n(state(index, BlockId(from[i])), spec_.state_values[layer], state(index, BlockId(to[i])));
+    }
+  }
 }
 
 CpuKvCache::~CpuKvCache() {

@@ -1,5 +1,6 @@
 // K and V in host memory: per layer one array of units (16 tokens of one KV head, see
-// kernels/attention_kernels.h), [block][unit of the block][KV head].
+// kernels/attention_kernels.h), [block][unit of the block][KV head]; and the states of layers that have one,
+// [block][value].
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -27,6 +28,12 @@ class CpuKvCache final : public KvCache {
 
   const KvUnitLayout& layout(int layer) const { return layers_[layer].layout; }
   int units_per_block() const { return spec_.block_size / kUnitTokens; }
+  // A layer's state, state_values of the spec.
+  float* state(int layer, BlockId block) const {
+    return states_[layer] + static_cast<int64_t>(block) * spec_.state_values[layer];
+  }
+  // From block to block of the group of states, in this order.
+  void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
   // Unit 0 of a head; the next unit of the same head is unit_stride() bytes on.
   std::byte* units(int layer, int head) const {
     return layers_[layer].data + head * layers_[layer].layout.bytes;
@@ -57,11 +64,17 @@ class CpuKvCache final : public KvCache {
       const int64_t bytes = unit_stride(static_cast<int>(layer)) * units_per_block();
       f(std::span(layers_[layer].data + static_cast<int64_t>(block) * bytes, static_cast<size_t>(bytes)));
     }
+    if (group != spec_.state_group()) return;
+    for (size_t layer = 0; layer < states_.size(); ++layer) {
+      f(std::as_writable_bytes(
+          std::span(state(static_cast<int>(layer), block), static_cast<size_t>(spec_.state_values[layer]))));
+    }
   }
 
   CacheSpec spec_;
   std::vector<int> n_blocks_;
   std::vector<Layer> layers_;
+  std::vector<float*> states_;  // [n_layers], or empty
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;
   PromisedMemory promised_;

@@ -1,0 +1,129 @@
+// LFM2: gated short convolutions in most layers, attention in the others; LFM2-MoE: experts behind some dense layers.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr int kMaxTaps = 64;
+
+using nlohmann::json;
+
+// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have attention.
+void read_mixers(ConfigReader& reader, ModelConfig& config) {
+  const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
+  const json* attending = reader.find({"", "full_attn_idxs"});
+  const size_t n = config.layers.size();
+  if (kinds != nullptr && (!kinds->is_array() || kinds->size() != n)) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("{}: expected a list of {} layers",
+                                   reader.gguf() ? "attention.head_count_kv" : "layer_types", n));
+  }
+  for (size_t i = 0; i < n; ++i) {
+    bool attention = true;
+    if (kinds != nullptr && reader.gguf()) {
+      attention = (*kinds)[i] != 0;
+    } else if (kinds != nullptr) {
+      const json& kind = (*kinds)[i];
+      attention = kind == "full_attention";
+      if (!attention && kind != "conv")
+        reader.fail(ErrorCode::kUnsupported,
+                    fmt::format("layer_types: expected conv or full_attention, got {}", kind.dump()));
+    } else if (attending != nullptr) {
+      attention = std::ranges::find(*attending, json(i)) != attending->end();
+    }
+    config.layers[i].attention = attention;
+    if (!attention) config.layers[i].recurrence = Recurrence::kShortConv;
+  }
+}
+
+// What the feed-forward's width is made of in directories.
+void adjust_ffn(ConfigReader& reader, ModelConfig& config) {
+  if (reader.gguf() || !reader.flag({"", "block_auto_adjust_ff_dim"}, true)) return;
+  const int multiple = reader.integer({"", "block_multiple_of"}, 1, 1 << 16, 256);
+  const Key factor{"", "block_ffn_dim_multiplier"};
+  config.ffn_dim = 2 * config.ffn_dim / 3;
+  if (reader.has(factor)) {
+    const json* value = reader.find(factor);
+    const double by = reader.number(factor, 0.0f, 1024.0f) > 0 ? value->get<double>() : 0.0;
+    const auto scaled = static_cast<int64_t>(by * config.ffn_dim);
+    config.ffn_dim = static_cast<int>((scaled + multiple - 1) / multiple * multiple);
+  }
+  if (config.ffn_dim < 1 || config.ffn_dim > 1 << 20)
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("block_ffn_dim_multiplier: a feed-forward of {}", config.ffn_dim));
+}
+
+void configure_common(ConfigReader& reader, ModelConfig& config) {
+  config.qk_norm = QkNorm::kHead;
+  config.conv_taps = reader.integer({"shortconv.l_cache", "conv_L_cache"}, 1, kMaxTaps, 3);
+  read_mixers(reader, config);
+}
+
+void describe_common(ConfigWriter& writer, const ModelConfig& config) {
+  json kv_heads = json::array(), kinds = json::array();
+  for (const LayerConfig& layer : config.layers) {
+    kv_heads.push_back(layer.attention ? static_cast<uint64_t>(config.n_kv_heads) : uint64_t{0});
+    kinds.push_back(layer.attention ? "full_attention" : "conv");
+  }
+  writer.set({"attention.head_count_kv", ""}, kv_heads);
+  writer.set({"", "layer_types"}, kinds);
+  writer.set({"shortconv.l_cache", "conv_L_cache"}, config.conv_taps);
+  writer.set({"", "conv_bias"}, writer.has_tensor("blk.0.shortconv.conv.bias"));
+}
+
+}  // namespace
+
+void configure_lfm2(ConfigReader& reader, ModelConfig& config) {
+  configure_common(reader, config);
+  adjust_ffn(reader, config);
+}
+
+void configure_lfm2_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_common(reader, config);
+  read_experts(reader, config);
+  read_sigmoid_routing(reader, config);
+  config.routing.group_top = 1;
+  config.routing.sum_eps = 1e-6f;
+  const int n_dense =
+      reader.integer({"leading_dense_block_count", "num_dense_layers"}, 0, 1 << 20, reader.gguf() ? 0 : 2);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  const bool gguf_bias = reader.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", n_dense));
+  config.expert_selection_bias = reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
+}
+
+void lfm2_names(NameTable& names, const ModelConfig&) {
+  names.final_norm = "embedding_norm", names.attn_norm = "operator_norm", names.ffn_norm = "ffn_norm";
+  names.o = "self_attn.out_proj", names.q_norm = "self_attn.q_layernorm";
+  names.k_norm = "self_attn.k_layernorm";
+  names.conv_in = "conv.in_proj", names.conv = "conv.conv", names.conv_out = "conv.out_proj";
+  names.gate = "feed_forward.w1", names.up = "feed_forward.w3", names.down = "feed_forward.w2";
+  names.gate_up = "";
+  names.router = "feed_forward.gate", names.selection_bias = "feed_forward.expert_bias";
+  names.expert_gate = "feed_forward.experts.{}.w1", names.expert_up = "feed_forward.experts.{}.w3";
+  names.expert_down = "feed_forward.experts.{}.w2";
+}
+
+// The final norm has the name that others give to one behind the embedding.
+void lfm2_gguf_names(NameTable& names, const ModelConfig&) { names.final_norm = "token_embd_norm"; }
+
+void describe_lfm2(ConfigWriter& writer, const ModelConfig& config) {
+  describe_common(writer, config);
+  writer.set({"", "block_auto_adjust_ff_dim"}, false);
+}
+
+void describe_lfm2_moe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_common(writer, config);
+  describe_sigmoid_routing(writer, config);
+  for (const std::string_view key : {"n_group", "topk_group"}) writer.erase({"", key});
+  for (const std::string_view key : {"expert_group_count", "expert_group_used_count"})
+    writer.erase({key, ""});
+  int n_dense = 0;
+  while (n_dense < config.n_layers && !config.layers[static_cast<size_t>(n_dense)].moe) ++n_dense;
+  writer.set({"leading_dense_block_count", "num_dense_layers"}, n_dense);
+  writer.set({"", "use_expert_bias"}, config.expert_selection_bias);
+}
+
+}  // namespace penstock
