@@ -31,7 +31,8 @@ Status WeightLoader::load_latent(const std::string& at, LayerWeights& layer) {
   RETURN_IF_ERROR(fused(name(names_.latent_a), rows, dim, parts));
   RETURN_IF_ERROR(norm(name(names_.latent_a_norm), l.kv_rank, out.latent_norm));
   const std::string keys = name(names_.latent_keys), values = name(names_.latent_values);
-  if (names_.latent_keys.empty()) return split_latent_b(name(names_.latent_b), out);
+  if (names_.latent_keys.empty() || find(keys + ".weight") == nullptr)
+    return split_latent_b(name(names_.latent_b), out);
   RETURN_IF_ERROR(many_weights(keys, heads, l.kv_rank, l.plain_dim, out.absorb));
   return many_weights(values, heads, l.value_dim, l.kv_rank, out.values);
 }

@@ -420,6 +420,14 @@ Result<TensorMap> Mapper::map() {
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
                   source_.path().string(), config_.arch);
   }
+  if (config_.latent.kv_rank > 0 && !in_.latent_keys.empty() &&
+      !has(in_name(in_.latent_keys, 0) + ".weight")) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: the file was converted before keys and values of latents had tensors of their own, and "
+        "is only read: convert the model again",
+        source_.path().string());
+  }
   const bool fused_in = in_.experts_transposed || in_.experts_interleaved;
   if (fused_out) {
     return errorf(

@@ -1,6 +1,7 @@
 // Configurations: known shapes, hostile files, and that messages say what was wrong.
 #include "model/config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -174,8 +175,6 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("minimax_m2", "shared_intermediate_size", 8), HasSubstr("shared_intermediate_size"));
   EXPECT_THAT(with("glm4_moe_lite", "mlp_layer_types", {"dense", "sparse", "wide"}), HasSubstr("\"wide\""));
   EXPECT_THAT(with("deepseek_v2", "topk_method", "noaux_tc"), HasSubstr("'noaux_tc'"));
-  EXPECT_THAT(with("deepseek_v2/model.gguf", "deepseek2.attention.key_length_mla", nullptr),
-              HasSubstr("convert the model again"));
   EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
@@ -197,6 +196,32 @@ TEST(Config, LatentsAreCachedOnce) {
   constexpr int kHeads = 16, kKey = 128 + 64, kValue = 128, kLatent = 512 + 64;
   EXPECT_EQ(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kLatent);
   EXPECT_LT(CacheSpec::token_bytes(spec.layers[0], spec.dtype), 2 * kHeads * (kKey + kValue) / 8);
+}
+
+// As llama.cpp's converter wrote them until April 2025: one tensor of all heads' keys and values.
+TEST(Config, LatentsOfOlderFilesAreRead) {
+  Changed source(kModels / "deepseek_v2/model.gguf");
+  const auto directory = open_weights(kModels / "deepseek_v2").value();
+  json& config = source.json_config();
+  config.erase("deepseek2.attention.key_length_mla");
+  config.erase("deepseek2.attention.value_length_mla");
+  config["deepseek2.attention.key_length"] = 14, config["deepseek2.attention.value_length"] = 10;
+  config["deepseek2.attention.head_count_kv"] = 4;
+  std::erase_if(source.tensor_list(), [](const TensorInfo& tensor) {
+    return tensor.name.ends_with("attn_k_b.weight") || tensor.name.ends_with("attn_v_b.weight");
+  });
+  for (int i = 0; i < 3; ++i) {
+    TensorInfo both = *directory->find(fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", i));
+    both.name = fmt::format("blk.{}.attn_kv_b.weight", i);
+    source.tensor_list().push_back(both);
+  }
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto logits_of = [&](const WeightSource& of) {
+    const auto model = Model::load(of, *ops);
+    EXPECT_TRUE(model) << model.error().message;
+    return model ? testing::Runner(**model, *ops).run(0, std::vector<int>{1, 2, 3, 4, 5}) : testing::Rows();
+  };
+  EXPECT_EQ(logits_of(source), logits_of(*directory));
 }
 
 TEST(Config, MessagesSayWhatWhereExpectedGot) {

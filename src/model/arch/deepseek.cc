@@ -13,22 +13,19 @@ namespace {
 
 constexpr int kMaxRank = 1 << 16, kMaxHead = 4096;
 
-// GGUF files from before llama.cpp knew the absorbed form have one KV head per head, and no sizes of a head.
+// GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose sizes are key_length and
+// value_length; later ones have one, of the cache's size, and the heads' sizes beside it.
 void read_latent(ConfigReader& reader, ModelConfig& config) {
   LatentConfig& l = config.latent;
-  if (reader.gguf() && !reader.has({"attention.key_length_mla", ""})) {
-    return reader.fail(ErrorCode::kUnsupported,
-                       "attention.key_length_mla is missing: the file was converted before latent attention; "
-                       "convert the model again");
-  }
+  const bool expanded = reader.gguf() && !reader.has({"attention.key_length_mla", ""});
+  const Key key_size{expanded ? "attention.key_length" : "attention.key_length_mla", ""};
+  const Key value_size{expanded ? "attention.value_length" : "attention.value_length_mla", "v_head_dim"};
   l.kv_rank = reader.integer({"attention.kv_lora_rank", "kv_lora_rank"}, 1, kMaxRank);
   l.query_rank = reader.integer({"attention.q_lora_rank", "q_lora_rank"}, 0, kMaxRank, 0);
   l.rope_dim = reader.integer({"rope.dimension_count", "qk_rope_head_dim"}, 2, kMaxHead);
-  l.value_dim = reader.integer({"attention.value_length_mla", "v_head_dim"}, 1, kMaxHead);
-  l.plain_dim =
-      reader.gguf()
-          ? reader.integer({"attention.key_length_mla", ""}, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
-          : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
+  l.value_dim = reader.integer(value_size, 1, kMaxHead);
+  l.plain_dim = reader.gguf() ? reader.integer(key_size, l.rope_dim + 1, 2 * kMaxHead) - l.rope_dim
+                              : reader.integer({"", "qk_nope_head_dim"}, 1, kMaxHead);
   config.n_kv_heads = 1;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
