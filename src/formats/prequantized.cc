@@ -29,7 +29,7 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 Result<std::unique_ptr<Prequantized>> open_prequantized(const WeightSource& source) {
-  if (source.naming() != Naming::kHuggingFace) return nullptr;
+  if (source.naming() == Naming::kGguf) return open_gguf_nvfp4(source);
   const json& root = source.config();
   auto config = root.find("quantization_config");
   if (config == root.end() || config->is_null()) {

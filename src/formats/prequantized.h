@@ -1,5 +1,5 @@
 // Hugging Face checkpoints that somebody quantized: GPTQ, AWQ, bitsandbytes, compressed-tensors, block FP8,
-// BitNet. Their linear layers are assembled from several tensors (qweight, scales, ...) into one
+// BitNet; of GGUF files, NVFP4 with a number for each matrix. Their linear layers are assembled from several tensors (qweight, scales, ...) into one
 // GroupedMatrix that still points into the file; everything else in the checkpoint is plain and found by
 // WeightSource::find.
 #pragma once

@@ -20,6 +20,9 @@ Result<std::unique_ptr<Prequantized>> open_bitnet(const WeightSource& source, co
 Result<std::unique_ptr<Prequantized>> open_block_fp8(const WeightSource& source,
                                                      const nlohmann::json& config);
 
+// Of a GGUF file; null where nothing is NVFP4.
+std::unique_ptr<Prequantized> open_gguf_nvfp4(const WeightSource& source);
+
 // The tensors of one layer, with the checks that every method needs.
 class LayerTensors {
  public:

@@ -102,10 +102,14 @@ struct NVFP4 : CodebookCode<kE2M1Levels, 16> {
   static void codes(const Block& block, uint8_t* codes, float* scales, float*) {
     for (int g = 0; g < 4; ++g) {
       scales[g] = to_float(Half{static_cast<uint16_t>(f8_scale(block, g) << 7)}) * kUnit;
-      for (int j = 0; j < 8; ++j) {
-        codes[16 * g + j] = block.nibbles[8 * g + j] & 15;
-        codes[16 * g + 8 + j] = block.nibbles[8 * g + j] >> 4;
-      }
+    }
+    unpack(block, codes);
+  }
+  static void unpack(const Block& block, uint8_t* codes) {
+    for (int i = 0; i < 32; ++i) {
+      const int at = i / 8 * 16 + i % 8;
+      codes[at] = block.nibbles[i] & 15;
+      codes[at + 8] = block.nibbles[i] >> 4;
     }
   }
   static void decode(const Block& block, float* out) { decode_codes<NVFP4>(block, out); }

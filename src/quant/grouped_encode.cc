@@ -223,6 +223,7 @@ std::vector<std::byte> pack_codes(CodeLayout layout, std::span<const uint8_t> co
       for (size_t i = 0; i < n; ++i) out[i % plane] |= static_cast<std::byte>(codes[i] << (i / plane * 2));
       break;
     }
+    case CodeLayout::kNvfp4Blocks: break;  // encoded as blocks, with their scales
     case CodeLayout::kWordsByRow:
     case CodeLayout::kStreamByColumn:
     case CodeLayout::kAwq: {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "quant/codebook.h"
+
 namespace penstock {
 
 namespace {
@@ -61,6 +63,11 @@ void row_codes(const GroupedMatrix& m, int row, uint8_t* out) {
       for (int j = 0; j < m.cols; ++j) out[j] = (bytes[first_byte + j] >> (row / quarter * 2)) & 3;
       break;
     }
+    case CodeLayout::kNvfp4Blocks: {
+      const auto* blocks = reinterpret_cast<const quant::NVFP4::Block*>(bytes) + first / 64;
+      for (int b = 0; b < m.cols / 64; ++b) quant::NVFP4::unpack(blocks[b], out + 64 * b);
+      break;
+    }
   }
 }
 
@@ -77,6 +84,8 @@ uint64_t GroupedMatrix::packed_bytes(CodeLayout layout, int64_t rows, int64_t co
     case CodeLayout::kStreamByColumn: return static_cast<uint64_t>(cols * bits / 32 * rows * 4);
     case CodeLayout::kCrumbsAcrossRows: return static_cast<uint64_t>(rows / 4 * cols);
     case CodeLayout::kAwq: return static_cast<uint64_t>(cols * (rows / 8) * 4);
+    case CodeLayout::kNvfp4Blocks:
+      return static_cast<uint64_t>(rows * (cols / 64)) * sizeof(quant::NVFP4::Block);
   }
   return 0;
 }
@@ -91,7 +100,9 @@ Status GroupedMatrix::check(const std::string& where) const {
     return fail("group size", fmt::format("a divisor of {} inputs", cols), group_size);
   }
   const bool nibbles = layout == CodeLayout::kNibblesLowFirst || layout == CodeLayout::kNibblesHighFirst;
-  if ((nibbles || layout == CodeLayout::kAwq) && bits != 4) return fail("bits", 4, bits);
+  const bool four_bits = nibbles || layout == CodeLayout::kAwq || layout == CodeLayout::kNvfp4Blocks;
+  if (four_bits && bits != 4) return fail("bits", 4, bits);
+  if (layout == CodeLayout::kNvfp4Blocks && cols % 64 != 0) return fail("inputs", "a multiple of 64", cols);
   if (layout == CodeLayout::kNibblesLowFirst && cols % 2 != 0) return fail("inputs", "an even number", cols);
   if (layout == CodeLayout::kAwq && rows % 8 != 0) return fail("outputs", "a multiple of 8", rows);
   if (layout == CodeLayout::kStreamByColumn && static_cast<int64_t>(cols) * bits % 32 != 0) {

@@ -26,6 +26,7 @@ enum class CodeLayout : uint8_t {
                       // first
   kAwq,               // [cols, rows / 8] int32: eight rows in a word, in the order 0 2 4 6 1 3 5 7
   kCrumbsAcrossRows,  // [rows / 4, cols] bytes: row r in bits 2 * (r / (rows / 4)) of byte row r % (rows / 4)
+  kNvfp4Blocks,       // [rows, cols / 64] blocks of quant::NVFP4, whose scales are not looked at
 };
 inline constexpr int kAwqShift[8] = {0, 16, 4, 20, 8, 24, 12, 28};  // where row 8 * i + j lies in word i
 

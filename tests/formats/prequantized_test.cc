@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "formats/gguf_writer.h"
 #include "formats/safetensors_writer.h"
 #include "formats/temp_dir.h"
 
@@ -396,6 +397,45 @@ TEST(BitsAndBytes, DamagedStateIsRefused) {
   EXPECT_THAT(error(R"({"shape":[2147483647,2147483647],"blocksize":1})"), HasSubstr("expected"));
   EXPECT_THAT(error("not json"), HasSubstr("quant_state"));
   EXPECT_THAT(error("[1]"), HasSubstr("quant_state"));
+}
+
+// Layers of two matrices of 3 rows: the file with the numbers that `scales` are, or the message of the error.
+Result<std::optional<GroupedMatrix>> open_gguf_nvfp4_layer(const TempDir& dir,
+                                                           const std::vector<std::byte>& blocks,
+                                                           const std::vector<float>& scales,
+                                                           std::unique_ptr<WeightSource>& source) {
+  GgufWriter writer;
+  writer.set("general.architecture", "test");
+  writer.add_tensor("l.weight", QuantType::kNVFP4, {2, 3, 128});
+  if (!scales.empty()) writer.add_tensor("l.scale", QuantType::kF32, {static_cast<int64_t>(scales.size())});
+  auto file = writer.create(dir / "m.gguf").value();
+  EXPECT_TRUE(file.write("l.weight", blocks));
+  if (!scales.empty()) {
+    EXPECT_TRUE(file.write("l.scale", std::as_bytes(std::span(scales))));
+  }
+  EXPECT_TRUE(file.finish());
+  source = open_weights(dir / "m.gguf").value();
+  return open_prequantized(*source).value()->find_linear("l");
+}
+
+TEST(GgufNvfp4, IsTimesTheNumberOfEachMatrix) {
+  const TempDir dir;
+  std::mt19937 random(5);
+  std::vector<std::byte> blocks(quant_bytes(QuantType::kNVFP4, 2 * 3 * 128));
+  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+  std::unique_ptr<WeightSource> source;
+  const auto layer = open_gguf_nvfp4_layer(dir, blocks, {0.5f, 3.0f}, source);
+  ASSERT_TRUE(layer && *layer) << layer.error().message;
+  EXPECT_EQ((*layer)->rows, 6);
+  std::vector<float> values(size_t{6} * 128), plain(values.size());
+  (*layer)->dequantize(0, 6, values.data());
+  dequantize_row(QuantType::kNVFP4, blocks.data(), plain.data(), static_cast<int64_t>(plain.size()));
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], plain[i] * (i < 384 ? 0.5f : 3.0f)) << i;
+
+  EXPECT_FALSE(
+      open_gguf_nvfp4_layer(dir, blocks, {}, source).value().has_value());  // an encoding like any other
+  EXPECT_THAT(open_gguf_nvfp4_layer(dir, blocks, {1, 2, 3}, source).error().message,
+              HasSubstr("expected one number for each of 2 matrices, got 3"));
 }
 
 TEST(Prequantized, UnknownMethodsAreRefusedAndPlainOnesIgnored) {
