@@ -10,6 +10,9 @@ using enum QuantType;
 
 using enum MoreBits;
 
+// So many layers whose heads share values are a 70B model to llama.cpp: little is lost with more bits for these.
+constexpr int kLayersOf70B = 80;
+
 constexpr FileType kFileTypes[] = {
     {.name = "q2_k",
      .number = 10,
@@ -22,21 +25,21 @@ constexpr FileType kFileTypes[] = {
      .number = 21,
      .base = kQ2_K,
      .value_shared = kQ4_K,
+     .output_beside_eight = kQ2_K,
      .down = {kQ2_K, kFirstEighth, kQ4_K}},
     {.name = "q3_k_s", .number = 11, .base = kQ3_K},
     {.name = "q3_k_m",
      .number = 12,
      .base = kQ3_K,
-     .qkv = kQ4_K,
      .value = {kQ4_K, kFirstTwo, kQ5_K},
      .attention_output = kQ4_K,
      .down = {kQ4_K, kFirstSixteenth, kQ5_K}},
     {.name = "q3_k_l",
      .number = 13,
      .base = kQ3_K,
-     .qkv = kQ4_K,
      .value = {kQ5_K},
      .attention_output = kQ5_K,
+     .output_beside_eight = kQ3_K,
      .down = {kQ5_K}},
     {.name = "q4_k_s",
      .number = 14,
@@ -46,14 +49,12 @@ constexpr FileType kFileTypes[] = {
     {.name = "q4_k_m",
      .number = 15,
      .base = kQ4_K,
-     .qkv = kQ5_K,
      .value = {kQ4_K, kScattered, kQ6_K},
      .down = {kQ4_K, kScattered, kQ6_K}},
     {.name = "q5_k_s", .number = 16, .base = kQ5_K},
     {.name = "q5_k_m",
      .number = 17,
      .base = kQ5_K,
-     .qkv = kQ6_K,
      .value = {kQ5_K, kScattered, kQ6_K},
      .down = {kQ5_K, kScattered, kQ6_K}},
     {.name = "iq1_s",
@@ -128,10 +129,10 @@ constexpr FileType kFileTypes[] = {
     {.name = "iq3_m",
      .number = 27,
      .base = kIQ3_S,
-     .qkv = kQ4_K,
      .value = {kQ4_K},
      .attention_output = kQ4_K,
-     .down = {kIQ3_S, kFirstEighth, kQ4_K}},
+     .down = {kIQ3_S, kFirstEighth, kQ4_K},
+     .down_of_eight = LayerTypes{kIQ3_S, kScattered, kQ4_K}},
     {.name = "iq4_nl",
      .number = 25,
      .base = kIQ4_NL,
@@ -199,15 +200,24 @@ QuantType fallback(QuantType type) {
 
 QuantType value_type(const FileType& ftype, const MixedModel& model, int layer) {
   const bool shared = model.heads_per_kv_head >= 4 || (is_low(ftype) && model.n_experts >= 4);
-  if (shared && ftype.value_shared) return *ftype.value_shared;
-  return pick(model.weighed ? ftype.value : ftype.value_unweighed, layer, model.n_layers);
+  const LayerTypes& alone = model.weighed ? ftype.value : ftype.value_unweighed;
+  const QuantType type =
+      shared && ftype.value_shared ? *ftype.value_shared : pick(alone, layer, model.n_layers);
+  const bool large = model.n_layers == kLayersOf70B && model.heads_per_kv_head > 1 && !is_low(ftype);
+  return large && (type == kQ3_K || type == kQ4_K) ? kQ5_K : type;
+}
+
+QuantType down_type(const FileType& ftype, const MixedModel& model, int layer) {
+  LayerTypes types = model.weighed ? ftype.down : ftype.down_unweighed;
+  if (model.n_experts == 8 && ftype.down_of_eight) types = *ftype.down_of_eight;
+  return pick(types, layer, model.n_layers);
 }
 
 // A model of eight experts has next to nothing in its attention.
 std::optional<QuantType> type_beside_eight_experts(const FileType& ftype, WeightRole role) {
   if (role == WeightRole::kK || role == WeightRole::kV) return is_low(ftype) ? kQ4_K : kQ8_0;
-  if (role == WeightRole::kO && quant_bytes(ftype.attention_output, 256) < quant_bytes(kQ5_K, 256))
-    return kQ5_K;
+  if (role == WeightRole::kO && quant_bytes(ftype.base, 256) < quant_bytes(kQ5_K, 256))
+    return ftype.output_beside_eight;
   return std::nullopt;
 }
 
@@ -251,12 +261,12 @@ QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole
       case WeightRole::kEmbedding: return model.tied ? ftype.output : ftype.embedding;
       case WeightRole::kQ:
       case WeightRole::kK: return ftype.query_key;
-      case WeightRole::kQkv: return ftype.qkv;
+      case WeightRole::kQkv:
       case WeightRole::kV: return value_type(ftype, model, layer);
       case WeightRole::kO: return ftype.attention_output;
       case WeightRole::kGateUp: return pick(ftype.gate_up, layer, model.n_layers);
-      case WeightRole::kDown:
-        return pick(model.weighed ? ftype.down : ftype.down_unweighed, layer, model.n_layers);
+      case WeightRole::kDown: return down_type(ftype, model, layer);
+      case WeightRole::kLatent: return ftype.base;
       case WeightRole::kRouter: return kF32;
     }
     return ftype.base;

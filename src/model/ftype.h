@@ -10,8 +10,20 @@
 
 namespace penstock {
 
-// What a matrix does; the rules are by role and layer.
-enum class WeightRole : uint8_t { kEmbedding, kOutput, kQ, kK, kV, kQkv, kO, kGateUp, kDown, kRouter };
+// What a matrix does; the rules are by role and layer. kQkv: all three in one; kLatent: to a latent, or from it.
+enum class WeightRole : uint8_t {
+  kEmbedding,
+  kOutput,
+  kQ,
+  kK,
+  kV,
+  kQkv,
+  kO,
+  kGateUp,
+  kDown,
+  kRouter,
+  kLatent
+};
 
 // Which layers get more bits than the others.
 enum class MoreBits : uint8_t {
@@ -36,11 +48,14 @@ struct FileType {
   QuantType base;                       // of everything that is not named
   QuantType output = QuantType::kQ6_K;  // the vocabulary projection (and a tied embedding)
   QuantType embedding = base;
-  QuantType query_key = base, qkv = base;
+  QuantType query_key = base;
   LayerTypes value = {base};
   std::optional<QuantType> value_shared = {};  // where four query heads or more share a value's
   QuantType attention_output = base;
+  QuantType output_beside_eight =
+      QuantType::kQ5_K;  // the same in a model of eight experts, where base has fewer bits
   LayerTypes gate_up = {base}, down = {base};
+  std::optional<LayerTypes> down_of_eight = {};  // in a model of eight experts
   // Where no importance of inputs is known.
   LayerTypes value_unweighed = value, down_unweighed = down;
 };

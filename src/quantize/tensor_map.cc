@@ -282,7 +282,7 @@ void Mapper::heads(std::vector<MappedTensor>& list, int layer, const Spec& spec,
     } else {
       tensor.in_first_row = h * each + first_row;
       tensor.in_rows = config_.n_heads * each;
-      tensor.in_transposed = spec.role == WeightRole::kK;
+      tensor.in_transposed = first_row == 0;  // keys are applied to queries
     }
   }
 }
@@ -290,7 +290,7 @@ void Mapper::heads(std::vector<MappedTensor>& list, int layer, const Spec& spec,
 void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
   const LatentConfig& l = config_.latent;
   const int dim = config_.model_dim, queries = config_.n_heads * (l.plain_dim + l.rope_dim);
-  const WeightRole role = WeightRole::kQ;
+  const WeightRole role = WeightRole::kLatent;
   const bool through = l.query_rank > 0;
   if (through) {
     linear(list, layer, {in_.query_a, out_.query_a, role, l.query_rank, dim, Site::kAttention});
@@ -298,11 +298,10 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
   }
   const size_t query = list.size();
   linear(list, layer,
-         {through ? in_.query_b : in_.q, through ? out_.query_b : out_.q, role, queries,
-          through ? l.query_rank : dim, through ? Site::kNone : Site::kAttention});
+         {through ? in_.query_b : in_.q, through ? out_.query_b : out_.q, through ? role : WeightRole::kQ,
+          queries, through ? l.query_rank : dim, through ? Site::kNone : Site::kAttention});
   const size_t latent = list.size();
-  linear(list, layer,
-         {in_.latent_a, out_.latent_a, WeightRole::kK, l.kv_rank + l.rope_dim, dim, Site::kAttention});
+  linear(list, layer, {in_.latent_a, out_.latent_a, role, l.kv_rank + l.rope_dim, dim, Site::kAttention});
   if (crossing_ && !config_.rope_interleaved) {
     for (size_t i = query; i < list.size(); ++i)
       list[i].rows_from = i < latent ? pair_tails(config_.n_heads, l.plain_dim, l.rope_dim)
@@ -311,11 +310,10 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
   norm(list, layer, in_.latent_a_norm, out_.latent_a_norm, l.kv_rank);
   const bool separate = !in_.latent_keys.empty();
   heads(list, layer,
-        {separate ? in_.latent_keys : in_.latent_b, out_.latent_keys, WeightRole::kK, l.kv_rank, l.plain_dim},
+        {separate ? in_.latent_keys : in_.latent_b, out_.latent_keys, role, l.kv_rank, l.plain_dim},
         separate ? -1 : 0);
   heads(list, layer,
-        {separate ? in_.latent_values : in_.latent_b, out_.latent_values, WeightRole::kV, l.value_dim,
-         l.kv_rank},
+        {separate ? in_.latent_values : in_.latent_b, out_.latent_values, role, l.value_dim, l.kv_rank},
         separate ? -1 : l.plain_dim);
 }
 

@@ -145,16 +145,32 @@ TEST(FileType, MixesAsLlamaCppDoes) {
                                                    {"attn_output", WeightRole::kO},
                                                    {"ffn_gate", WeightRole::kGateUp},
                                                    {"ffn_up", WeightRole::kGateUp},
-                                                   {"ffn_down", WeightRole::kDown}};
+                                                   {"ffn_down", WeightRole::kDown},
+                                                   {"attn_qkv", WeightRole::kQkv},
+                                                   {"attn_q_a", WeightRole::kLatent},
+                                                   {"attn_q_b", WeightRole::kLatent},
+                                                   {"attn_kv_a_mqa", WeightRole::kLatent},
+                                                   {"attn_k_b", WeightRole::kLatent},
+                                                   {"attn_v_b", WeightRole::kLatent},
+                                                   {"ffn_gate_exps", WeightRole::kGateUp},
+                                                   {"ffn_up_exps", WeightRole::kGateUp},
+                                                   {"ffn_down_exps", WeightRole::kDown}};
+  const std::map<std::string, MixedModel> models = {
+      {"shared2", {.n_layers = 16, .heads_per_kv_head = 2}},
+      {"shared4", {.n_layers = 16, .heads_per_kv_head = 4}},
+      {"layers80", {.n_layers = 80, .heads_per_kv_head = 4}},
+      {"experts8", {.n_layers = 16, .heads_per_kv_head = 2, .n_experts = 8}},
+      {"fused", {.n_layers = 16}},
+      {"latents", {.n_layers = 16, .heads_per_kv_head = 8, .n_experts = 4}}};
   std::ifstream file(tests_dir() / "model/golden_file_types.txt");
   std::set<std::string> names;
   int n_lines = 0;
   for (std::string line; std::getline(file, line); ++n_lines) {
     std::istringstream words(line);
-    MixedModel model{.n_layers = 16};
-    std::string name, tensor, type;
-    words >> name >> model.heads_per_kv_head >> tensor;
+    std::string name, of, tensor, type;
+    words >> name >> of >> tensor;
     names.insert(name);
+    const MixedModel& model = models.at(of);
     const FileType ftype = find_file_type(name).value();
     for (int layer = 0; layer < model.n_layers; ++layer) {
       words >> type;  // the last one goes on
@@ -163,7 +179,7 @@ TEST(FileType, MixesAsLlamaCppDoes) {
     }
   }
   EXPECT_EQ(names.size(), file_types().size());
-  EXPECT_EQ(n_lines, 2 * 9 * static_cast<int>(names.size()));
+  EXPECT_EQ(n_lines, (4 * 9 + 6 + 11) * static_cast<int>(names.size()));
 }
 
 TEST(FileType, ImportanceAndExpertsChangeTheMixture) {

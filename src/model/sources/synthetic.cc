@@ -153,15 +153,16 @@ std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) 
       const LatentConfig& l = c.latent;
       const int64_t heads = c.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
       if (l.query_rank > 0) {
-        matrix(name(n.query_a), WeightRole::kQ, i, {l.query_rank, dim});
+        matrix(name(n.query_a), WeightRole::kLatent, i, {l.query_rank, dim});
         norm(name(n.query_a_norm), l.query_rank);
       }
-      matrix(name(l.query_rank > 0 ? n.query_b : n.q), WeightRole::kQ, i,
+      matrix(name(l.query_rank > 0 ? n.query_b : n.q),
+             l.query_rank > 0 ? WeightRole::kLatent : WeightRole::kQ, i,
              {queries, l.query_rank > 0 ? l.query_rank : dim});
-      matrix(name(n.latent_a), WeightRole::kK, i, {l.kv_rank + l.rope_dim, dim});
+      matrix(name(n.latent_a), WeightRole::kLatent, i, {l.kv_rank + l.rope_dim, dim});
       norm(name(n.latent_a_norm), l.kv_rank);
-      matrix(name(n.latent_keys), WeightRole::kK, i, {heads, l.kv_rank, l.plain_dim});
-      matrix(name(n.latent_values), WeightRole::kV, i, {heads, l.value_dim, l.kv_rank});
+      matrix(name(n.latent_keys), WeightRole::kLatent, i, {heads, l.kv_rank, l.plain_dim});
+      matrix(name(n.latent_values), WeightRole::kLatent, i, {heads, l.value_dim, l.kv_rank});
     } else {
       matrix(name(n.q), WeightRole::kQ, i, {q, dim});
       matrix(name(n.k), WeightRole::kK, i, {kv, dim});
