@@ -107,8 +107,9 @@ void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
 void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelConfig& config) {
   config.n_layers = reader.integer({"block_count", "num_hidden_layers"}, 1, kMaxLayers);
   // GGUF counts the layers that predict further tokens, which a decoder does not need.
-  config.n_next_token_layers = reader.integer({"nextn_predict_layers", "num_nextn_predict_layers"}, 0,
-                                              std::max(config.n_layers - 1, 0), 0);
+  const int most_next = reader.gguf() ? std::max(config.n_layers - 1, 0) : kMaxLayers;
+  config.n_next_token_layers =
+      reader.integer({"nextn_predict_layers", "num_nextn_predict_layers"}, 0, most_next, 0);
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);

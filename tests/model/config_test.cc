@@ -175,6 +175,12 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("minimax_m2", "shared_intermediate_size", 8), HasSubstr("shared_intermediate_size"));
   EXPECT_THAT(with("glm4_moe_lite", "mlp_layer_types", {"dense", "sparse", "wide"}), HasSubstr("\"wide\""));
   EXPECT_THAT(with("deepseek_v2", "topk_method", "noaux_tc"), HasSubstr("'noaux_tc'"));
+  EXPECT_THAT(with("deepseek_v2", "scoring_func", "sigmoid"), HasSubstr("expected softmax"));
+  EXPECT_THAT(with("deepseek_v2", "norm_topk_prob", true), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(with("deepseek_v3", "scoring_func", "softmax"), HasSubstr("expected sigmoid"));
+  EXPECT_THAT(with("deepseek_v3", "topk_method", "greedy"), HasSubstr("expected noaux_tc"));
+  EXPECT_EQ(with("deepseek_v3/model.gguf", "deepseek2.expert_gating_func", nullptr), "");
+  EXPECT_EQ(with("llama2", "num_nextn_predict_layers", 5), "");
   EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));

@@ -11,7 +11,7 @@ void configure_deepseek3(ConfigReader&, ModelConfig&);
 
 namespace {
 
-constexpr int kMaxRank = 1 << 16, kMaxHead = 4096;
+constexpr int kMaxRank = 8192, kMaxHead = 4096;
 
 // GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose sizes are key_length and
 // value_length; later ones have one, of the cache's size, and the heads' sizes beside it.
@@ -29,6 +29,8 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
   config.n_kv_heads = 1;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
+  if (rope.scaling == RopeScaling::kLongRope)
+    return reader.fail(ErrorCode::kUnsupported, "rope scaling: longrope is not known beside latents");
   rope.rotary_dim = l.rope_dim;
   config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
   if (reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f) != 1.0f)
@@ -53,8 +55,18 @@ void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
   config.shared_ffn_dim = std::min(n_shared * config.expert_ffn_dim, 1 << 20);
 }
 
+void expect(ConfigReader& reader, std::string_view key, std::string_view wanted) {
+  const std::string found = reader.text({"", key}, std::string(wanted));
+  if (found != wanted)
+    reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+}
+
 // The best score of a group counts; weights are not divided by their sum.
 void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
+  expect(reader, "scoring_func", "softmax");
+  // Implementations of the second version do not agree on what it would do.
+  if (reader.flag({"", "norm_topk_prob"}, false))
+    return reader.fail(ErrorCode::kUnsupported, "norm_topk_prob: expected false");
   ExpertRouting& routing = config.routing;
   const std::string method = reader.text({"", "topk_method"}, "group_limited_greedy");
   if (method != "greedy" && method != "group_limited_greedy") {
@@ -83,6 +95,13 @@ void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
   writer.erase({"rope.scaling.attn_factor", ""});
 }
 
+// Files of GLM-4.7-Flash may leave out how experts are scored: only a sigmoid's choice has biases.
+bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {
+  const Key key{"expert_gating_func", ""};
+  if (reader.has(key)) return reader.integer(key, 1, 2) == 2;
+  return reader.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", config.n_layers - 1));
+}
+
 }  // namespace
 
 void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
@@ -96,8 +115,7 @@ void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
-  const bool sigmoid = reader.gguf() && reader.integer({"expert_gating_func", ""}, 1, 2, 1) == 2;
-  if (sigmoid) return configure_deepseek3(reader, config);
+  if (reader.gguf() && scores_by_sigmoid(reader, config)) return configure_deepseek3(reader, config);
   read_latent(reader, config);
   read_experts(reader, config);
   read_dense_layers(reader, config);
@@ -106,6 +124,8 @@ void configure_deepseek2(ConfigReader& reader, ModelConfig& config) {
 }
 
 void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
+  expect(reader, "scoring_func", "sigmoid");
+  expect(reader, "topk_method", "noaux_tc");
   read_latent(reader, config);
   read_experts(reader, config);
   read_dense_layers(reader, config);
