@@ -106,6 +106,7 @@ class Mapper {
   void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
   void latent(std::vector<MappedTensor>& list, int layer);
   void short_conv(std::vector<MappedTensor>& list, int layer);
+  bool has_conv_bias() const;
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
@@ -317,6 +318,14 @@ void Mapper::latent(std::vector<MappedTensor>& list, int layer) {
         separate ? -1 : l.plain_dim);
 }
 
+// Layers of attention lie between: any may be the first of a convolution.
+bool Mapper::has_conv_bias() const {
+  for (int i = 0; config_.has_states() && i < config_.n_layers; ++i) {
+    if (has(in_name(in_.conv_in, i) + ".bias") || has(in_name(in_.conv, i) + ".bias")) return true;
+  }
+  return false;
+}
+
 void Mapper::short_conv(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim;
   linear(list, layer, {in_.conv_in, out_.conv_in, WeightRole::kQ, 3 * dim, dim, Site::kAttention});
@@ -412,8 +421,7 @@ Result<TensorMap> Mapper::map() {
   TensorMap map;
   const bool fused_out =
       !out_.expert_gate_up.empty() || (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
-  const bool conv_bias = has(in_name(in_.conv_in, 0) + ".bias") || has(in_name(in_.conv, 0) + ".bias");
-  if (crossing_ && conv_bias && config_.has_states()) {
+  if (crossing_ && has_conv_bias()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
                   source_.path().string(), config_.arch);
