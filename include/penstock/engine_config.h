@@ -24,6 +24,7 @@ struct EngineConfig {
   int64_t kv_cache_memory = 0;     // bytes; 0 = by memory_utilization
   double memory_utilization = 0;   // 0 = the preset's, else 0.85
   bool enable_prefix_caching = true;
+  int state_snapshot_interval = 0;       // tokens; 0 = where steps end and prompts part
   std::string prefix_cache_file;         // saved at shutdown, restored at start; "" = not kept
   std::string kv_layout = "paged";       // paged, contiguous
   std::string preemption = "recompute";  // recompute, swap
@@ -73,6 +74,10 @@ struct EngineConfig {
     v("memory_utilization", c.memory_utilization,
       "share of the free memory that weights and KV cache may take");
     v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
+    v("state_snapshot_interval", c.state_snapshot_interval,
+      "of recurrent models: tokens from one kept state to the next, from which equal prefixes go on; 0 keeps "
+      "them where "
+      "steps end and where prompts part");
     v("prefix_cache_file", c.prefix_cache_file,
       "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
     v("kv_layout", c.kv_layout,

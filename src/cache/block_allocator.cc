@@ -104,6 +104,11 @@ bool BlockAllocator::publish(BlockId block, const BlockHash& hash, std::span<con
   return true;
 }
 
+void BlockAllocator::unpublish(BlockId block) {
+  PENSTOCK_CHECK(at(block).references > 0 && at(block).published);
+  index_erase(static_cast<int>(block));
+}
+
 void BlockAllocator::clear_index() {
   while (lru_head_ != kNone) {
     const int block = lru_head_;

@@ -50,6 +50,8 @@ class BlockAllocator {
   // Makes a full block findable. False when the same content is published already (the block stays as it is).
   // REQUIRES: referenced and not published; tokens.size() == block_size.
   bool publish(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens);
+  // Nobody finds it any more. REQUIRES: referenced and published.
+  void unpublish(BlockId block);
   bool is_published(BlockId block) const { return at(block).published; }
   // Forgets all published content; cached blocks become free.
   void clear_index();

@@ -141,7 +141,7 @@ int PlanCommand::run() const {
   fmt::print("KV cache per token      {} x {} = {}\n", values, kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
-    fmt::print("state per sequence      {} layers, {} (f32); equal prefixes are computed anew\n",
+    fmt::print("state per sequence      {} layers, {} (f32); as much again for each prefix that is kept\n",
                std::ranges::count_if(config.layers,
                                      [](const LayerConfig& l) { return l.recurrence != Recurrence::kNone; }),
                format_bytes(static_cast<double>(plan->state_bytes)));

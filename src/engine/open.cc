@@ -116,6 +116,8 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
   RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
   RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
+  RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval", "a number of tokens >= 0",
+                         c.state_snapshot_interval));
   RETURN_IF_ERROR(
       expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0", c.kv_cache_memory));
   RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1, "memory_utilization",
@@ -162,6 +164,7 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same blocks
   // everywhere.
   constexpr int kTypicalLength = 2048;
+  constexpr int kStates = 2;  // its own, and one from which others go on
   CachePlan plan;
   const int n_groups = std::max(1, spec.n_groups());
   const auto blocks_for = [&](int64_t tokens) { return (tokens + spec.block_size - 1) / spec.block_size; };
@@ -177,7 +180,7 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   for (int g = 0; g < n_groups; ++g) {
     const int64_t window =
         plan.windows[g] > 0 ? int64_t{plan.windows[g]} + max_chunk + 2 * spec.block_size : max_len;
-    kept[g] = g == spec.state_group() ? 1 : std::min(whole, blocks_for(window));
+    kept[g] = g == spec.state_group() ? kStates : std::min(whole, blocks_for(window));
     bytes_per_block += static_cast<double>(spec.block_bytes(g)) *
                        static_cast<double>(std::min(kept[g], typical)) / static_cast<double>(typical);
   }
@@ -303,8 +306,8 @@ Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automa
   log().info("KV cache: {:.1f} MiB, {} tokens in blocks of {}", static_cast<double>(plan.bytes) / (1 << 20),
              plan.max_tokens, config.block_size);
   if (spec.has_states()) {
-    log().info("states: {} of {:.1f} KiB, part of the cache; equal prefixes are computed anew",
-               plan.n_blocks.back(), static_cast<double>(spec.state_bytes()) / 1024);
+    log().info("states: {} of {:.1f} KiB, part of the cache", plan.n_blocks.back(),
+               static_cast<double>(spec.state_bytes()) / 1024);
   }
   return plan;
 }
@@ -346,6 +349,7 @@ SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) 
   return {.max_num_seqs = config.max_num_seqs,
           .max_num_batched_tokens = config.max_num_batched_tokens,
           .prefix_caching = config.enable_prefix_caching && paged,
+          .state_snapshot_interval = config.state_snapshot_interval,
           .paged = paged,
           .reserved_len = paged ? 0 : max_model_len,
           .swap_slots = {}};

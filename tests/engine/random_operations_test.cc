@@ -45,7 +45,8 @@ FakeEngineConfig random_config(uint64_t seed) {
   const bool states = pick(0, 3) == 0;
   if (states) {
     config.windows.push_back(kStateWindow);
-    config.n_blocks.push_back(pick(4, 8));  // four: of the widest search
+    config.n_blocks.push_back(pick(4, 12));  // four: of the widest search
+    config.engine.state_snapshot_interval = pick(0, 3 * config.block_size);
   }
   config.engine.max_num_batched_tokens = config.engine.max_num_seqs + pick(0, 40);
   config.engine.prefill_chunk = pick(0, 10);

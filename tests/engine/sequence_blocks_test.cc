@@ -82,6 +82,30 @@ TEST(SequenceBlocks, AStateIsOneBlockAndIsCopiedBeforeTwoWriteIt) {
   EXPECT_TRUE(cache.blocks.reserve(c, 3, plan));
 }
 
+TEST(SequenceBlocks, AStateThatIsPublishedIsCopiedBeforeAWriteOrGivenUp) {
+  Cache cache({20, 2}, {0, kStateWindow});
+  BlockAllocator& states = cache.blocks.allocator(1);
+  Sequence a = cache.sequence(30);
+  cache.compute(a, 8);
+  const BlockId kept = a.kv[1].blocks[0];
+  const auto tokens = std::span<const TokenId>(a.tokens).subspan(4, 4);
+  ASSERT_TRUE(states.publish(kept, chain_hash({}, tokens), tokens));
+  Plan plan;
+  ASSERT_TRUE(cache.blocks.reserve(a, 9, plan));
+  ASSERT_EQ(plan.copies.size(), 1u);
+  EXPECT_EQ(plan.copies[0].from, kept);
+  EXPECT_NE(a.kv[1].blocks[0], kept);
+  EXPECT_TRUE(states.is_published(kept));
+  cache.check({&a});
+  Sequence b = cache.sequence(30, 2);
+  b.kv[1].blocks.push_back(*states.acquire(chain_hash({}, tokens), tokens));
+  ASSERT_TRUE(cache.blocks.reserve(b, 9, plan));  // no block for a copy is left, and nobody else uses it
+  EXPECT_EQ(plan.copies.size(), 1u);
+  EXPECT_EQ(b.kv[1].blocks[0], kept);
+  EXPECT_FALSE(states.is_published(kept));
+  cache.check({&a, &b});
+}
+
 TEST(SequenceBlocks, AreNotTakenWhereOneGroupHasTooFew) {
   Cache cache({10, 2}, {0, 5});
   Sequence a = cache.sequence(12);

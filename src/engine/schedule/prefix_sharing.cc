@@ -13,8 +13,11 @@ const BlockHash& hash_before(const Sequence& sequence, int n_blocks) {
 
 }  // namespace
 
-PrefixSharing::PrefixSharing(SequenceBlocks& blocks, bool enabled)
-    : blocks_(blocks), enabled_(enabled), leftovers_(kMaxLeftovers) {
+PrefixSharing::PrefixSharing(SequenceBlocks& blocks, bool enabled, int snapshot_interval)
+    : blocks_(blocks),
+      enabled_(enabled),
+      snapshots_(blocks.block_size(), snapshot_interval),
+      leftovers_(kMaxLeftovers) {
   for (Leftover& leftover : leftovers_) {
     leftover.blocks.reserve(blocks.n_groups());
     leftover.tokens.reserve(blocks.block_size());
@@ -30,9 +33,12 @@ void PrefixSharing::hash_full_blocks(Sequence& sequence, int n_blocks) const {
     sequence.hashes.push_back(chain_hash(hash_before(sequence, i), tokens_of(sequence, i)));
 }
 
+// Whether the other groups have what goes with n_blocks of group 0.
 bool PrefixSharing::has_blocks(const Sequence& sequence, int n_blocks) const {
-  for (int g = 0; g < blocks_.n_groups(); ++g) {
-    for (int i = blocks_.first_needed(g, n_blocks * block_size()); i < n_blocks; ++i) {
+  for (int g = blocks_.n_groups() - 1; g > 0; --g) {
+    const int first =
+        blocks_.holds_states(g) ? n_blocks - 1 : blocks_.first_needed(g, n_blocks * block_size());
+    for (int i = first; i < n_blocks; ++i) {
       if (!blocks_.allocator(g).contains(sequence.hashes[i])) return false;
     }
   }
@@ -48,22 +54,44 @@ int PrefixSharing::find(Sequence& sequence) const {
   return found;
 }
 
+// Of the leading blocks that group 0 has, those from which all groups can go on.
+int PrefixSharing::find_whole(const Sequence& sequence, int found) const {
+  while (found > 0 && !has_blocks(sequence, found)) --found;
+  return found;
+}
+
 void PrefixSharing::match(Sequence& sequence) {
   if (!shares(sequence)) return;
-  int found = find(sequence);
-  while (found > 0 && blocks_.n_groups() > 1 && !has_blocks(sequence, found)) --found;
+  const int common = find(sequence), found = find_whole(sequence, common);
   for (int g = 0; g < blocks_.n_groups(); ++g) {
-    GroupBlocks& kv = sequence.kv[g];
-    kv.first_block = blocks_.first_needed(g, found * block_size());
-    for (int i = kv.first_block; i < found; ++i) {
-      const std::optional<BlockId> block =
-          blocks_.allocator(g).acquire(sequence.hashes[i], tokens_of(sequence, i));
-      if (!block) return blocks_.release(sequence);  // equal hashes of different tokens: practically never
-      kv.blocks.push_back(*block);
-    }
+    const int first =
+        blocks_.holds_states(g) ? std::max(0, found - 1) : blocks_.first_needed(g, found * block_size());
+    if (!acquire(sequence, g, first, found))
+      return blocks_.release(sequence);  // equal hashes of different tokens: practically never
   }
   sequence.n_computed = found * block_size();
   sequence.n_published = found;
+  if (with_states()) snapshots_.note_parting(sequence, with_claims(sequence, common));
+}
+
+// The leading blocks that others have computed or are about to.
+int PrefixSharing::with_claims(const Sequence& sequence, int found) const {
+  const int usable = (sequence.n_tokens() - 1) / block_size();
+  while (found < usable && claims_.contains(sequence.hashes[found])) ++found;
+  return found;
+}
+
+// The published blocks [first, end), with a reference each.
+bool PrefixSharing::acquire(Sequence& sequence, int group, int first, int end) {
+  GroupBlocks& kv = sequence.kv[group];
+  kv.first_block = blocks_.holds_states(group) ? 0 : first;
+  for (int i = first; i < end; ++i) {
+    const std::optional<BlockId> block =
+        blocks_.allocator(group).acquire(sequence.hashes[i], tokens_of(sequence, i));
+    if (!block) return false;
+    kv.blocks.push_back(*block);
+  }
+  return true;
 }
 
 // Tokens with which both go on in the block after n_blocks equal ones; 0 when those differ. Of `sequence` at
@@ -90,7 +118,7 @@ int PrefixSharing::common_start(const Leftover& leftover, const Sequence& sequen
 }
 
 void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> running, Plan& plan) {
-  if (!shares(sequence)) return;
+  if (!shares(sequence) || with_states()) return;
   const int begin = sequence.n_computed, n_blocks = begin / block_size();
   const Sequence* best = nullptr;
   const Leftover* left = nullptr;
@@ -126,6 +154,8 @@ void PrefixSharing::copy_start(Sequence& sequence, std::span<Sequence* const> ru
 bool PrefixSharing::is_coming(Sequence& sequence, std::span<Sequence* const> running) const {
   if (!shares(sequence) || running.empty()) return false;
   const int found = find(sequence), usable = (sequence.n_tokens() - 1) / block_size();
+  if (with_states())
+    return snapshots_.is_coming(sequence, find_whole(sequence, found) * block_size(), running);
   if (found < usable && claims_.contains(sequence.hashes[found])) return true;
   return start_is_coming(sequence, found, running);
 }
@@ -170,18 +200,32 @@ void PrefixSharing::publish(Sequence& sequence) {
     const int i = sequence.n_published;
     for (int g = 0; g < blocks_.n_groups(); ++g) {
       const GroupBlocks& kv = sequence.kv[g];
-      if (i < kv.first_block) continue;
+      if (i < kv.first_block || blocks_.holds_states(g)) continue;
       const BlockId block = kv.blocks[i - kv.first_block];
       if (!blocks_.allocator(g).is_published(block))
         blocks_.allocator(g).publish(block, sequence.hashes[i], tokens_of(sequence, i));
     }
     drop_claim(sequence, i);
   }
+  if (with_states() && snapshots_.is_due(sequence)) publish_state(sequence);
+}
+
+void PrefixSharing::publish_state(Sequence& sequence) {
+  BlockAllocator& allocator = blocks_.allocator(blocks_.state_group());
+  const BlockId block = sequence.kv.back().blocks[0];
+  const int last = sequence.n_computed / block_size() - 1;
+  if (!allocator.is_published(block))
+    allocator.publish(block, sequence.hashes[last], tokens_of(sequence, last));
+  sequence.n_snapshot = sequence.n_computed;
+}
+
+int PrefixSharing::cut(const Sequence& sequence, int count) const {
+  return enabled_ && with_states() ? snapshots_.cut(sequence, count) : count;
 }
 
 void PrefixSharing::leave_block(const Sequence& sequence, const WaitingQueue& waiting) {
   constexpr size_t kMostLookedAt = 8;
-  if (!enabled_ || sequence.n_swapped > 0) return;
+  if (!enabled_ || with_states() || sequence.n_swapped > 0) return;
   for (const auto& queue : waiting.by_priority()) {
     for (size_t i = 0; i < std::min(queue.size(), kMostLookedAt); ++i) {
       if (leave_block_for(sequence, *queue[i])) return;

@@ -1,5 +1,5 @@
 // What sequences share: blocks found in the prefix index, blocks that a running one is about to publish, and the beginning
-// of a block in which two of them part.
+// of a block in which two of them part. With states a prefix is found only where a snapshot of its state is, too.
 //
 // Engine thread only.
 #pragma once
@@ -9,14 +9,15 @@
 
 #include "engine/plan.h"
 #include "engine/schedule/sequence_blocks.h"
+#include "engine/schedule/state_snapshots.h"
 #include "engine/schedule/waiting_queue.h"
 
 namespace penstock {
 
 class PrefixSharing {
  public:
-  // enabled: false: nobody shares anything.
-  PrefixSharing(SequenceBlocks& blocks, bool enabled);
+  // enabled: false: nobody shares anything. snapshot_interval: tokens, of states (state_snapshots.h).
+  PrefixSharing(SequenceBlocks& blocks, bool enabled, int snapshot_interval = 0);
 
   // --- Who is about to run
   // Whether a running sequence is about to compute what this one needs next.
@@ -30,6 +31,8 @@ class PrefixSharing {
   void claim(Sequence& sequence);
 
   // --- Who runs
+  // Of `count` tokens that its next step may compute, those up to where its state is worth keeping.
+  int cut(const Sequence& sequence, int count) const;
   // Offers the blocks that are full now to everybody.
   void publish(Sequence& sequence);
   // Of a sequence that loses its blocks.
@@ -64,7 +67,12 @@ class PrefixSharing {
   std::span<const TokenId> tokens_of(const Sequence& sequence, int block) const;
   void hash_full_blocks(Sequence& sequence, int n_blocks) const;
   int find(Sequence& sequence) const;
+  int with_claims(const Sequence& sequence, int found) const;
+  int find_whole(const Sequence& sequence, int found) const;
   bool has_blocks(const Sequence& sequence, int n_blocks) const;
+  bool acquire(Sequence& sequence, int group, int first, int end);
+  bool with_states() const { return blocks_.state_group() >= 0; }
+  void publish_state(Sequence& sequence);
   int common_start(const Sequence& other, const Sequence& sequence, int n_blocks) const;
   int common_start(const Leftover& leftover, const Sequence& sequence, int n_blocks) const;
   bool start_is_coming(const Sequence& sequence, int n_blocks, std::span<Sequence* const> running) const;
@@ -75,6 +83,7 @@ class PrefixSharing {
 
   SequenceBlocks& blocks_;
   const bool enabled_;
+  const StateSnapshots snapshots_;
   std::unordered_map<BlockHash, SeqId, HashOfHash> claims_;
   std::vector<Leftover> leftovers_;  // [kMaxLeftovers], those without tokens are free
   int next_leftover_ = 0;

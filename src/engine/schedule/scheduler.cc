@@ -6,22 +6,14 @@
 #include "base/check.h"
 
 namespace penstock {
-namespace {
-
-bool may_share_prefixes(const SchedulerConfig& config, std::span<const int> windows) {
-  return config.prefix_caching && std::ranges::find(windows, kStateWindow) == windows.end();
-}
-
-}  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy,
                      std::span<const int> n_blocks, std::span<const int> windows, int block_size)
     : config_(config),
       policy_(std::move(policy)),
       blocks_(n_blocks, windows, block_size),
-      sharing_(blocks_, may_share_prefixes(config, windows)),
+      sharing_(blocks_, config.prefix_caching, config.state_snapshot_interval),
       swap_(blocks_, config.swap_slots, config.max_num_seqs) {
-  config_.prefix_caching = may_share_prefixes(config, windows);
   running_.reserve(config.max_num_seqs + 1);
   order_.reserve(config.max_num_seqs + 1);
 }
@@ -74,6 +66,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan) {
 void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   count = std::min(count, sequence.max_chunk);
   count = std::min(count, std::max(1, blocks_.tokens_available(sequence)));
+  count = sharing_.cut(sequence, count);
   while (!reserve(sequence, sequence.n_computed + count, plan)) {
     Sequence* victim = last_running();
     preempt(*victim, plan);
@@ -131,7 +124,7 @@ void Scheduler::release_blocks(Sequence& sequence) {
 // Its blocks, and what was computed with them.
 void Scheduler::take_back(Sequence& sequence) {
   release_blocks(sequence);
-  sequence.n_computed = 0;
+  sequence.n_computed = sequence.n_snapshot = sequence.n_common = 0;
 }
 
 void Scheduler::lose_swapped(Sequence& sequence, Plan& plan) {
@@ -317,6 +310,7 @@ void Scheduler::fork(const Sequence& parent, Sequence& child) {
   blocks_.share(parent, child.kv);
   child.n_computed = parent.n_computed;
   child.n_published = parent.n_published;
+  child.n_snapshot = parent.n_snapshot;
   const auto n_full = static_cast<ptrdiff_t>(parent.n_computed / block_size());
   child.hashes.assign(parent.hashes.begin(),
                       parent.hashes.begin() + std::min(std::ssize(parent.hashes), n_full));
@@ -332,7 +326,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     std::vector<TokenId> tokens;
     std::vector<BlockHash> hashes;
     std::vector<GroupBlocks> kv;
-    int n_computed = 0, n_published = 0;
+    int n_computed = 0, n_published = 0, n_snapshot = 0;
   };
   // All memory first, with the room that add() makes, so that what changes the blocks cannot fail.
   std::vector<Stand> stands(parents.size());
@@ -355,6 +349,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     blocks_.share(parent, stands[i].kv);
     stands[i].n_computed = parent.n_computed;
     stands[i].n_published = parent.n_published;
+    stands[i].n_snapshot = parent.n_snapshot;
   }
   for (size_t i = 0; i < parents.size(); ++i) {
     Sequence& sequence = *sequences[i];
@@ -366,6 +361,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
       sequence.kv = std::move(stands[i].kv);
       sequence.n_computed = stands[i].n_computed;
       sequence.n_published = stands[i].n_published;
+      sequence.n_snapshot = stands[i].n_snapshot;
     }
     append(sequence, tokens[i]);
   }

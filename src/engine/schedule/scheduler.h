@@ -33,6 +33,7 @@ struct SchedulerConfig {
   int max_num_seqs = 64;
   int max_num_batched_tokens = 2048;
   bool prefix_caching = true;
+  int state_snapshot_interval = 0;  // tokens (state_snapshots.h)
   bool paged = true;            // false: a sequence takes room for reserved_len tokens when it is admitted
   int reserved_len = 0;         // with paged = false; >= every sequence's max_len
   std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: recompute
@@ -40,8 +41,7 @@ struct SchedulerConfig {
 
 class Scheduler {
  public:
-  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = states. With states nobody starts from
-  // the prefix index, which has none of them.
+  // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = states.
   Scheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy, std::span<const int> n_blocks,
             std::span<const int> windows, int block_size);
 

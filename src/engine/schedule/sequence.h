@@ -41,6 +41,8 @@ struct Sequence {
   BlockHash root;                      // of its salt
   std::vector<BlockHash> hashes;       // of its full blocks, as far as they are known
   int n_published = 0;                 // leading blocks offered to the prefix index
+  int n_snapshot = 0;                  // leading tokens after which its state was kept last
+  int n_common = 0;                    // leading tokens that others have computed, too: behind them it parts
   int n_cached = 0;                    // prompt tokens found in the cache when it first started
   int n_preemptions = 0;
   int n_parked = 0;      // it does not run again before it has more tokens than this

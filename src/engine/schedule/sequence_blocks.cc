@@ -66,13 +66,22 @@ int SequenceBlocks::missing(const Sequence& sequence, int group, int n_tokens) c
   return std::max(0, blocks_for(group, n_tokens) - end_of(sequence.kv[group]));
 }
 
-// Whether the next token is written into a block that others use too.
+// Whether the next token is written into a block that others use, or find, too.
 bool SequenceBlocks::writes_shared_block(const Sequence& sequence, int group) const {
   const GroupBlocks& kv = sequence.kv[group];
-  if (holds_states(group)) return !kv.blocks.empty() && allocator(group).references(kv.blocks[0]) > 1;
+  if (holds_states(group) && kv.blocks.empty()) return false;
+  if (holds_states(group))
+    return allocator(group).references(kv.blocks[0]) > 1 || allocator(group).is_published(kv.blocks[0]);
   if (sequence.n_computed % block_size_ == 0) return false;
   const BlockId block = kv.blocks[sequence.n_computed / block_size_ - kv.first_block];
   return allocator(group).references(block) > 1;
+}
+
+// Whether a state that nobody else uses is given up as a snapshot, since there is no block for a copy.
+bool SequenceBlocks::must_unpublish(const Sequence& sequence, int group) const {
+  if (!holds_states(group) || !writes_shared_block(sequence, group)) return false;
+  return allocator(group).references(sequence.kv[group].blocks[0]) == 1 &&
+         allocator(group).n_available() == 0;
 }
 
 // The one that the next token is written into. REQUIRES: it is there.
@@ -84,15 +93,18 @@ BlockId& SequenceBlocks::block_to_write(Sequence& sequence, int group) const {
 bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
   for (int g = 0; g < n_groups(); ++g) {
     const int needed = missing(sequence, g, n_tokens) + writes_shared_block(sequence, g);
+    if (must_unpublish(sequence, g)) continue;
     if (needed > allocator(g).n_available()) return false;
   }
   for (int g = 0; g < n_groups(); ++g) {
     GroupBlocks& kv = sequence.kv[g];
-    if (writes_shared_block(sequence, g)) {
+    if (must_unpublish(sequence, g)) {
+      allocator(g).unpublish(kv.blocks[0]);
+    } else if (writes_shared_block(sequence, g)) {
       BlockId& block = block_to_write(sequence, g);
       plan.copies.push_back({g, block, block});
-      allocator(g).release(block);
       block = plan.copies.back().to = *allocator(g).allocate();
+      allocator(g).release(plan.copies.back().from);
     }
     for (int n = missing(sequence, g, n_tokens); n > 0; --n) kv.blocks.push_back(*allocator(g).allocate());
   }

@@ -24,6 +24,7 @@ class SequenceBlocks {
   BlockAllocator& allocator(int group) { return groups_[group].allocator; }
   const BlockAllocator& allocator(int group) const { return groups_[group].allocator; }
 
+  // A state that is published is not written any more: whoever goes on from it takes a copy.
   bool holds_states(int group) const { return groups_[group].window == kStateWindow; }
   // The group of states, -1 = none.
   int state_group() const { return holds_states(n_groups() - 1) ? n_groups() - 1 : -1; }
@@ -73,6 +74,7 @@ class SequenceBlocks {
   };
   BlockId& block_to_write(Sequence& sequence, int group) const;
   bool writes_shared_block(const Sequence& sequence, int group) const;
+  bool must_unpublish(const Sequence& sequence, int group) const;
 
   std::vector<Group> groups_;
   int block_size_;
