@@ -12,8 +12,9 @@ enum class Activation : uint8_t {
   kRelu2,
   kXielu,        // p x^2 + b x for x > 0, else n (expm1(min(x, e)) - x) + b x, of parameters {p, n, b, e}
   kClampedSilu,  // gpt-oss: min(x, m) sigmoid(a min(x, m)), of {a, m}; its gated form times clamp(up, -m, m) + 1
+  kSigmoid,
 };
-inline constexpr int kNumActivations = 7;
+inline constexpr int kNumActivations = 8;
 
 // An activation with the parameters that some have.
 struct ActivationFunction {

@@ -34,6 +34,7 @@ std::vector<KernelTable> make_tables() {
         .attention = &kScalarAttentionKernels,
         .strips = &kScalarStripKernels,
         .scans = &kScalarScanKernels,
+        .recurrence = &kScalarRecurrenceKernels,
         .probes = &kScalarProbeKernels},
        true},
 #if defined(__x86_64__)
@@ -43,6 +44,7 @@ std::vector<KernelTable> make_tables() {
         .attention = &kAvx2AttentionKernels,
         .strips = &kAvx2StripKernels,
         .scans = &kAvx2ScanKernels,
+        .recurrence = &kAvx2RecurrenceKernels,
         .probes = &kAvx2ProbeKernels},
        cpu.avx2},
       {{.name = "avxvnni", .gemm = &kAvxVnniGemmKernels, .probes = &kAvxVnniProbeKernels},
@@ -53,6 +55,7 @@ std::vector<KernelTable> make_tables() {
         .attention = &kAvx512AttentionKernels,
         .strips = &kAvx512StripKernels,
         .scans = &kAvx512ScanKernels,
+        .recurrence = &kAvx512RecurrenceKernels,
         .probes = &kAvx512ProbeKernels},
        cpu.avx512},
       {{.name = "amx",
@@ -67,6 +70,7 @@ std::vector<KernelTable> make_tables() {
         .attention = &kNeonAttentionKernels,
         .strips = &kNeonStripKernels,
         .scans = &kNeonScanKernels,
+        .recurrence = &kNeonRecurrenceKernels,
         .probes = &kNeonProbeKernels},
        true},
       {{.name = "neondot", .gemm = &kNeonDotGemmKernels, .probes = &kNeonDotProbeKernels},
@@ -86,6 +90,7 @@ std::vector<KernelTable> make_tables() {
       if (table.attention == nullptr) table.attention = lower.attention;
       if (table.strips == nullptr) table.strips = lower.strips;
       if (table.scans == nullptr) table.scans = lower.scans;
+      if (table.recurrence == nullptr) table.recurrence = lower.recurrence;
       if (table.probes == nullptr) table.probes = lower.probes;
     }
     tables.push_back(table);

@@ -13,6 +13,7 @@ struct VectorKernels;
 struct AttentionKernels;
 struct StripKernels;
 struct ScanKernels;
+struct RecurrenceKernels;
 struct ProbeKernels;
 
 struct KernelTable {
@@ -23,6 +24,7 @@ struct KernelTable {
   const TileKernels* tiles = nullptr;  // null without matrix units; no fallback
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;
+  const RecurrenceKernels* recurrence = nullptr;
   const ProbeKernels* probes = nullptr;
   // The table that this one only adds to: it has no vector kernels of its own. Null for one that stands alone.
   const KernelTable* extends = nullptr;

@@ -114,6 +114,27 @@ struct ConvParams {
       0;  // in the layer's state: where the inputs of the taps - 1 tokens before are, [taps - 1, channels]
 };
 
+// The gated delta rule. Of every sequence each value head keeps a state S [key_dim, value_dim], zeros before the first
+// token. With q and k of its key head at unit length, q divided by sqrt(key_dim), for every token
+//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;  decay = exp(rate softplus(a + bias)).
+struct DeltaParams {
+  const Vector* rate = nullptr;  // [n_value_heads]
+  const Vector* bias = nullptr;  // [n_value_heads]
+  int n_key_heads = 0, n_value_heads = 0, key_dim = 0, value_dim = 0;
+  bool key_heads_in_turn =
+      false;  // value head h has key head h % n_key_heads, otherwise as many neighbours have one
+  int layer = 0;
+  int64_t state_offset =
+      0;  // in the layer's state: where state_values() values are, as the backend lays them out
+
+  // Space for features in whole groups of so many, for backends that compute with vectors.
+  static constexpr int kFeatureGroup = 16;
+  static int64_t state_values(int n_value_heads, int key_dim, int value_dim) {
+    const int64_t groups = (value_dim + kFeatureGroup - 1) / kFeatureGroup;
+    return groups * kFeatureGroup * n_value_heads * key_dim;
+  }
+};
+
 // x of the token at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
 struct PositionScale {
   float beta = 0.0f;  // 0 = no scaling
@@ -355,6 +376,11 @@ class Ops {
   // out[t] = bias + the sum over taps k of weight[k] * x[t - taps + 1 + k]: what came before the step's tokens is in the
   // sequence's state, which then holds the step's last ones. Before a sequence's first token there are zeros.
   virtual void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) = 0;
+  // out[t] = what the tokens up to t have left for its queries (DeltaParams), by value head. qkv: [tokens, (2 * n_key_heads
+  // * key_dim + n_value_heads * value_dim)], queries of all heads first; a, b: [tokens, n_value_heads]. All three are
+  // overwritten.
+  virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                           Tensor out) = 0;
   // Whether sample() draws here; else whoever wants draws makes them on the host.
   virtual bool samples() const { return false; }
   // results[i] is what Sampler::draw (sampling/sampler.h) makes of rows[i] and its row of `logits`, which stays as it is.

@@ -97,6 +97,10 @@ class ObservingOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.causal_conv(x, params, cache, out);
   }
+  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                   Tensor out) override {
+    if (!stopped_) inner_.gated_delta(qkv, a, b, params, cache, out);
+  }
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     if (!stopped_) inner_.scale_by_position(x, scale);
   }

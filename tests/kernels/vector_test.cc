@@ -64,6 +64,7 @@ double exact(const ActivationFunction& f, double x) {
     case Activation::kXielu: return x > 0 ? p * x * x + b * x : n * (std::expm1(std::min(x, e)) - x) + b * x;
     case Activation::kClampedSilu: return std::min(x, n) / (1 + std::exp(-p * std::min(x, n)));
     case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kGelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

@@ -97,6 +97,154 @@ TEST_P(Recurrence, ConvolutionsGoOnWhereTheStepBeforeEnded) {
   check_conv(*ops, 5, 9, false);   // a tail longer than most steps
 }
 
+// One sequence's tokens, in doubles.
+struct DeltaCase {
+  int n_key_heads, n_value_heads, key_dim, value_dim;
+  bool in_turn;
+  int keys() const { return n_key_heads * key_dim; }
+  int values() const { return n_value_heads * value_dim; }
+  int channels() const { return 2 * keys() + values(); }
+};
+
+struct DeltaInput {
+  std::vector<float> qkv, a, b;  // [length, channels], [length, n_value_heads] twice
+  BlockId state{};
+  int done = 0;
+};
+
+std::vector<double> unit(const float* x, int n) {
+  double squares = 1e-6;
+  for (int i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  std::vector<double> result;
+  for (int i = 0; i < n; ++i) result.push_back(x[i] / std::sqrt(squares));
+  return result;
+}
+
+// [length, values] by the definition: the decayed state forgets what it has for the key, and learns the value.
+std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, int length,
+                                    const std::vector<float>& rate, const std::vector<float>& bias) {
+  std::vector<double> out(static_cast<size_t>(length) * c.values());
+  for (int h = 0; h < c.n_value_heads; ++h) {
+    const int key_head = c.in_turn ? h % c.n_key_heads : h * c.n_key_heads / c.n_value_heads;
+    std::vector<double> state(static_cast<size_t>(c.key_dim) * c.value_dim);
+    for (int t = 0; t < length; ++t) {
+      const float* row = in.qkv.data() + static_cast<size_t>(t) * c.channels();
+      const std::vector<double> q = unit(row + key_head * c.key_dim, c.key_dim),
+                                k = unit(row + c.keys() + key_head * c.key_dim, c.key_dim);
+      const double decay = std::exp(rate[h] * std::log1p(std::exp(in.a[t * c.n_value_heads + h] + bias[h])));
+      const double beta = 1 / (1 + std::exp(-in.b[t * c.n_value_heads + h]));
+      for (double& s : state) s *= decay;
+      for (int v = 0; v < c.value_dim; ++v) {
+        double known = 0, read = 0;
+        for (int i = 0; i < c.key_dim; ++i) known += state[i * c.value_dim + v] * k[i];
+        const double update = beta * (row[2 * c.keys() + h * c.value_dim + v] - known);
+        for (int i = 0; i < c.key_dim; ++i) {
+          state[i * c.value_dim + v] += k[i] * update;
+          read += state[i * c.value_dim + v] * q[i];
+        }
+        out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] = read / std::sqrt(c.key_dim);
+      }
+    }
+  }
+  return out;
+}
+
+// Tokens that a step takes of each sequence.
+using StepCounts = std::vector<int>;
+
+// What the steps give for the tokens of all sequences, one sequence after the other.
+std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInput> sequences,
+                             const std::vector<StepCounts>& steps, const std::vector<float>& rate,
+                             const std::vector<float>& bias) {
+  constexpr int kOffset = 16, kLayer = 1;
+  CacheSpec spec;
+  spec.layers.assign(2, KvLayerSpec{1, 16, 0, 0});
+  spec.state_values = {16, kOffset + DeltaParams::state_values(c.n_value_heads, c.key_dim, c.value_dim)};
+  const int n_blocks[] = {8, 4};
+  const auto cache = ops.make_cache(spec, n_blocks).value();
+  for (int b = 0; b < 4; ++b) {
+    const std::vector<float> old(spec.state_bytes() / sizeof(float), 1e6f);
+    cache->write_block(1, BlockId(b), std::as_bytes(std::span(old)));
+  }
+  const auto packed_rate = ops.pack_vector(rate).value(), packed_bias = ops.pack_vector(bias).value();
+  std::vector<std::vector<float>> results(sequences.size());
+  for (const StepCounts& counts : steps) {
+    std::vector<float> qkv, a, b;
+    std::vector<size_t> owners;
+    std::vector<int32_t> positions, seq_offsets = {0}, lens, table_offsets = {0};
+    std::vector<BlockId> tables;
+    const auto append = [](std::vector<float>& to, const std::vector<float>& from, int row, int cols) {
+      to.insert(to.end(), from.begin() + ptrdiff_t{row} * cols, from.begin() + (ptrdiff_t{row} + 1) * cols);
+    };
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      DeltaInput& sequence = sequences[s];
+      if (counts[s] == 0) continue;
+      for (int i = 0; i < counts[s]; ++i, ++sequence.done) {
+        owners.push_back(s);
+        positions.push_back(sequence.done);
+        append(qkv, sequence.qkv, sequence.done, c.channels());
+        append(a, sequence.a, sequence.done, c.n_value_heads);
+        append(b, sequence.b, sequence.done, c.n_value_heads);
+      }
+      seq_offsets.push_back(static_cast<int32_t>(owners.size()));
+      lens.push_back(sequence.done);
+      tables.push_back(sequence.state);
+      table_offsets.push_back(static_cast<int32_t>(tables.size()));
+    }
+    const std::vector<TokenId> tokens(owners.size(), 0);
+    const KvView views[] = {{}, {{}, tables, table_offsets, {}}};
+    const Batch batch{tokens, positions, seq_offsets, lens, views, {}, {}};
+    const StepShape shape = ops.begin_step(&batch);
+    const auto tensor = [&](std::vector<float>& values, int cols) {
+      values.resize(static_cast<size_t>(shape.tokens) * cols);
+      return tensor_of(ops, values, shape.tokens, cols);
+    };
+    const Tensor out = ops.new_tensor(shape.tokens, c.values());
+    const DeltaParams params{packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
+                             c.value_dim,       c.in_turn,         kLayer,        kOffset};
+    ops.gated_delta(tensor(qkv, c.channels()), tensor(a, c.n_value_heads), tensor(b, c.n_value_heads), params,
+                    *cache, out);
+    ops.wait(ops.submit());
+    const Values got = read(ops, out);
+    for (size_t r = 0; r < owners.size(); ++r) {
+      for (int i = 0; i < c.values(); ++i) results[owners[r]].push_back(got.at(static_cast<int>(r), i));
+    }
+  }
+  std::vector<float> all;
+  for (const auto& result : results) all.insert(all.end(), result.begin(), result.end());
+  return all;
+}
+
+void check_delta(Ops& ops, const DeltaCase& c) {
+  constexpr int kLength = 23;
+  std::vector<float> rate = random_floats(c.n_value_heads, 3);
+  for (float& r : rate) r = -std::exp(r);
+  const std::vector<float> bias = random_floats(c.n_value_heads, 4);
+  std::vector<DeltaInput> sequences;
+  std::vector<double> want;
+  for (unsigned s = 0; s < 3; ++s) {
+    const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
+    sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
+                         random_floats(heads, 20 + s), random_floats(heads, 30 + s), BlockId(3 - s)});
+    const std::vector<double> one = delta_reference(c, sequences.back(), kLength, rate, bias);
+    want.insert(want.end(), one.begin(), one.end());
+  }
+  const std::vector<StepCounts> cut = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
+  const std::vector<float> got = run_delta(ops, c, sequences, cut, rate, bias);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-6 * (1 + std::fabs(want[i]))) << i;
+  EXPECT_EQ(run_delta(ops, c, sequences, {{kLength, kLength, kLength}}, rate, bias), got);
+}
+
+TEST_P(Recurrence, DeltaRuleIsItsDefinitionInAnySteps) {
+  const auto ops = GetParam().make();
+  check_delta(*ops, {2, 4, 12, 12, false});
+  check_delta(*ops, {2, 6, 8, 8, true});
+  check_delta(*ops, {3, 3, 20, 36, false});  // parts of 16 features, and a smaller one
+  check_delta(*ops, {1, 2, 128, 128, false});
+  check_delta(*ops, {1, 1, 3, 1, false});
+}
+
 TEST_P(Recurrence, StatesAreCopiedFromBlockToBlock) {
   const auto ops = GetParam().make();
   CacheSpec spec;

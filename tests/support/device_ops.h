@@ -194,6 +194,10 @@ class DeviceOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     act([this, x, params, &cache, out] { inner_->causal_conv(x, params, cache, out); });
   }
+  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                   Tensor out) override {
+    act([this, qkv, a, b, params, &cache, out] { inner_->gated_delta(qkv, a, b, params, cache, out); });
+  }
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     act([this, x, scale] { inner_->scale_by_position(x, scale); });
   }

@@ -105,6 +105,7 @@ inline F activated(F x, const ActivationParameters& f) {
     const F v = Simd::min(x, f.p[1]);
     return Simd::mul(v, sigmoid(Simd::mul(v, f.p[0])));
   }
+  if constexpr (A == Activation::kSigmoid) return sigmoid(x);
   return x;
 }
 
@@ -133,6 +134,7 @@ inline void visit_activation(Activation kind, Fn&& visit) {
     case Activation::kRelu2: return visit(ActivationKind<Activation::kRelu2>());
     case Activation::kXielu: return visit(ActivationKind<Activation::kXielu>());
     case Activation::kClampedSilu: return visit(ActivationKind<Activation::kClampedSilu>());
+    case Activation::kSigmoid: return visit(ActivationKind<Activation::kSigmoid>());
   }
 }
 

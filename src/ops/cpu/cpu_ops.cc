@@ -219,6 +219,12 @@ void CpuOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Ten
   clear_rows(out, batch_.n_tokens());
 }
 
+void CpuOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                         Tensor out) {
+  cpu_gated_delta({pool_, kernels_, batch_, static_cast<CpuKvCache&>(cache)}, {qkv, a, b, out}, params);
+  clear_rows(out, batch_.n_tokens());
+}
+
 void CpuOps::scale_by_position(Tensor x, const PositionScale& scale) {
   for_elements(x, [&](int row, int first, int n) {
     if (row >= batch_.n_tokens()) return;

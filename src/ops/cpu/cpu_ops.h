@@ -65,6 +65,8 @@ class CpuOps final : public Ops {
   void gate_rows(Tensor x, Tensor gate) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
+  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                   Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;

@@ -1,8 +1,11 @@
 #include "ops/cpu/recurrence.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
+#include "kernels/recurrence_kernels.h"
+#include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 
 namespace penstock {
@@ -75,6 +78,85 @@ void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvP
       }
       convolve(part);
       keep_tail(part);
+    }
+  });
+}
+
+namespace {
+
+constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
+
+float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+// Queries and keys at unit length, the queries divided by sqrt(key_dim); a becomes the decay, b what weighs the update.
+void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors, const DeltaParams& params,
+                   int t) {
+  const int dim = params.key_dim;
+  const float root = 1.0f / std::sqrt(static_cast<float>(dim));
+  for (int h = 0; h < 2 * params.n_key_heads; ++h) {
+    float* const x = f32(tensors.qkv, t) + static_cast<ptrdiff_t>(h) * dim;
+    kernels.rms_norm(x, nullptr, kUnitEps / static_cast<float>(dim), dim, x);
+    kernels.scale_softcap(x, h < params.n_key_heads ? root * root : root, 0.0f, dim);
+  }
+  const float *rate = data_of(params.rate), *bias = data_of(params.bias);
+  float *const a = f32(tensors.a, t), *const b = f32(tensors.b, t);
+  for (int h = 0; h < params.n_value_heads; ++h) {
+    a[h] = std::exp(rate[h] * softplus(a[h] + bias[h]));
+    b[h] = 1.0f / (1.0f + std::exp(-b[h]));
+  }
+}
+
+int key_head_of(const DeltaParams& params, int value_head) {
+  return params.key_heads_in_turn ? value_head % params.n_key_heads
+                                  : value_head / (params.n_value_heads / params.n_key_heads);
+}
+
+// One strip of a value head's features, of a sequence's n_tokens tokens from row `first` on.
+DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int first, int n_tokens, int head,
+                    int feature) {
+  const int key = key_head_of(params, head) * params.key_dim, keys = params.n_key_heads * params.key_dim;
+  const int value = head * params.value_dim + feature;
+  const float* const row = f32(tensors.qkv, first);
+  DeltaStrip strip{};
+  strip.key_dim = params.key_dim;
+  strip.n_features = std::min(kDeltaLanes, params.value_dim - feature);
+  strip.n_tokens = n_tokens;
+  strip.q = row + key, strip.k = row + keys + key, strip.v = row + 2 * keys + value;
+  strip.stride = tensors.qkv.row_stride;
+  strip.decay = f32(tensors.a, first) + head, strip.beta = f32(tensors.b, first) + head;
+  strip.gate_stride = tensors.a.row_stride;
+  strip.out = f32(tensors.out, first) + value, strip.out_stride = tensors.out.row_stride;
+  return strip;
+}
+
+}  // namespace
+
+void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
+                     const DeltaParams& params) {
+  static_assert(kDeltaLanes == DeltaParams::kFeatureGroup);
+  const Batch& batch = context.batch;
+  PENSTOCK_CHECK(tensors.out.cols == params.n_value_heads * params.value_dim &&
+                 tensors.qkv.cols == 2 * params.n_key_heads * params.key_dim + tensors.out.cols &&
+                 tensors.a.cols == params.n_value_heads && tensors.a.row_stride == tensors.b.row_stride);
+  context.pool.for_ranges(batch.n_tokens(), 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t)
+      prepare_token(*context.kernels.vector, tensors, params, static_cast<int>(t));
+  });
+  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
+  const int per_head = (params.value_dim + kDeltaLanes - 1) / kDeltaLanes;
+  const int per_sequence = params.n_value_heads * per_head, strip_values = params.key_dim * kDeltaLanes;
+  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto s = static_cast<size_t>(i / per_sequence);
+      const int part = static_cast<int>(i % per_sequence), from = batch.seq_offsets[s];
+      const int n_new = batch.seq_offsets[s + 1] - from;
+      if (n_new == 0) continue;
+      DeltaStrip strip =
+          strip_of(tensors, params, from, n_new, part / per_head, part % per_head * kDeltaLanes);
+      strip.state = context.cache.state(params.layer, states.block_tables[states.table_offsets[s]]) +
+                    params.state_offset + static_cast<ptrdiff_t>(part) * strip_values;
+      if (batch.seq_lens[s] == n_new) std::fill_n(strip.state, strip_values, 0.0f);
+      context.kernels.recurrence->delta_rule(strip);
     }
   });
 }

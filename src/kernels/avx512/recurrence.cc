@@ -1,0 +1,12 @@
+#include "kernels/avx512/tables.h"
+#include "kernels/recurrence_kernels.h"
+
+#include "kernels/avx512/simd.h"
+
+#include "kernels/generic/recurrence.inl"
+
+namespace penstock {
+
+constinit const RecurrenceKernels kAvx512RecurrenceKernels = {delta_rule};
+
+}  // namespace penstock

@@ -1,0 +1,68 @@
+// RecurrenceKernels over Simd. Included after an instruction set's simd.h.
+#pragma once
+#include "kernels/recurrence_kernels.h"
+
+namespace penstock {
+namespace {
+
+using F = Simd::F;
+
+// Keys that are summed apart, so that one addition need not wait for the last.
+constexpr int kApart = Simd::kAccumulators >= 16 ? 4 : 1;
+
+struct KeySum {
+  F parts[kApart];
+  KeySum() {
+    for (F& part : parts) part = Simd::zero();
+  }
+  F total() const {
+    F sum = parts[0];
+    for (int i = 1; i < kApart; ++i) sum = Simd::add(sum, parts[i]);
+    return sum;
+  }
+};
+
+// f(key, which sum) for all keys, in an order that depends on their number alone.
+template <class Fn>
+inline void for_keys(int n, Fn&& f) {
+  int key = 0;
+  for (; key + kApart <= n; key += kApart) {
+    for (int i = 0; i < kApart; ++i) f(key + i, i);
+  }
+  for (; key < n; ++key) f(key, 0);
+}
+
+// S^T k, added up as the pass over the token before would have done it.
+inline F recall(const float* state, const float* k, int key_dim) {
+  KeySum sum;
+  for_keys(key_dim, [&](int key, int i) {
+    sum.parts[i] = Simd::fma(Simd::set1(k[key]), Simd::load(state + key * kDeltaLanes), sum.parts[i]);
+  });
+  return sum.total();
+}
+
+// One pass over the state per token: it is updated, read by the token's query, and by the key of the next.
+void delta_rule(const DeltaStrip& strip) {
+  F recalled = recall(strip.state, strip.k, strip.key_dim);
+  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
+    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
+    const float* next = t + 1 < strip.n_tokens ? k + strip.stride : k;
+    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+    const F decay = Simd::set1(strip.decay[t * strip.gate_stride]);
+    const F beta = Simd::set1(strip.beta[t * strip.gate_stride]);
+    const F delta = Simd::mul(beta, Simd::sub(v, Simd::mul(decay, recalled)));
+    KeySum out, of_next;
+    for_keys(strip.key_dim, [&](int key, int i) {
+      float* const at = strip.state + key * kDeltaLanes;
+      const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::mul(decay, Simd::load(at)));
+      Simd::store(at, s);
+      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), s, of_next.parts[i]);
+    });
+    Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
+    recalled = of_next.total();
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,28 @@
+// Recurrences over the tokens of one sequence. A part of the state that the first cache holds stays there while all
+// tokens pass it; what comes out does not depend on how the tokens are cut into steps.
+#pragma once
+#include <cstddef>
+
+namespace penstock {
+
+inline constexpr int kDeltaLanes = 16;  // features of a value head whose state is kept and updated together
+
+// The gated delta rule (Yang et al., Gated Delta Networks) for at most kDeltaLanes features v of one value head. State S
+// [key_dim, kDeltaLanes], of which lanes beyond n_features are zero; for every token
+//   S = decay S;  S += k (beta (v - S^T k))^T;  out = S^T q.
+struct DeltaStrip {
+  float* state;
+  int key_dim, n_features, n_tokens;
+  const float *q, *k, *v;  // of the first token [key_dim], [key_dim], [n_features]; the others are `stride` apart
+  ptrdiff_t stride;
+  const float *decay, *beta;  // likewise, one number of each token
+  ptrdiff_t gate_stride;
+  float* out;  // [n_features]
+  ptrdiff_t out_stride;
+};
+
+struct RecurrenceKernels {
+  void (*delta_rule)(const DeltaStrip& strip);
+};
+
+}  // namespace penstock
