@@ -94,7 +94,7 @@ def randomize(model, name):
             if "norm" in key or ".ln_" in key:
                 if key.endswith("bias"):
                     p.normal_(0, 0.2, generator=generator)
-                elif name.startswith("gemma"):
+                elif name.startswith("gemma") or name.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in key:
                     p.uniform_(-0.4, 0.4, generator=generator)
                 else:
                     p.uniform_(0.6, 1.4, generator=generator)
@@ -340,6 +340,9 @@ def make(name):
         saved = json.load(open(path + "/config.json"))
         saved["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
+    if name in tiny_newer_models.WHOLE:
+        state = tiny_newer_models.within_multimodal(state, path)
+        save_file(state, path + "/model.safetensors", {"format": "pt"})
     if newer and arch:
         tiny_newer_models.convert(path, path + "/model.gguf")
     elif arch:

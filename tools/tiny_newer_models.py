@@ -139,6 +139,20 @@ MODELS = {
     "lfm2_moe_plain": lambda: (T.Lfm2MoeConfig(**lfm2_moe(
         num_dense_layers=0, use_expert_bias=False, norm_topk_prob=False, routed_scaling_factor=1.7, num_experts=5,
         num_experts_per_tok=3, conv_L_cache=4, tie_word_embeddings=False)), False),
+    "qwen3_next": lambda: (T.Qwen3NextConfig(**qwen_delta(num_experts=5, num_hidden_layers=4)), True),
+    "qwen3_next_mixed": lambda: (T.Qwen3NextConfig(**qwen_delta(
+        num_experts=4, num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "linear_attention"],
+        linear_num_key_heads=3, linear_num_value_heads=3, linear_value_head_dim=6, linear_conv_kernel_dim=2, mlp_only_layers=[1],
+        norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True)), False),
+    "qwen3_5_text": lambda: (T.Qwen3_5TextConfig(**qwen_delta(
+        num_hidden_layers=4, linear_num_value_heads=6, rope_parameters=rope(1e6, partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
+                                                                            mrope_interleaved=True))), True),
+    "qwen3_5_text_plain": lambda: (T.Qwen3_5TextConfig(**qwen_delta(
+        num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], num_key_value_heads=1,
+        linear_num_key_heads=1, linear_num_value_heads=1, linear_key_head_dim=20, linear_value_head_dim=36,
+        linear_conv_kernel_dim=5, tie_word_embeddings=True)), False),
+    "qwen3_5_moe": lambda: (T.Qwen3_5MoeTextConfig(**qwen_delta(num_experts=6, num_hidden_layers=3, layer_types=[
+        "linear_attention", "full_attention", "linear_attention"])), True),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -158,6 +172,50 @@ def lfm2_moe(**more):
     for key in [key for key in config if key.startswith("block_")]:
         del config[key]
     return config
+
+
+def qwen_delta(**more):
+    """Gated delta networks with two value heads for each key head, attention with gates in every fourth layer."""
+    config = base(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=12, linear_value_head_dim=12,
+                  linear_conv_kernel_dim=4, rope_parameters=rope(partial_rotary_factor=0.5)) | more
+    if "num_experts" in more:
+        config |= dict(num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+    return config
+
+
+# Saved as a multimodal checkpoint is published, with layers that predict further tokens.
+WHOLE = ["qwen3_5_moe"]
+
+
+def fused_experts(state):
+    """Experts as published: gate and up of all in one tensor, down in another."""
+    experts = {}
+    for key in [k for k in state if ".mlp.experts." in k]:
+        stem, expert, part = key.removesuffix("_proj.weight").rsplit(".", 2)
+        experts.setdefault(stem, {}).setdefault(part, {})[int(expert)] = state.pop(key)
+    for stem, parts in experts.items():
+        gate, up, down = (torch.stack([parts[part][e] for e in range(len(parts[part]))]) for part in ("gate", "up", "down"))
+        state |= {stem + ".gate_up_proj": torch.cat([gate, up], 1), stem + ".down_proj": down}
+    return state
+
+
+def within_multimodal(state, path):
+    """Tensors as the text part of a Qwen3.5 checkpoint has them, beside a vision tower and a next-token layer; its config.json."""
+    config = json.load(open(path + "/config.json"))
+    attends = config["layer_types"].index("full_attention")
+    state = fused_experts(state)
+    layer = {"mtp" + k.removeprefix("model").replace(f".{attends}.", ".0.", 1): v.clone() for k, v in state.items()
+             if k.startswith(f"model.layers.{attends}.")}
+    dim = config["hidden_size"]
+    layer |= {f"mtp.{k}.weight": torch.zeros(dim) for k in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    vision = {"model.visual.patch_embed.proj.bias": torch.zeros(4), "model.visual.merger.norm.weight": torch.ones(4)}
+    state = {k.replace("model.", "model.language_model.", 1) if k.startswith("model.") else k: v for k, v in state.items()}
+    whole = dict(architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", vision_config=dict(depth=1),
+                 tie_word_embeddings=config["tie_word_embeddings"], text_config=config | dict(mtp_num_hidden_layers=1))
+    for key in ("architectures", "tie_word_embeddings"):
+        del whole["text_config"][key]
+    json.dump(whole, open(path + "/config.json", "w"), indent=2)
+    return state | layer | vision | {"mtp.fc.weight": torch.zeros(dim, 2 * dim)}
 
 
 def falcon(**more):
@@ -288,6 +346,7 @@ def convert(directory, path):
         hparams = ModelBase.load_hparams(Path(published), False)
         hparams |= PUBLISHED.get(hparams["model_type"], lambda _: {})(hparams)
         cls = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        cls.no_mtp = hasattr(cls, "opt_num_mtp_layers") and not any("mtp." in k for k in load_file(published + "/model.safetensors"))
         model = cls(Path(published), gguf.LlamaFileType.ALL_F32, Path(path), eager=True, model_name="tiny", hparams=hparams)
         for part in (model, getattr(model, "impl", model)):
             part.set_vocab = part._set_vocab_none

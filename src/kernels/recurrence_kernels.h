@@ -13,7 +13,8 @@ inline constexpr int kDeltaLanes = 16;  // features of a value head whose state 
 struct DeltaStrip {
   float* state;
   int key_dim, n_features, n_tokens;
-  const float *q, *k, *v;  // of the first token [key_dim], [key_dim], [n_features]; the others are `stride` apart
+  const float *q, *k,
+      *v;  // of the first token [key_dim], [key_dim], [n_features]; the others are `stride` apart
   ptrdiff_t stride;
   const float *decay, *beta;  // likewise, one number of each token
   ptrdiff_t gate_stride;

@@ -118,6 +118,9 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
   if (architecture.wide_ffn && !reader.gguf()) ffn_dim = std::min(4 * config.model_dim, kMaxDim);
+  // Where all layers are mixtures it may be left out.
+  const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
+  if (!ffn_dim && reader.has(expert_width)) ffn_dim = reader.integer(expert_width, 1, kMaxDim);
   config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size"}, 1, kMaxDim, ffn_dim);
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
@@ -378,6 +381,10 @@ int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
   switch (layer.recurrence) {
     case Recurrence::kNone: return 0;
     case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.model_dim;
+    case Recurrence::kDeltaNet:
+      return config.delta.state_offset(config.conv_taps) +
+             DeltaParams::state_values(config.delta.n_value_heads, config.delta.key_dim,
+                                       config.delta.value_dim);
   }
   return 0;
 }
@@ -413,13 +420,21 @@ int64_t latent_parameters(const ModelConfig& c) {
 
 int64_t mixer_parameters(const ModelConfig& c, const LayerConfig& layer, int64_t attention) {
   const int64_t dim = c.model_dim;
-  return (layer.attention ? attention : 0) +
-         (layer.recurrence == Recurrence::kShortConv ? dim * (4 * dim + c.conv_taps) : 0);
+  const DeltaConfig& delta = c.delta;
+  switch (layer.recurrence) {
+    case Recurrence::kNone: return attention;
+    case Recurrence::kShortConv: return dim * (4 * dim + c.conv_taps);
+    case Recurrence::kDeltaNet:
+      return delta.channels() * (dim + c.conv_taps) + 2 * dim * (delta.values() + delta.n_value_heads) +
+             2 * delta.n_value_heads + delta.value_dim;
+  }
+  return 0;
 }
 
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
-  const int64_t attention = c.latent.kv_rank > 0 ? latent_parameters(c) : dim * (q + 2 * kv) + q * dim;
+  const int64_t attention =
+      c.latent.kv_rank > 0 ? latent_parameters(c) : dim * ((c.attention_gate ? 2 : 1) * q + 2 * kv) + q * dim;
   const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
   const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * c.ffn_dim;
   const int64_t expert = 3 * dim * c.expert_ffn_dim;

@@ -46,6 +46,7 @@ enum class QkNorm : uint8_t {
 enum class Recurrence : uint8_t {
   kNone,
   kShortConv,  // gated convolution over the last tokens (LFM2)
+  kDeltaNet,   // gated delta network (Qwen3-Next)
 };
 
 struct LayerConfig {
@@ -71,6 +72,24 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
+// Of gated delta networks: a convolution over queries, keys and values, and a matrix [key_dim, value_dim] for every value
+// head, which tokens read and write (DeltaParams).
+struct DeltaConfig {
+  int n_key_heads = 0;             // and as many of queries
+  int n_value_heads = 0;           // a multiple of it
+  int key_dim = 0, value_dim = 0;  // of a head
+  bool key_heads_in_turn = false;  // DeltaParams; so in GGUF files of Qwen3.5
+  int keys() const { return n_key_heads * key_dim; }
+  int values() const { return n_value_heads * value_dim; }
+  int channels() const { return 2 * keys() + values(); }  // of the convolution
+  // In a layer's state, where the matrices are: behind the convolution's, in whole groups.
+  int64_t state_offset(int taps) const {
+    constexpr int64_t kGroup = DeltaParams::kFeatureGroup;
+    return ((taps - int64_t{1}) * channels() + kGroup - 1) / kGroup * kGroup;
+  }
+  bool operator==(const DeltaConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string arch;  // its row in archs.cc: "llama", "gemma3", ...
   std::string name;  // what the file calls itself, or ""
@@ -93,6 +112,7 @@ struct ModelConfig {
   bool shared_expert_gate = false;     // their result is multiplied by the sigmoid of a projection
   bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
 
+  DeltaConfig delta;
   int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
 
   std::vector<LayerConfig> layers;  // [n_layers]
@@ -119,6 +139,8 @@ struct ModelConfig {
   bool learned_positions = false;
   float alibi_max_bias = 0.0f;  // ALiBi's slopes go down to 2^-this; 0 = none
   bool attention_sinks = false;
+  bool attention_gate =
+      false;  // what was attended to is multiplied by the sigmoid of a projection beside the query
   PositionScale query_scale;  // in layers that say so
   bool gated_ffn = true;      // down(act(gate) * up); otherwise down(act(up))
   bool tied_embeddings = false;

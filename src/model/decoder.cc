@@ -1,6 +1,8 @@
 // The decoder that most architectures share. n tokens of all sequences are the rows of every tensor.
 #include "model/decoder.h"
 
+#include <algorithm>
+
 namespace penstock {
 
 NormParams norm_params(const ModelConfig& config, const NormWeights& norm) {
@@ -22,10 +24,8 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     v_ = ops.new_tensor(n, config.kv_dim());
   }
   attended_ = ops.new_tensor(n, config.n_heads * config.cache_value_dim());
-  if (config.has_states()) {
-    conv_in_ = ops.new_tensor(n, 3 * config.model_dim);
-    convolved_ = ops.new_tensor(n, config.model_dim);
-  }
+  if (config.attention_gate) gated_q_ = ops.new_tensor(n, 2 * config.q_dim());
+  make_recurrent_tensors(n);
   out_ = ops.new_tensor(n, config.model_dim);
   if (config.ffn_dim > 0) {
     gate_ = ops.new_tensor(n, config.ffn_dim);
@@ -40,21 +40,53 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   if (config.shared_expert_gate) shared_weight_ = ops.new_tensor(n, 1, TensorRole::kLogits);
 }
 
+void DecoderParts::make_recurrent_tensors(int n) {
+  const auto has = [&](Recurrence kind) {
+    return std::ranges::find(config_.layers, kind, &LayerConfig::recurrence) != config_.layers.end();
+  };
+  if (has(Recurrence::kShortConv)) {
+    conv_in_ = ops_.new_tensor(n, 3 * config_.model_dim);
+    convolved_ = ops_.new_tensor(n, config_.model_dim);
+  }
+  if (has(Recurrence::kDeltaNet)) {
+    const DeltaConfig& delta = config_.delta;
+    conv_in_ = ops_.new_tensor(n, delta.channels());
+    convolved_ = ops_.new_tensor(n, delta.channels());
+    delta_z_ = ops_.new_tensor(n, delta.values());
+    delta_out_ = ops_.new_tensor(n, delta.values());
+    delta_a_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
+    delta_b_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
+  }
+}
+
 void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   if (config_.layers[i].recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
+  if (config_.layers[i].recurrence == Recurrence::kDeltaNet) return delta_net(i, h, x, next);
   if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
   const LayerWeights& layer = weights_.layers[i];
-  const LinearTarget qkv[] = {layer.q.into(q_), layer.k.into(k_), layer.v.into(v_)};
+  const bool gated = config_.attention_gate;
+  const LinearTarget qkv[] = {layer.q.into(gated ? gated_q_ : q_), layer.k.into(k_), layer.v.into(v_)};
   ops_.norm_linear(rounded(h), qkv);
+  if (gated) ops_.copy(half_heads(gated_q_, 0), q_.reshaped(config_.head_dim));
   ops_.rope_and_store(q_, k_, v_, prepare_q_and_k(i), cache_, i);
   if (config_.layers[i].query_scale) ops_.scale_by_position(q_, config_.query_scale);
   ops_.attend(q_, cache_,
               {i, config_.n_heads, config_.attention_scale, config_.attention_softcap, layer.sinks.get(),
                weights_.alibi_slopes.get()},
               attended_);
+  if (gated) {
+    const Tensor heads = attended_.reshaped(config_.head_dim);
+    ops_.activate_mul(half_heads(gated_q_, 1), heads, Activation::kSigmoid, heads);
+  }
   if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
   if (config_.int8_activations) ops_.round_int8(attended_);
   add_product(attended_, layer.o, x, layer.attn_post_norm, next);
+}
+
+// Heads as rows, of each its first or its second half: the query, or the gate.
+Tensor DecoderParts::half_heads(Tensor x, int half) const {
+  const int dim = config_.head_dim;
+  return x.reshaped(2 * dim).columns(half * dim, dim);
 }
 
 // Norms q and k; the rope that is still to be applied when they are stored.

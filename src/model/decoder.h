@@ -18,6 +18,9 @@ class DecoderParts {
  private:
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void short_conv(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void delta_net(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void make_recurrent_tensors(int n);
+  Tensor half_heads(Tensor x, int half) const;
   void project_latent(const LayerWeights& layer, const NormedInput& h);
   NormedInput rounded(const NormedInput& h);
   void norm_q_and_k(const LayerWeights& layer);
@@ -39,8 +42,11 @@ class DecoderParts {
   Tensor query_latent_;             // [n, latent.query_rank]
   Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
   Tensor values_;                   // [n, n_heads * latent.value_dim]
-  Tensor conv_in_;                  // [n, 3 * model_dim]
-  Tensor convolved_;                // [n, model_dim]
+  Tensor gated_q_;                  // [n, 2 * q_dim]: of every head its query and its gate
+  Tensor conv_in_;                  // [n, 3 * model_dim]; of delta networks [n, channels]
+  Tensor convolved_;                // [n, model_dim]; likewise
+  Tensor delta_z_, delta_out_;      // [n, delta.values()]
+  Tensor delta_a_, delta_b_;        // [n, delta.n_value_heads]
   Tensor out_;                      // [n, model_dim]
   Tensor gate_, up_;                // [n, ffn_dim]
   Tensor router_;                   // [n, n_experts]

@@ -25,6 +25,10 @@ NameTable gguf_names() {
   n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
   n.shared_router = "ffn_gate_inp_shexp";
   n.conv_in = "shortconv.in_proj", n.conv = "shortconv.conv", n.conv_out = "shortconv.out_proj";
+  n.delta_qkvz = "ssm_in", n.delta_ba = "ssm_ba";
+  n.delta_qkv = "attn_qkv", n.delta_z = "attn_gate", n.delta_a = "ssm_alpha", n.delta_b = "ssm_beta";
+  n.delta_conv = "ssm_conv1d", n.delta_rate = "ssm_a", n.delta_bias = "ssm_dt.bias";
+  n.delta_norm = "ssm_norm", n.delta_out = "ssm_out";
   n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
   return n;
 }
@@ -49,6 +53,12 @@ NameTable hf_names(const ModelConfig& config) {
   n.sinks = "self_attn.sinks", n.activation = "mlp.act_fn.";
   n.expert_gate = "mlp.experts.{}.gate_proj", n.expert_up = "mlp.experts.{}.up_proj";
   n.expert_down = "mlp.experts.{}.down_proj";
+  n.delta_qkvz = "linear_attn.in_proj_qkvz", n.delta_ba = "linear_attn.in_proj_ba";
+  n.delta_qkv = "linear_attn.in_proj_qkv", n.delta_z = "linear_attn.in_proj_z";
+  n.delta_a = "linear_attn.in_proj_a", n.delta_b = "linear_attn.in_proj_b";
+  n.delta_conv = "linear_attn.conv1d", n.delta_rate = "linear_attn.A_log";
+  n.delta_bias = "linear_attn.dt_bias", n.delta_norm = "linear_attn.norm";
+  n.delta_out = "linear_attn.out_proj";
   n.shared_gate = "mlp.shared_experts.gate_proj", n.shared_up = "mlp.shared_experts.up_proj";
   n.shared_down = "mlp.shared_experts.down_proj";
   return n;
@@ -83,13 +93,56 @@ std::vector<int> rows_by_group(const ModelConfig& config) {
   return rows;
 }
 
+std::vector<int> qkvz_rows(const DeltaConfig& delta) {
+  const int shared = delta.n_value_heads / delta.n_key_heads * delta.value_dim;
+  const int each = 2 * delta.key_dim + 2 * shared;
+  std::vector<int> rows;
+  const auto add = [&](int first, int count) {
+    for (int h = 0; h < delta.n_key_heads; ++h) {
+      for (int d = 0; d < count; ++d) rows.push_back(h * each + first + d);
+    }
+  };
+  add(0, delta.key_dim);
+  add(delta.key_dim, delta.key_dim);
+  add(2 * delta.key_dim, shared);
+  add(2 * delta.key_dim + shared, shared);
+  return rows;
+}
+
+std::vector<int> ba_rows(const DeltaConfig& delta) {
+  const int shared = delta.n_value_heads / delta.n_key_heads;
+  std::vector<int> rows;
+  for (const int part : {0, 1}) {
+    for (int h = 0; h < delta.n_value_heads; ++h)
+      rows.push_back((h / shared * 2 + part) * shared + h % shared);
+  }
+  return rows;
+}
+
+void choose_expert_names(NameTable& names, const WeightSource& source, std::string_view prefix,
+                         int n_layers) {
+  if (names.fused_expert_down.empty()) return;
+  for (int i = 0; i < n_layers; ++i) {
+    const std::string name =
+        std::string(prefix) + with_index(names.layer, i) + std::string(names.expert_gate_up);
+    if (source.WeightSource::find(name) == nullptr) continue;  // of the list: find() may encode it
+    names.expert_down = names.fused_expert_down;
+    return;
+  }
+  names.expert_gate_up = "";
+}
+
+bool is_of_further_tokens(std::string_view name) {
+  return name.starts_with("mtp.") || name.starts_with("model.mtp.");
+}
+
 bool is_ignorable_tensor(std::string_view name) {
   for (const std::string_view part :
        {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "attention.bias", "attention.masked_bias",
         "rope_freqs.weight", "rope_factors_", "model.mtp_"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
-  return is_of_another_modality(name);
+  return is_of_further_tokens(name) || is_of_another_modality(name);
 }
 
 bool is_of_another_modality(std::string_view name) {

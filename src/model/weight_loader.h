@@ -84,10 +84,22 @@ class TensorLoader {
   int64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
-// What a decoder is made of.
-class WeightLoader : TensorLoader {
- public:
+// What stands in the place of attention; in short_conv.cc and delta_net.cc.
+class RecurrenceLoader : protected TensorLoader {
+ protected:
   using TensorLoader::TensorLoader;
+  Status load_short_conv(const std::string& at, ShortConvWeights& out);
+  Status load_delta_net(const std::string& at, DeltaNetWeights& out);
+
+ private:
+  Result<std::unique_ptr<Vector>> conv_weights(const std::string& name, int channels, int taps);
+  Status load_delta_projections(const std::string& at, DeltaNetWeights& out);
+};
+
+// What a decoder is made of.
+class WeightLoader : RecurrenceLoader {
+ public:
+  using RecurrenceLoader::RecurrenceLoader;
   Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
   Status open();  // before anything else
   Status load_frame(ModelWeights& weights, int max_seq_len);
@@ -100,7 +112,6 @@ class WeightLoader : TensorLoader {
   Status split_latent_b(const std::string& stem, LatentWeights& out);
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
-  Status load_short_conv(const std::string& at, ShortConvWeights& out);
   Status load_attention(const std::string& at, LayerWeights& layer);
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_dense(const std::string& at, LayerWeights& layer);

@@ -59,6 +59,7 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     prefix_ = prefix;
     break;
   }
+  choose_expert_names(names_, source, prefix_, config.n_layers);
 }
 
 void TensorLoader::done(const TensorInfo& tensor) {
@@ -170,7 +171,9 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   }
   const bool transpose = projection && names_.transposed;
   const int64_t shape[] = {transpose ? cols : rows, transpose ? rows : cols};
-  ASSIGN_OR_RETURN(result.tensor, require(name, shape));
+  // GGUF tools write the one row of a matrix as a vector.
+  const bool line = rows == 1 && tensor != nullptr && tensor->shape.size() == 1 && !transpose;
+  ASSIGN_OR_RETURN(result.tensor, require(name, std::span(shape).subspan(line ? 1 : 0)));
   RETURN_IF_ERROR(check_type(*result.tensor));
   result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
   if (transpose) {

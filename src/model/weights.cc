@@ -16,13 +16,13 @@ namespace penstock {
 Status WeightLoader::load_qkv(const std::string& at, LayerWeights& layer) {
   const int q = config_.q_dim(), kv = config_.kv_dim(), dim = config_.model_dim;
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  if (!names_.qkv.empty() && has_matrix(name(names_.qkv) + ".weight")) {
+  if (!names_.qkv.empty() && !config_.attention_gate && has_matrix(name(names_.qkv) + ".weight")) {
     const int rows[] = {q, kv, kv};
     LinearWeights* const parts[] = {&layer.q, &layer.k, &layer.v};
     const std::vector<int> order = config_.qkv_by_group ? rows_by_group(config_) : std::vector<int>();
     return fused(name(names_.qkv), rows, dim, parts, order);
   }
-  RETURN_IF_ERROR(linear(name(names_.q), q, dim, layer.q));
+  RETURN_IF_ERROR(linear(name(names_.q), config_.attention_gate ? 2 * q : q, dim, layer.q));
   RETURN_IF_ERROR(linear(name(names_.k), kv, dim, layer.k));
   return linear(name(names_.v), kv, dim, layer.v);
 }
@@ -110,6 +110,11 @@ struct ExpertRows {
 QuantizedMatrix gathered(const TensorInfo& tensor, bool transposed, int expert, const ExpertRows& part,
                          int rows, int cols, std::vector<std::byte>& storage) {
   const int64_t all = tensor.shape[1] * tensor.shape[2], width = tensor.shape[2];
+  if (!transposed && part.step == 1) {
+    const auto bytes = tensor.bytes.subspan(quant_bytes(tensor.type, all) * static_cast<size_t>(expert) +
+                                            quant_bytes(tensor.type, part.first * width));
+    return {tensor.type, rows, cols, bytes.first(quant_bytes(tensor.type, rows * width))};
+  }
   std::vector<float> stored(static_cast<size_t>(all));
   dequantize_row(tensor.type,
                  tensor.bytes.data() + quant_bytes(tensor.type, all) * static_cast<size_t>(expert),
@@ -317,6 +322,7 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   if (config_.layers[i].attention) RETURN_IF_ERROR(load_attention(at, layer));
   if (config_.layers[i].recurrence == Recurrence::kShortConv)
     RETURN_IF_ERROR(load_short_conv(at, layer.conv));
+  if (config_.layers[i].recurrence == Recurrence::kDeltaNet) RETURN_IF_ERROR(load_delta_net(at, layer.delta));
   if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
   if (pre && (!config_.parallel || config_.parallel_norms))
     RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));
@@ -374,6 +380,13 @@ Status WeightLoader::check_unused() const {
   if (n_others > 0) {
     log().warn("{}: the text part is read, {} tensors of other modalities are passed over",
                source_.path().string(), n_others);
+  }
+  const auto n_further = std::ranges::count_if(source_.tensors(), [&](const TensorInfo& tensor) {
+    return is_of_further_tokens(tensor.name) || is_of_later_layer(tensor.name);
+  });
+  if (n_further > 0) {
+    log().info("{}: {} tensors of layers that predict further tokens are passed over",
+               source_.path().string(), n_further);
   }
   for (const TensorInfo& tensor : source_.tensors()) {
     if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;

@@ -49,11 +49,23 @@ struct ShortConvWeights {
   LinearWeights out;                     // [model_dim, model_dim]
 };
 
+// Of a gated delta network (DeltaConfig).
+struct DeltaNetWeights {
+  LinearWeights qkv;                   // [channels, model_dim]: queries, keys and values of all heads
+  LinearWeights z;                     // [values, model_dim]: gates of what comes out
+  LinearWeights a, b;                  // [n_value_heads, model_dim]: how fast is forgotten, how much learned
+  std::unique_ptr<Vector> conv;        // [taps, channels]
+  std::unique_ptr<Vector> rate, bias;  // [n_value_heads]
+  std::unique_ptr<Vector> norm;        // [value_dim]
+  LinearWeights out;                   // [model_dim, values]
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
-  LinearWeights q, k, v, o;
+  LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
   LatentWeights latent;
   ShortConvWeights conv;
+  DeltaNetWeights delta;
   std::unique_ptr<Vector> sinks;  // [n_heads] or null
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
@@ -90,12 +102,18 @@ struct NameTable {
   std::string_view query_a, query_a_norm, query_b, latent_a, latent_a_norm, latent_b, latent_keys,
       latent_values;
   std::string_view conv_in, conv, conv_out;  // gated short convolutions
+  // Gated delta networks: projections apart or fused by key head (qkvz_rows()); delta_rate and delta_bias are whole names.
+  std::string_view delta_qkvz, delta_ba, delta_qkv, delta_z, delta_a, delta_b, delta_conv, delta_rate,
+      delta_bias, delta_norm, delta_out;
+  bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;
   // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too. Transposed: [n_experts, in, out];
   // interleaved: gate and up in turn, not one after the other.
   std::string_view expert_gate_up;
+  // Where a file may also have one tensor for each: what stands for expert_down then; see choose_expert_names().
+  std::string_view fused_expert_down;
   bool experts_transposed = false, experts_interleaved = false;
   bool fused_expert_biases = false;  // named as the matrices, with _bias behind
   // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.

@@ -227,6 +227,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                     a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
                     a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm},
       {"convolutions", a.conv_taps == b.conv_taps},
+      {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
+                             a.delta.n_value_heads == b.delta.n_value_heads &&
+                             a.delta.key_dim == b.delta.key_dim && a.delta.value_dim == b.delta.value_dim},
       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
       {"biases of scores",
        close(a.alibi_max_bias, b.alibi_max_bias) && a.attention_sinks == b.attention_sinks},

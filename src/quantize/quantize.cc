@@ -200,6 +200,7 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
                                                LinearDecision decision, bool changed) {
   std::vector<EncodedTensor> out;
   to_output(tensor, values);
+  if (!tensor.cols_from.empty()) decision.codes.reset();  // other inputs share a group now
   if (decision.codes) {
     GroupedCodes& codes = *decision.codes;
     to_output_rows(tensor, static_cast<size_t>(codes.cols), codes.codes);
@@ -299,6 +300,23 @@ Status Run::layer_part(int layer) {
   return parts_.write(part, list);
 }
 
+namespace {
+
+// Layers that predict further tokens are not written: the file counts them no more, and lists by layer end before them.
+void leave_out_further_layers(const ModelConfig& config, json& metadata) {
+  if (config.n_next_token_layers == 0) return;
+  const std::string arch = metadata.value("general.architecture", "") + ".";
+  const auto counted = static_cast<size_t>(config.n_layers + config.n_next_token_layers);
+  metadata.erase(arch + "nextn_predict_layers");
+  metadata[arch + "block_count"] = static_cast<unsigned>(config.n_layers);
+  for (auto& [key, value] : metadata.items()) {
+    if (!key.starts_with(arch) || key.ends_with("dimension_sections") || !value.is_array()) continue;
+    if (value.size() == counted) value.erase(value.begin() + config.n_layers, value.end());
+  }
+}
+
+}  // namespace
+
 Status Run::finish_gguf() {
   json metadata = json::object();
   if (source_->naming() == Naming::kGguf) {
@@ -306,6 +324,7 @@ Status Run::finish_gguf() {
     for (const auto& [key, value] : config.items()) {
       if (!describes_file(key)) metadata[key] = value;
     }
+    leave_out_further_layers(config_, metadata);
   } else {
     metadata = gguf_metadata(config_);
     if (job_.gguf_tokenizer) {

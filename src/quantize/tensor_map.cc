@@ -1,12 +1,11 @@
 #include "quantize/tensor_map.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 
 #include "model/arch/archs.h"
 #include "model/names.h"
 #include "model/sources/synthetic.h"
-#include "quant/grouped_encode.h"
 
 namespace penstock {
 
@@ -41,6 +40,18 @@ std::vector<int> inverse(const std::vector<int>& rows) {
   return result;
 }
 
+// Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row result[r] of those that lie
+// group by group.
+std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
+  std::vector<int> rows(static_cast<size_t>(before));
+  std::iota(rows.begin(), rows.end(), 0);
+  for (int h = 0; h < n_heads; ++h) {
+    const int from = h % groups * (n_heads / groups) + h / groups;
+    for (int r = 0; r < each; ++r) rows.push_back(before + from * each + r);
+  }
+  return rows;
+}
+
 class Mapper {
  public:
   Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
@@ -49,6 +60,8 @@ class Mapper {
     there.arch = arch_in(config, out);
     out_ = out == source.naming() ? in_ : tensor_names(there, out);
     in_prefix_ = prefix_of(in_);
+    if (!out_.fused_expert_down.empty()) out_.expert_gate_up = "";  // written one by one
+    choose_expert_names(in_, source, in_prefix_, config.n_layers);
     out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
     crossing_ = out != source.naming();
   }
@@ -107,6 +120,14 @@ class Mapper {
   void latent(std::vector<MappedTensor>& list, int layer);
   void short_conv(std::vector<MappedTensor>& list, int layer);
   bool has_conv_bias() const;
+  bool has_delta_in_one() const;
+  std::vector<int> value_heads(int before, int each) const;
+  void delta_projections(std::vector<MappedTensor>& list, int layer);
+  void delta_net(std::vector<MappedTensor>& list, int layer);
+  // Whole names of fused experts.
+  static bool is_whole(const NameTable& names, std::string_view name) {
+    return !names.expert_gate_up.empty() && (name == names.expert_gate_up || name == names.expert_down);
+  }
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
@@ -138,8 +159,7 @@ void Mapper::norm(std::vector<MappedTensor>& list, int layer, std::string_view i
                   int size, Part part) {
   vector(list, layer, std::string(in) + ".weight", std::string(out) + ".weight", size);
   list.back().part = part;
-  // Gemma's norms are stored less one in Hugging Face checkpoints and as they are in GGUF.
-  if (crossing_ && config_.arch.starts_with("gemma"))
+  if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)
     list.back().add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
   if (!config_.layer_norm || !config_.norm_bias) return;
   vector(list, layer, std::string(in) + ".bias", std::string(out) + ".bias", size);
@@ -264,6 +284,7 @@ void Mapper::experts(std::vector<MappedTensor>& list, int layer, Spec spec) {
     MappedTensor& tensor = matrix(list, layer, spec);
     tensor.is_linear = true;
     tensor.expert = e;
+    if (is_whole(in_, in)) tensor.in = in_name(in, layer);
     if (in.find("{}") == std::string::npos) tensor.in_expert = e;
     if (out.find("{}") == std::string::npos) tensor.out_experts = config_.n_experts;
   }
@@ -336,6 +357,74 @@ void Mapper::short_conv(std::vector<MappedTensor>& list, int layer) {
   linear(list, layer, {in_.conv_out, out_.conv_out, WeightRole::kO, dim, dim, Site::kAttentionOut});
 }
 
+bool Mapper::has_delta_in_one() const {
+  for (int i = 0; !in_.delta_qkvz.empty() && i < config_.n_layers; ++i) {
+    if (has_linear(in_name(in_.delta_qkvz, i))) return true;
+  }
+  return false;
+}
+
+// Where value heads lie otherwise in the output: its rows' order.
+std::vector<int> Mapper::value_heads(int before, int each) const {
+  if (in_.key_heads_in_turn == out_.key_heads_in_turn) return {};
+  const DeltaConfig& delta = config_.delta;
+  std::vector<int> rows = in_turn(before, delta.n_value_heads, each, delta.n_key_heads);
+  return out_.key_heads_in_turn ? rows : inverse(rows);
+}
+
+void Mapper::delta_projections(std::vector<MappedTensor>& list, int layer) {
+  const DeltaConfig& delta = config_.delta;
+  const int dim = config_.model_dim, channels = delta.channels(), values = delta.values();
+  const int heads = delta.n_value_heads;
+  const auto add = [&](std::string_view in, std::string_view out, WeightRole role, int rows,
+                       std::vector<int> order) {
+    linear(list, layer, {in, out, role, rows, dim, Site::kAttention});
+    list.back().rows_from = std::move(order);
+  };
+  const bool fused = !in_.delta_qkvz.empty() && has_linear(in_name(in_.delta_qkvz, layer));
+  const bool apart = crossing_ && !out_.delta_qkv.empty();
+  if (fused && !apart) {
+    add(in_.delta_qkvz, out_.delta_qkvz, WeightRole::kQkv, channels + values, {});
+  } else {
+    const std::string_view z = fused ? in_.delta_qkvz : in_.delta_z;
+    add(fused ? in_.delta_qkvz : in_.delta_qkv, out_.delta_qkv, WeightRole::kQkv, channels,
+        value_heads(2 * delta.keys(), delta.value_dim));
+    add(z, out_.delta_z, WeightRole::kLatent, values, value_heads(0, delta.value_dim));
+  }
+  if (fused && apart) {
+    const std::vector<int> rows = qkvz_rows(delta);
+    list[list.size() - 2].picked.assign(rows.begin(), rows.begin() + channels);
+    list.back().picked.assign(rows.begin() + channels, rows.end());
+    list[list.size() - 2].in_rows = list.back().in_rows = channels + values;
+  }
+  if (!in_.delta_ba.empty()) return add(in_.delta_ba, out_.delta_ba, WeightRole::kLatent, 2 * heads, {});
+  add(in_.delta_a, out_.delta_a, WeightRole::kLatent, heads, value_heads(0, 1));
+  add(in_.delta_b, out_.delta_b, WeightRole::kLatent, heads, value_heads(0, 1));
+}
+
+void Mapper::delta_net(std::vector<MappedTensor>& list, int layer) {
+  using Function = MappedTensor::Function;
+  const DeltaConfig& delta = config_.delta;
+  const bool into_gguf = out_naming_ == Naming::kGguf;
+  delta_projections(list, layer);
+  MappedTensor& conv =
+      matrix(list, layer,
+             {in_.delta_conv, out_.delta_conv, WeightRole::kRouter, delta.channels(), config_.conv_taps});
+  conv.out_deep = !into_gguf;
+  conv.rows_from = value_heads(2 * delta.keys(), delta.value_dim);
+  layer_vector(list, layer, in_.delta_rate, out_.delta_rate, delta.n_value_heads);
+  list.back().rows_from = value_heads(0, 1);
+  if (crossing_) list.back().function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
+  layer_vector(list, layer, in_.delta_bias, out_.delta_bias, delta.n_value_heads);
+  list.back().rows_from = value_heads(0, 1);
+  layer_vector(list, layer, std::string(in_.delta_norm) + ".weight", std::string(out_.delta_norm) + ".weight",
+               delta.value_dim);
+  linear(list, layer,
+         {in_.delta_out, out_.delta_out, WeightRole::kLatent, config_.model_dim, delta.values(),
+          Site::kAttentionOut});
+  list.back().cols_from = value_heads(0, delta.value_dim);
+}
+
 // Its norms, and attention or what is in its place.
 void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim;
@@ -344,17 +433,19 @@ void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
   if (pre) norm(list, layer, in_.attn_norm, out_.attn_norm, dim, Part::kAttentionNorm);
   if (kind.attention) attention(list, layer);
   if (kind.recurrence == Recurrence::kShortConv) short_conv(list, layer);
+  if (kind.recurrence == Recurrence::kDeltaNet) delta_net(list, layer);
   if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
 }
 
 void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, q = config_.q_dim(), kv = config_.kv_dim();
+  const int queries = config_.attention_gate ? 2 * q : q;
   if (config_.latent.kv_rank > 0) {
     latent(list, layer);
-  } else if (!in_.qkv.empty() && has_linear(in_name(in_.qkv, layer))) {
+  } else if (!in_.qkv.empty() && !config_.attention_gate && has_linear(in_name(in_.qkv, layer))) {
     linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQkv, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
   } else {
-    linear(list, layer, {in_.q, out_.q, WeightRole::kQ, q, dim, Site::kAttention, Part::kQ});
+    linear(list, layer, {in_.q, out_.q, WeightRole::kQ, queries, dim, Site::kAttention, Part::kQ});
     linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
     linear(list, layer, {in_.v, out_.v, WeightRole::kV, kv, dim, Site::kAttention, Part::kV});
   }
@@ -370,12 +461,8 @@ void Mapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
   std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
   if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-  const bool fused = !in_.expert_gate_up.empty(), keep = !crossing_;
-  if (fused) {
-    constexpr std::string_view kSuffix = ".weight";
-    const auto stem = [&](std::string_view name) { return name.substr(0, name.size() - kSuffix.size()); };
-    gate = up = stem(in_.expert_gate_up), down = stem(in_.expert_down);
-  }
+  const bool fused = !in_.expert_gate_up.empty(), keep = !crossing_ && !fused;
+  if (fused) gate = up = in_.expert_gate_up;
   const int all = fused ? 2 * width : 0, second = fused ? width : 0;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
   linear(list, layer,
@@ -434,8 +521,9 @@ Result<TensorMap> Mapper::map() {
         "is only read: convert the model again",
         source_.path().string());
   }
+  const bool one_by_one = !in_.delta_qkv.empty() && out_.delta_qkv.empty() && !has_delta_in_one();
   const bool fused_in = in_.experts_transposed || in_.experts_interleaved;
-  if (fused_out) {
+  if (fused_out || one_by_one) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: a directory of architecture {} holds several matrices in one tensor, which is not written: "
@@ -493,103 +581,6 @@ const MappedTensor* TensorMap::find_linear(int layer, std::string_view in) const
     if (tensor.is_linear && tensor.in == in) return &tensor;
   }
   return nullptr;
-}
-
-Result<TensorReader> TensorReader::open(const WeightSource& source) {
-  TensorReader reader;
-  reader.source_ = &source;
-  ASSIGN_OR_RETURN(std::unique_ptr<Prequantized> prequantized, open_prequantized(source));
-  reader.prequantized_ = std::move(prequantized);
-  return reader;
-}
-
-QuantType TensorReader::type(const MappedTensor& tensor) const {
-  const TensorInfo* info = source_->find(tensor.in);
-  if (info == nullptr || info->type == QuantType::kI8 || info->type == QuantType::kU8) return QuantType::kF16;
-  return info->type;
-}
-
-namespace {
-
-std::vector<float> transpose(const std::vector<float>& in, int rows, int cols) {
-  std::vector<float> out(in.size());
-  for (int r = 0; r < rows; ++r) {
-    for (int c = 0; c < cols; ++c)
-      out[static_cast<size_t>(c) * static_cast<size_t>(rows) + static_cast<size_t>(r)] =
-          in[static_cast<size_t>(r) * static_cast<size_t>(cols) + static_cast<size_t>(c)];
-  }
-  return out;
-}
-
-}  // namespace
-
-Result<std::vector<float>> TensorReader::stored(const MappedTensor& tensor) const {
-  const std::string where = fmt::format("{}: tensor {}", source_->path().string(), tensor.in);
-  std::vector<float> values(static_cast<size_t>(tensor.rows) * static_cast<size_t>(tensor.cols));
-  const int rows = tensor.in_transposed ? tensor.cols : tensor.rows,
-            width = tensor.in_transposed ? tensor.rows : tensor.cols;
-  const int all_rows = tensor.in_rows > 0 ? tensor.in_rows : rows;
-  if (tensor.is_linear && prequantized_ != nullptr) {
-    const std::string stem = tensor.in.substr(0, tensor.in.size() - std::string_view(".weight").size());
-    ASSIGN_OR_RETURN(const std::optional<GroupedMatrix> layer, prequantized_->find_linear(stem));
-    if (layer) {
-      if (layer->rows != all_rows || layer->cols != width) {
-        return errorf(ErrorCode::kCorruptFile, "{}: expected [{}, {}], got [{}, {}]", where, all_rows, width,
-                      layer->rows, layer->cols);
-      }
-      layer->dequantize(tensor.in_first_row, rows, values.data());
-      return values;
-    }
-  }
-  const TensorInfo* info = source_->find(tensor.in);
-  if (info == nullptr) return errorf(ErrorCode::kCorruptFile, "{} is missing", where);
-  const int64_t n =
-      tensor.in_expert >= 0 ? info->n_elements() / std::max<int64_t>(info->shape[0], 1) : info->n_elements();
-  const int64_t wanted = int64_t{all_rows} * width;
-  if (n != wanted || (tensor.in_expert >= 0 && tensor.in_expert >= info->shape[0])) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected {} elements, got {}", where, wanted, n);
-  }
-  if (!can_quantize(info->type) && info->type != QuantType::kF64) {
-    return errorf(ErrorCode::kUnsupported, "{}: expected an encoding of real numbers, got {}", where,
-                  quant_info(info->type).name);
-  }
-  const size_t skip =
-      tensor.in_expert >= 0 ? quant_bytes(info->type, n) * static_cast<size_t>(tensor.in_expert) : 0;
-  const size_t first = quant_bytes(info->type, int64_t{tensor.in_first_row} * width);
-  dequantize_row(info->type, info->bytes.data() + skip + first, values.data(), int64_t{rows} * width);
-  source_->drop(*info);
-  return values;
-}
-
-Result<std::vector<float>> TensorReader::read(const MappedTensor& tensor) const {
-  ASSIGN_OR_RETURN(std::vector<float> values, stored(tensor));
-  for (const float value : values) {
-    if (!std::isfinite(value)) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: tensor {}: expected finite weights, got {}",
-                    source_->path().string(), tensor.in, value);
-    }
-  }
-  if (tensor.in_transposed && tensor.is_linear) values = transpose(values, tensor.cols, tensor.rows);
-  return values;
-}
-
-template <class T>
-void to_output_rows(const MappedTensor& tensor, size_t width, std::vector<T>& rows) {
-  if (tensor.rows_from.empty()) return;
-  const std::vector<T> in = rows;
-  for (size_t r = 0; r < tensor.rows_from.size(); ++r) {
-    const size_t from = static_cast<size_t>(tensor.rows_from[r]) * width;
-    std::copy_n(in.begin() + static_cast<ptrdiff_t>(from), width,
-                rows.begin() + static_cast<ptrdiff_t>(r * width));
-  }
-}
-template void to_output_rows(const MappedTensor&, size_t, std::vector<float>&);
-template void to_output_rows(const MappedTensor&, size_t, std::vector<uint8_t>&);
-template void to_output_rows(const MappedTensor&, size_t, std::vector<GroupScale>&);
-
-void to_output(const MappedTensor& tensor, std::vector<float>& values) {
-  to_output_rows(tensor, tensor.is_matrix ? static_cast<size_t>(tensor.cols) : 1, values);
-  for (float& value : values) value += tensor.add;
 }
 
 }  // namespace penstock

@@ -50,7 +50,12 @@ struct MappedTensor {
   bool out_deep = false;       // written [rows, 1, cols], as PyTorch keeps a convolution by channel
   int out_experts = 0;         // > 0: it goes to a tensor of so many experts
   std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
-  float add = 0;               // to every element (norms stored less one)
+  std::vector<int> cols_from;  // likewise of its inputs
+  std::vector<int>
+      picked;  // it is these rows of the in_rows that are stored; empty: rows in_first_row to the last
+  enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus };
+  Function function = Function::kNone;  // of every element
+  float add = 0;                        // to every element (norms stored less one)
 };
 
 struct TensorMap {
@@ -76,6 +81,7 @@ class TensorReader {
 
  private:
   Result<std::vector<float>> stored(const MappedTensor& tensor) const;
+  Result<std::vector<float>> picked(const MappedTensor& tensor) const;
   const WeightSource* source_ = nullptr;
   std::shared_ptr<Prequantized> prequantized_;
 };

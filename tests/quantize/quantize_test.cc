@@ -81,7 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
                       "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
                       "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope",
-                      "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain"));
+                      "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
+                      "qwen3_5_text_plain", "qwen3_5_moe"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -100,7 +101,20 @@ TEST_P(IntoGguf, KeepsTheLogits) {
 INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                          ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
                                            "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
-                                           "deepseek_v3_halves", "glm4_moe_lite"));
+                                           "deepseek_v3_halves", "glm4_moe_lite", "qwen3_next",
+                                           "qwen3_next_mixed"));
+
+TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
+  const TempDir dir;
+  const auto file = golden("qwen3_5_moe") / "model.gguf";
+  const auto again = quantize(job_of(file, dir / "a.gguf", "f32"));
+  ASSERT_TRUE(again) << again.error().message;
+  const auto source = open_weights(dir / "a.gguf").value();
+  EXPECT_EQ(source->config().at("qwen35moe.block_count"), 3);
+  EXPECT_EQ(source->config().at("qwen35moe.attention.recurrent_layers").size(), 3);
+  EXPECT_EQ(source->config().count("qwen35moe.nextn_predict_layers"), 0);
+  EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
+}
 
 TEST(Quantize, AGgufFileCannotHoldBiasesOfConvolutions) {
   const TempDir dir;

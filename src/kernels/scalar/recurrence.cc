@@ -1,5 +1,5 @@
-#include "kernels/scalar/tables.h"
 #include "kernels/recurrence_kernels.h"
+#include "kernels/scalar/tables.h"
 
 #include "kernels/scalar/simd.h"
 

@@ -1,7 +1,5 @@
 #include "model/arch/archs.h"
 
-#include <nlohmann/json.hpp>
-
 namespace penstock {
 
 // Each in its own file.
@@ -48,6 +46,9 @@ void configure_mpt(ConfigReader&, ModelConfig&);
 void configure_bloom(ConfigReader&, ModelConfig&);
 void configure_lfm2(ConfigReader&, ModelConfig&);
 void configure_lfm2_moe(ConfigReader&, ModelConfig&);
+void configure_qwen3_next(ConfigReader&, ModelConfig&);
+void configure_qwen35(ConfigReader&, ModelConfig&);
+void configure_qwen35_moe(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -64,6 +65,10 @@ void mpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
 void lfm2_names(NameTable&, const ModelConfig&);
 void lfm2_gguf_names(NameTable&, const ModelConfig&);
+void qwen3_next_names(NameTable&, const ModelConfig&);
+void qwen35_names(NameTable&, const ModelConfig&);
+void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
+void qwen35_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
@@ -99,6 +104,7 @@ void describe_phi2(ConfigWriter&, const ModelConfig&);
 void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
+void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
 namespace {
@@ -146,6 +152,11 @@ constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
 constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
 constexpr std::string_view kLfm2[] = {"lfm2", "Lfm2ForCausalLM", "LFM2ForCausalLM"};
 constexpr std::string_view kLfm2Moe[] = {"lfm2_moe", "Lfm2MoeForCausalLM"};
+constexpr std::string_view kQwen3Next[] = {"qwen3_next", "Qwen3NextForCausalLM"};
+constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen3_5",
+                                        "Qwen3_5ForConditionalGeneration"};
+constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
+                                           "Qwen3_5MoeForConditionalGeneration"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
@@ -222,6 +233,14 @@ constexpr std::string_view kStarcoder2Defaults =
 constexpr std::string_view kPhi2Defaults = R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
 constexpr std::string_view kLfm2Defaults =
     R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
+constexpr std::string_view kQwen3NextDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})";
+constexpr std::string_view kQwen35Defaults =
+    R"({"head_dim": 256, "num_key_value_heads": 4, "partial_rotary_factor": 0.25})";
+constexpr std::string_view kQwen35MoeDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})";
 constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
 // Names that config.json files of some types have for the usual keys.
@@ -385,17 +404,20 @@ constexpr Architecture kArchitectures[] = {
      .hf_types = kGemma,
      .configure = configure_gemma,
      .forward = decoder_forward,
-     .hf_defaults = kGemmaDefaults},
+     .hf_defaults = kGemmaDefaults,
+     .hf_norms_less_one = true},
     {.name = "gemma2",
      .hf_types = kGemma2,
      .configure = configure_gemma2,
      .forward = decoder_forward,
-     .hf_defaults = kGemma2Defaults},
+     .hf_defaults = kGemma2Defaults,
+     .hf_norms_less_one = true},
     {.name = "gemma3",
      .hf_types = kGemma3,
      .configure = configure_gemma3,
      .forward = decoder_forward,
-     .hf_defaults = kGemma3Defaults},
+     .hf_defaults = kGemma3Defaults,
+     .hf_norms_less_one = true},
     {.name = "phi3",
      .hf_types = kPhi3,
      .configure = configure_phi3,
@@ -518,6 +540,33 @@ constexpr Architecture kArchitectures[] = {
      .hf_aliases = kLfm2Aliases,
      .describe = describe_lfm2_moe,
      .gguf_names = lfm2_gguf_names},
+    {.name = "qwen3next",
+     .hf_types = kQwen3Next,
+     .configure = configure_qwen3_next,
+     .hf_names = qwen3_next_names,
+     .forward = decoder_forward,
+     .hf_defaults = kQwen3NextDefaults,
+     .describe = describe_qwen_delta,
+     .gguf_names = qwen3_next_gguf_names,
+     .hf_norms_less_one = true},
+    {.name = "qwen35",
+     .hf_types = kQwen35,
+     .configure = configure_qwen35,
+     .hf_names = qwen35_names,
+     .forward = decoder_forward,
+     .hf_defaults = kQwen35Defaults,
+     .describe = describe_qwen_delta,
+     .gguf_names = qwen35_gguf_names,
+     .hf_norms_less_one = true},
+    {.name = "qwen35moe",
+     .hf_types = kQwen35Moe,
+     .configure = configure_qwen35_moe,
+     .hf_names = qwen35_names,
+     .forward = decoder_forward,
+     .hf_defaults = kQwen35MoeDefaults,
+     .describe = describe_qwen_delta,
+     .gguf_names = qwen35_gguf_names,
+     .hf_norms_less_one = true},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,
@@ -543,51 +592,6 @@ const Architecture* find_architecture(std::string_view name) {
     if (architecture.name == name) return &architecture;
   }
   return nullptr;
-}
-
-void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window) {
-  const int window =
-      reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, default_window);
-  const Key list_key{"attention.sliding_window_pattern", "layer_types"};
-  const nlohmann::json* list = reader.find(list_key);
-  if (list != nullptr && list->is_number()) {
-    pattern = reader.integer(list_key, 0, 1024);
-    list = nullptr;
-  }
-  if (list != nullptr && (!list->is_array() || list->size() != config.layers.size())) {
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("{}: expected a list of {} layers", reader.gguf() ? list_key.gguf : list_key.hf,
-                            config.layers.size()));
-    return;
-  }
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    bool sliding = pattern < 2 || (i + 1) % static_cast<size_t>(pattern) != 0;
-    if (list != nullptr) {
-      const nlohmann::json& item = (*list)[i];
-      if (item.is_string() && item != "sliding_attention" && item != "full_attention") {
-        reader.fail(
-            ErrorCode::kUnsupported,
-            fmt::format("layer_types: expected sliding_attention or full_attention, got {}", item.dump()));
-      }
-      sliding = item.is_boolean()  ? item.get<bool>()
-                : item.is_number() ? item != 0
-                                   : item == "sliding_attention";
-    }
-    config.layers[i].window = sliding ? window : 0;
-  }
-}
-
-void read_layer_norm(ConfigReader& reader, ModelConfig& config) {
-  config.layer_norm = true;
-  const std::string_view hf =
-      reader.has({"", "layer_norm_epsilon"}) ? "layer_norm_epsilon" : "layer_norm_eps";
-  config.norm_eps = reader.number({"attention.layer_norm_epsilon", hf}, 0.0f, 1.0f, 1e-5f);
-}
-
-void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
-  writer.set({"attention.layer_norm_epsilon", "layer_norm_eps"}, config.norm_eps);
-  writer.set({"", "layer_norm_epsilon"}, config.norm_eps);
-  writer.erase({"attention.layer_norm_rms_epsilon", "rms_norm_eps"});
 }
 
 }  // namespace penstock

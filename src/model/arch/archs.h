@@ -30,7 +30,8 @@ struct Architecture {
   void (*describe)(ConfigWriter& writer, const ModelConfig& config) = nullptr;
   void (*gguf_names)(NameTable& names, const ModelConfig& config) = nullptr;  // as hf_names
   bool wide_ffn = false;  // feed-forwards are four times as wide as the model where config.json does not say
-  bool hf_qkv_by_group = false;  // ModelConfig::qkv_by_group of Hugging Face directories
+  bool hf_qkv_by_group = false;    // ModelConfig::qkv_by_group of Hugging Face directories
+  bool hf_norms_less_one = false;  // Hugging Face's norm weights are less one, GGUF's as they are applied
   bool gguf_pairs =
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
 };
@@ -47,6 +48,8 @@ const Architecture* find_architecture(std::string_view name);
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
+// Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
+void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
 // Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless the groups are equal and have enough experts to choose from.

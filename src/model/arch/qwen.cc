@@ -18,17 +18,21 @@ void configure_qwen3(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = QkNorm::kHead;
 }
 
-void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
-  configure_qwen3(reader, config);
-  read_experts(reader, config);
-  if (reader.gguf()) return;
-  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
+void read_sparse_layers(ConfigReader& reader, ModelConfig& config) {
   const int step = reader.integer({"", "decoder_sparse_step"}, 1, 1 << 20, 1);
   const std::vector<float> dense = reader.numbers({"", "mlp_only_layers"}, 1024);
   for (int i = 0; i < config.n_layers; ++i) {
     config.layers[i].moe = (i + 1) % step == 0;
     for (const float layer : dense) config.layers[i].moe &= layer != static_cast<float>(i);
   }
+}
+
+void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen3(reader, config);
+  read_experts(reader, config);
+  if (reader.gguf()) return;
+  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
+  read_sparse_layers(reader, config);
 }
 
 void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {

@@ -1,0 +1,53 @@
+// What configurations of several architectures say alike: windows, layer norms.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window) {
+  const int window =
+      reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, default_window);
+  const Key list_key{"attention.sliding_window_pattern", "layer_types"};
+  const nlohmann::json* list = reader.find(list_key);
+  if (list != nullptr && list->is_number()) {
+    pattern = reader.integer(list_key, 0, 1024);
+    list = nullptr;
+  }
+  if (list != nullptr && (!list->is_array() || list->size() != config.layers.size())) {
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("{}: expected a list of {} layers", reader.gguf() ? list_key.gguf : list_key.hf,
+                            config.layers.size()));
+    return;
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    bool sliding = pattern < 2 || (i + 1) % static_cast<size_t>(pattern) != 0;
+    if (list != nullptr) {
+      const nlohmann::json& item = (*list)[i];
+      if (item.is_string() && item != "sliding_attention" && item != "full_attention") {
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: expected sliding_attention or full_attention, got {}", item.dump()));
+      }
+      sliding = item.is_boolean()  ? item.get<bool>()
+                : item.is_number() ? item != 0
+                                   : item == "sliding_attention";
+    }
+    config.layers[i].window = sliding ? window : 0;
+  }
+}
+
+void read_layer_norm(ConfigReader& reader, ModelConfig& config) {
+  config.layer_norm = true;
+  const std::string_view hf =
+      reader.has({"", "layer_norm_epsilon"}) ? "layer_norm_epsilon" : "layer_norm_eps";
+  config.norm_eps = reader.number({"attention.layer_norm_epsilon", hf}, 0.0f, 1.0f, 1e-5f);
+}
+
+void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"attention.layer_norm_epsilon", "layer_norm_eps"}, config.norm_eps);
+  writer.set({"", "layer_norm_epsilon"}, config.norm_eps);
+  writer.erase({"attention.layer_norm_rms_epsilon", "rms_norm_eps"});
+}
+
+}  // namespace penstock

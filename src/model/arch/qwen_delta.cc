@@ -1,0 +1,194 @@
+// Qwen3-Next, Qwen3.5 and Qwen3.5-MoE: gated delta networks in most layers, attention with gated outputs in the others,
+// experts or dense feed-forwards. Hugging Face stores norm weights less one, GGUF as they are applied.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr int kMaxDeltaTaps = 64, kMaxDeltaHeads = 1024, kMaxDeltaDim = 4096;
+
+using nlohmann::json;
+
+void read_delta(ConfigReader& reader, ModelConfig& config) {
+  DeltaConfig& delta = config.delta;
+  const auto usual = [&](int value) {  // of transformers; GGUF files say all
+    return reader.gguf() ? std::nullopt : std::optional<int>(value);
+  };
+  config.conv_taps =
+      reader.integer({"ssm.conv_kernel", "linear_conv_kernel_dim"}, 1, kMaxDeltaTaps, usual(4));
+  delta.n_key_heads =
+      reader.integer({"ssm.group_count", "linear_num_key_heads"}, 1, kMaxDeltaHeads, usual(16));
+  delta.n_value_heads =
+      reader.integer({"ssm.time_step_rank", "linear_num_value_heads"}, 1, kMaxDeltaHeads, usual(32));
+  delta.key_dim = reader.integer({"ssm.state_size", "linear_key_head_dim"}, 1, kMaxDeltaDim, usual(128));
+  if (reader.gguf()) {
+    const int inner = reader.integer({"ssm.inner_size", ""}, 1, kMaxDeltaHeads * kMaxDeltaDim);
+    delta.value_dim = inner / std::max(delta.n_value_heads, 1);
+    if (delta.value_dim < 1 || delta.value_dim > kMaxDeltaDim ||
+        inner != delta.value_dim * delta.n_value_heads)
+      reader.fail(ErrorCode::kCorruptFile,
+                  fmt::format("ssm.inner_size: expected a multiple of the {} value heads, got {}",
+                              delta.n_value_heads, inner));
+  } else {
+    delta.value_dim = reader.integer({"", "linear_value_head_dim"}, 1, kMaxDeltaDim, usual(128));
+  }
+  if (delta.n_value_heads % std::max(delta.n_key_heads, 1) != 0)
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("expected a number of value heads that is a multiple of the {} key heads, got {}",
+                            delta.n_key_heads, delta.n_value_heads));
+}
+
+// Whether an entry of a list by layer means a delta network; none for what is unknown.
+std::optional<bool> is_recurrent(const json& kind) {
+  if (kind.is_boolean()) return kind.get<bool>();
+  if (kind.is_number_integer()) return kind != 0;
+  if (kind == "linear_attention") return true;
+  if (kind == "full_attention") return false;
+  return std::nullopt;
+}
+
+// A list by layer (in GGUF of the layers behind the last, too), or attention in every so many-th layer.
+void read_delta_layers(ConfigReader& reader, ModelConfig& config) {
+  const Key key{"attention.recurrent_layers", "layer_types"};
+  const std::string_view name = reader.gguf() ? key.gguf : key.hf;
+  const json* list = reader.find(key);
+  const int interval = reader.integer({"full_attention_interval", "full_attention_interval"}, 1, 1 << 20, 4);
+  const size_t n = config.layers.size();
+  const auto further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
+  if (list != nullptr && (!list->is_array() || (list->size() != n && list->size() != n + further))) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} layers", name, n));
+  }
+  for (size_t i = 0; i < n; ++i) {
+    bool recurrent = (i + 1) % static_cast<size_t>(interval) != 0;
+    if (list != nullptr) {
+      const std::optional<bool> kind = is_recurrent((*list)[i]);
+      if (!kind)
+        reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("{}: expected linear_attention or full_attention, got {}", name,
+                        (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+      recurrent = kind.value_or(false);
+    }
+    config.layers[i].attention = !recurrent;
+    if (recurrent) config.layers[i].recurrence = Recurrence::kDeltaNet;
+  }
+}
+
+void configure_delta_common(ConfigReader& reader, ModelConfig& config) {
+  config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
+  config.qk_norm = QkNorm::kHead;
+  config.attention_gate = true;
+  read_delta(reader, config);
+  read_delta_layers(reader, config);
+}
+
+void read_shared_expert(ConfigReader& reader, ModelConfig& config) {
+  config.shared_ffn_dim =
+      reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
+                     reader.gguf() ? std::optional<int>(std::max(config.ffn_dim, 1)) : std::nullopt);
+  config.shared_expert_gate = true;
+}
+
+// GGUF has no key for layers without experts.
+void find_dense_layers(const ConfigReader& reader, ModelConfig& config) {
+  if (!reader.has_tensor("token_embd.weight")) return;  // nothing is known of tensors
+  int i = 0;
+  for (LayerConfig& layer : config.layers)
+    layer.moe = !reader.has_tensor(fmt::format("blk.{}.ffn_gate.weight", i++));
+}
+
+}  // namespace
+
+void configure_qwen3_next(ConfigReader& reader, ModelConfig& config) {
+  configure_delta_common(reader, config);
+  read_experts(reader, config);
+  read_shared_expert(reader, config);
+  if (reader.gguf()) return find_dense_layers(reader, config);
+  config.routing.normalize = reader.flag({"", "norm_topk_prob"}, true);
+  read_sparse_layers(reader, config);
+}
+
+void configure_qwen35(ConfigReader& reader, ModelConfig& config) {
+  configure_delta_common(reader, config);
+  config.delta.key_heads_in_turn = reader.gguf();
+}
+
+void configure_qwen35_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_qwen35(reader, config);
+  read_experts(reader, config);
+  read_shared_expert(reader, config);
+}
+
+// Published checkpoints of Qwen3.5 hold the experts of a layer in two tensors; others have one for each.
+void qwen3_next_names(NameTable& names, const ModelConfig&) {
+  names.shared_gate = "mlp.shared_expert.gate_proj", names.shared_up = "mlp.shared_expert.up_proj";
+  names.shared_down = "mlp.shared_expert.down_proj", names.shared_router = "mlp.shared_expert_gate";
+  names.expert_gate_up = "mlp.experts.gate_up_proj", names.fused_expert_down = "mlp.experts.down_proj";
+  names.delta_qkv = names.delta_z = names.delta_a = names.delta_b = "";
+}
+
+void qwen35_names(NameTable& names, const ModelConfig& config) {
+  const NameTable usual = names;
+  qwen3_next_names(names, config);
+  names.delta_qkv = usual.delta_qkv, names.delta_z = usual.delta_z;
+  names.delta_a = usual.delta_a, names.delta_b = usual.delta_b;
+  names.delta_qkvz = names.delta_ba = "";
+}
+
+void qwen3_next_gguf_names(NameTable& names, const ModelConfig&) {
+  names.ffn_norm = "post_attention_norm";
+  names.delta_a = names.delta_b = "";
+}
+
+void qwen35_gguf_names(NameTable& names, const ModelConfig&) {
+  names.ffn_norm = "post_attention_norm";
+  names.delta_qkvz = names.delta_ba = "";
+  names.key_heads_in_turn = true;
+}
+
+namespace {
+
+// Every so many-th layer has attention, and no other; 0 where that is not so.
+int attention_interval(const ModelConfig& config) {
+  const auto first = std::ranges::find(config.layers, true, &LayerConfig::attention);
+  const auto interval = static_cast<int>(first - config.layers.begin()) + 1;
+  for (int i = 0; i < config.n_layers; ++i) {
+    if (config.layers[static_cast<size_t>(i)].attention != ((i + 1) % interval == 0)) return 0;
+  }
+  return interval;
+}
+
+}  // namespace
+
+void describe_qwen_delta(ConfigWriter& writer, const ModelConfig& config) {
+  const DeltaConfig& delta = config.delta;
+  json recurrent = json::array(), kinds = json::array(), dense = json::array();
+  int i = 0;
+  for (const LayerConfig& layer : config.layers) {
+    recurrent.push_back(!layer.attention);
+    kinds.push_back(layer.attention ? "full_attention" : "linear_attention");
+    if (config.n_experts > 0 && !layer.moe) dense.push_back(i);
+    ++i;
+  }
+  writer.set({"attention.recurrent_layers", "layer_types"}, writer.gguf() ? recurrent : kinds);
+  const int interval = attention_interval(config);
+  if (interval > 0) writer.set({"full_attention_interval", ""}, interval);
+  writer.set({"ssm.conv_kernel", "linear_conv_kernel_dim"}, config.conv_taps);
+  writer.set({"ssm.group_count", "linear_num_key_heads"}, delta.n_key_heads);
+  writer.set({"ssm.time_step_rank", "linear_num_value_heads"}, delta.n_value_heads);
+  writer.set({"ssm.state_size", "linear_key_head_dim"}, delta.key_dim);
+  writer.set({"ssm.inner_size", ""}, delta.values());
+  writer.set({"", "linear_value_head_dim"}, delta.value_dim);
+  // llama.cpp wants the key, whose numbers are about images.
+  if (config.arch != "qwen3next") writer.set({"rope.dimension_sections", ""}, json{11U, 11U, 10U, 0U});
+  if (config.n_experts == 0) return;
+  writer.set({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, config.shared_ffn_dim);
+  if (!config.routing.normalize) writer.set({"expert_weights_norm", "norm_topk_prob"}, false);
+  if (!dense.empty()) writer.set({"", "mlp_only_layers"}, dense);
+}
+
+}  // namespace penstock
