@@ -221,7 +221,8 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
     config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
-    if (!config.spec.empty()) config.kv_cache_memory *= 2;  // a draft model has a cache of its own
+    config.kv_cache_memory += 3 * spec.state_bytes() * most;  // with snapshots
+    if (!config.spec.empty()) config.kv_cache_memory *= 2;    // a draft model has a cache of its own
   }
   return open_engine(std::move(source), config);
 }

@@ -170,7 +170,8 @@ class LadderRun {
       const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
       const int blocks = config.max_model_len / config.block_size + 8;
       for (int g = 0; g < std::max(1, spec.n_groups()); ++g)
-        config.kv_cache_memory += 2 * spec.block_bytes(g) * blocks * ladder_.batch;
+        config.kv_cache_memory +=
+            2 * spec.block_bytes(g) * (g == spec.state_group() ? 2 : blocks) * ladder_.batch;
     }
     return open_engine(std::move(source), config, {}, std::move(inputs));
   }

@@ -118,80 +118,141 @@ struct Wanted {
 };
 
 // Every tensor that the architecture loads, in file order.
-std::vector<Wanted> wanted_tensors(const ModelConfig& c, const FileType& ftype) {
-  const NameTable n = tensor_names(c, Naming::kGguf);
-  std::vector<Wanted> wanted;
-  const auto matrix = [&](std::string name, WeightRole role, int layer, std::vector<int64_t> shape) {
+class WantedTensors {
+ public:
+  WantedTensors(const ModelConfig& config, const FileType& ftype)
+      : c_(config), ftype_(ftype), mixed_(MixedModel::of(config)), n_(tensor_names(config, Naming::kGguf)) {}
+  std::vector<Wanted> list();
+
+ private:
+  void matrix(std::string_view name, WeightRole role, std::vector<int64_t> shape) {
     const int cols = static_cast<int>(shape.back());
-    wanted.push_back({std::move(name) + ".weight", choose_type(ftype, MixedModel::of(c), role, layer, cols),
-                      std::move(shape)});
-  };
-  const auto floats = [&](std::string name, int64_t size) {
-    wanted.push_back({std::move(name), QuantType::kF32, {size}});
-  };
-  const auto norm = [&](const std::string& name, int64_t size) {
-    floats(name + ".weight", size);
-    if (c.layer_norm) floats(name + ".bias", size);
-  };
-  const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim(), ffn = c.ffn_dim;
-  matrix(std::string(n.embedding), WeightRole::kEmbedding, 0, {c.vocab_size, dim});
-  if (c.learned_positions)
-    wanted.push_back({std::string(n.positions) + ".weight", QuantType::kF32, {c.max_seq_len, dim}});
-  if (!c.ropes.empty() && c.ropes[0].scaling == RopeScaling::kLlama3)
-    floats("rope_freqs.weight", c.ropes[0].rotary_dim / 2);
-  for (int i = 0; i < c.n_layers; ++i) {
-    const std::string at = fmt::format("blk.{}.", i);
-    const auto name = [&](std::string_view part) { return at + std::string(part); };
-    if (c.norms != NormPlacement::kPost) norm(name(n.attn_norm), dim), norm(name(n.ffn_norm), dim);
-    if (c.norms != NormPlacement::kPre) norm(name(n.attn_post_norm), dim), norm(name(n.ffn_post_norm), dim);
-    if (c.qk_norm != QkNorm::kNone) {
-      norm(name(n.q_norm), c.qk_norm == QkNorm::kHead ? c.head_dim : q);
-      norm(name(n.k_norm), c.qk_norm == QkNorm::kHead ? c.head_dim : kv);
-    }
-    if (c.sub_norms) norm(name(n.attn_sub_norm), q), norm(name(n.ffn_sub_norm), ffn);
-    if (c.latent.kv_rank > 0) {
-      const LatentConfig& l = c.latent;
-      const int64_t heads = c.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
-      if (l.query_rank > 0) {
-        matrix(name(n.query_a), WeightRole::kLatent, i, {l.query_rank, dim});
-        norm(name(n.query_a_norm), l.query_rank);
-      }
-      matrix(name(l.query_rank > 0 ? n.query_b : n.q),
-             l.query_rank > 0 ? WeightRole::kLatent : WeightRole::kQ, i,
-             {queries, l.query_rank > 0 ? l.query_rank : dim});
-      matrix(name(n.latent_a), WeightRole::kLatent, i, {l.kv_rank + l.rope_dim, dim});
-      norm(name(n.latent_a_norm), l.kv_rank);
-      matrix(name(n.latent_keys), WeightRole::kLatent, i, {heads, l.kv_rank, l.plain_dim});
-      matrix(name(n.latent_values), WeightRole::kLatent, i, {heads, l.value_dim, l.kv_rank});
-    } else {
-      matrix(name(n.q), WeightRole::kQ, i, {q, dim});
-      matrix(name(n.k), WeightRole::kK, i, {kv, dim});
-      matrix(name(n.v), WeightRole::kV, i, {kv, dim});
-    }
-    matrix(name(n.o), WeightRole::kO, i, {dim, c.attended_dim()});
-    if (c.arch == "qwen2")
-      floats(name(n.q) + ".bias", q), floats(name(n.k) + ".bias", kv), floats(name(n.v) + ".bias", kv);
-    if (c.layers[i].moe) {
-      const int64_t experts = c.n_experts, width = c.expert_ffn_dim;
-      matrix(name(n.router), WeightRole::kRouter, i, {experts, dim});
-      matrix(name(n.expert_gate), WeightRole::kGateUp, i, {experts, width, dim});
-      matrix(name(n.expert_up), WeightRole::kGateUp, i, {experts, width, dim});
-      matrix(name(n.expert_down), WeightRole::kDown, i, {experts, dim, width});
-      if (c.expert_selection_bias) floats(name(n.selection_bias), experts);
-      if (const int64_t shared = c.shared_ffn_dim; shared > 0) {
-        matrix(name(n.shared_gate), WeightRole::kGateUp, i, {shared, dim});
-        matrix(name(n.shared_up), WeightRole::kGateUp, i, {shared, dim});
-        matrix(name(n.shared_down), WeightRole::kDown, i, {dim, shared});
-      }
-      continue;
-    }
-    if (c.gated_ffn) matrix(name(n.gate), WeightRole::kGateUp, i, {ffn, dim});
-    matrix(name(n.up), WeightRole::kGateUp, i, {ffn, dim});
-    matrix(name(n.down), WeightRole::kDown, i, {dim, ffn});
+    wanted_.push_back({at_ + std::string(name) + ".weight", choose_type(ftype_, mixed_, role, layer_, cols),
+                       std::move(shape)});
   }
-  norm(std::string(n.final_norm), dim);
-  if (!c.tied_embeddings) matrix(std::string(n.lm_head), WeightRole::kOutput, 0, {c.vocab_size, dim});
-  return wanted;
+  void floats(const std::string& name, int64_t size) {
+    wanted_.push_back({at_ + name, QuantType::kF32, {size}});
+  }
+  void norm(std::string_view name, int64_t size) {
+    floats(std::string(name) + ".weight", size);
+    if (c_.layer_norm) floats(std::string(name) + ".bias", size);
+  }
+  void norms();
+  void latent();
+  void attention();
+  void delta_net();
+  void experts();
+  void layer(int i);
+
+  const ModelConfig& c_;
+  const FileType& ftype_;
+  MixedModel mixed_;
+  NameTable n_;
+  std::string at_;  // what names of the layer begin with
+  int layer_ = 0;
+  std::vector<Wanted> wanted_;
+};
+
+void WantedTensors::norms() {
+  const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
+  if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim), norm(n_.ffn_norm, dim);
+  if (c_.norms != NormPlacement::kPre) norm(n_.attn_post_norm, dim), norm(n_.ffn_post_norm, dim);
+  const bool attention = c_.layers[static_cast<size_t>(layer_)].attention;
+  if (c_.qk_norm != QkNorm::kNone && attention) {
+    norm(n_.q_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : q);
+    norm(n_.k_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : kv);
+  }
+  if (c_.sub_norms) norm(n_.attn_sub_norm, q), norm(n_.ffn_sub_norm, c_.ffn_dim);
+}
+
+void WantedTensors::latent() {
+  const LatentConfig& l = c_.latent;
+  const int64_t dim = c_.model_dim, heads = c_.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
+  const bool through = l.query_rank > 0;
+  if (through) {
+    matrix(n_.query_a, WeightRole::kLatent, {l.query_rank, dim});
+    norm(n_.query_a_norm, l.query_rank);
+  }
+  matrix(through ? n_.query_b : n_.q, through ? WeightRole::kLatent : WeightRole::kQ,
+         {queries, through ? l.query_rank : dim});
+  matrix(n_.latent_a, WeightRole::kLatent, {l.kv_rank + l.rope_dim, dim});
+  norm(n_.latent_a_norm, l.kv_rank);
+  matrix(n_.latent_keys, WeightRole::kLatent, {heads, l.kv_rank, l.plain_dim});
+  matrix(n_.latent_values, WeightRole::kLatent, {heads, l.value_dim, l.kv_rank});
+}
+
+void WantedTensors::attention() {
+  const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
+  if (c_.latent.kv_rank > 0) {
+    latent();
+  } else {
+    matrix(n_.q, WeightRole::kQ, {c_.attention_gate ? 2 * q : q, dim});
+    matrix(n_.k, WeightRole::kK, {kv, dim});
+    matrix(n_.v, WeightRole::kV, {kv, dim});
+  }
+  matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim()});
+  if (c_.arch != "qwen2") return;
+  for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
+    floats(std::string(name) + ".bias", size);
+}
+
+void WantedTensors::delta_net() {
+  const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
+  matrix(n_.delta_qkv, WeightRole::kQkv, {c_.delta.channels(), dim});
+  matrix(n_.delta_z, WeightRole::kLatent, {values, dim});
+  if (n_.delta_ba.empty()) {
+    matrix(n_.delta_a, WeightRole::kLatent, {heads, dim});
+    matrix(n_.delta_b, WeightRole::kLatent, {heads, dim});
+  } else {
+    matrix(n_.delta_ba, WeightRole::kLatent, {2 * heads, dim});
+  }
+  matrix(n_.delta_conv, WeightRole::kRouter, {c_.delta.channels(), c_.conv_taps});
+  floats(std::string(n_.delta_rate), heads);
+  floats(std::string(n_.delta_bias), heads);
+  norm(n_.delta_norm, c_.delta.value_dim);
+  matrix(n_.delta_out, WeightRole::kLatent, {dim, values});
+}
+
+void WantedTensors::experts() {
+  const int64_t dim = c_.model_dim, experts = c_.n_experts, width = c_.expert_ffn_dim;
+  matrix(n_.router, WeightRole::kRouter, {experts, dim});
+  matrix(n_.expert_gate, WeightRole::kGateUp, {experts, width, dim});
+  matrix(n_.expert_up, WeightRole::kGateUp, {experts, width, dim});
+  matrix(n_.expert_down, WeightRole::kDown, {experts, dim, width});
+  if (c_.expert_selection_bias) floats(std::string(n_.selection_bias), experts);
+  const int64_t shared = c_.shared_ffn_dim;
+  if (shared == 0) return;
+  matrix(n_.shared_gate, WeightRole::kGateUp, {shared, dim});
+  matrix(n_.shared_up, WeightRole::kGateUp, {shared, dim});
+  matrix(n_.shared_down, WeightRole::kDown, {dim, shared});
+  if (c_.shared_expert_gate) matrix(n_.shared_router, WeightRole::kRouter, {1, dim});
+}
+
+void WantedTensors::layer(int i) {
+  const LayerConfig& kind = c_.layers[static_cast<size_t>(i)];
+  const int64_t dim = c_.model_dim, ffn = c_.ffn_dim;
+  layer_ = i, at_ = fmt::format("blk.{}.", i);
+  norms();
+  if (kind.attention) attention();
+  if (kind.recurrence == Recurrence::kDeltaNet) delta_net();
+  if (kind.moe) return experts();
+  if (c_.gated_ffn) matrix(n_.gate, WeightRole::kGateUp, {ffn, dim});
+  matrix(n_.up, WeightRole::kGateUp, {ffn, dim});
+  matrix(n_.down, WeightRole::kDown, {dim, ffn});
+}
+
+std::vector<Wanted> WantedTensors::list() {
+  const int64_t dim = c_.model_dim;
+  matrix(n_.embedding, WeightRole::kEmbedding, {c_.vocab_size, dim});
+  if (c_.learned_positions)
+    wanted_.push_back({std::string(n_.positions) + ".weight", QuantType::kF32, {c_.max_seq_len, dim}});
+  if (!c_.ropes.empty() && c_.ropes[0].scaling == RopeScaling::kLlama3)
+    floats("rope_freqs.weight", c_.ropes[0].rotary_dim / 2);
+  for (int i = 0; i < c_.n_layers; ++i) layer(i);
+  layer_ = 0, at_ = "";
+  norm(n_.final_norm, dim);
+  if (!c_.tied_embeddings) matrix(n_.lm_head, WeightRole::kOutput, {c_.vocab_size, dim});
+  return std::move(wanted_);
 }
 
 void add_stand_in_vocabulary(json& m, int vocab_size) {
@@ -247,7 +308,7 @@ class SyntheticSource final : public WeightSource {
     config_["general.name"] = config.name + " (random weights)";
     if (ftype.number >= 0) config_["general.file_type"] = static_cast<unsigned>(ftype.number);
     add_stand_in_vocabulary(config_, config.vocab_size);
-    std::vector<Wanted> wanted = wanted_tensors(config, ftype);
+    std::vector<Wanted> wanted = WantedTensors(config, ftype).list();
     if (coding != nullptr) take_layers(*coding, wanted);
     for (const Wanted& tensor : wanted) add(tensor, config);
     for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
@@ -283,6 +344,9 @@ class SyntheticSource final : public WeightSource {
     layers_->fill();
   }
 
+  // Of states: positive ones would let them grow.
+  static bool is_decay(std::string_view name) { return name.ends_with(".ssm_a"); }
+
   void add(const Wanted& wanted, const ModelConfig& config) {
     TensorInfo info{wanted.name, wanted.type, wanted.shape, {}};
     size_t& size = pool_sizes_[wanted.type];
@@ -294,6 +358,7 @@ class SyntheticSource final : public WeightSource {
       rope_factors_ = rope_frequencies(plain, 0);
       for (size_t i = 0; i < scaled.size(); ++i) rope_factors_[i] /= scaled[i];
     }
+    if (is_decay(wanted.name)) decays_.assign(static_cast<size_t>(info.n_elements()), -1.0f);
     if (wanted.name.ends_with("norm.weight")) longest_norm_ = std::max(longest_norm_, info.n_elements());
     tensors_.push_back(std::move(info));
   }
@@ -310,6 +375,7 @@ class SyntheticSource final : public WeightSource {
       const size_t offset = i * 131 % kSpread * static_cast<size_t>(quant_info(tensor.type).block_bytes);
       tensor.bytes = std::span<const std::byte>(pools_[tensor.type]).subspan(offset, size);
       if (wanted[i].name == "rope_freqs.weight") tensor.bytes = std::as_bytes(std::span(rope_factors_));
+      if (is_decay(wanted[i].name)) tensor.bytes = std::as_bytes(std::span(decays_));
       if (wanted[i].name.ends_with("norm.weight")) tensor.bytes = std::as_bytes(std::span(ones_)).first(size);
     }
   }
@@ -321,7 +387,7 @@ class SyntheticSource final : public WeightSource {
   std::map<QuantType, size_t> pool_sizes_;
   std::map<QuantType, std::vector<std::byte>> pools_;
   std::unique_ptr<SyntheticLayers> layers_;
-  std::vector<float> rope_factors_, ones_;
+  std::vector<float> rope_factors_, ones_, decays_;
   int64_t longest_norm_ = 0;
 };
 
@@ -350,7 +416,7 @@ Result<std::unique_ptr<WeightSource>> make_synthetic_source(std::string_view sha
 Result<int64_t> synthetic_weight_bytes(const ModelConfig& config, std::string_view type) {
   ASSIGN_OR_RETURN(const FileType ftype, find_file_type(type));
   int64_t total = 0;
-  for (const Wanted& tensor : wanted_tensors(config, ftype)) {
+  for (const Wanted& tensor : WantedTensors(config, ftype).list()) {
     int64_t n = 1;
     for (const int64_t size : tensor.shape) n *= size;
     total += static_cast<int64_t>(quant_bytes(tensor.type, n));
