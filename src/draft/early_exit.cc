@@ -123,6 +123,13 @@ class EarlyExitDrafter : public Drafter {
 
 Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
   const ModelConfig& model = target.model->config();
+  if (model.has_states()) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "spec early-exit: architecture {} keeps a state of each sequence, which its own guesses would "
+        "change; expected another drafter",
+        model.arch);
+  }
   const int n_layers = config.engine.spec_exit_layer > 0 ? config.engine.spec_exit_layer : model.exit_layer;
   if (n_layers <= 0) {
     return errorf(

@@ -207,9 +207,9 @@ int64_t token_bytes(const CacheSpec& spec) {
 
 // A window that a draft tree could fill by itself: only chains keep their tokens in the order of positions.
 bool has_short_window(const CacheSpec& spec) {
-  return std::ranges::any_of(spec.layers, [](const KvLayerSpec& layer) {
-    return layer.window > 0 && layer.window <= kMaxDraftNodes;
-  });
+  return spec.has_states() || std::ranges::any_of(spec.layers, [](const KvLayerSpec& layer) {
+           return layer.window > 0 && layer.window <= kMaxDraftNodes;
+         });
 }
 
 Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
@@ -232,19 +232,11 @@ Status check_length(int max_model_len, const ModelConfig& shape) {
   return {};
 }
 
-// Without a drafter what grammars force is still drafted. Nothing when speculation is off, or when there are states, which
-// know no way back from a draft that was refused.
+// Without a drafter what grammars force is still drafted. Nothing when speculation is off.
 Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDType dtype,
                                               const std::filesystem::path& packed_folder,
                                               SpeculationInputs inputs, const DraftTarget& target) {
   if (config.spec == "off") return nullptr;
-  if (target.model->config().has_states()) {
-    if (config.spec.empty()) return nullptr;
-    return errorf(ErrorCode::kUnsupported,
-                  "spec {}: architecture {} keeps a state of each sequence, which cannot go back behind a "
-                  "refused draft: expected no speculation",
-                  config.spec, target.model->config().arch);
-  }
   DrafterConfig draft;
   draft.engine = config;
   if (config.spec.empty()) draft.engine.spec = "grammar";

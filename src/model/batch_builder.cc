@@ -64,7 +64,7 @@ int BatchBuilder::add(const BatchPart& part) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupBlocks& kv = part.kv[part.kv.size() > 1 ? g : 0];
     if (static_cast<int>(g) == state_group_) {
-      add_state(groups_[g], kv);
+      add_state(groups_[g], part, kv);
     } else {
       add_places(groups_[g], kv, part.first, end);
     }
@@ -104,8 +104,12 @@ void BatchBuilder::add_places(Group& group, const GroupBlocks& kv, int first, in
     group.slots.push_back(slot_of(kv, position, block_size_));
 }
 
-void BatchBuilder::add_state(Group& group, const GroupBlocks& kv) {
-  group.tables.push_back(kv.blocks.front());
+// Of guesses each has a state, where there is room for it: then any of them can be gone on from.
+void BatchBuilder::add_state(Group& group, const BatchPart& part, const GroupBlocks& kv) {
+  const bool each = !part.draft.empty() && kv.blocks.size() > part.draft.size();
+  PENSTOCK_CHECK(!each || (part.tokens.size() == 1 && is_chain(part.draft_parents)));
+  const auto n = static_cast<ptrdiff_t>(each ? 1 + part.draft.size() : 1);
+  group.tables.insert(group.tables.end(), kv.blocks.begin(), kv.blocks.begin() + n);
   group.table_offsets.push_back(static_cast<int32_t>(group.tables.size()));
   group.first_positions.push_back(0);
 }

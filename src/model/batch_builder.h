@@ -17,7 +17,7 @@ struct BatchPart {
   std::span<const TokenId> tokens;  // >= 1
   int first = 0;                    // tokens of the sequence that are in the cache
   // Where the sequence's tokens live, these included: one entry for each cache group, or one that is all groups'. A
-  // group of states has one block.
+  // group of states has one block, which the draft has in common with the tokens, or another for each of its nodes.
   std::span<const GroupBlocks> kv;
   Rows rows = Rows::kLast;
   // Guesses after the tokens: node i follows node parents[i], or the last token (-1); a parent comes before its
@@ -51,7 +51,7 @@ class BatchBuilder {
     std::vector<BlockId> tables;
   };
   void add_draft(const BatchPart& part);
-  static void add_state(Group& group, const GroupBlocks& kv);
+  static void add_state(Group& group, const BatchPart& part, const GroupBlocks& kv);
   void add_places(Group& group, const GroupBlocks& kv, int first, int end) const;
 
   int block_size_, state_group_;

@@ -8,7 +8,8 @@
 namespace penstock {
 
 // Where the tokens of one cache group live. Slot = block * block_size + offset in the block. A group of states has no
-// slots, and one block for each sequence.
+// slots, and for each sequence one block, which is read and then holds the state after its last token; or as many as the step
+// has tokens of it: the first is read, and each then holds the state after its token.
 struct KvView {
   std::span<const int32_t> slots;          // [n_tokens] where each new token's K and V go
   std::span<const BlockId> block_tables;   // all sequences' tables, one after the other

@@ -60,8 +60,8 @@ struct FakeEngine {
                                                         c.spec_length, c.windows.size() > 1);
     }
     if (!c.drafts && c.draft_forced) {
-      parts.speculation =
-          std::make_unique<Speculation>(make_grammar_drafter({}, {}).value(), c.spec_length, false);
+      parts.speculation = std::make_unique<Speculation>(make_grammar_drafter({}, {}).value(), c.spec_length,
+                                                        c.windows.size() > 1);
     }
     engine = std::make_unique<EngineImpl>(std::move(parts));
   }

@@ -188,13 +188,26 @@ TEST_P(StateExactness, SamplesGoOnFromCopies) {
   EXPECT_NE(sink->result.sequences.at(1).tokens, alone_[0].tokens);
 }
 
-TEST_P(StateExactness, SpeculationIsRefusedByName) {
+TEST_P(StateExactness, DraftedEqualsDecoded) {
+  for (const char* length : {"1", "3", "7"}) {
+    EngineConfig config;
+    config.spec = "ngram";
+    config.spec_length = length;
+    const auto engine = open(GetParam(), config);
+    EXPECT_EQ(together(*engine, requests_), alone_) << length;
+    EXPECT_EQ(one_by_one(*engine, requests_), alone_) << length;
+    EXPECT_GT(engine->metrics().spec_decode_num_draft_tokens.value, 0) << length;
+  }
+}
+
+TEST_P(StateExactness, GuessesOfItsOwnFirstLayersAreRefusedByName) {
   EngineConfig config;
   config.model = tests_dir().string() + "/golden/models/" + GetParam();
-  config.spec = "ngram";
+  config.spec = "early-exit";
+  config.spec_exit_layer = 1;
   const auto engine = Engine::open(config);
   ASSERT_FALSE(engine.has_value());
-  EXPECT_NE(engine.error().message.find("spec ngram: architecture "), std::string::npos);
+  EXPECT_NE(engine.error().message.find("spec early-exit: architecture "), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StateExactness,

@@ -179,13 +179,18 @@ class FakeModel : public StepModel {
     PENSTOCK_CHECK(batch.tree_masks.empty() && kv.slots.empty());
     state_hashes_.clear();
     for (int s = 0; s < batch.n_seqs(); ++s) {
-      PENSTOCK_CHECK(kv.table_offsets[s + 1] == kv.table_offsets[s] + 1);
-      State& state = states_.at(static_cast<size_t>(kv.block_tables[kv.table_offsets[s]]));
       const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
-      if (batch.seq_lens[s] == n_new) state = {};
+      const int n_states = kv.table_offsets[s + 1] - kv.table_offsets[s];
+      PENSTOCK_CHECK(n_states == 1 || n_states == n_new);
+      const auto state_at = [&](int i) -> State& {
+        return states_.at(static_cast<size_t>(kv.block_tables[kv.table_offsets[s] + i]));
+      };
+      State state = batch.seq_lens[s] == n_new ? State{} : state_at(0);
       PENSTOCK_CHECK(state.n_tokens == batch.seq_lens[s] - n_new);
-      for (int t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t) {
-        state = {mix_seed(state.hash, token_of(batch.tokens[t])), state.n_tokens + 1};
+      for (int i = 0; i < n_new; ++i) {
+        const TokenId token = token_of(batch.tokens[batch.seq_offsets[s] + i]);
+        state = {mix_seed(state.hash, token), state.n_tokens + 1};
+        state_at(n_states > 1 ? i : 0) = state;
         state_hashes_.push_back(state.hash);
       }
     }

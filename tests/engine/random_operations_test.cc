@@ -61,12 +61,12 @@ FakeEngineConfig random_config(uint64_t seed) {
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
   config.device = pick(0, 1) == 0;
-  if (pick(0, 2) != 0 && !states) {
+  if (pick(0, 2) != 0) {
     config.drafts = std::make_shared<DraftScript>();
     config.drafts->max_nodes = pick(1, 20);
     config.spec_length = pick(0, 3) == 0 ? 0 : pick(1, 20);
   }
-  config.draft_forced = pick(0, 3) != 0 && !states;
+  config.draft_forced = pick(0, 3) != 0;
   return config;
 }
 

@@ -106,6 +106,20 @@ TEST(SequenceBlocks, AStateThatIsPublishedIsCopiedBeforeAWriteOrGivenUp) {
   cache.check({&a, &b});
 }
 
+TEST(SequenceBlocks, ADraftHasAStateForEachGuess) {
+  Cache cache({20, 4}, {0, kStateWindow});
+  Sequence a = cache.sequence(30);
+  cache.compute(a, 8);
+  EXPECT_EQ(cache.blocks.draft_states_available(1), 2);
+  cache.blocks.reserve_draft_states(a, 3);
+  const BlockId second = a.kv[1].blocks[2];
+  cache.check({&a});
+  cache.blocks.accept_draft_state(a, 2);
+  EXPECT_EQ(a.kv[1].blocks, std::vector<BlockId>{second});
+  EXPECT_EQ(cache.blocks.allocator(1).n_available(), 3);
+  cache.check({&a});
+}
+
 TEST(SequenceBlocks, AreNotTakenWhereOneGroupHasTooFew) {
   Cache cache({10, 2}, {0, 5});
   Sequence a = cache.sequence(12);

@@ -84,8 +84,11 @@ void Scheduler::schedule_drafts(Plan& plan) {
   for (ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     const int room = others ? blocks_.tokens_in_own(sequence) : blocks_.tokens_available(sequence);
-    const int n = std::min({sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1});
+    const int states = blocks_.draft_states_available(1 + n_waiting());
+    const int n =
+        std::min({sequence.n_draft, config_.max_num_batched_tokens - plan.n_tokens, room - 1, states});
     if (n <= 0 || !reserve(sequence, item.first + 1 + n, plan)) continue;
+    blocks_.reserve_draft_states(sequence, n);
     item.n_draft = n;
     item.count += n;
     plan.n_tokens += n;
@@ -181,6 +184,7 @@ void Scheduler::commit(const Plan& plan) {
   for (const ScheduledItem& item : plan.items) {
     Sequence& sequence = *item.sequence;
     if (sequence.state != SeqState::kRunning || item.is_void) continue;
+    if (item.n_draft == 0) blocks_.accept_draft_state(sequence, 0);  // of a draft that did not come
     note_computed(sequence, item.first + item.count - item.n_draft);
   }
 }
@@ -193,6 +197,7 @@ void Scheduler::note_computed(Sequence& sequence, int n_computed) {
 
 void Scheduler::accept_draft(Sequence& sequence, int n_accepted) {
   PENSTOCK_CHECK(sequence.state == SeqState::kRunning && n_accepted < sequence.gap());
+  blocks_.accept_draft_state(sequence, n_accepted);
   if (n_accepted > 0) note_computed(sequence, sequence.n_computed + n_accepted);
   if (config_.paged) blocks_.trim(sequence);
 }
@@ -339,8 +344,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     stand.hashes.reserve(parent.max_len / block_size() + 1);
     stand.hashes = parent.hashes;
     stand.kv.resize(n_groups());
-    for (int g = 0; g < n_groups(); ++g)
-      stand.kv[g].blocks.reserve(blocks_.blocks_for(g, parent.max_len) + 1);
+    for (int g = 0; g < n_groups(); ++g) stand.kv[g].blocks.reserve(parent.kv[g].blocks.capacity());
   }
   for (size_t i = 0; i < parents.size(); ++i) {
     const Sequence& parent = *sequences[parents[i]];

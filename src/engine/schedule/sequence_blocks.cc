@@ -40,7 +40,8 @@ bool SequenceBlocks::could_hold(int n_tokens, int n) const {
 void SequenceBlocks::make_room(Sequence& sequence, int n_tokens) const {
   sequence.kv.resize(groups_.size());
   sequence.hashes.reserve(sequence.max_len / block_size_ + 1);
-  for (int g = 0; g < n_groups(); ++g) sequence.kv[g].blocks.reserve(blocks_for(g, n_tokens) + 1);
+  for (int g = 0; g < n_groups(); ++g)
+    sequence.kv[g].blocks.reserve(holds_states(g) ? 1 + kMaxDraftNodes : blocks_for(g, n_tokens) + 1);
 }
 
 int SequenceBlocks::tokens_in_own(const Sequence& sequence) const {
@@ -109,6 +110,25 @@ bool SequenceBlocks::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
     for (int n = missing(sequence, g, n_tokens); n > 0; --n) kv.blocks.push_back(*allocator(g).allocate());
   }
   return true;
+}
+
+// n_reserved: blocks that others are going to need.
+int SequenceBlocks::draft_states_available(int n_reserved) const {
+  if (state_group() < 0) return std::numeric_limits<int>::max();
+  return std::max(0, allocator(state_group()).n_available() - n_reserved);
+}
+
+void SequenceBlocks::reserve_draft_states(Sequence& sequence, int n) {
+  if (state_group() < 0) return;
+  PENSTOCK_CHECK(sequence.kv.back().blocks.size() == 1);
+  for (; n > 0; --n) sequence.kv.back().blocks.push_back(*allocator(state_group()).allocate());
+}
+
+void SequenceBlocks::accept_draft_state(Sequence& sequence, int n_accepted) {
+  if (state_group() < 0) return;
+  std::vector<BlockId>& blocks = sequence.kv.back().blocks;
+  std::swap(blocks.front(), blocks[static_cast<size_t>(n_accepted)]);
+  for (; blocks.size() > 1; blocks.pop_back()) allocator(state_group()).release(blocks.back());
 }
 
 void SequenceBlocks::reserve_run(Sequence& sequence, int n_tokens) {

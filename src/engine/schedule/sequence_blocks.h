@@ -51,6 +51,11 @@ class SequenceBlocks {
 
   // Blocks for its first n_tokens, the one that it writes next its own alone. False: not enough, nothing changed.
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);
+  // States for so many guesses, behind its own: that after guess i goes to block 1 + i of its group.
+  int draft_states_available(int n_reserved) const;
+  void reserve_draft_states(Sequence& sequence, int n);
+  // It goes on from the state after n_accepted of them; the others are given back.
+  void accept_draft_state(Sequence& sequence, int n_accepted);
   // Blocks for its first n_tokens in every group, as far as there are any.
   void reserve_run(Sequence& sequence, int n_tokens);
   // All of them.

@@ -48,6 +48,40 @@ void keep_tail(const ConvPart& part) {
   }
 }
 
+// Tokens of a sequence, `n` from row `first` of the step on, and the blocks with the state before and after them.
+struct StateRun {
+  int first, n;
+  BlockId before, after;
+  bool fresh;  // nothing is before them
+};
+
+// Calls f for runs of all of a sequence's tokens in the step: one, or one for each token where each has a state.
+template <class F>
+void for_each_run(const Batch& batch, const KvView& states, size_t sequence, F&& f) {
+  const int first = batch.seq_offsets[sequence], n = batch.seq_offsets[sequence + 1] - first;
+  const auto blocks = states.block_tables.subspan(
+      static_cast<size_t>(states.table_offsets[sequence]),
+      static_cast<size_t>(states.table_offsets[sequence + 1] - states.table_offsets[sequence]));
+  const bool fresh = batch.seq_lens[sequence] == n;
+  if (blocks.size() == 1) return f(StateRun{first, n, blocks[0], blocks[0], fresh});
+  PENSTOCK_CHECK(static_cast<int>(blocks.size()) == n);
+  for (int i = 0; i < n; ++i) {
+    const auto at = static_cast<size_t>(i);
+    f(StateRun{first + i, 1, blocks[i > 0 ? at - 1 : 0], blocks[at], fresh && i == 0});
+  }
+}
+
+// What [values] of the layer's state from `offset` on are before the run, in their place after it.
+float* begin_state(CpuKvCache& cache, int layer, const StateRun& run, int64_t offset, int64_t values) {
+  float* const to = cache.state(layer, run.after) + offset;
+  if (run.fresh) {
+    std::fill_n(to, values, 0.0f);
+  } else if (run.before != run.after) {
+    std::copy_n(cache.state(layer, run.before) + offset, values, to);
+  }
+  return to;
+}
+
 }  // namespace
 
 void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvParams& params,
@@ -61,23 +95,23 @@ void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvP
     for (int64_t i = begin; i < end; ++i) {
       const auto s = static_cast<size_t>(i / n_parts);
       const int first = static_cast<int>(i % n_parts) * kChannels, n = std::min(kChannels, channels - first);
-      const int from = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - from;
-      float* const state = cache.state(params.layer, states.block_tables[states.table_offsets[s]]);
-      const ConvPart part{x.row_range(from, n_new),
-                          out.row_range(from, n_new),
-                          weight + first,
-                          bias != nullptr ? bias + first : nullptr,
-                          state + params.state_offset + first,
-                          first,
-                          n,
-                          params.taps,
-                          channels};
-      if (batch.seq_lens[s] == n_new) {
-        for (int r = 0; r + 1 < params.taps; ++r)
-          std::fill_n(part.tail + static_cast<ptrdiff_t>(r) * channels, n, 0.0f);
-      }
-      convolve(part);
-      keep_tail(part);
+      for_each_run(batch, states, s, [&](const StateRun& run) {
+        float* tail = nullptr;
+        for (int r = params.taps - 2; r >= 0; --r)
+          tail =
+              begin_state(cache, params.layer, run, params.state_offset + int64_t{r} * channels + first, n);
+        const ConvPart part{x.row_range(run.first, run.n),
+                            out.row_range(run.first, run.n),
+                            weight + first,
+                            bias != nullptr ? bias + first : nullptr,
+                            tail,
+                            first,
+                            n,
+                            params.taps,
+                            channels};
+        convolve(part);
+        keep_tail(part);
+      });
     }
   });
 }
