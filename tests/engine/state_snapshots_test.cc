@@ -53,6 +53,14 @@ TEST(StateSnapshots, AreDueBehindFullBlocksOfThePromptAndFarEnoughApart) {
   EXPECT_FALSE(snapshots.is_due(sequence));
 }
 
+TEST(StateSnapshots, WhatIsComputedAgainIsNotCut) {
+  const StateSnapshots snapshots(kTokensPerBlock, 32);
+  Sequence sequence = sequence_of(1000);
+  sequence.n_preemptions = 1;
+  EXPECT_EQ(snapshots.cut(sequence, 1000), 1000);
+  EXPECT_EQ(snapshots.cut(sequence, 100), 100);
+}
+
 TEST(StateSnapshots, AnIntervalTakesThemWhileDecodingToo) {
   const StateSnapshots snapshots(kTokensPerBlock, 30);  // of whole blocks
   EXPECT_EQ(snapshots.cut(sequence_of(1000), 1000), 32);

@@ -284,7 +284,8 @@ bool Scheduler::has_room_to_grow(const Sequence& sequence) const {
   for (int g = 0; g < n_groups(); ++g) {
     const int kept = blocks_.kept(g, sequence.n_computed, wanted_tokens(sequence));
     const int for_others = blocks_.holds_states(g) ? 0 : spare;  // states do not grow
-    if (blocks_.missing(sequence, g, kept) + for_others > allocator(g).n_available()) return false;
+    const int missing = blocks_.missing(sequence, g, kept) + blocks_.must_copy_state(sequence, g);
+    if (missing + for_others > allocator(g).n_available()) return false;
   }
   return true;
 }

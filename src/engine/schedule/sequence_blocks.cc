@@ -78,6 +78,10 @@ bool SequenceBlocks::writes_shared_block(const Sequence& sequence, int group) co
   return allocator(group).references(block) > 1;
 }
 
+bool SequenceBlocks::must_copy_state(const Sequence& sequence, int group) const {
+  return holds_states(group) && writes_shared_block(sequence, group) && !must_unpublish(sequence, group);
+}
+
 // Whether a state that nobody else uses is given up as a snapshot, since there is no block for a copy.
 bool SequenceBlocks::must_unpublish(const Sequence& sequence, int group) const {
   if (!holds_states(group) || !writes_shared_block(sequence, group)) return false;

@@ -48,6 +48,8 @@ class SequenceBlocks {
   int tokens_available(const Sequence& sequence) const;
   // Blocks that it lacks for its first n_tokens.
   int missing(const Sequence& sequence, int group, int n_tokens) const;
+  // Whether its state, which others use too, takes another block before it goes on.
+  bool must_copy_state(const Sequence& sequence, int group) const;
 
   // Blocks for its first n_tokens, the one that it writes next its own alone. False: not enough, nothing changed.
   bool reserve(Sequence& sequence, int n_tokens, Plan& plan);

@@ -17,6 +17,7 @@ int StateSnapshots::end_of_prompt(const Sequence& sequence) const {
 
 int StateSnapshots::next_place(const Sequence& sequence) const {
   int next = std::numeric_limits<int>::max();
+  if (sequence.n_preemptions > 0) return next;
   const auto consider = [&](int place) {
     if (place > sequence.n_computed && place - sequence.n_snapshot >= least_distance_)
       next = std::min(next, place);
@@ -28,7 +29,7 @@ int StateSnapshots::next_place(const Sequence& sequence) const {
 }
 
 int StateSnapshots::cut(const Sequence& sequence, int count) const {
-  if (count <= 1) return count;
+  if (count <= 1 || sequence.n_preemptions > 0) return count;
   const int begin = sequence.n_computed, place = next_place(sequence);
   if (place <= begin + count) return place - begin;
   if (count == sequence.gap()) return count;

@@ -3,7 +3,8 @@
 //
 // A prompt leaves one behind its last full block, one where it parts from what others have computed, and one wherever a step
 // ends for want of room; all behind a full block, and far enough from the one before. With an interval also every so many
-// tokens, of what is generated too.
+// tokens, of what is generated too. What is computed again after a preemption is not cut: in more steps than it takes it could lose
+// its blocks each time before it has got a token further.
 #pragma once
 #include <span>
 

@@ -182,15 +182,15 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
   context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const auto s = static_cast<size_t>(i / per_sequence);
-      const int part = static_cast<int>(i % per_sequence), from = batch.seq_offsets[s];
-      const int n_new = batch.seq_offsets[s + 1] - from;
-      if (n_new == 0) continue;
-      DeltaStrip strip =
-          strip_of(tensors, params, from, n_new, part / per_head, part % per_head * kDeltaLanes);
-      strip.state = context.cache.state(params.layer, states.block_tables[states.table_offsets[s]]) +
-                    params.state_offset + static_cast<ptrdiff_t>(part) * strip_values;
-      if (batch.seq_lens[s] == n_new) std::fill_n(strip.state, strip_values, 0.0f);
-      context.kernels.recurrence->delta_rule(strip);
+      const int part = static_cast<int>(i % per_sequence);
+      for_each_run(batch, states, s, [&](const StateRun& run) {
+        if (run.n == 0) return;
+        DeltaStrip strip =
+            strip_of(tensors, params, run.first, run.n, part / per_head, part % per_head * kDeltaLanes);
+        strip.state = begin_state(context.cache, params.layer, run,
+                                  params.state_offset + int64_t{part} * strip_values, strip_values);
+        context.kernels.recurrence->delta_rule(strip);
+      });
     }
   });
 }
