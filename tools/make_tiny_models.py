@@ -88,13 +88,15 @@ def bitnet_config(mode):
 def randomize(model, name):
     """Weights that keep every layer's effect visible: unit-gain matrices, norms away from one, biases away from zero."""
     generator = torch.Generator().manual_seed(1234)
-    biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias"))]
+    biases = [(k, b) for k, b in model.named_buffers() if k.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar"))]
     with torch.no_grad():
         for key, p in [*model.named_parameters(), *biases]:
-            if "norm" in key or ".ln_" in key:
+            if key.endswith(("_scale", ".scale", "layer_scalar")):
+                p.uniform_(0.6, 1.4, generator=generator)
+            elif "norm" in key or ".ln_" in key:
                 if key.endswith("bias"):
                     p.normal_(0, 0.2, generator=generator)
-                elif name.startswith("gemma") or name.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in key:
+                elif name in ("gemma2", "gemma3") or name.startswith(("qwen3_next", "qwen3_5")) and "linear_attn" not in key:
                     p.uniform_(-0.4, 0.4, generator=generator)
                 else:
                     p.uniform_(0.6, 1.4, generator=generator)

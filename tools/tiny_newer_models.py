@@ -153,10 +153,30 @@ MODELS = {
         linear_conv_kernel_dim=5, tie_word_embeddings=True)), False),
     "qwen3_5_moe": lambda: (T.Qwen3_5MoeTextConfig(**qwen_delta(num_experts=6, num_hidden_layers=3, layer_types=[
         "linear_attention", "full_attention", "linear_attention"])), True),
+    "gemma4": lambda: (T.Gemma4TextConfig(**gemma4(num_kv_shared_layers=3, use_double_wide_mlp=True)), True),
+    "gemma4_keys_are_values": lambda: (T.Gemma4TextConfig(**gemma4(
+        num_attention_heads=6, num_key_value_heads=3, num_global_key_value_heads=1, attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, final_logit_softcapping=None)), True),
+    "gemma4_experts": lambda: (T.Gemma4TextConfig(**gemma4(
+        hidden_size_per_layer_input=0, num_hidden_layers=3, layer_types=SLIDING, num_key_value_heads=4, num_global_key_value_heads=2,
+        attention_k_eq_v=True, enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=16,
+        tie_word_embeddings=False)), True),
+    "gemma4_full": lambda: (T.Gemma4TextConfig(**gemma4(
+        num_hidden_layers=5, layer_types=[*SLIDING, "full_attention", "full_attention"], num_kv_shared_layers=2, num_key_value_heads=1, rope_parameters={
+            "sliding_attention": rope(partial_rotary_factor=1.0), "full_attention": rope(
+                1e5, rope_type="proportional", partial_rotary_factor=0.6, factor=2.0)})), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
 }
+
+
+def gemma4(**more):
+    return base(num_hidden_layers=6, hidden_activation="gelu_pytorch_tanh", global_head_dim=16, sliding_window=9,
+                layer_types=["full_attention", "sliding_attention", "full_attention", *SLIDING],
+                vocab_size_per_layer_input=53, hidden_size_per_layer_input=12, final_logit_softcapping=4.0,
+                tie_word_embeddings=True, rope_parameters={"sliding_attention": rope(), "full_attention": rope(
+                    1e6, rope_type="proportional", partial_rotary_factor=0.25)}) | more
 
 
 def lfm2(**more):
@@ -328,6 +348,9 @@ def as_published(directory, to):
     config = json.load(open(os.path.join(directory, "config.json")))
     config |= PUBLISHED.get(config["model_type"], lambda _: {})(config)
     json.dump(config, open(os.path.join(to, "config.json"), "w"))
+    # Gemma's converter counts the vocabulary.
+    names = {f"t{i}": i for i in range(config["vocab_size"])}
+    json.dump(dict(model=dict(vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
     save_file(stacked(load_file(os.path.join(directory, "model.safetensors"))), os.path.join(to, "model.safetensors"),
               {"format": "pt"})
 

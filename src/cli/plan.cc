@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -108,6 +109,23 @@ Result<Plan> make_plan(const PlanCommand& command) {
   return plan;
 }
 
+// "2 x 24 layers x 8 heads x 128", of each kind of layer that keeps keys and values.
+std::string cached_values(const ModelConfig& config) {
+  std::map<std::pair<int, int>, int> kinds;  // heads, features of one: layers
+  for (const KvLayerSpec& layer : config.cache_spec(KvDType::kF16, 16).layers) {
+    if (layer.n_kv_heads > 0) ++kinds[{layer.n_kv_heads, layer.head_dim}];
+  }
+  std::string all;
+  for (const auto& [heads, n_layers] : kinds) {
+    const std::string size = config.latent.kv_rank > 0
+                                 ? fmt::format("{}", heads.second)
+                                 : fmt::format("{} heads x {}", heads.first, heads.second);
+    all += fmt::format("{}{} layers x {}", all.empty() ? "" : " + ", n_layers, size);
+  }
+  if (config.latent.kv_rank > 0) return all;
+  return kinds.size() > 1 ? fmt::format("2 x ({})", all) : "2 x " + all;
+}
+
 int PlanCommand::run() const {
   if (spec.wanted) {
     const Status done = spec.run(model, shape, type, json);
@@ -133,12 +151,7 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
-  const auto n_attending = std::ranges::count(config.layers, true, &LayerConfig::attention);
-  const std::string values =
-      config.latent.kv_rank > 0
-          ? fmt::format("{} layers x {}", n_attending, config.head_dim)
-          : fmt::format("2 x {} layers x {} heads x {}", n_attending, config.n_kv_heads, config.head_dim);
-  fmt::print("KV cache per token      {} x {} = {}\n", values, kv_dtype,
+  fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
     fmt::print("state per sequence      {} layers, {} (f32); as much again for each prefix that is kept\n",

@@ -304,6 +304,13 @@ Result<CachePlan> plan_within(int64_t budget, const CacheSpec& spec, bool automa
   return plan;
 }
 
+// Features of all queries of a token.
+int64_t attention_dims(const ModelConfig& config) {
+  int64_t sum = 0;
+  for (int i = 0; i < config.n_layers; ++i) sum += config.q_dim_of(i);
+  return sum;
+}
+
 EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& model, const CachePlan& plan,
                    const CacheSpec& spec, const WeightSource& source) {
   const ModelConfig& shape = model.config();
@@ -319,7 +326,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .active_weight_bytes = model.active_weight_bytes(),
           .active_parameters = shape.n_active_parameters(),
           .active_float_parameters = model.active_float_weights(),
-          .attention_dims = static_cast<int64_t>(shape.n_layers) * shape.q_dim(),
+          .attention_dims = attention_dims(shape),
           .kv_bytes_per_token = token_bytes(spec),
           .eos_token_ids = end_ids(source, shape.vocab_size)};
 }

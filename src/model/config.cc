@@ -70,23 +70,39 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
   return fallback;
 }
 
-// A list by layer in GGUF files of hybrids, with 0 where there is no attention: then the number where there is.
-int read_kv_heads(ConfigReader& reader, int n_heads) {
-  const Key key{"attention.head_count_kv", "num_key_value_heads"};
-  const json* list = reader.find(key);
-  if (list == nullptr || !list->is_array()) return reader.integer(key, 1, n_heads, n_heads);
-  int64_t heads = 0;
-  for (const json& item : *list) {
-    const int64_t n = item.is_number_integer() ? item.get<int64_t>() : -1;
-    if (n < 0 || n > n_heads || (n > 0 && heads > 0 && n != heads)) {
-      reader.fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: expected one number in 1..{} or 0 for each layer, got {}", key.gguf,
-                              n_heads, item.dump()));
-      return n_heads;
-    }
-    heads = std::max(heads, n);
+constexpr Key kKvHeads{"attention.head_count_kv", "num_key_value_heads"};
+constexpr Key kFfnDim{"feed_forward_length", "intermediate_size"};
+
+bool is_list(ConfigReader& reader, Key key) {
+  const json* found = reader.find(key);
+  return found != nullptr && found->is_array();
+}
+
+// A number, or a list by layer: then its first number that is not 0.
+int read_usual(ConfigReader& reader, Key key, int high, std::optional<int> fallback) {
+  if (!is_list(reader, key)) return reader.integer(key, 1, high, fallback);
+  for (const int n : reader.integers(key, 0, high)) {
+    if (n > 0) return n;
   }
-  return heads > 0 ? static_cast<int>(heads) : n_heads;
+  return fallback.value_or(high);
+}
+
+// What lists by layer say, where it is not the model's number. KV heads of 0: no attention, which the architecture knows.
+void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
+  const auto read = [&](Key key, int high, int usual, int LayerConfig::* size) {
+    if (!is_list(reader, key)) return;
+    const std::vector<int> sizes = reader.integers(key, 0, high);
+    if (sizes.size() < config.layers.size()) {
+      return reader.fail(ErrorCode::kCorruptFile,
+                         fmt::format("{}: expected {} numbers, got {}", reader.name(key),
+                                     config.layers.size(), sizes.size()));
+    }
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+      if (sizes[i] != usual) config.layers[i].*size = sizes[i];
+    }
+  };
+  read(kKvHeads, config.n_heads, config.n_kv_heads, &LayerConfig::n_kv_heads);
+  read(kFfnDim, kMaxDim, config.ffn_dim, &LayerConfig::ffn_dim);
 }
 
 // Where the file lists KV heads by layer, it must be those that have attention.
@@ -113,7 +129,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
   config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);
-  config.n_kv_heads = read_kv_heads(reader, config.n_heads);
+  config.n_kv_heads = read_usual(reader, kKvHeads, config.n_heads, config.n_heads);
   config.max_seq_len =
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
@@ -121,7 +137,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   // Where all layers are mixtures it may be left out.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
   if (!ffn_dim && reader.has(expert_width)) ffn_dim = reader.integer(expert_width, 1, kMaxDim);
-  config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size"}, 1, kMaxDim, ffn_dim);
+  config.ffn_dim = read_usual(reader, kFfnDim, kMaxDim, ffn_dim);
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
                      std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
@@ -193,25 +209,31 @@ const TensorInfo* listed(const WeightSource& source, std::string_view name) {
   return source.WeightSource::find(name);
 }
 
+void check_heads(ConfigReader& reader, const ModelConfig& config, int layer) {
+  const int n_kv_heads = config.n_kv_heads_of(layer), head_dim = config.head_dim_of(layer);
+  if (config.n_heads % n_kv_heads != 0) {
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
+                            n_kv_heads, config.n_heads));
+  }
+  const int index = config.layers[static_cast<size_t>(layer)].rope;
+  if (index < 0 || config.ropes.empty()) return;
+  const int rotary_dim = config.ropes[static_cast<size_t>(index)].rotary_dim;
+  if (rotary_dim < 2 || rotary_dim > head_dim || rotary_dim % 2 != 0) {
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("expected an even number of rotated dimensions in 2..{}, got {}", head_dim, rotary_dim));
+  }
+}
+
 // What follows from all that was read.
 void finish(ConfigReader& reader, ModelConfig& config) {
   check_kv_heads(reader, config);
-  if (config.n_heads % config.n_kv_heads != 0) {
-    reader.fail(ErrorCode::kCorruptFile,
-                fmt::format("expected a number of heads that is a multiple of the {} KV heads, got {}",
-                            config.n_kv_heads, config.n_heads));
-  }
-  for (const RopeConfig& rope : config.ropes) {
-    if (rope.rotary_dim < 2 || rope.rotary_dim > config.head_dim || rope.rotary_dim % 2 != 0) {
-      reader.fail(ErrorCode::kCorruptFile,
-                  fmt::format("expected an even number of rotated dimensions in 2..{}, got {}",
-                              config.head_dim, rope.rotary_dim));
-    }
-  }
+  for (int i = 0; i < config.n_layers; ++i) check_heads(reader, config, i);
   if (config.attention_scale == 0.0f)
     config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   const auto is_mixture = [](const LayerConfig& layer) { return layer.moe; };
-  if (std::ranges::all_of(config.layers, is_mixture)) config.ffn_dim = 0;
+  if (std::ranges::all_of(config.layers, is_mixture) && !config.experts_beside_dense) config.ffn_dim = 0;
   for (LayerConfig& layer : config.layers) {
     if (layer.activation.kind != config.activation.kind || layer.activation.kind != Activation::kXielu)
       layer.activation = config.activation;
@@ -240,6 +262,7 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
                                : reader.flag({"", "tie_word_embeddings"}, no_head("lm_head.weight"));
   config.activation = read_activation(reader, Activation::kSilu);
   config.layers.resize(static_cast<size_t>(config.n_layers));
+  read_layer_sizes(reader, config);
   config.ropes = {read_rope(reader, config)};
   config.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
@@ -396,13 +419,27 @@ bool ModelConfig::has_states() const {
                              [](const LayerConfig& layer) { return layer.recurrence != Recurrence::kNone; });
 }
 
+bool ModelConfig::layers_differ() const {
+  return std::ranges::any_of(layers, [](const LayerConfig& layer) {
+    return layer.head_dim > 0 || layer.n_kv_heads > 0 || layer.ffn_dim > 0 || layer.kv_layer >= 0;
+  });
+}
+
+int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
+  for (size_t i = 0; i < layers.size(); ++i) least = std::max(least, (this->*size)(static_cast<int>(i)));
+  return least;
+}
+
 CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
   CacheSpec spec;
   spec.dtype = dtype;
   spec.block_size = block_size;
-  for (const LayerConfig& layer : layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerConfig& layer = layers[i];
+    const bool stores = layer.attention && layer.kv_layer < 0;
+    const int at = static_cast<int>(i);
     spec.layers.push_back(
-        {layer.attention ? n_kv_heads : 0, head_dim, layer.window, layer.group, latent.kv_rank});
+        {stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group, latent.kv_rank});
     if (has_states()) spec.state_values.push_back(state_values(*this, layer));
   }
   return spec;
@@ -418,41 +455,51 @@ int64_t latent_parameters(const ModelConfig& c) {
          heads * l.kv_rank * (l.plain_dim + l.value_dim) + heads * l.value_dim * dim;
 }
 
-int64_t mixer_parameters(const ModelConfig& c, const LayerConfig& layer, int64_t attention) {
+int64_t attention_parameters(const ModelConfig& c, int i) {
+  if (c.latent.kv_rank > 0) return latent_parameters(c);
+  const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+  const int64_t q = c.q_dim_of(i), kv = c.kv_dim_of(i), dim = c.model_dim;
+  const int64_t stored = layer.kv_layer >= 0 ? 0 : layer.keys_as_values ? 1 : 2;
+  const int64_t norms = c.qk_norm == QkNorm::kHead   ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
+                        : c.qk_norm == QkNorm::kNone ? 0
+                                                     : q + kv;
+  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv) + norms + (c.sub_norms ? q : 0);
+}
+
+int64_t mixer_parameters(const ModelConfig& c, int i) {
   const int64_t dim = c.model_dim;
   const DeltaConfig& delta = c.delta;
-  switch (layer.recurrence) {
-    case Recurrence::kNone: return attention;
+  switch (c.layers[static_cast<size_t>(i)].recurrence) {
+    case Recurrence::kNone: break;
     case Recurrence::kShortConv: return dim * (4 * dim + c.conv_taps);
     case Recurrence::kDeltaNet:
       return delta.channels() * (dim + c.conv_taps) + 2 * dim * (delta.values() + delta.n_value_heads) +
              2 * delta.n_value_heads + delta.value_dim;
   }
-  return 0;
+  return attention_parameters(c, i);
+}
+
+int64_t feed_forward_parameters(const ModelConfig& c, int i, bool active) {
+  const int64_t dim = c.model_dim, ffn = c.ffn_dim_of(i);
+  const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * ffn + (c.sub_norms ? ffn : 0);
+  if (!c.layers[static_cast<size_t>(i)].moe) return dense;
+  const int64_t experts = active ? c.routing.n_active : c.n_experts;
+  const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
+  const int64_t beside = c.experts_beside_dense ? dense + 4 * dim + c.n_experts : 0;
+  return 3 * experts * dim * c.expert_ffn_dim + dim * c.n_experts + shared + beside;
 }
 
 int64_t count_parameters(const ModelConfig& c, bool active) {
-  const int64_t dim = c.model_dim, q = c.q_dim(), kv = c.kv_dim();
-  const int64_t attention =
-      c.latent.kv_rank > 0 ? latent_parameters(c) : dim * ((c.attention_gate ? 2 : 1) * q + 2 * kv) + q * dim;
-  const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
-  const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * c.ffn_dim;
-  const int64_t expert = 3 * dim * c.expert_ffn_dim;
+  const int64_t dim = c.model_dim, beside = c.per_layer_dim;
   int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
   if (c.parallel && !c.parallel_norms) norms = dim;
-  const int64_t q_norms = c.qk_norm == QkNorm::kHead   ? 2 * c.head_dim
-                          : c.qk_norm == QkNorm::kNone ? 0
-                                                       : q + kv;
-  norms += q_norms;
-  if (c.sub_norms) norms += q + c.ffn_dim;
+  if (beside > 0) norms += 2 * dim * beside + dim;  // and projections
   int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
   if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
-  for (const LayerConfig& layer : c.layers) {
-    const int64_t experts = active ? c.routing.n_active : c.n_experts;
-    const int64_t qk_norms = layer.attention ? 0 : q_norms;
-    total += mixer_parameters(c, layer, attention) + norms - qk_norms +
-             (layer.moe ? experts * expert + dim * c.n_experts + shared : dense);
-  }
+  const int64_t all_beside = beside * c.n_layers;
+  if (beside > 0) total += all_beside * (dim + (active ? 0 : c.vocab_size)) + beside;
+  for (int i = 0; i < c.n_layers; ++i)
+    total += mixer_parameters(c, i) + norms + feed_forward_parameters(c, i, active);
   if (c.learned_positions && !active) total += dim * c.max_seq_len;
   return total;
 }

@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope, kProportional };
 
 struct RopeConfig {
   int rotary_dim = 0;  // leading dimensions of a head that are rotated; even
@@ -27,6 +27,8 @@ struct RopeConfig {
   float attention_factor = 0.0f;                   // multiplies cos and sin; 0 = by the scaling's own rule
   float mscale = 0.0f, mscale_all_dim = 0.0f;      // yarn: both set = their own attention factor
   std::vector<float> short_factors, long_factors;  // longrope: [rotary_dim / 2]; GGUF has them as tensors
+  int n_turning = 0;           // proportional: of the pairs of rotary_dim the first, which alone turn
+  bool tensor_factors = true;  // factors that a GGUF file has as a tensor are for this one
 };
 
 enum class NormPlacement : uint8_t {
@@ -56,7 +58,11 @@ struct LayerConfig {
   int group = 0;   // cache group: layers of one group keep their tokens equally long
   int rope = 0;    // index into ModelConfig::ropes, or -1 for none
   bool moe = false;
-  bool query_scale = false;       // ModelConfig::query_scale applies
+  bool query_scale = false;  // ModelConfig::query_scale applies
+  int head_dim = 0, n_kv_heads = 0,
+      ffn_dim = 0;                // where they are not the model's; ask the model's head_dim_of(), ...
+  int kv_layer = -1;              // >= 0: attends to the keys and values of that earlier layer, and has none
+  bool keys_as_values = false;    // values are the projected keys before norm and rotation
   ActivationFunction activation;  // the model's, or with parameters of its own
 };
 
@@ -113,6 +119,12 @@ struct ModelConfig {
   bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
 
   DeltaConfig delta;
+  // Gemma's mixture: dense layers' feed-forward beside the experts, each with norms of its own.
+  bool experts_beside_dense = false;
+  bool output_scales = false;  // the stream is multiplied by a number behind every layer
+  int per_layer_dim =
+      0;  // features that every layer gets of a token beside the stream, from a table of their own; 0 = none
+
   int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
 
   std::vector<LayerConfig> layers;  // [n_layers]
@@ -128,6 +140,7 @@ struct ModelConfig {
   bool parallel_norms = false;  // then the feed-forward has a norm of its own
   bool embedding_norm = false;
   QkNorm qk_norm = QkNorm::kNone;
+  bool value_norm = false;        // values of every head are divided by their root mean square
   bool rope_before_norm = false;  // q and k are rotated before their norms
   bool qkv_by_group = false;  // a fused projection lies by KV head in this file: its queries, key and value
   bool sub_norms = false;     // BitNet: norms before the output and down projections
@@ -150,15 +163,32 @@ struct ModelConfig {
   float logit_scale = 1.0f;
   float attention_softcap = 0.0f, final_softcap = 0.0f;  // 0 = off
 
-  int q_dim() const { return n_heads * head_dim; }
-  int kv_dim() const { return n_kv_heads * head_dim; }
+  int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
+  int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
+  int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
+  int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
+  int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
+  // The largest of any layer.
+  int q_dim() const { return largest(&ModelConfig::q_dim_of, n_heads * head_dim); }
+  int kv_dim() const { return largest(&ModelConfig::kv_dim_of, n_kv_heads * head_dim); }
+  int widest_ffn() const { return largest(&ModelConfig::ffn_dim_of, ffn_dim); }
+  bool layers_differ() const;  // in sizes, or some attend to others' keys and values
   int cache_value_dim() const { return latent.kv_rank > 0 ? latent.kv_rank : head_dim; }  // of a head
   // What the output projection of attention reads.
-  int attended_dim() const { return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim(); }
+  int attended_dim_of(int layer) const {
+    return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim_of(layer);
+  }
   bool has_states() const;
   CacheSpec cache_spec(KvDType dtype, int block_size) const;
   int64_t n_parameters() const;         // matrices and norms (no biases); a tied table counts once
   int64_t n_active_parameters() const;  // those that one token passes through, without the embedding lookup
+
+ private:
+  int of_layer(int layer, int LayerConfig::* size, int usual) const {
+    const int own = layers[static_cast<size_t>(layer)].*size;
+    return own > 0 ? own : usual;
+  }
+  int largest(int (ModelConfig::*size)(int) const, int least) const;
 };
 
 // Reads and checks the configuration of any known architecture; touches no weights.

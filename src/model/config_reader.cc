@@ -109,6 +109,22 @@ std::vector<float> ConfigReader::numbers(Key key, size_t max_count) {
   return result;
 }
 
+std::vector<int> ConfigReader::integers(Key key, int low, int high) {
+  const json* value = find(key);
+  if (value == nullptr) return {};
+  std::vector<int> result;
+  for (const json& item : value->is_array() ? *value : json::array({*value})) {
+    const int64_t number = item.is_number_integer() ? item.get<int64_t>() : int64_t{low} - 1;
+    if (number < low || number > high || result.size() >= 4096) {
+      fail(ErrorCode::kCorruptFile,
+           fmt::format("{}: expected integers in {}..{}, got {}", name(key), low, high, shown(item)));
+      return {};
+    }
+    result.push_back(static_cast<int>(number));
+  }
+  return result;
+}
+
 std::string ConfigWriter::name(Key key) const {
   return gguf() ? gguf_key(prefix_, key.gguf) : std::string(key.hf);
 }
@@ -117,6 +133,13 @@ void ConfigWriter::set_inside(Key key, std::string_view inner, json value) {
   if ((gguf() ? key.gguf : key.hf).empty()) return;
   const auto found = object_.find(name(key));
   if (found != object_.end() && found->is_object()) (*found)[std::string(inner)] = std::move(value);
+}
+
+void ConfigWriter::nest(Key key, std::string_view inner, json around) {
+  if ((gguf() ? key.gguf : key.hf).empty()) return;
+  const auto found = object_.find(name(key));
+  if (found != object_.end()) around[std::string(inner)] = *found;
+  object_[name(key)] = std::move(around);
 }
 
 void ConfigWriter::set(Key key, json value) {

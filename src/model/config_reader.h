@@ -40,6 +40,7 @@ class ConfigReader {
   // nullptr when the key is absent or null.
   const nlohmann::json* find(Key key) const;
   bool has(Key key) const { return find(key) != nullptr; }
+  std::string name(Key key) const;  // as the file names it
 
   // Missing without a fallback, of another type or outside [low, high]: an error, and a harmless value is
   // returned.
@@ -48,6 +49,7 @@ class ConfigReader {
   bool flag(Key key, bool fallback);
   std::string text(Key key, std::string fallback);
   std::vector<float> numbers(Key key, size_t max_count);  // empty when absent
+  std::vector<int> integers(Key key, int low, int high);  // a list, or a number alone; empty when absent
 
   void fail(ErrorCode code, std::string message);
   Status status() const { return error_ ? Status(tl::unexpected<Error>(*error_)) : Status(); }
@@ -55,7 +57,6 @@ class ConfigReader {
   bool was_asked_for(std::string_view key) const { return asked_.contains(key); }  // as the format names it
 
  private:
-  std::string name(Key key) const;
   const nlohmann::json& object_;
   Naming naming_;
   std::string prefix_, where_;
@@ -77,6 +78,8 @@ class ConfigWriter {
   // Nothing where the format does not have the key.
   void set(Key key, nlohmann::json value);
   void erase(Key key);
+  // The value under `key` moves into `around` as its `inner`, which is then under `key`.
+  void nest(Key key, std::string_view inner, nlohmann::json around);
   // Into the object under `key`, where there is one.
   void set_inside(Key key, std::string_view inner, nlohmann::json value);
 

@@ -19,24 +19,27 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     const LatentConfig& latent = config.latent;
     if (latent.query_rank > 0) query_latent_ = ops.new_tensor(n, latent.query_rank);
     queries_ = ops.new_tensor(n, config.n_heads * (latent.plain_dim + latent.rope_dim));
-    values_ = ops.new_tensor(n, config.attended_dim());
+    values_ = ops.new_tensor(n, config.n_heads * latent.value_dim);
   } else {
     v_ = ops.new_tensor(n, config.kv_dim());
   }
-  attended_ = ops.new_tensor(n, config.n_heads * config.cache_value_dim());
+  attended_ = ops.new_tensor(
+      n, config.latent.kv_rank > 0 ? config.n_heads * config.cache_value_dim() : config.q_dim());
   if (config.attention_gate) gated_q_ = ops.new_tensor(n, 2 * config.q_dim());
   make_recurrent_tensors(n);
   out_ = ops.new_tensor(n, config.model_dim);
-  if (config.ffn_dim > 0) {
-    gate_ = ops.new_tensor(n, config.ffn_dim);
-    up_ = ops.new_tensor(n, config.ffn_dim);
+  if (config.widest_ffn() > 0) {
+    gate_ = ops.new_tensor(n, config.widest_ffn());
+    up_ = ops.new_tensor(n, config.widest_ffn());
   }
   if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
   if (config.shared_ffn_dim > 0) {
     shared_gate_ = ops.new_tensor(n, config.shared_ffn_dim);
     shared_up_ = ops.new_tensor(n, config.shared_ffn_dim);
-    shared_out_ = ops.new_tensor(n, config.model_dim);
   }
+  if (config.shared_ffn_dim > 0 || config.experts_beside_dense)
+    shared_out_ = ops.new_tensor(n, config.model_dim);
+  if (config.experts_beside_dense) router_in_ = ops.new_tensor(n, config.model_dim);
   if (config.shared_expert_gate) shared_weight_ = ops.new_tensor(n, 1, TensorRole::kLogits);
 }
 
@@ -60,27 +63,26 @@ void DecoderParts::make_recurrent_tensors(int n) {
 }
 
 void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
-  if (config_.layers[i].recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
-  if (config_.layers[i].recurrence == Recurrence::kDeltaNet) return delta_net(i, h, x, next);
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
+  if (kind.recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
+  if (kind.recurrence == Recurrence::kDeltaNet) return delta_net(i, h, x, next);
   if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
   const LayerWeights& layer = weights_.layers[i];
-  const bool gated = config_.attention_gate;
-  const LinearTarget qkv[] = {layer.q.into(gated ? gated_q_ : q_), layer.k.into(k_), layer.v.into(v_)};
-  ops_.norm_linear(rounded(h), qkv);
-  if (gated) ops_.copy(half_heads(gated_q_, 0), q_.reshaped(config_.head_dim));
-  ops_.rope_and_store(q_, k_, v_, prepare_q_and_k(i), cache_, i);
-  if (config_.layers[i].query_scale) ops_.scale_by_position(q_, config_.query_scale);
-  ops_.attend(q_, cache_,
-              {i, config_.n_heads, config_.attention_scale, config_.attention_softcap, layer.sinks.get(),
-               weights_.alibi_slopes.get()},
-              attended_);
-  if (gated) {
-    const Tensor heads = attended_.reshaped(config_.head_dim);
-    ops_.activate_mul(half_heads(gated_q_, 1), heads, Activation::kSigmoid, heads);
+  const Heads heads = project_heads(i, h);
+  store(i, heads);
+  if (kind.query_scale) ops_.scale_by_position(heads.q, config_.query_scale);
+  const Tensor attended = attended_.narrowed(config_.q_dim_of(i));
+  ops_.attend(heads.q, cache_,
+              {kind.kv_layer >= 0 ? kind.kv_layer : i, config_.n_heads, config_.attention_scale,
+               config_.attention_softcap, layer.sinks.get(), weights_.alibi_slopes.get()},
+              attended);
+  if (config_.attention_gate) {
+    const Tensor by_head = attended.reshaped(config_.head_dim);
+    ops_.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
-  if (layer.attn_sub_norm) ops_.norm(attended_, norm_params(config_, layer.attn_sub_norm), attended_);
-  if (config_.int8_activations) ops_.round_int8(attended_);
-  add_product(attended_, layer.o, x, layer.attn_post_norm, next);
+  if (layer.attn_sub_norm) ops_.norm(attended, norm_params(config_, layer.attn_sub_norm), attended);
+  if (config_.int8_activations) ops_.round_int8(attended);
+  add_product(attended, layer.o, x, layer.attn_post_norm, next);
 }
 
 // Heads as rows, of each its first or its second half: the query, or the gate.
@@ -89,36 +91,97 @@ Tensor DecoderParts::half_heads(Tensor x, int half) const {
   return x.reshaped(2 * dim).columns(half * dim, dim);
 }
 
-// Norms q and k; the rope that is still to be applied when they are stored.
-const RopeParams* DecoderParts::prepare_q_and_k(int i) {
-  const int index = config_.layers[i].rope;
-  const RopeParams* rope = index < 0 ? nullptr : &weights_.ropes[index];
-  if (config_.qk_norm == QkNorm::kNone) return rope;
-  const bool rotate_first = rope != nullptr && config_.rope_before_norm;
-  if (rotate_first) ops_.rotate(q_, k_, *rope, config_.head_dim);
-  norm_q_and_k(weights_.layers[i]);
+DecoderParts::Heads DecoderParts::project_heads(int i, const NormedInput& h) {
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
+  const LayerWeights& layer = weights_.layers[i];
+  const Tensor q = q_.narrowed(config_.q_dim_of(i));
+  if (kind.kv_layer >= 0) {
+    const LinearTarget target = layer.q.into(q);
+    ops_.norm_linear(rounded(h), {&target, 1});
+    return {q, {}, {}};
+  }
+  const int kv_dim = config_.kv_dim_of(i);
+  const Heads heads{q, k_.narrowed(kv_dim), v_.narrowed(kv_dim)};
+  const bool gated = config_.attention_gate;
+  const LinearTarget qkv[] = {layer.q.into(gated ? gated_q_ : heads.q), layer.k.into(heads.k),
+                              layer.v.into(heads.v)};
+  ops_.norm_linear(rounded(h), std::span(qkv).first(kind.keys_as_values ? 2 : 3));
+  if (gated) ops_.copy(half_heads(gated_q_, 0), heads.q.reshaped(config_.head_dim));
+  if (kind.keys_as_values) ops_.copy(heads.k, heads.v);
+  return heads;
+}
+
+// Rotates q, and k into the cache with v.
+void DecoderParts::store(int i, const Heads& heads) {
+  const RopeParams* rope = prepare_heads(i, heads);
+  if (config_.layers[static_cast<size_t>(i)].kv_layer < 0)
+    return ops_.rope_and_store(heads.q, heads.k, heads.v, rope, cache_, i);
+  if (rope != nullptr) ops_.rotate(heads.q, heads.k, *rope, config_.head_dim_of(i));
+}
+
+// Norms them; the rope that is still to be applied when they are stored.
+const RopeParams* DecoderParts::prepare_heads(int i, const Heads& heads) {
+  const int index = config_.layers[static_cast<size_t>(i)].rope;
+  const RopeParams* rope = index < 0 ? nullptr : &weights_.ropes[static_cast<size_t>(index)];
+  const bool rotate_first = rope != nullptr && config_.rope_before_norm && config_.qk_norm != QkNorm::kNone;
+  if (rotate_first) ops_.rotate(heads.q, heads.k, *rope, config_.head_dim_of(i));
+  norm_heads(i, heads);
   return rotate_first ? nullptr : rope;
 }
 
-void DecoderParts::norm_q_and_k(const LayerWeights& layer) {
+void DecoderParts::norm_heads(int i, const Heads& heads) {
+  const LayerWeights& layer = weights_.layers[i];
+  const int head_dim = config_.head_dim_of(i);
+  const auto norm = [&](Tensor x, const NormParams& params, bool row) {
+    const Tensor rows = row ? x : x.reshaped(head_dim);
+    if (x.cols > 0) ops_.norm(rows, params, rows);
+  };
+  if (config_.value_norm) norm(heads.v, {nullptr, nullptr, config_.norm_eps}, false);
+  if (config_.qk_norm == QkNorm::kNone) return;
   const bool row = config_.qk_norm == QkNorm::kRow;
-  const Tensor q = row ? q_ : q_.reshaped(config_.head_dim);
-  const Tensor k = row ? k_ : k_.reshaped(config_.head_dim);
-  ops_.norm(q, norm_params(config_, layer.q_norm), q);
-  ops_.norm(k, norm_params(config_, layer.k_norm), k);
+  norm(heads.q, norm_params(config_, layer.q_norm), row);
+  norm(heads.k, norm_params(config_, layer.k_norm), row);
 }
 
 void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const LayerWeights& layer = weights_.layers[i];
-  if (config_.layers[i].moe) {
-    experts(i, h);
+  if (config_.layers[static_cast<size_t>(i)].moe) {
+    experts(i, h, h);
     if (layer.shared_down.weight != nullptr) add_shared(layer, h, out_);
     return add(out_, x, layer.ffn_post_norm, next);
   }
-  dense(rounded(h), layer.gate, layer.up, layer.activation, gate_, up_);
-  if (layer.ffn_sub_norm) ops_.norm(gate_, norm_params(config_, layer.ffn_sub_norm), gate_);
-  if (config_.int8_activations) ops_.round_int8(gate_);
-  add_product(gate_, layer.down, x, layer.ffn_post_norm, next);
+  const Tensor hidden = dense_hidden(i, h);
+  add_product(hidden, layer.down, x, layer.ffn_post_norm, next);
+}
+
+Tensor DecoderParts::dense_hidden(int i, const NormedInput& h) {
+  const LayerWeights& layer = weights_.layers[i];
+  const int width = config_.ffn_dim_of(i);
+  const Tensor hidden = gate_.narrowed(width);
+  dense(rounded(h), layer.gate, layer.up, layer.activation, hidden, up_.narrowed(width));
+  if (layer.ffn_sub_norm) ops_.norm(hidden, norm_params(config_, layer.ffn_sub_norm), hidden);
+  if (config_.int8_activations) ops_.round_int8(hidden);
+  return hidden;
+}
+
+void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
+  const LayerWeights& layer = weights_.layers[i];
+  const BesideWeights& beside = layer.beside;
+  const LinearTarget down = layer.down.into(shared_out_);
+  ops_.linear(dense_hidden(i, h), {&down, 1});
+  ops_.all_reduce(shared_out_);
+  ops_.norm(shared_out_, norm_params(config_, beside.dense_post_norm), shared_out_);
+  // h is read: its tensor is free for what the experts read.
+  const NormedInput router{x, norm_params(config_, beside.router_norm), router_in_};
+  const NormedInput input{x, norm_params(config_, beside.expert_norm), h.values};
+  ops_.prepare(router);
+  ops_.prepare(input);
+  experts(i, router, input);
+  ops_.all_reduce(out_);
+  ops_.norm(out_, norm_params(config_, beside.expert_post_norm), out_);
+  ops_.add(out_, shared_out_, 1.0f);
+  ops_.norm(out_, norm_params(config_, layer.ffn_post_norm), out_);
+  ops_.add_whole(x, out_, config_.residual_scale, nullptr);
 }
 
 // hidden = act(gate h) * up h, or act(up h) without a gate.
@@ -131,16 +194,17 @@ void DecoderParts::dense(const NormedInput& h, const LinearWeights& gate, const 
 }
 
 // out_ = the chosen experts' mixture.
-void DecoderParts::experts(int i, const NormedInput& h) {
+void DecoderParts::experts(int i, const NormedInput& router_input, const NormedInput& h) {
   const LayerWeights& layer = weights_.layers[i];
   const LinearTarget router = layer.router.into(router_);
-  ops_.norm_linear(h, {&router, 1});
+  ops_.norm_linear(router_input, {&router, 1});
   MoeParams params;
   params.gate = layer.expert_gate.weights, params.gate_bias = layer.expert_gate.biases;
   params.up = layer.expert_up.weights, params.up_bias = layer.expert_up.biases;
   params.down = layer.expert_down.weights, params.down_bias = layer.expert_down.biases;
   params.routing = config_.routing;
   params.selection_bias = layer.selection_bias.get();
+  params.expert_scale = layer.beside.expert_scale.get();
   params.activation = layer.activation;
   ops_.moe(ops_.materialize(h), router_, params, out_);
 }

@@ -14,6 +14,10 @@ class DecoderParts {
   void attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   // x += down(act(gate h) * up h), or the chosen experts' mixture; then `next` is prepared.
   void feed_forward(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  // The same with both: x += post(norm(dense(h)) + norm(experts(norm(x)))), of which the router reads another norm.
+  void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
+  // x += post(delta), where there is such a norm; then `next` is prepared.
+  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next);
 
  private:
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
@@ -23,22 +27,28 @@ class DecoderParts {
   Tensor half_heads(Tensor x, int half) const;
   void project_latent(const LayerWeights& layer, const NormedInput& h);
   NormedInput rounded(const NormedInput& h);
-  void norm_q_and_k(const LayerWeights& layer);
-  const RopeParams* prepare_q_and_k(int layer);
+  // A layer's own, in the scratch of all.
+  struct Heads {
+    Tensor q, k, v;  // k and v are empty where an earlier layer's are attended to
+  };
+  Heads project_heads(int layer, const NormedInput& h);
+  void norm_heads(int layer, const Heads& heads);
+  const RopeParams* prepare_heads(int layer, const Heads& heads);
+  void store(int layer, const Heads& heads);
+  Tensor dense_hidden(int layer, const NormedInput& h);
   void dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
              const ActivationFunction& f, Tensor hidden, Tensor other);
-  void experts(int layer, const NormedInput& h);
+  void experts(int layer, const NormedInput& router_input, const NormedInput& h);
   void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor x);
   void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
                    const NormedInput* next);
-  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next);
 
   const ModelConfig& config_;
   const ModelWeights& weights_;
   KvCache& cache_;
   Ops& ops_;
-  Tensor q_, k_, v_;                // [n, heads * head_dim]
-  Tensor attended_;                 // [n, n_heads * cache_value_dim()]
+  Tensor q_, k_, v_;                // [n, heads * head_dim] of the layer that has most
+  Tensor attended_;                 // [n, n_heads * cache_value_dim()], or as q
   Tensor query_latent_;             // [n, latent.query_rank]
   Tensor queries_;                  // [n, n_heads * (latent.plain_dim + latent.rope_dim)]
   Tensor values_;                   // [n, n_heads * latent.value_dim]
@@ -48,11 +58,12 @@ class DecoderParts {
   Tensor delta_z_, delta_out_;      // [n, delta.values()]
   Tensor delta_a_, delta_b_;        // [n, delta.n_value_heads]
   Tensor out_;                      // [n, model_dim]
-  Tensor gate_, up_;                // [n, ffn_dim]
+  Tensor gate_, up_;                // [n, widest_ffn()]
   Tensor router_;                   // [n, n_experts]
   Tensor shared_gate_, shared_up_;  // [n, shared_ffn_dim]
   Tensor shared_weight_;            // [n, 1]
   Tensor shared_out_;               // [n, model_dim]
+  Tensor router_in_;                // [n, model_dim]
 };
 
 // x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.

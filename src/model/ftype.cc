@@ -201,8 +201,9 @@ QuantType fallback(QuantType type) {
 QuantType value_type(const FileType& ftype, const MixedModel& model, int layer) {
   const bool shared = model.heads_per_kv_head >= 4 || (is_low(ftype) && model.n_experts >= 4);
   const LayerTypes& alone = model.weighed ? ftype.value : ftype.value_unweighed;
-  const QuantType type =
-      shared && ftype.value_shared ? *ftype.value_shared : pick(alone, layer, model.n_layers);
+  const QuantType type = shared && ftype.value_shared
+                             ? *ftype.value_shared
+                             : pick(alone, layer, model.n_values > 0 ? model.n_values : model.n_layers);
   const bool large = model.n_layers == kLayersOf70B && model.heads_per_kv_head > 1 && !is_low(ftype);
   return large && (type == kQ3_K || type == kQ4_K) ? kQ5_K : type;
 }
@@ -250,8 +251,12 @@ FileType uniform_file_type(std::string_view name, int number, QuantType type) {
 }
 
 MixedModel MixedModel::of(const ModelConfig& config, bool weighed) {
-  const int shared = config.n_kv_heads > 0 ? config.n_heads / config.n_kv_heads : 1;
-  return {config.n_layers, config.tied_embeddings, shared, config.n_experts, weighed};
+  const int n_kv_heads = config.layers.empty() ? config.n_kv_heads : config.n_kv_heads_of(0);
+  const int shared = n_kv_heads > 0 ? config.n_heads / n_kv_heads : 1;
+  const auto n_without = std::ranges::count_if(
+      config.layers, [](const LayerConfig& layer) { return layer.kv_layer >= 0 || layer.keys_as_values; });
+  const int n_values = n_without > 0 ? config.n_layers - static_cast<int>(n_without) : 0;
+  return {config.n_layers, config.tied_embeddings, shared, config.n_experts, weighed, n_values};
 }
 
 QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole role, int layer, int cols) {
@@ -266,7 +271,8 @@ QuantType choose_type(const FileType& ftype, const MixedModel& model, WeightRole
       case WeightRole::kO: return ftype.attention_output;
       case WeightRole::kGateUp: return pick(ftype.gate_up, layer, model.n_layers);
       case WeightRole::kDown: return down_type(ftype, model, layer);
-      case WeightRole::kLatent: return ftype.base;
+      case WeightRole::kLatent:
+      case WeightRole::kOther: return ftype.base;
       case WeightRole::kRouter: return kF32;
     }
     return ftype.base;

@@ -10,7 +10,8 @@
 
 namespace penstock {
 
-// What a matrix does; the rules are by role and layer. kQkv: all three in one; kLatent: to a latent, or from it.
+// What a matrix does; the rules are by role and layer. kQkv: all three in one; kLatent: to a latent, or from it; kOther: what
+// the rules do not name.
 enum class WeightRole : uint8_t {
   kEmbedding,
   kOutput,
@@ -22,7 +23,8 @@ enum class WeightRole : uint8_t {
   kGateUp,
   kDown,
   kRouter,
-  kLatent
+  kLatent,
+  kOther
 };
 
 // Which layers get more bits than the others.
@@ -70,6 +72,7 @@ struct MixedModel {
   int heads_per_kv_head = 1;
   int n_experts = 0;
   bool weighed = false;  // errors are weighed by an importance of the inputs
+  int n_values = 0;      // layers that have a projection of values; 0 = all
 
   static MixedModel of(const ModelConfig& config, bool weighed = false);
 };

@@ -34,10 +34,13 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   bytes.add(weights.lm_head.get());
   const double share =
       config.n_experts > 0 ? static_cast<double>(config.routing.n_active) / config.n_experts : 0.0;
+  bytes.add(weights.per_layer.table.get(), 0.0);
+  bytes.add(weights.per_layer.projection.weight.get());
   for (const LayerWeights& layer : weights.layers) {
     for (const LinearWeights* linear :
          {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router,
-          &layer.shared_gate, &layer.shared_up, &layer.shared_down, &layer.conv.in, &layer.conv.out}) {
+          &layer.shared_gate, &layer.shared_up, &layer.shared_down, &layer.conv.in, &layer.conv.out,
+          &layer.per_layer.gate, &layer.per_layer.projection}) {
       bytes.add(linear->weight.get());
     }
     for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {

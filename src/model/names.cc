@@ -30,6 +30,12 @@ NameTable gguf_names() {
   n.delta_conv = "ssm_conv1d", n.delta_rate = "ssm_a", n.delta_bias = "ssm_dt.bias";
   n.delta_norm = "ssm_norm", n.delta_out = "ssm_out";
   n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
+  n.expert_norm = "pre_ffw_norm_2", n.dense_post_norm = "post_ffw_norm_1",
+  n.expert_post_norm = "post_ffw_norm_2";
+  n.router_scale = "ffn_gate_inp.scale", n.expert_scale = "ffn_down_exps.scale";
+  n.per_layer_table = "per_layer_token_embd", n.per_layer_frame = "per_layer_model_proj";
+  n.per_layer_frame_norm = "per_layer_proj_norm", n.output_scale = "layer_output_scale.weight";
+  n.per_layer_gate = "inp_gate", n.per_layer_projection = "proj", n.per_layer_post_norm = "post_norm";
   return n;
 }
 
@@ -61,6 +67,10 @@ NameTable hf_names(const ModelConfig& config) {
   n.delta_out = "linear_attn.out_proj";
   n.shared_gate = "mlp.shared_experts.gate_proj", n.shared_up = "mlp.shared_experts.up_proj";
   n.shared_down = "mlp.shared_experts.down_proj";
+  n.per_layer_table = "embed_tokens_per_layer", n.per_layer_frame = "per_layer_model_projection";
+  n.per_layer_frame_norm = "per_layer_projection_norm";
+  n.per_layer_gate = "per_layer_input_gate", n.per_layer_projection = "per_layer_projection";
+  n.per_layer_post_norm = "post_per_layer_input_norm";
   return n;
 }
 

@@ -101,10 +101,16 @@ RopeConfig read_hf_rope(ConfigReader& top, const json& parameters, const ModelCo
     rope.short_factors = reader.numbers({"", "short_factor"}, 1024);
     rope.long_factors = reader.numbers({"", "long_factor"}, 1024);
     check_factors(reader, rope);
+  } else if (type == "proportional") {
+    rope.scaling = RopeScaling::kProportional;
+    rope.n_turning = rope.rotary_dim / 2;
+    rope.rotary_dim = config.head_dim;
+    if (!has_factor) rope.factor = 1.0f;
   } else if (type != "default" && type != "dynamic") {
     reader.fail(
         ErrorCode::kUnsupported,
-        fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn or longrope, got '{}'",
+        fmt::format("rope_type: expected default, linear, dynamic, llama3, yarn, longrope or proportional, "
+                    "got '{}'",
                     type));
   }
   top.merge(reader);
@@ -163,6 +169,10 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len) {
     case RopeScaling::kNone: break;
     case RopeScaling::kLinear:
       for (float& frequency : frequencies) frequency /= rope.factor;
+      break;
+    case RopeScaling::kProportional:
+      for (size_t i = 0; i < frequencies.size(); ++i)
+        frequencies[i] = i < static_cast<size_t>(rope.n_turning) ? frequencies[i] / rope.factor : 0.0f;
       break;
     case RopeScaling::kLlama3: scale_llama3(rope, frequencies); break;
     case RopeScaling::kYarn: scale_yarn(rope, frequencies); break;

@@ -84,10 +84,29 @@ class TensorLoader {
   int64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
-// What stands in the place of attention; in short_conv.cc and delta_net.cc.
-class RecurrenceLoader : protected TensorLoader {
+// Experts; in expert_weights.cc.
+class ExpertLoader : protected TensorLoader {
  protected:
   using TensorLoader::TensorLoader;
+  Status load_experts(const std::string& at, LayerWeights& layer);
+  // One tensor for each expert or head, or one [count, rows, cols] for all.
+  Status many_weights(const std::string& pattern, int count, int rows, int cols,
+                      std::vector<std::unique_ptr<Weight>>& out);
+
+ private:
+  Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
+  Status expert_biases(const std::string& name, int rows, std::vector<std::unique_ptr<Vector>>& out);
+  Status fused_experts(const std::string& name, int total_rows, int first, int step, int rows, int cols,
+                       std::vector<std::unique_ptr<Weight>>& out);
+  bool has_fused_experts(const std::string& at) const;
+  Status load_fused_experts(const std::string& at, LayerWeights& layer);
+  Status load_shared_experts(const std::string& at, LayerWeights& layer);
+};
+
+// What stands in the place of attention; in short_conv.cc and delta_net.cc.
+class RecurrenceLoader : protected ExpertLoader {
+ protected:
+  using ExpertLoader::ExpertLoader;
   Status load_short_conv(const std::string& at, ShortConvWeights& out);
   Status load_delta_net(const std::string& at, DeltaNetWeights& out);
 
@@ -106,30 +125,26 @@ class WeightLoader : RecurrenceLoader {
   Status load_layer(int i, LayerWeights& layer);
 
  private:
-  Status load_qkv(const std::string& at, LayerWeights& layer);
-  Status load_qk_norms(const std::string& at, LayerWeights& layer);
+  Status load_qkv(int i, const std::string& at, LayerWeights& layer);
+  Status load_qk_norms(int i, const std::string& at, LayerWeights& layer);
+  void pass_over_shared(const std::string& at);
+  Status load_per_layer_frame(PerLayerFrame& out);
+  Status load_per_layer(const std::string& at, PerLayerWeights& out);
+  Status load_beside(const std::string& at, BesideWeights& out);
   Status load_latent(const std::string& at, LayerWeights& layer);
   Status split_latent_b(const std::string& stem, LatentWeights& out);
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
-  Status load_attention(const std::string& at, LayerWeights& layer);
+  Status load_attention(int i, const std::string& at, LayerWeights& layer);
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
-  Status load_dense(const std::string& at, LayerWeights& layer);
-  Status load_experts(const std::string& at, LayerWeights& layer);
-  Status fused_experts(const std::string& name, int total_rows, int first, int step, int rows, int cols,
-                       std::vector<std::unique_ptr<Weight>>& out);
-  Status load_fused_experts(const std::string& at, LayerWeights& layer);
-  Status load_shared_experts(const std::string& at, LayerWeights& layer);
+  Status load_dense(int i, const std::string& at, LayerWeights& layer);
+  Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);
   Status load_alibi(ModelWeights& weights) const;
   Status load_ropes(ModelWeights& weights, int max_seq_len);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
   bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;
-  Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
-  Status many_weights(const std::string& pattern, int count, int rows, int cols,
-                      std::vector<std::unique_ptr<Weight>>& out);
-  Status expert_biases(const std::string& name, int rows, std::vector<std::unique_ptr<Vector>>& out);
 };
 
 }  // namespace penstock

@@ -13,9 +13,14 @@
 
 namespace penstock {
 
-Status WeightLoader::load_qkv(const std::string& at, LayerWeights& layer) {
-  const int q = config_.q_dim(), kv = config_.kv_dim(), dim = config_.model_dim;
+Status WeightLoader::load_qkv(int i, const std::string& at, LayerWeights& layer) {
+  const int q = config_.q_dim_of(i), kv = config_.kv_dim_of(i), dim = config_.model_dim;
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   const auto name = [&](std::string_view part) { return at + std::string(part); };
+  if (kind.kv_layer >= 0) {
+    pass_over_shared(at);
+    return linear(name(names_.q), q, dim, layer.q);
+  }
   if (!names_.qkv.empty() && !config_.attention_gate && has_matrix(name(names_.qkv) + ".weight")) {
     const int rows[] = {q, kv, kv};
     LinearWeights* const parts[] = {&layer.q, &layer.k, &layer.v};
@@ -24,268 +29,67 @@ Status WeightLoader::load_qkv(const std::string& at, LayerWeights& layer) {
   }
   RETURN_IF_ERROR(linear(name(names_.q), config_.attention_gate ? 2 * q : q, dim, layer.q));
   RETURN_IF_ERROR(linear(name(names_.k), kv, dim, layer.k));
-  return linear(name(names_.v), kv, dim, layer.v);
+  return kind.keys_as_values ? Status() : linear(name(names_.v), kv, dim, layer.v);
 }
 
-Status WeightLoader::load_dense(const std::string& at, LayerWeights& layer) {
+// Published checkpoints hold keys' and values' tensors of layers that use those of an earlier one.
+void WeightLoader::pass_over_shared(const std::string& at) {
+  for (const std::string_view part : {names_.k, names_.v, names_.k_norm}) {
+    const std::string stem = at + std::string(part) + ".";
+    for (const TensorInfo& tensor : source_.tensors()) {
+      if (tensor.name.starts_with(stem)) used_.insert(tensor.name);
+    }
+  }
+}
+
+Status WeightLoader::load_dense(int i, const std::string& at, LayerWeights& layer) {
+  const int width = config_.ffn_dim_of(i);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const bool separate = !names_.gate.empty() && has_matrix(name(names_.gate) + ".weight");
   const bool both = !names_.gate_up.empty() && has_matrix(name(names_.gate_up) + ".weight");
   if (!config_.gated_ffn) {
-    RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
+    RETURN_IF_ERROR(linear(name(names_.up), width, config_.model_dim, layer.up));
   } else if (!separate && both) {
-    const int rows[] = {config_.ffn_dim, config_.ffn_dim};
+    const int rows[] = {width, width};
     LinearWeights* const parts[] = {&layer.gate, &layer.up};
     RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts));
   } else {
-    RETURN_IF_ERROR(linear(name(names_.gate), config_.ffn_dim, config_.model_dim, layer.gate));
-    RETURN_IF_ERROR(linear(name(names_.up), config_.ffn_dim, config_.model_dim, layer.up));
+    RETURN_IF_ERROR(linear(name(names_.gate), width, config_.model_dim, layer.gate));
+    RETURN_IF_ERROR(linear(name(names_.up), width, config_.model_dim, layer.up));
   }
-  if (config_.sub_norms)
-    RETURN_IF_ERROR(norm(name(names_.ffn_sub_norm), config_.ffn_dim, layer.ffn_sub_norm));
-  return linear(name(names_.down), config_.model_dim, config_.ffn_dim, layer.down);
+  if (config_.sub_norms) RETURN_IF_ERROR(norm(name(names_.ffn_sub_norm), width, layer.ffn_sub_norm));
+  return linear(name(names_.down), config_.model_dim, width, layer.down);
 }
 
-Status WeightLoader::experts(const std::string& pattern, int rows, int cols, ExpertWeights& out) {
-  RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, out.weights));
-  return expert_biases(pattern + ".bias", rows, out.biases);
-}
-
-// One tensor for each expert or head, or one [count, rows, cols] for all.
-Status WeightLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
-                                  std::vector<std::unique_ptr<Weight>>& out) {
-  out.resize(static_cast<size_t>(count));
-  if (pattern.find("{}") != std::string::npos) {
-    for (int e = 0; e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e], weight(with_index(pattern, e), rows, cols, WeightUse::kOutput));
-    }
-    return {};
-  }
-  for (int e = 0; restores() && e < count; ++e) {
-    ASSIGN_OR_RETURN(out[e], restore(pattern + ".weight", e * rows, rows, cols));
-  }
-  if (restores()) return {};
-  if (prequantized_ != nullptr) {
-    FileMatrix all;
-    ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, count * rows, cols, all));
-    for (int e = 0; found && e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows, rows, pattern + ".weight"));
-    }
-    if (found && all.tensor != nullptr) done(*all.tensor);
-    if (found) return {};
-  }
-  const int64_t shape[] = {count, rows, cols};
-  ASSIGN_OR_RETURN(const TensorInfo* tensor, require(pattern + ".weight", shape));
-  RETURN_IF_ERROR(check_type(*tensor));
-  const size_t size = tensor->bytes.size() / static_cast<size_t>(count);
-  for (int e = 0; e < count; ++e) {
-    const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
-    ASSIGN_OR_RETURN(out[e], pack(view, tensor->name));
-    keep(tensor->name, e * rows, *out[e]);
-  }
-  done(*tensor);
-  return {};
-}
-
-// [n_experts, rows] or nothing.
-Status WeightLoader::expert_biases(const std::string& name, int rows,
-                                   std::vector<std::unique_ptr<Vector>>& out) {
-  if (name.find("{}") != std::string::npos || find(name) == nullptr) return {};
-  const int64_t shape[] = {config_.n_experts, rows};
-  ASSIGN_OR_RETURN(const std::vector<float> values, vector(name, shape));
-  for (int e = 0; e < config_.n_experts; ++e) {
-    const auto part = std::span(values).subspan(static_cast<size_t>(e) * rows, static_cast<size_t>(rows));
-    ASSIGN_OR_RETURN(out.emplace_back(), ops_.pack_vector(part));
-  }
-  return {};
-}
-
-namespace {
-
-// Rows first, first + step, ... of what a tensor holds of an expert.
-struct ExpertRows {
-  int first, step;
-};
-
-QuantizedMatrix gathered(const TensorInfo& tensor, bool transposed, int expert, const ExpertRows& part,
-                         int rows, int cols, std::vector<std::byte>& storage) {
-  const int64_t all = tensor.shape[1] * tensor.shape[2], width = tensor.shape[2];
-  if (!transposed && part.step == 1) {
-    const auto bytes = tensor.bytes.subspan(quant_bytes(tensor.type, all) * static_cast<size_t>(expert) +
-                                            quant_bytes(tensor.type, part.first * width));
-    return {tensor.type, rows, cols, bytes.first(quant_bytes(tensor.type, rows * width))};
-  }
-  std::vector<float> stored(static_cast<size_t>(all));
-  dequantize_row(tensor.type,
-                 tensor.bytes.data() + quant_bytes(tensor.type, all) * static_cast<size_t>(expert),
-                 stored.data(), all);
-  storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
-  float* out = reinterpret_cast<float*>(storage.data());
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = part.first + r * part.step;
-    for (int64_t c = 0; c < cols; ++c)
-      out[r * cols + c] = stored[static_cast<size_t>(transposed ? c * width + row : row * width + c)];
-  }
-  return {QuantType::kF32, rows, cols, storage};
-}
-
-// MXFP4 as published: codes of neighbouring inputs in one byte, scales beside. Here a block has its scale first, and
-// codes i and i + 16 in one byte.
-QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scales, int expert,
-                               const ExpertRows& part, int rows, int cols, std::vector<std::byte>& storage) {
-  constexpr int kCodes = 16;
-  const int groups = cols / 32;
-  storage.clear();
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = expert * blocks.shape[1] + part.first + r * part.step;
-    for (int64_t g = row * groups; g < (row + 1) * groups; ++g) {
-      storage.push_back(scales.bytes[static_cast<size_t>(g)]);
-      const std::byte* pairs = blocks.bytes.data() + g * kCodes;
-      const auto code = [&](int i) { return pairs[i / 2] >> (i % 2 * 4) & std::byte{15}; };
-      for (int i = 0; i < kCodes; ++i) storage.push_back(code(i) | code(i + kCodes) << 4);
-    }
-  }
-  return {QuantType::kMXFP4, rows, cols, storage};
-}
-
-}  // namespace
-
-// One matrix of every expert from a tensor that holds total_rows rows of each.
-Status WeightLoader::fused_experts(const std::string& name, int total_rows, int first, int step, int rows,
-                                   int cols, std::vector<std::unique_ptr<Weight>>& out) {
-  const std::string part = fmt::format("{}/{}", name, first);
-  const ExpertRows which{first, step};
-  const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
-  if (!restores() && find(name + "_blocks") != nullptr) {
-    const int64_t shape[] = {config_.n_experts, total_rows, cols / 32, 16};
-    ASSIGN_OR_RETURN(blocks, require(name + "_blocks", shape));
-    ASSIGN_OR_RETURN(scales, require(name + "_scales", std::span(shape).first(3)));
-    for (const TensorInfo* tensor : {blocks, scales}) {
-      if (tensor->type != QuantType::kU8 || cols % 32 != 0)
-        return errorf(ErrorCode::kCorruptFile,
-                      "{}: tensor {}: expected bytes, for a multiple of 32 inputs, got {}",
-                      source_.path().string(), tensor->name, quant_info(tensor->type).name);
-    }
-  } else if (!restores()) {
-    const bool turned = names_.experts_transposed;
-    const int64_t shape[] = {config_.n_experts, turned ? cols : total_rows, turned ? total_rows : cols};
-    ASSIGN_OR_RETURN(plain, require(name, shape));
-    RETURN_IF_ERROR(check_type(*plain));
-  }
-  std::vector<std::byte> storage;
-  for (int e = 0; e < config_.n_experts; ++e) {
-    if (restores()) {
-      ASSIGN_OR_RETURN(out.emplace_back(), restore(part, e * rows, rows, cols));
-      continue;
-    }
-    const QuantizedMatrix view =
-        blocks != nullptr ? gathered_mxfp4(*blocks, *scales, e, which, rows, cols, storage)
-                          : gathered(*plain, names_.experts_transposed, e, which, rows, cols, storage);
-    ASSIGN_OR_RETURN(out.emplace_back(), pack(view, name));
-    keep(part, e * rows, *out.back());
-  }
-  if (first == 0 && !restores()) done(plain != nullptr ? *plain : *blocks);
-  return {};
-}
-
-// Gate and up in one tensor, and their biases likewise.
-Status WeightLoader::load_fused_experts(const std::string& at, LayerWeights& layer) {
-  const std::string gate_up = at + std::string(names_.expert_gate_up),
-                    down = at + std::string(names_.expert_down);
-  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
-  const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
-  RETURN_IF_ERROR(fused_experts(gate_up, 2 * ffn, up, step, ffn, dim, layer.expert_up.weights));
-  RETURN_IF_ERROR(fused_experts(gate_up, 2 * ffn, 0, step, ffn, dim, layer.expert_gate.weights));
-  RETURN_IF_ERROR(fused_experts(down, dim, 0, 1, dim, ffn, layer.expert_down.weights));
-  if (!names_.fused_expert_biases) return {};
-  const int64_t narrow[] = {config_.n_experts, dim};
-  ASSIGN_OR_RETURN(const std::vector<float> downs, vector(down + "_bias", narrow));
-  const int64_t shape[] = {config_.n_experts, 2 * ffn};
-  ASSIGN_OR_RETURN(const std::vector<float> both, vector(gate_up + "_bias", shape));
-  for (int e = 0; e < config_.n_experts; ++e) {
-    std::vector<float> gates, ups;
-    for (int r = 0; r < ffn; ++r) {
-      gates.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(r * step)]);
-      ups.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(up + r * step)]);
-    }
-    const auto down_bias = std::span(downs).subspan(static_cast<size_t>(e) * dim, static_cast<size_t>(dim));
-    ASSIGN_OR_RETURN(layer.expert_down.biases.emplace_back(), ops_.pack_vector(down_bias));
-    ASSIGN_OR_RETURN(layer.expert_gate.biases.emplace_back(), ops_.pack_vector(gates));
-    ASSIGN_OR_RETURN(layer.expert_up.biases.emplace_back(), ops_.pack_vector(ups));
-  }
-  return {};
-}
-
-Status WeightLoader::load_experts(const std::string& at, LayerWeights& layer) {
-  const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
-  RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, dim, layer.router));
-  if (config_.expert_selection_bias) {
-    const TensorInfo* found = find(name(names_.selection_bias));
-    const int64_t row[] = {1, config_.n_experts};  // ERNIE has it as a row
-    const bool is_row = found != nullptr && found->shape.size() == 2;
-    ASSIGN_OR_RETURN(const std::vector<float> bias,
-                     vector(name(names_.selection_bias), std::span(row).subspan(is_row ? 0 : 1)));
-    ASSIGN_OR_RETURN(layer.selection_bias, ops_.pack_vector(bias));
-  }
-  std::string_view gate = names_.expert_gate, up = names_.expert_up, down = names_.expert_down;
-  // Older GGUF files have one tensor for each expert.
-  if (source_.naming() == Naming::kGguf && !has_matrix(name(gate) + ".weight"))
-    gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-  if (!names_.expert_gate_up.empty()) {
-    RETURN_IF_ERROR(load_fused_experts(at, layer));
-  } else {
-    RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
-    RETURN_IF_ERROR(experts(name(up), ffn, dim, layer.expert_up));
-    RETURN_IF_ERROR(experts(name(down), dim, ffn, layer.expert_down));
-  }
-  return config_.shared_ffn_dim > 0 ? load_shared_experts(at, layer) : Status();
-}
-
-Status WeightLoader::load_shared_experts(const std::string& at, LayerWeights& layer) {
-  const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
-  if (names_.shared_gate_up.empty()) {
-    RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
-    RETURN_IF_ERROR(linear(name(names_.shared_up), ffn, dim, layer.shared_up));
-  } else {
-    const int rows[] = {ffn, ffn};
-    LinearWeights* const parts[] = {&layer.shared_gate, &layer.shared_up};
-    RETURN_IF_ERROR(fused(name(names_.shared_gate_up), rows, dim, parts));
-  }
-  RETURN_IF_ERROR(linear(name(names_.shared_down), dim, ffn, layer.shared_down));
-  if (!config_.shared_expert_gate) return {};
-  return linear(name(names_.shared_router), 1, dim, layer.shared_router);
-}
-
-Status WeightLoader::load_qk_norms(const std::string& at, LayerWeights& layer) {
+Status WeightLoader::load_qk_norms(int i, const std::string& at, LayerWeights& layer) {
+  const bool stores = config_.layers[static_cast<size_t>(i)].kv_layer < 0;
   const std::string q = at + std::string(names_.q_norm), k = at + std::string(names_.k_norm);
   switch (config_.qk_norm) {
     case QkNorm::kNone: return {};
     case QkNorm::kHead:
-      RETURN_IF_ERROR(norm(q, config_.head_dim, layer.q_norm));
-      return norm(k, config_.head_dim, layer.k_norm);
+      RETURN_IF_ERROR(norm(q, config_.head_dim_of(i), layer.q_norm));
+      return stores ? norm(k, config_.head_dim_of(i), layer.k_norm) : Status();
     case QkNorm::kHeads:
       RETURN_IF_ERROR(head_norm(q, config_.n_heads, layer.q_norm));
       return head_norm(k, config_.n_kv_heads, layer.k_norm);
     case QkNorm::kRow:
-      RETURN_IF_ERROR(norm(q, config_.q_dim(), layer.q_norm));
-      return norm(k, config_.kv_dim(), layer.k_norm);
+      RETURN_IF_ERROR(norm(q, config_.q_dim_of(i), layer.q_norm));
+      return norm(k, config_.kv_dim_of(i), layer.k_norm);
   }
   return {};
 }
 
-Status WeightLoader::load_attention(const std::string& at, LayerWeights& layer) {
+Status WeightLoader::load_attention(int i, const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  RETURN_IF_ERROR(config_.latent.kv_rank > 0 ? load_latent(at, layer) : load_qkv(at, layer));
-  RETURN_IF_ERROR(load_qk_norms(at, layer));
+  RETURN_IF_ERROR(config_.latent.kv_rank > 0 ? load_latent(at, layer) : load_qkv(i, at, layer));
+  RETURN_IF_ERROR(load_qk_norms(i, at, layer));
   if (config_.attention_sinks) {
     ASSIGN_OR_RETURN(const std::vector<float> sinks, vector(name(names_.sinks), config_.n_heads));
     ASSIGN_OR_RETURN(layer.sinks, ops_.pack_vector(sinks));
   }
   if (config_.sub_norms)
-    RETURN_IF_ERROR(norm(name(names_.attn_sub_norm), config_.q_dim(), layer.attn_sub_norm));
-  return linear(name(names_.o), config_.model_dim, config_.attended_dim(), layer.o);
+    RETURN_IF_ERROR(norm(name(names_.attn_sub_norm), config_.q_dim_of(i), layer.attn_sub_norm));
+  return linear(name(names_.o), config_.model_dim, config_.attended_dim_of(i), layer.o);
 }
 
 namespace {
@@ -319,7 +123,7 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   const int dim = config_.model_dim;
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   if (pre) RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, layer.attn_norm));
-  if (config_.layers[i].attention) RETURN_IF_ERROR(load_attention(at, layer));
+  if (config_.layers[i].attention) RETURN_IF_ERROR(load_attention(i, at, layer));
   if (config_.layers[i].recurrence == Recurrence::kShortConv)
     RETURN_IF_ERROR(load_short_conv(at, layer.conv));
   if (config_.layers[i].recurrence == Recurrence::kDeltaNet) RETURN_IF_ERROR(load_delta_net(at, layer.delta));
@@ -327,9 +131,22 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   if (pre && (!config_.parallel || config_.parallel_norms))
     RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));
   RETURN_IF_ERROR(load_activation(i, at, layer));
-  RETURN_IF_ERROR(config_.layers[i].moe ? load_experts(at, layer) : load_dense(at, layer));
+  RETURN_IF_ERROR(load_feed_forward(i, at, layer));
   if (post) RETURN_IF_ERROR(norm(name(names_.ffn_post_norm), dim, layer.ffn_post_norm));
+  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer(at, layer.per_layer));
+  if (!config_.output_scales) return {};
+  ASSIGN_OR_RETURN(const std::vector<float> scale, vector(name(names_.output_scale), 1));
+  layer.output_scale = scale[0];
   return {};
+}
+
+Status WeightLoader::load_feed_forward(int i, const std::string& at, LayerWeights& layer) {
+  if (!config_.layers[static_cast<size_t>(i)].moe) return load_dense(i, at, layer);
+  if (config_.experts_beside_dense) {
+    RETURN_IF_ERROR(load_dense(i, at, layer));
+    RETURN_IF_ERROR(load_beside(at, layer.beside));
+  }
+  return load_experts(at, layer);
 }
 
 Status WeightLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
@@ -353,7 +170,7 @@ Status WeightLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
     if (find(name) == nullptr)
       name =
           max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (source_.naming() == Naming::kGguf && find(name) != nullptr) {
+    if (source_.naming() == Naming::kGguf && rope.tensor_factors && find(name) != nullptr) {
       RETURN_IF_ERROR(divide_by_factors(name, frequencies));
     }
     ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
@@ -416,6 +233,7 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
                      weight(name(names_.positions), config_.max_seq_len, dim, WeightUse::kTable));
   }
   if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
+  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
   RETURN_IF_ERROR(load_alibi(weights));
   RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);

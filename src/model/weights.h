@@ -60,6 +60,27 @@ struct DeltaNetWeights {
   LinearWeights out;                   // [model_dim, values]
 };
 
+// Of experts beside a dense feed-forward (ModelConfig::experts_beside_dense).
+struct BesideWeights {
+  NormWeights router_norm, expert_norm;           // of the stream, [model_dim]
+  NormWeights dense_post_norm, expert_post_norm;  // [model_dim]
+  std::unique_ptr<Vector> expert_scale;           // [n_experts]
+};
+
+// x += post(projection(act(gate x) * input)), where the input is the layer's part of the token's (PerLayerFrame).
+struct PerLayerWeights {
+  LinearWeights gate;        // [per_layer_dim, model_dim]
+  LinearWeights projection;  // [model_dim, per_layer_dim]
+  NormWeights post_norm;     // [model_dim]
+};
+
+// The inputs of all layers: table[token] and norm(projection x), where x is the first layer's input.
+struct PerLayerFrame {
+  std::unique_ptr<Weight> table;  // [vocab_size, n_layers * per_layer_dim]
+  LinearWeights projection;       // [n_layers * per_layer_dim, model_dim]
+  NormWeights norm;               // [per_layer_dim], of every layer's part
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
@@ -74,12 +95,16 @@ struct LayerWeights {
   std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
   ExpertWeights expert_gate, expert_up, expert_down;
   LinearWeights shared_gate, shared_up, shared_down, shared_router;  // of the shared experts, or empty
+  BesideWeights beside;
+  PerLayerWeights per_layer;
+  float output_scale = 1.0f;  // multiplies the stream behind the layer
 };
 
 struct ModelWeights {
   std::unique_ptr<Weight> embedding;  // [vocab_size, model_dim]
   std::unique_ptr<Weight> positions;  // [max_seq_len, model_dim] or null
   NormWeights embedding_norm;
+  PerLayerFrame per_layer;
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   std::unique_ptr<Weight> lm_head;                        // [vocab_size, model_dim]; null = the embedding
@@ -109,13 +134,20 @@ struct NameTable {
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;
-  // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too. Transposed: [n_experts, in, out];
+  // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too, but not in GGUF, where the fused tensor may
+  // be missing for two. Transposed: [n_experts, in, out];
   // interleaved: gate and up in turn, not one after the other.
   std::string_view expert_gate_up;
   // Where a file may also have one tensor for each: what stands for expert_down then; see choose_expert_names().
   std::string_view fused_expert_down;
   bool experts_transposed = false, experts_interleaved = false;
   bool fused_expert_biases = false;  // named as the matrices, with _bias behind
+  // Norms of experts beside a dense feed-forward; whole names of vectors: what the router's norm has for weights (times the
+  // root of model_dim), and of the experts' weights.
+  std::string_view expert_norm, dense_post_norm, expert_post_norm, router_scale, expert_scale;
+  // Features beside the stream, and the whole name of what multiplies it behind a layer.
+  std::string_view per_layer_table, per_layer_frame, per_layer_frame_norm;
+  std::string_view per_layer_gate, per_layer_projection, per_layer_post_norm, output_scale;
   // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.
   std::string_view selection_bias, sinks, activation;
   std::vector<std::string_view> prefixes = {

@@ -171,6 +171,7 @@ struct MoeParams {
   ExpertRouting routing;
   const Vector* selection_bias =
       nullptr;  // [n_experts] or null: added to the scores when choosing, not when weighing
+  const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights at last
   ActivationFunction activation;
 };
 

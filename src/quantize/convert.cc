@@ -46,6 +46,20 @@ Result<std::vector<float>> rope_factors(const WeightSource& gguf, std::string_vi
   return factors;
 }
 
+// Pairs that do not turn have the factor kStill and lie behind the others, whose factors are equal.
+constexpr float kStill = 1e30f;
+bool set_proportional(const std::vector<float>& factors, json& parameters) {
+  const auto still = std::ranges::find_if(factors, [](float factor) { return factor > 1e20f; });
+  const bool rest_is_still = std::all_of(still, factors.end(), [](float factor) { return factor > 1e20f; });
+  const bool equal = std::all_of(factors.begin(), still, [&](float factor) { return factor == factors[0]; });
+  if (still == factors.end() || still == factors.begin() || !rest_is_still || !equal) return false;
+  const auto n_turning = static_cast<double>(still - factors.begin());
+  parameters.update({{"rope_type", "proportional"},
+                     {"partial_rotary_factor", n_turning / static_cast<double>(factors.size())}});
+  if (factors[0] != 1.0f) parameters["factor"] = factors[0];
+  return true;
+}
+
 Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config) {
   const RopeConfig& rope = config.ropes[0];
   json parameters = {{"rope_theta", rope.theta}, {"rope_type", "default"}};
@@ -74,6 +88,7 @@ Result<json> rope_parameters(const WeightSource& gguf, const ModelConfig& config
   }
   if (gguf.find("rope_freqs.weight") == nullptr) return parameters;
   ASSIGN_OR_RETURN(const std::vector<float> stored, rope_factors(gguf, "rope_freqs.weight"));
+  if (set_proportional(stored, parameters)) return parameters;
   const std::vector<float> plain = rope_frequencies(rope, 0);
   for (const Llama3Scaling& known : kLlama3Scalings) {
     RopeConfig scaled = rope;
@@ -199,13 +214,24 @@ Result<json> hf_config_of(const WeightSource& gguf, const ModelConfig& config) {
     out["query_pre_attn_scalar"] = 1.0f / (config.attention_scale * config.attention_scale);
     out["hidden_activation"] = out["hidden_act"];
     if (config.ropes.size() > 1) out["rope_local_base_freq"] = config.ropes[1].theta;
-    if (config.ropes.size() > 1) out.erase("rope_parameters");
+    if (config.ropes.size() > 1 && rope["rope_type"] != "proportional") out.erase("rope_parameters");
   }
   if (config.attention_softcap > 0) out["attn_logit_softcapping"] = config.attention_softcap;
   if (config.final_softcap > 0) out["final_logit_softcapping"] = config.final_softcap;
   describe_as(*row, gguf, config, out);
   return out;
 }
+
+namespace {
+
+bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
+  const auto i = static_cast<size_t>(layer);
+  return a.head_dim_of(layer) == b.head_dim_of(layer) && a.n_kv_heads_of(layer) == b.n_kv_heads_of(layer) &&
+         a.ffn_dim_of(layer) == b.ffn_dim_of(layer) && a.layers[i].kv_layer == b.layers[i].kv_layer &&
+         a.layers[i].keys_as_values == b.layers[i].keys_as_values;
+}
+
+}  // namespace
 
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   const auto close = [](float x, float y) {
@@ -217,15 +243,18 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   } checks[] = {
       {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
                     a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
-                    a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size},
+                    a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
+                    a.per_layer_dim == b.per_layer_dim},
       {"context length", a.max_seq_len == b.max_seq_len},
       {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
                       (a.n_experts == 0 || a.routing == b.routing) && a.shared_ffn_dim == b.shared_ffn_dim &&
                       a.shared_expert_gate == b.shared_expert_gate &&
-                      a.expert_selection_bias == b.expert_selection_bias},
+                      a.expert_selection_bias == b.expert_selection_bias &&
+                      a.experts_beside_dense == b.experts_beside_dense},
       {"norms", close(a.norm_eps, b.norm_eps) && a.layer_norm == b.layer_norm && a.norms == b.norms &&
                     a.qk_norm == b.qk_norm && a.sub_norms == b.sub_norms && a.norm_bias == b.norm_bias &&
-                    a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm},
+                    a.embedding_norm == b.embedding_norm && a.rope_before_norm == b.rope_before_norm &&
+                    a.value_norm == b.value_norm && a.output_scales == b.output_scales},
       {"convolutions", a.conv_taps == b.conv_taps},
       {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
                              a.delta.n_value_heads == b.delta.n_value_heads &&
@@ -255,14 +284,16 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
         a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
-        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale)
+        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
+        !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {
     const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
     // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
     const auto in_tensors = [](RopeScaling scaling) {
-      return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope;
+      return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope ||
+             scaling == RopeScaling::kProportional;
     };
     const bool tensor = in_tensors(x.scaling) || in_tensors(y.scaling);
     if (!close(rope_magnitude(x), rope_magnitude(y))) return "rope";
@@ -300,6 +331,10 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
     const std::vector<float> scaled = rope_frequencies(rope, 0);
     std::vector<float> factors = rope_frequencies(plain, 0);
     for (size_t i = 0; i < scaled.size(); ++i) factors[i] /= scaled[i];
+    add("rope_freqs.weight", factors);
+  } else if (rope.scaling == RopeScaling::kProportional) {
+    std::vector<float> factors(static_cast<size_t>(rope.rotary_dim / 2), kStill);
+    std::fill_n(factors.begin(), rope.n_turning, rope.factor);
     add("rope_freqs.weight", factors);
   } else if (rope.scaling == RopeScaling::kYarn && !rope.truncate) {
     RopeConfig truncated = rope;

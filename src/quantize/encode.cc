@@ -272,7 +272,8 @@ QuantType plain_type(const Recipe& recipe, const MappedTensor& tensor, QuantType
   const bool plain_source = quant_info(source_type).block_size == 1 && source_type != QuantType::kF64;
   if (recipe.layout == Layout::kGguf) {
     if (!tensor.is_matrix) return QuantType::kF32;
-    return choose_type(recipe.ftype, map.model, tensor.role, std::max(tensor.layer, 0), tensor.cols);
+    return choose_type(recipe.ftype, map.model, tensor.role,
+                       tensor.nth >= 0 ? tensor.nth : std::max(tensor.layer, 0), tensor.cols);
   }
   if (!tensor.is_matrix) return plain_source ? source_type : QuantType::kF32;
   if (recipe.layout == Layout::kPlain) return recipe.ftype.base;

@@ -27,6 +27,14 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
                   "{}: calibration does not know attention over latents: use --method rtn",
                   source.path().string());
   }
+  if (runner->config_.layers_differ() || runner->config_.per_layer_dim > 0 ||
+      runner->config_.experts_beside_dense) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: calibration does not know architecture {} with layers that differ or read from others: use "
+        "--method rtn",
+        source.path().string(), runner->config_.arch);
+  }
   if (runner->config_.has_states()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: calibration does not know layers that carry a state: use --method rtn",

@@ -208,6 +208,11 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
   }
   const QuantType stored = reader_.type(tensor);
   const bool coded = recipe_.layout != Layout::kGguf && recipe_.layout != Layout::kPlain;
+  if (coded && tensor.is_linear && !tensor.out.ends_with(".weight")) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: experts that lie in one tensor are written as they are or into a GGUF file only",
+                  tensor.out);
+  }
   if (coded && tensor.is_linear) return encode_layer(pool_, recipe_, tensor, values, decision);
   QuantType type = plain_type(recipe_, tensor, stored, map_);
   // A folded scale needs more than the source's 8 bits of fraction.
@@ -239,7 +244,8 @@ Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const
     list.push_back(std::move(tensor));
     return {};
   }
-  if (from.expert == 0) {
+  if (from.expert == 0 && !from.goes_on) {
+    if (from.out_rows > 0) tensor.shape[0] = from.out_rows;
     tensor.shape.insert(tensor.shape.begin(), from.out_experts);
     list.push_back(std::move(tensor));
     return {};

@@ -4,24 +4,11 @@
 #include <numeric>
 
 #include "model/arch/archs.h"
-#include "model/names.h"
-#include "model/sources/synthetic.h"
+#include "quantize/tensor_mapper.h"
 
 namespace penstock {
 
 namespace {
-
-// Row r of a GGUF file's heads of adjacent pairs is row pair_rows()[r] of Hugging Face's heads of halves.
-std::vector<int> pair_rows(const ModelConfig& config, int n_rows) {
-  const int rotary_dim = config.ropes.empty() ? config.head_dim : config.ropes[0].rotary_dim;
-  std::vector<int> rows;
-  for (int row = 0; row < n_rows; ++row) {
-    const int place = row % config.head_dim;
-    const int half = place < rotary_dim ? place / 2 + place % 2 * (rotary_dim / 2) : place;
-    rows.push_back(row - place + half);
-  }
-  return rows;
-}
 
 // Heads of `plain` rows and then `rotated` ones in halves, to heads whose rotated rows are adjacent pairs.
 std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
@@ -32,12 +19,6 @@ std::vector<int> pair_tails(int n_heads, int plain, int rotated) {
     for (int r = 0; r < rotated; ++r) rows.push_back(begin + plain + r / 2 + r % 2 * (rotated / 2));
   }
   return rows;
-}
-
-std::vector<int> inverse(const std::vector<int>& rows) {
-  std::vector<int> result(rows.size());
-  for (size_t r = 0; r < rows.size(); ++r) result[static_cast<size_t>(rows[r])] = static_cast<int>(r);
-  return result;
 }
 
 // Heads of `each` rows behind `before` other rows, to where `groups` are in turn: row r is row result[r] of those that lie
@@ -52,70 +33,19 @@ std::vector<int> in_turn(int before, int n_heads, int each, int groups) {
   return rows;
 }
 
-class Mapper {
+class Mapper : ExpertMapper {
  public:
-  Mapper(const WeightSource& source, const ModelConfig& config, Naming out)
-      : source_(source), config_(config), out_naming_(out), in_(tensor_names(config, source.naming())) {
-    ModelConfig there = config;
-    there.arch = arch_in(config, out);
-    out_ = out == source.naming() ? in_ : tensor_names(there, out);
-    in_prefix_ = prefix_of(in_);
-    if (!out_.fused_expert_down.empty()) out_.expert_gate_up = "";  // written one by one
-    choose_expert_names(in_, source, in_prefix_, config.n_layers);
-    out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
-    crossing_ = out != source.naming();
-  }
-
+  using ExpertMapper::ExpertMapper;
   Result<TensorMap> map();
 
  private:
-  std::string prefix_of(const NameTable& names) const {
-    for (const std::string_view prefix : names.prefixes) {
-      if (has(std::string(prefix) + std::string(names.embedding) + ".weight")) return std::string(prefix);
-    }
-    return std::string(names.prefixes[0]);
-  }
-  bool has(const std::string& name) const { return source_.find(name) != nullptr; }
-  // Also when another tool quantized it.
-  bool has_linear(const std::string& stem) const {
-    for (const char* suffix : {".weight", ".qweight", ".weight_packed"}) {
-      if (has(stem + suffix)) return true;
-    }
-    return false;
-  }
-  std::string in_name(std::string_view part, int layer) const {
-    return in_prefix_ + (layer < 0 ? "" : with_index(in_.layer, layer)) + std::string(part);
-  }
-  std::string out_name(std::string_view part, int layer) const {
-    return out_prefix_ + (layer < 0 ? "" : with_index(out_.layer, layer)) + std::string(part);
-  }
-
-  MappedTensor base(std::string_view in, std::string_view out, int layer) const;
-  void vector(std::vector<MappedTensor>& list, int layer, std::string in, std::string out, int size);
-  void norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out, int size,
-            Part part = Part::kOther);
-  struct Spec {
-    std::string_view in, out;
-    WeightRole role;
-    int rows, cols;
-    Site site = Site::kNone;
-    Part part = Part::kOther;
-    int in_first_row = 0, in_rows = 0;
-  };
-  MappedTensor& matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec);
-  void linear(std::vector<MappedTensor>& list, int layer, const Spec& spec);
-  void reorder(MappedTensor& tensor, int n_rows) const;
   void head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
                   int n_heads);
   void qk_norms(std::vector<MappedTensor>& list, int layer);
   void output_bias(TensorMap& map);
-  void layer_vector(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
-                    int size);
-  void expert_biases(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
-                     int rows);
-  void shared_experts(std::vector<MappedTensor>& list, int layer);
-  void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
-  void routed_experts(std::vector<MappedTensor>& list, int layer);
+  void values(std::vector<MappedTensor>& list, int layer, int rows);
+  void per_layer(std::vector<MappedTensor>& list, int layer);
+  void per_layer_frame(std::vector<MappedTensor>& list);
   void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
   void latent(std::vector<MappedTensor>& list, int layer);
   void short_conv(std::vector<MappedTensor>& list, int layer);
@@ -124,85 +54,12 @@ class Mapper {
   std::vector<int> value_heads(int before, int each) const;
   void delta_projections(std::vector<MappedTensor>& list, int layer);
   void delta_net(std::vector<MappedTensor>& list, int layer);
-  // Whole names of fused experts.
-  static bool is_whole(const NameTable& names, std::string_view name) {
-    return !names.expert_gate_up.empty() && (name == names.expert_gate_up || name == names.expert_down);
-  }
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
 
-  const WeightSource& source_;
-  const ModelConfig& config_;
-  Naming out_naming_;
-  NameTable in_, out_;
-  std::string in_prefix_, out_prefix_;
-  bool crossing_ = false;
+  int n_values_ = 0;  // projections of values so far
 };
-
-MappedTensor Mapper::base(std::string_view in, std::string_view out, int layer) const {
-  MappedTensor tensor;
-  tensor.in = in_name(in, layer);
-  tensor.out = out_name(out, layer);
-  tensor.layer = layer;
-  return tensor;
-}
-
-void Mapper::vector(std::vector<MappedTensor>& list, int layer, std::string in, std::string out, int size) {
-  MappedTensor tensor = base(in, out, layer);
-  tensor.rows = 1;
-  tensor.cols = size;
-  list.push_back(std::move(tensor));
-}
-
-void Mapper::norm(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
-                  int size, Part part) {
-  vector(list, layer, std::string(in) + ".weight", std::string(out) + ".weight", size);
-  list.back().part = part;
-  if (crossing_ && find_architecture(config_.arch)->hf_norms_less_one)
-    list.back().add = out_naming_ == Naming::kGguf ? 1.0f : -1.0f;
-  if (!config_.layer_norm || !config_.norm_bias) return;
-  vector(list, layer, std::string(in) + ".bias", std::string(out) + ".bias", size);
-  list.back().part = part;
-  list.back().is_bias = true;
-}
-
-MappedTensor& Mapper::matrix(std::vector<MappedTensor>& list, int layer, const Spec& spec) {
-  MappedTensor tensor = base(std::string(spec.in) + ".weight", std::string(spec.out) + ".weight", layer);
-  tensor.is_matrix = true;
-  tensor.role = spec.role;
-  tensor.rows = spec.rows;
-  tensor.cols = spec.cols;
-  tensor.site = spec.site;
-  tensor.part = spec.part;
-  tensor.in_first_row = spec.in_first_row;
-  tensor.in_rows = spec.in_rows;
-  list.push_back(std::move(tensor));
-  return list.back();
-}
-
-void Mapper::linear(std::vector<MappedTensor>& list, int layer, const Spec& spec) {
-  MappedTensor& weight = matrix(list, layer, spec);
-  weight.is_linear = spec.part != Part::kRouter;
-  weight.in_transposed = in_.transposed;
-  weight.out_transposed = out_.transposed;
-  reorder(weight, spec.rows);
-  if (!has(in_name(std::string(spec.in) + ".bias", layer))) return;
-  vector(list, layer, std::string(spec.in) + ".bias", std::string(spec.out) + ".bias", spec.rows);
-  list.back().part = spec.part;
-  list.back().is_bias = true;
-  reorder(list.back(), spec.rows);
-}
-
-void Mapper::reorder(MappedTensor& tensor, int n_rows) const {
-  if (!crossing_) return;
-  const Architecture& row = *find_architecture(config_.arch);
-  std::vector<int> rows;
-  const bool rotated = tensor.part == Part::kQ || tensor.part == Part::kK;
-  if (rotated && row.gguf_pairs) rows = pair_rows(config_, n_rows);
-  if (tensor.part == Part::kQkv && row.hf_qkv_by_group) rows = rows_by_group(config_);
-  tensor.rows_from = out_naming_ == Naming::kGguf ? std::move(rows) : inverse(rows);
-}
 
 void Mapper::output_bias(TensorMap& map) {
   const std::string name = std::string(in_.lm_head) + ".bias";
@@ -212,42 +69,6 @@ void Mapper::output_bias(TensorMap& map) {
   map.outside.back().out = std::string(out_.lm_head) + ".bias";
 }
 
-// A vector by its whole name.
-void Mapper::layer_vector(std::vector<MappedTensor>& list, int layer, std::string_view in,
-                          std::string_view out, int size) {
-  vector(list, layer, std::string(in), std::string(out), size);
-}
-
-// [n_experts, rows], where there is one.
-void Mapper::expert_biases(std::vector<MappedTensor>& list, int layer, std::string_view in,
-                           std::string_view out, int rows) {
-  const std::string bias = std::string(in) + ".bias";
-  if (bias.find("{}") != std::string::npos || !has(in_name(bias, layer))) return;
-  for (int e = 0; e < config_.n_experts; ++e) {
-    vector(list, layer, bias, std::string(out) + ".bias", rows);
-    list.back().in_expert = list.back().expert = e;
-    list.back().out_experts = config_.n_experts;
-    list.back().is_bias = true;
-  }
-}
-
-void Mapper::shared_experts(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
-  const WeightRole wide = WeightRole::kGateUp;
-  const bool fused = !in_.shared_gate_up.empty();
-  const std::string_view gate = fused ? in_.shared_gate_up : in_.shared_gate;
-  const std::string_view up = fused ? in_.shared_gate_up : in_.shared_up;
-  const int all = fused ? 2 * ffn : 0, second = fused ? ffn : 0;
-  linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
-  linear(list, layer, {up, out_.shared_up, wide, ffn, dim, Site::kFeedForward, Part::kOther, second, all});
-  linear(list, layer, {in_.shared_down, out_.shared_down, WeightRole::kDown, dim, ffn});
-  if (!config_.shared_expert_gate) return;
-  linear(list, layer,
-         {in_.shared_router, out_.shared_router, WeightRole::kRouter, 1, dim, Site::kFeedForward,
-          Part::kRouter});
-}
-
-// Norms with weights of their own for every head: one tensor, or one for each.
 void Mapper::head_norms(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
                         int n_heads) {
   const bool separate = in.find("{}") != std::string_view::npos,
@@ -263,30 +84,16 @@ void Mapper::head_norms(std::vector<MappedTensor>& list, int layer, std::string_
 void Mapper::qk_norms(std::vector<MappedTensor>& list, int layer) {
   const auto both = [&](int q, int k) {
     norm(list, layer, in_.q_norm, out_.q_norm, q);
-    norm(list, layer, in_.k_norm, out_.k_norm, k);
+    if (config_.layers[static_cast<size_t>(layer)].kv_layer < 0)
+      norm(list, layer, in_.k_norm, out_.k_norm, k);
   };
   switch (config_.qk_norm) {
     case QkNorm::kNone: return;
-    case QkNorm::kHead: return both(config_.head_dim, config_.head_dim);
-    case QkNorm::kRow: return both(config_.q_dim(), config_.kv_dim());
+    case QkNorm::kHead: return both(config_.head_dim_of(layer), config_.head_dim_of(layer));
+    case QkNorm::kRow: return both(config_.q_dim_of(layer), config_.kv_dim_of(layer));
     case QkNorm::kHeads:
       head_norms(list, layer, in_.q_norm, out_.q_norm, config_.n_heads);
       return head_norms(list, layer, in_.k_norm, out_.k_norm, config_.n_kv_heads);
-  }
-}
-
-void Mapper::experts(std::vector<MappedTensor>& list, int layer, Spec spec) {
-  const std::string in(spec.in), out(spec.out);
-  for (int e = 0; e < config_.n_experts; ++e) {
-    const std::string in_e = with_index(in, e), out_e = with_index(out, e);
-    spec.in = in_e;
-    spec.out = out_e;
-    MappedTensor& tensor = matrix(list, layer, spec);
-    tensor.is_linear = true;
-    tensor.expert = e;
-    if (is_whole(in_, in)) tensor.in = in_name(in, layer);
-    if (in.find("{}") == std::string::npos) tensor.in_expert = e;
-    if (out.find("{}") == std::string::npos) tensor.out_experts = config_.n_experts;
   }
 }
 
@@ -369,7 +176,7 @@ std::vector<int> Mapper::value_heads(int before, int each) const {
   if (in_.key_heads_in_turn == out_.key_heads_in_turn) return {};
   const DeltaConfig& delta = config_.delta;
   std::vector<int> rows = in_turn(before, delta.n_value_heads, each, delta.n_key_heads);
-  return out_.key_heads_in_turn ? rows : inverse(rows);
+  return out_.key_heads_in_turn ? rows : inverse_order(rows);
 }
 
 void Mapper::delta_projections(std::vector<MappedTensor>& list, int layer) {
@@ -438,7 +245,8 @@ void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
 }
 
 void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim, q = config_.q_dim(), kv = config_.kv_dim();
+  const int dim = config_.model_dim, q = config_.q_dim_of(layer), kv = config_.kv_dim_of(layer);
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(layer)];
   const int queries = config_.attention_gate ? 2 * q : q;
   if (config_.latent.kv_rank > 0) {
     latent(list, layer);
@@ -446,50 +254,49 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
     linear(list, layer, {in_.qkv, out_.qkv, WeightRole::kQkv, q + 2 * kv, dim, Site::kAttention, Part::kQkv});
   } else {
     linear(list, layer, {in_.q, out_.q, WeightRole::kQ, queries, dim, Site::kAttention, Part::kQ});
-    linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
-    linear(list, layer, {in_.v, out_.v, WeightRole::kV, kv, dim, Site::kAttention, Part::kV});
+    if (kind.kv_layer < 0)
+      linear(list, layer, {in_.k, out_.k, WeightRole::kK, kv, dim, Site::kAttention, Part::kK});
+    if (kind.kv_layer < 0 && !kind.keys_as_values) values(list, layer, kv);
   }
   qk_norms(list, layer);
   if (config_.attention_sinks) layer_vector(list, layer, in_.sinks, out_.sinks, config_.n_heads);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer,
-         {in_.o, out_.o, WeightRole::kO, dim, config_.attended_dim(), Site::kAttentionOut, Part::kO});
+         {in_.o, out_.o, WeightRole::kO, dim, config_.attended_dim_of(layer), Site::kAttentionOut, Part::kO});
 }
 
-void Mapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim, width = config_.expert_ffn_dim;
-  std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
-  if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
-    gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
-  const bool fused = !in_.expert_gate_up.empty(), keep = !crossing_ && !fused;
-  if (fused) gate = up = in_.expert_gate_up;
-  const int all = fused ? 2 * width : 0, second = fused ? width : 0;
-  const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
-  linear(list, layer,
-         {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, dim, Site::kFeedForward,
-          Part::kRouter});
-  experts(list, layer,
-          {gate, keep ? gate : out_.expert_gate, wide, width, dim, Site::kFeedForward, Part::kGate, 0, all});
-  experts(list, layer,
-          {up, keep ? up : out_.expert_up, wide, width, dim, Site::kFeedForward, Part::kUp, second, all});
-  experts(list, layer, {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
-  expert_biases(list, layer, gate, out_.expert_gate, width);
-  expert_biases(list, layer, up, out_.expert_up, width);
-  expert_biases(list, layer, down, out_.expert_down, dim);
-  if (config_.expert_selection_bias)
-    layer_vector(list, layer, in_.selection_bias, out_.selection_bias, config_.n_experts);
-  if (config_.shared_ffn_dim > 0) shared_experts(list, layer);
+// Some layers may have none.
+void Mapper::values(std::vector<MappedTensor>& list, int layer, int rows) {
+  const size_t at = list.size();
+  linear(list, layer, {in_.v, out_.v, WeightRole::kV, rows, config_.model_dim, Site::kAttention, Part::kV});
+  list[at].nth = n_values_++;
+}
+
+void Mapper::per_layer(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, own = config_.per_layer_dim;
+  linear(list, layer, {in_.per_layer_gate, out_.per_layer_gate, WeightRole::kOther, own, dim});
+  linear(list, layer, {in_.per_layer_projection, out_.per_layer_projection, WeightRole::kOther, dim, own});
+  norm(list, layer, in_.per_layer_post_norm, out_.per_layer_post_norm, dim);
+}
+
+void Mapper::per_layer_frame(std::vector<MappedTensor>& list) {
+  const int dim = config_.model_dim, own = config_.per_layer_dim, all = config_.n_layers * own;
+  matrix(list, -1,
+         {in_.per_layer_table, out_.per_layer_table, WeightRole::kEmbedding, config_.vocab_size, all});
+  matrix(list, -1, {in_.per_layer_frame, out_.per_layer_frame, WeightRole::kRouter, all, dim});
+  norm(list, -1, in_.per_layer_frame_norm, out_.per_layer_frame_norm, own);
 }
 
 void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim, ffn = config_.ffn_dim;
+  const int dim = config_.model_dim, ffn = config_.ffn_dim_of(layer);
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
   const bool own_norm = !config_.parallel || config_.parallel_norms;
   if (pre && own_norm) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
-  if (config_.layers[static_cast<size_t>(layer)].moe) {
-    routed_experts(list, layer);
-  } else {
+  const bool moe = config_.layers[static_cast<size_t>(layer)].moe;
+  if (moe) routed_experts(list, layer);
+  if (moe && config_.experts_beside_dense) beside(list, layer);
+  if (!moe || config_.experts_beside_dense) {
     const bool gated = config_.gated_ffn;
     const bool separate = !in_.gate.empty() && has_linear(in_name(in_.gate, layer));
     if (gated && !separate) {
@@ -502,12 +309,15 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
     linear(list, layer, {in_.down, out_.down, narrow, dim, ffn, Site::kDown, Part::kDown});
   }
   if (post) norm(list, layer, in_.ffn_post_norm, out_.ffn_post_norm, dim);
+  if (config_.per_layer_dim > 0) per_layer(list, layer);
+  if (config_.output_scales) layer_vector(list, layer, in_.output_scale, out_.output_scale, 1);
 }
 
 Result<TensorMap> Mapper::map() {
   TensorMap map;
-  const bool fused_out =
-      !out_.expert_gate_up.empty() || (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
+  const bool fused_out = out_.experts_transposed || out_.experts_interleaved ||
+                         !out_.shared_gate_up.empty() ||
+                         (config_.latent.kv_rank > 0 && out_.latent_keys.empty());
   if (crossing_ && has_conv_bias()) {
     return errorf(ErrorCode::kUnsupported,
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
@@ -542,6 +352,7 @@ Result<TensorMap> Mapper::map() {
     matrix(map.outside, -1, {in_.positions, out_.positions, WeightRole::kRouter, config_.max_seq_len, dim});
   if (config_.embedding_norm) norm(map.outside, -1, in_.embedding_norm, out_.embedding_norm, dim);
   norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
+  if (config_.per_layer_dim > 0) per_layer_frame(map.outside);
   output_bias(map);
   if (!map.model.tied) {
     MappedTensor& head =

@@ -49,6 +49,9 @@ struct MappedTensor {
   int in_first_row = 0, in_rows = 0;
   bool out_deep = false;       // written [rows, 1, cols], as PyTorch keeps a convolution by channel
   int out_experts = 0;         // > 0: it goes to a tensor of so many experts
+  int out_rows = 0;            // > 0: which has so many rows of each, of several matrices one after the other
+  bool goes_on = false;        // not with its first
+  int nth = -1;                // among those of its role, where not every layer has one
   std::vector<int> rows_from;  // row r of the output is row rows_from[r] of the source; empty: as they are
   std::vector<int> cols_from;  // likewise of its inputs
   std::vector<int>

@@ -193,6 +193,52 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
 }
 
+TEST(Config, Gemma4ThatCannotBeComputedIsRefused) {
+  const auto with = [](const char* key, const json& value, const char* model = "gemma4") {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_EQ(with("use_bidirectional_attention", "vision"), "");  // of images only
+  EXPECT_THAT(with("use_bidirectional_attention", "all"), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(with("layer_types", {"a", "b", "c", "d", "e", "f"}), HasSubstr("got \"a\""));
+  EXPECT_THAT(with("layer_types", {"full_attention"}), HasSubstr("expected a list of 6 layers"));
+  EXPECT_THAT(with("num_kv_shared_layers", 5), HasSubstr("finds no layer of its kind before layer 1"));
+  EXPECT_THAT(with("num_kv_shared_layers", 6), HasSubstr("0..5"));
+  EXPECT_THAT(with("per_layer_config", {{"0", {{"head_dim", 16}, {"rope", 3}}}}),
+              HasSubstr("rope is not understood"));
+  EXPECT_THAT(with("per_layer_config", {{"5", {{"head_dim", 24}}}}), HasSubstr("heads have other sizes"));
+  EXPECT_THAT(with("vocab_size_per_layer_input", 40), HasSubstr("vocab_size_per_layer_input"));
+  EXPECT_THAT(with("rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}),
+              HasSubstr("sliding_attention is missing"));
+  EXPECT_THAT(with("gemma4.attention.head_count_kv", {2, 2}, "gemma4_experts/model.gguf"),
+              HasSubstr("gemma4.attention.head_count_kv: expected 3 numbers, got 2"));
+}
+
+TEST(Config, LayersThatShareKeysAndValuesHaveNoCache) {
+  const Changed source(kModels / "gemma4");
+  const CacheSpec spec = read_config(source).value().cache_spec(KvDType::kF16, 16);
+  std::vector<int> heads, sizes;
+  for (const KvLayerSpec& layer : spec.layers) {
+    heads.push_back(layer.n_kv_heads);
+    sizes.push_back(layer.n_kv_heads > 0 ? layer.head_dim : 0);
+  }
+  EXPECT_THAT(heads, ::testing::ElementsAre(2, 2, 2, 0, 0, 0));
+  EXPECT_THAT(sizes, ::testing::ElementsAre(16, 8, 16, 0, 0, 0));
+}
+
+// Published checkpoints hold tensors of shared layers that nobody reads.
+TEST(Config, TensorsThatSharedLayersDoNotUseArePassedOver) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  Changed source(kModels / "gemma4");
+  for (const char* part : {"k_proj", "v_proj", "k_norm"}) {
+    TensorInfo unused = *source.find(fmt::format("model.layers.1.self_attn.{}.weight", part));
+    unused.name = fmt::format("model.layers.3.self_attn.{}.weight", part);
+    source.tensor_list().push_back(unused);
+  }
+  EXPECT_EQ(try_model(source, *ops), "");
+}
+
 // Its attention chooses tokens by an index: dense attention would give other logits.
 TEST(Config, SparseAttentionOfDeepSeekIsRefused) {
   Changed source(kModels / "deepseek_v3");

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
@@ -169,6 +171,31 @@ TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   expect(got, 0, n / 2, n);
   expect(got, n - n / 2, 4, 5);
   expect(got, n - n / 2 + 1, n - 1, n);
+}
+
+// How far from the golden logits, which are centred first: a cache in fewer bits costs little of it.
+double relative_error(const Rows& got, const Rows& golden) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < golden.size(); ++i) {
+    const double mean =
+        std::accumulate(golden[i].begin(), golden[i].end(), 0.0) / static_cast<double>(golden[i].size());
+    for (size_t j = 0; j < golden[i].size(); ++j) {
+      error += std::pow(got[i][j] - golden[i][j], 2);
+      size += std::pow(golden[i][j] - mean, 2);
+    }
+  }
+  return std::sqrt(error / size);
+}
+
+TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {
+  const std::pair<KvDType, double> kTypes[] = {
+      {KvDType::kF32, 1e-4}, {KvDType::kF16, 0.05}, {KvDType::kBF16, 0.2}, {KvDType::kI8, 0.3}};
+  for (const auto& [dtype, most] : kTypes) {
+    Runner runner(*model_, *ops_, 64, 16, dtype);
+    Rows logits = runner.run(0, golden_.prompt);
+    for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
+    EXPECT_LE(relative_error(logits, golden_.logits), most) << static_cast<int>(dtype);
+  }
 }
 
 TEST_P(GoldenModels, EarlyExitIsTheShorterModel) {

@@ -1,5 +1,7 @@
 #include "model/arch/archs.h"
 
+#include "model/arch/hf_defaults.h"
+
 namespace penstock {
 
 // Each in its own file.
@@ -29,6 +31,7 @@ void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
+void configure_gemma4(ConfigReader&, ModelConfig&);
 void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
 void configure_olmo3(ConfigReader&, ModelConfig&);
@@ -54,6 +57,8 @@ void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void mixtral_names(NameTable&, const ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
+void gemma4_names(NameTable&, const ModelConfig&);
+void gemma4_gguf_names(NameTable&, const ModelConfig&);
 void glm4_names(NameTable&, const ModelConfig&);
 void hunyuan_names(NameTable&, const ModelConfig&);
 void gpt_neox_names(NameTable&, const ModelConfig&);
@@ -105,6 +110,7 @@ void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
+void describe_gemma4(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
 namespace {
@@ -161,102 +167,8 @@ constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
-
-constexpr std::string_view kGemmaDefaults =
-    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"})";
-constexpr std::string_view kGemma2Defaults =
-    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
-        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256})";
-constexpr std::string_view kGemma3Defaults =
-    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
-        "query_pre_attn_scalar": 256})";
-constexpr std::string_view kMistralDefaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
-constexpr std::string_view kGpt2Defaults =
-    R"({"tie_word_embeddings": true, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})";
-constexpr std::string_view kBitnetDefaults =
-    R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
-constexpr std::string_view kMixtralDefaults =
-    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})";
-constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
-constexpr std::string_view kQwen3Defaults = R"({"head_dim": 128})";
-constexpr std::string_view kMinistral3Defaults =
-    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
-constexpr std::string_view kSmolLm3Defaults =
-    R"({"tie_word_embeddings": true, "rope_theta": 2e6, "num_key_value_heads": 4})";
-constexpr std::string_view kArceeDefaults = R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5})";
-constexpr std::string_view kSeedOssDefaults = R"({"head_dim": 128, "num_key_value_heads": 8})";
-constexpr std::string_view kErnie45Defaults = R"({"tie_word_embeddings": true, "head_dim": 128,
-    "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5})";
-constexpr std::string_view kApertusDefaults =
-    R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6})";
-constexpr std::string_view kOlmo3Defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 5e5})";
-constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096})";
-constexpr std::string_view kGlm4Defaults =
-    R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
-    "partial_rotary_factor": 0.5})";
-constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
-    "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
-constexpr std::string_view kGraniteMoeDefaults = R"({"num_local_experts": 8, "num_experts_per_tok": 2})";
-constexpr std::string_view kMiniMaxM2Defaults =
-    R"({"head_dim": 128, "rope_theta": 5e6, "num_key_value_heads": 8,
-    "num_experts_per_tok": 8, "num_local_experts": 256})";
-constexpr std::string_view kErnie45MoeDefaults = R"({"tie_word_embeddings": true, "num_key_value_heads": 4,
-    "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
-    "moe_num_shared_experts": 2})";
-constexpr std::string_view kPhiMoeDefaults =
-    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
-    "num_local_experts": 16, "num_experts_per_tok": 2})";
-constexpr std::string_view kDeepSeek2Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
-    "moe_intermediate_size": 1407, "topk_method": "greedy"})";
-constexpr std::string_view kDeepSeek3Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
-    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8,
-    "topk_group": 4, "first_k_dense_replace": 3})";
-constexpr std::string_view kGlm4MoeLiteDefaults =
-    R"({"q_lora_rank": 768, "kv_lora_rank": 512, "rms_norm_eps": 1e-5,
-    "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
-    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "routed_scaling_factor": 1.8,
-    "first_k_dense_replace": 1})";
-constexpr std::string_view kGptOssDefaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
-    "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
-constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
-constexpr std::string_view kCohereDefaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})";
-constexpr std::string_view kCohere2Defaults = R"({"tie_word_embeddings": true})";
-constexpr std::string_view kGptNeoXDefaults = R"({"hidden_act": "gelu", "partial_rotary_factor": 0.25})";
-constexpr std::string_view kFalconDefaults =
-    R"({"tie_word_embeddings": true, "activation_function": "gelu"})";
-constexpr std::string_view kStableLmDefaults = R"({"partial_rotary_factor": 0.25})";
-constexpr std::string_view kStarcoder2Defaults =
-    R"({"tie_word_embeddings": true, "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 2})";
-constexpr std::string_view kPhi2Defaults = R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
-constexpr std::string_view kLfm2Defaults =
-    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
-constexpr std::string_view kQwen3NextDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
-    "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512})";
-constexpr std::string_view kQwen35Defaults =
-    R"({"head_dim": 256, "num_key_value_heads": 4, "partial_rotary_factor": 0.25})";
-constexpr std::string_view kQwen35MoeDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
-    "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512})";
-constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
-
-// Names that config.json files of some types have for the usual keys.
-constexpr std::string_view kGptNeoXAliases =
-    R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
-constexpr std::string_view kLfm2Aliases =
-    R"({"norm_eps": "rms_norm_eps", "tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"})";
-constexpr std::string_view kFalconAliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
-constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "layer_norm_eps"})";
-constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
-constexpr std::string_view kMptAliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})";
-constexpr std::string_view kBloomAliases = R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads", "seq_length": "max_position_embeddings"})";
+constexpr std::string_view kGemma4[] = {"gemma4_text", "Gemma4ForCausalLM", "gemma4",
+                                        "Gemma4ForConditionalGeneration"};
 
 // In GGUF Mistral and Mixtral are `llama`, OLMo 3 is `olmo2`; `bitnet` is the first BitNet (SiLU), `bitnet-b1.58` the
 // 2B-4T one.
@@ -418,6 +330,14 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGemma3Defaults,
      .hf_norms_less_one = true},
+    {.name = "gemma4",
+     .hf_types = kGemma4,
+     .configure = configure_gemma4,
+     .hf_names = gemma4_names,
+     .forward = gemma4_forward,
+     .hf_defaults = kGemma4Defaults,
+     .describe = describe_gemma4,
+     .gguf_names = gemma4_gguf_names},
     {.name = "phi3",
      .hf_types = kPhi3,
      .configure = configure_phi3,

@@ -68,6 +68,8 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
 // Layers may be parallel.
 StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                              KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                           KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.

@@ -9,7 +9,8 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
     if (!reader.has(count) && reader.has({"", other})) count.hf = other;
   config.n_experts = reader.integer(count, 1, 4096);
   Key active{"expert_used_count", "num_experts_per_tok"};
-  if (!reader.has(active)) active.hf = "moe_k";
+  for (const std::string_view other : {"top_k_experts", "moe_k"})
+    if (!reader.has(active) && reader.has({"", other})) active.hf = other;
   config.routing.n_active = reader.integer(active, 1, config.n_experts);
   config.expert_ffn_dim = reader.integer({"expert_feed_forward_length", "moe_intermediate_size"}, 1, 1 << 20,
                                          std::max(config.ffn_dim, 1));

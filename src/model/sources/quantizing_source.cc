@@ -54,6 +54,8 @@ std::optional<WeightRole> role_of(std::string_view part, const NameTable& names)
   if (part == names.k) return WeightRole::kK;
   if (part == names.v) return WeightRole::kV;
   if (part == names.o) return WeightRole::kO;
+  if (is_part(part, names.per_layer_gate) || is_part(part, names.per_layer_projection))
+    return WeightRole::kOther;
   for (const std::string_view down : {names.down, names.expert_down, std::string_view("ffn_down.{}")})
     if (is_part(part, down)) return WeightRole::kDown;
   for (const std::string_view wide : {names.gate, names.up, names.gate_up, names.expert_gate, names.expert_up,
@@ -70,7 +72,7 @@ std::optional<Place> place_of(std::string_view name, const NameTable& names) {
   for (const std::string_view prefix : names.prefixes) {
     if (!name.starts_with(prefix)) continue;
     const std::string_view inner = name.substr(prefix.size());
-    if (inner == names.embedding) return Place{WeightRole::kEmbedding};
+    if (inner == names.embedding || inner == names.per_layer_table) return Place{WeightRole::kEmbedding};
     const auto split = split_layer(inner, names.layer);
     if (!split) continue;
     if (const auto role = role_of(split->second, names)) return Place{*role, split->first};

@@ -190,7 +190,7 @@ void WantedTensors::attention() {
     matrix(n_.k, WeightRole::kK, {kv, dim});
     matrix(n_.v, WeightRole::kV, {kv, dim});
   }
-  matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim()});
+  matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim_of(layer_)});
   if (c_.arch != "qwen2") return;
   for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
     floats(std::string(name) + ".bias", size);

@@ -46,14 +46,18 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
                  n_experts % routing.n_groups == 0);
   Arena& arena = context.scratch.moe;
   arena.reset();
-  const float* bias = data_of(params.selection_bias);
+  const float *bias = data_of(params.selection_bias), *scale = data_of(params.expert_scale);
   auto* choices = arena.allocate_array<ExpertChoice>(static_cast<size_t>(n_tokens) * top_k);
   int* counts = arena.allocate_array<int>(n_experts);
   std::fill(counts, counts + n_experts, 0);
   for (int t = 0; t < n_tokens; ++t) {
     choose_experts(f32(router_logits, t), n_experts, routing, bias,
                    choices + static_cast<ptrdiff_t>(t) * top_k);
-    for (int k = 0; k < top_k; ++k) ++counts[choices[t * top_k + k].expert];
+    for (int k = 0; k < top_k; ++k) {
+      ExpertChoice& choice = choices[t * top_k + k];
+      if (scale != nullptr) choice.weight *= scale[choice.expert];
+      ++counts[choice.expert];
+    }
     std::fill_n(f32(out, t), out.cols, 0.0f);
   }
   const int most = *std::max_element(counts, counts + n_experts);

@@ -1,0 +1,115 @@
+// What Hugging Face's config.json files of a type leave unsaid or say in words of their own: the defaults of transformers'
+// configuration classes, and other names of the usual keys. JSON objects.
+#pragma once
+#include <string_view>
+
+namespace penstock {
+
+inline constexpr std::string_view kGemmaDefaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"})";
+inline constexpr std::string_view kGemma2Defaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
+        "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256})";
+inline constexpr std::string_view kGemma3Defaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
+        "query_pre_attn_scalar": 256})";
+inline constexpr std::string_view kGemma4Defaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262144, "max_position_embeddings": 131072,
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144})";
+inline constexpr std::string_view kMistralDefaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})";
+inline constexpr std::string_view kGpt2Defaults =
+    R"({"tie_word_embeddings": true, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5})";
+inline constexpr std::string_view kBitnetDefaults =
+    R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
+inline constexpr std::string_view kMixtralDefaults =
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})";
+inline constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kQwen3Defaults = R"({"head_dim": 128})";
+inline constexpr std::string_view kMinistral3Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kSmolLm3Defaults =
+    R"({"tie_word_embeddings": true, "rope_theta": 2e6, "num_key_value_heads": 4})";
+inline constexpr std::string_view kArceeDefaults = R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kSeedOssDefaults = R"({"head_dim": 128, "num_key_value_heads": 8})";
+inline constexpr std::string_view kErnie45Defaults = R"({"tie_word_embeddings": true, "head_dim": 128,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5})";
+inline constexpr std::string_view kApertusDefaults =
+    R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6})";
+inline constexpr std::string_view kOlmo3Defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 5e5})";
+inline constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096})";
+inline constexpr std::string_view kGlm4Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1.5625e-7,
+    "partial_rotary_factor": 0.5})";
+inline constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5,
+    "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
+inline constexpr std::string_view kGraniteMoeDefaults =
+    R"({"num_local_experts": 8, "num_experts_per_tok": 2})";
+inline constexpr std::string_view kMiniMaxM2Defaults =
+    R"({"head_dim": 128, "rope_theta": 5e6, "num_key_value_heads": 8,
+    "num_experts_per_tok": 8, "num_local_experts": 256})";
+inline constexpr std::string_view kErnie45MoeDefaults =
+    R"({"tie_word_embeddings": true, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_intermediate_size": 1536, "moe_k": 6, "moe_num_experts": 64,
+    "moe_num_shared_experts": 2})";
+inline constexpr std::string_view kPhiMoeDefaults =
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6,
+    "num_local_experts": 16, "num_experts_per_tok": 2})";
+inline constexpr std::string_view kDeepSeek2Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
+    "moe_intermediate_size": 1407, "topk_method": "greedy"})";
+inline constexpr std::string_view kDeepSeek3Defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "routed_scaling_factor": 2.5, "n_group": 8,
+    "topk_group": 4, "first_k_dense_replace": 3})";
+inline constexpr std::string_view kGlm4MoeLiteDefaults =
+    R"({"q_lora_rank": 768, "kv_lora_rank": 512, "rms_norm_eps": 1e-5,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 192, "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "routed_scaling_factor": 1.8,
+    "first_k_dense_replace": 1})";
+inline constexpr std::string_view kGptOssDefaults =
+    R"({"rms_norm_eps": 1e-5, "rope_theta": 150000.0, "head_dim": 64,
+    "num_key_value_heads": 8, "num_experts_per_tok": 4, "num_local_experts": 128})";
+inline constexpr std::string_view kHunyuanDefaults = R"({"rms_norm_eps": 1e-5})";
+inline constexpr std::string_view kCohereDefaults = R"({"tie_word_embeddings": true, "rope_theta": 5e5})";
+inline constexpr std::string_view kCohere2Defaults = R"({"tie_word_embeddings": true})";
+inline constexpr std::string_view kGptNeoXDefaults =
+    R"({"hidden_act": "gelu", "partial_rotary_factor": 0.25})";
+inline constexpr std::string_view kFalconDefaults =
+    R"({"tie_word_embeddings": true, "activation_function": "gelu"})";
+inline constexpr std::string_view kStableLmDefaults = R"({"partial_rotary_factor": 0.25})";
+inline constexpr std::string_view kStarcoder2Defaults =
+    R"({"tie_word_embeddings": true, "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 2})";
+inline constexpr std::string_view kPhi2Defaults =
+    R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
+inline constexpr std::string_view kLfm2Defaults =
+    R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
+inline constexpr std::string_view kQwen3NextDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})";
+inline constexpr std::string_view kQwen35Defaults =
+    R"({"head_dim": 256, "num_key_value_heads": 4, "partial_rotary_factor": 0.25})";
+inline constexpr std::string_view kQwen35MoeDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512})";
+inline constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
+
+// Names that config.json files of some types have for the usual keys.
+inline constexpr std::string_view kGptNeoXAliases =
+    R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
+inline constexpr std::string_view kLfm2Aliases =
+    R"({"norm_eps": "rms_norm_eps", "tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"})";
+inline constexpr std::string_view kFalconAliases =
+    R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";
+inline constexpr std::string_view kStarcoder2Aliases = R"({"norm_epsilon": "layer_norm_eps"})";
+inline constexpr std::string_view kGpt2Aliases = R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"})";
+inline constexpr std::string_view kMptAliases = R"({"d_model": "hidden_size", "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads", "max_seq_len": "max_position_embeddings"})";
+inline constexpr std::string_view kBloomAliases =
+    R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads", "seq_length": "max_position_embeddings"})";
+
+}  // namespace penstock
