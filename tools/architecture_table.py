@@ -11,7 +11,7 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "cohere2": "Cohere 2 (Command-R7B)", "gpt_neox": "GPT-NeoX, Pythia", "qwen2": "Qwen 2, 2.5", "glm4_moe": "GLM-4.5, 4.6",
          "gemma3_text": "Gemma 3", "gemma4_text": "Gemma 4", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
-         "ministral3": "Ministral 3", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
+         "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
          "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
          "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next",

@@ -86,6 +86,13 @@ MODELS = {
         num_hidden_layers=3, layer_types=SLIDING, num_key_value_heads=4, num_experts_per_tok=1, swiglu_alpha=1.3,
         swiglu_limit=0.6, rope_parameters=rope(150000.0))), False),
     "gpt_oss_mxfp4": lambda: (T.GptOssConfig(**gpt_oss(hidden_size=32, intermediate_size=32)), True),
+    "llama4": lambda: (T.Llama4TextConfig(**llama4(num_hidden_layers=5, attention_chunk_size=8192)), True),
+    "llama4_chunks": lambda: (T.Llama4TextConfig(**llama4(
+        num_hidden_layers=4, attention_chunk_size=9, floor_scale=5, attn_scale=0.4, num_experts_per_tok=3, moe_layers=[1, 2],
+        no_rope_layers=[1, 0, 1, 1], attention_bias=True, tie_word_embeddings=True, rope_parameters=LLAMA3)), False),
+    "llama4_plain": lambda: (T.Llama4TextConfig(**llama4(
+        num_hidden_layers=3, layer_types=["full_attention", "chunked_attention", "chunked_attention"], attention_chunk_size=16,
+        no_rope_layers=[1, 0, 1], use_qk_norm=False, attn_temperature_tuning=False, interleave_moe_layer_step=2)), False),
     "glm4_moe": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, use_qk_norm=True)), True),
     "glm4_moe_groups": lambda: (T.Glm4MoeConfig(**glm4_moe(
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, attention_bias=True, norm_topk_prob=False)), False),
@@ -247,6 +254,11 @@ def gpt_oss(**more):
     return base(num_local_experts=4, num_experts_per_tok=2, sliding_window=9, rope_parameters=rope(
         150000.0, rope_type="yarn", factor=4.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=1.0,
         truncate=False)) | more
+
+
+def llama4(**more):
+    return base(intermediate_size=20, intermediate_size_mlp=44, num_local_experts=4, num_experts_per_tok=1,
+                rope_parameters=rope(5e5)) | more
 
 
 def glm4_moe(**more):

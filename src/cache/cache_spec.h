@@ -20,6 +20,8 @@ struct KvLayerSpec {
   int group = 0;   // layers of one group share block tables; group 0 keeps all tokens
   // > 0: a value is the first features of its key, so many, and is not kept beside it; 0: values of head_dim features.
   int values_in_keys = 0;
+  bool chunked =
+      false;  // the sequence lies in chunks of `window` tokens, and a query sees those of its own only
 
   int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
 };

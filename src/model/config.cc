@@ -438,8 +438,8 @@ CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
     const LayerConfig& layer = layers[i];
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
-    spec.layers.push_back(
-        {stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group, latent.kv_rank});
+    spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
+                           latent.kv_rank, layer.chunked});
     if (has_states()) spec.state_values.push_back(state_values(*this, layer));
   }
   return spec;
@@ -460,9 +460,9 @@ int64_t attention_parameters(const ModelConfig& c, int i) {
   const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
   const int64_t q = c.q_dim_of(i), kv = c.kv_dim_of(i), dim = c.model_dim;
   const int64_t stored = layer.kv_layer >= 0 ? 0 : layer.keys_as_values ? 1 : 2;
-  const int64_t norms = c.qk_norm == QkNorm::kHead   ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
-                        : c.qk_norm == QkNorm::kNone ? 0
-                                                     : q + kv;
+  const int64_t norms = c.qk_norm == QkNorm::kHead ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
+                        : c.qk_norm == QkNorm::kNone || c.qk_norm == QkNorm::kPlain ? 0
+                                                                                    : q + kv;
   return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv) + norms + (c.sub_norms ? q : 0);
 }
 

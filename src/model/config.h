@@ -42,6 +42,7 @@ enum class QkNorm : uint8_t {
   kHead,   // every head's head_dim values, all heads with the same weights
   kHeads,  // every head's head_dim values, each head with its own weights
   kRow,    // all heads of a token together
+  kPlain,  // every head's head_dim values, without weights, where they are rotated (Llama 4)
 };
 
 // What a layer has that carries a state from token to token.
@@ -54,9 +55,10 @@ enum class Recurrence : uint8_t {
 struct LayerConfig {
   bool attention = true;
   Recurrence recurrence = Recurrence::kNone;
-  int window = 0;  // tokens visible to a query including itself; 0 = all
-  int group = 0;   // cache group: layers of one group keep their tokens equally long
-  int rope = 0;    // index into ModelConfig::ropes, or -1 for none
+  int window = 0;        // tokens visible to a query including itself; 0 = all
+  bool chunked = false;  // the window does not slide: KvLayerSpec::chunked
+  int group = 0;         // cache group: layers of one group keep their tokens equally long
+  int rope = 0;          // index into ModelConfig::ropes, or -1 for none
   bool moe = false;
   bool query_scale = false;  // ModelConfig::query_scale applies
   int head_dim = 0, n_kv_heads = 0,

@@ -138,6 +138,7 @@ void DecoderParts::norm_heads(int i, const Heads& heads) {
   };
   if (config_.value_norm) norm(heads.v, {nullptr, nullptr, config_.norm_eps}, false);
   if (config_.qk_norm == QkNorm::kNone) return;
+  if (config_.qk_norm == QkNorm::kPlain && config_.layers[static_cast<size_t>(i)].rope < 0) return;
   const bool row = config_.qk_norm == QkNorm::kRow;
   norm(heads.q, norm_params(config_, layer.q_norm), row);
   norm(heads.k, norm_params(config_, layer.k_norm), row);

@@ -65,7 +65,8 @@ Status WeightLoader::load_qk_norms(int i, const std::string& at, LayerWeights& l
   const bool stores = config_.layers[static_cast<size_t>(i)].kv_layer < 0;
   const std::string q = at + std::string(names_.q_norm), k = at + std::string(names_.k_norm);
   switch (config_.qk_norm) {
-    case QkNorm::kNone: return {};
+    case QkNorm::kNone:
+    case QkNorm::kPlain: return {};
     case QkNorm::kHead:
       RETURN_IF_ERROR(norm(q, config_.head_dim_of(i), layer.q_norm));
       return stores ? norm(k, config_.head_dim_of(i), layer.k_norm) : Status();

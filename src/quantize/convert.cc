@@ -24,6 +24,7 @@ const char* activation_name(Activation activation) {
     case Activation::kRelu2: return "relu2";
     case Activation::kXielu: return "xielu";
     case Activation::kClampedSilu: return "silu";
+    case Activation::kSigmoid: return "sigmoid";
   }
   return "silu";
 }
@@ -283,9 +284,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
   }
   for (size_t i = 0; i < a.layers.size(); ++i) {
     if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
-        a.layers[i].window != b.layers[i].window || a.layers[i].moe != b.layers[i].moe ||
-        a.layers[i].rope != b.layers[i].rope || a.layers[i].query_scale != b.layers[i].query_scale ||
-        !same_sizes(a, b, static_cast<int>(i)))
+        a.layers[i].window != b.layers[i].window || a.layers[i].chunked != b.layers[i].chunked ||
+        a.layers[i].moe != b.layers[i].moe || a.layers[i].rope != b.layers[i].rope ||
+        a.layers[i].query_scale != b.layers[i].query_scale || !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {

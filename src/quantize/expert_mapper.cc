@@ -59,6 +59,16 @@ void ExpertMapper::join_gate_and_up(std::span<MappedTensor> experts) {
   }
 }
 
+// Stored [in, out] in a tensor of all experts, with so many rows of each, of which these are some.
+void ExpertMapper::turn(std::span<MappedTensor> experts) {
+  for (MappedTensor& tensor : experts) {
+    tensor.in_transposed = true;
+    for (int r = 0; tensor.in_rows > 0 && r < tensor.rows; ++r)
+      tensor.picked.push_back(tensor.in_first_row + r);
+    tensor.in_first_row = 0;
+  }
+}
+
 void ExpertMapper::beside(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim;
   norm(list, layer, in_.expert_norm, out_.expert_norm, dim);
@@ -97,6 +107,7 @@ void ExpertMapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
            wide, width, dim, Site::kFeedForward, Part::kUp, second, all});
   if (fused_out) join_gate_and_up(std::span(list).subspan(first));
   experts(list, layer, {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
+  if (in_.experts_transposed) turn(std::span(list).subspan(first));
   expert_biases(list, layer, gate, out_.expert_gate, width);
   expert_biases(list, layer, up, out_.expert_up, width);
   expert_biases(list, layer, down, out_.expert_down, dim);

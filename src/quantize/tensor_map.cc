@@ -88,7 +88,8 @@ void Mapper::qk_norms(std::vector<MappedTensor>& list, int layer) {
       norm(list, layer, in_.k_norm, out_.k_norm, k);
   };
   switch (config_.qk_norm) {
-    case QkNorm::kNone: return;
+    case QkNorm::kNone:
+    case QkNorm::kPlain: return;
     case QkNorm::kHead: return both(config_.head_dim_of(layer), config_.head_dim_of(layer));
     case QkNorm::kRow: return both(config_.q_dim_of(layer), config_.kv_dim_of(layer));
     case QkNorm::kHeads:
@@ -332,7 +333,7 @@ Result<TensorMap> Mapper::map() {
         source_.path().string());
   }
   const bool one_by_one = !in_.delta_qkv.empty() && out_.delta_qkv.empty() && !has_delta_in_one();
-  const bool fused_in = in_.experts_transposed || in_.experts_interleaved;
+  const bool fused_in = in_.fused_expert_biases;
   if (fused_out || one_by_one) {
     return errorf(
         ErrorCode::kUnsupported,

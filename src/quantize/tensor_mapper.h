@@ -83,6 +83,7 @@ class ExpertMapper : protected TensorMapper {
                      int rows);
   void shared_experts(std::vector<MappedTensor>& list, int layer);
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
+  static void turn(std::span<MappedTensor> experts);
   static void join_gate_and_up(std::span<MappedTensor> experts);
 };
 

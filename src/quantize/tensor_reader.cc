@@ -40,9 +40,17 @@ Result<std::vector<float>> TensorReader::picked(const MappedTensor& tensor) cons
   MappedTensor whole = tensor;
   whole.picked.clear();
   whole.rows = tensor.in_rows;
+  if (tensor.in_transposed) whole.in_rows = 0;
   ASSIGN_OR_RETURN(const std::vector<float> all, stored(whole));
   std::vector<float> values;
   const auto cols = static_cast<ptrdiff_t>(tensor.cols);
+  if (tensor.in_transposed) {
+    for (ptrdiff_t c = 0; c < cols; ++c) {
+      for (const int row : tensor.picked)
+        values.push_back(all[static_cast<size_t>(c * tensor.in_rows + row)]);
+    }
+    return values;
+  }
   for (const int row : tensor.picked)
     values.insert(values.end(), all.begin() + row * cols, all.begin() + (row + 1) * cols);
   return values;

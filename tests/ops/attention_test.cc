@@ -18,8 +18,9 @@ struct Shape {
   float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
   int values_in_keys = 0;
+  bool chunked = false;
 
-  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys}; }
+  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked}; }
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
@@ -150,7 +151,9 @@ class AttentionFixture {
         for (int h = 0; h < shape_.n_heads; ++h) {
           const auto visible = [&](int j) {
             const uint64_t mask = batch.tree_masks.empty() ? 0 : batch.tree_masks[first + t];
-            if (shape_.window > 0 && j <= batch.positions[first + t] - shape_.window) return false;
+            const int position = batch.positions[first + t];
+            if (shape_.chunked && j / shape_.window != position / shape_.window) return false;
+            if (shape_.window > 0 && j <= position - shape_.window) return false;
             return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
           };
           const auto row = [&](int j) { return static_cast<size_t>(j) * shape_.n_kv_heads + h / group; };
@@ -260,12 +263,14 @@ TEST_P(AttentionTest, EveryGroupSize) {
 }
 
 TEST_P(AttentionTest, Window) {
-  for (const int window : {1, 5, 16, 40, 100}) {
-    AttentionFixture f(*ops_, {.window = window}, 2, 200);
-    f.step({90, 3});
-    f.step({1, 1});
-    f.step({33, 70});
-    f.step({1, 1});
+  for (const bool chunked : {false, true}) {
+    for (const int window : {1, 5, 16, 40, 100}) {
+      AttentionFixture f(*ops_, {.window = window, .chunked = chunked}, 2, 200);
+      f.step({90, 3});
+      f.step({1, 1});
+      f.step({33, 70});
+      f.step({1, 1});
+    }
   }
 }
 

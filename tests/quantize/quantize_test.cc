@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                          ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
                                            "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
                                            "deepseek_v3_halves", "glm4_moe_lite", "qwen3_next",
-                                           "qwen3_next_mixed"));
+                                           "qwen3_next_mixed", "llama4"));
 
 TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   const TempDir dir;
@@ -115,6 +115,16 @@ TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   EXPECT_EQ(source->config().at("qwen35moe.attention.recurrent_layers").size(), 3);
   EXPECT_EQ(source->config().count("qwen35moe.nextn_predict_layers"), 0);
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
+}
+
+// GGUF files of Llama 4 are read with the published chunks and growth.
+TEST(Quantize, AGgufFileCannotHoldOtherChunksOfLlama4) {
+  const TempDir dir;
+  for (const char* name : {"llama4_chunks", "llama4_plain"}) {
+    const auto there = quantize(job_of(golden(name), dir / "a.gguf", "f32"));
+    EXPECT_FALSE(there) << name;
+    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("format cannot say it")) << name;
+  }
 }
 
 TEST(Quantize, AGgufFileCannotHoldBiasesOfConvolutions) {

@@ -26,6 +26,7 @@ void configure_phimoe(ConfigReader&, ModelConfig&);
 void configure_deepseek2(ConfigReader&, ModelConfig&);
 void configure_deepseek3(ConfigReader&, ModelConfig&);
 void configure_glm4_moe_lite(ConfigReader&, ModelConfig&);
+void configure_llama4(ConfigReader&, ModelConfig&);
 void configure_gpt_oss(ConfigReader&, ModelConfig&);
 void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
@@ -79,6 +80,7 @@ void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
 void minimax_m2_names(NameTable&, const ModelConfig&);
 void ernie4_5_moe_names(NameTable&, const ModelConfig&);
+void llama4_names(NameTable&, const ModelConfig&);
 void gpt_oss_names(NameTable&, const ModelConfig&);
 void gpt_oss_gguf_names(NameTable&, const ModelConfig&);
 void glm4_moe_gguf_names(NameTable&, const ModelConfig&);
@@ -90,6 +92,7 @@ void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
 void describe_phimoe(ConfigWriter&, const ModelConfig&);
 void describe_deepseek(ConfigWriter&, const ModelConfig&);
+void describe_llama4(ConfigWriter&, const ModelConfig&);
 void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
 void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
@@ -137,6 +140,8 @@ constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEFo
 constexpr std::string_view kDeepSeek2[] = {"deepseek_v2", "DeepseekV2ForCausalLM"};
 constexpr std::string_view kDeepSeek3[] = {"deepseek_v3", "DeepseekV3ForCausalLM", "kimi_k2"};
 constexpr std::string_view kGlm4MoeLite[] = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"};
+constexpr std::string_view kLlama4[] = {"llama4_text", "Llama4ForCausalLM", "llama4",
+                                        "Llama4ForConditionalGeneration"};
 constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
 constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
@@ -297,6 +302,13 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGlm4MoeLiteDefaults,
      .describe = describe_deepseek},
+    {.name = "llama4",
+     .hf_types = kLlama4,
+     .configure = configure_llama4,
+     .hf_names = llama4_names,
+     .forward = decoder_forward,
+     .hf_defaults = kLlama4Defaults,
+     .describe = describe_llama4},
     {.name = "gpt-oss",
      .hf_types = kGptOss,
      .configure = configure_gpt_oss,

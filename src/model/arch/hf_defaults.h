@@ -85,6 +85,9 @@ inline constexpr std::string_view kPhi2Defaults =
     R"({"hidden_act": "gelu_new", "partial_rotary_factor": 0.5})";
 inline constexpr std::string_view kLfm2Defaults =
     R"({"tie_word_embeddings": true, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8})";
+inline constexpr std::string_view kLlama4Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0, "intermediate_size": 8192, "num_local_experts": 16, "num_experts_per_tok": 1})";
 inline constexpr std::string_view kQwen3NextDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
     "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512})";

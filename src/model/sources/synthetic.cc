@@ -158,7 +158,7 @@ void WantedTensors::norms() {
   if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim), norm(n_.ffn_norm, dim);
   if (c_.norms != NormPlacement::kPre) norm(n_.attn_post_norm, dim), norm(n_.ffn_post_norm, dim);
   const bool attention = c_.layers[static_cast<size_t>(layer_)].attention;
-  if (c_.qk_norm != QkNorm::kNone && attention) {
+  if (c_.qk_norm != QkNorm::kNone && c_.qk_norm != QkNorm::kPlain && attention) {
     norm(n_.q_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : q);
     norm(n_.k_norm, c_.qk_norm == QkNorm::kHead ? c_.head_dim : kv);
   }

@@ -95,13 +95,19 @@ class Attention {
     result.q = f32(q_, token) + static_cast<ptrdiff_t>(kv_head * group_ + row % group_) * spec_->head_dim;
     const int index = n_old + row / group_;  // of the token in the sequence
     const int position = mask != 0 ? batch_.positions[token] : index;
-    result.first = spec_->window > 0 ? std::max(0, position + 1 - spec_->window) : 0;
+    result.first = first_visible(position);
     result.end = mask != 0 ? n_old + 64 - __builtin_clzll(mask) : index + 1;
     result.tree_begin = n_old;
     result.tree_mask = mask;
     result.position = position;
     if (slopes_ != nullptr) result.slope = slopes_[kv_head * group_ + row % group_];
     return result;
+  }
+
+  int first_visible(int position) const {
+    if (spec_->window == 0) return 0;
+    return spec_->chunked ? position / spec_->window * spec_->window
+                          : std::max(0, position + 1 - spec_->window);
   }
 
   int first_position(int seq) const {

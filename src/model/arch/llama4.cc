@@ -1,0 +1,162 @@
+// Llama 4 (text): attention within chunks where heads are rotated, queries that grow with the position where they are
+// not, experts that read their input times the score, and one expert for every token. GGUF files have the published
+// models' chunks and growth without saying so.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr int kPublishedChunk = 8192, kPublishedFloor = 8192, kPublishedInterval = 4;
+constexpr float kPublishedGrowth = 0.1f;
+constexpr int kExpertsWithoutNorm = 128;  // GGUF: the model that has so many has no norms on q and k
+constexpr Key kStep{"interleave_moe_layer_step", "interleave_moe_layer_step"};
+
+// One number for each layer, or an error.
+bool has_all_layers(ConfigReader& reader, const ModelConfig& config, std::string_view key, size_t got) {
+  if (got >= config.layers.size()) return true;
+  reader.fail(ErrorCode::kCorruptFile,
+              fmt::format("{}: expected {} entries, got {}", key, config.layers.size(), got));
+  return false;
+}
+
+// Which layers are rotated: an empty list is none at all.
+void read_rotation(ConfigReader& reader, ModelConfig& config, bool everywhere) {
+  const int interval =
+      reader.integer({"", "no_rope_layer_interval"}, 1, kMaxContextLength, kPublishedInterval);
+  const std::vector<float> rotated = reader.numbers({"", "no_rope_layers"}, 1024);
+  if (!rotated.empty() && !has_all_layers(reader, config, "no_rope_layers", rotated.size())) return;
+  for (int i = 0; i < config.n_layers; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const bool rotates = everywhere || (rotated.empty() ? (i + 1) % interval != 0 : rotated[at] != 0.0f);
+    config.layers[at].rope = rotates ? 0 : -1;
+  }
+}
+
+void set_chunk(LayerConfig& layer, bool chunked, int chunk) {
+  layer.window = chunked ? chunk : 0;
+  layer.chunked = chunked;
+}
+
+// Without a list layers that are rotated have chunks.
+void read_chunks(ConfigReader& reader, ModelConfig& config) {
+  const int chunk = reader.integer({"", "attention_chunk_size"}, 1, kMaxContextLength, kPublishedChunk);
+  const nlohmann::json* types = reader.find({"attention.sliding_window_pattern", "layer_types"});
+  const bool listed = types != nullptr && types->is_array();
+  if (listed && !has_all_layers(reader, config, "layer types", types->size())) return;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    bool chunked = config.layers[i].rope >= 0;
+    if (listed) {
+      const nlohmann::json& type = (*types)[i];
+      chunked = type == true || type == 1 || type == "chunked_attention";
+      if (type.is_string() && !chunked && type != "full_attention") {
+        return reader.fail(ErrorCode::kUnsupported,
+                           fmt::format("layer_types: expected chunked_attention or full_attention, got {}",
+                                       type.dump().substr(0, 60)));
+      }
+    }
+    set_chunk(config.layers[i], chunked, chunk);
+  }
+}
+
+// A flag, or (as first published) a number that is not 0.
+bool grows(ConfigReader& reader) {
+  const nlohmann::json* tuned = reader.find({"", "attn_temperature_tuning"});
+  return tuned != nullptr && tuned->is_number() ? *tuned != 0
+                                                : reader.flag({"", "attn_temperature_tuning"}, true);
+}
+
+void read_growth(ConfigReader& reader, ModelConfig& config) {
+  config.query_scale.beta = reader.number({"", "attn_scale"}, 0.0f, 1e3f, kPublishedGrowth);
+  config.query_scale.period = reader.number({"", "floor_scale"}, 1e-3f, 1e9f, kPublishedFloor);
+  config.query_scale.offset = 1;
+  const bool tuned = grows(reader);
+  for (LayerConfig& layer : config.layers) layer.query_scale = tuned && layer.rope < 0;
+}
+
+void read_llama4_experts(ConfigReader& reader, ModelConfig& config) {
+  read_experts(reader, config);
+  ExpertRouting& routing = config.routing;
+  routing.score = RouterScore::kSigmoid;
+  routing.normalize = false;
+  routing.weigh_input = true;
+  config.shared_ffn_dim = config.expert_ffn_dim;
+  config.ffn_dim = reader.integer({"feed_forward_length", "intermediate_size_mlp"}, 1, 1 << 20, 16384);
+  const bool listed = reader.has({"", "moe_layers"});
+  const std::vector<int> mixtures = reader.integers({"", "moe_layers"}, 0, 1 << 20);
+  const int step = listed ? 1 : reader.integer(kStep, 1, kMaxContextLength, 1);
+  for (int i = 0; i < config.n_layers; ++i) {
+    config.layers[static_cast<size_t>(i)].moe =
+        listed ? std::ranges::find(mixtures, i) != mixtures.end() : (i + 1) % step == 0;
+  }
+}
+
+}  // namespace
+
+void configure_llama4(ConfigReader& reader, ModelConfig& config) {
+  config.rope_interleaved = true;
+  // GGUF says that nothing has chunks, and then all is rotated, by a window of 0.
+  const Key window{"attention.sliding_window", ""};
+  const bool full = reader.has(window) && reader.integer(window, 0, kMaxContextLength, 0) == 0;
+  read_rotation(reader, config, full);
+  read_chunks(reader, config);
+  if (full) {
+    for (LayerConfig& layer : config.layers) set_chunk(layer, false, 0);
+  }
+  read_growth(reader, config);
+  read_llama4_experts(reader, config);
+  const bool norms =
+      reader.gguf() ? config.n_experts != kExpertsWithoutNorm : reader.flag({"", "use_qk_norm"}, true);
+  if (norms) config.qk_norm = QkNorm::kPlain;
+  config.rope_before_norm = true;
+}
+
+void describe_llama4(ConfigWriter& writer, const ModelConfig& config) {
+  std::vector<int> mixtures, rotated;
+  nlohmann::json types = nlohmann::json::array();
+  int chunk = 0;
+  bool tuned = false;
+  for (int i = 0; i < config.n_layers; ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (layer.moe) mixtures.push_back(i);
+    rotated.push_back(layer.rope >= 0 ? 1 : 0);
+    types.push_back(layer.chunked ? "chunked_attention" : "full_attention");
+    chunk = std::max(chunk, layer.window);
+    tuned |= layer.query_scale;
+  }
+  const int dense = config.ffn_dim > 0 ? config.ffn_dim : config.expert_ffn_dim;
+  writer.set({"", "intermediate_size"}, config.expert_ffn_dim);
+  writer.set({"feed_forward_length", "intermediate_size_mlp"}, dense);
+  writer.set({"expert_feed_forward_length", ""}, config.expert_ffn_dim);
+  // The first mixture says how far the others are apart; another list is found when what was written is compared.
+  writer.set({kStep.gguf, ""}, mixtures.empty() ? config.n_layers + 1 : mixtures.front() + 1);
+  writer.set({"", "moe_layers"}, mixtures);
+  writer.set({"", "no_rope_layers"}, rotated);
+  writer.set({"", "layer_types"}, types);
+  if (chunk > 0) writer.set({"", "attention_chunk_size"}, chunk);
+  if (chunk == 0) writer.set({"attention.sliding_window", ""}, 0);
+  writer.set({"", "attn_temperature_tuning"}, tuned);
+  writer.set({"", "attn_scale"}, config.query_scale.beta);
+  writer.set({"", "floor_scale"}, config.query_scale.period);
+  writer.set({"", "use_qk_norm"}, config.qk_norm != QkNorm::kNone);
+  writer.erase({"", "num_experts"});
+  writer.erase({"", "moe_intermediate_size"});
+  writer.erase({"", "norm_topk_prob"});
+  writer.erase({"", "sliding_window"});
+  writer.set({"", "num_local_experts"}, config.n_experts);
+}
+
+void llama4_names(NameTable& names, const ModelConfig&) {
+  names.gate = "feed_forward.gate_proj", names.up = "feed_forward.up_proj";
+  names.down = "feed_forward.down_proj", names.router = "feed_forward.router";
+  names.expert_gate_up = "feed_forward.experts.gate_up_proj";
+  names.expert_down = "feed_forward.experts.down_proj";
+  names.experts_transposed = true;
+  names.shared_gate = "feed_forward.shared_expert.gate_proj";
+  names.shared_up = "feed_forward.shared_expert.up_proj";
+  names.shared_down = "feed_forward.shared_expert.down_proj";
+}
+
+}  // namespace penstock
