@@ -9,7 +9,8 @@ BEGIN, END = "<!-- architectures: tools/architecture_table.py -->", "<!-- end of
 # How people call them, where the class name of transformers does not say it.
 NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mistral": "Mistral", "cohere": "Command-R",
          "cohere2": "Cohere 2 (Command-R7B)", "gpt_neox": "GPT-NeoX, Pythia", "qwen2": "Qwen 2, 2.5", "glm4_moe": "GLM-4.5, 4.6",
-         "gemma3_text": "Gemma 3", "gemma4_text": "Gemma 4", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
+         "gemma3_text": "Gemma 3", "gemma4_text": "Gemma 4", "bert": "BERT (encoder)", "roberta": "RoBERTa, XLM-R, CamemBERT (encoders)", "nomic_bert": "Nomic-BERT (encoder)",
+         "modernbert": "ModernBERT (encoder)", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
          "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
@@ -17,7 +18,7 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next",
          "qwen3_5_text": "Qwen3.5 (text, also of `qwen3_5`)", "qwen3_5_moe_text": "Qwen3.5 with experts (text, also of `qwen3_5_moe`)"}
 # In GGUF these go by another architecture's name.
-GGUF_NAMES = {"mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "glm4moelite": "deepseek2"}
+GGUF_NAMES = {"roberta": "bert", "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "glm4moelite": "deepseek2"}
 
 
 def rows(source):
@@ -33,7 +34,7 @@ def rows(source):
 def table(source):
     lines = ["| model | `model_type` | GGUF |", "|---|---|---|"]
     for kind, cls, gguf in sorted(rows(source), key=lambda row: NAMES.get(row[0], row[1]).lower()):
-        name = NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
+        name = "EmbeddingGemma (encoder)" if gguf == "gemma-embedding" else NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
         lines.append(f"| {name} | `{kind}` | `{gguf}` |")
     return "\n".join(lines)
 

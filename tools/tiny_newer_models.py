@@ -334,7 +334,12 @@ def phi(**more):
 
 
 # What published config.json files say beside what transformers writes, and the converter reads.
-PUBLISHED = {"cohere2": lambda c: dict(rotary_pct=1.0),
+PUBLISHED = {"nomic_bert": lambda c: dict(
+                 n_embd=c["hidden_size"], n_head=c["num_attention_heads"], n_layer=c["num_hidden_layers"],
+                 n_inner=c["intermediate_size"], n_positions=8192, activation_function="swiglu", causal=False,
+                 qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, prenorm=False, rotary_emb_fraction=1.0,
+                 rotary_emb_interleaved=False, rotary_emb_scale_base=None, rotary_emb_base=1000, layer_norm_epsilon=1e-12),
+             "cohere2": lambda c: dict(rotary_pct=1.0),
              "gpt_neox": lambda c: dict(rotary_pct=c["rope_parameters"]["partial_rotary_factor"]),
              "minimax_m2": lambda c: dict(scoring_func="sigmoid", rotary_dim=round(
                  c["head_dim"] * c["rope_parameters"].get("partial_rotary_factor", 1.0))),
@@ -362,7 +367,7 @@ def as_published(directory, to):
     json.dump(config, open(os.path.join(to, "config.json"), "w"))
     # Gemma's converter counts the vocabulary.
     names = {f"t{i}": i for i in range(config["vocab_size"])}
-    json.dump(dict(model=dict(vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
+    json.dump(dict(model=dict(type="WordPiece", vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
     save_file(stacked(load_file(os.path.join(directory, "model.safetensors"))), os.path.join(to, "model.safetensors"),
               {"format": "pt"})
 

@@ -22,6 +22,8 @@ struct KvLayerSpec {
   int values_in_keys = 0;
   bool chunked =
       false;  // the sequence lies in chunks of `window` tokens, and a query sees those of its own only
+  // A query sees all tokens of its sequence, those behind it too; with a window those less than that far away.
+  bool both_ways = false;
 
   int value_dim() const { return values_in_keys > 0 ? values_in_keys : head_dim; }
 };

@@ -5,7 +5,7 @@ namespace penstock {
 
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
     add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar;
+    add_grammar, add_embed;
 
 namespace {
 
@@ -18,6 +18,7 @@ constexpr Command kCommands[] = {
     {"pull", "download models of a Hugging Face hub", add_pull},
     {"rm", "remove downloaded models", add_rm},
     {"tokenize", "text to token ids and back", add_tokenize},
+    {"embed", "texts to vectors, by encoders or decoders", add_embed},
     {"score", "log-likelihood of every token of a text", add_score},
     {"perplexity", "how well a model predicts a text", add_perplexity},
     {"bench", "prefill and decode speed against the machine's limits", add_bench},

@@ -214,6 +214,12 @@ bool has_short_window(const CacheSpec& spec) {
 
 Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
                                           const EngineConfig& config, const std::filesystem::path& folder) {
+  ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
+  if (!shape.output_head) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
+                  source.path().string(), shape.arch);
+  }
   if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }

@@ -52,4 +52,19 @@ Result<std::unique_ptr<WeightSource>> open_weights(const fs::path& path) {
                 path.string(), expected, file.bytes().size(), got.empty() ? " nothing" : got);
 }
 
+Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,
+                                       std::span<const int64_t> shape) {
+  const TensorInfo* tensor = source.find(name);
+  if (tensor == nullptr || !std::ranges::equal(tensor->shape, shape) || !can_quantize(tensor->type)) {
+    return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected real numbers of shape [{}], got {}",
+                  source.path().string(), name, fmt::join(shape, ", "),
+                  tensor == nullptr ? "none"
+                                    : fmt::format("{} [{}]", quant_info(tensor->type).name,
+                                                  fmt::join(tensor->shape, ", ")));
+  }
+  std::vector<float> values(static_cast<size_t>(tensor->n_elements()));
+  dequantize_row(tensor->type, tensor->bytes.data(), values.data(), tensor->n_elements());
+  return values;
+}
+
 }  // namespace penstock

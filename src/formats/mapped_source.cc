@@ -21,7 +21,8 @@ const TensorInfo* MappedSource::find(std::string_view name) const {
 }
 
 std::optional<std::string> MappedSource::side_file(std::string_view name) const {
-  if (side_directory_.empty() || name.find('/') != std::string_view::npos) return std::nullopt;
+  const bool leaves = name.starts_with('/') || name.find("..") != std::string_view::npos;
+  if (side_directory_.empty() || leaves) return std::nullopt;
   const std::filesystem::path file = side_directory_ / name;
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;

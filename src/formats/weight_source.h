@@ -63,7 +63,7 @@ class WeightSource {
   virtual const TensorInfo* find(std::string_view name) const;
 
   // The content of a file beside the weights ("tokenizer.json", "tokenizer.model", "tokenizer_config.json",
-  // "chat_template.jinja"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
+  // "chat_template.jinja", "1_Pooling/config.json"); nothing when there is no such file. GGUF has none: its tokenizer is in config().
   virtual std::optional<std::string> side_file(std::string_view name) const = 0;
 
   // Linear layers that are no tensors and that the configuration does not describe (formats/prequantized.h); null:
@@ -76,6 +76,10 @@ class WeightSource {
   // Tells the system that this tensor's pages will not be read again soon.
   virtual void drop(const TensorInfo& tensor) const = 0;
 };
+
+// A whole tensor's values. Error: kCorruptFile unless it is there, in this shape, and holds real numbers.
+Result<std::vector<float>> read_values(const WeightSource& source, std::string_view name,
+                                       std::span<const int64_t> shape);
 
 // Opens a GGUF file (or the first file of a sharded one) or a Hugging Face directory, found by content, not
 // by name. A single .safetensors file opens as its directory with only that file's tensors.

@@ -56,7 +56,7 @@ Activation read_activation(ConfigReader& reader, Activation fallback) {
     if (name.empty()) name = reader.text({"", key}, "");
   }
   if (name.empty()) return fallback;
-  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "silu" || name == "swish" || name == "swiglu") return Activation::kSilu;
   if (name == "gelu") return Activation::kGelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return Activation::kGeluTanh;
   if (name == "relu") return Activation::kRelu;
@@ -439,7 +439,7 @@ CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
     const bool stores = layer.attention && layer.kv_layer < 0;
     const int at = static_cast<int>(i);
     spec.layers.push_back({stores ? n_kv_heads_of(at) : 0, head_dim_of(at), layer.window, layer.group,
-                           latent.kv_rank, layer.chunked});
+                           latent.kv_rank, layer.chunked, !causal});
     if (has_states()) spec.state_values.push_back(state_values(*this, layer));
   }
   return spec;

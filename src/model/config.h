@@ -10,6 +10,7 @@
 #include "cache/cache_spec.h"
 #include "formats/weight_source.h"
 #include "ops/ops.h"
+#include "penstock/types.h"
 
 namespace penstock {
 
@@ -32,9 +33,10 @@ struct RopeConfig {
 };
 
 enum class NormPlacement : uint8_t {
-  kPre,   // x += f(norm(x))
-  kPost,  // x += norm(f(x))
-  kBoth,  // x += norm(f(norm(x)))
+  kPre,    // x += f(norm(x))
+  kPost,   // x += norm(f(x))
+  kBoth,   // x += norm(f(norm(x)))
+  kAfter,  // x = norm(x + f(x))
 };
 
 enum class QkNorm : uint8_t {
@@ -152,6 +154,13 @@ struct ModelConfig {
   ActivationFunction activation;
   bool rope_interleaved = false;
   bool learned_positions = false;
+  int first_position = 0;  // row of the table for a sequence's first token (RoBERTa)
+  TokenId no_position =
+      -1;  // tokens that have the row before it and are not counted (RoBERTa's padding); -1 = none
+  bool causal = true;           // otherwise a token sees all of its sequence, which must be one step
+  bool output_head = true;      // logits are computed; otherwise states are all there is
+  bool first_norm = true;       // false: the first layer reads the stream as it is
+  int n_token_types = 0;        // > 0: a vector, of the first of so many types, is added to every embedding
   float alibi_max_bias = 0.0f;  // ALiBi's slopes go down to 2^-this; 0 = none
   bool attention_sinks = false;
   bool attention_gate =

@@ -1,6 +1,7 @@
 // Reads one model's configuration by the names of either format, with ranges. The first problem sticks: read
 // everything, then ask status().
 #pragma once
+#include <algorithm>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -32,6 +33,14 @@ class ConfigReader {
   bool has_tensor(std::string_view name) const {
     return source_ != nullptr &&
            source_->WeightSource::find(name) != nullptr;  // of the list: find() may encode it
+  }
+
+  // Its rows, or 0 where there is no such matrix.
+  int rows_of(std::string_view name) const {
+    const TensorInfo* found = source_ == nullptr ? nullptr : source_->WeightSource::find(name);
+    return found != nullptr && found->shape.size() == 2
+               ? static_cast<int>(std::min<int64_t>(found->shape[0], 1 << 24))
+               : 0;
   }
 
   bool gguf() const { return naming_ == Naming::kGguf; }

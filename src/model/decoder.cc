@@ -251,6 +251,7 @@ void DecoderParts::add(Tensor delta, Tensor x, const NormWeights& post, const No
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
   ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
+  if (weights.token_type != nullptr) ops.add_vector(x, *weights.token_type);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
 }
 
@@ -289,8 +290,8 @@ StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, 
   result.hidden = ops.new_tensor(shape.outputs, config.model_dim);
   if (shape.outputs == 0) return result;
   ops.gather_outputs(x, result.hidden);
-  ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
-  if (!options.logits) return result;
+  if (weights.final_norm) ops.norm(result.hidden, norm_params(config, weights.final_norm), result.hidden);
+  if (!options.logits || !config.output_head) return result;
   result.logits = ops.new_tensor(shape.outputs, config.vocab_size, TensorRole::kLogits);
   project_output(config, weights, result.hidden, result.logits, ops);
   return result;

@@ -61,6 +61,16 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   return model;
 }
 
+Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops,
+                                                  const Progress& progress, int max_seq_len) {
+  std::unique_ptr<Model> model(new Model);
+  ASSIGN_OR_RETURN(model->config_, read_config(source));
+  model->config_.output_head = false;
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
+  model->set_weights(std::move(weights));
+  return model;
+}
+
 Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
                                                         int max_seq_len) {
   std::unique_ptr<Model> model(new Model);

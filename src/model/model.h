@@ -38,6 +38,9 @@ class Model {
   // model's own limit; it only chooses between longrope's short and long factors.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
+  // Without what makes logits of states, which the source need not have either: forward() gives states only.
+  static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
+                                                    const Progress& progress = {}, int max_seq_len = 0);
   // The same with weights packed before, where the cache has them, and kept there otherwise. recoding: how `source`
   // encodes at load, "" = not.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,

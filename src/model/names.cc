@@ -155,6 +155,14 @@ bool is_ignorable_tensor(std::string_view name) {
   return is_of_further_tokens(name) || is_of_another_modality(name);
 }
 
+bool is_of_a_head(std::string_view name) {
+  for (const std::string_view part : {"lm_head.", "cls.", "pooler.", "classifier.", "head.", "decoder.",
+                                      "score.", "qa_outputs.", "output.weight", "dense_2.", "dense_3."}) {
+    if (name.starts_with(part) || name.find("." + std::string(part)) == name.find('.')) return true;
+  }
+  return false;
+}
+
 bool is_of_another_modality(std::string_view name) {
   for (const std::string_view part :
        {"vision_tower.", "vision_model.", "vision_embed_tokens.", "visual.", "multi_modal_projector.",

@@ -26,5 +26,7 @@ bool is_ignorable_tensor(std::string_view name);
 bool is_of_further_tokens(std::string_view name);
 // Of a checkpoint that sees or hears beside reading.
 bool is_of_another_modality(std::string_view name);
+// What makes predictions of states: of a checkpoint whose states are wanted alone.
+bool is_of_a_head(std::string_view name);
 
 }  // namespace penstock

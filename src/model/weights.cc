@@ -122,8 +122,10 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   const std::string at = prefix_ + with_index(names_.layer, i);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim;
-  const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
-  if (pre) RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, layer.attn_norm));
+  const bool post = config_.norms == NormPlacement::kPost || config_.norms == NormPlacement::kBoth;
+  const bool pre = config_.norms != NormPlacement::kPost;
+  if (pre && (i > 0 || config_.first_norm))
+    RETURN_IF_ERROR(norm(name(names_.attn_norm), dim, layer.attn_norm));
   if (config_.layers[i].attention) RETURN_IF_ERROR(load_attention(i, at, layer));
   if (config_.layers[i].recurrence == Recurrence::kShortConv)
     RETURN_IF_ERROR(load_short_conv(at, layer.conv));
@@ -210,6 +212,7 @@ Status WeightLoader::check_unused() const {
     if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;
     if (is_of_later_layer(tensor.name)) continue;
     if (config_.tied_embeddings && tensor.name.ends_with("lm_head.weight")) continue;
+    if (!config_.output_head && is_of_a_head(tensor.name)) continue;
     return errorf(ErrorCode::kUnsupported,
                   "{}: tensor {} {} is not part of architecture {}: this file holds another kind of model",
                   source_.path().string(), tensor.name, shown_shape(tensor.shape), config_.arch);
@@ -230,13 +233,15 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
   RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
   ASSIGN_OR_RETURN(weights.embedding, weight(name(names_.embedding), vocab, dim, WeightUse::kTable));
   if (config_.learned_positions) {
-    ASSIGN_OR_RETURN(weights.positions,
-                     weight(name(names_.positions), config_.max_seq_len, dim, WeightUse::kTable));
+    ASSIGN_OR_RETURN(
+        weights.positions,
+        weight(name(names_.positions), config_.first_position + config_.max_seq_len, dim, WeightUse::kTable));
   }
+  if (config_.n_token_types > 0) RETURN_IF_ERROR(load_token_type(name(names_.token_types), weights));
   if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
   RETURN_IF_ERROR(load_alibi(weights));
-  RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
+  if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);
 }
 
@@ -254,7 +259,17 @@ Status WeightLoader::load_alibi(ModelWeights& weights) const {
   return {};
 }
 
+// Of texts that are no pairs all tokens have the first type.
+Status WeightLoader::load_token_type(const std::string& name, ModelWeights& weights) {
+  const int64_t shape[] = {config_.n_token_types, config_.model_dim};
+  ASSIGN_OR_RETURN(const std::vector<float> types, vector(name + ".weight", shape));
+  const auto first = std::span(types).first(static_cast<size_t>(config_.model_dim));
+  ASSIGN_OR_RETURN(weights.token_type, ops_.pack_vector(first));
+  return {};
+}
+
 Status WeightLoader::load_head(ModelWeights& weights) {
+  if (!config_.output_head) return {};
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   std::string head(names_.lm_head);
   for (const std::string_view inside :

@@ -101,8 +101,9 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  std::unique_ptr<Weight> embedding;  // [vocab_size, model_dim]
-  std::unique_ptr<Weight> positions;  // [max_seq_len, model_dim] or null
+  std::unique_ptr<Weight> embedding;   // [vocab_size, model_dim]
+  std::unique_ptr<Weight> positions;   // [first_position + max_seq_len, model_dim] or null
+  std::unique_ptr<Vector> token_type;  // [model_dim] or null
   NormWeights embedding_norm;
   PerLayerFrame per_layer;
   std::vector<LayerWeights> layers;
@@ -120,7 +121,7 @@ struct ModelWeights {
 // in which {} is the layer's index; names of experts have {} for the expert, or none when all experts are one
 // tensor, and those of norms by head have {} for the head, or none.
 struct NameTable {
-  std::string_view embedding, embedding_norm, positions, final_norm, lm_head, layer;
+  std::string_view embedding, embedding_norm, positions, token_types, final_norm, lm_head, layer;
   std::string_view attn_norm, q, k, v, qkv, o, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   // Attention over latents: latent_a gives the latent and the rotated part, latent_b keys and values of all heads; or
   // tensors [n_heads, kv_rank, plain_dim] and [n_heads, value_dim, kv_rank].

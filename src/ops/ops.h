@@ -310,7 +310,8 @@ class Ops {
       linear(x.every(h, n), {&target, 1});
     }
   }
-  virtual void copy(Tensor from, Tensor to) = 0;  // to = from
+  virtual void add_vector(Tensor x, const Vector& vector) = 0;  // x[t] += vector
+  virtual void copy(Tensor from, Tensor to) = 0;                // to = from
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)

@@ -88,6 +88,9 @@ class ObservingOps final : public Ops {
   void copy(Tensor from, Tensor to) override {
     if (!stopped_) inner_.copy(from, to);
   }
+  void add_vector(Tensor x, const Vector& vector) override {
+    if (!stopped_) inner_.add_vector(x, vector);
+  }
   void gate_rows(Tensor x, Tensor gate) override {
     if (!stopped_) inner_.gate_rows(x, gate);
   }

@@ -316,6 +316,11 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
 
 Result<TensorMap> Mapper::map() {
   TensorMap map;
+  if (!config_.output_head) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: architecture {} is an encoder, which is read from both formats and not rewritten",
+                  source_.path().string(), config_.arch);
+  }
   const bool fused_out = out_.experts_transposed || out_.experts_interleaved ||
                          !out_.shared_gate_up.empty() ||
                          (config_.latent.kv_rank > 0 && out_.latent_keys.empty());

@@ -16,6 +16,7 @@ import xml.etree.ElementTree
 
 PROGRAM = os.environ["PENSTOCK"]
 MODELS = pathlib.Path(os.environ["PENSTOCK_SOURCE"]) / "models"
+SENTENCES = pathlib.Path(os.environ["PENSTOCK_SOURCE"]) / "tests" / "golden" / "sentences"
 GIB = 1 << 30
 
 
@@ -227,6 +228,32 @@ class Tools(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertEqual(out, b"")
             self.assertIn("roles must alternate", err)
+
+    def test_embed(self):
+        golden = SENTENCES / "cls_with_prompts"
+        rows = [row for row in json.loads((golden / "golden.json").read_text()) if row["prompt_name"] == "document"][:2]
+        flags = [flag for row in rows for flag in ("-p", row["text"])]
+        vectors = penstock_json("embed", "-m", str(golden), "--prompt-name", "document", "--json", *flags)["embeddings"]
+        for vector, row in zip(vectors, rows, strict=True):
+            self.assertLess(max(abs(a - b) for a, b in zip(vector, row["embedding"], strict=True)), 1e-5)
+        ids = penstock_json("tokenize", "-m", str(golden), "-p", "find: the cat", "--json")["tokens"]
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(" ".join(map(str, ids)) + "\n" + json.dumps(ids[:2]) + "\n")
+            file.flush()
+            of_ids = penstock_json("embed", "-m", str(golden), "--ids", file.name, "--json")["embeddings"]
+        self.assertEqual(len(of_ids), 2)
+        of_text = penstock_json("embed", "-m", str(golden), "-p", "the cat", "--json")["embeddings"][0]
+        self.assertLess(max(abs(a - b) for a, b in zip(of_ids[0], of_text, strict=True)), 1e-6)
+        code, out, _ = penstock("embed", "-m", str(golden), "-p", "the cat", "--dimensions", "3")
+        self.assertEqual((code, len(out.split())), (0, 3))
+        for bad, message in ((["-p", "the " * 60], "expected at most 32 tokens"), (["--ids", "/dev/null"], "at least one line"),
+                             (["-p", "a", "--prompt-name", "x"], "document, query")):
+            code, _, err = penstock("embed", "-m", str(golden), *bad)
+            self.assertEqual(code, 2)
+            self.assertIn(message, err)
+        code, _, err = penstock("generate", "-m", str(golden), "-p", "a")
+        self.assertEqual(code, 4)
+        self.assertIn("penstock embed", err)
 
     def test_score(self):
         ids = penstock_json("tokenize", "-p", "Once upon a time there was a dog.", "--json")["tokens"]

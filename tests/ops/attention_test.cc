@@ -18,9 +18,9 @@ struct Shape {
   float (*level)(int index) = nullptr;  // all features of a token's key, of queries of ones; else random
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
   int values_in_keys = 0;
-  bool chunked = false;
+  bool chunked = false, both_ways = false;
 
-  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked}; }
+  KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways}; }
 };
 
 // Sequences that grow step by step in a cache of shuffled blocks, and everything they were fed, for the
@@ -154,6 +154,7 @@ class AttentionFixture {
             const int position = batch.positions[first + t];
             if (shape_.chunked && j / shape_.window != position / shape_.window) return false;
             if (shape_.window > 0 && j <= position - shape_.window) return false;
+            if (shape_.both_ways) return shape_.window == 0 || j < position + shape_.window;
             return mask != 0 ? j < old || (mask >> (j - old) & 1) != 0 : j <= old + t;
           };
           const auto row = [&](int j) { return static_cast<size_t>(j) * shape_.n_kv_heads + h / group; };
@@ -271,6 +272,16 @@ TEST_P(AttentionTest, Window) {
       f.step({33, 70});
       f.step({1, 1});
     }
+  }
+}
+
+TEST_P(AttentionTest, BothWays) {
+  for (const int window : {0, 1, 5, 40}) {
+    AttentionFixture f(*ops_, {.window = window, .both_ways = true}, 4, 200);
+    f.step({90, 3, 1, 17});
+    AttentionFixture wide(
+        *ops_, {.n_heads = 3, .n_kv_heads = 3, .head_dim = 64, .window = window, .both_ways = true}, 2, 200);
+    wide.step({1, 150});
   }
 }
 

@@ -117,6 +117,12 @@ TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
 }
 
+TEST(Quantize, EncodersAreNotRewritten) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("../encoders/bert"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("is an encoder"));
+}
+
 // GGUF files of Llama 4 are read with the published chunks and growth.
 TEST(Quantize, AGgufFileCannotHoldOtherChunksOfLlama4) {
   const TempDir dir;

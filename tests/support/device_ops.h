@@ -185,6 +185,9 @@ class DeviceOps final : public Ops {
   void copy(Tensor from, Tensor to) override {
     act([this, from, to] { inner_->copy(from, to); });
   }
+  void add_vector(Tensor x, const Vector& vector) override {
+    act([this, x, &vector] { inner_->add_vector(x, vector); });
+  }
   void gate_rows(Tensor x, Tensor gate) override {
     act([this, x, gate] { inner_->gate_rows(x, gate); });
   }

@@ -53,6 +53,10 @@ void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
+void configure_bert(ConfigReader&, ModelConfig&);
+void configure_roberta(ConfigReader&, ModelConfig&);
+void configure_nomic_bert(ConfigReader&, ModelConfig&);
+void configure_modern_bert(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -75,6 +79,11 @@ void qwen3_next_names(NameTable&, const ModelConfig&);
 void qwen35_names(NameTable&, const ModelConfig&);
 void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
 void qwen35_gguf_names(NameTable&, const ModelConfig&);
+void bert_names(NameTable&, const ModelConfig&);
+void bert_gguf_names(NameTable&, const ModelConfig&);
+void nomic_bert_names(NameTable&, const ModelConfig&);
+void modern_bert_names(NameTable&, const ModelConfig&);
+void modern_bert_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
@@ -168,10 +177,16 @@ constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "q
                                         "Qwen3_5ForConditionalGeneration"};
 constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
                                            "Qwen3_5MoeForConditionalGeneration"};
+constexpr std::string_view kBert[] = {"bert", "BertModel"};
+constexpr std::string_view kRoberta[] = {"roberta", "RobertaModel", "xlm-roberta", "camembert"};
+constexpr std::string_view kNomicBert[] = {"nomic_bert", "NomicBertModel"};
+constexpr std::string_view kModernBert[] = {"modernbert", "ModernBertModel"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
+// A directory says gemma3_text, and that it looks both ways.
+constexpr std::string_view kEmbeddingGemma[] = {"gemma3_text", "Gemma3TextModel"};
 constexpr std::string_view kGemma4[] = {"gemma4_text", "Gemma4ForCausalLM", "gemma4",
                                         "Gemma4ForConditionalGeneration"};
 
@@ -342,6 +357,12 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGemma3Defaults,
      .hf_norms_less_one = true},
+    {.name = "gemma-embedding",
+     .hf_types = kEmbeddingGemma,
+     .configure = configure_gemma3,
+     .forward = decoder_forward,
+     .hf_defaults = kGemma3Defaults,
+     .hf_norms_less_one = true},
     {.name = "gemma4",
      .hf_types = kGemma4,
      .configure = configure_gemma4,
@@ -499,6 +520,36 @@ constexpr Architecture kArchitectures[] = {
      .describe = describe_qwen_delta,
      .gguf_names = qwen35_gguf_names,
      .hf_norms_less_one = true},
+    {.name = "bert",
+     .hf_types = kBert,
+     .configure = configure_bert,
+     .hf_names = bert_names,
+     .forward = bert_forward,
+     .hf_defaults = kBertDefaults,
+     .gguf_names = bert_gguf_names},
+    {.name = "roberta",
+     .hf_types = kRoberta,
+     .configure = configure_roberta,
+     .hf_names = bert_names,
+     .forward = bert_forward,
+     .hf_defaults = kBertDefaults,
+     .gguf_names = bert_gguf_names},
+    {.name = "nomic-bert",
+     .hf_types = kNomicBert,
+     .configure = configure_nomic_bert,
+     .hf_names = nomic_bert_names,
+     .forward = bert_forward,
+     .hf_defaults = kNomicBertDefaults,
+     .hf_aliases = kNomicBertAliases,
+     .gguf_names = bert_gguf_names},
+    {.name = "modern-bert",
+     .hf_types = kModernBert,
+     .configure = configure_modern_bert,
+     .hf_names = modern_bert_names,
+     .forward = decoder_forward,
+     .hf_defaults = kModernBertDefaults,
+     .hf_aliases = kModernBertAliases,
+     .gguf_names = modern_bert_gguf_names},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,

@@ -70,6 +70,8 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
                              KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                         KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.

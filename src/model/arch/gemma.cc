@@ -66,6 +66,11 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   }
   config.ropes.push_back(local);
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
+  if (!reader.flag({"", "use_bidirectional_attention"}, config.arch == "gemma-embedding")) return;
+  // EmbeddingGemma. Half of the window is before a token, half behind it.
+  config.causal = false;
+  config.output_head = false;
+  for (LayerConfig& layer : config.layers) layer.window = layer.window > 0 ? layer.window / 2 + 1 : 0;
 }
 
 }  // namespace penstock

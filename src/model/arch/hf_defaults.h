@@ -96,9 +96,20 @@ inline constexpr std::string_view kQwen35Defaults =
 inline constexpr std::string_view kQwen35MoeDefaults = R"({"head_dim": 256, "num_key_value_heads": 2,
     "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512})";
+inline constexpr std::string_view kBertDefaults =
+    R"({"hidden_act": "gelu", "layer_norm_eps": 1e-12, "intermediate_size": 3072, "max_position_embeddings": 512})";
+inline constexpr std::string_view kNomicBertDefaults =
+    R"({"layer_norm_eps": 1e-12, "rope_theta": 1000.0, "intermediate_size": 3072, "max_position_embeddings": 2048})";
+inline constexpr std::string_view kModernBertDefaults =
+    R"({"norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})";
 inline constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
 // Names that config.json files of some types have for the usual keys.
+inline constexpr std::string_view kNomicBertAliases =
+    R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
+    "layer_norm_epsilon": "layer_norm_eps", "activation_function": "hidden_act"})";
+inline constexpr std::string_view kModernBertAliases = R"({"norm_eps": "layer_norm_eps"})";
 inline constexpr std::string_view kGptNeoXAliases =
     R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
 inline constexpr std::string_view kLfm2Aliases =

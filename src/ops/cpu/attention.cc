@@ -96,7 +96,9 @@ class Attention {
     const int index = n_old + row / group_;  // of the token in the sequence
     const int position = mask != 0 ? batch_.positions[token] : index;
     result.first = first_visible(position);
-    result.end = mask != 0 ? n_old + 64 - __builtin_clzll(mask) : index + 1;
+    result.end = mask != 0          ? n_old + 64 - __builtin_clzll(mask)
+                 : spec_->both_ways ? last_visible(seq, position) + 1
+                                    : index + 1;
     result.tree_begin = n_old;
     result.tree_mask = mask;
     result.position = position;
@@ -108,6 +110,11 @@ class Attention {
     if (spec_->window == 0) return 0;
     return spec_->chunked ? position / spec_->window * spec_->window
                           : std::max(0, position + 1 - spec_->window);
+  }
+
+  int last_visible(int seq, int position) const {
+    const int last = batch_.seq_lens[seq] - 1;
+    return spec_->window == 0 ? last : std::min(last, position + spec_->window - 1);
   }
 
   int first_position(int seq) const {

@@ -205,6 +205,14 @@ void CpuOps::gate_rows(Tensor x, Tensor gate) {
   });
 }
 
+void CpuOps::add_vector(Tensor x, const Vector& vector) {
+  PENSTOCK_CHECK(vector.size() == x.cols);
+  const float* const values = data_of(&vector);
+  for_elements(x, [&](int row, int first, int n) {
+    kernels_.vector->add_scaled(f32(x, row) + first, values + first, 1.0f, n);
+  });
+}
+
 void CpuOps::multiply(Tensor x, Tensor by) {
   PENSTOCK_CHECK(x.rows == by.rows && x.cols == by.cols);
   for_elements(x, [&](int row, int first, int n) {

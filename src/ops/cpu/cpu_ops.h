@@ -63,6 +63,7 @@ class CpuOps final : public Ops {
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void gate_rows(Tensor x, Tensor gate) override;
+  void add_vector(Tensor x, const Vector& vector) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,

@@ -1,0 +1,65 @@
+// Texts to vectors, by encoders (BERT, RoBERTa, ModernBERT, ...) and by decoders whose states are wanted.
+//
+//   auto model = penstock::EmbeddingModel::open({.model = "bge-small-en-v1.5"});
+//   if (!model) return fail(model.error());
+//   auto vectors = (*model)->embed({"a text", "another one"});
+//
+// Pooling, normalisation, dense layers and prompts are those of sentence-transformers' files (modules.json), or of a GGUF
+// file's metadata. Where nothing is said: encoders' states are averaged, of decoders the last is taken, vectors stay as
+// they are (of GGUF files they are normalised, as llama.cpp does).
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/engine_config.h"
+#include "penstock/llm.h"
+#include "penstock/result.h"
+#include "penstock/types.h"
+
+namespace penstock {
+
+enum class Pooling : uint8_t {
+  kMean,
+  kCls,           // the first token's
+  kLast,          // the last token's
+  kMax,           // of every feature
+  kMeanBySqrt,    // the sum by the root of their number
+  kWeightedMean,  // the i-th token weighs i
+};
+
+struct EmbedOptions {
+  std::optional<Pooling> pooling;  // instead of the checkpoint's
+  std::optional<bool> normalize;   // to length 1; instead of what the checkpoint says
+  int dimensions = 0;              // the first so many (Matryoshka); 0 = all
+  std::optional<std::string>
+      prompt_name;        // of the checkpoint's prompts, put before every text; nothing = its default one
+  bool truncate = false;  // texts that are too long are cut; otherwise they are an error
+  std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
+};
+
+struct EmbeddingInfo {
+  std::string architecture;
+  int dimensions = 0;  // of a vector
+  int max_tokens = 0;  // of an input, special tokens included
+  std::vector<std::string> prompt_names;
+};
+
+class EmbeddingModel {
+ public:
+  // Of `config`: model, backend, threads, batch_invariant, quantize, max_num_batched_tokens (of a step; default 2048).
+  // Errors: as Engine::open; kUnsupported for modules that are not known.
+  static Result<std::unique_ptr<EmbeddingModel>> open(const EngineConfig& config);
+  virtual ~EmbeddingModel() = default;
+
+  virtual EmbeddingInfo info() const = 0;
+  // Texts get the checkpoint's special tokens; ids are taken as they are. Errors name the input by its index:
+  // kInvalidArgument, kContextOverflow. One call at a time.
+  virtual Result<std::vector<std::vector<float>>> embed(std::span<const Prompt> inputs,
+                                                        const EmbedOptions& options = {}) = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,63 @@
+// States instead of tokens: sequences go through a model, and of each its states are pooled into vectors.
+//
+// Encoders need a whole sequence in one step; decoders take it in pieces. One thread at a time.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/weight_source.h"
+#include "model/model.h"
+#include "penstock/embed.h"
+#include "penstock/engine_config.h"
+
+namespace penstock {
+
+class BatchBuilder;
+
+class Embedder {
+ public:
+  using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
+
+  // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens. K and V are kept in F32.
+  // Errors: as Engine::open.
+  static Result<std::unique_ptr<Embedder>> open(std::unique_ptr<WeightSource> source,
+                                                const EngineConfig& config);
+  ~Embedder();
+
+  const std::string& architecture() const { return model_->config().arch; }
+  const WeightSource& source() const { return *source_; }
+  int dim() const { return model_->config().model_dim; }
+  int vocab_size() const { return model_->config().vocab_size; }
+  int max_tokens() const { return model_->config().max_seq_len; }  // of a sequence
+  bool causal() const { return model_->config().causal; }
+
+  // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
+  // id outside the vocabulary, kContextOverflow for a sequence that is too long, both with its index; kResourceExhausted
+  // when its K and V have no room; kCancelled.
+  Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<TokenId>> sequences,
+                                                std::span<const Pooling> poolings,
+                                                const Progress& progress = {});
+
+ private:
+  Embedder(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::unique_ptr<Model> model,
+           int most_tokens);
+  Status check(std::span<const std::vector<TokenId>> sequences) const;
+  size_t batch_end(std::span<const std::vector<TokenId>> sequences, size_t first) const;
+  Status make_room(std::span<const std::vector<TokenId>> sequences);
+  void add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
+           bool all_rows);
+  Batch with_positions(const Batch& batch);
+
+  std::unique_ptr<WeightSource> source_;  // the backend may keep views into it
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<BatchBuilder> builder_;
+  std::vector<int> n_blocks_;
+  std::vector<int32_t> positions_;
+  int most_tokens_;  // of a step, unless an encoder's sequence is longer
+};
+
+}  // namespace penstock

@@ -1,0 +1,36 @@
+// What follows a model's states on the way to a vector, by sentence-transformers' modules.json and the files that it names, or
+// by a GGUF file's metadata.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/weight_source.h"
+#include "penstock/embed.h"
+
+namespace penstock {
+
+// y = f(W x + b).
+struct DenseModule {
+  int rows = 0, cols = 0;
+  std::vector<float> weight;  // [rows, cols]
+  std::vector<float> bias;    // [rows] or empty
+  bool tanh = false;          // f, else the identity
+};
+
+struct SentenceModules {
+  std::vector<Pooling> poolings;  // empty: nothing is said
+  std::vector<DenseModule> dense;
+  bool normalize = false;
+  int max_tokens = 0;       // of a text; 0 = the model's limit
+  bool with_prompt = true;  // the prompt's tokens are pooled too
+  std::map<std::string, std::string> prompts;
+  std::string default_prompt;  // its name, or ""
+};
+
+// `source` is the model's; dim is that of its states. Errors: kCorruptFile, kUnsupported (unknown modules and settings).
+Result<SentenceModules> read_sentence_modules(const WeightSource& source, int dim);
+
+}  // namespace penstock

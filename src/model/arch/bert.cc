@@ -1,0 +1,206 @@
+// Encoders, which see what is before a token and behind it: BERT; RoBERTa and XLM-R, whose positions begin behind the
+// padding's; Nomic-BERT (rotated, gated); ModernBERT (norms before, most layers see a window).
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "model/rope.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int kMostTokens = 1 << 24;
+
+void configure_encoder(ConfigReader& reader, ModelConfig& config) {
+  config.causal = false;
+  config.output_head = false;
+  config.tied_embeddings = true;
+  config.layer_norm = true;
+  config.embedding_norm = true;
+  if (reader.flag({"", "is_decoder"}, false))
+    reader.fail(ErrorCode::kUnsupported, "is_decoder: only encoders are known of this architecture");
+  if (reader.flag({"attention.causal", ""}, false))
+    reader.fail(ErrorCode::kUnsupported, "attention.causal: expected false in an encoder");
+}
+
+void drop_rotation(ModelConfig& config) {
+  config.ropes.clear();
+  for (LayerConfig& layer : config.layers) layer.rope = -1;
+}
+
+// A GGUF file need not say how many there are: then it is as many as it has, if any.
+void read_token_types(ConfigReader& reader, ModelConfig& config) {
+  const Key key{":tokenizer.ggml.token_type_count", "type_vocab_size"};
+  const int there = reader.gguf() ? reader.rows_of("token_types.weight") : 2;
+  config.n_token_types = reader.integer(key, 0, kMostTokens, there);
+}
+
+}  // namespace
+
+void configure_bert(ConfigReader& reader, ModelConfig& config) {
+  configure_encoder(reader, config);
+  config.norms = NormPlacement::kAfter;
+  config.gated_ffn = false;
+  config.learned_positions = true;
+  if (reader.gguf()) config.activation = Activation::kGelu;
+  drop_rotation(config);
+  read_token_types(reader, config);
+  const std::string kind = reader.text({"", "position_embedding_type"}, "absolute");
+  if (kind != "absolute") {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("position_embedding_type: expected absolute, got '{}'", kind));
+  }
+}
+
+// The table's first rows are not used; GGUF files do not have them.
+void configure_roberta(ConfigReader& reader, ModelConfig& config) {
+  configure_bert(reader, config);
+  const int padding = reader.integer({"", "pad_token_id"}, 0, kMostTokens, 1);
+  if (padding + 1 >= config.max_seq_len) {
+    return reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("max_position_embeddings: expected more than pad_token_id + 1 = {}, got {}", padding + 1,
+                    config.max_seq_len));
+  }
+  config.first_position = padding + 1;
+  config.no_position = padding;
+  config.max_seq_len -= config.first_position;
+}
+
+void bert_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"", "bert.", "roberta."};
+  names.embedding = "embeddings.word_embeddings", names.positions = "embeddings.position_embeddings";
+  names.token_types = "embeddings.token_type_embeddings", names.embedding_norm = "embeddings.LayerNorm";
+  names.final_norm = "", names.layer = "encoder.layer.{}.";
+  names.q = "attention.self.query", names.k = "attention.self.key", names.v = "attention.self.value";
+  names.o = "attention.output.dense", names.attn_norm = "attention.output.LayerNorm";
+  names.up = "intermediate.dense", names.down = "output.dense", names.ffn_norm = "output.LayerNorm";
+}
+
+void bert_gguf_names(NameTable& names, const ModelConfig&) {
+  names.embedding_norm = "token_embd_norm", names.positions = "position_embd";
+  names.token_types = "token_types", names.final_norm = "";
+  names.attn_norm = "attn_output_norm", names.ffn_norm = "layer_output_norm";
+}
+
+void configure_nomic_bert(ConfigReader& reader, ModelConfig& config) {
+  configure_encoder(reader, config);
+  config.norms = NormPlacement::kAfter;
+  config.activation = Activation::kSilu;
+  const std::string activation = reader.text({"", "hidden_act"}, "silu");
+  if (activation != "silu" && activation != "swiglu") {
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("activation: expected silu or swiglu, got '{}'", activation));
+  }
+  read_token_types(reader, config);
+  const auto refuse = [&](std::string_view key, bool wanted) {
+    if (reader.flag({"", key}, wanted) != wanted)
+      reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}", key, wanted));
+  };
+  for (const std::string_view key : {"prenorm", "rotary_emb_interleaved", "parallel_block"})
+    refuse(key, false);
+  if (reader.number({"", "rotary_emb_fraction"}, 0.0f, 1.0f, 1.0f) != 1.0f)
+    reader.fail(ErrorCode::kUnsupported, "rotary_emb_fraction: expected 1");
+  if (reader.integer({"moe_every_n_layers", "moe_every_n_layers"}, 0, 1024, 0) > 0)
+    reader.fail(ErrorCode::kUnsupported, "moe_every_n_layers: encoders with experts are not known");
+}
+
+void nomic_bert_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"", "nomic_bert.", "bert."};
+  names.embedding = "embeddings.word_embeddings", names.token_types = "embeddings.token_type_embeddings";
+  names.final_norm = "", names.embedding_norm = "emb_ln", names.layer = "encoder.layers.{}.";
+  names.qkv = "attn.Wqkv", names.o = "attn.out_proj", names.attn_norm = "norm1", names.ffn_norm = "norm2";
+  names.up = "mlp.fc11", names.gate = "mlp.fc12", names.down = "mlp.fc2";
+}
+
+namespace {
+
+// Rope 0: layers that see everything; rope 1: those that see a window.
+void read_modern_ropes(ConfigReader& reader, ModelConfig& config) {
+  RopeConfig full = config.ropes[0], local = full;
+  if (reader.gguf()) {
+    local.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, full.theta);
+  } else if (const json* given = reader.find({"", "rope_parameters"}); given != nullptr) {
+    for (const char* kind : {"full_attention", "sliding_attention"}) {
+      RopeConfig& rope = kind[0] == 'f' ? full : local;
+      const json none = {{"rope_type", "default"}};
+      const bool has = given->is_object() && given->contains(kind) && (*given)[kind].is_object();
+      rope = read_hf_rope(reader, has ? (*given)[kind] : none, config, kind[0] == 'f' ? 160000.0f : 10000.0f);
+    }
+  } else {
+    full.theta = reader.number({"", "global_rope_theta"}, 1.0f, 1e12f, 160000.0f);
+    local.theta = reader.number({"", "local_rope_theta"}, 1.0f, 1e12f, 10000.0f);
+  }
+  config.ropes = {full, local};
+  for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+void configure_modern_bert(ConfigReader& reader, ModelConfig& config) {
+  configure_encoder(reader, config);
+  config.norm_bias = reader.flag({"", "norm_bias"}, false);
+  config.first_norm = false;
+  config.activation = Activation::kGelu;
+  const std::string activation = reader.text({"hidden_activation", "hidden_activation"}, "gelu");
+  if (activation == "silu") config.activation = Activation::kSilu;
+  if (activation != "silu" && activation != "gelu")
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("activation: expected gelu or silu, got '{}'", activation));
+  // As many tokens altogether, half of them on each side.
+  const int local = reader.integer({"attention.sliding_window", "local_attention"}, 1, kMostTokens, 128);
+  const Key pattern{"attention.sliding_window_pattern", "global_attn_every_n_layers"};
+  const int every = reader.integer(pattern, 1, kMostTokens, 3);
+  const json* types = reader.find({"", "layer_types"});
+  const bool listed = types != nullptr && types->is_array();
+  if (listed && types->size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("layer_types: expected {} entries, got {}",
+                                                            config.layers.size(), types->size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool full = listed ? (*types)[i] == "full_attention" : i % static_cast<size_t>(every) == 0;
+    if (listed && !full && (*types)[i] != "sliding_attention") {
+      return reader.fail(ErrorCode::kUnsupported,
+                         "layer_types: expected full_attention or sliding_attention");
+    }
+    config.layers[i].window = full ? 0 : local / 2 + 1;
+  }
+  read_modern_ropes(reader, config);
+}
+
+void modern_bert_names(NameTable& names, const ModelConfig&) {
+  names.prefixes = {"", "model."};
+  names.embedding = "embeddings.tok_embeddings", names.embedding_norm = "embeddings.norm";
+  names.final_norm = "final_norm", names.attn_norm = "attn_norm", names.ffn_norm = "mlp_norm";
+  names.qkv = "attn.Wqkv", names.o = "attn.Wo", names.gate_up = "mlp.Wi", names.down = "mlp.Wo";
+  names.gate = "mlp.gate", names.up = "mlp.up";
+}
+
+void modern_bert_gguf_names(NameTable& names, const ModelConfig&) {
+  names.embedding_norm = "token_embd_norm";
+}
+
+// The stream is normed behind each sub-layer.
+StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                         KvCache& cache, Ops& ops, const ForwardOptions& options) {
+  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const Tensor x = options.stream != nullptr
+                       ? *options.stream
+                       : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
+  DecoderParts encoder(config, weights, shape, cache, ops);
+  if (options.stream == nullptr) embed_input(config, weights, x, ops);
+  const NormedInput input{x, {}, x};
+  for (int i = options.first_layer; i < n_layers; ++i) {
+    const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    encoder.attention(i, input, x, nullptr);
+    ops.norm(x, norm_params(config, layer.attn_norm), x);
+    encoder.feed_forward(i, input, x, nullptr);
+    ops.norm(x, norm_params(config, layer.ffn_norm), x);
+  }
+  if (options.stream != nullptr) return {};
+  return output_head(config, weights, x, shape, ops, options);
+}
+
+}  // namespace penstock

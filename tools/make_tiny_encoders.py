@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/encoders/<name>/: tiny random encoders and what transformers computes.
+
+  config.json, model.safetensors   the Hugging Face directory, F32
+  model.gguf                       by llama.cpp's own converter, where it has the same thing
+  golden.json                      sequences of ids and their pooled states {ids, mean, cls, last}
+
+and tests/golden/sentences/<name>/: the same with a tokenizer and modules, and what sentence-transformers makes of texts
+{text, prompt_name, embedding}.
+
+Needs torch, transformers, sentence-transformers, tokenizers, safetensors, numpy, and LLAMA_CPP, a checkout of llama.cpp.
+Usage: make_tiny_encoders.py [name...]
+"""
+import json
+import os
+import shutil
+import sys
+
+os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
+import make_tiny_models
+import tiny_newer_models
+import torch
+import transformers as T
+from safetensors.torch import load_file, save_file
+
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "encoders")
+LENGTHS = (1, 2, 7, 23, 40)
+
+
+def bert(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
+                max_position_embeddings=48, pad_token_id=0) | more
+
+
+def modern(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=4, num_attention_heads=3,
+                max_position_embeddings=64, local_attention=8, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
+                sep_token_id=2) | more
+
+
+def gemma(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=8, max_position_embeddings=64, sliding_window=12, query_pre_attn_scalar=8,
+                layer_types=["sliding_attention", "sliding_attention", "full_attention"], bos_token_id=0, eos_token_id=1,
+                pad_token_id=1, use_bidirectional_attention=True,
+                rope_parameters={"sliding_attention": make_tiny_models.rope(), "full_attention": make_tiny_models.rope(1e6)}) | more
+
+
+# name: (config, whether llama.cpp has the same thing, the class of the whole model where it is saved with a head)
+MODELS = {
+    "bert": lambda: (T.BertConfig(**bert()), True, None),
+    "bert_with_head": lambda: (T.BertConfig(**bert(num_hidden_layers=1, num_attention_heads=2, type_vocab_size=1,
+                                                   hidden_act="gelu_new")), False, T.BertForMaskedLM),
+    "roberta": lambda: (T.RobertaConfig(**bert(pad_token_id=1, type_vocab_size=1)), True, None),
+    "xlm_roberta": lambda: (T.XLMRobertaConfig(**bert(pad_token_id=5, max_position_embeddings=54)), False,
+                            T.XLMRobertaForMaskedLM),
+    "modernbert": lambda: (T.ModernBertConfig(**modern()), True, None),
+    "modernbert_biases": lambda: (T.ModernBertConfig(**modern(
+        num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"], local_attention=11,
+        norm_bias=True, attention_bias=True, mlp_bias=True)), False, T.ModernBertForMaskedLM),
+    "nomic_bert": lambda: (T.NomicBertConfig(**bert(max_position_embeddings=64)), True, None),
+    "embedding_gemma": lambda: (T.Gemma3TextConfig(**gemma(num_hidden_layers=6, layer_types=None)), True, None),
+    "embedding_gemma_odd": lambda: (T.Gemma3TextConfig(**gemma(sliding_window=9, num_key_value_heads=1)), False, None),
+}
+
+
+def sequences(vocab):
+    generator = torch.Generator().manual_seed(11)
+    return [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in LENGTHS]
+
+
+def pooled(model, ids):
+    with torch.no_grad():
+        states = model(torch.tensor([ids])).last_hidden_state[0]
+    return dict(ids=ids, mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist())
+
+
+def make(name):
+    config, converts, whole_class = MODELS[name]()
+    path = os.path.join(OUT, name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    torch.manual_seed(1)
+    whole = whole_class(config) if whole_class else T.AutoModel.from_config(config)
+    whole = whole.float().eval()
+    make_tiny_models.randomize(whole, "gemma3" if name.startswith("embedding_gemma") else name)
+    encoder = getattr(whole, whole.base_model_prefix) if whole_class else whole
+    golden = [pooled(encoder, ids) for ids in sequences(config.vocab_size)]
+    whole.save_pretrained(path)
+    for extra in ("generation_config.json",):
+        if os.path.exists(os.path.join(path, extra)):
+            os.remove(os.path.join(path, extra))
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    if converts:
+        tiny_newer_models.convert(path, os.path.join(path, "model.gguf"))
+    print(f"{name:20} dim {len(golden[0]['mean'])}, states up to {max(abs(x) for g in golden for x in g['mean']):.2f}")
+
+
+WORDS = "the cat sat on a mat and dog ##s ran off with it , . ! find : text un ##like ##ly caf ##e 1 2 3".split()
+TEXTS = ["The cat sat on a mat.", "Dogs ran off, unlikely!", "", "caf\u00e9 123 \u4e2d zebra", "the " * 60]
+
+
+def tokenizer(path):
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    vocab = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
+    made = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    T.BertTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+                        mask_token="[MASK]").save_pretrained(path)
+    return len(vocab)
+
+
+# name: (pooling mode, (out_features, activation, bias) of a dense layer or nothing, whether it normalises, the default prompt)
+SENTENCES = {
+    "mean_normalized": ("mean", [], True, None),
+    "cls_with_prompts": ("cls", [], True, "query"),
+    "dense": ("mean", [(30, torch.nn.Identity(), False), (10, torch.nn.Tanh(), True)], True, None),
+    "max": ("max", [], False, None),
+}
+
+
+def make_sentences(name):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+    pooling, dense, normalizes, default_prompt = SENTENCES[name]
+    path = os.path.join(OUT, "..", "sentences", name)
+    shutil.rmtree(path, ignore_errors=True)
+    torch.manual_seed(2)
+    inner = os.path.join(path, "inner")
+    size = tokenizer(inner)
+    encoder = T.BertModel(T.BertConfig(**bert(vocab_size=size))).float().eval()
+    make_tiny_models.randomize(encoder, "bert")
+    encoder.save_pretrained(inner)
+    modules = [Transformer(inner, max_seq_length=32), Pooling(24, pooling_mode=pooling)]
+    width = 24
+    for out, activation, bias in dense:
+        modules.append(Dense(width, out, bias=bias, activation_function=activation))
+        width = out
+    if normalizes:
+        modules.append(Normalize())
+    model = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "find: ", "document": "text: "},
+                                  default_prompt_name=default_prompt)
+    model.save(path)
+    shutil.rmtree(inner)
+    os.remove(os.path.join(path, "README.md"))
+    golden = []
+    for prompt in (None, "document") if default_prompt is None else (None, "document", "query"):
+        rows = model.encode(TEXTS, prompt_name=prompt)
+        golden += [dict(text=text, prompt_name=prompt, embedding=row.tolist()) for text, row in zip(TEXTS, rows)]
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    print(f"{name:20} dim {len(golden[0]['embedding'])}")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or [*MODELS, *SENTENCES]:
+        make(wanted) if wanted in MODELS else make_sentences(wanted)
