@@ -106,6 +106,19 @@ MODELS = {
     "granitemoeshared": lambda: (T.GraniteMoeSharedConfig(**granite_moe(shared_intermediate_size=24)), True),
     "granitemoeshared_one": lambda: (T.GraniteMoeSharedConfig(**granite_moe(
         shared_intermediate_size=8, num_experts_per_tok=1, tie_word_embeddings=True)), False),
+    "granitemoehybrid": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid()), True),
+    "granitemoehybrid_dense": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
+        num_hidden_layers=4, layer_types=["mamba", "mamba", "attention", "mamba"], num_local_experts=0, mamba_n_heads=6,
+        mamba_d_head=8, mamba_n_groups=3, mamba_d_state=20, mamba_conv_bias=False, intermediate_size=40,
+        shared_intermediate_size=40, tie_word_embeddings=True)), True),
+    "granitemoehybrid_rope": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
+        position_embedding_type="rope", mamba_n_groups=2, mamba_n_heads=2, mamba_d_head=24, mamba_d_conv=3, mamba_proj_bias=True,
+        num_key_value_heads=3, attention_bias=True)), False),
+    # llama.cpp's converter turns the pairs of whole heads, of which half are rotated.
+    "bamba": lambda: (T.BambaConfig(**bamba(attn_layer_indices=[1])), False),
+    "bamba_biases": lambda: (T.BambaConfig(**bamba(
+        num_hidden_layers=4, attn_layer_indices=[0, 3], num_key_value_heads=3, mamba_n_groups=2, mamba_d_state=12, mamba_d_conv=2,
+        mamba_proj_bias=True, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)), False),
     "minimax_m2": lambda: (T.MiniMaxM2Config(**base(num_local_experts=6, num_experts_per_tok=2,
                                                     rope_parameters=rope(5e6, partial_rotary_factor=0.5))), True),
     "minimax_m2_full": lambda: (T.MiniMaxM2Config(**base(
@@ -271,6 +284,18 @@ def granite_moe(**more):
                        residual_multiplier=0.4, attention_multiplier=0.3) | more
 
 
+def granite_hybrid(**more):
+    return granite_moe(**dict(
+        num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"], shared_intermediate_size=24, mamba_n_heads=4,
+        mamba_d_head=12, mamba_n_groups=1, mamba_d_state=16, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16,
+        position_embedding_type="nope") | more)
+
+
+def bamba(**more):
+    return plain_heads() | dict(num_hidden_layers=3, mamba_n_heads=4, mamba_d_head="auto", mamba_n_groups=1, mamba_d_state=16,
+                                mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16) | more
+
+
 def ernie_moe(**more):
     return base(num_hidden_layers=3, moe_num_experts=5, moe_k=2, moe_intermediate_size=16, rope_parameters=rope(5e5)) | more
 
@@ -334,7 +359,9 @@ def phi(**more):
 
 
 # What published config.json files say beside what transformers writes, and the converter reads.
-PUBLISHED = {"nomic_bert": lambda c: dict(
+PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
+                 {"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in c["layer_types"]]),
+             "nomic_bert": lambda c: dict(
                  n_embd=c["hidden_size"], n_head=c["num_attention_heads"], n_layer=c["num_hidden_layers"],
                  n_inner=c["intermediate_size"], n_positions=8192, activation_function="swiglu", causal=False,
                  qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, prenorm=False, rotary_emb_fraction=1.0,

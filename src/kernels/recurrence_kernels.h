@@ -20,10 +20,14 @@ struct DeltaStrip {
   ptrdiff_t gate_stride;
   float* out;  // [n_features]
   ptrdiff_t out_stride;
+  float skip = 0;  // state_space() alone
 };
 
 struct RecurrenceKernels {
   void (*delta_rule)(const DeltaStrip& strip);
+  // A scan of Mamba 2 (Dao and Gu, state space duality), on the same strips: B is the key, C the query and beta the time step;
+  //   S = decay S + k (beta v)^T;  out = S^T q + skip v.
+  void (*state_space)(const DeltaStrip& strip);
 };
 
 }  // namespace penstock

@@ -404,6 +404,7 @@ int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
   switch (layer.recurrence) {
     case Recurrence::kNone: return 0;
     case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.model_dim;
+    case Recurrence::kStateSpace:
     case Recurrence::kDeltaNet:
       return config.delta.state_offset(config.conv_taps) +
              DeltaParams::state_values(config.delta.n_value_heads, config.delta.key_dim,
@@ -475,6 +476,9 @@ int64_t mixer_parameters(const ModelConfig& c, int i) {
     case Recurrence::kDeltaNet:
       return delta.channels() * (dim + c.conv_taps) + 2 * dim * (delta.values() + delta.n_value_heads) +
              2 * delta.n_value_heads + delta.value_dim;
+    case Recurrence::kStateSpace:
+      return delta.channels() * (dim + c.conv_taps) + dim * (2 * delta.values() + delta.n_value_heads) +
+             3 * delta.n_value_heads + delta.values();
   }
   return attention_parameters(c, i);
 }

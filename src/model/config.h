@@ -1,6 +1,7 @@
 // What a decoder looks like, whatever file it came from: sizes and about a dozen behaviour switches.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,8 +51,9 @@ enum class QkNorm : uint8_t {
 // What a layer has that carries a state from token to token.
 enum class Recurrence : uint8_t {
   kNone,
-  kShortConv,  // gated convolution over the last tokens (LFM2)
-  kDeltaNet,   // gated delta network (Qwen3-Next)
+  kShortConv,   // gated convolution over the last tokens (LFM2)
+  kDeltaNet,    // gated delta network (Qwen3-Next)
+  kStateSpace,  // scan with a state space (Mamba 2)
 };
 
 struct LayerConfig {
@@ -82,7 +84,8 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
-// Of gated delta networks: a convolution over queries, keys and values, and a matrix [key_dim, value_dim] for every value
+// Of gated delta networks, and in the same words of Mamba 2's scans, whose groups are key heads with a C (query) and a B (key)
+// of state_dim = key_dim: a convolution over queries, keys and values, and a matrix [key_dim, value_dim] for every value
 // head, which tokens read and write (DeltaParams).
 struct DeltaConfig {
   int n_key_heads = 0;             // and as many of queries
@@ -123,6 +126,7 @@ struct ModelConfig {
   bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
 
   DeltaConfig delta;
+  float min_time_step = 0.0f, max_time_step = std::numeric_limits<float>::infinity();  // of Mamba 2's scans
   // Gemma's mixture: dense layers' feed-forward beside the experts, each with norms of its own.
   bool experts_beside_dense = false;
   bool output_scales = false;  // the stream is multiplied by a number behind every layer

@@ -51,7 +51,7 @@ void DecoderParts::make_recurrent_tensors(int n) {
     conv_in_ = ops_.new_tensor(n, 3 * config_.model_dim);
     convolved_ = ops_.new_tensor(n, config_.model_dim);
   }
-  if (has(Recurrence::kDeltaNet)) {
+  if (has(Recurrence::kDeltaNet) || has(Recurrence::kStateSpace)) {
     const DeltaConfig& delta = config_.delta;
     conv_in_ = ops_.new_tensor(n, delta.channels());
     convolved_ = ops_.new_tensor(n, delta.channels());
@@ -66,6 +66,7 @@ void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const Normed
   const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   if (kind.recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
   if (kind.recurrence == Recurrence::kDeltaNet) return delta_net(i, h, x, next);
+  if (kind.recurrence == Recurrence::kStateSpace) return state_space(i, h, x, next);
   if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
   const LayerWeights& layer = weights_.layers[i];
   const Heads heads = project_heads(i, h);

@@ -22,6 +22,7 @@ class DecoderParts {
  private:
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void short_conv(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void state_space(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void delta_net(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void make_recurrent_tensors(int n);
   Tensor half_heads(Tensor x, int half) const;

@@ -37,11 +37,33 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   bytes.add(weights.per_layer.table.get(), 0.0);
   bytes.add(weights.per_layer.projection.weight.get());
   for (const LayerWeights& layer : weights.layers) {
-    for (const LinearWeights* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down, &layer.router,
-          &layer.shared_gate, &layer.shared_up, &layer.shared_down, &layer.conv.in, &layer.conv.out,
-          &layer.per_layer.gate, &layer.per_layer.projection}) {
+    for (const LinearWeights* linear : {&layer.q,
+                                        &layer.k,
+                                        &layer.v,
+                                        &layer.o,
+                                        &layer.gate,
+                                        &layer.up,
+                                        &layer.down,
+                                        &layer.router,
+                                        &layer.shared_gate,
+                                        &layer.shared_up,
+                                        &layer.shared_down,
+                                        &layer.conv.in,
+                                        &layer.conv.out,
+                                        &layer.per_layer.gate,
+                                        &layer.per_layer.projection,
+                                        &layer.delta.qkv,
+                                        &layer.delta.z,
+                                        &layer.delta.a,
+                                        &layer.delta.b,
+                                        &layer.delta.out,
+                                        &layer.latent.query,
+                                        &layer.latent.latent,
+                                        &layer.latent.rope}) {
       bytes.add(linear->weight.get());
+    }
+    for (const auto* by_head : {&layer.latent.absorb, &layer.latent.values}) {
+      for (const auto& weight : *by_head) bytes.add(weight.get());
     }
     for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
       for (const auto& expert : experts->weights) bytes.add(expert.get(), share);

@@ -29,6 +29,8 @@ NameTable gguf_names() {
   n.delta_qkv = "attn_qkv", n.delta_z = "attn_gate", n.delta_a = "ssm_alpha", n.delta_b = "ssm_beta";
   n.delta_conv = "ssm_conv1d", n.delta_rate = "ssm_a", n.delta_bias = "ssm_dt.bias";
   n.delta_norm = "ssm_norm", n.delta_out = "ssm_out";
+  n.ssm_in = "ssm_in", n.ssm_conv = "ssm_conv1d", n.ssm_rate = "ssm_a", n.ssm_skip = "ssm_d";
+  n.ssm_bias = "ssm_dt.bias", n.ssm_norm = "ssm_norm", n.ssm_out = "ssm_out";
   n.selection_bias = "exp_probs_b.bias", n.sinks = "attn_sinks.weight";
   n.expert_norm = "pre_ffw_norm_2", n.dense_post_norm = "post_ffw_norm_1",
   n.expert_post_norm = "post_ffw_norm_2";
@@ -65,6 +67,8 @@ NameTable hf_names(const ModelConfig& config) {
   n.delta_conv = "linear_attn.conv1d", n.delta_rate = "linear_attn.A_log";
   n.delta_bias = "linear_attn.dt_bias", n.delta_norm = "linear_attn.norm";
   n.delta_out = "linear_attn.out_proj";
+  n.ssm_in = "mamba.in_proj", n.ssm_conv = "mamba.conv1d", n.ssm_rate = "mamba.A_log", n.ssm_skip = "mamba.D";
+  n.ssm_bias = "mamba.dt_bias", n.ssm_norm = "mamba.norm", n.ssm_out = "mamba.out_proj";
   n.shared_gate = "mlp.shared_experts.gate_proj", n.shared_up = "mlp.shared_experts.up_proj";
   n.shared_down = "mlp.shared_experts.down_proj";
   n.per_layer_table = "embed_tokens_per_layer", n.per_layer_frame = "per_layer_model_projection";

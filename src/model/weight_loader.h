@@ -103,12 +103,13 @@ class ExpertLoader : protected TensorLoader {
   Status load_shared_experts(const std::string& at, LayerWeights& layer);
 };
 
-// What stands in the place of attention; in short_conv.cc and delta_net.cc.
+// What stands in the place of attention; in short_conv.cc, delta_net.cc and state_space.cc.
 class RecurrenceLoader : protected ExpertLoader {
  protected:
   using ExpertLoader::ExpertLoader;
   Status load_short_conv(const std::string& at, ShortConvWeights& out);
   Status load_delta_net(const std::string& at, DeltaNetWeights& out);
+  Status load_state_space(const std::string& at, DeltaNetWeights& out);
 
  private:
   Result<std::unique_ptr<Vector>> conv_weights(const std::string& name, int channels, int taps);

@@ -130,6 +130,8 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   if (config_.layers[i].recurrence == Recurrence::kShortConv)
     RETURN_IF_ERROR(load_short_conv(at, layer.conv));
   if (config_.layers[i].recurrence == Recurrence::kDeltaNet) RETURN_IF_ERROR(load_delta_net(at, layer.delta));
+  if (config_.layers[i].recurrence == Recurrence::kStateSpace)
+    RETURN_IF_ERROR(load_state_space(at, layer.delta));
   if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
   if (pre && (!config_.parallel || config_.parallel_norms))
     RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));

@@ -49,14 +49,16 @@ struct ShortConvWeights {
   LinearWeights out;                     // [model_dim, model_dim]
 };
 
-// Of a gated delta network (DeltaConfig).
+// Of a gated delta network or a scan of Mamba 2 (DeltaConfig), which has no b, and x, B and C in the place of q, k and v.
 struct DeltaNetWeights {
   LinearWeights qkv;                   // [channels, model_dim]: queries, keys and values of all heads
   LinearWeights z;                     // [values, model_dim]: gates of what comes out
   LinearWeights a, b;                  // [n_value_heads, model_dim]: how fast is forgotten, how much learned
   std::unique_ptr<Vector> conv;        // [taps, channels]
+  std::unique_ptr<Vector> conv_bias;   // [channels] or null
   std::unique_ptr<Vector> rate, bias;  // [n_value_heads]
-  std::unique_ptr<Vector> norm;        // [value_dim]
+  std::unique_ptr<Vector> norm;        // [value_dim]; of scans [values], in groups
+  std::unique_ptr<Vector> skip;        // [n_value_heads], of scans
   LinearWeights out;                   // [model_dim, values]
 };
 
@@ -131,6 +133,8 @@ struct NameTable {
   // Gated delta networks: projections apart or fused by key head (qkvz_rows()); delta_rate and delta_bias are whole names.
   std::string_view delta_qkvz, delta_ba, delta_qkv, delta_z, delta_a, delta_b, delta_conv, delta_rate,
       delta_bias, delta_norm, delta_out;
+  // Mamba 2: one projection of z, x, B, C and the time steps; ssm_rate, ssm_skip and ssm_bias are whole names.
+  std::string_view ssm_in, ssm_conv, ssm_rate, ssm_skip, ssm_bias, ssm_norm, ssm_out;
   bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;

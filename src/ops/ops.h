@@ -135,6 +135,19 @@ struct DeltaParams {
   }
 };
 
+// A scan of Mamba 2. Of every sequence each head keeps a state S [state_dim, head_dim], zeros before the first token. With B
+// and C of its group, for every token
+//   step = clamp(softplus(dt + bias));  S = exp(rate step) S + B (step x)^T;  out = S^T C + skip x.
+struct StateSpaceParams {
+  const Vector* rate = nullptr;                                // [n_heads]
+  const Vector* bias = nullptr;                                // [n_heads]
+  const Vector* skip = nullptr;                                // [n_heads]
+  int n_groups = 0, n_heads = 0, state_dim = 0, head_dim = 0;  // as many neighbouring heads have one group
+  float min_step = 0.0f, max_step = 0.0f;
+  int layer = 0;
+  int64_t state_offset = 0;  // as DeltaParams, whose state_values(n_heads, state_dim, head_dim) it has
+};
+
 // x of the token at position p is multiplied by 1 + beta * log(1 + floor((p + offset) / period)).
 struct PositionScale {
   float beta = 0.0f;  // 0 = no scaling
@@ -383,6 +396,10 @@ class Ops {
   // overwritten.
   virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                            Tensor out) = 0;
+  // out[t] = what the tokens up to t have left for its C (StateSpaceParams), by head. x: [tokens, n_heads * head_dim + 2 * n_groups
+  // * state_dim], then B, then C of all groups; dt: [tokens, n_heads], overwritten like `scratch` of the same shape.
+  virtual void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params,
+                           KvCache& cache, Tensor out) = 0;
   // Whether sample() draws here; else whoever wants draws makes them on the host.
   virtual bool samples() const { return false; }
   // results[i] is what Sampler::draw (sampling/sampler.h) makes of rows[i] and its row of `logits`, which stays as it is.

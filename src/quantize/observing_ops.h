@@ -100,6 +100,10 @@ class ObservingOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.causal_conv(x, params, cache, out);
   }
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
+                   Tensor out) override {
+    if (!stopped_) inner_.state_space(x, dt, scratch, params, cache, out);
+  }
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override {
     if (!stopped_) inner_.gated_delta(qkv, a, b, params, cache, out);

@@ -54,6 +54,7 @@ class Mapper : ExpertMapper {
   std::vector<int> value_heads(int before, int each) const;
   void delta_projections(std::vector<MappedTensor>& list, int layer);
   void delta_net(std::vector<MappedTensor>& list, int layer);
+  void state_space(std::vector<MappedTensor>& list, int layer);
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
@@ -233,6 +234,33 @@ void Mapper::delta_net(std::vector<MappedTensor>& list, int layer) {
   list.back().cols_from = value_heads(0, delta.value_dim);
 }
 
+// GGUF files have columns of what is one number for each head, and of the norm a row for each group.
+void Mapper::state_space(std::vector<MappedTensor>& list, int layer) {
+  using Function = MappedTensor::Function;
+  const DeltaConfig& ssm = config_.delta;
+  const int dim = config_.model_dim, heads = ssm.n_value_heads, values = ssm.values();
+  const bool into_gguf = out_naming_ == Naming::kGguf;
+  linear(list, layer,
+         {in_.ssm_in, out_.ssm_in, WeightRole::kQkv, values + ssm.channels() + heads, dim, Site::kAttention});
+  matrix(list, layer, {in_.ssm_conv, out_.ssm_conv, WeightRole::kRouter, ssm.channels(), config_.conv_taps})
+      .out_deep = !into_gguf;
+  if (has(in_name(in_.ssm_conv, layer) + ".bias"))
+    vector(list, layer, std::string(in_.ssm_conv) + ".bias", std::string(out_.ssm_conv) + ".bias",
+           ssm.channels());
+  const auto numbers = [&](std::string_view in, std::string_view out, int rows, int cols) {
+    if (!into_gguf) return layer_vector(list, layer, in, out, rows * cols);
+    MappedTensor& tensor = matrix(list, layer, {in, out, WeightRole::kRouter, rows, cols});
+    tensor.in = in_name(in, layer), tensor.out = out_name(out, layer);
+  };
+  numbers(in_.ssm_rate, out_.ssm_rate, heads, 1);
+  if (crossing_) list.back().function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
+  numbers(in_.ssm_skip, out_.ssm_skip, heads, 1);
+  layer_vector(list, layer, in_.ssm_bias, out_.ssm_bias, heads);
+  numbers(std::string(in_.ssm_norm) + ".weight", std::string(out_.ssm_norm) + ".weight", ssm.n_key_heads,
+          values / ssm.n_key_heads);
+  linear(list, layer, {in_.ssm_out, out_.ssm_out, WeightRole::kLatent, dim, values, Site::kAttentionOut});
+}
+
 // Its norms, and attention or what is in its place.
 void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim;
@@ -242,6 +270,7 @@ void Mapper::mixer(std::vector<MappedTensor>& list, int layer) {
   if (kind.attention) attention(list, layer);
   if (kind.recurrence == Recurrence::kShortConv) short_conv(list, layer);
   if (kind.recurrence == Recurrence::kDeltaNet) delta_net(list, layer);
+  if (kind.recurrence == Recurrence::kStateSpace) state_space(list, layer);
   if (post) norm(list, layer, in_.attn_post_norm, out_.attn_post_norm, dim);
 }
 

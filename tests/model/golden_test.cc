@@ -103,6 +103,16 @@ TEST_P(GoldenModels, PromptThenStepByStep) {
   EXPECT_EQ(again.greedy(0, golden_.prompt, static_cast<int>(golden_.decoded.size())), golden_.decoded);
 }
 
+// Every matrix is counted: speeds are held against what is read.
+TEST_P(GoldenModels, WeightBytesAreThoseOfAllParameters) {
+  const ModelConfig& config = model_->config();
+  const int64_t norms_at_most =
+      (8 * config.n_layers + 4) * int64_t{std::max(config.model_dim, config.q_dim())};
+  const int per_byte = config.int8_activations ? 4 : 1;  // ternary weights in 2 bits, else F32
+  const int64_t least = (config.n_parameters() - norms_at_most) / per_byte;
+  EXPECT_GE(model_->weight_bytes(), config.int8_activations ? least : 4 * least);
+}
+
 TEST_P(GoldenModels, ChunkedPrefillEqualsWhole) {
   for (const int chunk : {1, 3, 8, 17}) {
     Runner runner(*model_, *ops_);

@@ -101,6 +101,7 @@ TEST_P(Recurrence, ConvolutionsGoOnWhereTheStepBeforeEnded) {
 struct DeltaCase {
   int n_key_heads, n_value_heads, key_dim, value_dim;
   bool in_turn;
+  bool scan = false;  // of Mamba 2: x, B and C lie in this order, and b is not read
   int keys() const { return n_key_heads * key_dim; }
   int values() const { return n_value_heads * value_dim; }
   int channels() const { return 2 * keys() + values(); }
@@ -143,6 +144,35 @@ std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, in
           read += state[i * c.value_dim + v] * q[i];
         }
         out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] = read / std::sqrt(c.key_dim);
+      }
+    }
+  }
+  return out;
+}
+
+constexpr float kMinStep = 0.3f, kMaxStep = 1.5f;
+
+// Likewise: the state decays by the step's length, and takes the input in.
+std::vector<double> scan_reference(const DeltaCase& c, const DeltaInput& in, int length,
+                                   const std::vector<float>& rate, const std::vector<float>& bias) {
+  std::vector<double> out(static_cast<size_t>(length) * c.values());
+  for (int h = 0; h < c.n_value_heads; ++h) {
+    const int group = h * c.n_key_heads / c.n_value_heads;
+    std::vector<double> state(static_cast<size_t>(c.key_dim) * c.value_dim);
+    for (int t = 0; t < length; ++t) {
+      const float* x = in.qkv.data() + static_cast<size_t>(t) * c.channels();
+      const float* key = x + c.values() + group * c.key_dim;
+      const double free = std::log1p(std::exp(in.a[t * c.n_value_heads + h] + bias[h]));
+      const double step = std::clamp<double>(free, kMinStep, kMaxStep), decay = std::exp(rate[h] * step);
+      for (int v = 0; v < c.value_dim; ++v) {
+        const double input = x[h * c.value_dim + v];
+        double read = bias[h] * input;  // the skip's weights are the biases
+        for (int i = 0; i < c.key_dim; ++i) {
+          double& s = state[i * c.value_dim + v];
+          s = decay * s + key[i] * step * input;
+          read += s * key[c.keys() + i];
+        }
+        out[static_cast<size_t>(t) * c.values() + h * c.value_dim + v] = read;
       }
     }
   }
@@ -202,8 +232,18 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
     const Tensor out = ops.new_tensor(shape.tokens, c.values());
     const DeltaParams params{packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
                              c.value_dim,       c.in_turn,         kLayer,        kOffset};
-    ops.gated_delta(tensor(qkv, c.channels()), tensor(a, c.n_value_heads), tensor(b, c.n_value_heads), params,
-                    *cache, out);
+    StateSpaceParams scan;
+    scan.rate = packed_rate.get(), scan.bias = packed_bias.get(), scan.skip = packed_bias.get();
+    scan.n_groups = c.n_key_heads, scan.n_heads = c.n_value_heads;
+    scan.state_dim = c.key_dim, scan.head_dim = c.value_dim;
+    scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer, scan.state_offset = kOffset;
+    const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.n_value_heads),
+                 second = tensor(b, c.n_value_heads);
+    if (c.scan) {
+      ops.state_space(x, first, second, scan, *cache, out);
+    } else {
+      ops.gated_delta(x, first, second, params, *cache, out);
+    }
     ops.wait(ops.submit());
     const Values got = read(ops, out);
     for (size_t r = 0; r < owners.size(); ++r) {
@@ -226,13 +266,17 @@ void check_delta(Ops& ops, const DeltaCase& c) {
     const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
     sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
                          random_floats(heads, 20 + s), random_floats(heads, 30 + s), BlockId(3 - s)});
-    const std::vector<double> one = delta_reference(c, sequences.back(), kLength, rate, bias);
+    const auto reference = c.scan ? scan_reference : delta_reference;
+    const std::vector<double> one = reference(c, sequences.back(), kLength, rate, bias);
     want.insert(want.end(), one.begin(), one.end());
   }
   const std::vector<StepCounts> cut = {{1, 0, 4}, {1, 9, 0}, {7, 1, 1}, {0, 3, 1}, {14, 10, 17}};
   const std::vector<float> got = run_delta(ops, c, sequences, cut, rate, bias);
   ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-6 * (1 + std::fabs(want[i]))) << i;
+  // Keys of scans have any length.
+  const double tolerance = c.scan ? 2e-5 : 2e-6;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::fabs(want[i]))) << i;
   EXPECT_EQ(run_delta(ops, c, sequences, {{kLength, kLength, kLength}}, rate, bias), got);
 }
 
@@ -243,6 +287,14 @@ TEST_P(Recurrence, DeltaRuleIsItsDefinitionInAnySteps) {
   check_delta(*ops, {3, 3, 20, 36, false});  // parts of 16 features, and a smaller one
   check_delta(*ops, {1, 2, 128, 128, false});
   check_delta(*ops, {1, 1, 3, 1, false});
+}
+
+TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {
+  const auto ops = GetParam().make();
+  check_delta(*ops, {1, 4, 16, 12, false, true});
+  check_delta(*ops, {3, 6, 20, 8, false, true});
+  check_delta(*ops, {2, 2, 128, 64, false, true});
+  check_delta(*ops, {1, 3, 3, 33, false, true});
 }
 
 TEST_P(Recurrence, StatesAreCopiedFromBlockToBlock) {

@@ -103,7 +103,9 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                          ::testing::Values("granitemoe", "granitemoe_all", "granitemoeshared",
                                            "granitemoeshared_one", "deepseek_v2", "deepseek_v3",
                                            "deepseek_v3_halves", "glm4_moe_lite", "qwen3_next",
-                                           "qwen3_next_mixed", "llama4"));
+                                           "qwen3_next_mixed", "llama4", "granitemoehybrid",
+                                           "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba",
+                                           "bamba_biases"));
 
 TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   const TempDir dir;

@@ -197,6 +197,12 @@ class DeviceOps final : public Ops {
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     act([this, x, params, &cache, out] { inner_->causal_conv(x, params, cache, out); });
   }
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
+                   Tensor out) override {
+    act([this, x, dt, scratch, params, &cache, out] {
+      inner_->state_space(x, dt, scratch, params, cache, out);
+    });
+  }
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override {
     act([this, qkv, a, b, params, &cache, out] { inner_->gated_delta(qkv, a, b, params, cache, out); });

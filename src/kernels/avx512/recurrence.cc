@@ -7,6 +7,6 @@
 
 namespace penstock {
 
-constinit const RecurrenceKernels kAvx512RecurrenceKernels = {delta_rule};
+constinit const RecurrenceKernels kAvx512RecurrenceKernels = {delta_rule, state_space};
 
 }  // namespace penstock

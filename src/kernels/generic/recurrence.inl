@@ -64,5 +64,23 @@ void delta_rule(const DeltaStrip& strip) {
   }
 }
 
+void state_space(const DeltaStrip& strip) {
+  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
+    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
+    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+    const F decay = Simd::set1(strip.decay[t * strip.gate_stride]);
+    const F added = Simd::mul(Simd::set1(strip.beta[t * strip.gate_stride]), v);
+    KeySum out;
+    for_keys(strip.key_dim, [&](int key, int i) {
+      float* const at = strip.state + key * kDeltaLanes;
+      const F s = Simd::fma(Simd::set1(k[key]), added, Simd::mul(decay, Simd::load(at)));
+      Simd::store(at, s);
+      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+    });
+    const F with_input = Simd::fma(Simd::set1(strip.skip), v, out.total());
+    Simd::store_n(strip.out + t * strip.out_stride, with_input, strip.n_features);
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -7,6 +7,6 @@
 
 namespace penstock {
 
-constinit const RecurrenceKernels kScalarRecurrenceKernels = {delta_rule};
+constinit const RecurrenceKernels kScalarRecurrenceKernels = {delta_rule, state_space};
 
 }  // namespace penstock

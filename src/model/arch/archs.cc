@@ -20,6 +20,8 @@ void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
 void configure_qwen2_moe(ConfigReader&, ModelConfig&);
 void configure_granite_moe(ConfigReader&, ModelConfig&);
+void configure_granite_hybrid(ConfigReader&, ModelConfig&);
+void configure_bamba(ConfigReader&, ModelConfig&);
 void configure_minimax_m2(ConfigReader&, ModelConfig&);
 void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
 void configure_phimoe(ConfigReader&, ModelConfig&);
@@ -87,6 +89,8 @@ void modern_bert_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
+void granite_hybrid_names(NameTable&, const ModelConfig&);
+void bamba_names(NameTable&, const ModelConfig&);
 void minimax_m2_names(NameTable&, const ModelConfig&);
 void ernie4_5_moe_names(NameTable&, const ModelConfig&);
 void llama4_names(NameTable&, const ModelConfig&);
@@ -97,6 +101,7 @@ void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite_moe(ConfigWriter&, const ModelConfig&);
+void describe_granite_hybrid(ConfigWriter&, const ModelConfig&);
 void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
 void describe_phimoe(ConfigWriter&, const ModelConfig&);
@@ -143,6 +148,8 @@ constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
 constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
                                             "GraniteMoeSharedForCausalLM"};
+constexpr std::string_view kGraniteHybrid[] = {"granitemoehybrid", "GraniteMoeHybridForCausalLM"};
+constexpr std::string_view kBamba[] = {"bamba", "BambaForCausalLM"};
 constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
 constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
 constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"};
@@ -185,13 +192,11 @@ constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
-// A directory says gemma3_text, and that it looks both ways.
 constexpr std::string_view kEmbeddingGemma[] = {"gemma3_text", "Gemma3TextModel"};
 constexpr std::string_view kGemma4[] = {"gemma4_text", "Gemma4ForCausalLM", "gemma4",
                                         "Gemma4ForConditionalGeneration"};
 
-// In GGUF Mistral and Mixtral are `llama`, OLMo 3 is `olmo2`; `bitnet` is the first BitNet (SiLU), `bitnet-b1.58` the
-// 2B-4T one.
+// In GGUF `bitnet` is the first BitNet (SiLU), `bitnet-b1.58` the 2B-4T one; gguf_arch() says which names others share.
 constexpr Architecture kArchitectures[] = {
     {.name = "llama",
      .hf_types = kLlama,
@@ -277,6 +282,21 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGraniteMoeDefaults,
      .describe = describe_granite_moe,
+     .gguf_pairs = true},
+    {.name = "granitehybrid",
+     .hf_types = kGraniteHybrid,
+     .configure = configure_granite_hybrid,
+     .hf_names = granite_hybrid_names,
+     .forward = decoder_forward,
+     .describe = describe_granite_hybrid,
+     .gguf_pairs = true},
+    {.name = "bamba",
+     .hf_types = kBamba,
+     .configure = configure_bamba,
+     .hf_names = bamba_names,
+     .forward = decoder_forward,
+     .hf_defaults = kBambaDefaults,
+     .describe = describe_granite_hybrid,
      .gguf_pairs = true},
     {.name = "minimax-m2",
      .hf_types = kMiniMaxM2,

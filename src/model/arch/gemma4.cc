@@ -16,7 +16,7 @@ void share_last_layers(ConfigReader& reader, ModelConfig& config);
 
 namespace {
 
-constexpr int kMaxHead = 4096;
+constexpr int kMostHeadDim = 4096;
 
 // transformers makes the last layer see everything whatever its list says.
 void read_layer_types(ConfigReader& reader, ModelConfig& config) {
@@ -42,7 +42,7 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
       if (key != "head_dim" && key != "num_key_value_heads")
         inner.fail(ErrorCode::kUnsupported, fmt::format("{} is not understood", key));
     }
-    config.layers[i].head_dim = inner.integer({"", "head_dim"}, 1, kMaxHead, config.head_dim);
+    config.layers[i].head_dim = inner.integer({"", "head_dim"}, 1, kMostHeadDim, config.head_dim);
     config.layers[i].n_kv_heads =
         inner.integer({"", "num_key_value_heads"}, 1, config.n_heads, config.n_kv_heads);
     reader.merge(inner);
@@ -83,14 +83,15 @@ void read_heads(ConfigReader& reader, ModelConfig& config) {
   if (reader.gguf()) {
     use_heads_of_windows(config);
     const int wide = config.head_dim;
-    config.head_dim = reader.integer({"attention.key_length_swa", ""}, 1, kMaxHead, wide);
-    if (reader.integer({"attention.value_length_swa", ""}, 1, kMaxHead, config.head_dim) != config.head_dim)
+    config.head_dim = reader.integer({"attention.key_length_swa", ""}, 1, kMostHeadDim, wide);
+    if (reader.integer({"attention.value_length_swa", ""}, 1, kMostHeadDim, config.head_dim) !=
+        config.head_dim)
       reader.fail(ErrorCode::kUnsupported, "keys and values of different sizes are not supported");
     return read_wide_heads(reader, config, wide, 0);
   }
   // per_layer_config says all, where it is there.
   const bool says_all = reader.has({"", "per_layer_config"});
-  const int wide = reader.integer({"", "global_head_dim"}, 1, kMaxHead, says_all ? config.head_dim : 512);
+  const int wide = reader.integer({"", "global_head_dim"}, 1, kMostHeadDim, says_all ? config.head_dim : 512);
   const int n_wide = reader.integer({"", "num_global_key_value_heads"}, 1, config.n_heads, config.n_kv_heads);
   const bool keys_as_values = reader.flag({"", "attention_k_eq_v"}, false);
   read_wide_heads(reader, config, wide, keys_as_values ? n_wide : 0);
@@ -106,7 +107,7 @@ void read_ropes(ConfigReader& reader, ModelConfig& config) {
   RopeConfig full, local;
   if (reader.gguf()) {
     full = config.ropes[0];
-    local.rotary_dim = reader.integer({"rope.dimension_count_swa", ""}, 2, kMaxHead, config.head_dim);
+    local.rotary_dim = reader.integer({"rope.dimension_count_swa", ""}, 2, kMostHeadDim, config.head_dim);
     local.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, 10000.0f);
     local.tensor_factors = false;
   } else {

@@ -46,6 +46,8 @@ inline constexpr std::string_view kGlm4MoeDefaults = R"({"rms_norm_eps": 1e-5, "
     "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "num_key_value_heads": 8})";
 inline constexpr std::string_view kGraniteMoeDefaults =
     R"({"num_local_experts": 8, "num_experts_per_tok": 2})";
+inline constexpr std::string_view kBambaDefaults =
+    R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 0.5})";
 inline constexpr std::string_view kMiniMaxM2Defaults =
     R"({"head_dim": 128, "rope_theta": 5e6, "num_key_value_heads": 8,
     "num_experts_per_tok": 8, "num_local_experts": 256})";

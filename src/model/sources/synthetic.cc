@@ -53,6 +53,7 @@ void set_rope_scaling(const RopeConfig& rope, Set&& set) {
 std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
   if (c.arch == "olmo3") return "olmo2";
+  if (c.arch == "bamba") return "granitehybrid";
   if (c.arch == "deepseek3" || c.arch == "glm4moelite") return "deepseek2";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
@@ -141,6 +142,7 @@ class WantedTensors {
   void latent();
   void attention();
   void delta_net();
+  void state_space();
   void experts();
   void layer(int i);
 
@@ -196,6 +198,17 @@ void WantedTensors::attention() {
     floats(std::string(name) + ".bias", size);
 }
 
+void WantedTensors::state_space() {
+  const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
+  matrix(n_.ssm_in, WeightRole::kQkv, {values + c_.delta.channels() + heads, dim});
+  matrix(n_.ssm_conv, WeightRole::kRouter, {c_.delta.channels(), c_.conv_taps});
+  floats(std::string(n_.ssm_conv) + ".bias", c_.delta.channels());
+  for (const std::string_view name : {n_.ssm_rate, n_.ssm_skip, n_.ssm_bias})
+    floats(std::string(name), heads);
+  floats(std::string(n_.ssm_norm) + ".weight", values);
+  matrix(n_.ssm_out, WeightRole::kLatent, {dim, values});
+}
+
 void WantedTensors::delta_net() {
   const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
   matrix(n_.delta_qkv, WeightRole::kQkv, {c_.delta.channels(), dim});
@@ -235,6 +248,7 @@ void WantedTensors::layer(int i) {
   norms();
   if (kind.attention) attention();
   if (kind.recurrence == Recurrence::kDeltaNet) delta_net();
+  if (kind.recurrence == Recurrence::kStateSpace) state_space();
   if (kind.moe) return experts();
   if (c_.gated_ffn) matrix(n_.gate, WeightRole::kGateUp, {ffn, dim});
   matrix(n_.up, WeightRole::kGateUp, {ffn, dim});

@@ -227,6 +227,12 @@ void CpuOps::causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Ten
   clear_rows(out, batch_.n_tokens());
 }
 
+void CpuOps::state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
+                         Tensor out) {
+  cpu_state_space({pool_, kernels_, batch_, static_cast<CpuKvCache&>(cache)}, {x, scratch, dt, out}, params);
+  clear_rows(out, batch_.n_tokens());
+}
+
 void CpuOps::gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                          Tensor out) {
   cpu_gated_delta({pool_, kernels_, batch_, static_cast<CpuKvCache&>(cache)}, {qkv, a, b, out}, params);

@@ -66,6 +66,8 @@ class CpuOps final : public Ops {
   void add_vector(Tensor x, const Vector& vector) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
+                   Tensor out) override;
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;

@@ -163,6 +163,34 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int 
   return strip;
 }
 
+// Of every sequence so many matrices [key_dim, value_dim].
+struct StateShape {
+  int n_heads, key_dim, value_dim, layer;
+  int64_t offset;
+};
+
+// kernel(make(run, head, first feature)) for all strips of all sequences, each with its state.
+template <class Make>
+void for_each_strip(const RecurrenceContext& context, const StateShape& shape, Make&& make,
+                    void (*kernel)(const DeltaStrip&)) {
+  const Batch& batch = context.batch;
+  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
+  const int per_head = (shape.value_dim + kDeltaLanes - 1) / kDeltaLanes;
+  const int per_sequence = shape.n_heads * per_head, strip_values = shape.key_dim * kDeltaLanes;
+  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int part = static_cast<int>(i % per_sequence);
+      for_each_run(batch, states, static_cast<size_t>(i / per_sequence), [&](const StateRun& run) {
+        if (run.n == 0) return;
+        DeltaStrip strip = make(run, part / per_head, part % per_head * kDeltaLanes);
+        strip.state = begin_state(context.cache, shape.layer, run,
+                                  shape.offset + int64_t{part} * strip_values, strip_values);
+        kernel(strip);
+      });
+    }
+  });
+}
+
 }  // namespace
 
 void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
@@ -176,23 +204,63 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
     for (int64_t t = begin; t < end; ++t)
       prepare_token(*context.kernels.vector, tensors, params, static_cast<int>(t));
   });
-  const KvView& states = batch.kv[static_cast<size_t>(context.cache.spec().state_group())];
-  const int per_head = (params.value_dim + kDeltaLanes - 1) / kDeltaLanes;
-  const int per_sequence = params.n_value_heads * per_head, strip_values = params.key_dim * kDeltaLanes;
-  context.pool.for_ranges(int64_t{batch.n_seqs()} * per_sequence, 4, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto s = static_cast<size_t>(i / per_sequence);
-      const int part = static_cast<int>(i % per_sequence);
-      for_each_run(batch, states, s, [&](const StateRun& run) {
-        if (run.n == 0) return;
-        DeltaStrip strip =
-            strip_of(tensors, params, run.first, run.n, part / per_head, part % per_head * kDeltaLanes);
-        strip.state = begin_state(context.cache, params.layer, run,
-                                  params.state_offset + int64_t{part} * strip_values, strip_values);
-        context.kernels.recurrence->delta_rule(strip);
-      });
-    }
+  for_each_strip(
+      context, {params.n_value_heads, params.key_dim, params.value_dim, params.layer, params.state_offset},
+      [&](const StateRun& run, int head, int feature) {
+        return strip_of(tensors, params, run.first, run.n, head, feature);
+      },
+      context.kernels.recurrence->delta_rule);
+}
+
+namespace {
+
+// The step, and how much of the state stays.
+void prepare_step(const DeltaTensors& tensors, const StateSpaceParams& params, int t) {
+  const float *rate = data_of(params.rate), *bias = data_of(params.bias);
+  float *const decay = f32(tensors.a, t), *const dt = f32(tensors.b, t);
+  for (int h = 0; h < params.n_heads; ++h) {
+    dt[h] = std::clamp(softplus(dt[h] + bias[h]), params.min_step, params.max_step);
+    decay[h] = std::exp(rate[h] * dt[h]);
+  }
+}
+
+DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params, const StateRun& run,
+                    int head, int feature) {
+  const int group = head / (params.n_heads / params.n_groups), values = params.n_heads * params.head_dim;
+  const float* const row = f32(tensors.qkv, run.first);
+  DeltaStrip strip{};
+  strip.key_dim = params.state_dim;
+  strip.n_features = std::min(kDeltaLanes, params.head_dim - feature);
+  strip.n_tokens = run.n;
+  strip.v = row + head * params.head_dim + feature;
+  strip.k = row + values + group * params.state_dim;
+  strip.q = strip.k + params.n_groups * params.state_dim;
+  strip.stride = tensors.qkv.row_stride;
+  strip.decay = f32(tensors.a, run.first) + head, strip.beta = f32(tensors.b, run.first) + head;
+  strip.gate_stride = tensors.a.row_stride;
+  strip.out = f32(tensors.out, run.first) + head * params.head_dim + feature;
+  strip.out_stride = tensors.out.row_stride;
+  strip.skip = data_of(params.skip)[head];
+  return strip;
+}
+
+}  // namespace
+
+void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tensors,
+                     const StateSpaceParams& params) {
+  const int values = params.n_heads * params.head_dim;
+  PENSTOCK_CHECK(tensors.out.cols == values &&
+                 tensors.qkv.cols == values + 2 * params.n_groups * params.state_dim &&
+                 tensors.a.cols == params.n_heads && tensors.a.row_stride == tensors.b.row_stride);
+  context.pool.for_ranges(context.batch.n_tokens(), 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) prepare_step(tensors, params, static_cast<int>(t));
   });
+  for_each_strip(
+      context, {params.n_heads, params.state_dim, params.head_dim, params.layer, params.state_offset},
+      [&](const StateRun& run, int head, int feature) {
+        return strip_of(tensors, params, run, head, feature);
+      },
+      context.kernels.recurrence->state_space);
 }
 
 }  // namespace penstock

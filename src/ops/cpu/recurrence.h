@@ -11,7 +11,7 @@ namespace penstock {
 void cpu_causal_conv(ThreadPool& pool, const Batch& batch, Tensor x, const ConvParams& params,
                      CpuKvCache& cache, Tensor out);
 
-// What Ops::gated_delta is of.
+// What Ops::gated_delta and Ops::state_space are of.
 struct DeltaTensors {
   Tensor qkv, a, b, out;
 };
@@ -23,5 +23,9 @@ struct RecurrenceContext {
 };
 void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tensors,
                      const DeltaParams& params);
+
+// Ops::state_space: `a` is its scratch, `b` its dt.
+void cpu_state_space(const RecurrenceContext& context, const DeltaTensors& tensors,
+                     const StateSpaceParams& params);
 
 }  // namespace penstock

@@ -1,0 +1,157 @@
+// Granite 4: scans of Mamba 2 in most layers, attention (rotated or not) in the others; experts with one for every token beside
+// them, or that one alone. Bamba: the same without Granite's factors.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+void configure_granite(ConfigReader&, ModelConfig&);
+void describe_granite(ConfigWriter&, const ModelConfig&);
+void granite_moe_names(NameTable&, const ModelConfig&);
+
+namespace {
+
+constexpr int kMostHeads = 1 << 14, kMostStates = 1 << 16, kMostTaps = 64;
+
+// [0.0, {"__float__": "Infinity"}], or with numbers.
+void read_time_steps(ConfigReader& reader, ModelConfig& config) {
+  const json* limit = reader.find({"", "time_step_limit"});
+  if (limit == nullptr) return;
+  const auto value = [](const json& item) {
+    const json number = item.is_object() ? item.value("__float__", json()) : item;
+    if (number == "Infinity") return std::numeric_limits<float>::infinity();
+    return number.is_number() ? number.get<float>() : std::nanf("");
+  };
+  const bool two = limit->is_array() && limit->size() == 2;
+  config.min_time_step = two ? value((*limit)[0]) : std::nanf("");
+  config.max_time_step = two ? value((*limit)[1]) : std::nanf("");
+  if (config.min_time_step >= 0.0f && config.min_time_step <= config.max_time_step) return;
+  reader.fail(ErrorCode::kCorruptFile,
+              fmt::format("time_step_limit: expected two numbers in order, got {}",
+                          limit->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+  config.min_time_step = config.max_time_step = 0.0f;
+}
+
+// What is a list by layer in both formats: KV heads, or names.
+void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
+  const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
+  if (kinds == nullptr) kinds = reader.find({"", "layers_block_type"});
+  const json* attending = reader.find({"", "attn_layer_indices"});
+  const size_t n = config.layers.size();
+  if (kinds != nullptr && kinds->is_array() && kinds->size() != n) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("layer_types: expected {} entries, got {}", n, kinds->size()));
+  }
+  for (size_t i = 0; i < n; ++i) {
+    bool attention = false;
+    if (kinds != nullptr && kinds->is_array()) {
+      const json& kind = (*kinds)[i];
+      attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
+      if (!reader.gguf() && !attention && kind != "mamba" && kind != "linear_attention") {
+        return reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: expected mamba or attention, got {}",
+                        kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+      }
+    } else if (kinds != nullptr) {
+      attention = reader.gguf();
+    } else if (attending != nullptr) {
+      attention = std::ranges::find(*attending, json(i)) != attending->end();
+    }
+    config.layers[i].attention = attention;
+    config.layers[i].recurrence = attention ? Recurrence::kNone : Recurrence::kStateSpace;
+  }
+}
+
+}  // namespace
+
+void read_state_space(ConfigReader& reader, ModelConfig& config) {
+  DeltaConfig& ssm = config.delta;
+  config.conv_taps = reader.integer({"ssm.conv_kernel", "mamba_d_conv"}, 1, kMostTaps, 4);
+  ssm.key_dim = reader.integer({"ssm.state_size", "mamba_d_state"}, 1, kMostStates, 256);
+  ssm.n_key_heads = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
+  ssm.n_value_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
+  const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
+  const int64_t wide =
+      reader.gguf() ? reader.integer({"ssm.inner_size", ""}, 1, 1 << 24) : int64_t{expand} * config.model_dim;
+  const auto head = static_cast<int>(std::clamp<int64_t>(wide / ssm.n_value_heads, 1, 1 << 16));
+  const json* given = reader.find({"", "mamba_d_head"});
+  ssm.value_dim =
+      given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
+  const bool fits =
+      int64_t{ssm.value_dim} * ssm.n_value_heads == wide && ssm.n_value_heads % ssm.n_key_heads == 0;
+  if (!fits) {
+    reader.fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("{} heads of {} features in {} groups: expected {} features in all, and as many heads in "
+                    "every group",
+                    ssm.n_value_heads, ssm.value_dim, ssm.n_key_heads, wide));
+    ssm.n_key_heads = ssm.n_value_heads = 1;
+  }
+  read_time_steps(reader, config);
+}
+
+void describe_state_space(ConfigWriter& writer, const ModelConfig& config) {
+  const DeltaConfig& ssm = config.delta;
+  json kv_heads = json::array();
+  for (const LayerConfig& layer : config.layers)
+    kv_heads.push_back(layer.attention ? static_cast<uint64_t>(config.n_kv_heads) : uint64_t{0});
+  writer.set({"attention.head_count_kv", ""}, kv_heads);
+  writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
+  writer.set({"ssm.state_size", ""}, ssm.key_dim);
+  writer.set({"ssm.group_count", ""}, ssm.n_key_heads);
+  writer.set({"ssm.time_step_rank", ""}, ssm.n_value_heads);
+  writer.set({"ssm.inner_size", ""}, ssm.values());
+}
+
+void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
+  configure_granite(reader, config);
+  read_hybrid_layers(reader, config);
+  if (config.layers.empty() || config.has_states()) read_state_space(reader, config);
+  const bool rotated = reader.gguf() ? reader.flag({"rope.scaling.finetuned", ""}, true)
+                                     : reader.text({"", "position_embedding_type"}, "") == "rope";
+  for (LayerConfig& layer : config.layers) layer.rope = rotated ? 0 : -1;
+  const Key count{"expert_count", "num_local_experts"};
+  const int n_experts = reader.integer(count, 0, 4096, reader.gguf() ? 0 : 8);
+  const int shared = reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0,
+                                    1 << 20, reader.gguf() ? 0 : 1024);
+  if (n_experts > 0) {
+    read_experts(reader, config);
+    config.shared_ffn_dim = shared;
+  } else if (shared > 0) {
+    config.ffn_dim = shared;
+  }
+}
+
+void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
+  granite_moe_names(names, config);
+  if (config.n_experts > 0) return;
+  names.gate_up = "shared_mlp.input_linear", names.down = "shared_mlp.output_linear";
+}
+
+// Always rotated, and without Granite's factors.
+void configure_bamba(ConfigReader& reader, ModelConfig& config) {
+  read_hybrid_layers(reader, config);
+  if (config.has_states()) read_state_space(reader, config);
+}
+
+void bamba_names(NameTable& names, const ModelConfig&) {
+  names.final_norm = "final_layernorm", names.ffn_norm = "pre_ff_layernorm";
+  names.gate = "feed_forward.gate_proj", names.up = "feed_forward.up_proj",
+  names.down = "feed_forward.down_proj";
+}
+
+void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
+  describe_granite(writer, config);
+  describe_state_space(writer, config);
+  const bool rotated =
+      std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope >= 0; });
+  writer.set({"rope.scaling.finetuned", ""}, rotated);
+  if (config.n_experts == 0) writer.set({"feed_forward_length", ""}, config.ffn_dim);
+  if (config.shared_ffn_dim > 0) writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
+}
+
+}  // namespace penstock

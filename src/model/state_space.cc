@@ -1,0 +1,64 @@
+// Scans of Mamba 2: x += out(norm(scan of silu(conv(x, B, C)) * silu(z))), where z, x, B, C and a time step for each head
+// are one projection of h.
+#include "model/decoder.h"
+#include "model/weight_loader.h"
+
+namespace penstock {
+
+Status RecurrenceLoader::load_state_space(const std::string& at, DeltaNetWeights& out) {
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  const DeltaConfig& ssm = config_.delta;
+  const int dim = config_.model_dim, channels = ssm.channels(), heads = ssm.n_value_heads;
+  const int rows[] = {ssm.values(), channels, heads};
+  LinearWeights* const parts[] = {&out.z, &out.qkv, &out.a};
+  RETURN_IF_ERROR(fused(name(names_.ssm_in), rows, dim, parts));
+  ASSIGN_OR_RETURN(out.conv, conv_weights(name(names_.ssm_conv) + ".weight", channels, config_.conv_taps));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(name(names_.ssm_conv) + ".bias", channels));
+  if (!bias.empty()) {
+    ASSIGN_OR_RETURN(out.conv_bias, ops_.pack_vector(bias));
+  }
+  // GGUF files have columns of them, and of the norm a row for each group.
+  const auto numbers = [&](const std::string& of, int64_t n, int64_t per_row) -> Result<std::vector<float>> {
+    const TensorInfo* found = find(of);
+    const int64_t flat[] = {n}, deep[] = {n / per_row, per_row};
+    const bool is_deep = found != nullptr && found->shape.size() == 2;
+    return vector(of, is_deep ? std::span<const int64_t>(deep) : std::span<const int64_t>(flat));
+  };
+  ASSIGN_OR_RETURN(std::vector<float> rate, numbers(name(names_.ssm_rate), heads, 1));
+  // Directories have the logarithm of what GGUF files have negated.
+  if (source_.naming() == Naming::kHuggingFace) {
+    for (float& value : rate) value = -std::exp(value);
+  }
+  ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(rate));
+  ASSIGN_OR_RETURN(const std::vector<float> skip, numbers(name(names_.ssm_skip), heads, 1));
+  ASSIGN_OR_RETURN(out.skip, ops_.pack_vector(skip));
+  ASSIGN_OR_RETURN(const std::vector<float> steps, vector(name(names_.ssm_bias), heads));
+  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(steps));
+  const int in_group = ssm.values() / ssm.n_key_heads;
+  ASSIGN_OR_RETURN(const std::vector<float> norm,
+                   numbers(name(names_.ssm_norm) + ".weight", ssm.values(), in_group));
+  ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(norm));
+  return linear(name(names_.ssm_out), dim, ssm.values(), out.out);
+}
+
+void DecoderParts::state_space(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const DeltaNetWeights& net = weights_.layers[i].delta;
+  const DeltaConfig& ssm = config_.delta;
+  const LinearTarget projections[] = {net.z.into(delta_z_), net.qkv.into(conv_in_), net.a.into(delta_a_)};
+  ops_.norm_linear(rounded(h), projections);
+  ops_.causal_conv(conv_in_, {net.conv.get(), net.conv_bias.get(), config_.conv_taps, i}, cache_, convolved_);
+  ops_.activate(convolved_, config_.activation);
+  StateSpaceParams params;
+  params.rate = net.rate.get(), params.bias = net.bias.get(), params.skip = net.skip.get();
+  params.n_groups = ssm.n_key_heads, params.n_heads = ssm.n_value_heads;
+  params.state_dim = ssm.key_dim, params.head_dim = ssm.value_dim;
+  params.min_step = config_.min_time_step, params.max_step = config_.max_time_step;
+  params.layer = i, params.state_offset = ssm.state_offset(config_.conv_taps);
+  ops_.state_space(convolved_, delta_a_, delta_b_, params, cache_, delta_out_);
+  ops_.activate_mul(delta_z_, delta_out_, Activation::kSilu, delta_out_);
+  const Tensor groups = delta_out_.reshaped(ssm.values() / ssm.n_key_heads);
+  ops_.norm(groups, {net.norm.get(), nullptr, config_.norm_eps}, groups);
+  add_product(delta_out_, net.out, x, weights_.layers[i].attn_post_norm, next);
+}
+
+}  // namespace penstock
