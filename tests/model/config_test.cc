@@ -346,6 +346,9 @@ TEST(Shapes, ParametersAsPublished) {
   EXPECT_NEAR(billions("qwen3-30b-a3b"), 30.532, 0.001);
   EXPECT_NEAR(billions("qwen3.5-0.8b"), 0.7524, 0.0001);
   EXPECT_NEAR(billions("qwen3.5-35b-a3b"), 34.661, 0.001);
+  EXPECT_NEAR(billions("granite-4-tiny"), 6.939, 0.001);
+  EXPECT_NEAR(billions("lfm2-1.2b"), 1.170, 0.001);
+  EXPECT_NEAR(billions("gpt-oss-20b"), 20.9, 0.05);
   EXPECT_NEAR(billions("smollm-135m"), 0.1345, 0.0001);
   EXPECT_NEAR(billions("gemma-2-2b"), 2.614, 0.001);
   EXPECT_NEAR(billions("gemma-3-1b"), 1.000, 0.001);

@@ -87,9 +87,10 @@ TEST_P(Synthetic, TheWrittenFileIsTheSameModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Synthetic,
-                         ::testing::Values("llama-3.2-1b", "mistral-7b", "mixtral-8x7b", "qwen3.5-0.8b",
-                                           "qwen2.5-0.5b", "qwen3-8b", "qwen3-30b-a3b", "gemma-2-2b",
-                                           "gemma-3-1b", "phi-3-mini", "gpt2"),
+                         ::testing::Values("llama-3.2-1b", "mistral-7b", "mixtral-8x7b", "granite-4-tiny",
+                                           "lfm2-1.2b", "gpt-oss-20b", "qwen3.5-0.8b", "qwen2.5-0.5b",
+                                           "qwen3-8b", "qwen3-30b-a3b", "gemma-2-2b", "gemma-3-1b",
+                                           "phi-3-mini", "gpt2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';

@@ -141,6 +141,7 @@ class WantedTensors {
   void norms();
   void latent();
   void attention();
+  void short_conv();
   void delta_net();
   void state_space();
   void experts();
@@ -193,9 +194,17 @@ void WantedTensors::attention() {
     matrix(n_.v, WeightRole::kV, {kv, dim});
   }
   matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim_of(layer_)});
+  if (c_.attention_sinks) floats(std::string(n_.sinks), c_.n_heads);
   if (c_.arch != "qwen2") return;
   for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})
     floats(std::string(name) + ".bias", size);
+}
+
+void WantedTensors::short_conv() {
+  const int64_t dim = c_.model_dim;
+  matrix(n_.conv_in, WeightRole::kQ, {3 * dim, dim});
+  matrix(n_.conv, WeightRole::kRouter, {dim, c_.conv_taps});
+  matrix(n_.conv_out, WeightRole::kO, {dim, dim});
 }
 
 void WantedTensors::state_space() {
@@ -247,6 +256,7 @@ void WantedTensors::layer(int i) {
   layer_ = i, at_ = fmt::format("blk.{}.", i);
   norms();
   if (kind.attention) attention();
+  if (kind.recurrence == Recurrence::kShortConv) short_conv();
   if (kind.recurrence == Recurrence::kDeltaNet) delta_net();
   if (kind.recurrence == Recurrence::kStateSpace) state_space();
   if (kind.moe) return experts();
