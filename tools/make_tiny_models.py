@@ -9,6 +9,7 @@ Needs torch, transformers, safetensors, gguf, numpy, and for the GGUF files of t
 llama.cpp. Usage: make_tiny_models.py [name...]; deterministic.
 """
 import json
+import math
 import os
 import shutil
 import sys
@@ -125,27 +126,32 @@ def with_bit_linears(model, mode):
     return model
 
 
+def stepwise(model, ids, n_steps):
+    """Tokens as they are decoded with the model's cache, and all logits; nothing of a model whose cache goes by another name."""
+    out = model(ids, use_cache=True)
+    cache, rows, tokens = getattr(out, "past_key_values", None), [out.logits[0]], []
+    if cache is None:
+        return None, None
+    for _ in range(n_steps):
+        tokens.append(int(rows[-1][-1].argmax()))
+        rows.append(model(torch.tensor([[tokens[-1]]]), past_key_values=cache, use_cache=True).logits[0])
+    return tokens, torch.cat(rows)
+
+
 def reference(model, n_prompt, n_steps, vocab):
     generator = torch.Generator().manual_seed(7)
     ids = torch.randint(2, vocab, (1, n_prompt), generator=generator)
     with torch.no_grad():
-        out = model(ids, use_cache=True)
-        prompt_logits, cache = out.logits[0], out.past_key_values
-        tokens, step_logits = [], []
-        last = prompt_logits[-1]
-        for _ in range(n_steps):
-            tokens.append(int(last.argmax()))
-            out = model(torch.tensor([[tokens[-1]]]), past_key_values=cache, use_cache=True)
-            last = out.logits[0, -1]
-            step_logits.append(last)
-        whole = model(torch.cat([ids, torch.tensor([tokens])], 1)).logits[0]
-    difference = float((whole - torch.cat([prompt_logits, torch.stack(step_logits)])).abs().max())
-    if difference > 0.01:  # transformers' own cache is wrong: everything again without one
-        tokens = []
-        with torch.no_grad():
-            for _ in range(n_steps):
-                tokens.append(int(model(torch.cat([ids, torch.tensor([tokens], dtype=ids.dtype)], 1), use_cache=False).logits[0, -1].argmax()))
-            whole = model(torch.cat([ids, torch.tensor([tokens])], 1), use_cache=False).logits[0]
+        tokens, steps = stepwise(model, ids, n_steps)
+        whole = None if tokens is None else model(torch.cat([ids, torch.tensor([tokens])], 1)).logits[0]
+        difference = math.inf if tokens is None else float((whole - steps).abs().max())
+        if difference > 0.01:  # no cache, or one that is wrong: everything without one
+            tokens = []
+            for _ in range(n_steps + 1):
+                all_ids = torch.cat([ids, torch.tensor([tokens], dtype=ids.dtype)], 1)
+                whole = model(all_ids, use_cache=False).logits[0]
+                tokens.append(int(whole[-1].argmax()))
+            tokens.pop()
     return ids[0].tolist(), tokens, whole.float().numpy(), difference
 
 

@@ -114,6 +114,13 @@ MODELS = {
     "granitemoehybrid_rope": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
         position_embedding_type="rope", mamba_n_groups=2, mamba_n_heads=2, mamba_d_head=24, mamba_d_conv=3, mamba_proj_bias=True,
         num_key_value_heads=3, attention_bias=True)), False),
+    "mamba2": lambda: (T.Mamba2Config(**mamba2()), True),
+    "mamba2_groups": lambda: (T.Mamba2Config(**mamba2(n_groups=3, num_heads=6, head_dim=8, state_size=20, conv_kernel=3, use_bias=True,
+                                                      use_conv_bias=False, tie_word_embeddings=True)), False),
+    "nemotron_h": lambda: (T.NemotronHConfig(**nemotron_h()), True),
+    "nemotron_h_odd": lambda: (T.NemotronHConfig(**nemotron_h(
+        layers_block_type=["attention", "mlp", "mamba"], n_groups=1, mamba_num_heads=5, mamba_head_dim=6, ssm_state_size=9,
+        conv_kernel=2, mlp_bias=True, mamba_proj_bias=True, tie_word_embeddings=True)), False),
     # llama.cpp's converter turns the pairs of whole heads, of which half are rotated.
     "bamba": lambda: (T.BambaConfig(**bamba(attn_layer_indices=[1])), False),
     "bamba_biases": lambda: (T.BambaConfig(**bamba(
@@ -291,6 +298,18 @@ def granite_hybrid(**more):
         position_embedding_type="nope") | more)
 
 
+def mamba2(**more):
+    return dict(vocab_size=53, hidden_size=24, num_hidden_layers=3, num_heads=4, head_dim=12, n_groups=2, state_size=16, expand=2,
+                conv_kernel=4, chunk_size=16, bos_token_id=0, eos_token_id=1, pad_token_id=1) | more
+
+
+def nemotron_h(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                layers_block_type=["mamba", "mlp", "attention", "mamba", "mlp"], mamba_num_heads=6, mamba_head_dim=8, n_groups=2,
+                ssm_state_size=16, conv_kernel=4, chunk_size=16, max_position_embeddings=128, bos_token_id=0, eos_token_id=1,
+                pad_token_id=1) | more
+
+
 def bamba(**more):
     return plain_heads() | dict(num_hidden_layers=3, mamba_n_heads=4, mamba_d_head="auto", mamba_n_groups=1, mamba_d_state=16,
                                 mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=16) | more
@@ -358,9 +377,15 @@ def phi(**more):
     return config | dict(num_key_value_heads=3, intermediate_size=96) | more
 
 
+DROP = "(not there)"
+
+
 # What published config.json files say beside what transformers writes, and the converter reads.
 PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  {"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in c["layer_types"]]),
+             "nemotron_h": lambda c: dict(num_experts_per_tok=DROP, n_routed_experts=DROP, layers_block_type=DROP, hybrid_override_pattern="".join(
+                 {"linear_attention": "M", "full_attention": "*", "mlp": "-"}[kind] for kind in c["layers_block_type"]),
+                 num_hidden_layers=len(c["layers_block_type"]), mamba_d_head=c["mamba_head_dim"]),
              "nomic_bert": lambda c: dict(
                  n_embd=c["hidden_size"], n_head=c["num_attention_heads"], n_layer=c["num_hidden_layers"],
                  n_inner=c["intermediate_size"], n_positions=8192, activation_function="swiglu", causal=False,
@@ -391,6 +416,7 @@ def as_published(directory, to):
     """A copy of a checkpoint as the converter expects it."""
     config = json.load(open(os.path.join(directory, "config.json")))
     config |= PUBLISHED.get(config["model_type"], lambda _: {})(config)
+    config = {key: value for key, value in config.items() if value != DROP}
     json.dump(config, open(os.path.join(to, "config.json"), "w"))
     # Gemma's converter counts the vocabulary.
     names = {f"t{i}": i for i in range(config["vocab_size"])}
@@ -412,6 +438,7 @@ def convert(directory, path):
         as_published(directory, published)
         hparams = ModelBase.load_hparams(Path(published), False)
         hparams |= PUBLISHED.get(hparams["model_type"], lambda _: {})(hparams)
+        hparams = {key: value for key, value in hparams.items() if value != DROP}
         cls = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
         cls.no_mtp = hasattr(cls, "opt_num_mtp_layers") and not any("mtp." in k for k in load_file(published + "/model.safetensors"))
         model = cls(Path(published), gguf.LlamaFileType.ALL_F32, Path(path), eager=True, model_name="tiny", hparams=hparams)

@@ -281,8 +281,10 @@ int64_t cache_budget(const EngineConfig& config, const Ops& ops, const Model& mo
     if (drafter != nullptr) budget -= drafter->weight_bytes();
   }
   if (drafter == nullptr) return budget;
-  const auto own = static_cast<double>(token_bytes(spec));
-  const double share = own / (own + static_cast<double>(drafter->kv_bytes_per_token()));
+  // Without attention tokens take nothing.
+  const auto own = static_cast<double>(token_bytes(spec)),
+             theirs = static_cast<double>(drafter->kv_bytes_per_token());
+  const double share = theirs > 0 ? own / (own + theirs) : 1.0;
   return static_cast<int64_t>(share * static_cast<double>(budget));
 }
 

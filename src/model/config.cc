@@ -79,8 +79,8 @@ bool is_list(ConfigReader& reader, Key key) {
 }
 
 // A number, or a list by layer: then its first number that is not 0.
-int read_usual(ConfigReader& reader, Key key, int high, std::optional<int> fallback) {
-  if (!is_list(reader, key)) return reader.integer(key, 1, high, fallback);
+int read_usual(ConfigReader& reader, Key key, int low, int high, std::optional<int> fallback) {
+  if (!is_list(reader, key)) return reader.integer(key, low, high, fallback);
   for (const int n : reader.integers(key, 0, high)) {
     if (n > 0) return n;
   }
@@ -128,8 +128,11 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
       reader.integer({"nextn_predict_layers", "num_nextn_predict_layers"}, 0, most_next, 0);
   if (reader.gguf()) config.n_layers -= config.n_next_token_layers;
   config.model_dim = reader.integer({"embedding_length", "hidden_size"}, 1, kMaxDim);
-  config.n_heads = reader.integer({"attention.head_count", "num_attention_heads"}, 1, kMaxHeads);
-  config.n_kv_heads = read_usual(reader, kKvHeads, config.n_heads, config.n_heads);
+  // Files of models without attention or feed-forwards say 0.
+  const int least = reader.gguf() && reader.has({"ssm.inner_size", ""}) ? 0 : 1;
+  config.n_heads =
+      std::max(1, reader.integer({"attention.head_count", "num_attention_heads"}, least, kMaxHeads));
+  config.n_kv_heads = std::max(1, read_usual(reader, kKvHeads, least, config.n_heads, config.n_heads));
   config.max_seq_len =
       reader.integer({"context_length", "max_position_embeddings"}, 1, kMaxContextLength, 2048);
   std::optional<int> ffn_dim;
@@ -137,7 +140,7 @@ void read_sizes(ConfigReader& reader, const Architecture& architecture, ModelCon
   // Where all layers are mixtures it may be left out.
   const Key expert_width{"expert_feed_forward_length", "moe_intermediate_size"};
   if (!ffn_dim && reader.has(expert_width)) ffn_dim = reader.integer(expert_width, 1, kMaxDim);
-  config.ffn_dim = read_usual(reader, kFfnDim, kMaxDim, ffn_dim);
+  config.ffn_dim = read_usual(reader, kFfnDim, least, kMaxDim, ffn_dim);
   config.head_dim =
       reader.integer({"attention.key_length", "head_dim"}, 1, kMaxHeadDim,
                      std::clamp(config.model_dim / std::max(config.n_heads, 1), 1, kMaxHeadDim));
@@ -322,6 +325,18 @@ void use_usual_names(const Architecture& architecture, json& object) {
   }
 }
 
+// Where layers are listed, their number may be left out.
+void count_layers(json& object) {
+  if (object.contains("num_hidden_layers")) return;
+  for (const char* key : {"layers_block_type", "layer_types", "hybrid_override_pattern"}) {
+    const auto list = object.find(key);
+    if (list == object.end()) continue;
+    if (list->is_array()) object["num_hidden_layers"] = list->size();
+    if (list->is_string()) object["num_hidden_layers"] = list->get_ref<const std::string&>().size();
+    return;
+  }
+}
+
 // `source` may be null: then nothing is known of tensors.
 Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const std::string& where) {
   if (!file.is_object()) return errorf(ErrorCode::kCorruptFile, "{}: config.json: expected an object", where);
@@ -350,6 +365,7 @@ Result<ModelConfig> read_hf(const json& file, const WeightSource* source, const 
   if (nested != file.end() && !object.contains("tie_word_embeddings") && file.contains("tie_word_embeddings"))
     object["tie_word_embeddings"] = file["tie_word_embeddings"];
   use_usual_names(*architecture, object);
+  count_layers(object);
   if (!architecture->hf_defaults.empty()) {
     json merged = json::parse(architecture->hf_defaults);
     merged.update(object);
@@ -496,14 +512,15 @@ int64_t feed_forward_parameters(const ModelConfig& c, int i, bool active) {
 int64_t count_parameters(const ModelConfig& c, bool active) {
   const int64_t dim = c.model_dim, beside = c.per_layer_dim;
   int64_t norms = c.norms == NormPlacement::kBoth ? 4 * dim : 2 * dim;
-  if (c.parallel && !c.parallel_norms) norms = dim;
+  if ((c.parallel && !c.parallel_norms) || c.one_mixer) norms = dim;
   if (beside > 0) norms += 2 * dim * beside + dim;  // and projections
   int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
   if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
   const int64_t all_beside = beside * c.n_layers;
   if (beside > 0) total += all_beside * (dim + (active ? 0 : c.vocab_size)) + beside;
   for (int i = 0; i < c.n_layers; ++i)
-    total += mixer_parameters(c, i) + norms + feed_forward_parameters(c, i, active);
+    total += norms + (c.one_mixer && c.has_feed_forward(i) ? 0 : mixer_parameters(c, i)) +
+             (c.has_feed_forward(i) ? feed_forward_parameters(c, i, active) : 0);
   if (c.learned_positions && !active) total += dim * c.max_seq_len;
   return total;
 }

@@ -147,6 +147,7 @@ struct ModelConfig {
   bool parallel = false;        // x += attention(norm(x)) + feed-forward(norm(x)), not one after the other
   bool parallel_norms = false;  // then the feed-forward has a norm of its own
   bool embedding_norm = false;
+  bool one_mixer = false;  // a layer is attention, a scan or a feed-forward, with one norm before it
   QkNorm qk_norm = QkNorm::kNone;
   bool value_norm = false;        // values of every head are divided by their root mean square
   bool rope_before_norm = false;  // q and k are rotated before their norms
@@ -192,6 +193,10 @@ struct ModelConfig {
   // What the output projection of attention reads.
   int attended_dim_of(int layer) const {
     return latent.kv_rank > 0 ? n_heads * latent.value_dim : q_dim_of(layer);
+  }
+  bool has_feed_forward(int layer) const {
+    const LayerConfig& kind = layers[static_cast<size_t>(layer)];
+    return !one_mixer || (!kind.attention && kind.recurrence == Recurrence::kNone);
   }
   bool has_states() const;
   CacheSpec cache_spec(KvDType dtype, int block_size) const;

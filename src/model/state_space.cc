@@ -47,7 +47,7 @@ void DecoderParts::state_space(int i, const NormedInput& h, Tensor x, const Norm
   const LinearTarget projections[] = {net.z.into(delta_z_), net.qkv.into(conv_in_), net.a.into(delta_a_)};
   ops_.norm_linear(rounded(h), projections);
   ops_.causal_conv(conv_in_, {net.conv.get(), net.conv_bias.get(), config_.conv_taps, i}, cache_, convolved_);
-  ops_.activate(convolved_, config_.activation);
+  ops_.activate(convolved_, Activation::kSilu);
   StateSpaceParams params;
   params.rate = net.rate.get(), params.bias = net.bias.get(), params.skip = net.skip.get();
   params.n_groups = ssm.n_key_heads, params.n_heads = ssm.n_value_heads;

@@ -133,10 +133,12 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   if (config_.layers[i].recurrence == Recurrence::kStateSpace)
     RETURN_IF_ERROR(load_state_space(at, layer.delta));
   if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
-  if (pre && (!config_.parallel || config_.parallel_norms))
+  if (pre && (!config_.parallel || config_.parallel_norms) && !config_.one_mixer)
     RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));
-  RETURN_IF_ERROR(load_activation(i, at, layer));
-  RETURN_IF_ERROR(load_feed_forward(i, at, layer));
+  if (config_.has_feed_forward(i)) {
+    RETURN_IF_ERROR(load_activation(i, at, layer));
+    RETURN_IF_ERROR(load_feed_forward(i, at, layer));
+  }
   if (post) RETURN_IF_ERROR(norm(name(names_.ffn_post_norm), dim, layer.ffn_post_norm));
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer(at, layer.per_layer));
   if (!config_.output_scales) return {};

@@ -321,7 +321,8 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, ffn = config_.ffn_dim_of(layer);
   const bool pre = config_.norms != NormPlacement::kPost, post = config_.norms != NormPlacement::kPre;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
-  const bool own_norm = !config_.parallel || config_.parallel_norms;
+  if (!config_.has_feed_forward(layer)) return;
+  const bool own_norm = (!config_.parallel || config_.parallel_norms) && !config_.one_mixer;
   if (pre && own_norm) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
   const bool moe = config_.layers[static_cast<size_t>(layer)].moe;
   if (moe) routed_experts(list, layer);

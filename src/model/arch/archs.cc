@@ -1,5 +1,7 @@
 #include "model/arch/archs.h"
 
+#include <vector>
+
 #include "model/arch/hf_defaults.h"
 
 namespace penstock {
@@ -55,10 +57,8 @@ void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
-void configure_bert(ConfigReader&, ModelConfig&);
-void configure_roberta(ConfigReader&, ModelConfig&);
-void configure_nomic_bert(ConfigReader&, ModelConfig&);
-void configure_modern_bert(ConfigReader&, ModelConfig&);
+void configure_mamba2(ConfigReader&, ModelConfig&);
+void configure_nemotron_h(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -81,11 +81,7 @@ void qwen3_next_names(NameTable&, const ModelConfig&);
 void qwen35_names(NameTable&, const ModelConfig&);
 void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
 void qwen35_gguf_names(NameTable&, const ModelConfig&);
-void bert_names(NameTable&, const ModelConfig&);
-void bert_gguf_names(NameTable&, const ModelConfig&);
-void nomic_bert_names(NameTable&, const ModelConfig&);
-void modern_bert_names(NameTable&, const ModelConfig&);
-void modern_bert_gguf_names(NameTable&, const ModelConfig&);
+void mamba2_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
@@ -127,6 +123,8 @@ void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
+void describe_mamba2(ConfigWriter&, const ModelConfig&);
+void describe_nemotron_h(ConfigWriter&, const ModelConfig&);
 void describe_gemma4(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
@@ -184,10 +182,8 @@ constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "q
                                         "Qwen3_5ForConditionalGeneration"};
 constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
                                            "Qwen3_5MoeForConditionalGeneration"};
-constexpr std::string_view kBert[] = {"bert", "BertModel"};
-constexpr std::string_view kRoberta[] = {"roberta", "RobertaModel", "xlm-roberta", "camembert"};
-constexpr std::string_view kNomicBert[] = {"nomic_bert", "NomicBertModel"};
-constexpr std::string_view kModernBert[] = {"modernbert", "ModernBertModel"};
+constexpr std::string_view kMamba2[] = {"mamba2", "Mamba2ForCausalLM"};
+constexpr std::string_view kNemotronH[] = {"nemotron_h", "NemotronHForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
@@ -540,36 +536,22 @@ constexpr Architecture kArchitectures[] = {
      .describe = describe_qwen_delta,
      .gguf_names = qwen35_gguf_names,
      .hf_norms_less_one = true},
-    {.name = "bert",
-     .hf_types = kBert,
-     .configure = configure_bert,
-     .hf_names = bert_names,
-     .forward = bert_forward,
-     .hf_defaults = kBertDefaults,
-     .gguf_names = bert_gguf_names},
-    {.name = "roberta",
-     .hf_types = kRoberta,
-     .configure = configure_roberta,
-     .hf_names = bert_names,
-     .forward = bert_forward,
-     .hf_defaults = kBertDefaults,
-     .gguf_names = bert_gguf_names},
-    {.name = "nomic-bert",
-     .hf_types = kNomicBert,
-     .configure = configure_nomic_bert,
-     .hf_names = nomic_bert_names,
-     .forward = bert_forward,
-     .hf_defaults = kNomicBertDefaults,
-     .hf_aliases = kNomicBertAliases,
-     .gguf_names = bert_gguf_names},
-    {.name = "modern-bert",
-     .hf_types = kModernBert,
-     .configure = configure_modern_bert,
-     .hf_names = modern_bert_names,
-     .forward = decoder_forward,
-     .hf_defaults = kModernBertDefaults,
-     .hf_aliases = kModernBertAliases,
-     .gguf_names = modern_bert_gguf_names},
+    {.name = "mamba2",
+     .hf_types = kMamba2,
+     .configure = configure_mamba2,
+     .hf_names = mamba2_names,
+     .forward = one_mixer_forward,
+     .hf_defaults = kMamba2Defaults,
+     .hf_aliases = kMamba2Aliases,
+     .describe = describe_mamba2},
+    {.name = "nemotron_h",
+     .hf_types = kNemotronH,
+     .configure = configure_nemotron_h,
+     .hf_names = mamba2_names,
+     .forward = one_mixer_forward,
+     .hf_defaults = kNemotronHDefaults,
+     .hf_aliases = kNemotronHAliases,
+     .describe = describe_nemotron_h},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,
@@ -588,10 +570,17 @@ constexpr Architecture kArchitectures[] = {
 
 }  // namespace
 
-std::span<const Architecture> architectures() { return kArchitectures; }
+std::span<const Architecture> architectures() {
+  static const std::vector<Architecture> all = [] {
+    std::vector<Architecture> both(std::begin(kArchitectures), std::end(kArchitectures));
+    both.insert(both.end(), encoder_architectures().begin(), encoder_architectures().end());
+    return both;
+  }();
+  return all;
+}
 
 const Architecture* find_architecture(std::string_view name) {
-  for (const Architecture& architecture : kArchitectures) {
+  for (const Architecture& architecture : architectures()) {
     if (architecture.name == name) return &architecture;
   }
   return nullptr;

@@ -36,8 +36,9 @@ struct Architecture {
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
 };
 
-// THE list.
+// THE list of decoders, and behind it that of encoders.
 std::span<const Architecture> architectures();
+std::span<const Architecture> encoder_architectures();
 // nullptr when unknown. `name` is a row's name.
 const Architecture* find_architecture(std::string_view name);
 
@@ -50,6 +51,10 @@ void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int de
 void read_experts(ConfigReader& reader, ModelConfig& config);
 // Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
+// Which layers scan, attend or (with one_mixer) feed forward, and the sizes of Mamba 2's scans; what is written of both.
+void read_hybrid_layers(ConfigReader& reader, ModelConfig& config);
+void read_state_space(ConfigReader& reader, ModelConfig& config);
+void describe_state_space(ConfigWriter& writer, const ModelConfig& config);
 // Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless the groups are equal and have enough experts to choose from.
@@ -70,6 +75,8 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
                              KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                              KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,

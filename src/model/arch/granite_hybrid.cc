@@ -35,38 +35,64 @@ void read_time_steps(ConfigReader& reader, ModelConfig& config) {
   config.min_time_step = config.max_time_step = 0.0f;
 }
 
-// What is a list by layer in both formats: KV heads, or names.
-void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
-  const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
-  if (kinds == nullptr) kinds = reader.find({"", "layers_block_type"});
-  const json* attending = reader.find({"", "attn_layer_indices"});
-  const size_t n = config.layers.size();
-  if (kinds != nullptr && kinds->is_array() && kinds->size() != n) {
-    return reader.fail(ErrorCode::kCorruptFile,
-                       fmt::format("layer_types: expected {} entries, got {}", n, kinds->size()));
-  }
-  for (size_t i = 0; i < n; ++i) {
-    bool attention = false;
-    if (kinds != nullptr && kinds->is_array()) {
-      const json& kind = (*kinds)[i];
-      attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
-      if (!reader.gguf() && !attention && kind != "mamba" && kind != "linear_attention") {
-        return reader.fail(
-            ErrorCode::kUnsupported,
-            fmt::format("layer_types: expected mamba or attention, got {}",
-                        kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
-      }
-    } else if (kinds != nullptr) {
-      attention = reader.gguf();
-    } else if (attending != nullptr) {
-      attention = std::ranges::find(*attending, json(i)) != attending->end();
-    }
-    config.layers[i].attention = attention;
-    config.layers[i].recurrence = attention ? Recurrence::kNone : Recurrence::kStateSpace;
-  }
+// Of one layer in a GGUF file's list.
+int ffn_of(ConfigReader& reader, size_t layer) {
+  const json* list = reader.find({"feed_forward_length", ""});
+  if (list == nullptr || !list->is_array() || layer >= list->size() || !(*list)[layer].is_number_integer())
+    return 0;
+  return (*list)[layer] > 0 ? 1 : 0;
 }
 
+// A list of names as strings of letters say it.
+json kinds_of(const json& pattern) {
+  if (!pattern.is_string()) return pattern;
+  json kinds = json::array();
+  for (const char letter : pattern.get_ref<const std::string&>())
+    kinds.push_back(letter == 'M'   ? "mamba"
+                    : letter == '*' ? "attention"
+                    : letter == '-' ? "mlp"
+                                    : std::string(1, letter));
+  return kinds;
+}
+
+// What is a list by layer in both formats: KV heads, or names.
 }  // namespace
+
+void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
+  const json* found = reader.find({"attention.head_count_kv", "layer_types"});
+  for (const std::string_view key : {"layers_block_type", "hybrid_override_pattern"}) {
+    if (found == nullptr) found = reader.find({"", key});
+  }
+  const json* attending = reader.find({"", "attn_layer_indices"});
+  const json kinds = found == nullptr ? json() : kinds_of(*found);
+  const size_t n = config.layers.size();
+  if (kinds.is_array() && kinds.size() != n) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("layer_types: expected {} entries, got {}", n, kinds.size()));
+  }
+  for (size_t i = 0; i < n; ++i) {
+    LayerConfig& layer = config.layers[i];
+    bool feeds = false;
+    layer.attention = false;
+    if (kinds.is_array()) {
+      const json& kind = kinds[i];
+      layer.attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
+      // In GGUF a layer with a feed-forward is nothing else.
+      feeds = config.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp");
+      if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
+        return reader.fail(
+            ErrorCode::kUnsupported,
+            fmt::format("layer_types: {} is not known here",
+                        kind.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+      }
+    } else if (kinds.is_number()) {
+      layer.attention = reader.gguf() && kinds != 0;
+    } else if (attending != nullptr) {
+      layer.attention = std::ranges::find(*attending, json(i)) != attending->end();
+    }
+    layer.recurrence = layer.attention || feeds ? Recurrence::kNone : Recurrence::kStateSpace;
+  }
+}
 
 void read_state_space(ConfigReader& reader, ModelConfig& config) {
   DeltaConfig& ssm = config.delta;
@@ -75,12 +101,13 @@ void read_state_space(ConfigReader& reader, ModelConfig& config) {
   ssm.n_key_heads = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
   ssm.n_value_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
   const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
-  const int64_t wide =
+  int64_t wide =
       reader.gguf() ? reader.integer({"ssm.inner_size", ""}, 1, 1 << 24) : int64_t{expand} * config.model_dim;
   const auto head = static_cast<int>(std::clamp<int64_t>(wide / ssm.n_value_heads, 1, 1 << 16));
   const json* given = reader.find({"", "mamba_d_head"});
   ssm.value_dim =
       given != nullptr && given->is_string() ? head : reader.integer({"", "mamba_d_head"}, 1, 1 << 16, head);
+  if (!reader.gguf() && config.one_mixer) wide = int64_t{ssm.value_dim} * ssm.n_value_heads;
   const bool fits =
       int64_t{ssm.value_dim} * ssm.n_value_heads == wide && ssm.n_value_heads % ssm.n_key_heads == 0;
   if (!fits) {
@@ -100,15 +127,18 @@ void describe_state_space(ConfigWriter& writer, const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers)
     kv_heads.push_back(layer.attention ? static_cast<uint64_t>(config.n_kv_heads) : uint64_t{0});
   writer.set({"attention.head_count_kv", ""}, kv_heads);
-  writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
-  writer.set({"ssm.state_size", ""}, ssm.key_dim);
-  writer.set({"ssm.group_count", ""}, ssm.n_key_heads);
-  writer.set({"ssm.time_step_rank", ""}, ssm.n_value_heads);
+  writer.set({"ssm.conv_kernel", "mamba_d_conv"}, config.conv_taps);
+  writer.set({"ssm.state_size", "mamba_d_state"}, ssm.key_dim);
+  writer.set({"ssm.group_count", "mamba_n_groups"}, ssm.n_key_heads);
+  writer.set({"ssm.time_step_rank", "mamba_n_heads"}, ssm.n_value_heads);
+  writer.set({"", "mamba_d_head"}, ssm.value_dim);
   writer.set({"ssm.inner_size", ""}, ssm.values());
 }
 
 void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   configure_granite(reader, config);
+  if (config.activation.kind != Activation::kSilu)
+    reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   read_hybrid_layers(reader, config);
   if (config.layers.empty() || config.has_states()) read_state_space(reader, config);
   const bool rotated = reader.gguf() ? reader.flag({"rope.scaling.finetuned", ""}, true)
@@ -134,6 +164,8 @@ void granite_hybrid_names(NameTable& names, const ModelConfig& config) {
 
 // Always rotated, and without Granite's factors.
 void configure_bamba(ConfigReader& reader, ModelConfig& config) {
+  if (config.activation.kind != Activation::kSilu)
+    reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   read_hybrid_layers(reader, config);
   if (config.has_states()) read_state_space(reader, config);
 }

@@ -104,9 +104,21 @@ inline constexpr std::string_view kNomicBertDefaults =
     R"({"layer_norm_eps": 1e-12, "rope_theta": 1000.0, "intermediate_size": 3072, "max_position_embeddings": 2048})";
 inline constexpr std::string_view kModernBertDefaults =
     R"({"norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})";
+inline constexpr std::string_view kMamba2Defaults = R"({"num_attention_heads": 1, "intermediate_size": 1,
+    "max_position_embeddings": 1048576, "layer_norm_epsilon": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
+    "mamba_n_groups": 8, "mamba_d_state": 128})";
+inline constexpr std::string_view kNemotronHDefaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "layer_norm_epsilon": 1e-5, "hidden_act": "relu2", "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 8,
+    "mamba_d_state": 128, "max_position_embeddings": 4096})";
 inline constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
 // Names that config.json files of some types have for the usual keys.
+inline constexpr std::string_view kMamba2Aliases =
+    R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
+    "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand"})";
+inline constexpr std::string_view kNemotronHAliases =
+    R"({"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
+    "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act"})";
 inline constexpr std::string_view kNomicBertAliases =
     R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",

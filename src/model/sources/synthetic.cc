@@ -158,7 +158,8 @@ class WantedTensors {
 
 void WantedTensors::norms() {
   const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
-  if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim), norm(n_.ffn_norm, dim);
+  if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim);
+  if (c_.norms != NormPlacement::kPost && !c_.one_mixer) norm(n_.ffn_norm, dim);
   if (c_.norms != NormPlacement::kPre) norm(n_.attn_post_norm, dim), norm(n_.ffn_post_norm, dim);
   const bool attention = c_.layers[static_cast<size_t>(layer_)].attention;
   if (c_.qk_norm != QkNorm::kNone && c_.qk_norm != QkNorm::kPlain && attention) {
@@ -259,6 +260,7 @@ void WantedTensors::layer(int i) {
   if (kind.recurrence == Recurrence::kShortConv) short_conv();
   if (kind.recurrence == Recurrence::kDeltaNet) delta_net();
   if (kind.recurrence == Recurrence::kStateSpace) state_space();
+  if (!c_.has_feed_forward(i)) return;
   if (kind.moe) return experts();
   if (c_.gated_ffn) matrix(n_.gate, WeightRole::kGateUp, {ffn, dim});
   matrix(n_.up, WeightRole::kGateUp, {ffn, dim});
