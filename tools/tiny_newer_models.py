@@ -114,6 +114,9 @@ MODELS = {
     "granitemoehybrid_rope": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
         position_embedding_type="rope", mamba_n_groups=2, mamba_n_heads=2, mamba_d_head=24, mamba_d_conv=3, mamba_proj_bias=True,
         num_key_value_heads=3, attention_bias=True)), False),
+    "granitemoehybrid_attention": lambda: (T.GraniteMoeHybridConfig(**granite_hybrid(
+        layer_types=["attention"] * 2, num_hidden_layers=2, num_local_experts=0, num_experts_per_tok=0, position_embedding_type="rope",
+        intermediate_size=40, shared_intermediate_size=40)), True),
     "mamba2": lambda: (T.Mamba2Config(**mamba2()), True),
     "mamba2_groups": lambda: (T.Mamba2Config(**mamba2(n_groups=3, num_heads=6, head_dim=8, state_size=20, conv_kernel=3, use_bias=True,
                                                       use_conv_bias=False, tie_word_embeddings=True)), False),

@@ -1,5 +1,6 @@
 // penstock embed: texts or token ids to vectors.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
@@ -109,8 +110,13 @@ Result<std::vector<Prompt>> EmbedCommand::inputs() const {
   if (!ids_file.empty()) {
     ASSIGN_OR_RETURN(const std::string content, read_text(ids_file));
     const Json lists = Json::parse(content, nullptr, false);
-    if (lists.is_array() && !lists.empty() && lists[0].is_array()) {
+    const auto is_list = [](const Json& item) { return item.is_array(); };
+    if (lists.is_array() && std::ranges::any_of(lists, is_list)) {
       for (size_t i = 0; i < lists.size(); ++i) {
+        if (!lists[i].is_array()) {
+          return errorf(ErrorCode::kInvalidArgument, "{}: entry {}: expected a list of token ids, got {}",
+                        ids_file, i, lists[i].dump().substr(0, 60));
+        }
         const std::string one = lists[i].dump();
         ASSIGN_OR_RETURN(std::vector<TokenId> ids, ids_of(one, i + 1, ids_file));
         all.emplace_back(std::move(ids));

@@ -16,9 +16,34 @@ constexpr size_t kMaxJsonBytes = size_t{256} << 20;
 constexpr int kMaxJsonDepth = 64;
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
+// Python writes numbers that JSON does not have; they become what transformers writes for them since its version 5:
+// {"__float__": "Infinity"}.
+std::string with_named_numbers(std::string text) {
+  if (text.find("Infinity") == std::string::npos && text.find("NaN") == std::string::npos) return text;
+  std::string out;
+  bool quoted = false;
+  for (size_t at = 0; at < text.size();) {
+    size_t length = 0;
+    for (const std::string_view name : {"-Infinity", "Infinity", "NaN"}) {
+      if (!quoted && length == 0 && text.compare(at, name.size(), name) == 0) length = name.size();
+    }
+    if (length > 0) {
+      out += R"({"__float__": ")" + text.substr(at, length) + "\"}";
+      at += length;
+      continue;
+    }
+    const bool escapes = quoted && text[at] == '\\' && at + 1 < text.size();
+    if (text[at] == '"') quoted = !quoted;
+    out.append(text, at, escapes ? 2 : 1);
+    at += escapes ? 2 : 1;
+  }
+  return out;
+}
+
 // The JSON object in the file. Errors: unreadable, not JSON, not an object, nested too deep.
 Result<json> read_json_object(const fs::path& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxJsonBytes));
+  ASSIGN_OR_RETURN(std::string text, read_file(path, kMaxJsonBytes));
+  text = with_named_numbers(std::move(text));
   bool too_deep = false;
   const auto check_depth = [&](int depth, json::parse_event_t, json&) {
     too_deep |= depth > kMaxJsonDepth;

@@ -178,7 +178,8 @@ class ModuleReader {
                     "{}/{}/config.json: expected in_features {} and out_features, got {}",
                     source_.path().string(), path, dim_, config.dump().substr(0, 200));
     }
-    const std::string f = config.value("activation_function", json("torch.nn.modules.activation.Tanh"));
+    const json named = config.value("activation_function", json("torch.nn.modules.activation.Tanh"));
+    const std::string f = named.is_string() ? named.get<std::string>() : named.dump();
     dense.tanh = f.ends_with(".Tanh");
     if (!dense.tanh && !f.ends_with(".Identity"))
       return unsupported("{}/config.json: activation_function: expected Tanh or Identity, got {}", path, f);
@@ -203,7 +204,8 @@ class ModuleReader {
   Status read_gguf() {
     out_.normalize = true;
     const json& metadata = source_.config();
-    const std::string arch = metadata.value("general.architecture", json("")).get<std::string>();
+    const json named = metadata.value("general.architecture", json(""));
+    const std::string arch = named.is_string() ? named.get<std::string>() : "";
     const std::string key = arch + ".pooling_type";
     const auto found = metadata.find(key);
     if (found != metadata.end() && *found != 0) {

@@ -242,6 +242,12 @@ class Tools(unittest.TestCase):
             file.flush()
             of_ids = penstock_json("embed", "-m", str(golden), "--ids", file.name, "--json")["embeddings"]
         self.assertEqual(len(of_ids), 2)
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write(json.dumps([ids, 3]))
+            file.flush()
+            code, _, err = penstock("embed", "-m", str(golden), "--ids", file.name)
+            self.assertEqual(code, 2)
+            self.assertIn("entry 1: expected a list", err)
         of_text = penstock_json("embed", "-m", str(golden), "-p", "the cat", "--json")["embeddings"][0]
         self.assertLess(max(abs(a - b) for a, b in zip(of_ids[0], of_text, strict=True)), 1e-6)
         code, out, _ = penstock("embed", "-m", str(golden), "-p", "the cat", "--dimensions", "3")

@@ -405,6 +405,23 @@ TEST(HostileDirectory, OneClearErrorEach) {
   EXPECT_THAT(directory_error(dir), HasSubstr("generation_config.json"));
 }
 
+// As Python writes them, and only where they are numbers.
+TEST(HostileDirectory, NumbersThatJsonDoesNotHave) {
+  TempDir dir;
+  write_bytes(dir / "model.safetensors", safetensors_bytes(kGoodHeader, 13));
+  write_bytes(dir / "config.json",
+              R"({"limit": [-Infinity, Infinity], "n": NaN, "text": "\"Infinity NaN\\"})");
+  const auto source = open_weights(dir.path());
+  ASSERT_TRUE(source) << source.error().message;
+  const auto& config = (*source)->config();
+  EXPECT_EQ(config["limit"][0]["__float__"], "-Infinity");
+  EXPECT_EQ(config["limit"][1]["__float__"], "Infinity");
+  EXPECT_EQ(config["n"]["__float__"], "NaN");
+  EXPECT_EQ(config["text"], "\"Infinity NaN\\");
+  write_bytes(dir / "config.json", R"({"a": Infinit})");
+  EXPECT_THAT(directory_error(dir), HasSubstr("config.json"));
+}
+
 TEST(HostileDirectory, ShardsByIndex) {
   TempDir dir;
   write_bytes(dir / "config.json", "{}");

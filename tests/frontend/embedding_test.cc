@@ -226,6 +226,9 @@ TEST(Embedding, ModulesAreRefusedByName) {
   EXPECT_THAT(changed("2_Dense/config.json",
                       {{"in_features", 24}, {"out_features", 30}, {"activation_function", "torch.nn.ReLU"}}),
               HasSubstr("activation_function"));
+  EXPECT_THAT(
+      changed("2_Dense/config.json", {{"in_features", 24}, {"out_features", 30}, {"activation_function", 7}}),
+      HasSubstr("activation_function"));
   EXPECT_THAT(changed("config_sentence_transformers.json", {{"default_prompt_name", "x"}}),
               HasSubstr("default_prompt_name"));
   fs::remove_all(dir);

@@ -83,8 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope",
                       "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
                       "qwen3_5_text_plain", "qwen3_5_moe", "gemma4", "gemma4_keys_are_values",
-                      "gemma4_experts", "gemma4_full", "mamba2", "mamba2_groups", "nemotron_h",
-                      "nemotron_h_odd"));
+                      "gemma4_experts", "gemma4_full", "granitemoehybrid_attention", "mamba2",
+                      "mamba2_groups", "nemotron_h", "nemotron_h_odd"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};

@@ -140,7 +140,8 @@ void configure_granite_hybrid(ConfigReader& reader, ModelConfig& config) {
   if (config.activation.kind != Activation::kSilu)
     reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
   read_hybrid_layers(reader, config);
-  if (config.layers.empty() || config.has_states()) read_state_space(reader, config);
+  if (config.has_states()) read_state_space(reader, config);
+  reader.find({"", "mamba_d_state"});  // of no use where all layers attend (Granite 4 micro)
   const bool rotated = reader.gguf() ? reader.flag({"rope.scaling.finetuned", ""}, true)
                                      : reader.text({"", "position_embedding_type"}, "") == "rope";
   for (LayerConfig& layer : config.layers) layer.rope = rotated ? 0 : -1;
@@ -178,7 +179,7 @@ void bamba_names(NameTable& names, const ModelConfig&) {
 
 void describe_granite_hybrid(ConfigWriter& writer, const ModelConfig& config) {
   describe_granite(writer, config);
-  describe_state_space(writer, config);
+  if (config.has_states()) describe_state_space(writer, config);
   const bool rotated =
       std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.rope >= 0; });
   writer.set({"rope.scaling.finetuned", ""}, rotated);

@@ -118,7 +118,8 @@ inline constexpr std::string_view kMamba2Aliases =
     "state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "expand": "mamba_expand"})";
 inline constexpr std::string_view kNemotronHAliases =
     R"({"mamba_num_heads": "mamba_n_heads", "mamba_head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
-    "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act"})";
+    "ssm_state_size": "mamba_d_state", "conv_kernel": "mamba_d_conv", "mlp_hidden_act": "hidden_act",
+    "attention_head_dim": "head_dim"})";
 inline constexpr std::string_view kNomicBertAliases =
     R"({"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",

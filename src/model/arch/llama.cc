@@ -37,6 +37,7 @@ void configure_granite(ConfigReader& reader, ModelConfig& config) {
   config.residual_scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.attention_scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.logit_scale = 1.0f / reader.number({"logit_scale", "logits_scaling"}, 1e-6f, 1e6f, 1.0f);
+  reader.find({"ssm.state_size", ""});  // files of Granite 4 without a scan in any layer have it
 }
 
 void describe_granite(ConfigWriter& writer, const ModelConfig& config) {

@@ -54,6 +54,7 @@ std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "mistral" || c.arch == "mixtral") return "llama";
   if (c.arch == "olmo3") return "olmo2";
   if (c.arch == "bamba") return "granitehybrid";
+  if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
   if (c.arch == "deepseek3" || c.arch == "glm4moelite") return "deepseek2";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
