@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/engine_config.h"
+#include "penstock/logits_processor.h"
 #include "penstock/metrics.h"
 #include "penstock/result.h"
 #include "penstock/sampling_params.h"
@@ -25,18 +26,19 @@ using Clock = std::chrono::steady_clock;
 
 enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
 
-// One prompt and how to go on from it. The engine never sees text: whoever owns the tokenizer fills the token
-// forms of the strings in `sampling` (Session in the frontend does) and applies `sampling.stop`.
 class TokenMatcher;  // grammar/token_matcher.h
 
+// One prompt and how to go on from it. The engine never sees text: whoever owns the tokenizer fills the token
+// forms of the strings in `sampling` (Session in the frontend does) and applies `sampling.stop`.
 struct Request {
   std::vector<TokenId> prompt;  // >= 1 ids in [0, vocab_size), with BOS where the model wants one
   SamplingParams sampling;  // stop, bad_words, dry_sequence_breakers and the text switches are not read here
-  std::vector<std::vector<TokenId>> bad_words;  // token sequences that must not be completed
-  std::vector<TokenId> dry_breakers;            // tokens that end a repeat for DRY
-  std::vector<TokenId> eos_token_ids;           // empty = the model's
-  std::shared_ptr<const TokenMatcher> matcher;  // of the output, at its beginning; null: any
-  std::optional<ThinkingBudget> thinking;       // absent: reasoning may take all of max_tokens
+  std::vector<std::vector<TokenId>> bad_words;        // token sequences that must not be completed
+  std::vector<TokenId> dry_breakers;                  // tokens that end a repeat for DRY
+  std::vector<TokenId> eos_token_ids;                 // empty = the model's
+  std::shared_ptr<const TokenMatcher> matcher;        // of the output, at its beginning; null: any
+  std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are the model's
+  std::optional<ThinkingBudget> thinking;             // absent: reasoning may take all of max_tokens
   Priority priority = Priority::kNormal;
   std::string cache_salt;         // requests share cached blocks only when their salts are equal
   bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)

@@ -63,8 +63,8 @@ bool Sampler::row_says_all(const SamplingSpec& spec) {
   const StepContext context{.state = &state, .row = &row};
   const bool steps = std::ranges::none_of(
       filter_steps(), [&](const SamplerStep& step) { return step.host_only && step.active(context); });
-  return p.mirostat == 0 && (spec.greedy() || steps) && !spec.completes() &&
-         (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
+  return p.mirostat == 0 && spec.logits_processor == nullptr && (spec.greedy() || steps) &&
+         !spec.completes() && (!p.logprobs || (*p.logprobs >= 0 && *p.logprobs <= SampleRow::kMostTop));
 }
 
 bool Sampler::row_reads_tokens(SamplerState& state) {
@@ -93,6 +93,13 @@ void Sampler::collect_edits(StepContext& steps, SampleRow& row) {
   row.mask = edits.mask().empty() ? nullptr : edits.mask().data();
   row.edits = edits.list().data();
   row.n_edits = static_cast<int32_t>(edits.list().size());
+}
+
+// What the request's own processor does, and then the edits.
+void Sampler::edit(const SampleContext& context, const SampleRow& row, std::span<float> logits) const {
+  if (LogitsProcessor* const processor = context.state.spec->logits_processor.get())
+    processor->process(context.tokens, context.n_prompt, logits);
+  apply_edits(row, logits);
 }
 
 SampleRow Sampler::describe(const SampleContext& context, LogitEdits& edits) {
@@ -158,7 +165,7 @@ SampleResult Sampler::sample(const SampleContext& context, std::span<float> logi
   steps.row = &row;
   SampleResult result{.drawn = true};
   keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
-  apply_edits(row, logits);
+  edit(context, row, logits);
   do {
     result.token = pick(steps, logits);
   } while (exclude_unfit(steps, result.token, logits));
@@ -170,7 +177,7 @@ void Sampler::edit_logits(const SampleContext& context, std::span<float> logits)
   StepContext steps = steps_of(context, edits_);
   SampleRow row;
   collect_edits(steps, row);
-  apply_edits(row, logits);
+  edit(context, row, logits);
 }
 
 SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span<float> logits,
@@ -182,7 +189,7 @@ SampleResult Sampler::accept_or_resample(const SampleContext& context, std::span
   SampleResult result{.drawn = true};
   accepted = false;
   keep_raw(row, logits, context.state.spec->params.logprobs.value_or(0), alternatives, result);
-  apply_edits(row, logits);
+  edit(context, row, logits);
   exclude_unfit(steps, drawn.token, logits);
   if (!narrow(steps, logits)) return result;
   double p = 0, q = 0;

@@ -71,6 +71,7 @@ class Sampler {
   int top(std::span<const float> logits, float log_z, int n, std::vector<TokenLogprob>& out);
   StepContext steps_of(const SampleContext& context, LogitEdits& edits);
   void collect_edits(StepContext& steps, SampleRow& row);
+  void edit(const SampleContext& context, const SampleRow& row, std::span<float> logits) const;
   void keep_raw(const SampleRow& row, std::span<const float> logits, int n_top,
                 std::vector<TokenLogprob>& alternatives, SampleResult& result);
   void report_raw(const SampleRow& row, SampleResult& result) const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grammar/token_matcher.h"
+#include "penstock/logits_processor.h"
 #include "penstock/sampling_params.h"
 #include "penstock/thinking_budget.h"
 #include "penstock/types.h"
@@ -20,6 +21,7 @@ struct TokenForms {
   std::vector<TokenId> dry_breakers;            // ascending in a spec
   std::shared_ptr<const TokenMatcher> matcher;  // at the beginning of the output; null: no grammar
   std::optional<ThinkingBudget> thinking = std::nullopt;
+  std::shared_ptr<LogitsProcessor> logits_processor = nullptr;  // null: logits are the model's
 };
 
 // Immutable after creation; shared by the n sequences of a request.

@@ -14,10 +14,11 @@ std::shared_ptr<const SamplingSpec> make_spec(RequestState& state, const Sequenc
   std::vector<TokenId> ends = request.eos_token_ids;
   ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   const uint64_t seed = params.seed ? *params.seed : seed_of_request(start.seed, state.id);
-  return SamplingSpec::make(std::move(params),
-                            {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers),
-                             std::move(request.matcher), std::move(request.thinking)},
-                            seed, start.info.vocab_size);
+  return SamplingSpec::make(
+      std::move(params),
+      {std::move(ends), std::move(request.bad_words), std::move(request.dry_breakers),
+       std::move(request.matcher), std::move(request.thinking), std::move(request.logits_processor)},
+      seed, start.info.vocab_size);
 }
 
 std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::span<const TokenId> eos,
