@@ -2,6 +2,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "frontend/completions.h"
 #include "frontend/llm_impl.h"
 
 namespace penstock {
@@ -12,23 +13,22 @@ constexpr size_t kMostInFlight = 1024;  // requests of one call that the engine 
 
 }  // namespace
 
-// One call of generate(): submits, follows the events, cancels.
+// One call of generate(): submits, follows, cancels. Nothing is left unless a callback has thrown.
 class LLMImpl::Call {
  public:
   Call(Session& session, const SamplingParams& params, const GenerateOptions& options, const CallHooks& hooks,
        size_t n_prompts)
-      : session_(session), params_(params), options_(options), hooks_(hooks), outputs_(n_prompts) {}
-  // Nothing is left unless a callback has thrown.
-  ~Call() { cancel_all(); }
+      : session_(session),
+        params_(std::make_shared<const SamplingParams>(params)),
+        options_(options),
+        hooks_(hooks),
+        outputs_(n_prompts) {}
 
   Result<std::vector<RequestOutput>> run(std::vector<Request> requests, std::span<const Prompt> prompts) {
     requests_ = std::move(requests);
     in_flight_limit_ = std::min<size_t>(kMostInFlight, session_.engine().config().max_queued_requests);
-    std::vector<OwnedEvent> events;
     for (submit_more(); n_done_ < outputs_.size(); submit_more()) {
-      events.clear();
-      queue_->pop(events, kPollInterval);
-      for (const OwnedEvent& event : events) handle(event);
+      completions_.poll(kPollInterval, [&](const CompletionUpdate& update) { handle(update); });
       if (!cancelled_ && options_.should_stop && options_.should_stop()) cancel_all();
     }
     if (error_) return tl::unexpected(*error_);
@@ -39,88 +39,69 @@ class LLMImpl::Call {
   }
 
  private:
-  struct Active {
-    size_t prompt;
-    OutputBuilder builder;
-    std::vector<size_t> n_told;  // [n] tokens of each output that deltas have brought
-  };
-
   void submit_more() {
-    while (n_submitted_ < requests_.size() && active_.size() < in_flight_limit_) {
+    while (n_submitted_ < requests_.size() && prompt_of_.size() < in_flight_limit_) {
       if (cancelled_) {
         skip(n_submitted_++);
         continue;
       }
-      Request& request = requests_[n_submitted_];
-      std::vector<TokenId> prompt = request.prompt;
-      auto id = session_.engine().submit(request, queue_);
+      auto id = completions_.submit(requests_[n_submitted_], params_, hooks_.keep_markers);
       if (!id) {
         // A full queue is other callers' doing: try again when something of ours has ended.
-        if (id.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return;
+        if (id.error().code == ErrorCode::kResourceExhausted && !prompt_of_.empty()) return;
         error_ = id.error();
         cancel_all();
         continue;
       }
-      active_.emplace(
-          static_cast<uint64_t>(*id),
-          Active{n_submitted_,
-                 OutputBuilder(session_.tokenizer(), params_, std::move(prompt), hooks_.keep_markers),
-                 std::vector<size_t>(static_cast<size_t>(params_.n))});
-      request = {};
-      ++n_submitted_;
+      prompt_of_.emplace(static_cast<uint64_t>(*id), n_submitted_);
+      requests_[n_submitted_++] = {};
     }
   }
 
   // A prompt that never ran because the call was cancelled.
   void skip(size_t prompt) {
     outputs_[prompt].prompt_token_ids = std::move(requests_[prompt].prompt);
-    outputs_[prompt].outputs.resize(params_.n);
-    for (int i = 0; i < params_.n; ++i) {
+    outputs_[prompt].outputs.resize(params_->n);
+    for (int i = 0; i < params_->n; ++i) {
       outputs_[prompt].outputs[i].index = i;
       outputs_[prompt].outputs[i].finish_reason = FinishReason::kAbort;
     }
     ++n_done_;
   }
 
-  void handle(const OwnedEvent& event) {
-    const auto found = active_.find(static_cast<uint64_t>(event.request));
-    if (found == active_.end()) return;
-    Active& active = found->second;
-    const OutputBuilder::Step step = active.builder.add(event);
-    if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
-    if (event.first_position < 0 && (!step.text.empty() || step.finished)) tell(active, event, step);
-    if (!active.builder.finished()) return;
-    outputs_[active.prompt] = active.builder.take();
-    active_.erase(found);
+  void handle(const CompletionUpdate& update) {
+    const size_t prompt = prompt_of_.at(static_cast<uint64_t>(update.request));
+    tell(prompt, update);
+    if (update.done == nullptr) return;
+    outputs_[prompt] = std::move(*update.done);
+    prompt_of_.erase(static_cast<uint64_t>(update.request));
     ++n_done_;
     if (options_.on_progress) options_.on_progress(n_done_, outputs_.size());
   }
 
-  void tell(Active& active, const OwnedEvent& event, const OutputBuilder::Step& step) {
+  void tell(size_t prompt, const CompletionUpdate& update) {
     if (!options_.on_text && !hooks_.on_piece) return;
-    const CompletionOutput& output = active.builder.output(event.index);
-    const auto all = std::span<const TokenId>(output.token_ids);
-    const size_t n_told = std::exchange(active.n_told[static_cast<size_t>(event.index)], all.size());
-    const TextDelta delta{active.prompt, event.index, step.text, all.subspan(n_told),
-                          step.finished ? output.finish_reason : FinishReason::kNone};
-    if (hooks_.on_piece && !hooks_.on_piece(delta) && !step.finished)
-      session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+    const CompletionOutput& output = *update.output;
+    const TextDelta delta{prompt, output.index, update.text, update.new_tokens(),
+                          update.finished ? output.finish_reason : FinishReason::kNone};
+    if (hooks_.on_piece && !hooks_.on_piece(delta) && !update.finished)
+      completions_.cancel(update.request, output.index, FinishReason::kStop);
     if (options_.on_text && !options_.on_text(delta) && !cancelled_) cancel_all();
   }
 
   void cancel_all() {
     cancelled_ = true;
-    for (const auto& [id, active] : active_) session_.engine().cancel(RequestId(id), FinishReason::kAbort);
+    completions_.cancel_all();
   }
 
   Session& session_;
-  const SamplingParams& params_;
+  const std::shared_ptr<const SamplingParams> params_;
   const GenerateOptions& options_;
   const CallHooks& hooks_;
-  std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
+  Completions completions_{session_};
   std::vector<Request> requests_;
   std::vector<RequestOutput> outputs_;
-  std::unordered_map<uint64_t, Active> active_;
+  std::unordered_map<uint64_t, size_t> prompt_of_;  // of the requests that run
   size_t in_flight_limit_ = 1, n_submitted_ = 0, n_done_ = 0;
   bool cancelled_ = false;
   std::optional<Error> error_;
