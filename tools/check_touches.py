@@ -50,7 +50,7 @@ def table():
         if anchor != name.replace(" ", "-"):
             raise Violation(f"{DESIGN.name}, {name}: its link goes to #{anchor}")
         place = re.search(r"`([\w/]*/<\w+>[\w./]*)`", written)
-        files = [file if file.startswith("include/") else f"src/{file}" for file in re.findall(r"`([^`]+)`", listed)]
+        files = [file if file.startswith(("include/", "python/")) else f"src/{file}" for file in re.findall(r"`([^`]+)`", listed)]
         rows[name] = (place and re.sub(r"<\w+>", r"\\w+", f"src/{place.group(1)}"), files)
     return rows
 
@@ -229,7 +229,7 @@ IN_PROGRAM = ("backend", "drafter", "scheduling policy", "endpoint", "command")
 
 def check(name, blocks, row, build, tree):
     """Returns the objects of the files that are touched."""
-    for part in ("src", "include"):
+    for part in ("src", "include", "python"):
         shutil.copytree(ROOT / part, tree / part)
     new, changed = apply(blocks, tree)
     check_row(row, new, changed)

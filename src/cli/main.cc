@@ -1,3 +1,5 @@
+#include "cli/program.h"
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -61,14 +63,17 @@ int run_main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace penstock
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   try {
-    return penstock::run_main(argc, argv);
+    return run_main(argc, argv);
   } catch (const std::bad_alloc&) {
-    return penstock::fail({penstock::ErrorCode::kResourceExhausted, "out of memory"});
+    return fail({ErrorCode::kResourceExhausted, "out of memory"});
   } catch (const std::exception& error) {
-    return penstock::fail({penstock::ErrorCode::kInternal, error.what()});
+    return fail({ErrorCode::kInternal, error.what()});
   }
 }
+
+}  // namespace penstock
+
+int main(int argc, char** argv) { return penstock::run_program(argc, argv); }

@@ -17,11 +17,17 @@ namespace {
 constexpr const char* kDefaultModel = "penstock-stories-15m-q8_0.gguf";
 constexpr const char* kDefaultDraft = "penstock-stories-1m-q8_0.gguf";
 
+std::string& added_folder() {
+  static std::string folder;
+  return folder;
+}
+
 std::vector<std::filesystem::path> folders_to_search() {
   std::vector<std::filesystem::path> folders;
   if (const char* folder = std::getenv("PENSTOCK_MODELS"); folder != nullptr && *folder != '\0') {
     folders.emplace_back(folder);
   }
+  if (!added_folder().empty()) folders.emplace_back(added_folder());
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   if (!ignored) folders.push_back(program.parent_path() / ".." / "share" / "penstock" / "models");
@@ -50,6 +56,8 @@ Result<std::filesystem::path> find_by_name(const std::string& name) {
 }
 
 }  // namespace
+
+void add_model_folder(std::string folder) { added_folder() = std::move(folder); }
 
 std::vector<std::filesystem::path> model_folders() {
   std::vector<std::filesystem::path> folders;

@@ -18,6 +18,9 @@ class Tokenizer;
 // Error: kNotFound with the places searched.
 Result<std::filesystem::path> find_model(const std::string& name);
 
+// One more folder of models, behind PENSTOCK_MODELS and before the others.
+void add_model_folder(std::string folder);
+
 // Where models come with the program, in the order in which they are searched; those that exist.
 std::vector<std::filesystem::path> model_folders();
 

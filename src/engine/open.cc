@@ -198,6 +198,11 @@ CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, in
   return plan;
 }
 
+Result<bool> gives_text(const WeightSource& source) {
+  ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
+  return shape.output_head;
+}
+
 namespace {
 int64_t token_bytes(const CacheSpec& spec) {
   int64_t bytes = 0;

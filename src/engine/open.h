@@ -23,6 +23,9 @@ struct SpeculationInputs {
 Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& config,
                                             const LoadProgress& progress = {}, SpeculationInputs inputs = {});
 
+// Whether the model makes text; encoders give vectors only. Errors: those of reading a configuration.
+Result<bool> gives_text(const WeightSource& source);
+
 // Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);

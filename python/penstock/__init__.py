@@ -1,0 +1,44 @@
+"""Penstock: fast, exact inference for large language models, with vLLM's Python API.
+
+    from penstock import LLM, SamplingParams
+
+    llm = LLM()                                   # the built-in story model; or a GGUF file, a directory, "org/name"
+    for output in llm.generate(["Once upon a time"], SamplingParams(max_tokens=60)):
+        print(output.outputs[0].text)
+"""
+from __future__ import annotations
+
+import os as _os
+
+from . import _core
+from .async_llm import AsyncLLM, AsyncLLMEngine
+from .engine_args import AsyncEngineArgs, EngineArgs
+from .errors import EngineError
+from .inputs import PromptType, TextPrompt, TokensPrompt
+from .llm import LLM
+from .logprobs import Logprob
+from .lora.request import LoRARequest
+from .openai_server import openai_server
+from .outputs import (BeamSearchOutput, BeamSearchSequence, ClassificationOutput, ClassificationRequestOutput,
+                      CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, PoolingOutput, PoolingRequestOutput,
+                      RequestOutput, RequestStateStats, ScoringOutput, ScoringRequestOutput)
+from .pooling_params import PoolerConfig, PoolingParams
+from .sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams, StructuredOutputsParams
+from .tokenizer import Tokenizer
+
+__version__ = _core.__version__
+__version_tuple__ = tuple(int(part) for part in __version__.split("."))
+
+LLMEngine = LLM
+
+_core.set_engine_error(EngineError)
+_core.add_model_folder(_os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "models"))
+
+__all__ = [
+    "AsyncEngineArgs", "AsyncLLM", "AsyncLLMEngine", "BeamSearchOutput", "BeamSearchParams", "BeamSearchSequence",
+    "ClassificationOutput", "ClassificationRequestOutput", "CompletionOutput", "EmbeddingOutput", "EmbeddingRequestOutput",
+    "EngineArgs", "EngineError", "LLM", "LLMEngine", "Logprob", "LoRARequest", "PoolerConfig", "PoolingOutput",
+    "PoolingParams", "PoolingRequestOutput", "PromptType", "RequestOutput", "RequestOutputKind", "RequestStateStats",
+    "SamplingParams", "ScoringOutput", "ScoringRequestOutput", "StructuredOutputsParams", "TextPrompt", "Tokenizer",
+    "TokensPrompt", "__version__", "__version_tuple__", "openai_server",
+]

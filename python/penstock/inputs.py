@@ -1,0 +1,123 @@
+"""The forms in which a prompt may be given."""
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+if sys.version_info >= (3, 11):
+    from typing import NotRequired, TypedDict
+else:  # the type checker's own; nothing reads them when the program runs
+    from typing import Generic, TypedDict, TypeVar
+
+    _T = TypeVar("_T")
+
+    class NotRequired(Generic[_T]):
+        """A key that may be absent."""
+
+
+class TextPrompt(TypedDict):
+    """A text, tokenized with the model's special tokens parsed and its first token added."""
+
+    prompt: str
+    cache_salt: NotRequired[str]  # blocks are shared only among prompts of the same salt
+
+
+class TokensPrompt(TypedDict):
+    """Token ids as they are."""
+
+    prompt_token_ids: List[int]
+    prompt: NotRequired[str]
+    cache_salt: NotRequired[str]
+
+
+SingletonPrompt = Union[str, List[int], TextPrompt, TokensPrompt]
+PromptType = SingletonPrompt
+
+_KNOWN = {"prompt", "prompt_token_ids", "cache_salt", "multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids",
+          "prompt_embeds", "type"}
+
+
+@dataclass
+class ParsedPrompt:
+    """One prompt: its text, its ids, or both, of which the ids count."""
+
+    text: Optional[str]
+    token_ids: Optional[List[int]]
+    cache_salt: str = ""
+
+    @property
+    def content(self) -> Union[str, List[int]]:
+        """What the engine is given."""
+        return self.token_ids if self.token_ids is not None else self.text or ""
+
+
+def parse_prompt(prompt: Any) -> ParsedPrompt:
+    """One prompt in any form. TypeError, ValueError."""
+    if isinstance(prompt, str):
+        return ParsedPrompt(prompt, None)
+    if isinstance(prompt, Mapping):
+        return _parse_mapping(prompt)
+    if _is_ids(prompt):
+        return ParsedPrompt(None, [int(token) for token in prompt])
+    raise TypeError(f"prompt: expected a text, token ids, or a dictionary with prompt or prompt_token_ids, got "
+                    f"{type(prompt).__name__}")
+
+
+def _parse_mapping(prompt: Mapping[str, Any]) -> ParsedPrompt:
+    for name in prompt:
+        if name not in _KNOWN:
+            raise ValueError(f"prompt: {name!r} is no key of a prompt; known are prompt, prompt_token_ids and cache_salt")
+    for name in ("multi_modal_data", "prompt_embeds"):
+        if prompt.get(name):
+            raise ValueError(f"prompt: {name} is not supported: models are given text or token ids")
+    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if text is None and ids is None:
+        raise ValueError("prompt: a dictionary has prompt or prompt_token_ids, got neither")
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"prompt: expected a text, got {type(text).__name__}")
+    if ids is not None and not _is_ids(ids):
+        raise TypeError("prompt_token_ids: expected a list of integers")
+    return ParsedPrompt(text, None if ids is None else [int(token) for token in ids], prompt.get("cache_salt") or "")
+
+
+def _is_ids(value: Any) -> bool:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
+        return False
+    return all(hasattr(token, "__index__") and not isinstance(token, bool) for token in value)
+
+
+def parse_prompts(prompts: Any) -> List[ParsedPrompt]:
+    """One prompt, or a list of them. A list of integers is one prompt. TypeError, ValueError."""
+    if isinstance(prompts, (str, Mapping)):
+        return [parse_prompt(prompts)]
+    if not hasattr(prompts, "__iter__"):
+        raise TypeError(f"prompts: expected a prompt or a list of prompts, got {type(prompts).__name__}")
+    listed: Sequence[Any] = list(prompts)
+    if listed and _is_ids(listed):
+        return [parse_prompt(listed)]
+    return [parse_prompt(prompt) for prompt in listed]
+
+
+def truncated(prompt: ParsedPrompt, options: Optional[Dict[str, Any]], encode: Any, max_model_len: int) -> ParsedPrompt:
+    """The prompt as `tokenization_kwargs` want it: add_special_tokens, truncate_prompt_tokens (the last so many; -1 is what
+    the model takes), truncation with max_length (the first so many)."""
+    if not options:
+        return prompt
+    known = {"add_special_tokens", "truncate_prompt_tokens", "truncation", "max_length", "truncation_side"}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"tokenization_kwargs: {name!r} is not supported; known are {', '.join(sorted(known))}")
+    ids = prompt.token_ids
+    if ids is None:
+        ids = encode(prompt.text or "", bool(options.get("add_special_tokens", True)))
+    last = options.get("truncate_prompt_tokens")
+    if last is not None:
+        most = max_model_len - 1 if last == -1 else int(last)
+        if most < 1:
+            raise ValueError(f"truncate_prompt_tokens: expected -1 or at least 1, got {last}")
+        ids = ids[-most:]
+    if options.get("truncation") and options.get("max_length"):
+        most = int(options["max_length"])
+        ids = ids[-most:] if options.get("truncation_side") == "left" else ids[:most]
+    return ParsedPrompt(prompt.text, ids, prompt.cache_salt)

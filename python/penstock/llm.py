@@ -1,0 +1,414 @@
+"""Offline inference: vLLM's `LLM`."""
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import _core, metrics
+from ._lifetime import closes_at_exit
+from ._pooling import Pooler
+from ._progress import progress
+from ._requests import AnyParams, Requests, prepared
+from .engine_args import EngineArgs
+from .errors import EngineError
+from .inputs import ParsedPrompt, parse_prompts, truncated
+from .lora.request import LoRARequest
+from .outputs import (BeamSearchOutput, BeamSearchSequence, ClassificationRequestOutput, EmbeddingRequestOutput,
+                      PoolingOutput, PoolingRequestOutput, RequestOutput, ScoringRequestOutput)
+from .pooling_params import PoolingParams
+from .sampling_params import BeamSearchParams, SamplingParams
+from .tokenizer import Tokenizer
+
+Messages = Sequence[Dict[str, Any]]
+UseTqdm = Union[bool, Callable[..., Any]]
+ParamsOrList = Union[AnyParams, Sequence[AnyParams]]
+
+_POLL_SECONDS = 0.05  # how long Ctrl-C may have to wait
+_MOST_IN_FLIGHT = 1024  # requests of one call that the engine holds at once
+
+
+class LLM:
+    """A model and its engine: prompts in, texts (or vectors, or scores) out.
+
+    Args:
+        model: a GGUF file, a Hugging Face directory, or a name ("org/name", "org/name:Q4_K_M"), which is looked for on disk
+            and downloaded otherwise. Empty: the built-in story model.
+        **arguments: vLLM's of the same names, and Penstock's own; see penstock.engine_args.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+        ValueError: an argument cannot be honoured, or the model cannot be read.
+        TypeError: there is no such argument; the nearest is named.
+        MemoryError: weights and cache do not fit.
+
+    Methods may be called from several threads: requests share the engine's batch. Within a call Ctrl-C ends what runs, and the
+    engine goes on to be usable.
+    """
+
+    def __init__(self, model: str = "", **arguments: Any) -> None:
+        self.args = EngineArgs(model, **arguments)
+        path, gives_text = _core.find_model(self.args.config["model"])
+        self.args.config["model"] = path
+        if self.args.runner == "auto":
+            is_sentence_model = os.path.isfile(os.path.join(path, "modules.json"))
+            self.args.runner = "generate" if gives_text and not is_sentence_model else "pooling"
+        self._counter = 0
+        self._session: Optional[_core.ModelSession] = None
+        self._pooler: Optional[Pooler] = None
+        self._queued: List[Tuple[str, ParsedPrompt, AnyParams, int]] = []
+        self._profile: Optional[Tuple[float, Dict[str, float]]] = None
+        self._closed = False
+        self.wake_up()
+        closes_at_exit(self)
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs) -> "LLM":
+        """With arguments that are read already."""
+        return cls(engine_args.model_name, **engine_args.given)
+
+    # Life.
+
+    def close(self) -> None:
+        """Ends what runs and frees the memory. The `LLM` cannot be used any more."""
+        self._closed = True
+        self.sleep()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def sleep(self, level: int = 1, mode: str = "abort") -> None:
+        """Frees weights and cache until wake_up(); what runs is ended. Levels are the same: weights come from the file again."""
+        if level not in (0, 1, 2):
+            raise ValueError(f"level: expected 0, 1 or 2, got {level}")
+        if mode not in ("abort", "wait", "keep"):
+            raise ValueError(f"mode: expected abort, wait or keep, got {mode!r}")
+        if level == 0:
+            return
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+        self._pooler = None
+
+    def wake_up(self, tags: Optional[List[str]] = None) -> None:
+        """Opens the engine again."""
+        if self._closed:
+            raise EngineError("the engine is closed")
+        if self.args.runner == "generate":
+            if self._session is None:
+                self._session = _core.ModelSession(self.args.config)
+        elif self._pooler is None:
+            self._pooler = Pooler(self.args)
+
+    @property
+    def is_sleeping(self) -> bool:
+        """Whether sleep() was called, and wake_up() was not."""
+        return self._session is None and self._pooler is None
+
+    def _generator(self) -> _core.ModelSession:
+        if self._session is not None:
+            return self._session
+        if self._closed or self._pooler is None:
+            raise EngineError("the engine is closed" if self._closed else "the engine is asleep: call wake_up() first")
+        raise ValueError("this model was opened for pooling (runner='pooling'): it gives vectors and no text")
+
+    def _pooling(self) -> Pooler:
+        if self._pooler is not None:
+            return self._pooler
+        if self._closed or self._session is None:
+            raise EngineError("the engine is closed" if self._closed else "the engine is asleep: call wake_up() first")
+        raise ValueError("this model was opened to generate text; open it with runner='pooling' for vectors and scores")
+
+    # Text.
+
+    def generate(self, prompts: Any = None, sampling_params: Optional[ParamsOrList] = None, *, use_tqdm: UseTqdm = True,
+                 lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
+                 tokenization_kwargs: Optional[Dict[str, Any]] = None,
+                 mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
+        """Completions of prompts, in their order.
+
+        Args:
+            prompts: a text, token ids, a dictionary with prompt or prompt_token_ids, or a list of those.
+            sampling_params: for all, or one for each; None is get_default_sampling_params().
+            use_tqdm: whether progress is shown; or a class in tqdm's manner.
+            priority: for all, or one for each; lower runs earlier, with scheduling_policy="priority".
+            tokenization_kwargs: add_special_tokens, truncate_prompt_tokens.
+
+        Raises:
+            ValueError: a prompt or a parameter the engine cannot take; nothing of the call goes on then.
+        """
+        return self._generate(self._jobs(parse_prompts(prompts), sampling_params, lora_request, priority, tokenization_kwargs),
+                              use_tqdm)
+
+    def chat(self, messages: Union[Messages, Sequence[Messages]], sampling_params: Optional[ParamsOrList] = None,
+             use_tqdm: UseTqdm = True, lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
+             chat_template: Optional[str] = None, chat_template_content_format: str = "auto",
+             add_generation_prompt: bool = True, continue_final_message: bool = False,
+             tools: Optional[Sequence[Dict[str, Any]]] = None, chat_template_kwargs: Optional[Dict[str, Any]] = None,
+             tokenization_kwargs: Optional[Dict[str, Any]] = None,
+             mm_processor_kwargs: Optional[Dict[str, Any]] = None) -> List[RequestOutput]:
+        """Replies to one conversation, or to each of several. Texts are as the model wrote them, tool calls included."""
+        conversations = [messages] if messages and isinstance(messages[0], dict) else list(messages)
+        if chat_template_content_format not in ("auto", "string", "openai"):
+            raise ValueError(f"chat_template_content_format: expected auto, string or openai, got "
+                             f"{chat_template_content_format!r}")
+        session = self._generator()
+        prompts = []
+        for conversation in conversations:
+            text, ids = session.render_chat(list(conversation), {
+                "tools": None if tools is None else list(tools), "variables": chat_template_kwargs,
+                "chat_template": chat_template or self.args.chat_template,
+                "add_generation_prompt": add_generation_prompt and not continue_final_message,
+                "continue_final_message": continue_final_message})
+            prompts.append(ParsedPrompt(text, ids))
+        return self._generate(self._jobs(prompts, sampling_params, lora_request, priority, tokenization_kwargs), use_tqdm)
+
+    def enqueue(self, prompts: Any, sampling_params: Optional[ParamsOrList] = None, *, use_tqdm: UseTqdm = False,
+                lora_request: Any = None, priority: Union[None, int, Sequence[int]] = None,
+                tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[str]:
+        """Notes prompts for wait_for_completion(); gives the names of their requests."""
+        jobs = self._jobs(parse_prompts(prompts), sampling_params, lora_request, priority, tokenization_kwargs)
+        self._queued += jobs
+        return [job[0] for job in jobs]
+
+    def wait_for_completion(self, output_type: Any = None, *, use_tqdm: UseTqdm = True) -> List[RequestOutput]:
+        """Runs what was noted; outputs in the order in which it was."""
+        jobs, self._queued = self._queued, []
+        return self._generate(jobs, use_tqdm)
+
+    def beam_search(self, prompts: Any, params: BeamSearchParams, lora_request: Any = None, use_tqdm: UseTqdm = False,
+                    concurrency_limit: Optional[int] = None, priority: Optional[int] = None) -> List[BeamSearchOutput]:
+        """The `params.beam_width` likeliest texts of each prompt that a search finds, likeliest first."""
+        jobs = self._jobs(parse_prompts(prompts), params, lora_request, priority, None)
+        outputs = self._generate(jobs, use_tqdm, concurrency_limit or _MOST_IN_FLIGHT)
+        session = self._generator()
+        found = []
+        for output in outputs:
+            prompt_ids = output.prompt_token_ids or []
+            sequences = []
+            for one in output.outputs:
+                tokens = prompt_ids + one.token_ids
+                sequences.append(BeamSearchSequence(tokens, one.logprobs or [], one.cumulative_logprob or 0.0,
+                                                    session.decode(tokens, params.skip_special_tokens), one.finish_reason,
+                                                    one.stop_reason))
+            found.append(BeamSearchOutput(sequences))
+        return found
+
+    def _jobs(self, prompts: List[ParsedPrompt], params: Optional[ParamsOrList], lora_request: Any,
+              priority: Union[None, int, Sequence[int]],
+              tokenization_kwargs: Optional[Dict[str, Any]]) -> List[Tuple[str, ParsedPrompt, AnyParams, int]]:
+        session = self._generator()
+        refuse_adapters(lora_request)
+        if params is None:
+            params = self.get_default_sampling_params()
+        each: List[AnyParams] = list(params) if isinstance(params, (list, tuple)) else [params] * len(prompts)  # type: ignore[list-item]
+        if len(each) != len(prompts):
+            raise ValueError(f"sampling_params: expected one or {len(prompts)}, as many as prompts, got {len(each)}")
+        for one in each:
+            check_params(one, self.args)
+        priorities = [priority or 0] * len(prompts) if priority is None or isinstance(priority, int) else list(priority)
+        if len(priorities) != len(prompts):
+            raise ValueError(f"priority: expected one or {len(prompts)}, as many as prompts, got {len(priorities)}")
+        levels = [priority_level(one, self.args) for one in priorities]
+        if tokenization_kwargs:
+            most = session.info()["max_model_len"]
+            prompts = [truncated(prompt, tokenization_kwargs, session.encode, most) for prompt in prompts]
+        first = self._counter
+        self._counter += len(prompts)
+        return [(str(first + i), prompt, one, level)
+                for i, (prompt, one, level) in enumerate(zip(prompts, each, levels))]
+
+    def _generate(self, jobs: List[Tuple[str, ParsedPrompt, AnyParams, int]], use_tqdm: UseTqdm,
+                  most: int = _MOST_IN_FLIGHT) -> List[RequestOutput]:
+        session = self._generator()
+        requests = Requests(session)
+        ready: Dict[int, _core.PreparedParams] = {}
+        outputs: List[Optional[RequestOutput]] = [None] * len(jobs)
+        places: Dict[int, int] = {}
+        waiting: Deque[int] = deque(range(len(jobs)))
+        bar = progress(use_tqdm, len(jobs), "Processed prompts")
+        try:
+            while waiting or places:
+                while waiting and len(places) < most:
+                    name, prompt, params, level = jobs[waiting[0]]
+                    try:
+                        if id(params) not in ready:
+                            ready[id(params)] = prepared(session, params)
+                        number = requests.submit(name, prompt, params, ready[id(params)], level)
+                    except MemoryError:
+                        if not places:  # the queue is full of other callers' requests
+                            raise
+                        break
+                    except ValueError as error:
+                        raise error if len(jobs) == 1 else ValueError(f"prompt {waiting[0]}: {error}") from None
+                    places[number] = waiting.popleft()
+                for number, output in requests.poll(_POLL_SECONDS):
+                    if isinstance(output, BaseException):
+                        raise output
+                    outputs[places.pop(number)] = output
+                    bar.update(1)
+        finally:
+            if places:
+                requests.cancel_all()
+            bar.close()
+        return [output for output in outputs if output is not None]
+
+    # Vectors, classes, scores.
+
+    def embed(self, prompts: Any, *, use_tqdm: UseTqdm = True, pooling_params: Optional[PoolingParams] = None,
+              lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[EmbeddingRequestOutput]:
+        """A vector for each prompt."""
+        refuse_adapters(lora_request)
+        pooler = self._pooling()
+        return pooler.embed(parse_prompts(prompts), pooling_params, self._names, use_tqdm, tokenization_kwargs)
+
+    def encode(self, prompts: Any, pooling_params: Optional[PoolingParams] = None, *, use_tqdm: UseTqdm = True,
+               lora_request: Any = None, pooling_task: Optional[str] = None,
+               tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[PoolingRequestOutput[PoolingOutput]]:
+        """What the model's pooler gives for each prompt; `pooling_task` is "embed"."""
+        refuse_adapters(lora_request)
+        pooler = self._pooling()
+        task = pooling_task or (pooling_params.task if pooling_params is not None else None) or "embed"
+        return pooler.encode(parse_prompts(prompts), pooling_params, task, self._names, use_tqdm, tokenization_kwargs)
+
+    def classify(self, prompts: Any, *, pooling_params: Optional[PoolingParams] = None, use_tqdm: UseTqdm = True,
+                 lora_request: Any = None,
+                 tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[ClassificationRequestOutput]:
+        """The probabilities of a classifier's classes for each prompt."""
+        refuse_adapters(lora_request)
+        pooler = self._pooling()
+        return pooler.classify(parse_prompts(prompts), pooling_params, self._names, use_tqdm, tokenization_kwargs)
+
+    def score(self, data_1: Any, data_2: Any, /, *, use_tqdm: UseTqdm = True, pooling_params: Optional[PoolingParams] = None,
+              lora_request: Any = None, tokenization_kwargs: Optional[Dict[str, Any]] = None,
+              chat_template: Optional[str] = None) -> List[ScoringRequestOutput]:
+        """How well texts go together: one with one, one with each of many, or pairs. Of embedding models it is the cosine of
+        the vectors' angle, of cross-encoders what their head says."""
+        refuse_adapters(lora_request)
+        pooler = self._pooling()
+        return pooler.score(data_1, data_2, pooling_params, self._names, use_tqdm, tokenization_kwargs)
+
+    def _names(self, n: int) -> List[str]:
+        first = self._counter
+        self._counter += n
+        return [str(first + i) for i in range(n)]
+
+    # What there is to know.
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return Tokenizer(self._generator(), self.args.chat_template)
+
+    def apply_chat_template(self, messages: Messages, **options: Any) -> Any:
+        """The prompt of a conversation; options as Tokenizer.apply_chat_template has them."""
+        return self.get_tokenizer().apply_chat_template(messages, **options)
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """The checkpoint's generation_config over vLLM's defaults."""
+        return default_params(self._generator(), self.args)
+
+    def get_metrics(self) -> List[metrics.Metric]:
+        """What the engine has counted until now."""
+        return metrics.snapshot(self._generator().metrics(), os.path.basename(self.args.model_name or self.args.config["model"]))
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """What was opened: architecture, backend, sizes in bytes and tokens."""
+        return self._generator().info()
+
+    @property
+    def config(self) -> Dict[str, Any]:
+        """The engine's settings, with every automatic value filled in."""
+        return self._generator().config()
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forgets the blocks of former prompts."""
+        self._generator().reset_prefix_cache()
+        return True
+
+    def reset_mm_cache(self) -> None:
+        """There is none: models are given text."""
+
+    def release_kv_cache_memory(self) -> None:
+        """Frees the cache, and with it the weights, until wake_up()."""
+        self.sleep()
+
+    def get_world_size(self) -> int:
+        """Ranks: 1."""
+        return 1
+
+    def start_profile(self, profile_prefix: Optional[str] = None) -> None:
+        """Begins to look at where time goes."""
+        self._profile = (time.monotonic(), self._times())
+
+    def stop_profile(self) -> str:
+        """Writes what the engine did since start_profile() as JSON, in profiler_config's folder or here; gives its path."""
+        if self._profile is None:
+            raise EngineError("stop_profile: start_profile() was not called")
+        start, before = self._profile
+        self._profile = None
+        report = {name: value - before.get(name, 0.0) for name, value in self._times().items()}
+        report["wall_seconds"] = time.monotonic() - start
+        folder = self.args.profile_dir or "."
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, f"penstock-profile-{os.getpid()}-{int(time.time() * 1000)}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+        return path
+
+    def _times(self) -> Dict[str, float]:
+        return {name: value for name, kind, _, value in self._generator().metrics() if kind == "counter"}
+
+    def collective_rpc(self, *_: Any, **__: Any) -> Any:
+        """Refused: there are no workers to send a function to."""
+        raise NotImplementedError("collective_rpc: the engine runs in this process and has no workers")
+
+    def apply_model(self, *_: Any, **__: Any) -> Any:
+        """Refused: the model is not a Python object."""
+        raise NotImplementedError("apply_model: the model is no torch module")
+
+    def __repr__(self) -> str:
+        return f"LLM(model={self.args.config['model']!r}, runner={self.args.runner!r})"
+
+
+def refuse_adapters(lora_request: Union[None, LoRARequest, Sequence[Optional[LoRARequest]]]) -> None:
+    """ValueError when there are any."""
+    listed = list(lora_request) if isinstance(lora_request, (list, tuple)) else [lora_request]
+    if any(one is not None for one in listed):
+        raise ValueError("lora_request: adapters are not supported yet")
+
+
+def check_params(params: Any, args: EngineArgs) -> None:
+    """TypeError, ValueError."""
+    if not isinstance(params, (SamplingParams, BeamSearchParams)):
+        raise TypeError(f"sampling_params: expected SamplingParams, got {type(params).__name__}")
+    if args.max_logprobs is not None and isinstance(params, SamplingParams):
+        for name in ("logprobs", "prompt_logprobs"):
+            asked = getattr(params, name)
+            if asked is not None and args.max_logprobs >= 0 and (asked > args.max_logprobs or asked < 0):
+                raise ValueError(f"{name}: expected at most max_logprobs ({args.max_logprobs}), got {asked}")
+
+
+def priority_level(priority: int, args: EngineArgs) -> int:
+    """vLLM's priorities (lower is earlier, 0 is usual) as the engine's three: 0 high, 1 usual, 2 low."""
+    if priority != 0 and args.config.get("policy") != "priority":
+        raise ValueError(f"priority: got {priority}, and scheduling_policy is not 'priority'")
+    return 1 if priority == 0 else 0 if priority < 0 else 2
+
+
+def default_params(session: _core.ModelSession, args: EngineArgs) -> SamplingParams:
+    """What a request without parameters gets."""
+    known = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "max_tokens")
+    values: Dict[str, Any] = {}
+    if args.generation_config == "auto":
+        found = session.default_params()
+        values = {name: found[name] for name in known}
+    renamed = {"max_new_tokens": "max_tokens"}
+    for name, value in args.override_generation_config.items():
+        values[renamed.get(name, name)] = value
+    return SamplingParams(**values)

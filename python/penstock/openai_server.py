@@ -1,0 +1,94 @@
+"""The OpenAI-compatible server beside a script or a notebook."""
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import IO, Any, Iterator, List
+
+from .errors import EngineError
+
+
+@dataclass
+class RunningServer:
+    """A server that runs: give `base_url` and `api_key` to a client."""
+
+    base_url: str  # "http://127.0.0.1:PORT/v1"
+    api_key: str
+    model: str  # as the server calls it
+    process: "subprocess.Popen[bytes]"
+
+
+@contextlib.contextmanager
+def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.0, **options: Any) -> Iterator[RunningServer]:
+    """A server in a process of its own, until the block ends.
+
+        with penstock.openai_server("model.gguf", max_num_seqs=8) as server:
+            client = openai.OpenAI(base_url=server.base_url, api_key=server.api_key)
+
+    Args:
+        model: as LLM takes it.
+        port: 0 is a free one.
+        options: of `penstock serve`, with underscores; True is a flag without a value.
+
+    Raises:
+        EngineError: the server has ended, or was not ready in time; with what it said last.
+    """
+    command = [sys.executable, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", str(port or _free_port())]
+    if model:
+        command += ["-m", model]
+    for name, value in options.items():
+        command += _option(name, value)
+    said = tempfile.TemporaryFile()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    try:
+        base = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
+        _wait(process, base, start_timeout, said)
+        with urllib.request.urlopen(base + "/v1/models", timeout=10) as reply:
+            name = json.load(reply)["data"][0]["id"]
+        yield RunningServer(base + "/v1", "none", name, process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        said.close()
+
+
+def _option(name: str, value: Any) -> List[str]:
+    flag = "--" + name.replace("_", "-")
+    if value is True:
+        return [flag]
+    if value is False or value is None:
+        return []
+    return [flag, str(value)]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _wait(process: "subprocess.Popen[bytes]", base: str, seconds: float, said: IO[bytes]) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            said.seek(0)
+            last = said.read().decode(errors="replace")[-2000:].strip()
+            raise EngineError(f"the server ended with exit code {process.returncode}: {last}")
+        try:
+            with urllib.request.urlopen(base + "/ready", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise EngineError(f"the server was not ready after {seconds:.0f} s")

@@ -1,0 +1,227 @@
+// Requests and what comes of them, as tuples that the Python side makes its objects of.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "python/logits_processor.h"
+#include "python/model_session.h"
+
+namespace penstock {
+namespace {
+
+// A CompletionUpdate that owns what it refers to.
+struct OwnedUpdate {
+  RequestId request{};
+  int index = 0;
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<std::vector<TokenLogprob>> logprobs;
+  bool finished = false;
+  std::optional<RequestOutput> done;
+};
+
+nb::object rows_or_none(const std::vector<std::vector<TokenLogprob>>& rows, bool wanted) {
+  if (!wanted) return nb::none();
+  nb::list list;
+  for (const auto& row : rows) list.append(list_of(row));
+  return list;
+}
+
+nb::object stop_reason_of(const CompletionOutput& output) {
+  if (const auto* id = std::get_if<TokenId>(&output.stop_reason)) return nb::int_(*id);
+  if (const auto* text = std::get_if<std::string>(&output.stop_reason)) return nb::cast(*text);
+  return nb::none();
+}
+
+nb::tuple stats_of(const RequestStats& stats) {
+  return nb::make_tuple(stats.cached_tokens, stats.completion_tokens, stats.preemptions, stats.drafts,
+                        stats.draft_tokens, stats.accepted_tokens, stats.beam_score, stats.queued_seconds,
+                        stats.prefill_seconds, stats.decode_seconds);
+}
+
+nb::tuple tuple_of(const CompletionOutput& output, bool with_logprobs) {
+  return nb::make_tuple(output.index, output.text, list_of(output.token_ids), output.cumulative_logprob,
+                        rows_or_none(output.logprobs, with_logprobs),
+                        finish_reason_name(output.finish_reason), stop_reason_of(output),
+                        stats_of(output.stats),
+                        output.error ? nb::object(nb::cast(output.error->message)) : nb::object(nb::none()));
+}
+
+struct RequestOptions {
+  int priority = 1;
+  std::string cache_salt;
+  bool stream = false;
+  std::optional<double> timeout;
+  bool add_special = true, parse_special = true;
+};
+
+class PyCompletions {
+ public:
+  explicit PyCompletions(const ModelSession& model)
+      : model_(model), session_(model.session()), completions_(*session_) {}
+  ~PyCompletions() {
+    const WithoutGil without_gil(std::nothrow);
+    completions_.cancel_all();
+  }
+
+  uint64_t submit(nb::handle prompt, const PreparedParams& params, const nb::list& processors,
+                  const RequestOptions& options);
+  nb::list poll(double seconds);
+  void cancel(uint64_t id) {
+    const WithoutGil without_gil;
+    completions_.cancel(RequestId(id));
+  }
+  size_t n_open() const { return completions_.n_open(); }
+
+ private:
+  struct Followed {
+    bool stream = false, logprobs = false, prompt_logprobs = false;
+    std::shared_ptr<PythonLogitsProcessor> processor;
+    bool raised = false;  // which was told: nothing else is
+  };
+  // Ends the requests whose processors have raised, and tells what.
+  void add_exceptions(nb::list& news);
+
+  const ModelSession& model_;
+  std::shared_ptr<Session> session_;
+  Completions completions_;
+  // With the GIL.
+  std::unordered_map<uint64_t, Followed> followed_;
+  std::vector<OwnedUpdate> early_;  // of requests whose submit() has not come back yet
+};
+
+uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params, const nb::list& processors,
+                               const RequestOptions& options) {
+  const std::shared_ptr<Session> session = model_.session();
+  Prompt given = prompt_of(prompt);
+  Followed followed{options.stream, params.sampling->logprobs.has_value(),
+                    params.sampling->prompt_logprobs.has_value(), nullptr};
+  if (processors.size() > 0) followed.processor = std::make_shared<PythonLogitsProcessor>(processors);
+  auto submitted = [&]() -> Result<RequestId> {
+    const WithoutGil without_gil;
+    std::vector<TokenId> ids;
+    std::string text;
+    if (const auto* typed = std::get_if<std::string>(&given)) {
+      RETURN_IF_ERROR(session->check_length(*typed));
+      ids = session->encode(*typed, {options.add_special, options.parse_special});
+    } else {
+      ids = std::get<std::vector<TokenId>>(std::move(given));
+    }
+    if (params.thinking_tokens) text = session->tokenizer().decode(ids, false);
+    std::shared_ptr<const SamplingParams> sampling = params.sampling;
+    if (params.to_the_end) {
+      auto longest = std::make_shared<SamplingParams>(*sampling);
+      longest->max_tokens =
+          std::max(1, session->engine().info().max_model_len - static_cast<int>(ids.size()));
+      sampling = std::move(longest);
+    }
+    Request request = session->make_request(std::move(ids), *sampling);
+    request.matcher = params.matcher;
+    request.logits_processor = followed.processor;
+    request.priority = Priority(std::clamp(options.priority, 0, 2));
+    request.cache_salt = options.cache_salt;
+    request.read_prefix_cache = params.read_prefix_cache;
+    if (options.timeout) {
+      request.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                            std::chrono::duration<double>(*options.timeout));
+    }
+    if (params.thinking_tokens) {
+      const nb::gil_scoped_acquire acquire;
+      request.thinking = model_.thinking_budget(*params.thinking_tokens, text);
+    }
+    return completions_.submit(std::move(request), sampling);
+  }();
+  const auto id = static_cast<uint64_t>(value_of(std::move(submitted)));
+  followed_.emplace(id, std::move(followed));
+  return id;
+}
+
+// [(id, index, text, token ids, logprobs, finished, done)], where `done` is (prompt ids, prompt logprobs, [output]) with a
+// request's last news, else None; of requests that do not stream there is no other. `done` is an exception when a logits
+// processor has raised it: then nothing else is told of the request.
+nb::list PyCompletions::poll(double seconds) {
+  std::vector<OwnedUpdate> updates;
+  {
+    const WithoutGil without_gil;
+    const auto timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 3600.0) * 1e3));
+    completions_.poll(timeout, [&](const CompletionUpdate& update) {
+      OwnedUpdate& owned = updates.emplace_back();
+      owned.request = update.request;
+      owned.index = update.output->index;
+      owned.finished = update.finished;
+      owned.text = update.text;
+      owned.tokens.assign(update.new_tokens().begin(), update.new_tokens().end());
+      const auto& rows = update.output->logprobs;
+      if (rows.size() > update.first_new)
+        owned.logprobs.assign(rows.begin() + static_cast<ptrdiff_t>(update.first_new), rows.end());
+      if (update.done != nullptr) owned.done = std::move(*update.done);
+    });
+  }
+  nb::list list;
+  add_exceptions(list);
+  updates.insert(updates.begin(), std::make_move_iterator(early_.begin()),
+                 std::make_move_iterator(early_.end()));
+  early_.clear();
+  for (OwnedUpdate& update : updates) {
+    const auto found = followed_.find(static_cast<uint64_t>(update.request));
+    if (found == followed_.end()) {
+      early_.push_back(std::move(update));
+      continue;
+    }
+    const Followed followed = found->second;
+    if (followed.raised) {
+      if (update.done) followed_.erase(found);
+      continue;
+    }
+    nb::object done = nb::none();
+    if (update.done) {
+      nb::list outputs;
+      for (const CompletionOutput& output : update.done->outputs)
+        outputs.append(tuple_of(output, followed.logprobs));
+      done = nb::make_tuple(list_of(update.done->prompt_token_ids),
+                            rows_or_none(update.done->prompt_logprobs, followed.prompt_logprobs), outputs);
+      followed_.erase(found);
+    } else if (!followed.stream) {
+      continue;
+    }
+    list.append(nb::make_tuple(static_cast<uint64_t>(update.request), update.index, update.text,
+                               list_of(update.tokens), rows_or_none(update.logprobs, followed.logprobs),
+                               update.finished, done));
+  }
+  return list;
+}
+
+void PyCompletions::add_exceptions(nb::list& news) {
+  for (auto& [id, followed] : followed_) {
+    if (followed.processor == nullptr || followed.raised) continue;
+    const nb::object exception = followed.processor->take_exception();
+    if (!exception.is_valid()) continue;
+    followed.raised = true;
+    completions_.cancel(RequestId(id));
+    news.append(nb::make_tuple(id, 0, "", nb::list(), nb::none(), true, exception));
+  }
+}
+
+}  // namespace
+
+void define_completions(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<PyCompletions>(module, "Completions")
+      .def(nb::init<const ModelSession&>(), "model"_a, nb::keep_alive<1, 2>())
+      .def(
+          "submit",
+          [](PyCompletions& self, nb::handle prompt, const PreparedParams& params, const nb::list& processors,
+             int priority, const std::string& cache_salt, bool stream, std::optional<double> timeout,
+             bool add_special, bool parse_special) {
+            return self.submit(prompt, params, processors,
+                               {priority, cache_salt, stream, timeout, add_special, parse_special});
+          },
+          "prompt"_a, "params"_a, "processors"_a = nb::list(), "priority"_a = 1, "cache_salt"_a = "",
+          "stream"_a = false, "timeout"_a = nb::none(), "add_special"_a = true, "parse_special"_a = true)
+      .def("poll", &PyCompletions::poll, "seconds"_a)
+      .def("cancel", &PyCompletions::cancel, "id"_a)
+      .def_prop_ro("n_open", &PyCompletions::n_open);
+}
+
+}  // namespace penstock

@@ -1,0 +1,57 @@
+#include "python/logits_processor.h"
+
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// An array of its own: who keeps it, keeps numbers, and not memory that the engine goes on to use.
+nb::object array_of(std::span<const float> values) {
+  auto* copy = new float[values.size()];
+  std::ranges::copy(values, copy);
+  const nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
+  return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<1>>(copy, {values.size()}, owner));
+}
+
+}  // namespace
+
+PythonLogitsProcessor::~PythonLogitsProcessor() {
+  const nb::gil_scoped_acquire gil;
+  functions_.reset();
+  exception_.reset();
+}
+
+void PythonLogitsProcessor::process(std::span<const TokenId> tokens, int n_prompt, std::span<float> logits) {
+  const nb::gil_scoped_acquire gil;
+  if (failed_) return;
+  try {
+    const nb::object array = array_of(logits);
+    const auto prompt_size = static_cast<size_t>(n_prompt);
+    const nb::list output = list_of(tokens.subspan(prompt_size));
+    for (const nb::handle row : functions_) {
+      const nb::object function = row[0];
+      if (nb::cast<bool>(row[1])) {
+        function(list_of(tokens.first(prompt_size)), output, array);
+      } else {
+        function(output, array);
+      }
+    }
+    const auto changed = nb::cast<nb::ndarray<nb::numpy, const float, nb::ndim<1>, nb::c_contig>>(array);
+    std::copy_n(changed.data(), logits.size(), logits.begin());
+    // What is not a number would order nothing.
+    for (float& logit : logits) {
+      if (!(logit <= 3e38f))
+        throw nb::value_error("a logits processor left NaN or infinity among the logits");
+    }
+  } catch (nb::python_error& error) {
+    failed_ = true;
+    exception_ = nb::borrow(error.value());
+  } catch (const std::exception& error) {
+    failed_ = true;
+    exception_ = nb::handle(PyExc_ValueError)(error.what());
+  }
+}
+
+}  // namespace penstock

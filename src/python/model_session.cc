@@ -1,0 +1,265 @@
+#include "python/model_session.h"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include "cli/models.h"
+#include "frontend/params_json.h"
+
+namespace penstock {
+namespace {
+
+nb::object value_of_metric(const Counter& counter) { return nb::float_(counter.value); }
+nb::object value_of_metric(const Gauge& gauge) { return nb::float_(gauge.value); }
+nb::object value_of_metric(const PositionCounter& counter) {
+  nb::list values;
+  for (int i = 0; i < counter.n; ++i) values.append(counter.values[static_cast<size_t>(i)]);
+  return values;
+}
+nb::object value_of_metric(const Histogram& histogram) {
+  nb::list bounds, counts;
+  for (size_t i = 0; i < histogram.bounds.size(); ++i) bounds.append(histogram.bounds[i]);
+  for (size_t i = 0; i <= histogram.bounds.size(); ++i) counts.append(histogram.counts[i]);
+  return nb::make_tuple(bounds, counts, histogram.sum, histogram.count);
+}
+
+const char* kind_of(const Counter&) { return "counter"; }
+const char* kind_of(const Gauge&) { return "gauge"; }
+const char* kind_of(const PositionCounter&) { return "vector"; }
+const char* kind_of(const Histogram&) { return "histogram"; }
+
+// The process that was forked off has the memory of an engine, but none of its threads: nothing can be joined there.
+void let_go(std::shared_ptr<Session> session) { new std::shared_ptr<Session>(std::move(session)); }
+
+}  // namespace
+
+ModelSession::ModelSession(const nb::dict& fields) {
+  EngineConfig config = config_of(fields);
+  const WithoutGil without_gil;
+  auto opened = [&]() -> Result<std::unique_ptr<Session>> {
+    RETURN_IF_ERROR(find_models(config));
+    return Session::open(config);
+  }();
+  if (!opened) {
+    const nb::gil_scoped_acquire acquire;
+    raise(opened.error());
+  }
+  session_ = std::move(*opened);
+  session_->engine().start();
+}
+
+ModelSession::~ModelSession() { close(); }
+
+void ModelSession::close() {
+  last_setup_.reset();
+  std::shared_ptr<Session> session = std::exchange(session_, nullptr);
+  if (session == nullptr) return;
+  if (owner_ != ::getpid()) return let_go(std::move(session));
+  const WithoutGil without_gil(std::nothrow);
+  session->engine().stop();
+  session.reset();
+}
+
+std::shared_ptr<Session> ModelSession::session() const {
+  if (session_ == nullptr) raise({ErrorCode::kInternal, "the engine is closed"});
+  if (owner_ != ::getpid()) {
+    raise({ErrorCode::kInternal,
+           fmt::format(
+               "the engine belongs to process {}, and this is {}: after a fork no engine runs; open one "
+               "here, or start processes by spawn",
+               owner_, ::getpid())});
+  }
+  return session_;
+}
+
+nb::dict ModelSession::config() const { return dict_of(session()->engine().config()); }
+
+nb::dict ModelSession::info() const {
+  const EngineInfo& info = session()->engine().info();
+  nb::dict fields;
+  fields["architecture"] = info.architecture.c_str();
+  fields["backend"] = info.backend.c_str();
+  fields["vocab_size"] = info.vocab_size;
+  fields["max_model_len"] = info.max_model_len;
+  fields["block_size"] = info.block_size;
+  fields["n_blocks"] = info.n_blocks;
+  fields["kv_bytes"] = info.kv_bytes;
+  fields["weight_bytes"] = info.weight_bytes;
+  fields["n_threads"] = info.n_threads;
+  fields["eos_token_ids"] = list_of(info.eos_token_ids);
+  return fields;
+}
+
+nb::object ModelSession::default_params() const {
+  return object_of(params_to_json(session()->default_sampling_params()));
+}
+
+PreparedParams ModelSession::prepare(const nb::dict& fields) const {
+  const std::shared_ptr<Session> session = this->session();
+  nlohmann::ordered_json json = json_of(fields, "sampling_params");
+  PreparedParams prepared;
+  prepared.to_the_end = json.contains("max_tokens") && json["max_tokens"].is_null();
+  if (const auto cache = json.find("read_prefix_cache"); cache != json.end() && cache->is_boolean())
+    prepared.read_prefix_cache = cache->get<bool>();
+  if (const auto budget = json.find("thinking_token_budget");
+      budget != json.end() && budget->is_number_integer())
+    prepared.thinking_tokens = budget->get<int>();
+  auto params = std::make_shared<SamplingParams>();
+  auto matcher = [&]() -> Result<std::shared_ptr<const TokenMatcher>> {
+    const WithoutGil without_gil;
+    RETURN_IF_ERROR(params_from_json(json, *params));
+    return session->matcher(*params);
+  }();
+  prepared.matcher = value_of(std::move(matcher));
+  prepared.sampling = std::move(params);
+  return prepared;
+}
+
+nb::list ModelSession::encode(const std::string& text, bool add_special, bool parse_special) const {
+  const std::shared_ptr<Session> session = this->session();
+  std::vector<TokenId> ids;
+  {
+    const WithoutGil without_gil;
+    ids = session->encode(text, {add_special, parse_special});
+  }
+  return list_of(ids);
+}
+
+std::string ModelSession::decode(nb::handle ids, bool skip_special) const {
+  return session()->tokenizer().decode(ids_of(ids), skip_special);
+}
+
+nb::list ModelSession::token_texts(nb::handle ids) const {
+  const std::shared_ptr<Session> session = this->session();
+  nb::list texts;
+  for (const TokenId id : ids_of(ids)) {
+    std::string text;
+    Utf8Decoder decoder;
+    decoder.push(session->tokenizer().token_bytes(id), text);
+    decoder.finish(text);
+    texts.append(text);
+  }
+  return texts;
+}
+
+nb::dict ModelSession::tokenizer_info() const {
+  const std::shared_ptr<Session> session = this->session();
+  const Tokenizer& tokenizer = session->tokenizer();
+  const auto id_or_none = [](TokenId id) { return id == kNoToken ? nb::none() : nb::object(nb::int_(id)); };
+  nb::dict fields;
+  fields["vocab_size"] = tokenizer.vocab_size();
+  fields["bos_token_id"] = id_or_none(tokenizer.bos());
+  fields["eos_token_id"] = id_or_none(tokenizer.eos());
+  fields["unk_token_id"] = id_or_none(tokenizer.unk());
+  fields["pad_token_id"] = id_or_none(tokenizer.pad());
+  nb::list special;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id)) special.append(id);
+  }
+  fields["all_special_ids"] = special;
+  fields["end_of_generation_ids"] = list_of(tokenizer.end_of_generation_ids());
+  fields["chat_template"] = tokenizer.chat_template();
+  return fields;
+}
+
+nb::object ModelSession::piece_of(TokenId id) const {
+  const std::shared_ptr<Session> session = this->session();
+  if (id < 0 || id >= session->tokenizer().vocab_size()) return nb::none();
+  const std::string_view piece = session->tokenizer().piece(id);
+  return nb::steal(PyUnicode_DecodeUTF8(piece.data(), static_cast<Py_ssize_t>(piece.size()), "replace"));
+}
+
+nb::object ModelSession::id_of(const std::string& piece) const {
+  const std::optional<TokenId> id = session()->tokenizer().find(piece);
+  return id ? nb::object(nb::int_(*id)) : nb::none();
+}
+
+std::shared_ptr<const ChatSetup> ModelSession::chat_setup(const std::string& chat_template) const {
+  const std::lock_guard lock(setup_mutex_);
+  if (last_setup_ == nullptr || chat_template != last_template_) {
+    // Replies are given as they were written.
+    last_setup_ =
+        value_of(ChatSetup::open(*session(), {.chat_template = chat_template, .tool_call_parser = "none"}));
+    last_template_ = chat_template;
+  }
+  return last_setup_;
+}
+
+nb::tuple ModelSession::render_chat(nb::handle messages, const nb::dict& options) const {
+  const std::shared_ptr<Session> session = this->session();
+  const auto option = [&](const char* name) {
+    return options.contains(name) ? nb::object(options[name]) : nb::object(nb::none());
+  };
+  Conversation conversation;
+  conversation.messages = json_of(messages, "messages");
+  conversation.tools = json_of(option("tools"), "tools");
+  conversation.variables = json_of(option("variables"), "chat_template_kwargs");
+  conversation.options = {nb::cast<bool>(option("add_generation_prompt")),
+                          nb::cast<bool>(option("continue_final_message"))};
+  conversation.any_length = true;
+  const nb::object source = option("chat_template");
+  const auto setup = chat_setup(source.is_none() ? std::string() : nb::cast<std::string>(source));
+  std::string text;
+  auto task = [&] {
+    const WithoutGil without_gil;
+    return setup->read(std::move(conversation), text);
+  }();
+  const ChatTask read = value_of(std::move(task));
+  return nb::make_tuple(text, list_of(read.prompt));
+}
+
+std::string ModelSession::chat_template() const { return session()->tokenizer().chat_template(); }
+
+ThinkingBudget ModelSession::thinking_budget(int n_tokens, const std::string& text) const {
+  const auto setup = chat_setup("");
+  auto budget = setup->thinking_budget(n_tokens, setup->opens_reasoning(text));
+  if (!budget) {
+    raise({ErrorCode::kInvalidArgument,
+           "thinking_token_budget: no marks of reasoning are known for this model's chat template"});
+  }
+  return std::move(*budget);
+}
+
+nb::list ModelSession::metrics() const {
+  const std::shared_ptr<Session> session = this->session();
+  const Metrics metrics = [&] {
+    const WithoutGil without_gil;
+    return session->metrics();
+  }();
+  nb::list list;
+  Metrics::visit(metrics, [&](const char* name, const auto& metric, const char* help) {
+    list.append(nb::make_tuple(name, kind_of(metric), help, value_of_metric(metric)));
+  });
+  return list;
+}
+
+void ModelSession::reset_prefix_cache() const {
+  const std::shared_ptr<Session> session = this->session();
+  const WithoutGil without_gil;
+  session->engine().reset_prefix_cache();
+}
+
+void define_model_session(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<PreparedParams>(module, "PreparedParams");
+  nb::class_<ModelSession>(module, "ModelSession")
+      .def(nb::init<const nb::dict&>(), "config"_a)
+      .def("close", &ModelSession::close)
+      .def_prop_ro("closed", &ModelSession::closed)
+      .def("config", &ModelSession::config)
+      .def("info", &ModelSession::info)
+      .def("default_params", &ModelSession::default_params)
+      .def("prepare", &ModelSession::prepare, "params"_a)
+      .def("encode", &ModelSession::encode, "text"_a, "add_special"_a = true, "parse_special"_a = true)
+      .def("decode", &ModelSession::decode, "ids"_a, "skip_special"_a = false)
+      .def("token_texts", &ModelSession::token_texts, "ids"_a)
+      .def("tokenizer_info", &ModelSession::tokenizer_info)
+      .def("piece_of", &ModelSession::piece_of, "id"_a)
+      .def("id_of", &ModelSession::id_of, "piece"_a)
+      .def("render_chat", &ModelSession::render_chat, "messages"_a, "options"_a)
+      .def("chat_template", &ModelSession::chat_template)
+      .def("metrics", &ModelSession::metrics)
+      .def("reset_prefix_cache", &ModelSession::reset_prefix_cache);
+}
+
+}  // namespace penstock

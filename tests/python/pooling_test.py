@@ -1,0 +1,70 @@
+"""Vectors and scores, beside sentence-transformers' (golden files) and numpy."""
+import json
+
+import numpy
+import pytest
+
+import penstock
+from conftest import ROOT, STORIES
+from penstock import PoolingParams
+
+SENTENCES = ROOT / "tests/golden/sentences"
+
+
+@pytest.fixture(scope="module")
+def model():
+    with penstock.LLM(str(SENTENCES / "mean_normalized")) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("name", ["mean_normalized", "max", "dense"])
+def test_is_sentence_transformers(name):
+    cases = [case for case in json.loads((SENTENCES / name / "golden.json").read_text()) if case["prompt_name"] is None]
+    with penstock.LLM(str(SENTENCES / name)) as llm:
+        assert llm.args.runner == "pooling"
+        outputs = llm.embed([case["text"] for case in cases], use_tqdm=False,
+                            pooling_params=PoolingParams(truncate_prompt_tokens=-1))
+        for case, output in zip(cases, outputs):
+            assert numpy.abs(numpy.array(output.outputs.embedding) - case["embedding"]).max() < 1e-5
+            assert output.outputs.hidden_size == len(case["embedding"]) and output.finished
+
+
+def test_dimensions_and_normalisation(model):
+    whole = numpy.array(model.embed("A text")[0].outputs.embedding)
+    assert numpy.linalg.norm(whole) == pytest.approx(1, abs=1e-5)
+    part = numpy.array(model.embed("A text", pooling_params=PoolingParams(dimensions=8))[0].outputs.embedding)
+    assert part == pytest.approx(whole[:8] / numpy.linalg.norm(whole[:8]), abs=1e-5)
+    raw = model.encode("A text", PoolingParams(use_activation=False), pooling_task="embed")[0].outputs.data
+    assert raw.dtype == numpy.float32 and numpy.linalg.norm(raw) != pytest.approx(1, abs=1e-3)
+
+
+def test_scores(model):
+    texts = ["The cat sat.", "A cat sits.", "Stock markets fell."]
+    vectors = numpy.array([output.outputs.embedding for output in model.embed(texts)])
+    scores = [output.outputs.score for output in model.score(texts[0], texts)]
+    assert scores == pytest.approx(list(vectors @ vectors[0]), abs=1e-5)
+    pairs = [output.outputs.score for output in model.score(texts[:2], texts[1:])]
+    assert pairs == pytest.approx([vectors[0] @ vectors[1], vectors[1] @ vectors[2]], abs=1e-5)
+    with pytest.raises(ValueError, match="as many"):
+        model.score(texts[:2], texts)
+
+
+def test_decoders_as_encoders():
+    with penstock.LLM(STORIES, runner="pooling", pooler_config={"pooling_type": "MEAN"}) as llm:
+        assert len(llm.embed(["Once", "upon"])) == 2
+        with pytest.raises(ValueError, match="pooling"):
+            llm.generate("Once")
+
+
+def test_bad_calls(model, stories):
+    with pytest.raises(ValueError, match="runner='pooling'"):
+        stories.embed("x")
+    with pytest.raises(ValueError, match="dimensions"):
+        model.embed("x", pooling_params=PoolingParams(dimensions=100000))
+    with pytest.raises(ValueError, match="token"):
+        model.embed("word " * 2000)
+    assert len(model.embed("word " * 2000, pooling_params=PoolingParams(truncate_prompt_tokens=-1))) == 1
+    with pytest.raises(ValueError, match="pooling_task"):
+        model.encode("x", pooling_task="token_embed")
+    with pytest.raises(ValueError, match="pooling"):
+        penstock.LLM(STORIES, runner="pooling", pooler_config={"pooling_type": "BEST"}).embed("x")

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""The reference in docs/python.md, from signatures and docstrings of the installed package. Usage: python_reference.py [--check]."""
+import dataclasses
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import penstock
+
+DOC = Path(__file__).resolve().parent.parent / "docs/python.md"
+BEGIN, END = "<!-- reference: tools/python_reference.py -->\n", "<!-- end of the reference -->"
+CLASSES = ["LLM", "AsyncLLM", "SamplingParams", "StructuredOutputsParams", "BeamSearchParams", "PoolingParams", "PoolerConfig",
+           "RequestOutput", "CompletionOutput", "Logprob", "RequestStateStats", "Tokenizer", "openai_server", "EngineError"]
+
+
+def plain(text):
+    """A signature without the modules of names."""
+    text = re.sub(r"\b(?:penstock|typing|collections\.abc)(?:\.\w+)*\.(\w+)", r"\1", text)
+    return re.sub(r"\(self(?:, )?", "(", text).replace("'", "").replace("NoneType", "None")
+
+
+def indented(doc):
+    """A docstring's sections as text."""
+    return inspect.cleandoc(doc).replace("    ", "  ")
+
+
+def fields_of(cls):
+    for field in dataclasses.fields(cls):
+        default = ""
+        if field.default is not dataclasses.MISSING:
+            default = f" = {field.default!r}"
+        elif field.default_factory is not dataclasses.MISSING:
+            default = f" = {field.default_factory()!r}"
+        yield f"{field.name}: {plain(str(field.type))}{plain(default)}"
+
+
+def members_of(cls):
+    for name, member in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            yield name, inspect.getdoc(member) or ""
+        function = member.__func__ if isinstance(member, classmethod) else member
+        if inspect.isfunction(function):
+            yield f"{name}{plain(str(inspect.signature(function)))}", inspect.getdoc(function) or ""
+
+
+def reference():
+    parts = []
+    for name in CLASSES:
+        thing = getattr(penstock, name)
+        parts.append(f"### {name}\n")
+        if inspect.isfunction(thing):
+            parts.append(f"```text\n{name}{plain(str(inspect.signature(thing)))}\n\n{indented(thing.__doc__)}\n```\n")
+            continue
+        lines = [indented(thing.__doc__ or "")]
+        if dataclasses.is_dataclass(thing):
+            lines += ["", *fields_of(thing)]
+        for signature, doc in members_of(thing):
+            lines += ["", signature, *("    " + line if line else "" for line in indented(doc).splitlines())]
+        parts.append("```text\n" + "\n".join(lines).strip() + "\n```\n")
+    return "\n".join(parts)
+
+
+def main():
+    text = DOC.read_text()
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    wanted = text[:begin] + reference() + text[end:]
+    if wanted == text:
+        return 0
+    if "--check" in sys.argv:
+        print(f"{DOC.name}: the reference is not what the package says; run tools/python_reference.py")
+        return 1
+    DOC.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
