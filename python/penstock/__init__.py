@@ -18,7 +18,7 @@ from .inputs import PromptType, TextPrompt, TokensPrompt
 from .llm import LLM
 from .logprobs import Logprob
 from .lora.request import LoRARequest
-from .openai_server import openai_server
+from ._openai_server import openai_server
 from .outputs import (BeamSearchOutput, BeamSearchSequence, ClassificationOutput, ClassificationRequestOutput,
                       CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, PoolingOutput, PoolingRequestOutput,
                       RequestOutput, RequestStateStats, ScoringOutput, ScoringRequestOutput)

@@ -3,6 +3,8 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
+
 #include "python/logits_processor.h"
 #include "python/model_session.h"
 
@@ -79,12 +81,14 @@ class PyCompletions {
     std::shared_ptr<PythonLogitsProcessor> processor;
     bool raised = false;  // which was told: nothing else is
   };
+  static void keep(const CompletionUpdate& update, std::vector<OwnedUpdate>& updates);
   // Ends the requests whose processors have raised, and tells what.
   void add_exceptions(nb::list& news);
 
   const ModelSession& model_;
   std::shared_ptr<Session> session_;
   Completions completions_;
+  std::atomic<int> n_streams_ = 0;  // open requests whose pieces are wanted
   // With the GIL.
   std::unordered_map<uint64_t, Followed> followed_;
   std::vector<OwnedUpdate> early_;  // of requests whose submit() has not come back yet
@@ -97,6 +101,13 @@ uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params, 
   Followed followed{options.stream, params.sampling->logprobs.has_value(),
                     params.sampling->prompt_logprobs.has_value(), nullptr};
   if (processors.size() > 0) followed.processor = std::make_shared<PythonLogitsProcessor>(processors);
+  struct Counted {
+    std::atomic<int>* n;
+    ~Counted() {
+      if (n != nullptr) --*n;
+    }
+  } counted{options.stream ? &n_streams_ : nullptr};
+  if (options.stream) ++n_streams_;
   auto submitted = [&]() -> Result<RequestId> {
     const WithoutGil without_gil;
     std::vector<TokenId> ids;
@@ -132,8 +143,22 @@ uint64_t PyCompletions::submit(nb::handle prompt, const PreparedParams& params, 
     return completions_.submit(std::move(request), sampling);
   }();
   const auto id = static_cast<uint64_t>(value_of(std::move(submitted)));
+  counted.n = nullptr;
   followed_.emplace(id, std::move(followed));
   return id;
+}
+
+void PyCompletions::keep(const CompletionUpdate& update, std::vector<OwnedUpdate>& updates) {
+  OwnedUpdate& owned = updates.emplace_back();
+  owned.request = update.request;
+  owned.index = update.output->index;
+  owned.finished = update.finished;
+  owned.text = update.text;
+  owned.tokens.assign(update.new_tokens().begin(), update.new_tokens().end());
+  const auto& rows = update.output->logprobs;
+  if (rows.size() > update.first_new)
+    owned.logprobs.assign(rows.begin() + static_cast<ptrdiff_t>(update.first_new), rows.end());
+  if (update.done != nullptr) owned.done = std::move(*update.done);
 }
 
 // [(id, index, text, token ids, logprobs, finished, done)], where `done` is (prompt ids, prompt logprobs, [output]) with a
@@ -143,20 +168,16 @@ nb::list PyCompletions::poll(double seconds) {
   std::vector<OwnedUpdate> updates;
   {
     const WithoutGil without_gil;
-    const auto timeout =
-        std::chrono::milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 3600.0) * 1e3));
-    completions_.poll(timeout, [&](const CompletionUpdate& update) {
-      OwnedUpdate& owned = updates.emplace_back();
-      owned.request = update.request;
-      owned.index = update.output->index;
-      owned.finished = update.finished;
-      owned.text = update.text;
-      owned.tokens.assign(update.new_tokens().begin(), update.new_tokens().end());
-      const auto& rows = update.output->logprobs;
-      if (rows.size() > update.first_new)
-        owned.logprobs.assign(rows.begin() + static_cast<ptrdiff_t>(update.first_new), rows.end());
-      if (update.done != nullptr) owned.done = std::move(*update.done);
-    });
+    using std::chrono::milliseconds;
+    const auto end =
+        Clock::now() + milliseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 3600.0) * 1e3));
+    // Without streams nothing is worth going back to Python for but an end.
+    do {
+      const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+      completions_.poll(std::max(left, milliseconds(0)), [&](const CompletionUpdate& update) {
+        if (update.done != nullptr || n_streams_ > 0) keep(update, updates);
+      });
+    } while (updates.empty() && n_streams_ == 0 && Clock::now() < end);
   }
   nb::list list;
   add_exceptions(list);
@@ -170,6 +191,7 @@ nb::list PyCompletions::poll(double seconds) {
       continue;
     }
     const Followed followed = found->second;
+    if (update.done && followed.stream) --n_streams_;
     if (followed.raised) {
       if (update.done) followed_.erase(found);
       continue;

@@ -154,7 +154,8 @@ class Kubernetes(unittest.TestCase):
 
     def test_shape(self):
         self.assertEqual({kind: one["apiVersion"] for kind, one in self.objects.items()},
-                         {"Deployment": "apps/v1", "Service": "v1", "PodDisruptionBudget": "policy/v1"})
+                         {"Deployment": "apps/v1", "Service": "v1", "PodDisruptionBudget": "policy/v1",
+                          "NetworkPolicy": "networking.k8s.io/v1"})
         labels = self.objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
         self.assertEqual(self.objects["Deployment"]["spec"]["selector"]["matchLabels"], labels)
         self.assertEqual(self.objects["Service"]["spec"]["selector"], labels)
@@ -177,7 +178,8 @@ class Kubernetes(unittest.TestCase):
         arguments = self.container["args"]
         self.assertEqual(flags_of(arguments) - serve_flags(), set())
         drain = int(arguments[arguments.index("--shutdown-timeout") + 1])
-        self.assertGreater(self.pod["terminationGracePeriodSeconds"], drain + 5)
+        before = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        self.assertGreater(self.pod["terminationGracePeriodSeconds"], before + drain + 5)
 
 
 class Grafana(unittest.TestCase):

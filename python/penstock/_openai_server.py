@@ -27,7 +27,8 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.0, **options: Any) -> Iterator[RunningServer]:
+def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.0, drain_seconds: float = 30.0,
+                  **options: Any) -> Iterator[RunningServer]:
     """A server in a process of its own, until the block ends.
 
         with penstock.openai_server("model.gguf", max_num_seqs=8) as server:
@@ -36,18 +37,21 @@ def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.
     Args:
         model: as LLM takes it.
         port: 0 is a free one.
+        start_timeout: seconds for the model to be loaded.
+        drain_seconds: how long requests that run may take to finish when the block ends, or this process does.
         options: of `penstock serve`, with underscores; True is a flag without a value.
 
     Raises:
         EngineError: the server has ended, or was not ready in time; with what it said last.
     """
-    command = [sys.executable, "-m", "penstock", "serve", "--host", "127.0.0.1", "--port", str(port or _free_port())]
+    command = [sys.executable, "-m", "penstock._serve_with_parent", str(drain_seconds), "--host", "127.0.0.1", "--port",
+               str(port or _free_port())]
     if model:
         command += ["-m", model]
     for name, value in options.items():
         command += _option(name, value)
     said = tempfile.TemporaryFile()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
     try:
         base = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
         _wait(process, base, start_timeout, said)
@@ -57,10 +61,12 @@ def openai_server(model: str = "", *, port: int = 0, start_timeout: float = 600.
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(drain_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
         said.close()
 
 

@@ -1,0 +1,250 @@
+"""penstock.ray on a real local cluster: two raylets, replicas and actors that are killed. Skipped without Ray; scripts/test_python
+installs it into an environment of its own."""
+import concurrent.futures
+import json
+import os
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+import penstock
+from conftest import SMALL
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("ray.serve")
+pytest.importorskip("ray.data")
+
+from ray import serve  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from penstock._openai_server import _free_port  # noqa: E402
+from penstock.ray.data import ProcessorConfig, build_processor  # noqa: E402
+from penstock.ray.prefix_router import PIECE, chain  # noqa: E402
+from penstock.ray.serve import LLMConfig, build_app, prompt_beginning  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "object_store_memory": 100 << 20})
+    made.add_node(num_cpus=4, object_store_memory=100 << 20)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR",
+             runtime_env={"env_vars": {"PYTHONPATH": os.path.dirname(__file__)}})
+    yield made
+    serve.shutdown()
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def url(cluster):
+    port = _free_port()
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(build_app(LLMConfig(model=SMALL, num_replicas=2, num_cpus=1, drain_seconds=5,
+                                  options={"served_model_name": "stories", "max_num_seqs": 16})), name="penstock")
+    yield f"http://127.0.0.1:{port}"
+
+
+def post(url, path, body, timeout=60):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def complete(url, prompt, **more):
+    return post(url, "/v1/completions", {"model": "stories", "prompt": prompt, "temperature": 0, "max_tokens": 12, **more})
+
+
+def server_pids():
+    """Of every replica's server."""
+    handle = serve.get_deployment_handle("penstock-replica", "penstock")
+    found = set()
+    deadline = time.monotonic() + 20
+    while len(found) < 2 and time.monotonic() < deadline:
+        found.add(handle.pid.remote().result(timeout_s=20))
+    return found
+
+
+def test_routes(url):
+    with urllib.request.urlopen(url + "/v1/models", timeout=20) as reply:
+        assert json.load(reply)["data"][0]["id"] == "stories"
+    with penstock.LLM(SMALL) as llm:
+        expected = llm.generate("Once upon a time", penstock.SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    status, reply = complete(url, "Once upon a time")
+    assert status == 200 and reply["choices"][0]["text"] == expected[0].outputs[0].text
+    status, reply = complete(url, "x", temperature=-1)
+    assert status == 400 and "temperature" in reply["error"]["message"]
+    assert post(url, "/v1/nowhere", {})[0] == 404
+
+
+def test_streams(url):
+    body = json.dumps({"model": "stories", "prompt": "Once", "temperature": 0, "max_tokens": 12, "stream": True}).encode()
+    request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        lines = [line.decode().strip() for line in reply if line.startswith(b"data: ")]
+    assert lines[-1] == "data: [DONE]" and len(lines) > 4
+    text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines[:-1] if json.loads(line[6:])["choices"])
+    assert text == complete(url, "Once")[1]["choices"][0]["text"]
+
+
+def test_requests_go_where_their_beginning_is(url):
+    for story in range(6):
+        prompt = f"Story number {story}. " + "The cat sat on the mat and looked at the moon. " * 12
+        first = complete(url, prompt)[1]["usage"]
+        for end in range(3):
+            usage = complete(url, prompt + f" End {end}.")[1]["usage"]
+            cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+            assert cached > first["prompt_tokens"] * 0.7, (story, end, usage)
+
+
+def test_pieces_and_beginnings():
+    text = "a" * (3 * PIECE + 10)
+    assert len(chain(text)) == 3 and chain(text)[:2] == chain(text[:2 * PIECE]) and len(set(chain(text))) == 3
+    assert prompt_beginning(b'{"prompt": "hello"}') == "hello"
+    assert "hello" in prompt_beginning(b'{"messages": [{"role": "user", "content": "hello"}]}')
+    for body in (b"", b"not json", b"[1]", b'{"model": "x"}'):
+        assert prompt_beginning(body) == ""
+
+
+@pytest.mark.parametrize("what", ["server", "actor"])
+def test_a_replica_dies_under_load(url, what):
+    stop = threading.Event()
+    results, lock = [], threading.Lock()
+
+    def work(number):
+        i = 0
+        while not stop.is_set():
+            status, reply = complete(url, f"Tale {number} {i}", max_tokens=60)
+            with lock:
+                results.append((status, reply))
+            i += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    victim = sorted(server_pids())[0]
+    if what == "server":
+        os.kill(victim, signal.SIGKILL)
+    else:
+        with open(f"/proc/{victim}/stat") as file:
+            os.kill(int(file.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)  # its parent, the actor
+    time.sleep(6)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a request hangs"
+    bad = [reply for status, reply in results if status != 200]
+    assert len(results) > 20
+    assert all(reply["error"]["message"] for reply in bad) and len(bad) <= len(results) * 0.05
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(server_pids() - {victim}) < 2:
+        time.sleep(0.5)
+    assert len(server_pids() - {victim}) == 2  # the replica is back
+    if what == "actor":
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{victim}") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not os.path.exists(f"/proc/{victim}")  # and no server is left without one
+
+
+def rows(n):
+    return ray.data.from_items([{"id": i, "text": f"Number {i} is"} for i in range(n)], override_num_blocks=8)
+
+
+def ask(row):
+    return {"id": row["id"], "prompt": row["text"], "sampling_params": {"max_tokens": 4, "temperature": 0}}
+
+
+def test_batches(cluster):
+    processor = build_processor(ProcessorConfig(model=SMALL, batch_size=16, concurrency=2), ask,
+                                lambda row: {"id": row["id"], "text": row["generated_text"], "n": row["num_generated_tokens"]})
+    answers = {row["id"]: row for row in processor(rows(100)).take_all()}
+    assert sorted(answers) == list(range(100))
+    with penstock.LLM(SMALL) as llm:
+        expected = llm.generate([f"Number {i} is" for i in range(100)], penstock.SamplingParams(max_tokens=4, temperature=0),
+                                use_tqdm=False)
+    assert [answers[i]["text"] for i in range(100)] == [output.outputs[0].text for output in expected]
+
+
+def test_rows_that_fail_are_reported(cluster):
+    def some_bad(row):
+        asked = ask(row)
+        if row["id"] % 10 == 3:
+            asked["sampling_params"]["temperature"] = -1
+        if row["id"] % 10 == 4:
+            asked["prompt"] = "word " * 5000
+        return asked
+
+    answers = build_processor(ProcessorConfig(model=SMALL, batch_size=16), some_bad)(rows(40)).take_all()
+    by_id = {row["id"]: row for row in answers}
+    assert len(answers) == len(by_id) == 40
+    for i, row in by_id.items():
+        if i % 10 in (3, 4):
+            assert row["generated_text"] is None and row["finish_reason"] == "error"
+            assert ("temperature" if i % 10 == 3 else "512") in row["error"]
+        else:
+            assert row["error"] is None and row["num_generated_tokens"] == 4
+
+
+def test_checkpoints_and_order(cluster, tmp_path):
+    folder, log = tmp_path / "kept", tmp_path / "log"
+    config = ProcessorConfig(model=SMALL, batch_size=8, checkpoint_path=str(folder))
+
+    def stops(row):
+        if row["id"] == 77:
+            raise RuntimeError("stop here")
+        return ask(row)
+
+    def counted(row):
+        with open(log, "a") as file:
+            file.write(f"{row['id']}\n")
+        return ask(row)
+
+    first = build_processor(config, ask)(rows(50)).take_all()
+    assert [row["id"] for row in first] == list(range(50))
+    with pytest.raises(Exception, match="stop here"):
+        build_processor(config, stops)(rows(100)).take_all()
+    kept = len(list(folder.glob("part-*.parquet")))
+    again = build_processor(config, counted)(rows(100)).take_all()
+    assert [row["id"] for row in again] == list(range(100))
+    assert [row["generated_text"] for row in again[:50]] == [row["generated_text"] for row in first]
+    assert kept >= 7 and not list(folder.glob("*.tmp"))
+    with pytest.raises(Exception, match="'id'"):
+        build_processor(config, lambda row: {"prompt": "x"})(rows(3)).take_all()
+
+
+def test_an_actor_dies_in_a_job(cluster):
+    def long(row):
+        return {**ask(row), "sampling_params": {"max_tokens": 40, "temperature": 0, "ignore_eos": True}}
+
+    processor = build_processor(ProcessorConfig(model=SMALL, batch_size=8, concurrency=2), long,
+                                lambda row: {"id": row["id"], "n": row["num_generated_tokens"]})
+
+    def kill():
+        from ray.util.state import list_actors
+        for _ in range(200):
+            time.sleep(0.1)
+            try:
+                actors = [actor for actor in list_actors(filters=[("state", "=", "ALIVE")], detail=True)
+                          if "MapWorker" in actor.class_name]
+            except Exception:
+                continue
+            if actors:
+                time.sleep(0.5)
+                os.kill(actors[0].pid, signal.SIGKILL)
+                return
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        killed = pool.submit(kill)
+        answers = processor(rows(400)).take_all()
+        killed.result()
+    assert sorted(row["id"] for row in answers) == list(range(400))
+    assert all(row["n"] == 40 for row in answers)
