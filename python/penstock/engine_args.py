@@ -6,7 +6,9 @@ argument too.
 """
 from __future__ import annotations
 
+import argparse
 import difflib
+import json
 import os
 import warnings
 from dataclasses import dataclass, field
@@ -110,9 +112,36 @@ class EngineArgs:
                 raise TypeError(_unknown(name, own))
 
     @classmethod
+    def add_cli_args(cls, parser: Any) -> Any:
+        """Gives an ArgumentParser an option for every argument; what is not given on the command line is not set, so that
+        LLM(**vars(parser.parse_args())) opens a model."""
+        taken = {option for action in parser._actions for option in action.option_strings}
+        group = parser.add_argument_group("engine")
+        for name in cls.known_names():
+            flag = "--" + name.replace("_", "-")
+            if flag not in taken:
+                group.add_argument(flag, dest=name, type=_value_of, nargs="?", const=True, default=argparse.SUPPRESS,
+                                   metavar="VALUE")
+        return parser
+
+    @classmethod
+    def from_cli_args(cls, args: Any) -> "EngineArgs":
+        """Of a parsed command line."""
+        known = set(cls.known_names())
+        return cls(**{name: value for name, value in vars(args).items() if name in known})
+
+    @classmethod
     def known_names(cls) -> List[str]:
         """Every argument there is."""
         return sorted({"model"} | set(_HANDLERS) | _GPU_ONLY | _NO_EFFECT | set(_NOT_YET) | set(engine_settings()))
+
+
+def _value_of(text: str) -> Any:
+    """An option's value: a number, a truth, JSON, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"True": True, "False": False, "None": None}.get(text, text)
 
 
 class AsyncEngineArgs(EngineArgs):

@@ -1,0 +1,1 @@
+"""vLLM's place for arguments and the asynchronous engine."""

@@ -1,0 +1,4 @@
+"""vLLM's place for the asynchronous engine."""
+from ..async_llm import AsyncLLMEngine
+
+__all__ = ["AsyncLLMEngine"]
