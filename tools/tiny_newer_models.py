@@ -124,6 +124,16 @@ MODELS = {
     "nemotron_h_odd": lambda: (T.NemotronHConfig(**nemotron_h(
         layers_block_type=["attention", "mlp", "mamba"], n_groups=1, mamba_num_heads=5, mamba_head_dim=6, ssm_state_size=9,
         conv_kernel=2, mlp_bias=True, mamba_proj_bias=True, tie_word_embeddings=True)), False),
+    "falcon_h1": lambda: (T.FalconH1Config(**falcon_h1()), True),
+    "falcon_h1_norm": lambda: (T.FalconH1Config(**falcon_h1(
+        num_hidden_layers=3, mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_n_groups=2, mamba_n_heads=4, mamba_d_ssm=40,
+        mamba_d_head=10, mamba_d_state=12)), True),
+    "falcon_h1_biases": lambda: (T.FalconH1Config(**falcon_h1(
+        mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_n_groups=3, mamba_n_heads=6, mamba_d_ssm=None, mamba_d_head="auto",
+        mamba_d_conv=2, mamba_proj_bias=True, projectors_bias=True, attention_bias=True, mlp_bias=True, tie_word_embeddings=True)), False),
+    "falcon_h1_norm_first": lambda: (T.FalconH1Config(**falcon_h1(
+        mamba_rms_norm=True, mamba_norm_before_gate=True, mamba_n_groups=2, mamba_conv_bias=False, num_key_value_heads=4,
+        mlp_multipliers=None, ssm_multipliers=None, rope_parameters=YARN)), False),
     # llama.cpp's converter turns the pairs of whole heads, of which half are rotated.
     "bamba": lambda: (T.BambaConfig(**bamba(attn_layer_indices=[1])), False),
     "bamba_biases": lambda: (T.BambaConfig(**bamba(
@@ -311,6 +321,14 @@ def nemotron_h(**more):
                 layers_block_type=["mamba", "mlp", "attention", "mamba", "mlp"], mamba_num_heads=6, mamba_head_dim=8, n_groups=2,
                 ssm_state_size=16, conv_kernel=4, chunk_size=16, max_position_embeddings=128, bos_token_id=0, eos_token_id=1,
                 pad_token_id=1) | more
+
+
+def falcon_h1(**more):
+    return base(hidden_size=24, num_hidden_layers=2, head_dim=8, mamba_d_ssm=48, mamba_n_heads=4, mamba_d_head=12, mamba_n_groups=1,
+                mamba_d_state=16, mamba_d_conv=4, mamba_chunk_size=16, embedding_multiplier=1.6, lm_head_multiplier=0.7,
+                mlp_multipliers=[0.6, 1.4], key_multiplier=0.7, attention_in_multiplier=1.3, attention_out_multiplier=0.8,
+                ssm_multipliers=[0.7, 1.3, 0.8, 1.2, 0.6], ssm_in_multiplier=1.25, ssm_out_multiplier=0.75,
+                rope_parameters=rope(1e5)) | more
 
 
 def bamba(**more):

@@ -494,7 +494,8 @@ int64_t mixer_parameters(const ModelConfig& c, int i) {
              2 * delta.n_value_heads + delta.value_dim;
     case Recurrence::kStateSpace:
       return delta.channels() * (dim + c.conv_taps) + dim * (2 * delta.values() + delta.n_value_heads) +
-             3 * delta.n_value_heads + delta.values();
+             3 * delta.n_value_heads + (c.scan_norm ? delta.values() : 0) +
+             (c.layers[static_cast<size_t>(i)].attention ? attention_parameters(c, i) : 0);
   }
   return attention_parameters(c, i);
 }

@@ -103,6 +103,15 @@ struct DeltaConfig {
   bool operator==(const DeltaConfig&) const = default;
 };
 
+// What Falcon-H1's activations are multiplied by. GGUF files have it in the weights (Architecture::gguf_multiplied).
+struct Multipliers {
+  float attention_in = 1.0f, attention_out = 1.0f, key = 1.0f;
+  float scan_in = 1.0f, scan_out = 1.0f;
+  float z = 1.0f, x = 1.0f, b = 1.0f, c = 1.0f, step = 1.0f;  // of what a scan's projection gives
+  float gate = 1.0f, down = 1.0f;                             // of dense feed-forwards
+  bool operator==(const Multipliers&) const = default;
+};
+
 struct ModelConfig {
   std::string arch;  // its row in archs.cc: "llama", "gemma3", ...
   std::string name;  // what the file calls itself, or ""
@@ -127,6 +136,9 @@ struct ModelConfig {
 
   DeltaConfig delta;
   float min_time_step = 0.0f, max_time_step = std::numeric_limits<float>::infinity();  // of Mamba 2's scans
+  bool scan_norm = true;          // there is a norm behind Mamba 2's scans,
+  bool norm_before_gate = false;  // and what comes out is multiplied by the gate behind it, not before
+  Multipliers multipliers;
   // Gemma's mixture: dense layers' feed-forward beside the experts, each with norms of its own.
   bool experts_beside_dense = false;
   bool output_scales = false;  // the stream is multiplied by a number behind every layer

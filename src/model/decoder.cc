@@ -59,6 +59,10 @@ void DecoderParts::make_recurrent_tensors(int n) {
     delta_out_ = ops_.new_tensor(n, delta.values());
     delta_a_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
     delta_b_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
+    const bool beside = std::ranges::any_of(config_.layers, [](const LayerConfig& layer) {
+      return layer.attention && layer.recurrence != Recurrence::kNone;
+    });
+    if (beside) scan_in_ = ops_.new_tensor(n, config_.model_dim);
   }
 }
 
@@ -66,16 +70,24 @@ void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const Normed
   const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   if (kind.recurrence == Recurrence::kShortConv) return short_conv(i, h, x, next);
   if (kind.recurrence == Recurrence::kDeltaNet) return delta_net(i, h, x, next);
+  if (kind.recurrence == Recurrence::kStateSpace && kind.attention)
+    return attention_beside_scan(i, h, x, next);
   if (kind.recurrence == Recurrence::kStateSpace) return state_space(i, h, x, next);
   if (config_.latent.kv_rank > 0) return latent_attention(i, h, x, next);
+  attention_of_heads(i, h, x, next);
+}
+
+void DecoderParts::attention_of_heads(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   const LayerWeights& layer = weights_.layers[i];
   const Heads heads = project_heads(i, h);
   store(i, heads);
   if (kind.query_scale) ops_.scale_by_position(heads.q, config_.query_scale);
   const Tensor attended = attended_.narrowed(config_.q_dim_of(i));
   ops_.attend(heads.q, cache_,
-              {kind.kv_layer >= 0 ? kind.kv_layer : i, config_.n_heads, config_.attention_scale,
-               config_.attention_softcap, layer.sinks.get(), weights_.alibi_slopes.get()},
+              {kind.kv_layer >= 0 ? kind.kv_layer : i, config_.n_heads,
+               config_.attention_scale * config_.multipliers.key, config_.attention_softcap,
+               layer.sinks.get(), weights_.alibi_slopes.get()},
               attended);
   if (config_.attention_gate) {
     const Tensor by_head = attended.reshaped(config_.head_dim);
@@ -83,7 +95,7 @@ void DecoderParts::attention(int i, const NormedInput& h, Tensor x, const Normed
   }
   if (layer.attn_sub_norm) ops_.norm(attended, norm_params(config_, layer.attn_sub_norm), attended);
   if (config_.int8_activations) ops_.round_int8(attended);
-  add_product(attended, layer.o, x, layer.attn_post_norm, next);
+  add_product(attended, layer.o, x, layer.attn_post_norm, next, config_.multipliers.attention_out);
 }
 
 // Heads as rows, of each its first or its second half: the query, or the gate.
@@ -153,7 +165,7 @@ void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const Nor
     return add(out_, x, layer.ffn_post_norm, next);
   }
   const Tensor hidden = dense_hidden(i, h);
-  add_product(hidden, layer.down, x, layer.ffn_post_norm, next);
+  add_product(hidden, layer.down, x, layer.ffn_post_norm, next, config_.multipliers.down);
 }
 
 Tensor DecoderParts::dense_hidden(int i, const NormedInput& h) {
@@ -189,6 +201,12 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
 // hidden = act(gate h) * up h, or act(up h) without a gate.
 void DecoderParts::dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
                          const ActivationFunction& f, Tensor hidden, Tensor other) {
+  if (gate.weight != nullptr && config_.multipliers.gate != 1.0f) {
+    const LinearTarget both[] = {gate.into(hidden), up.into(other)};
+    ops_.norm_linear(h, both);
+    multiply(hidden, config_.multipliers.gate);
+    return ops_.activate_mul(hidden, other, f, hidden);
+  }
   if (gate.weight != nullptr) return ops_.gated_linear(h, gate.into(hidden), up.into(other), f, hidden);
   const LinearTarget target = up.into(hidden);
   ops_.norm_linear(h, {&target, 1});
@@ -232,11 +250,15 @@ NormedInput DecoderParts::rounded(const NormedInput& h) {
   return {values, {}, values};
 }
 
-// x += post(in weight^T); a model without a norm behind the sub-layer has it empty.
+void DecoderParts::multiply(Tensor x, float factor) {
+  if (factor != 1.0f) ops_.scale(x, factor, 0.0f);
+}
+
+// x += post(in weight^T); a model without a norm behind the sub-layer has it empty, and may have a multiplier in its place.
 void DecoderParts::add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
-                               const NormedInput* next) {
+                               const NormedInput* next, float multiplier) {
   const LinearTarget product = weights.into(out_);
-  if (!post) return ops_.linear_add(in, product, x, config_.residual_scale, next);
+  if (!post) return ops_.linear_add(in, product, x, config_.residual_scale * multiplier, next);
   ops_.linear(in, {&product, 1});
   add(out_, x, post, next);
 }

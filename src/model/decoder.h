@@ -23,6 +23,9 @@ class DecoderParts {
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void short_conv(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void state_space(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void attention_beside_scan(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void attention_of_heads(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void multiply(Tensor x, float factor);
   void delta_net(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void make_recurrent_tensors(int n);
   Tensor half_heads(Tensor x, int half) const;
@@ -42,7 +45,7 @@ class DecoderParts {
   void experts(int layer, const NormedInput& router_input, const NormedInput& h);
   void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor x);
   void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
-                   const NormedInput* next);
+                   const NormedInput* next, float multiplier = 1.0f);
 
   const ModelConfig& config_;
   const ModelWeights& weights_;
@@ -57,6 +60,7 @@ class DecoderParts {
   Tensor conv_in_;                  // [n, 3 * model_dim]; of delta networks [n, channels]
   Tensor convolved_;                // [n, model_dim]; likewise
   Tensor delta_z_, delta_out_;      // [n, delta.values()]
+  Tensor scan_in_;                  // [n, model_dim]: of scans beside attention
   Tensor delta_a_, delta_b_;        // [n, delta.n_value_heads]
   Tensor out_;                      // [n, model_dim]
   Tensor gate_, up_;                // [n, widest_ffn()]

@@ -1,5 +1,5 @@
 // Scans of Mamba 2: x += out(norm(scan of silu(conv(x, B, C)) * silu(z))), where z, x, B, C and a time step for each head
-// are one projection of h.
+// are one projection of h. There may be no norm, or the gate behind it.
 #include "model/decoder.h"
 #include "model/weight_loader.h"
 
@@ -34,10 +34,12 @@ Status RecurrenceLoader::load_state_space(const std::string& at, DeltaNetWeights
   ASSIGN_OR_RETURN(out.skip, ops_.pack_vector(skip));
   ASSIGN_OR_RETURN(const std::vector<float> steps, vector(name(names_.ssm_bias), heads));
   ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(steps));
-  const int in_group = ssm.values() / ssm.n_key_heads;
-  ASSIGN_OR_RETURN(const std::vector<float> norm,
-                   numbers(name(names_.ssm_norm) + ".weight", ssm.values(), in_group));
-  ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(norm));
+  if (config_.scan_norm) {
+    const int in_group = ssm.values() / ssm.n_key_heads;
+    ASSIGN_OR_RETURN(const std::vector<float> norm,
+                     numbers(name(names_.ssm_norm) + ".weight", ssm.values(), in_group));
+    ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(norm));
+  }
   return linear(name(names_.ssm_out), dim, ssm.values(), out.out);
 }
 
@@ -46,6 +48,12 @@ void DecoderParts::state_space(int i, const NormedInput& h, Tensor x, const Norm
   const DeltaConfig& ssm = config_.delta;
   const LinearTarget projections[] = {net.z.into(delta_z_), net.qkv.into(conv_in_), net.a.into(delta_a_)};
   ops_.norm_linear(rounded(h), projections);
+  const Multipliers& by = config_.multipliers;
+  multiply(delta_z_, by.z);
+  multiply(conv_in_.columns(0, ssm.values()), by.x);
+  multiply(conv_in_.columns(ssm.values(), ssm.keys()), by.b);
+  multiply(conv_in_.columns(ssm.values() + ssm.keys(), ssm.keys()), by.c);
+  multiply(delta_a_, by.step);
   ops_.causal_conv(conv_in_, {net.conv.get(), net.conv_bias.get(), config_.conv_taps, i}, cache_, convolved_);
   ops_.activate(convolved_, Activation::kSilu);
   StateSpaceParams params;
@@ -55,10 +63,24 @@ void DecoderParts::state_space(int i, const NormedInput& h, Tensor x, const Norm
   params.min_step = config_.min_time_step, params.max_step = config_.max_time_step;
   params.layer = i, params.state_offset = ssm.state_offset(config_.conv_taps);
   ops_.state_space(convolved_, delta_a_, delta_b_, params, cache_, delta_out_);
+  const auto norm = [&] {
+    const Tensor groups = delta_out_.reshaped(ssm.values() / ssm.n_key_heads);
+    if (config_.scan_norm) ops_.norm(groups, {net.norm.get(), nullptr, config_.norm_eps}, groups);
+  };
+  if (config_.norm_before_gate) norm();
   ops_.activate_mul(delta_z_, delta_out_, Activation::kSilu, delta_out_);
-  const Tensor groups = delta_out_.reshaped(ssm.values() / ssm.n_key_heads);
-  ops_.norm(groups, {net.norm.get(), nullptr, config_.norm_eps}, groups);
-  add_product(delta_out_, net.out, x, weights_.layers[i].attn_post_norm, next);
+  if (!config_.norm_before_gate) norm();
+  add_product(delta_out_, net.out, x, weights_.layers[i].attn_post_norm, next, by.scan_out);
+}
+
+// x += attention(h) + scan(h), each of its own multiple of h.
+void DecoderParts::attention_beside_scan(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
+  const Tensor attention_in = ops_.materialize(h);
+  ops_.copy(attention_in, scan_in_);
+  multiply(attention_in, config_.multipliers.attention_in);
+  multiply(scan_in_, config_.multipliers.scan_in);
+  attention_of_heads(i, {attention_in, {}, attention_in}, x, nullptr);
+  state_space(i, {scan_in_, {}, scan_in_}, x, next);
 }
 
 }  // namespace penstock

@@ -138,6 +138,7 @@ class WeightLoader : RecurrenceLoader {
                                                   const std::string& name);
   Status load_attention(int i, const std::string& at, LayerWeights& layer);
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
+  Status load_ffn_norm(const std::string& name, LayerWeights& layer);
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
   Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);

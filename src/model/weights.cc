@@ -118,6 +118,13 @@ Status WeightLoader::load_activation(int i, const std::string& at, LayerWeights&
   return {};
 }
 
+Status WeightLoader::load_ffn_norm(const std::string& name, LayerWeights& layer) {
+  if (!names_.bare_ffn_norm) return norm(name, config_.model_dim, layer.ffn_norm);
+  ASSIGN_OR_RETURN(const std::vector<float> weights, vector(name, config_.model_dim));
+  ASSIGN_OR_RETURN(layer.ffn_norm.weight, ops_.pack_vector(weights));
+  return {};
+}
+
 Status WeightLoader::load_layer(int i, LayerWeights& layer) {
   const std::string at = prefix_ + with_index(names_.layer, i);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
@@ -134,7 +141,7 @@ Status WeightLoader::load_layer(int i, LayerWeights& layer) {
     RETURN_IF_ERROR(load_state_space(at, layer.delta));
   if (post) RETURN_IF_ERROR(norm(name(names_.attn_post_norm), dim, layer.attn_post_norm));
   if (pre && (!config_.parallel || config_.parallel_norms) && !config_.one_mixer)
-    RETURN_IF_ERROR(norm(name(names_.ffn_norm), dim, layer.ffn_norm));
+    RETURN_IF_ERROR(load_ffn_norm(name(names_.ffn_norm), layer));
   if (config_.has_feed_forward(i)) {
     RETURN_IF_ERROR(load_activation(i, at, layer));
     RETURN_IF_ERROR(load_feed_forward(i, at, layer));

@@ -136,6 +136,7 @@ struct NameTable {
   // Mamba 2: one projection of z, x, B, C and the time steps; ssm_rate, ssm_skip and ssm_bias are whole names.
   std::string_view ssm_in, ssm_conv, ssm_rate, ssm_skip, ssm_bias, ssm_norm, ssm_out;
   bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
+  bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
   std::string_view router, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;

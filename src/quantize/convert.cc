@@ -260,6 +260,8 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"delta networks", a.delta.n_key_heads == b.delta.n_key_heads &&
                              a.delta.n_value_heads == b.delta.n_value_heads &&
                              a.delta.key_dim == b.delta.key_dim && a.delta.value_dim == b.delta.value_dim},
+      {"norms of scans", a.scan_norm == b.scan_norm && a.norm_before_gate == b.norm_before_gate},
+      {"multipliers", a.multipliers == b.multipliers},
       {"limits of time steps", a.min_time_step == b.min_time_step && a.max_time_step == b.max_time_step},
       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
       {"biases of scores",

@@ -200,7 +200,8 @@ Result<std::vector<EncodedTensor>> Run::encode(const MappedTensor& tensor, std::
                                                LinearDecision decision, bool changed) {
   std::vector<EncodedTensor> out;
   to_output(tensor, values);
-  if (!tensor.cols_from.empty()) decision.codes.reset();  // other inputs share a group now
+  // Other inputs share a group now, or weights are others.
+  if (!tensor.cols_from.empty() || !tensor.factors.empty()) decision.codes.reset();
   if (decision.codes) {
     GroupedCodes& codes = *decision.codes;
     to_output_rows(tensor, static_cast<size_t>(codes.cols), codes.codes);
@@ -332,7 +333,7 @@ Status Run::finish_gguf() {
     }
     leave_out_further_layers(config_, metadata);
   } else {
-    metadata = gguf_metadata(config_);
+    metadata = gguf_metadata(config_in(config_, Naming::kGguf));
     if (job_.gguf_tokenizer) {
       ASSIGN_OR_RETURN(const json tokenizer, job_.gguf_tokenizer(*source_));
       metadata.update(tokenizer);
@@ -402,7 +403,7 @@ Status Run::finish_directory() {
 Status Run::check_written() const {
   ASSIGN_OR_RETURN(const auto written, open_weights(job_.out));
   ASSIGN_OR_RETURN(const ModelConfig there, read_config(*written));
-  ModelConfig here = config_;
+  ModelConfig here = source_->naming() == naming_ ? config_ : config_in(config_, naming_);
   if (here.ternary_weights) here.ternary_weights = false;
   const std::string difference = config_difference(here, there);
   if (difference.empty() || source_->naming() == naming_) return {};

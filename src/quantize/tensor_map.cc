@@ -58,6 +58,7 @@ class Mapper : ExpertMapper {
   void mixer(std::vector<MappedTensor>& list, int layer);
   void attention(std::vector<MappedTensor>& list, int layer);
   void feed_forward(std::vector<MappedTensor>& list, int layer);
+  void multiply(TensorMap& map) const;
 
   int n_values_ = 0;  // projections of values so far
 };
@@ -241,7 +242,8 @@ void Mapper::state_space(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim, heads = ssm.n_value_heads, values = ssm.values();
   const bool into_gguf = out_naming_ == Naming::kGguf;
   linear(list, layer,
-         {in_.ssm_in, out_.ssm_in, WeightRole::kQkv, values + ssm.channels() + heads, dim, Site::kAttention});
+         {in_.ssm_in, out_.ssm_in, WeightRole::kQkv, values + ssm.channels() + heads, dim, Site::kAttention,
+          Part::kScanIn});
   matrix(list, layer, {in_.ssm_conv, out_.ssm_conv, WeightRole::kRouter, ssm.channels(), config_.conv_taps})
       .out_deep = !into_gguf;
   if (has(in_name(in_.ssm_conv, layer) + ".bias"))
@@ -256,9 +258,11 @@ void Mapper::state_space(std::vector<MappedTensor>& list, int layer) {
   if (crossing_) list.back().function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
   numbers(in_.ssm_skip, out_.ssm_skip, heads, 1);
   layer_vector(list, layer, in_.ssm_bias, out_.ssm_bias, heads);
-  numbers(std::string(in_.ssm_norm) + ".weight", std::string(out_.ssm_norm) + ".weight", ssm.n_key_heads,
-          values / ssm.n_key_heads);
-  linear(list, layer, {in_.ssm_out, out_.ssm_out, WeightRole::kLatent, dim, values, Site::kAttentionOut});
+  if (config_.scan_norm)
+    numbers(std::string(in_.ssm_norm) + ".weight", std::string(out_.ssm_norm) + ".weight", ssm.n_key_heads,
+            values / ssm.n_key_heads);
+  linear(list, layer,
+         {in_.ssm_out, out_.ssm_out, WeightRole::kLatent, dim, values, Site::kAttentionOut, Part::kScanOut});
 }
 
 // Its norms, and attention or what is in its place.
@@ -324,6 +328,8 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   if (!config_.has_feed_forward(layer)) return;
   const bool own_norm = (!config_.parallel || config_.parallel_norms) && !config_.one_mixer;
   if (pre && own_norm) norm(list, layer, in_.ffn_norm, out_.ffn_norm, dim, Part::kFeedForwardNorm);
+  if (in_.bare_ffn_norm) list.back().in = in_name(in_.ffn_norm, layer);
+  if (out_.bare_ffn_norm) list.back().out = out_name(out_.ffn_norm, layer);
   const bool moe = config_.layers[static_cast<size_t>(layer)].moe;
   if (moe) routed_experts(list, layer);
   if (moe && config_.experts_beside_dense) beside(list, layer);
@@ -342,6 +348,53 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   if (post) norm(list, layer, in_.ffn_post_norm, out_.ffn_post_norm, dim);
   if (config_.per_layer_dim > 0) per_layer(list, layer);
   if (config_.output_scales) layer_vector(list, layer, in_.output_scale, out_.output_scale, 1);
+}
+
+// Of the rows of a scan's projection.
+std::vector<float> scan_factors(const ModelConfig& config) {
+  const Multipliers& by = config.multipliers;
+  const DeltaConfig& ssm = config.delta;
+  std::vector<float> factors;
+  for (const auto& [count, factor] : {std::pair(ssm.values(), by.z),
+                                      {ssm.values(), by.x},
+                                      {ssm.keys(), by.b},
+                                      {ssm.keys(), by.c},
+                                      {ssm.n_value_heads, by.step}})
+    factors.insert(factors.end(), static_cast<size_t>(count), factor);
+  return factors;
+}
+
+// What is multiplied when it is computed, into the weights: what multiplies inputs spares biases.
+void Mapper::multiply(TensorMap& map) const {
+  const Multipliers& by = config_.multipliers;
+  const auto set = [](MappedTensor& tensor, float input, float output) {
+    const float factor = tensor.is_bias ? output : input * output;
+    const int count = tensor.is_matrix ? tensor.rows : tensor.cols;
+    if (tensor.factors.empty()) tensor.factors.assign(static_cast<size_t>(count), 1.0f);
+    for (float& each : tensor.factors) each *= factor;
+  };
+  for (MappedTensor& tensor : map.outside) {
+    if (tensor.role == WeightRole::kEmbedding) set(tensor, 1.0f, config_.embedding_scale);
+    if (tensor.role == WeightRole::kOutput) set(tensor, 1.0f, config_.logit_scale);
+  }
+  for (std::vector<MappedTensor>& list : map.layers) {
+    for (MappedTensor& tensor : list) {
+      switch (tensor.part) {
+        case Part::kQ:
+        case Part::kV: set(tensor, by.attention_in, 1.0f); break;
+        case Part::kK: set(tensor, by.attention_in, by.key); break;
+        case Part::kO: set(tensor, 1.0f, by.attention_out); break;
+        case Part::kGate: set(tensor, 1.0f, by.gate); break;
+        case Part::kDown: set(tensor, 1.0f, by.down); break;
+        case Part::kScanIn:
+          tensor.factors = scan_factors(config_);
+          set(tensor, by.scan_in, 1.0f);
+          break;
+        case Part::kScanOut: set(tensor, 1.0f, by.scan_out); break;
+        default: break;
+      }
+    }
+  }
 }
 
 Result<TensorMap> Mapper::map() {
@@ -381,7 +434,8 @@ Result<TensorMap> Mapper::map() {
                   "{}: experts of architecture {} are read from a directory, not rewritten: {}",
                   source_.path().string(), config_.arch, "only its GGUF files can be quantized");
   }
-  map.model = MixedModel::of(config_);
+  const ModelConfig written = crossing_ ? config_in(config_, out_naming_) : config_;
+  map.model = MixedModel::of(written);
   const int dim = config_.model_dim;
   matrix(map.outside, -1, {in_.embedding, out_.embedding, WeightRole::kEmbedding, config_.vocab_size, dim});
   if (config_.learned_positions)
@@ -391,9 +445,10 @@ Result<TensorMap> Mapper::map() {
   if (config_.per_layer_dim > 0) per_layer_frame(map.outside);
   output_bias(map);
   if (!map.model.tied) {
-    MappedTensor& head =
-        matrix(map.outside, -1, {in_.lm_head, out_.lm_head, WeightRole::kOutput, config_.vocab_size, dim});
-    head.in = std::string(in_.lm_head) + ".weight";
+    MappedTensor& head = matrix(map.outside, -1,
+                                {config_.tied_embeddings ? in_.embedding : in_.lm_head, out_.lm_head,
+                                 WeightRole::kOutput, config_.vocab_size, dim});
+    if (!config_.tied_embeddings) head.in = std::string(in_.lm_head) + ".weight";
     head.out = std::string(out_.lm_head) + ".weight";
   }
   for (int i = 0; i < config_.n_layers; ++i) {
@@ -401,10 +456,22 @@ Result<TensorMap> Mapper::map() {
     mixer(list, i);
     feed_forward(list, i);
   }
+  if (crossing_ && out_naming_ == Naming::kGguf && find_architecture(config_.arch)->gguf_multiplied)
+    multiply(map);
   return map;
 }
 
 }  // namespace
+
+ModelConfig config_in(const ModelConfig& config, Naming naming) {
+  const Architecture* row = find_architecture(config.arch);
+  ModelConfig there = config;
+  if (naming != Naming::kGguf || row == nullptr || !row->gguf_multiplied) return there;
+  if (config.embedding_scale != config.logit_scale) there.tied_embeddings = false;
+  there.multipliers = {};
+  there.embedding_scale = there.logit_scale = 1.0f;
+  return there;
+}
 
 std::string arch_in(const ModelConfig& config, Naming naming) {
   if (naming == Naming::kGguf) {

@@ -30,6 +30,8 @@ enum class Part : uint8_t {
   kUp,
   kGateUp,  // both, row after row
   kDown,
+  kScanIn,
+  kScanOut,
 };
 
 // One matrix or vector.
@@ -59,6 +61,8 @@ struct MappedTensor {
   enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus };
   Function function = Function::kNone;  // of every element
   float add = 0;                        // to every element (norms stored less one)
+  // By what every row of the output is multiplied, of a vector every element; empty: as they are.
+  std::vector<float> factors;
 };
 
 struct TensorMap {
@@ -68,6 +72,9 @@ struct TensorMap {
 
   const MappedTensor* find_linear(int layer, std::string_view in) const;
 };
+
+// What a file of this naming says of the model: where the map multiplies weights, nothing else does.
+ModelConfig config_in(const ModelConfig& config, Naming naming);
 
 // Errors: kUnsupported for what the other format cannot say; kCorruptFile for a missing tensor.
 Result<TensorMap> map_tensors(const WeightSource& source, const ModelConfig& config, Naming out);

@@ -142,6 +142,9 @@ void to_output(const MappedTensor& tensor, std::vector<float>& values) {
     if (tensor.function == MappedTensor::Function::kLogOfMinus) value = std::log(-value);
     value += tensor.add;
   }
+  if (tensor.factors.empty()) return;
+  const size_t width = tensor.is_matrix ? static_cast<size_t>(tensor.cols) : 1;
+  for (size_t i = 0; i < values.size(); ++i) values[i] *= tensor.factors[i / width];
 }
 
 }  // namespace penstock

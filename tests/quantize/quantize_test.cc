@@ -73,18 +73,17 @@ TEST_P(Conversion, KeepsTheLogits) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Models, Conversion,
-    ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2",
-                      "qwen3", "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3",
-                      "phi3_longrope", "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm",
-                      "cohere2", "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases",
-                      "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
-                      "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
-                      "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
-                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope",
-                      "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
-                      "qwen3_5_text_plain", "qwen3_5_moe", "gemma4", "gemma4_keys_are_values",
-                      "gemma4_experts", "gemma4_full", "granitemoehybrid_attention", "mamba2",
-                      "mamba2_groups", "nemotron_h", "nemotron_h_odd"));
+    ::testing::Values(
+        "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2", "qwen3", "qwen3_moe",
+        "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3", "phi3_longrope", "phi4_partial_rotary", "gpt2",
+        "smollm3", "cohere", "cohere_qk_norm", "cohere2", "olmo3_plain", "exaone4_full", "ministral3",
+        "seed_oss", "seed_oss_biases", "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial",
+        "falcon", "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
+        "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full",
+        "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail",
+        "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
+        "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "granitemoehybrid_attention", "mamba2",
+        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -134,6 +133,12 @@ TEST(Quantize, AGgufFileCannotHoldOtherChunksOfLlama4) {
     EXPECT_FALSE(there) << name;
     EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("format cannot say it")) << name;
   }
+}
+
+TEST(Quantize, AGgufFileCannotHoldNormsOfScansBeforeGates) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("falcon_h1_norm_first"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("norms of scans"));
 }
 
 TEST(Quantize, AGgufFileCannotHoldBiasesOfConvolutions) {

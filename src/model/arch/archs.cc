@@ -22,8 +22,6 @@ void configure_qwen3(ConfigReader&, ModelConfig&);
 void configure_qwen3_moe(ConfigReader&, ModelConfig&);
 void configure_qwen2_moe(ConfigReader&, ModelConfig&);
 void configure_granite_moe(ConfigReader&, ModelConfig&);
-void configure_granite_hybrid(ConfigReader&, ModelConfig&);
-void configure_bamba(ConfigReader&, ModelConfig&);
 void configure_minimax_m2(ConfigReader&, ModelConfig&);
 void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
 void configure_phimoe(ConfigReader&, ModelConfig&);
@@ -57,8 +55,6 @@ void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
-void configure_mamba2(ConfigReader&, ModelConfig&);
-void configure_nemotron_h(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -81,12 +77,9 @@ void qwen3_next_names(NameTable&, const ModelConfig&);
 void qwen35_names(NameTable&, const ModelConfig&);
 void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
 void qwen35_gguf_names(NameTable&, const ModelConfig&);
-void mamba2_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
-void granite_hybrid_names(NameTable&, const ModelConfig&);
-void bamba_names(NameTable&, const ModelConfig&);
 void minimax_m2_names(NameTable&, const ModelConfig&);
 void ernie4_5_moe_names(NameTable&, const ModelConfig&);
 void llama4_names(NameTable&, const ModelConfig&);
@@ -97,7 +90,6 @@ void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite_moe(ConfigWriter&, const ModelConfig&);
-void describe_granite_hybrid(ConfigWriter&, const ModelConfig&);
 void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
 void describe_phimoe(ConfigWriter&, const ModelConfig&);
@@ -123,8 +115,6 @@ void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
-void describe_mamba2(ConfigWriter&, const ModelConfig&);
-void describe_nemotron_h(ConfigWriter&, const ModelConfig&);
 void describe_gemma4(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
@@ -146,8 +136,6 @@ constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
 constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
 constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
                                             "GraniteMoeSharedForCausalLM"};
-constexpr std::string_view kGraniteHybrid[] = {"granitemoehybrid", "GraniteMoeHybridForCausalLM"};
-constexpr std::string_view kBamba[] = {"bamba", "BambaForCausalLM"};
 constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
 constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
 constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"};
@@ -182,8 +170,6 @@ constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "q
                                         "Qwen3_5ForConditionalGeneration"};
 constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
                                            "Qwen3_5MoeForConditionalGeneration"};
-constexpr std::string_view kMamba2[] = {"mamba2", "Mamba2ForCausalLM"};
-constexpr std::string_view kNemotronH[] = {"nemotron_h", "NemotronHForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
@@ -278,21 +264,6 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGraniteMoeDefaults,
      .describe = describe_granite_moe,
-     .gguf_pairs = true},
-    {.name = "granitehybrid",
-     .hf_types = kGraniteHybrid,
-     .configure = configure_granite_hybrid,
-     .hf_names = granite_hybrid_names,
-     .forward = decoder_forward,
-     .describe = describe_granite_hybrid,
-     .gguf_pairs = true},
-    {.name = "bamba",
-     .hf_types = kBamba,
-     .configure = configure_bamba,
-     .hf_names = bamba_names,
-     .forward = decoder_forward,
-     .hf_defaults = kBambaDefaults,
-     .describe = describe_granite_hybrid,
      .gguf_pairs = true},
     {.name = "minimax-m2",
      .hf_types = kMiniMaxM2,
@@ -536,22 +507,6 @@ constexpr Architecture kArchitectures[] = {
      .describe = describe_qwen_delta,
      .gguf_names = qwen35_gguf_names,
      .hf_norms_less_one = true},
-    {.name = "mamba2",
-     .hf_types = kMamba2,
-     .configure = configure_mamba2,
-     .hf_names = mamba2_names,
-     .forward = one_mixer_forward,
-     .hf_defaults = kMamba2Defaults,
-     .hf_aliases = kMamba2Aliases,
-     .describe = describe_mamba2},
-    {.name = "nemotron_h",
-     .hf_types = kNemotronH,
-     .configure = configure_nemotron_h,
-     .hf_names = mamba2_names,
-     .forward = one_mixer_forward,
-     .hf_defaults = kNemotronHDefaults,
-     .hf_aliases = kNemotronHAliases,
-     .describe = describe_nemotron_h},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,
@@ -572,9 +527,10 @@ constexpr Architecture kArchitectures[] = {
 
 std::span<const Architecture> architectures() {
   static const std::vector<Architecture> all = [] {
-    std::vector<Architecture> both(std::begin(kArchitectures), std::end(kArchitectures));
-    both.insert(both.end(), encoder_architectures().begin(), encoder_architectures().end());
-    return both;
+    std::vector<Architecture> lists(std::begin(kArchitectures), std::end(kArchitectures));
+    for (const auto more : {scan_architectures(), encoder_architectures()})
+      lists.insert(lists.end(), more.begin(), more.end());
+    return lists;
   }();
   return all;
 }

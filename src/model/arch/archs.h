@@ -34,10 +34,13 @@ struct Architecture {
   bool hf_norms_less_one = false;  // Hugging Face's norm weights are less one, GGUF's as they are applied
   bool gguf_pairs =
       false;  // GGUF files hold rotated rows of q and k as adjacent pairs, Hugging Face's as halves
+  bool gguf_multiplied =
+      false;  // GGUF files have embedding_scale, logit_scale and multipliers in the weights
 };
 
-// THE list of decoders, and behind it that of encoders.
+// THE list of decoders, and behind it those of decoders that scan and of encoders.
 std::span<const Architecture> architectures();
+std::span<const Architecture> scan_architectures();
 std::span<const Architecture> encoder_architectures();
 // nullptr when unknown. `name` is a row's name.
 const Architecture* find_architecture(std::string_view name);

@@ -101,8 +101,9 @@ void read_state_space(ConfigReader& reader, ModelConfig& config) {
   ssm.n_key_heads = reader.integer({"ssm.group_count", "mamba_n_groups"}, 1, kMostHeads, 1);
   ssm.n_value_heads = reader.integer({"ssm.time_step_rank", "mamba_n_heads"}, 1, kMostHeads, 128);
   const int expand = reader.integer({"", "mamba_expand"}, 1, 1024, 2);
-  int64_t wide =
-      reader.gguf() ? reader.integer({"ssm.inner_size", ""}, 1, 1 << 24) : int64_t{expand} * config.model_dim;
+  const Key inner{"ssm.inner_size", "mamba_d_ssm"};
+  int64_t wide = reader.gguf() || reader.has(inner) ? reader.integer(inner, 1, 1 << 24)
+                                                    : int64_t{expand} * config.model_dim;
   const auto head = static_cast<int>(std::clamp<int64_t>(wide / ssm.n_value_heads, 1, 1 << 16));
   const json* given = reader.find({"", "mamba_d_head"});
   ssm.value_dim =

@@ -160,7 +160,11 @@ class WantedTensors {
 void WantedTensors::norms() {
   const int64_t dim = c_.model_dim, q = c_.q_dim(), kv = c_.kv_dim();
   if (c_.norms != NormPlacement::kPost) norm(n_.attn_norm, dim);
-  if (c_.norms != NormPlacement::kPost && !c_.one_mixer) norm(n_.ffn_norm, dim);
+  if (n_.bare_ffn_norm) {
+    floats(std::string(n_.ffn_norm), dim);
+  } else if (c_.norms != NormPlacement::kPost && !c_.one_mixer) {
+    norm(n_.ffn_norm, dim);
+  }
   if (c_.norms != NormPlacement::kPre) norm(n_.attn_post_norm, dim), norm(n_.ffn_post_norm, dim);
   const bool attention = c_.layers[static_cast<size_t>(layer_)].attention;
   if (c_.qk_norm != QkNorm::kNone && c_.qk_norm != QkNorm::kPlain && attention) {
@@ -216,7 +220,7 @@ void WantedTensors::state_space() {
   floats(std::string(n_.ssm_conv) + ".bias", c_.delta.channels());
   for (const std::string_view name : {n_.ssm_rate, n_.ssm_skip, n_.ssm_bias})
     floats(std::string(name), heads);
-  floats(std::string(n_.ssm_norm) + ".weight", values);
+  if (c_.scan_norm) floats(std::string(n_.ssm_norm) + ".weight", values);
   matrix(n_.ssm_out, WeightRole::kLatent, {dim, values});
 }
 

@@ -1,0 +1,76 @@
+// Falcon-H1: in every layer attention and a scan of Mamba 2 read the same norm of the stream, each times a number; so are what
+// comes out of both, keys, gates and the parts of the scan's projection.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+namespace {
+
+constexpr float kMost = 1e6f;
+
+float multiplier(ConfigReader& reader, std::string_view key) {
+  return reader.number({"", key}, -kMost, kMost, 1.0f);
+}
+
+// A list, each of whose numbers has its place; null where there is none.
+void read_list(ConfigReader& reader, std::string_view key, std::initializer_list<float*> out) {
+  if (!reader.has({"", key})) return;
+  const std::vector<float> list = reader.numbers({"", key}, out.size());
+  if (list.size() != out.size() || std::ranges::any_of(list, [](float x) { return std::abs(x) > kMost; })) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected {} numbers up to {}, got {}", key,
+                                                            out.size(), kMost, fmt::join(list, ", ")));
+  }
+  size_t i = 0;
+  for (float* place : out) *place = list[i++];
+}
+
+void read_multipliers(ConfigReader& reader, ModelConfig& config) {
+  Multipliers& by = config.multipliers;
+  config.embedding_scale = multiplier(reader, "embedding_multiplier");
+  config.logit_scale = multiplier(reader, "lm_head_multiplier");
+  by.attention_in = multiplier(reader, "attention_in_multiplier");
+  by.attention_out = multiplier(reader, "attention_out_multiplier");
+  by.key = multiplier(reader, "key_multiplier");
+  by.scan_in = multiplier(reader, "ssm_in_multiplier");
+  by.scan_out = multiplier(reader, "ssm_out_multiplier");
+  read_list(reader, "ssm_multipliers", {&by.z, &by.x, &by.b, &by.c, &by.step});
+  read_list(reader, "mlp_multipliers", {&by.gate, &by.down});
+}
+
+}  // namespace
+
+void configure_falcon_h1(ConfigReader& reader, ModelConfig& config) {
+  if (config.activation.kind != Activation::kSilu)
+    reader.fail(ErrorCode::kUnsupported, "hidden_act: scans are known with silu only");
+  for (const std::string_view key : {"layer_types", "layers_block_type"}) {
+    const nlohmann::json* kinds = reader.find({"", key});
+    if (kinds == nullptr) continue;
+    for (const nlohmann::json& kind : *kinds) {
+      if (kind == "hybrid") continue;
+      reader.fail(
+          ErrorCode::kUnsupported,
+          fmt::format("{}: expected hybrid for every layer, got {}", key,
+                      kind.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 60)));
+    }
+  }
+  for (LayerConfig& layer : config.layers) layer.recurrence = Recurrence::kStateSpace;
+  read_state_space(reader, config);
+  read_multipliers(reader, config);
+  config.scan_norm =
+      reader.gguf() ? reader.has_tensor("blk.0.ssm_norm.weight") : reader.flag({"", "mamba_rms_norm"}, false);
+  config.norm_before_gate = reader.flag({"", "mamba_norm_before_gate"}, !reader.gguf()) && config.scan_norm;
+}
+
+void falcon_h1_gguf_names(NameTable& names, const ModelConfig&) { names.bare_ffn_norm = true; }
+
+void describe_falcon_h1(ConfigWriter& writer, const ModelConfig& config) {
+  describe_state_space(writer, config);
+  writer.set({"attention.head_count_kv", ""}, config.n_kv_heads);
+  writer.set({"", "mamba_d_ssm"}, config.delta.values());
+  writer.set({"", "mamba_rms_norm"}, config.scan_norm);
+  writer.set({"", "mamba_norm_before_gate"}, config.norm_before_gate);
+}
+
+}  // namespace penstock
