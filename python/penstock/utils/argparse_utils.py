@@ -9,7 +9,8 @@ from typing import Any, Optional, Sequence
 class FlexibleArgumentParser(argparse.ArgumentParser):
     """An ArgumentParser whose options may be written with dashes or underscores."""
 
-    def parse_known_args(self, args: Optional[Sequence[str]] = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # type: ignore[override]
+            self, args: Optional[Sequence[str]] = None, namespace: Any = None) -> Any:
         """As argparse's."""
         given = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args([self._dashed(word) for word in given], namespace)
