@@ -5,11 +5,16 @@
   model.gguf                       by llama.cpp's own converter, where it has the same thing
   golden.json                      sequences of ids and their pooled states {ids, mean, cls, last}
 
+tests/golden/classifiers/<name>/: models with a head, ids and their logits and probabilities {ids, logits, probs};
+
+tests/golden/cross_encoders/<name>/: the same with a tokenizer, and what sentence-transformers' CrossEncoder makes of pairs
+{first, second, score};
+
 and tests/golden/sentences/<name>/: the same with a tokenizer and modules, and what sentence-transformers makes of texts
 {text, prompt_name, embedding}.
 
 Needs torch, transformers, sentence-transformers, tokenizers, safetensors, numpy, and LLAMA_CPP, a checkout of llama.cpp.
-Usage: make_tiny_encoders.py [name...]
+Usage: make_tiny_encoders.py [name, sentences/name or classifiers/name...]
 """
 import json
 import os
@@ -96,20 +101,69 @@ def make(name):
     print(f"{name:20} dim {len(golden[0]['mean'])}, states up to {max(abs(x) for g in golden for x in g['mean']):.2f}")
 
 
+def decoder(**more):
+    return dict(vocab_size=53, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2) | more
+
+
+# name: (config, class, what makes probabilities, whether llama.cpp has the same thing; it leaves BERT's pooler out)
+CLASSIFIERS = {
+    "bert": lambda: (T.BertConfig(**bert(num_labels=3)), T.BertForSequenceClassification, "softmax", False),
+    "bert_one": lambda: (T.BertConfig(**bert(num_labels=1)), T.BertForSequenceClassification, "sigmoid", False),
+    "bert_many": lambda: (T.BertConfig(**bert(num_labels=5, problem_type="multi_label_classification")),
+                          T.BertForSequenceClassification, "sigmoid", False),
+    "roberta": lambda: (T.RobertaConfig(**bert(pad_token_id=1, type_vocab_size=1, num_labels=2)),
+                        T.RobertaForSequenceClassification, "softmax", True),
+    "xlm_roberta": lambda: (T.XLMRobertaConfig(**bert(pad_token_id=1, type_vocab_size=1, num_labels=1)),
+                            T.XLMRobertaForSequenceClassification, "sigmoid", False),
+    "modernbert": lambda: (T.ModernBertConfig(**modern(num_labels=4)), T.ModernBertForSequenceClassification, "softmax", True),
+    "modernbert_mean": lambda: (T.ModernBertConfig(**modern(num_labels=1, classifier_pooling="mean", classifier_bias=True,
+                                                            norm_bias=True, problem_type="regression")),
+                                T.ModernBertForSequenceClassification, "none", False),
+    "qwen3": lambda: (T.Qwen3Config(**decoder(num_labels=3, tie_word_embeddings=True)), T.Qwen3ForSequenceClassification,
+                      "softmax", False),
+    "llama": lambda: (T.LlamaConfig(**decoder(num_labels=1)), T.LlamaForSequenceClassification, "sigmoid", False),
+}
+
+
+def classified(model, ids, activation):
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0]
+    probs = {"softmax": lambda: logits.softmax(-1), "sigmoid": logits.sigmoid, "none": lambda: logits}[activation]()
+    return dict(ids=ids, logits=logits.tolist(), probs=probs.tolist())
+
+
+def make_classifier(name):
+    config, whole_class, activation, converts = CLASSIFIERS[name]()
+    path = os.path.join(OUT, "..", "classifiers", name)
+    shutil.rmtree(path, ignore_errors=True)
+    torch.manual_seed(3)
+    model = whole_class(config).float().eval()
+    make_tiny_models.randomize(model, name)
+    model.save_pretrained(path)
+    # Without the ids of padding, which transformers looks for at the end of what decoders read.
+    ids = [[token % 50 + 3 for token in one] for one in sequences(config.vocab_size - 3)]
+    golden = [classified(model, one, activation) for one in ids]
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    if converts:
+        tiny_newer_models.convert(path, os.path.join(path, "model.gguf"))
+    print(f"{name:20} {len(golden[0]['logits'])} classes, logits up to {max(abs(x) for g in golden for x in g['logits']):.2f}")
+
+
 WORDS = "the cat sat on a mat and dog ##s ran off with it , . ! find : text un ##like ##ly caf ##e 1 2 3".split()
 TEXTS = ["The cat sat on a mat.", "Dogs ran off, unlikely!", "", "caf\u00e9 123 \u4e2d zebra", "the " * 60]
 
 
-def tokenizer(path):
+def tokenizer(path, pair="[CLS] $A [SEP] $B:1 [SEP]:1", kind=T.BertTokenizerFast):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     vocab = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
     made = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece()
     made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    T.BertTokenizerFast(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-                        mask_token="[MASK]").save_pretrained(path)
+        single="[CLS] $A [SEP]", pair=pair, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    kind(tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+         mask_token="[MASK]").save_pretrained(path)
     return len(vocab)
 
 
@@ -154,6 +208,41 @@ def make_sentences(name):
     print(f"{name:20} dim {len(golden[0]['embedding'])}")
 
 
+PAIRS = [("the cat", "sat on a mat."), ("find: dog", "Dogs ran off, unlikely!"), ("", "caf\u00e9 1 2 3"), ("the " * 30, "cat " * 40),
+         ("the cat " * 12, "dog")]
+# name: (what stands around two texts, config, class)
+CROSS_ENCODERS = {
+    "roberta": ("[CLS] $A [SEP] [SEP] $B [SEP]", lambda size: T.XLMRobertaConfig(**bert(
+        vocab_size=size, pad_token_id=0, type_vocab_size=1, num_labels=1)), T.XLMRobertaForSequenceClassification),
+    "modernbert": ("[CLS] $A [SEP] $B [SEP]", lambda size: T.ModernBertConfig(**modern(
+        vocab_size=size, max_position_embeddings=40, num_labels=1)), T.ModernBertForSequenceClassification),
+}
+
+
+def make_cross_encoder(name):
+    from sentence_transformers import CrossEncoder
+    pair, config, whole_class = CROSS_ENCODERS[name]
+    path = os.path.join(OUT, "..", "cross_encoders", name)
+    shutil.rmtree(path, ignore_errors=True)
+    torch.manual_seed(4)
+    size = tokenizer(path, pair, T.PreTrainedTokenizerFast)
+    model = whole_class(config(size)).float().eval()
+    make_tiny_models.randomize(model, name)
+    model.save_pretrained(path)
+    limit = 40
+    told = json.load(open(os.path.join(path, "tokenizer_config.json")))
+    told["model_max_length"] = limit
+    told["model_input_names"] = ["input_ids", "attention_mask"]
+    json.dump(told, open(os.path.join(path, "tokenizer_config.json"), "w"))
+    scores = CrossEncoder(path, device="cpu", max_length=limit).predict(PAIRS, batch_size=1)
+    golden = [dict(first=a, second=b, score=float(score)) for (a, b), score in zip(PAIRS, scores)]
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    print(f"{name:20} scores {[round(one['score'], 3) for one in golden]}")
+
+
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or [*MODELS, *SENTENCES]:
-        make(wanted) if wanted in MODELS else make_sentences(wanted)
+    every = {**{f"sentences/{name}": make_sentences for name in SENTENCES},
+             **{f"classifiers/{name}": make_classifier for name in CLASSIFIERS},
+             **{f"cross_encoders/{name}": make_cross_encoder for name in CROSS_ENCODERS}, **{name: make for name in MODELS}}
+    for wanted in sys.argv[1:] or every:
+        every[wanted](wanted.split("/")[-1])

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/engine_config.h"
@@ -41,11 +42,18 @@ struct EmbedOptions {
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
+struct ClassifyOptions {
+  bool use_activation = true;  // probabilities, as the checkpoint says; false: logits
+  bool truncate = false;       // texts that are too long are cut; otherwise they are an error
+  std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
+};
+
 struct EmbeddingInfo {
   std::string architecture;
   int dimensions = 0;  // of a vector
   int max_tokens = 0;  // of an input, special tokens included
   std::vector<std::string> prompt_names;
+  std::vector<std::string> labels;  // of a classifier's classes; empty: the model has no classification head
 };
 
 class EmbeddingModel {
@@ -60,6 +68,15 @@ class EmbeddingModel {
   // kInvalidArgument, kContextOverflow. One call at a time.
   virtual Result<std::vector<std::vector<float>>> embed(std::span<const Prompt> inputs,
                                                         const EmbedOptions& options = {}) = 0;
+  // For each input a number per class (EmbeddingInfo::labels). Errors: as embed(); kInvalidArgument of a model without a
+  // classification head, kUnsupported and kCorruptFile of one whose head cannot be read.
+  virtual Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
+                                                           const ClassifyOptions& options = {}) = 0;
+  // How well the texts of each pair go together, by a cross-encoder: a model whose head has one class reads both as one. Errors:
+  // as classify(); kInvalidArgument of a head with several classes, kUnsupported where the second text is of a token type of its
+  // own (BERT's).
+  virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
+                                           const ClassifyOptions& options = {}) = 0;
 };
 
 }  // namespace penstock

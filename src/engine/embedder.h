@@ -31,6 +31,7 @@ class Embedder {
   int dim() const { return model_->config().model_dim; }
   int vocab_size() const { return model_->config().vocab_size; }
   int max_tokens() const { return model_->config().max_seq_len; }  // of a sequence
+  int n_token_types() const { return model_->config().n_token_types; }
   bool causal() const { return model_->config().causal; }
 
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/embedder.h"
+#include "frontend/class_head.h"
 #include "frontend/sentence_modules.h"
 #include "penstock/embed.h"
 #include "text/tokenizer.h"
@@ -13,8 +14,11 @@ namespace {
 class EmbeddingModelImpl final : public EmbeddingModel {
  public:
   EmbeddingModelImpl(std::unique_ptr<Tokenizer> tokenizer, std::unique_ptr<Embedder> embedder,
-                     SentenceModules modules)
-      : tokenizer_(std::move(tokenizer)), embedder_(std::move(embedder)), modules_(std::move(modules)) {
+                     SentenceModules modules, Result<std::optional<ClassHead>> head)
+      : tokenizer_(std::move(tokenizer)),
+        embedder_(std::move(embedder)),
+        modules_(std::move(modules)),
+        head_(std::move(head)) {
     if (modules_.poolings.empty())
       modules_.poolings = {embedder_->causal() ? Pooling::kLast : Pooling::kMean};
   }
@@ -25,6 +29,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     info.dimensions = dimensions(modules_.poolings.size());
     info.max_tokens = max_tokens();
     for (const auto& [name, text] : modules_.prompts) info.prompt_names.push_back(name);
+    if (head_ && *head_) info.labels = (*head_)->labels;
     return info;
   }
 
@@ -42,7 +47,88 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return vectors;
   }
 
+  Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
+                                                   const ClassifyOptions& options) override {
+    RETURN_IF_ERROR(check_head());
+    const EmbedOptions reading{.prompt_name = std::string(), .truncate = options.truncate};
+    std::vector<std::vector<TokenId>> sequences;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ASSIGN_OR_RETURN(sequences.emplace_back(), tokens_of(inputs[i], i, reading));
+    }
+    return classes_of(sequences, options);
+  }
+
+  Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
+                                   const ClassifyOptions& options) override {
+    RETURN_IF_ERROR(check_head());
+    if ((*head_)->n_classes() != 1) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
+                    embedder_->source().path().string(), (*head_)->n_classes());
+    }
+    std::vector<std::vector<TokenId>> sequences;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      ASSIGN_OR_RETURN(sequences.emplace_back(), tokens_of_pair(pairs[i], i, options.truncate));
+    }
+    ASSIGN_OR_RETURN(const auto rows, classes_of(sequences, options));
+    std::vector<float> scores;
+    for (const std::vector<float>& row : rows) scores.push_back(row[0]);
+    return scores;
+  }
+
  private:
+  Status check_head() const {
+    if (!head_) return tl::unexpected(head_.error());
+    if (*head_) return {};
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: the model has no classification head: its config.json names no "
+                  "...ForSequenceClassification",
+                  embedder_->source().path().string());
+  }
+
+  Result<std::vector<std::vector<float>>> classes_of(std::span<const std::vector<TokenId>> sequences,
+                                                     const ClassifyOptions& options) {
+    const ClassHead& head = **head_;
+    ASSIGN_OR_RETURN(auto rows, embedder_->embed(sequences, {&head.pooling, 1}, options.on_progress));
+    for (std::vector<float>& row : rows) {
+      for (const DenseModule& dense : head.dense) row = dense.apply(row);
+      if (options.use_activation) activate(row, head.activation);
+    }
+    return rows;
+  }
+
+  // As transformers cuts "longest_first": the longer one until both are half, and the odd token is the longer one's.
+  static void cut_pair(std::vector<TokenId>& first, std::vector<TokenId>& second, size_t most) {
+    if (first.size() + second.size() <= most) return;
+    std::vector<TokenId>& shorter = first.size() > second.size() ? second : first;
+    std::vector<TokenId>& longer = first.size() > second.size() ? first : second;
+    if (shorter.size() > most / 2) shorter.resize(most / 2);
+    longer.resize(most - shorter.size());
+  }
+
+  Result<std::vector<TokenId>> tokens_of_pair(const std::pair<std::string, std::string>& pair, size_t index,
+                                              bool truncate) const {
+    if (tokenizer_ == nullptr)
+      return errorf(ErrorCode::kInvalidArgument, "pair {}: the checkpoint has no tokenizer", index);
+    const PairForm& form = tokenizer_->pair_form();
+    if (form.types && embedder_->n_token_types() > 1) {
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: pairs whose second text has a token type of its own are not read",
+                    embedder_->source().path().string());
+    }
+    const EncodeOptions plain{.add_special = false, .parse_special = true};
+    std::vector<TokenId> first = tokenizer_->encode(pair.first, plain);
+    std::vector<TokenId> second = tokenizer_->encode(pair.second, plain);
+    const size_t around = form.before.size() + form.between.size() + form.after.size();
+    const auto limit = static_cast<size_t>(max_tokens());
+    if (!truncate && first.size() + second.size() + around > limit) {
+      return errorf(ErrorCode::kContextOverflow,
+                    "pair {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
+                    first.size() + second.size() + around);
+    }
+    cut_pair(first, second, limit > around ? limit - around : 0);
+    return tokenizer_->join(first, second);
+  }
+
   int max_tokens() const {
     return modules_.max_tokens > 0 ? std::min(modules_.max_tokens, embedder_->max_tokens())
                                    : embedder_->max_tokens();
@@ -101,7 +187,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   }
 
   void finish(std::vector<float>& vector, const EmbedOptions& options) const {
-    for (const DenseModule& dense : modules_.dense) vector = applied(dense, vector);
+    for (const DenseModule& dense : modules_.dense) vector = dense.apply(vector);
     if (options.dimensions > 0) vector.resize(static_cast<size_t>(options.dimensions));
     if (!options.normalize.value_or(modules_.normalize)) return;
     double sum = 0;
@@ -110,21 +196,21 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     for (float& value : vector) value = static_cast<float>(value / length);
   }
 
-  static std::vector<float> applied(const DenseModule& dense, const std::vector<float>& in) {
-    std::vector<float> out(static_cast<size_t>(dense.rows));
-    const auto cols = static_cast<size_t>(dense.cols);
-    for (size_t r = 0; r < out.size(); ++r) {
-      const float* const row = dense.weight.data() + r * cols;
-      double sum = dense.bias.empty() ? 0.0 : dense.bias[r];
-      for (size_t c = 0; c < cols; ++c) sum += double{row[c]} * in[c];
-      out[r] = static_cast<float>(dense.tanh ? std::tanh(sum) : sum);
+  static void activate(std::vector<float>& logits, ClassHead::Activation activation) {
+    if (activation == ClassHead::Activation::kSigmoid) {
+      for (float& x : logits) x = static_cast<float>(1 / (1 + std::exp(-double{x})));
     }
-    return out;
+    if (activation != ClassHead::Activation::kSoftmax) return;
+    const float most = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float x : logits) sum += std::exp(double{x} - most);
+    for (float& x : logits) x = static_cast<float>(std::exp(double{x} - most) / sum);
   }
 
   std::unique_ptr<Tokenizer> tokenizer_;  // null: the checkpoint has none
   std::unique_ptr<Embedder> embedder_;
   SentenceModules modules_;
+  Result<std::optional<ClassHead>> head_;  // an error is one of classify() only
 };
 
 }  // namespace
@@ -138,8 +224,9 @@ Result<std::unique_ptr<EmbeddingModel>> EmbeddingModel::open(const EngineConfig&
   if (!tokenizer && !none) return tl::unexpected(tokenizer.error());
   ASSIGN_OR_RETURN(auto embedder, Embedder::open(std::move(source), config));
   ASSIGN_OR_RETURN(SentenceModules modules, read_sentence_modules(embedder->source(), embedder->dim()));
+  auto head = read_class_head(embedder->source(), embedder->dim(), embedder->causal());
   return std::make_unique<EmbeddingModelImpl>(none ? nullptr : std::move(*tokenizer), std::move(embedder),
-                                              std::move(modules));
+                                              std::move(modules), std::move(head));
 }
 
 }  // namespace penstock

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -180,8 +181,8 @@ class ModuleReader {
     }
     const json named = config.value("activation_function", json("torch.nn.modules.activation.Tanh"));
     const std::string f = named.is_string() ? named.get<std::string>() : named.dump();
-    dense.tanh = f.ends_with(".Tanh");
-    if (!dense.tanh && !f.ends_with(".Identity"))
+    if (f.ends_with(".Tanh")) dense.function = DenseModule::Function::kTanh;
+    if (dense.function == DenseModule::Function::kNone && !f.ends_with(".Identity"))
       return unsupported("{}/config.json: activation_function: expected Tanh or Identity, got {}", path, f);
     const fs::path folder = fs::is_directory(source_.path()) ? source_.path() : source_.path().parent_path();
     const fs::path weights = folder / path / "model.safetensors";
@@ -237,6 +238,29 @@ class ModuleReader {
 };
 
 }  // namespace
+
+std::vector<float> DenseModule::apply(std::span<const float> in) const {
+  std::vector<float> out(static_cast<size_t>(rows));
+  const auto width = static_cast<size_t>(cols);
+  double mean = 0, square = 0;
+  for (size_t r = 0; r < out.size(); ++r) {
+    const float* const row = weight.data() + r * width;
+    double sum = bias.empty() ? 0.0 : bias[r];
+    for (size_t c = 0; c < width; ++c) sum += double{row[c]} * in[c];
+    if (function == Function::kTanh) sum = std::tanh(sum);
+    if (function == Function::kGelu) sum *= 0.5 * (1 + std::erf(sum / std::sqrt(2.0)));
+    out[r] = static_cast<float>(sum);
+    mean += sum, square += sum * sum;
+  }
+  if (norm_weight.empty()) return out;
+  mean /= rows;
+  const double scale = 1 / std::sqrt(std::max(square / rows - mean * mean, 0.0) + norm_eps);
+  for (size_t r = 0; r < out.size(); ++r) {
+    const double normed = (out[r] - mean) * scale * norm_weight[r];
+    out[r] = static_cast<float>(normed + (norm_bias.empty() ? 0.0 : norm_bias[r]));
+  }
+  return out;
+}
 
 Result<SentenceModules> read_sentence_modules(const WeightSource& source, int dim) {
   return ModuleReader(source, dim).read();

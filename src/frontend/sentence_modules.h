@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,17 @@
 
 namespace penstock {
 
-// y = f(W x + b).
+// y = norm(f(W x + b)).
 struct DenseModule {
+  enum class Function { kNone, kTanh, kGelu };
   int rows = 0, cols = 0;
   std::vector<float> weight;  // [rows, cols]
   std::vector<float> bias;    // [rows] or empty
-  bool tanh = false;          // f, else the identity
+  Function function = Function::kNone;
+  std::vector<float> norm_weight, norm_bias;  // of a layer norm, [rows]; or empty
+  double norm_eps = 0;
+
+  std::vector<float> apply(std::span<const float> in) const;
 };
 
 struct SentenceModules {

@@ -40,6 +40,9 @@ class PyEmbeddingModel {
     nb::list names;
     for (const std::string& name : info.prompt_names) names.append(name.c_str());
     fields["prompt_names"] = names;
+    nb::list labels;
+    for (const std::string& label : info.labels) labels.append(label.c_str());
+    fields["labels"] = labels;
     return fields;
   }
 
@@ -53,6 +56,37 @@ class PyEmbeddingModel {
     options.normalize = normalize;
     options.dimensions = dimensions;
     options.truncate = truncate;
+    return followed(on_progress, options, [&] { return model_->embed(prompts, options); }, array_of_rows);
+  }
+
+  // [n, classes] of float32.
+  nb::object classify(const nb::list& inputs, bool use_activation, bool truncate,
+                      const nb::object& on_progress) {
+    std::vector<Prompt> prompts;
+    for (const nb::handle input : inputs) prompts.push_back(prompt_of(input));
+    ClassifyOptions options{.use_activation = use_activation, .truncate = truncate};
+    return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, array_of_rows);
+  }
+
+  nb::object score(const nb::list& pairs, bool use_activation, bool truncate, const nb::object& on_progress) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const nb::handle pair : pairs)
+      texts.emplace_back(nb::cast<std::string>(pair[0]), nb::cast<std::string>(pair[1]));
+    ClassifyOptions options{.use_activation = use_activation, .truncate = truncate};
+    return followed(
+        on_progress, options, [&] { return model_->score(texts, options); },
+        [](const std::vector<float>& scores) {
+          nb::list list;
+          for (const float each : scores) list.append(each);
+          return nb::object(list);
+        });
+  }
+
+ private:
+  // Calls `compute` without the GIL, and in between the callback, whose exceptions and Ctrl-C end it.
+  template <class Options, class Compute, class Convert>
+  static nb::object followed(const nb::object& on_progress, Options& options, const Compute& compute,
+                             const Convert& convert) {
     std::exception_ptr raised;
     options.on_progress = [&](size_t n_done, size_t n_total) {
       const nb::gil_scoped_acquire acquire;
@@ -64,15 +98,14 @@ class PyEmbeddingModel {
       }
       return raised == nullptr;
     };
-    auto vectors = [&] {
+    auto result = [&] {
       const WithoutGil without_gil;
-      return model_->embed(prompts, options);
+      return compute();
     }();
     if (raised != nullptr) std::rethrow_exception(raised);
-    return array_of_rows(value_of(std::move(vectors)));
+    return convert(value_of(std::move(result)));
   }
 
- private:
   static nb::object array_of_rows(const std::vector<std::vector<float>>& rows) {
     const size_t n = rows.size(), width = rows.empty() ? 0 : rows[0].size();
     auto* values = new float[n * width];
@@ -92,7 +125,11 @@ void define_embedding_model(nb::module_& module) {
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("info", &PyEmbeddingModel::info)
       .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a = "", "normalize"_a = nb::none(),
-           "dimensions"_a = 0, "truncate"_a = false, "on_progress"_a = nb::none());
+           "dimensions"_a = 0, "truncate"_a = false, "on_progress"_a = nb::none())
+      .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a = true,
+           "truncate"_a = false, "on_progress"_a = nb::none())
+      .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a = true, "truncate"_a = false,
+           "on_progress"_a = nb::none());
 }
 
 }  // namespace penstock

@@ -234,6 +234,18 @@ std::string Tokenizer::decode_bytes(std::span<const TokenId> tokens, bool skip_s
   return out;
 }
 
+const PairForm& Tokenizer::pair_form() const { return impl_->parts.pair; }
+
+std::vector<TokenId> Tokenizer::join(std::span<const TokenId> first, std::span<const TokenId> second) const {
+  const PairForm& form = impl_->parts.pair;
+  std::vector<TokenId> ids = form.before;
+  ids.insert(ids.end(), first.begin(), first.end());
+  ids.insert(ids.end(), form.between.begin(), form.between.end());
+  ids.insert(ids.end(), second.begin(), second.end());
+  ids.insert(ids.end(), form.after.begin(), form.after.end());
+  return ids;
+}
+
 std::string Tokenizer::decode(std::span<const TokenId> tokens, bool skip_special) const {
   return unicode::replace_invalid_sequences(decode_bytes(tokens, skip_special));
 }

@@ -24,6 +24,12 @@ struct EncodeOptions {
   bool parse_special = false;  // "<|im_start|>" in the text is that token, not its characters
 };
 
+// What stands around and between two texts that are read as one. Without a form of the tokenizer's: nothing.
+struct PairForm {
+  std::vector<TokenId> before, between, after;
+  bool types = false;  // the second text and what is behind it are of another type
+};
+
 // The content of the files of a Hugging Face directory that describe a tokenizer; empty = there is no such
 // file.
 struct TokenizerFiles {
@@ -50,6 +56,10 @@ class Tokenizer {
   // Never fails: any bytes are accepted. Bytes that are not UTF-8 are kept as they are by byte-level
   // vocabularies and read as U+FFFD, one per byte, by the others.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // Two texts as one, as transformers reads text and text_pair: `first` and `second` are tokens without special ones.
+  const PairForm& pair_form() const;
+  std::vector<TokenId> join(std::span<const TokenId> first, std::span<const TokenId> second) const;
 
   // The text of the tokens as Hugging Face decodes it without clean-up; what is not UTF-8 becomes U+FFFD.
   // Ids outside the vocabulary add nothing. skip_special leaves special tokens out.

@@ -27,6 +27,7 @@ struct TokenizerParts {
   std::vector<AddedToken> added;       // found in the text as they are
   std::vector<TokenId> special;        // ids, beside the added tokens that say so
   std::vector<TokenId> before, after;  // what add_special puts around a text
+  PairForm pair;                       // and around two
   TokenId bos = kNoToken, eos = kNoToken, unk = kNoToken, pad = kNoToken;
   std::vector<TokenId> end_of_generation;  // beside eos and the well-known names
   std::map<std::string, std::string> chat_templates;

@@ -68,3 +68,38 @@ def test_bad_calls(model, stories):
         model.encode("x", pooling_task="token_embed")
     with pytest.raises(ValueError, match="pooling"):
         penstock.LLM(STORIES, runner="pooling", pooler_config={"pooling_type": "BEST"}).embed("x")
+
+
+def test_classifiers_are_transformers():
+    folder = ROOT / "tests/golden/classifiers"
+    for name in ("bert", "xlm_roberta", "qwen3"):
+        golden = json.loads((folder / name / "golden.json").read_text())
+        with penstock.LLM(str(folder / name), runner="pooling") as llm:
+            outputs = llm.classify([{"prompt_token_ids": case["ids"]} for case in golden], use_tqdm=False)
+            raw = llm.classify([{"prompt_token_ids": case["ids"]} for case in golden], use_tqdm=False,
+                               pooling_params=PoolingParams(use_activation=False))
+        for case, output, logits in zip(golden, outputs, raw):
+            assert output.outputs.probs == pytest.approx(case["probs"], abs=1e-5)
+            assert logits.outputs.probs == pytest.approx(case["logits"], abs=1e-4)
+            assert output.outputs.num_classes == len(case["probs"])
+
+
+@pytest.mark.parametrize("name", ["roberta", "modernbert"])
+def test_cross_encoders_are_sentence_transformers(name):
+    folder = ROOT / "tests/golden/cross_encoders" / name
+    golden = json.loads((folder / "golden.json").read_text())
+    with penstock.LLM(str(folder)) as llm:
+        outputs = llm.score([case["first"] for case in golden], [case["second"] for case in golden],
+                            tokenization_kwargs={"truncate_prompt_tokens": -1})
+        assert [output.outputs.score for output in outputs] == pytest.approx([case["score"] for case in golden], abs=1e-5)
+        one = llm.score(golden[0]["first"], [golden[0]["second"]] * 3)
+        assert [output.outputs.score for output in one] == pytest.approx([golden[0]["score"]] * 3, abs=1e-5)
+        with pytest.raises(ValueError, match="40 tokens"):
+            llm.score("word " * 100, "x")
+
+
+def test_what_has_no_head(model):
+    with pytest.raises(ValueError, match="no classification head"):
+        model.classify("x")
+    with penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm, pytest.raises(ValueError, match="token ids|has 3"):
+        llm.score("a", "b")

@@ -262,6 +262,26 @@ Status add_pair_token(const Json& processor, const char* key, const Vocabulary& 
   return {};
 }
 
+// "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, ...]
+Status add_pair_template(const Json& processor, TokenizerParts& parts) {
+  const auto pair = processor.find("pair");
+  if (pair == processor.end() || !pair->is_array()) return {};
+  std::vector<TokenId>* const places[] = {&parts.pair.before, &parts.pair.between, &parts.pair.after};
+  size_t n_texts = 0;
+  for (const Json& item : *pair) {
+    if (!item.is_object()) continue;
+    if (const auto text = item.find("Sequence"); text != item.end() && text->is_object()) {
+      const Json type = text->value("type_id", Json(0));
+      if (++n_texts == 2) parts.pair.types = type.is_number_integer() && type != 0;
+    } else if (item.contains("SpecialToken") && n_texts <= 2) {
+      RETURN_IF_ERROR(add_template_token(processor, json_text(item.at("SpecialToken"), "id"),
+                                         parts.vocabulary, *places[n_texts]));
+    }
+  }
+  if (n_texts != 2) parts.pair = {};
+  return {};
+}
+
 Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
   if (json.is_null()) return {};
   ASSIGN_OR_RETURN(const std::string type, json_type(json, "post_processor"));
@@ -274,7 +294,11 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
   }
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     RETURN_IF_ERROR(add_pair_token(json, "cls", parts.vocabulary, parts.before));
-    return add_pair_token(json, "sep", parts.vocabulary, parts.after);
+    RETURN_IF_ERROR(add_pair_token(json, "sep", parts.vocabulary, parts.after));
+    const bool roberta = type == "RobertaProcessing";
+    parts.pair = {parts.before, parts.after, parts.after, !roberta};
+    if (roberta) parts.pair.between.push_back(parts.after[0]);
+    return {};
   }
   if (type != "TemplateProcessing") {
     return errorf(ErrorCode::kUnsupported, "tokenizer.json: post_processor \"{:.40}\" is not known", type);
@@ -289,7 +313,7 @@ Status add_post_processor(const Json& json, int depth, TokenizerParts& parts) {
                                          after ? parts.after : parts.before));
     }
   }
-  return {};
+  return add_pair_template(json, parts);
 }
 
 }  // namespace

@@ -1,0 +1,196 @@
+#include "frontend/class_head.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace penstock {
+namespace {
+
+using ConfigJson = nlohmann::json;
+
+constexpr int64_t kMostClasses = 1 << 20;
+
+// How transformers builds the heads of its encoders.
+struct HeadRow {
+  std::string_view architecture;
+  std::string_view dense;   // its first layer
+  std::string_view output;  // the one that gives logits
+  DenseModule::Function function;
+};
+constexpr HeadRow kHeads[] = {
+    {"BertForSequenceClassification", "bert.pooler.dense", "classifier", DenseModule::Function::kTanh},
+    {"RobertaForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kTanh},
+    {"XLMRobertaForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kTanh},
+    {"CamembertForSequenceClassification", "classifier.dense", "classifier.out_proj",
+     DenseModule::Function::kTanh},
+    {"ModernBertForSequenceClassification", "head.dense", "classifier", DenseModule::Function::kGelu},
+};
+
+class HeadReader {
+ public:
+  HeadReader(const WeightSource& source, int dim, bool causal)
+      : source_(source), dim_(dim), causal_(causal) {}
+
+  Result<std::optional<ClassHead>> read() {
+    const bool gguf = source_.naming() == Naming::kGguf;
+    ASSIGN_OR_RETURN(const bool there, gguf ? read_gguf() : read_directory());
+    if (!there) return std::nullopt;
+    return std::move(head_);
+  }
+
+ private:
+  // A layer from `cols` features; its rows are what the file has.
+  Status add(std::string_view name, int cols, DenseModule::Function function) {
+    const std::string weight = std::string(name) + ".weight", bias = std::string(name) + ".bias";
+    const TensorInfo* info = source_.find(weight);
+    if (info == nullptr || info->shape.empty() || info->shape[0] < 1 || info->shape[0] > kMostClasses) {
+      return errorf(ErrorCode::kCorruptFile, "{}: {}: a classification head needs this matrix, of {} columns",
+                    source_.path().string(), weight, cols);
+    }
+    DenseModule layer;
+    layer.rows = static_cast<int>(info->shape[0]), layer.cols = cols, layer.function = function;
+    ASSIGN_OR_RETURN(layer.weight,
+                     read_values(source_, weight, std::array<int64_t, 2>{layer.rows, layer.cols}));
+    if (source_.find(bias) != nullptr) {
+      ASSIGN_OR_RETURN(layer.bias, read_values(source_, bias, std::array<int64_t, 1>{layer.rows}));
+    }
+    head_.dense.push_back(std::move(layer));
+    return {};
+  }
+
+  Status add_norm(const std::string& name, double eps) {
+    if (source_.find(name + ".weight") == nullptr) return {};
+    DenseModule& layer = head_.dense.back();
+    const std::array<int64_t, 1> shape = {layer.rows};
+    ASSIGN_OR_RETURN(layer.norm_weight, read_values(source_, name + ".weight", shape));
+    if (source_.find(name + ".bias") != nullptr) {
+      ASSIGN_OR_RETURN(layer.norm_bias, read_values(source_, name + ".bias", shape));
+    }
+    layer.norm_eps = eps;
+    return {};
+  }
+
+  Result<bool> read_directory() {
+    const ConfigJson& config = source_.config();
+    const auto listed = config.find("architectures");
+    if (listed == config.end() || !listed->is_array() || listed->empty() || !(*listed)[0].is_string())
+      return false;
+    const std::string name = (*listed)[0];
+    if (!name.ends_with("ForSequenceClassification")) return false;
+    const auto* row = std::ranges::find(kHeads, name, &HeadRow::architecture);
+    if (row == std::end(kHeads) && !causal_)
+      return errorf(ErrorCode::kUnsupported, "{}: architectures: the head of {} is not known",
+                    source_.path().string(), name);
+    if (row == std::end(kHeads)) {
+      head_.pooling = Pooling::kLast;
+      RETURN_IF_ERROR(add("score", dim_, DenseModule::Function::kNone));
+    } else {
+      RETURN_IF_ERROR(add(row->dense, dim_, row->function));
+      if (row->function == DenseModule::Function::kGelu) RETURN_IF_ERROR(read_modern(config));
+      RETURN_IF_ERROR(add(row->output, head_.dense.back().rows, DenseModule::Function::kNone));
+    }
+    read_labels(config);
+    RETURN_IF_ERROR(read_activation(config));
+    return true;
+  }
+
+  // ModernBERT's head has a norm, and says what it reads.
+  Status read_modern(const ConfigJson& config) {
+    const ConfigJson pooling = config.value("classifier_pooling", ConfigJson("cls"));
+    if (pooling != "cls" && pooling != "mean") {
+      return errorf(ErrorCode::kUnsupported, "{}: classifier_pooling: expected cls or mean, got {}",
+                    source_.path().string(), pooling.dump());
+    }
+    if (pooling == "mean") head_.pooling = Pooling::kMean;
+    const ConfigJson function = config.value("classifier_activation", ConfigJson("gelu"));
+    if (function != "gelu") {
+      return errorf(ErrorCode::kUnsupported, "{}: classifier_activation: expected gelu, got {}",
+                    source_.path().string(), function.dump());
+    }
+    const ConfigJson eps = config.value("norm_eps", ConfigJson(1e-5));
+    return add_norm("head.norm", eps.is_number() ? eps.get<double>() : 1e-5);
+  }
+
+  void read_labels(const ConfigJson& config) {
+    const auto names = config.find("id2label");
+    for (int i = 0; i < head_.n_classes(); ++i) {
+      const std::string key = std::to_string(i);
+      const bool named =
+          names != config.end() && names->is_object() && names->contains(key) && (*names)[key].is_string();
+      head_.labels.push_back(named ? (*names)[key].get<std::string>() : "LABEL_" + key);
+    }
+  }
+
+  Status read_activation(const ConfigJson& config) {
+    using Activation = ClassHead::Activation;
+    head_.activation = head_.n_classes() == 1 ? Activation::kSigmoid : Activation::kSoftmax;
+    const ConfigJson kind = config.value("problem_type", ConfigJson());
+    if (kind == "regression") head_.activation = Activation::kNone;
+    if (kind == "single_label_classification") head_.activation = Activation::kSoftmax;
+    if (kind == "multi_label_classification") head_.activation = Activation::kSigmoid;
+    ConfigJson named = config.value("sbert_ce_default_activation_function", ConfigJson());
+    const auto sentence = config.find("sentence_transformers");
+    if (sentence != config.end() && sentence->is_object()) named = sentence->value("activation_fn", named);
+    if (!named.is_string()) return {};
+    const std::string function = named;
+    if (function.ends_with(".Identity")) {
+      head_.activation = Activation::kNone;
+    } else if (function.ends_with(".Sigmoid")) {
+      head_.activation = Activation::kSigmoid;
+    } else if (function.ends_with(".Softmax")) {
+      head_.activation = Activation::kSoftmax;
+    } else {
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: activation_fn: expected Identity, Sigmoid or Softmax, got {}",
+                    source_.path().string(), function);
+    }
+    return {};
+  }
+
+  Result<bool> read_gguf() {
+    if (source_.find("cls.output.weight") == nullptr && source_.find("cls.weight") == nullptr) return false;
+    const ConfigJson& config = source_.config();
+    const std::string arch = config.value("general.architecture", "");
+    if (causal_) head_.pooling = Pooling::kLast;
+    const auto function = arch == "modern-bert" ? DenseModule::Function::kGelu : DenseModule::Function::kTanh;
+    int width = dim_;
+    if (arch == "bert" && source_.find("cls.weight") == nullptr) {
+      return errorf(ErrorCode::kUnsupported,
+                    "{}: cls.weight: the first layer of the classification head is missing (llama.cpp's "
+                    "converter leaves "
+                    "BERT's pooler out): open the Hugging Face directory",
+                    source_.path().string());
+    }
+    if (source_.find("cls.weight") != nullptr) {
+      const bool last = source_.find("cls.output.weight") == nullptr;
+      RETURN_IF_ERROR(add("cls", width, last ? DenseModule::Function::kNone : function));
+      const ConfigJson eps = config.value(arch + ".attention.layer_norm_epsilon", ConfigJson(1e-5));
+      RETURN_IF_ERROR(add_norm("cls.norm", eps.is_number() ? eps.get<double>() : 1e-5));
+      width = head_.dense.back().rows;
+    }
+    if (source_.find("cls.output.weight") != nullptr)
+      RETURN_IF_ERROR(add("cls.output", width, DenseModule::Function::kNone));
+    ConfigJson labels = ConfigJson::object();
+    const ConfigJson names = config.value(arch + ".classifier.output_labels", ConfigJson::array());
+    for (size_t i = 0; names.is_array() && i < names.size(); ++i) labels[std::to_string(i)] = names[i];
+    read_labels({{"id2label", labels}});
+    RETURN_IF_ERROR(read_activation(ConfigJson::object()));
+    return true;
+  }
+
+  const WeightSource& source_;
+  int dim_;
+  bool causal_;
+  ClassHead head_;
+};
+
+}  // namespace
+
+Result<std::optional<ClassHead>> read_class_head(const WeightSource& source, int dim, bool causal) {
+  return HeadReader(source, dim, causal).read();
+}
+
+}  // namespace penstock

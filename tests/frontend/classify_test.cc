@@ -1,0 +1,167 @@
+// Classification heads against transformers' (tools/make_tiny_encoders.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "penstock/embed.h"
+#include "support/test_data.h"
+
+namespace penstock::classify_test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const fs::path kClassifiers = tests_dir() / "golden" / "classifiers";
+
+Result<std::unique_ptr<EmbeddingModel>> open_classifier(const fs::path& path) {
+  EngineConfig config;
+  config.model = path.string();
+  config.threads = 2;
+  return EmbeddingModel::open(config);
+}
+
+std::vector<std::string> classifier_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kClassifiers)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+json golden_classes(const std::string& name) {
+  std::ifstream file(kClassifiers / name / "golden.json");
+  return json::parse(file);
+}
+
+std::vector<Prompt> prompts_of(const json& golden) {
+  std::vector<Prompt> prompts;
+  for (const json& row : golden) prompts.emplace_back(row["ids"].get<std::vector<TokenId>>());
+  return prompts;
+}
+
+void expect_near(const std::vector<float>& got, const json& expected, double most, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i].get<double>(), most) << what << ", class " << i;
+}
+
+class Classifiers : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Classifiers, AreTransformers) {
+  const json golden = golden_classes(GetParam());
+  for (const char* file : {"", "model.gguf"}) {
+    const fs::path path = kClassifiers / GetParam() / file;
+    if (!fs::exists(path)) continue;
+    auto model = open_classifier(path);
+    ASSERT_TRUE(model) << model.error().message;
+    ASSERT_EQ((*model)->info().labels.size(), golden[0]["logits"].size());
+    const auto logits = (*model)->classify(prompts_of(golden), {.use_activation = false});
+    ASSERT_TRUE(logits) << logits.error().message;
+    for (size_t i = 0; i < golden.size(); ++i)
+      expect_near((*logits)[i], golden[i]["logits"], 1e-4, path.string());
+    if (*file != '\0') continue;  // GGUF files do not say what makes probabilities
+    const auto probabilities = (*model)->classify(prompts_of(golden));
+    ASSERT_TRUE(probabilities) << probabilities.error().message;
+    for (size_t i = 0; i < golden.size(); ++i)
+      expect_near((*probabilities)[i], golden[i]["probs"], 1e-5, path.string());
+  }
+}
+
+TEST_P(Classifiers, ABatchIsEachAlone) {
+  const auto prompts = prompts_of(golden_classes(GetParam()));
+  auto model = open_classifier(kClassifiers / GetParam());
+  ASSERT_TRUE(model) << model.error().message;
+  const auto together = (*model)->classify(prompts);
+  ASSERT_TRUE(together);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_THAT((*model)->classify(std::span(&prompts[i], 1)).value(), ElementsAre((*together)[i]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, Classifiers, ::testing::ValuesIn(classifier_names()),
+                         [](const auto& info) { return info.param; });
+
+class CrossEncoders : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CrossEncoders, AreSentenceTransformers) {
+  const fs::path folder = tests_dir() / "golden" / "cross_encoders" / GetParam();
+  std::ifstream file(folder / "golden.json");
+  const json golden = json::parse(file);
+  auto model = open_classifier(folder);
+  ASSERT_TRUE(model) << model.error().message;
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const json& row : golden) pairs.emplace_back(row["first"], row["second"]);
+  const auto too_long = (*model)->score(pairs);
+  ASSERT_FALSE(too_long);
+  EXPECT_THAT(too_long.error().message, HasSubstr("pair 3: expected at most 40 tokens"));
+  const auto scores = (*model)->score(pairs, {.truncate = true});
+  ASSERT_TRUE(scores) << scores.error().message;
+  for (size_t i = 0; i < golden.size(); ++i)
+    EXPECT_NEAR((*scores)[i], golden[i]["score"].get<double>(), 1e-5) << "pair " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders, ::testing::Values("roberta", "modernbert"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Classifier, ScoresNeedOneClass) {
+  const std::vector<std::pair<std::string, std::string>> pairs = {{"a", "b"}};
+  EXPECT_THAT(open_classifier(kClassifiers / "bert").value()->score(pairs).error().message,
+              HasSubstr("has 3"));
+  EXPECT_THAT(open_classifier(kClassifiers / "llama").value()->score(pairs).error().message,
+              HasSubstr("no tokenizer"));
+}
+
+// A copy of a checkpoint whose configuration is changed.
+class Changed {
+ public:
+  Changed(const std::string& name, const json& patch)
+      : folder_(fs::temp_directory_path() / ("classifier-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+    fs::copy(kClassifiers / name, folder_, fs::copy_options::recursive);
+    fs::remove(folder_ / "model.gguf");
+    std::ifstream in(folder_ / "config.json");
+    json config = json::parse(in);
+    config.merge_patch(patch);
+    std::ofstream(folder_ / "config.json") << config;
+  }
+  ~Changed() { fs::remove_all(folder_); }
+  std::string error() const {
+    const std::vector<Prompt> one = {std::vector<TokenId>{5, 6}};
+    const auto classes = open()->classify(one);
+    return classes ? "" : classes.error().message;
+  }
+  std::unique_ptr<EmbeddingModel> open() const { return open_classifier(folder_).value(); }
+
+ private:
+  fs::path folder_;
+};
+
+TEST(Classifier, LabelsAndActivationsOfTheCheckpoint) {
+  const Changed named("bert",
+                      {{"id2label", {{"0", "bad"}, {"1", "fair"}, {"2", "good"}}},
+                       {"sentence_transformers", {{"activation_fn", "torch.nn.modules.linear.Identity"}}}});
+  const auto model = named.open();
+  EXPECT_THAT(model->info().labels, ElementsAre("bad", "fair", "good"));
+  const json golden = golden_classes("bert");
+  expect_near(model->classify(prompts_of(golden)).value()[0], golden[0]["logits"], 1e-4, "identity");
+}
+
+TEST(Classifier, WhatIsWrongIsNamed) {
+  EXPECT_THAT(Changed("bert", {{"architectures", {"DebertaForSequenceClassification"}}}).error(),
+              HasSubstr("DebertaForSequenceClassification"));
+  EXPECT_THAT(Changed("bert", {{"architectures", {"RobertaForSequenceClassification"}}}).error(),
+              HasSubstr("classifier.dense.weight"));
+  EXPECT_THAT(Changed("modernbert", {{"classifier_pooling", "max"}}).error(),
+              HasSubstr("classifier_pooling"));
+  EXPECT_THAT(Changed("bert", {{"sentence_transformers", {{"activation_fn", "torch.nn.ReLU"}}}}).error(),
+              HasSubstr("torch.nn.ReLU"));
+  EXPECT_THAT(Changed("bert", {{"architectures", {"BertModel"}}}).error(),
+              HasSubstr("no classification head"));
+}
+
+}  // namespace
+}  // namespace penstock::classify_test
