@@ -14,9 +14,11 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
          "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
-         "mamba2": "Mamba 2", "falcon_h1": "Falcon-H1", "nemotron_h": "Nemotron-H (without experts)", "granitemoehybrid": "Granite 4", "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
+         "mamba2": "Mamba 2", "falcon_h1": "Falcon-H1", "nemotron_h": "Nemotron-H", "granitemoehybrid": "Granite 4", "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
          "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next",
          "qwen3_5_text": "Qwen3.5 (text, also of `qwen3_5`)", "qwen3_5_moe_text": "Qwen3.5 with experts (text, also of `qwen3_5_moe`)"}
+# Two rows of one type.
+BY_GGUF_NAME = {"gemma-embedding": "EmbeddingGemma (encoder)", "nemotron_h_moe": "Nemotron-H with experts, Nemotron 3"}
 # In GGUF these go by another architecture's name.
 GGUF_NAMES = {"bamba": "granitehybrid", "roberta": "bert", "mistral": "llama", "mixtral": "llama", "olmo3": "olmo2", "deepseek3": "deepseek2", "glm4moelite": "deepseek2"}
 
@@ -34,7 +36,7 @@ def rows(source):
 def table(source):
     lines = ["| model | `model_type` | GGUF |", "|---|---|---|"]
     for kind, cls, gguf in sorted(rows(source), key=lambda row: NAMES.get(row[0], row[1]).lower()):
-        name = "EmbeddingGemma (encoder)" if gguf == "gemma-embedding" else NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
+        name = BY_GGUF_NAME.get(gguf) or NAMES.get(kind, re.sub(r"(ForCausalLM|LMHeadModel)$", "", cls))
         lines.append(f"| {name} | `{kind}` | `{gguf}` |")
     return "\n".join(lines)
 

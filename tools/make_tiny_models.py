@@ -357,6 +357,9 @@ def make(name):
     if name in tiny_newer_models.WHOLE:
         state = tiny_newer_models.within_multimodal(state, path)
         save_file(state, path + "/model.safetensors", {"format": "pt"})
+    if getattr(config, "num_nextn_predict_layers", 0) and name.startswith("nemotron_h"):
+        state = tiny_newer_models.with_next_token_layers(state)
+        save_file(state, path + "/model.safetensors", {"format": "pt"})
     if newer and arch:
         tiny_newer_models.convert(path, path + "/model.gguf")
     elif arch:

@@ -124,6 +124,16 @@ MODELS = {
     "nemotron_h_odd": lambda: (T.NemotronHConfig(**nemotron_h(
         layers_block_type=["attention", "mlp", "mamba"], n_groups=1, mamba_num_heads=5, mamba_head_dim=6, ssm_state_size=9,
         conv_kernel=2, mlp_bias=True, mamba_proj_bias=True, tie_word_embeddings=True)), False),
+    "nemotron_h_moe": lambda: (T.NemotronHConfig(**nemotron_h_moe()), True),
+    "nemotron_h_moe_latent": lambda: (T.NemotronHConfig(**nemotron_h_moe(
+        layers_block_type=["moe", "mamba", "moe", "attention"], n_routed_experts=4, n_group=1, num_experts_per_tok=1, moe_latent_size=12,
+        moe_intermediate_size=36, moe_shared_expert_intermediate_size=8, routed_scaling_factor=1.0, norm_topk_prob=False,
+        num_nextn_predict_layers=1)), True),
+    "nemotron_h_moe_groups": lambda: (T.NemotronHConfig(**nemotron_h_moe(
+        layers_block_type=["mlp", "moe", "attention", "mamba", "moe", "mlp"], n_routed_experts=9, n_group=3, topk_group=2,
+        num_experts_per_tok=4, moe_latent_size=40, mlp_bias=True, num_key_value_heads=1)), False),
+    "nemotron_h_moe_plain": lambda: (T.NemotronHConfig(**nemotron_h_moe(
+        layers_block_type=["attention", "moe", "moe"], mlp_hidden_act="silu", n_shared_experts=2)), False),
     "falcon_h1": lambda: (T.FalconH1Config(**falcon_h1()), True),
     "falcon_h1_norm": lambda: (T.FalconH1Config(**falcon_h1(
         num_hidden_layers=3, mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_n_groups=2, mamba_n_heads=4, mamba_d_ssm=40,
@@ -278,6 +288,19 @@ def within_multimodal(state, path):
     return state | layer | vision | {"mtp.fc.weight": torch.zeros(dim, 2 * dim)}
 
 
+def with_next_token_layers(state):
+    """Nemotron 3's layers that predict a further token: one attends, one has experts; transformers has no class for them."""
+    layers = sorted({k.split(".")[2] for k in state if ".layers." in k})
+    beside = {}
+    for at, part in enumerate((".q_proj.", ".experts.")):
+        layer = next(n for n in layers if any(k.startswith(f"backbone.layers.{n}.mixer{part}") for k in state))
+        beside |= {k.replace(f"backbone.layers.{layer}.", f"mtp.layers.{at}."): v.clone() for k, v in state.items()
+                   if k.startswith(f"backbone.layers.{layer}.")}
+    dim = state["backbone.norm_f.weight"].shape[0]
+    beside |= {f"mtp.layers.{name}.weight": torch.zeros(dim) for name in ("0.enorm", "0.hnorm", "1.final_layernorm")}
+    return state | beside | {"mtp.layers.0.eh_proj.weight": torch.zeros(dim, 2 * dim)}
+
+
 def falcon(**more):
     return dict(vocab_size=53, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, max_position_embeddings=128,
                 ffn_hidden_size=96, bos_token_id=0, eos_token_id=1) | more
@@ -321,6 +344,12 @@ def nemotron_h(**more):
                 layers_block_type=["mamba", "mlp", "attention", "mamba", "mlp"], mamba_num_heads=6, mamba_head_dim=8, n_groups=2,
                 ssm_state_size=16, conv_kernel=4, chunk_size=16, max_position_embeddings=128, bos_token_id=0, eos_token_id=1,
                 pad_token_id=1) | more
+
+
+def nemotron_h_moe(**more):
+    return nemotron_h(**dict(
+        layers_block_type=["mamba", "moe", "attention", "moe", "mamba"], n_routed_experts=6, n_group=2, topk_group=1,
+        num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=28, routed_scaling_factor=2.5) | more)
 
 
 def falcon_h1(**more):
@@ -404,9 +433,10 @@ DROP = "(not there)"
 # What published config.json files say beside what transformers writes, and the converter reads.
 PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                  {"linear_attention": "mamba", "full_attention": "attention"}.get(kind, kind) for kind in c["layer_types"]]),
-             "nemotron_h": lambda c: dict(num_experts_per_tok=DROP, n_routed_experts=DROP, layers_block_type=DROP, hybrid_override_pattern="".join(
-                 {"linear_attention": "M", "full_attention": "*", "mlp": "-"}[kind] for kind in c["layers_block_type"]),
-                 num_hidden_layers=len(c["layers_block_type"]), mamba_d_head=c["mamba_head_dim"]),
+             "nemotron_h": lambda c: dict(layers_block_type=DROP, hybrid_override_pattern="".join(
+                 {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}[kind] for kind in c["layers_block_type"]),
+                 num_hidden_layers=len(c["layers_block_type"]), mamba_d_head=c["mamba_head_dim"]) | (
+                     {} if "moe" in c["layers_block_type"] else dict(num_experts_per_tok=DROP, n_routed_experts=DROP)),
              "nomic_bert": lambda c: dict(
                  n_embd=c["hidden_size"], n_head=c["num_attention_heads"], n_layer=c["num_hidden_layers"],
                  n_inner=c["intermediate_size"], n_positions=8192, activation_function="swiglu", causal=False,

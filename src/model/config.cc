@@ -109,8 +109,9 @@ void read_layer_sizes(ConfigReader& reader, ModelConfig& config) {
 void check_kv_heads(ConfigReader& reader, const ModelConfig& config) {
   const json* list = reader.find({"attention.head_count_kv", ""});
   if (list == nullptr || !list->is_array()) return;
-  bool same = list->size() == config.layers.size();
-  for (size_t i = 0; same && i < list->size(); ++i) same = ((*list)[i] != 0) == config.layers[i].attention;
+  bool same = list->size() == config.layers.size() + static_cast<size_t>(config.n_next_token_layers);
+  for (size_t i = 0; same && i < config.layers.size(); ++i)
+    same = ((*list)[i] != 0) == config.layers[i].attention;
   if (!same) {
     reader.fail(
         ErrorCode::kUnsupported,
@@ -505,9 +506,11 @@ int64_t feed_forward_parameters(const ModelConfig& c, int i, bool active) {
   const int64_t dense = (c.gated_ffn ? 3 : 2) * dim * ffn + (c.sub_norms ? ffn : 0);
   if (!c.layers[static_cast<size_t>(i)].moe) return dense;
   const int64_t experts = active ? c.routing.n_active : c.n_experts;
-  const int64_t shared = 3 * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
+  const int64_t matrices = c.gated_ffn ? 3 : 2;
+  const int64_t shared = matrices * dim * c.shared_ffn_dim + (c.shared_expert_gate ? dim : 0);
   const int64_t beside = c.experts_beside_dense ? dense + 4 * dim + c.n_experts : 0;
-  return 3 * experts * dim * c.expert_ffn_dim + dim * c.n_experts + shared + beside;
+  return matrices * experts * c.expert_dim() * c.expert_ffn_dim + dim * c.n_experts +
+         2 * dim * c.expert_latent_dim + shared + beside;
 }
 
 int64_t count_parameters(const ModelConfig& c, bool active) {

@@ -130,6 +130,8 @@ struct ModelConfig {
   int n_experts = 0;  // 0 = no layer is a mixture
   int expert_ffn_dim = 0;
   ExpertRouting routing;
+  int expert_latent_dim =
+      0;  // experts read a projection of this size, and another widens what they give; 0 = none
   int shared_ffn_dim = 0;              // of the experts that every token takes, together; 0 = none
   bool shared_expert_gate = false;     // their result is multiplied by the sigmoid of a projection
   bool expert_selection_bias = false;  // a vector is added to the scores when experts are chosen
@@ -194,6 +196,7 @@ struct ModelConfig {
   int head_dim_of(int layer) const { return of_layer(layer, &LayerConfig::head_dim, head_dim); }
   int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
+  int expert_dim() const { return expert_latent_dim > 0 ? expert_latent_dim : model_dim; }  // read and given
   int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
   // The largest of any layer.

@@ -33,6 +33,10 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
     up_ = ops.new_tensor(n, config.widest_ffn());
   }
   if (config.n_experts > 0) router_ = ops.new_tensor(n, config.n_experts, TensorRole::kLogits);
+  if (config.expert_latent_dim > 0) {
+    latent_in_ = ops.new_tensor(n, config.expert_latent_dim);
+    latent_out_ = ops.new_tensor(n, config.expert_latent_dim);
+  }
   if (config.shared_ffn_dim > 0) {
     shared_gate_ = ops.new_tensor(n, config.shared_ffn_dim);
     shared_up_ = ops.new_tensor(n, config.shared_ffn_dim);
@@ -226,7 +230,11 @@ void DecoderParts::experts(int i, const NormedInput& router_input, const NormedI
   params.selection_bias = layer.selection_bias.get();
   params.expert_scale = layer.beside.expert_scale.get();
   params.activation = layer.activation;
-  ops_.moe(ops_.materialize(h), router_, params, out_);
+  if (layer.experts_in.weight == nullptr) return ops_.moe(ops_.materialize(h), router_, params, out_);
+  const LinearTarget in = layer.experts_in.into(latent_in_), out = layer.experts_out.into(out_);
+  ops_.norm_linear(h, {&in, 1});
+  ops_.moe(latent_in_, router_, params, latent_out_);
+  ops_.linear(latent_out_, {&out, 1});
 }
 
 // to += the experts that every token takes.

@@ -69,6 +69,7 @@ class DecoderParts {
   Tensor shared_weight_;            // [n, 1]
   Tensor shared_out_;               // [n, model_dim]
   Tensor router_in_;                // [n, model_dim]
+  Tensor latent_in_, latent_out_;   // [n, expert_latent_dim]
 };
 
 // x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.

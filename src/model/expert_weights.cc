@@ -186,8 +186,12 @@ bool ExpertLoader::has_fused_experts(const std::string& at) const {
 
 Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
-  RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, dim, layer.router));
+  const int dim = config_.expert_dim(), ffn = config_.expert_ffn_dim;
+  RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, config_.model_dim, layer.router));
+  if (config_.expert_latent_dim > 0) {
+    RETURN_IF_ERROR(linear(name(names_.experts_in), dim, config_.model_dim, layer.experts_in));
+    RETURN_IF_ERROR(linear(name(names_.experts_out), config_.model_dim, dim, layer.experts_out));
+  }
   if (config_.expert_selection_bias) {
     const TensorInfo* found = find(name(names_.selection_bias));
     const int64_t row[] = {1, config_.n_experts};  // ERNIE has it as a row
@@ -198,12 +202,12 @@ Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
   }
   std::string_view gate = names_.expert_gate, up = names_.expert_up, down = names_.expert_down;
   // Older GGUF files have one tensor for each expert.
-  if (source_.naming() == Naming::kGguf && !has_matrix(name(gate) + ".weight"))
+  if (source_.naming() == Naming::kGguf && !has_matrix(name(down) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
   if (has_fused_experts(at)) {
     RETURN_IF_ERROR(load_fused_experts(at, layer));
   } else {
-    RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
+    if (config_.gated_ffn) RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
     RETURN_IF_ERROR(experts(name(up), ffn, dim, layer.expert_up));
     RETURN_IF_ERROR(experts(name(down), dim, ffn, layer.expert_down));
   }
@@ -214,7 +218,7 @@ Status ExpertLoader::load_shared_experts(const std::string& at, LayerWeights& la
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
   if (names_.shared_gate_up.empty()) {
-    RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
+    if (config_.gated_ffn) RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
     RETURN_IF_ERROR(linear(name(names_.shared_up), ffn, dim, layer.shared_up));
   } else {
     const int rows[] = {ffn, ffn};

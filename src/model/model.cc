@@ -45,6 +45,8 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
                                         &layer.up,
                                         &layer.down,
                                         &layer.router,
+                                        &layer.experts_in,
+                                        &layer.experts_out,
                                         &layer.shared_gate,
                                         &layer.shared_up,
                                         &layer.shared_down,

@@ -20,7 +20,7 @@ NameTable gguf_names() {
   n.query_a = "attn_q_a", n.query_a_norm = "attn_q_a_norm", n.query_b = "attn_q_b";
   n.latent_a = "attn_kv_a_mqa", n.latent_a_norm = "attn_kv_a_norm", n.latent_b = "attn_kv_b";
   n.latent_keys = "attn_k_b", n.latent_values = "attn_v_b";
-  n.router = "ffn_gate_inp";
+  n.router = "ffn_gate_inp", n.experts_in = "ffn_latent_down", n.experts_out = "ffn_latent_up";
   n.expert_gate = "ffn_gate_exps", n.expert_up = "ffn_up_exps", n.expert_down = "ffn_down_exps";
   n.shared_gate = "ffn_gate_shexp", n.shared_up = "ffn_up_shexp", n.shared_down = "ffn_down_shexp";
   n.shared_router = "ffn_gate_inp_shexp";

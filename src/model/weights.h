@@ -93,10 +93,12 @@ struct LayerWeights {
   NormWeights ffn_norm, ffn_sub_norm, ffn_post_norm;
   LinearWeights gate, up, down;  // dense layers; gate may be empty
   ActivationFunction activation;
-  LinearWeights router;                    // mixtures
-  std::unique_ptr<Vector> selection_bias;  // [n_experts] or null
-  ExpertWeights expert_gate, expert_up, expert_down;
-  LinearWeights shared_gate, shared_up, shared_down, shared_router;  // of the shared experts, or empty
+  LinearWeights router;                               // mixtures
+  std::unique_ptr<Vector> selection_bias;             // [n_experts] or null
+  LinearWeights experts_in, experts_out;              // [expert_latent_dim, model_dim] and back, or empty
+  ExpertWeights expert_gate, expert_up, expert_down;  // gates may be empty
+  LinearWeights shared_gate, shared_up, shared_down,
+      shared_router;  // of the shared experts, or empty; so may gates be
   BesideWeights beside;
   PerLayerWeights per_layer;
   float output_scale = 1.0f;  // multiplies the stream behind the layer
@@ -138,7 +140,7 @@ struct NameTable {
   bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
   bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
-  std::string_view router, expert_gate, expert_up, expert_down;
+  std::string_view router, experts_in, experts_out, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;
   // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too, but not in GGUF, where the fused tensor may
   // be missing for two. Transposed: [n_experts, in, out];

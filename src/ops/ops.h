@@ -179,7 +179,8 @@ struct ExpertRouting {
 };
 
 struct MoeParams {
-  std::span<const std::unique_ptr<Weight>> gate, up, down;                 // one per expert
+  // One per expert: down(act(gate x) * up x), or without gates down(act(up x)).
+  std::span<const std::unique_ptr<Weight>> gate, up, down;
   std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // the same, or empty
   ExpertRouting routing;
   const Vector* selection_bias =

@@ -248,6 +248,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
                     a.per_layer_dim == b.per_layer_dim},
       {"context length", a.max_seq_len == b.max_seq_len},
       {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
+                      a.expert_latent_dim == b.expert_latent_dim &&
                       (a.n_experts == 0 || a.routing == b.routing) && a.shared_ffn_dim == b.shared_ffn_dim &&
                       a.shared_expert_gate == b.shared_expert_gate &&
                       a.expert_selection_bias == b.expert_selection_bias &&

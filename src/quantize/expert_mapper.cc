@@ -24,7 +24,8 @@ void ExpertMapper::shared_experts(std::vector<MappedTensor>& list, int layer) {
   const std::string_view gate = fused ? in_.shared_gate_up : in_.shared_gate;
   const std::string_view up = fused ? in_.shared_gate_up : in_.shared_up;
   const int all = fused ? 2 * ffn : 0, second = fused ? ffn : 0;
-  linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
+  if (config_.gated_ffn)
+    linear(list, layer, {gate, out_.shared_gate, wide, ffn, dim, Site::kFeedForward, Part::kOther, 0, all});
   linear(list, layer, {up, out_.shared_up, wide, ffn, dim, Site::kFeedForward, Part::kOther, second, all});
   linear(list, layer, {in_.shared_down, out_.shared_down, WeightRole::kDown, dim, ffn});
   if (!config_.shared_expert_gate) return;
@@ -69,6 +70,14 @@ void ExpertMapper::turn(std::span<MappedTensor> experts) {
   }
 }
 
+// What experts read of the stream, and what becomes of what they give.
+void ExpertMapper::expert_latents(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, own = config_.expert_latent_dim;
+  if (own == 0) return;
+  linear(list, layer, {in_.experts_in, out_.experts_in, WeightRole::kLatent, own, dim});
+  linear(list, layer, {in_.experts_out, out_.experts_out, WeightRole::kLatent, dim, own});
+}
+
 void ExpertMapper::beside(std::vector<MappedTensor>& list, int layer) {
   const int dim = config_.model_dim;
   norm(list, layer, in_.expert_norm, out_.expert_norm, dim);
@@ -79,9 +88,9 @@ void ExpertMapper::beside(std::vector<MappedTensor>& list, int layer) {
 }
 
 void ExpertMapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
-  const int dim = config_.model_dim, width = config_.expert_ffn_dim;
+  const int dim = config_.expert_dim(), width = config_.expert_ffn_dim;
   std::string_view gate = in_.expert_gate, up = in_.expert_up, down = in_.expert_down;
-  if (source_.naming() == Naming::kGguf && !has(in_name(gate, layer) + ".weight"))
+  if (source_.naming() == Naming::kGguf && !has(in_name(down, layer) + ".weight"))
     gate = "ffn_gate.{}", up = "ffn_up.{}", down = "ffn_down.{}";
   const bool fused = !in_.expert_gate_up.empty() && has(in_name(in_.expert_gate_up, layer));
   const bool keep = !crossing_ && !fused;
@@ -89,16 +98,18 @@ void ExpertMapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
   const int all = fused ? 2 * width : 0, second = fused ? width : 0;
   const WeightRole wide = WeightRole::kGateUp, narrow = WeightRole::kDown;
   linear(list, layer,
-         {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, dim, Site::kFeedForward,
-          Part::kRouter});
+         {in_.router, out_.router, WeightRole::kRouter, config_.n_experts, config_.model_dim,
+          Site::kFeedForward, Part::kRouter});
+  expert_latents(list, layer);
   const bool fused_out = out_naming_ == Naming::kHuggingFace && !out_.expert_gate_up.empty();
   const size_t first = list.size();
-  experts(list, layer,
-          {gate,
-           fused_out ? out_.expert_gate_up
-           : keep    ? gate
-                     : out_.expert_gate,
-           wide, width, dim, Site::kFeedForward, Part::kGate, 0, all});
+  if (config_.gated_ffn)
+    experts(list, layer,
+            {gate,
+             fused_out ? out_.expert_gate_up
+             : keep    ? gate
+                       : out_.expert_gate,
+             wide, width, dim, Site::kFeedForward, Part::kGate, 0, all});
   experts(list, layer,
           {up,
            fused_out ? out_.expert_gate_up
@@ -108,7 +119,7 @@ void ExpertMapper::routed_experts(std::vector<MappedTensor>& list, int layer) {
   if (fused_out) join_gate_and_up(std::span(list).subspan(first));
   experts(list, layer, {down, keep ? down : out_.expert_down, narrow, dim, width, Site::kDown, Part::kDown});
   if (in_.experts_transposed) turn(std::span(list).subspan(first));
-  expert_biases(list, layer, gate, out_.expert_gate, width);
+  if (config_.gated_ffn) expert_biases(list, layer, gate, out_.expert_gate, width);
   expert_biases(list, layer, up, out_.expert_up, width);
   expert_biases(list, layer, down, out_.expert_down, dim);
   if (config_.expert_selection_bias)

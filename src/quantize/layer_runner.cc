@@ -28,7 +28,7 @@ Result<std::unique_ptr<LayerRunner>> LayerRunner::open(const WeightSource& sourc
                   source.path().string());
   }
   if (runner->config_.layers_differ() || runner->config_.per_layer_dim > 0 ||
-      runner->config_.experts_beside_dense) {
+      runner->config_.experts_beside_dense || runner->config_.one_mixer) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: calibration does not know architecture {} with layers that differ or read from others: use "

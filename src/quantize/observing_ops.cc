@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/routing.h"
 
@@ -107,6 +108,7 @@ LinearTarget expert_target(std::span<const std::unique_ptr<Weight>> weights,
 }  // namespace
 
 void ObservingOps::moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) {
+  PENSTOCK_CHECK(!params.gate.empty());  // LayerRunner refuses such models
   const int product = product_++;
   if (leave_out(product, {&out, 1})) return;
   stopped_ = product >= pass_.stop;

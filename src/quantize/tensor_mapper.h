@@ -82,6 +82,7 @@ class ExpertMapper : protected TensorMapper {
   void expert_biases(std::vector<MappedTensor>& list, int layer, std::string_view in, std::string_view out,
                      int rows);
   void shared_experts(std::vector<MappedTensor>& list, int layer);
+  void expert_latents(std::vector<MappedTensor>& list, int layer);
   void experts(std::vector<MappedTensor>& list, int layer, Spec spec);
   static void turn(std::span<MappedTensor> experts);
   static void join_gate_and_up(std::span<MappedTensor> experts);

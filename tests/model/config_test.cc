@@ -198,6 +198,34 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
 }
 
+TEST(Config, KindsAndExpertsOfNemotronThatAreNotKnownAreRefused) {
+  const auto with = [](const std::string& model, const char* key, const json& value) {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_EQ(with("nemotron_h_moe", "layers_block_type", {"mamba", "moe", "attention", "moe", "mamba"}), "");
+  EXPECT_THAT(with("nemotron_h_moe", "layers_block_type", {"mamba", "router", "attention", "moe", "mamba"}),
+              HasSubstr("\"router\" is not known"));
+  EXPECT_THAT(with("nemotron_h_moe", "num_hidden_layers", 4), HasSubstr("expected 4 entries, got 5"));
+  EXPECT_THAT(with("nemotron_h_moe", "layers_block_type", nullptr),
+              HasSubstr("num_hidden_layers is missing"));
+  EXPECT_THAT(with("nemotron_h_moe", "moe_latent_size", -3), HasSubstr("moe_latent_size"));
+  EXPECT_THAT(with("nemotron_h_moe", "n_group", 4), HasSubstr("groups of experts"));
+  EXPECT_THAT(with("nemotron_h_moe", "moe_intermediate_size", {16, 24}), HasSubstr("moe_intermediate_size"));
+  Changed no_kinds(kModels / "nemotron_h_moe");
+  no_kinds.json_config().erase("layers_block_type");
+  no_kinds.json_config()["num_hidden_layers"] = 5;
+  EXPECT_THAT(error_of(no_kinds), HasSubstr("expected the kind of every layer"));
+  const auto gguf = [&](const char* key, const json& value) {
+    return with("nemotron_h_moe_latent/model.gguf", (std::string("nemotron_h_moe.") + key).c_str(), value);
+  };
+  EXPECT_THAT(gguf("attention.head_count_kv", {0, 0, 0, 2}), HasSubstr("expected 5 entries, got 4"));
+  EXPECT_THAT(gguf("expert_gating_func", 1), HasSubstr("expected 2 (sigmoid)"));
+  EXPECT_THAT(with("nemotron_h_moe/model.gguf", "nemotron_h_moe.expert_group_used_count", nullptr),
+              HasSubstr("expert_group_used_count is missing"));
+}
+
 TEST(Config, Gemma4ThatCannotBeComputedIsRefused) {
   const auto with = [](const char* key, const json& value, const char* model = "gemma4") {
     Changed source(kModels / model);

@@ -247,12 +247,14 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
     ups.push_back(ops->pack(up.back().view()).value());
     downs.push_back(ops->pack(down.back().view()).value());
   }
-  for (const auto& [n_tokens, top_k, normalize] :
-       {std::tuple{1, 1, true}, std::tuple{1, 2, true}, std::tuple{9, 2, false}, std::tuple{9, 6, true}}) {
+  for (const auto& [n_tokens, top_k, normalize, gated] :
+       {std::tuple{1, 1, true, true}, std::tuple{1, 2, true, true}, std::tuple{9, 2, false, true},
+        std::tuple{9, 6, true, true}, std::tuple{1, 1, true, false}, std::tuple{9, 2, false, false}}) {
     ops->begin_step(nullptr);
     const auto x = random_floats(static_cast<size_t>(n_tokens) * kDim, 11);
     const auto logits = random_floats(static_cast<size_t>(n_tokens) * kExperts, 12);
-    MoeParams params{.gate = gates, .up = ups, .down = downs};
+    MoeParams params{.up = ups, .down = downs};
+    if (gated) params.gate = gates;
     params.routing = {.n_active = top_k, .normalize = normalize};
     const Tensor out = ops->new_tensor(n_tokens, kDim);
     ops->moe(tensor_of(*ops, x, n_tokens, kDim), tensor_of(*ops, logits, n_tokens, kExperts), params, out);
@@ -269,9 +271,9 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
         const int e = order[k];
         std::vector<float> hidden(kHidden);
         for (int h = 0; h < kHidden; ++h) {
-          const double g = dot(gate[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim);
-          hidden[h] = static_cast<float>(g / (1 + std::exp(-g)) *
-                                         dot(up[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim));
+          const double u = dot(up[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim);
+          const double g = gated ? dot(gate[e].row(h), &x[static_cast<size_t>(t) * kDim], kDim) : u;
+          hidden[h] = static_cast<float>(g / (1 + std::exp(-g)) * (gated ? u : 1.0));
         }
         const double weight = std::exp(l[e]) / (normalize ? chosen : total);
         for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);

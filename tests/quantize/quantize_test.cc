@@ -83,7 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
         "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail",
         "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
         "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "granitemoehybrid_attention", "mamba2",
-        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases"));
+        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent",
+        "nemotron_h_moe_groups", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -117,6 +118,29 @@ TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   EXPECT_EQ(source->config().at("qwen35moe.attention.recurrent_layers").size(), 3);
   EXPECT_EQ(source->config().count("qwen35moe.nextn_predict_layers"), 0);
   EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
+}
+
+// Lists by layer end with the layers that are written; the directory has its experts one by one.
+TEST(Quantize, LayersOfFurtherTokensOfNemotronAreLeftOut) {
+  const TempDir dir;
+  const auto file = golden("nemotron_h_moe_latent") / "model.gguf";
+  ASSERT_TRUE(quantize(job_of(file, dir / "a.gguf", "f32")));
+  const auto source = open_weights(dir / "a.gguf").value();
+  EXPECT_EQ(source->config().at("nemotron_h_moe.block_count"), 4);
+  EXPECT_EQ(source->config().at("nemotron_h_moe.feed_forward_length").size(), 4);
+  EXPECT_EQ(source->config().count("nemotron_h_moe.nextn_predict_layers"), 0);
+  EXPECT_EQ(logits_of(dir / "a.gguf"), logits_of(file));
+  ASSERT_TRUE(quantize(job_of(file, dir / "b", "f32")));
+  EXPECT_LT(max_difference(logits_of(file), logits_of(dir / "b")), 2e-4);
+  EXPECT_NE(open_weights(dir / "b").value()->find("backbone.layers.2.mixer.experts.3.up_proj.weight"),
+            nullptr);
+}
+
+// There it is relu2.
+TEST(Quantize, AGgufFileCannotHoldOtherActivationsOfNemotron) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("nemotron_h_moe_plain"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("activation"));
 }
 
 TEST(Quantize, EncodersAreNotRewritten) {

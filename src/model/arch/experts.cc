@@ -27,7 +27,10 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
   routing.sum_eps = 1e-20f;
   routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
   routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
-  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  // With several groups a GGUF file must say how many count.
+  const bool said = reader.gguf() && routing.n_groups > 1;
+  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups,
+                                           said ? std::nullopt : std::optional(1));
   routing.group_top = 2;
   config.expert_selection_bias = true;
   check_expert_groups(reader, config);

@@ -51,13 +51,14 @@ json kinds_of(const json& pattern) {
     kinds.push_back(letter == 'M'   ? "mamba"
                     : letter == '*' ? "attention"
                     : letter == '-' ? "mlp"
+                    : letter == 'E' ? "moe"
                                     : std::string(1, letter));
   return kinds;
 }
 
-// What is a list by layer in both formats: KV heads, or names.
 }  // namespace
 
+// What is a list by layer in both formats: KV heads, or names.
 void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* found = reader.find({"attention.head_count_kv", "layer_types"});
   for (const std::string_view key : {"layers_block_type", "hybrid_override_pattern"}) {
@@ -66,9 +67,11 @@ void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
   const json* attending = reader.find({"", "attn_layer_indices"});
   const json kinds = found == nullptr ? json() : kinds_of(*found);
   const size_t n = config.layers.size();
-  if (kinds.is_array() && kinds.size() != n) {
+  // GGUF lists those that predict further tokens too.
+  const size_t further = reader.gguf() ? static_cast<size_t>(config.n_next_token_layers) : 0;
+  if (kinds.is_array() && kinds.size() != n + further) {
     return reader.fail(ErrorCode::kCorruptFile,
-                       fmt::format("layer_types: expected {} entries, got {}", n, kinds.size()));
+                       fmt::format("layer_types: expected {} entries, got {}", n + further, kinds.size()));
   }
   for (size_t i = 0; i < n; ++i) {
     LayerConfig& layer = config.layers[i];
@@ -78,7 +81,9 @@ void read_hybrid_layers(ConfigReader& reader, ModelConfig& config) {
       const json& kind = kinds[i];
       layer.attention = reader.gguf() ? kind != 0 : kind == "attention" || kind == "full_attention";
       // In GGUF a layer with a feed-forward is nothing else.
-      feeds = config.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp");
+      feeds = config.one_mixer && (reader.gguf() ? ffn_of(reader, i) > 0 : kind == "mlp" || kind == "moe");
+      layer.moe = feeds && (reader.gguf() ? reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))
+                                          : kind == "moe");
       if (!reader.gguf() && !layer.attention && !feeds && kind != "mamba" && kind != "linear_attention") {
         return reader.fail(
             ErrorCode::kUnsupported,

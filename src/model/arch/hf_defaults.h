@@ -109,7 +109,8 @@ inline constexpr std::string_view kMamba2Defaults = R"({"num_attention_heads": 1
     "mamba_n_groups": 8, "mamba_d_state": 128})";
 inline constexpr std::string_view kNemotronHDefaults = R"({"head_dim": 128, "num_key_value_heads": 8,
     "layer_norm_epsilon": 1e-5, "hidden_act": "relu2", "mamba_n_heads": 128, "mamba_d_head": 64, "mamba_n_groups": 8,
-    "mamba_d_state": 128, "max_position_embeddings": 4096})";
+    "mamba_d_state": 128, "max_position_embeddings": 4096, "intermediate_size": 21504, "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688})";
 inline constexpr std::string_view kFalconH1Defaults =
     R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "mamba_n_heads": 128, "mamba_d_state": 256,
     "max_position_embeddings": 8192})";

@@ -1,5 +1,5 @@
-// Layers of one part each: Mamba 2, which only scans; Nemotron-H, whose layers scan, attend (without rotation) or feed
-// forward.
+// Layers of one part each: Mamba 2, which only scans; Nemotron-H and Nemotron 3, whose layers scan, attend (without rotation),
+// feed forward or have experts without gates, which may read a projection of the stream.
 #include <nlohmann/json.hpp>
 
 #include "model/decoder.h"
@@ -21,6 +21,31 @@ void configure_mamba2(ConfigReader& reader, ModelConfig& config) {
   read_state_space(reader, config);
 }
 
+namespace {
+
+// Of the layers that are one dense feed-forward; in GGUF lists they lie between those of experts.
+int dense_width(ConfigReader& reader, const ModelConfig& config) {
+  const std::vector<int> widths = reader.integers({"feed_forward_length", ""}, 0, 1 << 20);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    if (layer.attention || layer.recurrence != Recurrence::kNone || layer.moe) continue;
+    return i < widths.size() ? widths[i] : config.ffn_dim;
+  }
+  return 0;
+}
+
+void read_nemotron_experts(ConfigReader& reader, ModelConfig& config) {
+  std::vector<LayerConfig> layers = config.layers;
+  read_experts(reader, config);
+  config.layers = std::move(layers);  // which of them have experts is known
+  read_sigmoid_routing(reader, config);
+  config.shared_ffn_dim = reader.integer(
+      {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"}, 1, 1 << 20);
+  config.expert_latent_dim = reader.integer({"moe_latent_size", "moe_latent_size"}, 1, 1 << 20, 0);
+}
+
+}  // namespace
+
 void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
   config.one_mixer = true;
   config.gated_ffn = false;
@@ -31,9 +56,18 @@ void configure_nemotron_h(ConfigReader& reader, ModelConfig& config) {
   if (activation != "silu")
     reader.fail(ErrorCode::kUnsupported,
                 fmt::format("mamba_hidden_act: expected silu, got '{}'", activation));
-  reader.find({"", "n_routed_experts"});  // of layers that are refused by their kind
+  reader.find({"", "n_routed_experts"});  // also where no layer has any
+  if (!reader.gguf() && !reader.has({"", "layer_types"}) && !reader.has({"", "layers_block_type"}) &&
+      !reader.has({"", "hybrid_override_pattern"}))
+    reader.fail(ErrorCode::kCorruptFile,
+                "layers_block_type: expected the kind of every layer, here or in hybrid_override_pattern");
   read_hybrid_layers(reader, config);
   for (LayerConfig& layer : config.layers) layer.rope = -1, layer.ffn_dim = 0;
+  config.ffn_dim = dense_width(reader, config);
+  if (std::ranges::any_of(config.layers, &LayerConfig::moe)) {
+    if (!reader.gguf()) config.arch = "nemotron_h_moe";  // what GGUF calls it
+    read_nemotron_experts(reader, config);
+  }
   read_state_space(reader, config);
 }
 
@@ -51,14 +85,23 @@ void describe_nemotron_h(ConfigWriter& writer, const ModelConfig& config) {
   describe_state_space(writer, config);
   nlohmann::json widths = nlohmann::json::array(), kinds = nlohmann::json::array();
   for (int i = 0; i < config.n_layers; ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     const bool feeds = config.has_feed_forward(i);
-    widths.push_back(static_cast<uint64_t>(feeds ? config.ffn_dim : 0));
-    const bool attends = config.layers[static_cast<size_t>(i)].attention;
-    kinds.push_back(feeds ? "mlp" : attends ? "attention" : "mamba");
+    widths.push_back(static_cast<uint64_t>(layer.moe ? config.expert_ffn_dim : feeds ? config.ffn_dim : 0));
+    kinds.push_back(layer.moe ? "moe" : feeds ? "mlp" : layer.attention ? "attention" : "mamba");
   }
   writer.set({"feed_forward_length", ""}, widths);
   writer.set({"", "layer_types"}, kinds);
   writer.set({"", "mlp_hidden_act"}, "relu2");
+  if (config.n_experts == 0) return;
+  describe_sigmoid_routing(writer, config);
+  writer.erase({"", "num_experts"});
+  writer.set({"", "n_routed_experts"}, config.n_experts);
+  writer.set({"expert_shared_count", "n_shared_experts"}, 1);
+  writer.set({"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
+             config.shared_ffn_dim);
+  if (config.expert_latent_dim > 0)
+    writer.set({"moe_latent_size", "moe_latent_size"}, config.expert_latent_dim);
 }
 
 void mamba2_names(NameTable& names, const ModelConfig&) {
@@ -69,6 +112,14 @@ void mamba2_names(NameTable& names, const ModelConfig&) {
   names.ssm_in = "mixer.in_proj", names.ssm_conv = "mixer.conv1d", names.ssm_rate = "mixer.A_log";
   names.ssm_skip = "mixer.D", names.ssm_bias = "mixer.dt_bias", names.ssm_norm = "mixer.norm";
   names.ssm_out = "mixer.out_proj";
+}
+
+void nemotron_h_names(NameTable& names, const ModelConfig& config) {
+  mamba2_names(names, config);
+  names.router = "mixer.gate", names.selection_bias = "mixer.gate.e_score_correction_bias";
+  names.experts_in = "mixer.fc1_latent_proj", names.experts_out = "mixer.fc2_latent_proj";
+  names.expert_up = "mixer.experts.{}.up_proj", names.expert_down = "mixer.experts.{}.down_proj";
+  names.shared_up = "mixer.shared_experts.up_proj", names.shared_down = "mixer.shared_experts.down_proj";
 }
 
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,

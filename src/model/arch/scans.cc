@@ -13,6 +13,7 @@ void configure_falcon_h1(ConfigReader&, ModelConfig&);
 void granite_hybrid_names(NameTable&, const ModelConfig&);
 void bamba_names(NameTable&, const ModelConfig&);
 void mamba2_names(NameTable&, const ModelConfig&);
+void nemotron_h_names(NameTable&, const ModelConfig&);
 void falcon_h1_gguf_names(NameTable&, const ModelConfig&);
 void describe_granite_hybrid(ConfigWriter&, const ModelConfig&);
 void describe_mamba2(ConfigWriter&, const ModelConfig&);
@@ -54,9 +55,17 @@ constexpr Architecture kScans[] = {
     {.name = "nemotron_h",
      .hf_types = kNemotronH,
      .configure = configure_nemotron_h,
-     .hf_names = mamba2_names,
+     .hf_names = nemotron_h_names,
      .forward = one_mixer_forward,
      .hf_defaults = kNemotronHDefaults,
+     .hf_aliases = kNemotronHAliases,
+     .describe = describe_nemotron_h},
+    // What GGUF calls it with experts; config.json files are read by the row before.
+    {.name = "nemotron_h_moe",
+     .hf_types = kNemotronH,
+     .configure = configure_nemotron_h,
+     .hf_names = nemotron_h_names,
+     .forward = one_mixer_forward,
      .hf_aliases = kNemotronHAliases,
      .describe = describe_nemotron_h},
     {.name = "falcon-h1",

@@ -244,13 +244,16 @@ void WantedTensors::delta_net() {
 void WantedTensors::experts() {
   const int64_t dim = c_.model_dim, experts = c_.n_experts, width = c_.expert_ffn_dim;
   matrix(n_.router, WeightRole::kRouter, {experts, dim});
-  matrix(n_.expert_gate, WeightRole::kGateUp, {experts, width, dim});
-  matrix(n_.expert_up, WeightRole::kGateUp, {experts, width, dim});
-  matrix(n_.expert_down, WeightRole::kDown, {experts, dim, width});
+  const int64_t read = c_.expert_dim(), latent = c_.expert_latent_dim;
+  if (latent > 0) matrix(n_.experts_in, WeightRole::kLatent, {latent, dim});
+  if (latent > 0) matrix(n_.experts_out, WeightRole::kLatent, {dim, latent});
+  if (c_.gated_ffn) matrix(n_.expert_gate, WeightRole::kGateUp, {experts, width, read});
+  matrix(n_.expert_up, WeightRole::kGateUp, {experts, width, read});
+  matrix(n_.expert_down, WeightRole::kDown, {experts, read, width});
   if (c_.expert_selection_bias) floats(std::string(n_.selection_bias), experts);
   const int64_t shared = c_.shared_ffn_dim;
   if (shared == 0) return;
-  matrix(n_.shared_gate, WeightRole::kGateUp, {shared, dim});
+  if (c_.gated_ffn) matrix(n_.shared_gate, WeightRole::kGateUp, {shared, dim});
   matrix(n_.shared_up, WeightRole::kGateUp, {shared, dim});
   matrix(n_.shared_down, WeightRole::kDown, {dim, shared});
   if (c_.shared_expert_gate) matrix(n_.shared_router, WeightRole::kRouter, {1, dim});

@@ -19,19 +19,31 @@ LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,
   return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
 }
 
-// down(f(gate(x)) * up(x)) of one expert for rows of x.
-void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
-                    Tensor hidden, Tensor up, Tensor out) {
-  const LinearTarget targets[] = {target_of(params.gate, params.gate_bias, expert, hidden),
-                                  target_of(params.up, params.up_bias, expert, up)};
-  cpu_linear(context, x, targets);
+// f(gate(x)) * up(x) of one expert, or f(up(x)) without a gate, for rows of x.
+void hidden_of_expert(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
+                      Tensor hidden, Tensor up) {
+  const VectorKernels& vector = *context.kernels.vector;
+  const bool gated = !params.gate.empty();
+  const LinearTarget both[] = {
+      target_of(params.up, params.up_bias, expert, gated ? up : hidden),
+      gated ? target_of(params.gate, params.gate_bias, expert, hidden) : LinearTarget{}};
+  cpu_linear(context, x, std::span(both).first(gated ? 2 : 1));
   context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       float* row = f32(hidden, static_cast<int>(t));
-      context.kernels.vector->activate_mul(row, f32(up, static_cast<int>(t)), params.activation, hidden.cols,
-                                           row);
+      if (gated) {
+        vector.activate_mul(row, f32(up, static_cast<int>(t)), params.activation, hidden.cols, row);
+      } else {
+        vector.activate(row, params.activation, hidden.cols);
+      }
     }
   });
+}
+
+// down of it.
+void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
+                    Tensor hidden, Tensor up, Tensor out) {
+  hidden_of_expert(context, x, params, expert, hidden, up);
   const LinearTarget down[] = {target_of(params.down, params.down_bias, expert, out)};
   cpu_linear(context, hidden, down);
 }
@@ -42,7 +54,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
              Tensor out) {
   const ExpertRouting& routing = params.routing;
   const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = routing.n_active;
-  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.gate.size()) == n_experts &&
+  PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % routing.n_groups == 0);
   Arena& arena = context.scratch.moe;
   arena.reset();
@@ -61,7 +73,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
     std::fill_n(f32(out, t), out.cols, 0.0f);
   }
   const int most = *std::max_element(counts, counts + n_experts);
-  const int hidden_dim = params.gate[0]->rows();
+  const int hidden_dim = params.up[0]->rows();
   const Tensor rows = arena_tensor(arena, most, x.cols), hidden = arena_tensor(arena, most, hidden_dim);
   const Tensor up = arena_tensor(arena, most, hidden_dim), result = arena_tensor(arena, most, out.cols);
   for (int e = 0; e < n_experts; ++e) {
