@@ -19,6 +19,7 @@ from .llm import LLM
 from .logprobs import Logprob
 from .lora.request import LoRARequest
 from ._openai_server import openai_server
+from ._paths import get_cmake_dir, get_include
 from .outputs import (BeamSearchOutput, BeamSearchSequence, ClassificationOutput, ClassificationRequestOutput,
                       CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, PoolingOutput, PoolingRequestOutput,
                       RequestOutput, RequestStateStats, ScoringOutput, ScoringRequestOutput)
@@ -40,5 +41,5 @@ __all__ = [
     "EngineArgs", "EngineError", "LLM", "LLMEngine", "Logprob", "LoRARequest", "PoolerConfig", "PoolingOutput",
     "PoolingParams", "PoolingRequestOutput", "PromptType", "RequestOutput", "RequestOutputKind", "RequestStateStats",
     "SamplingParams", "ScoringOutput", "ScoringRequestOutput", "StructuredOutputsParams", "TextPrompt", "Tokenizer",
-    "TokensPrompt", "__version__", "__version_tuple__", "openai_server",
+    "TokensPrompt", "__version__", "__version_tuple__", "get_cmake_dir", "get_include", "openai_server",
 ]
