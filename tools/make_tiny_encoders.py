@@ -212,6 +212,8 @@ PAIRS = [("the cat", "sat on a mat."), ("find: dog", "Dogs ran off, unlikely!"),
          ("the cat " * 12, "dog")]
 # name: (what stands around two texts, config, class)
 CROSS_ENCODERS = {
+    "bert": ("[CLS] $A [SEP] $B:1 [SEP]:1", lambda size: T.BertConfig(**bert(vocab_size=size, num_labels=1)),
+             T.BertForSequenceClassification),
     "roberta": ("[CLS] $A [SEP] [SEP] $B [SEP]", lambda size: T.XLMRobertaConfig(**bert(
         vocab_size=size, pad_token_id=0, type_vocab_size=1, num_labels=1)), T.XLMRobertaForSequenceClassification),
     "modernbert": ("[CLS] $A [SEP] $B [SEP]", lambda size: T.ModernBertConfig(**modern(
@@ -232,7 +234,8 @@ def make_cross_encoder(name):
     limit = 40
     told = json.load(open(os.path.join(path, "tokenizer_config.json")))
     told["model_max_length"] = limit
-    told["model_input_names"] = ["input_ids", "attention_mask"]
+    types = ["token_type_ids"] if ":1" in pair else []
+    told["model_input_names"] = ["input_ids", *types, "attention_mask"]
     json.dump(told, open(os.path.join(path, "tokenizer_config.json"), "w"))
     scores = CrossEncoder(path, device="cpu", max_length=limit).predict(PAIRS, batch_size=1)
     golden = [dict(first=a, second=b, score=float(score)) for (a, b), score in zip(PAIRS, scores)]

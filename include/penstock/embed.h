@@ -8,6 +8,7 @@
 // file's metadata. Where nothing is said: encoders' states are averaged, of decoders the last is taken, vectors stay as
 // they are (of GGUF files they are normalised, as llama.cpp does).
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -39,12 +40,14 @@ struct EmbedOptions {
   std::optional<std::string>
       prompt_name;        // of the checkpoint's prompts, put before every text; nothing = its default one
   bool truncate = false;  // texts that are too long are cut; otherwise they are an error
+  int truncate_to = 0;    // > 0: inputs, ids too, are cut to so many tokens, special ones included
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
 struct ClassifyOptions {
   bool use_activation = true;  // probabilities, as the checkpoint says; false: logits
   bool truncate = false;       // texts that are too long are cut; otherwise they are an error
+  int truncate_to = 0;         // > 0: inputs, ids too, are cut to so many tokens, special ones included
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
@@ -64,17 +67,27 @@ class EmbeddingModel {
   virtual ~EmbeddingModel() = default;
 
   virtual EmbeddingInfo info() const = 0;
+  // The tokens that embed() reads of each input (prompt_name, truncate and truncate_to of the options count), and score() of each
+  // pair. Inputs' may be given back as ids and are read the same. May be called while another thread computes. Errors: as embed().
+  virtual Result<std::vector<std::vector<TokenId>>> encode(std::span<const Prompt> inputs,
+                                                           const EmbedOptions& options = {}) const = 0;
+  virtual Result<std::vector<std::vector<TokenId>>> encode_pairs(
+      std::span<const std::pair<std::string, std::string>> pairs,
+      const ClassifyOptions& options = {}) const = 0;
   // Texts get the checkpoint's special tokens; ids are taken as they are. Errors name the input by its index:
   // kInvalidArgument, kContextOverflow. One call at a time.
   virtual Result<std::vector<std::vector<float>>> embed(std::span<const Prompt> inputs,
                                                         const EmbedOptions& options = {}) = 0;
+  // For each input a vector of every token, [n_tokens * dimensions], made from its state as embed() makes one of what is pooled.
+  // Errors: as embed().
+  virtual Result<std::vector<std::vector<float>>> embed_tokens(std::span<const Prompt> inputs,
+                                                               const EmbedOptions& options = {}) = 0;
   // For each input a number per class (EmbeddingInfo::labels). Errors: as embed(); kInvalidArgument of a model without a
   // classification head, kUnsupported and kCorruptFile of one whose head cannot be read.
   virtual Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
                                                            const ClassifyOptions& options = {}) = 0;
   // How well the texts of each pair go together, by a cross-encoder: a model whose head has one class reads both as one. Errors:
-  // as classify(); kInvalidArgument of a head with several classes, kUnsupported where the second text is of a token type of its
-  // own (BERT's).
+  // as classify(); kInvalidArgument of a head with several classes.
   virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                            const ClassifyOptions& options = {}) = 0;
 };

@@ -270,7 +270,8 @@ class LLM:
     def encode(self, prompts: Any, pooling_params: Optional[PoolingParams] = None, *, use_tqdm: UseTqdm = True,
                lora_request: Any = None, pooling_task: Optional[str] = None,
                tokenization_kwargs: Optional[Dict[str, Any]] = None) -> List[PoolingRequestOutput[PoolingOutput]]:
-        """What the model's pooler gives for each prompt; `pooling_task` is "embed"."""
+        """What the model's pooler gives for each prompt, as an array: with `pooling_task` "embed" (without one) a vector, with
+        "token_embed" a vector of each token, [tokens, dimensions], with "classify" the probabilities of classes."""
         refuse_adapters(lora_request)
         pooler = self._pooling()
         task = pooling_task or (pooling_params.task if pooling_params is not None else None) or "embed"

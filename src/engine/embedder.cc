@@ -32,9 +32,9 @@ Embedder::Embedder(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> op
 
 Embedder::~Embedder() = default;
 
-Status Embedder::check(std::span<const std::vector<TokenId>> sequences) const {
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const std::vector<TokenId>& tokens = sequences[i];
+Status Embedder::check(Inputs inputs) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<TokenId>& tokens = inputs[i].tokens;
     if (tokens.empty())
       return errorf(ErrorCode::kInvalidArgument, "sequence {}: expected at least one token, got none", i);
     if (tokens.size() > static_cast<size_t>(max_tokens())) {
@@ -52,23 +52,23 @@ Status Embedder::check(std::span<const std::vector<TokenId>> sequences) const {
 }
 
 // As many sequences as fit a step; at least one.
-size_t Embedder::batch_end(std::span<const std::vector<TokenId>> sequences, size_t first) const {
+size_t Embedder::batch_end(Inputs inputs, size_t first) const {
   size_t end = first, n_tokens = 0;
-  while (end < sequences.size()) {
-    n_tokens += sequences[end].size();
+  while (end < inputs.size()) {
+    n_tokens += inputs[end].tokens.size();
     if (end > first && n_tokens > static_cast<size_t>(most_tokens_)) break;
     ++end;
   }
   return end;
 }
 
-Status Embedder::make_room(std::span<const std::vector<TokenId>> sequences) {
+Status Embedder::make_room(Inputs inputs) {
   const CacheSpec spec = model_->cache_spec(KvDType::kF32, kEmbedderBlock);
   std::vector<int> wanted(static_cast<size_t>(std::max(1, spec.n_groups())), 0);
-  for (size_t first = 0; first < sequences.size();) {
-    const size_t end = batch_end(sequences, first);
+  for (size_t first = 0; first < inputs.size();) {
+    const size_t end = batch_end(inputs, first);
     int blocks = 0;
-    for (size_t i = first; i < end; ++i) blocks += blocks_of(sequences[i].size());
+    for (size_t i = first; i < end; ++i) blocks += blocks_of(inputs[i].tokens.size());
     for (size_t g = 0; g < wanted.size(); ++g) {
       const bool states = static_cast<int>(g) == spec.state_group();
       wanted[g] = std::max(wanted[g], states ? static_cast<int>(end - first) : blocks);
@@ -115,31 +115,39 @@ Batch Embedder::with_positions(const Batch& batch) {
   return changed;
 }
 
-Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const std::vector<TokenId>> sequences,
-                                                        std::span<const Pooling> poolings,
-                                                        const Progress& progress) {
-  RETURN_IF_ERROR(check(sequences));
-  RETURN_IF_ERROR(make_room(sequences));
-  const bool all_rows = std::ranges::any_of(poolings, [](Pooling p) { return p != Pooling::kLast; });
-  std::vector<std::vector<float>> out;
+void Embedder::add_token_types(Inputs inputs, int first, Batch& batch) {
+  if (n_token_types() < 2) return;
+  token_types_.clear();
+  for (int s = 0; s < batch.n_seqs(); ++s) {
+    const size_t n_first = inputs[static_cast<size_t>(s)].n_first_type;
+    const auto n = static_cast<size_t>(batch.seq_offsets[s + 1] - batch.seq_offsets[s]);
+    for (size_t t = 0; t < n; ++t) token_types_.push_back(static_cast<size_t>(first) + t >= n_first ? 1 : 0);
+  }
+  batch.token_types = token_types_;
+}
+
+Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
+                     const std::function<void(size_t sequence, std::span<const float> state)>& take) {
+  RETURN_IF_ERROR(check(inputs));
+  RETURN_IF_ERROR(make_room(inputs));
   HostRows hidden(*ops_);
-  for (size_t begin = 0, end = 0; begin < sequences.size(); begin = end) {
-    if (progress && !progress(begin, sequences.size())) return make_error(ErrorCode::kCancelled, "cancelled");
-    end = batch_end(sequences, begin);
-    std::vector<Pooler> poolers(end - begin, Pooler(poolings, dim()));
+  for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    if (progress && !progress(begin, inputs.size())) return make_error(ErrorCode::kCancelled, "cancelled");
+    end = batch_end(inputs, begin);
     // A sequence that is alone may be longer than a step.
-    const int whole = static_cast<int>(sequences[begin].size());
+    const int whole = static_cast<int>(inputs[begin].tokens.size());
     const int piece = causal() && end - begin == 1 ? std::min(whole, most_tokens_) : 0;
     for (int first = 0; first < (piece > 0 ? whole : 1); first += std::max(piece, 1)) {
       builder_->clear();
       int next_block = 0;
       for (size_t i = begin; i < end; ++i) {
-        const auto n = static_cast<int>(sequences[i].size());
-        add(sequences[i], first, piece > 0 ? std::min(piece, n - first) : n, next_block,
+        const auto n = static_cast<int>(inputs[i].tokens.size());
+        add(inputs[i].tokens, first, piece > 0 ? std::min(piece, n - first) : n, next_block,
             static_cast<int>(i - begin), all_rows);
-        next_block += blocks_of(sequences[i].size());
+        next_block += blocks_of(inputs[i].tokens.size());
       }
-      const Batch batch = with_positions(builder_->build());
+      Batch batch = with_positions(builder_->build());
+      add_token_types(inputs.subspan(begin, end - begin), first, batch);
       ForwardOptions options;
       options.logits = false;
       hidden.set(model_->forward(batch, *cache_, *ops_, options).hidden);
@@ -148,11 +156,35 @@ Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const std::vec
       for (size_t i = begin; i < end; ++i) {
         const int s = static_cast<int>(i - begin);
         const int n_rows = all_rows ? batch.seq_offsets[s + 1] - batch.seq_offsets[s] : 1;
-        for (int r = 0; r < n_rows; ++r) poolers[static_cast<size_t>(s)].add(hidden.row(row++));
+        for (int r = 0; r < n_rows; ++r) take(i, hidden.row(row++));
       }
     }
-    for (const Pooler& pooler : poolers) out.push_back(pooler.result());
   }
+  return {};
+}
+
+Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,
+                                                        const Progress& progress) {
+  const bool all_rows = std::ranges::any_of(poolings, [](Pooling p) { return p != Pooling::kLast; });
+  std::vector<std::vector<float>> out;
+  Pooler pooler(poolings, dim());  // of sequence out.size()
+  const auto end_sequence = [&] {
+    out.push_back(pooler.result());
+    pooler = Pooler(poolings, dim());
+  };
+  RETURN_IF_ERROR(run(inputs, all_rows, progress, [&](size_t i, std::span<const float> state) {
+    if (i > out.size()) end_sequence();
+    pooler.add(state);
+  }));
+  if (!inputs.empty()) end_sequence();
+  return out;
+}
+
+Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Progress& progress) {
+  std::vector<std::vector<float>> out(inputs.size());
+  RETURN_IF_ERROR(run(inputs, true, progress, [&](size_t i, std::span<const float> state) {
+    out[i].insert(out[i].end(), state.begin(), state.end());
+  }));
   return out;
 }
 

@@ -16,8 +16,15 @@ namespace penstock {
 
 class BatchBuilder;
 
+// What is read as one: a text, or a pair of texts.
+struct EmbedderInput {
+  std::vector<TokenId> tokens;
+  size_t n_first_type = SIZE_MAX;  // tokens from here on are of the second type (models with token types)
+};
+
 class Embedder {
  public:
+  using Inputs = std::span<const EmbedderInput>;
   using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
 
   // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens. K and V are kept in F32.
@@ -37,19 +44,25 @@ class Embedder {
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
   // id outside the vocabulary, kContextOverflow for a sequence that is too long, both with its index; kResourceExhausted
   // when its K and V have no room; kCancelled.
-  Result<std::vector<std::vector<float>>> embed(std::span<const std::vector<TokenId>> sequences,
-                                                std::span<const Pooling> poolings,
+  Result<std::vector<std::vector<float>>> embed(Inputs inputs, std::span<const Pooling> poolings,
                                                 const Progress& progress = {});
+  // For each sequence the states of all its tokens, [n_tokens * dim]. Errors: the same.
+  Result<std::vector<std::vector<float>>> states(Inputs inputs, const Progress& progress = {});
 
  private:
   Embedder(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::unique_ptr<Model> model,
            int most_tokens);
-  Status check(std::span<const std::vector<TokenId>> sequences) const;
-  size_t batch_end(std::span<const std::vector<TokenId>> sequences, size_t first) const;
-  Status make_room(std::span<const std::vector<TokenId>> sequences);
+  // Gives `take` the states in the order of sequences and tokens: of all tokens, or of each sequence at least of the last.
+  Status run(Inputs inputs, bool all_rows, const Progress& progress,
+             const std::function<void(size_t sequence, std::span<const float> state)>& take);
+  Status check(Inputs inputs) const;
+  size_t batch_end(Inputs inputs, size_t first) const;
+  Status make_room(Inputs inputs);
   void add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
            bool all_rows);
   Batch with_positions(const Batch& batch);
+  // `inputs`: of the step, whose tokens begin with the first-th of each.
+  void add_token_types(Inputs inputs, int first, Batch& batch);
 
   std::unique_ptr<WeightSource> source_;  // the backend may keep views into it
   std::unique_ptr<Ops> ops_;
@@ -57,7 +70,7 @@ class Embedder {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<BatchBuilder> builder_;
   std::vector<int> n_blocks_;
-  std::vector<int32_t> positions_;
+  std::vector<int32_t> positions_, token_types_;
   int most_tokens_;  // of a step, unless an encoder's sequence is longer
 };
 

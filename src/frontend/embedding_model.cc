@@ -38,24 +38,51 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     std::vector<Pooling> poolings = modules_.poolings;
     if (options.pooling) poolings = {*options.pooling};
     RETURN_IF_ERROR(check(options, poolings.size()));
-    std::vector<std::vector<TokenId>> sequences;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      ASSIGN_OR_RETURN(sequences.emplace_back(), tokens_of(inputs[i], i, options));
-    }
-    ASSIGN_OR_RETURN(auto vectors, embedder_->embed(sequences, poolings, options.on_progress));
+    ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, options));
+    ASSIGN_OR_RETURN(auto vectors, embedder_->embed(read, poolings, options.on_progress));
     for (std::vector<float>& vector : vectors) finish(vector, options);
     return vectors;
+  }
+
+  Result<std::vector<std::vector<TokenId>>> encode(std::span<const Prompt> inputs,
+                                                   const EmbedOptions& options) const override {
+    RETURN_IF_ERROR(check(options, modules_.poolings.size()));
+    ASSIGN_OR_RETURN(auto read, inputs_of(inputs, options));
+    return tokens_in(std::move(read));
+  }
+
+  Result<std::vector<std::vector<TokenId>>> encode_pairs(
+      std::span<const std::pair<std::string, std::string>> pairs,
+      const ClassifyOptions& options) const override {
+    ASSIGN_OR_RETURN(auto read, inputs_of_pairs(pairs, options));
+    return tokens_in(std::move(read));
+  }
+
+  Result<std::vector<std::vector<float>>> embed_tokens(std::span<const Prompt> inputs,
+                                                       const EmbedOptions& options) override {
+    RETURN_IF_ERROR(check(options, 1));
+    ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, options));
+    ASSIGN_OR_RETURN(auto sequences, embedder_->states(read, options.on_progress));
+    for (std::vector<float>& states : sequences) {
+      std::vector<float> vectors;
+      for (auto state = states.begin(); state != states.end(); state += embedder_->dim()) {
+        std::vector<float> vector(state, state + embedder_->dim());
+        finish(vector, options);
+        vectors.insert(vectors.end(), vector.begin(), vector.end());
+      }
+      states = std::move(vectors);
+    }
+    return sequences;
   }
 
   Result<std::vector<std::vector<float>>> classify(std::span<const Prompt> inputs,
                                                    const ClassifyOptions& options) override {
     RETURN_IF_ERROR(check_head());
-    const EmbedOptions reading{.prompt_name = std::string(), .truncate = options.truncate};
-    std::vector<std::vector<TokenId>> sequences;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      ASSIGN_OR_RETURN(sequences.emplace_back(), tokens_of(inputs[i], i, reading));
-    }
-    return classes_of(sequences, options);
+    const EmbedOptions reading{
+        .prompt_name = std::string(), .truncate = options.truncate, .truncate_to = options.truncate_to};
+    RETURN_IF_ERROR(check_truncation(options.truncate_to));
+    ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, reading));
+    return classes_of(read, options);
   }
 
   Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
@@ -65,11 +92,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
       return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
                     embedder_->source().path().string(), (*head_)->n_classes());
     }
-    std::vector<std::vector<TokenId>> sequences;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      ASSIGN_OR_RETURN(sequences.emplace_back(), tokens_of_pair(pairs[i], i, options.truncate));
-    }
-    ASSIGN_OR_RETURN(const auto rows, classes_of(sequences, options));
+    ASSIGN_OR_RETURN(const auto read, inputs_of_pairs(pairs, options));
+    ASSIGN_OR_RETURN(const auto rows, classes_of(read, options));
     std::vector<float> scores;
     for (const std::vector<float>& row : rows) scores.push_back(row[0]);
     return scores;
@@ -85,10 +109,10 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                   embedder_->source().path().string());
   }
 
-  Result<std::vector<std::vector<float>>> classes_of(std::span<const std::vector<TokenId>> sequences,
+  Result<std::vector<std::vector<float>>> classes_of(Embedder::Inputs inputs,
                                                      const ClassifyOptions& options) {
     const ClassHead& head = **head_;
-    ASSIGN_OR_RETURN(auto rows, embedder_->embed(sequences, {&head.pooling, 1}, options.on_progress));
+    ASSIGN_OR_RETURN(auto rows, embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress));
     for (std::vector<float>& row : rows) {
       for (const DenseModule& dense : head.dense) row = dense.apply(row);
       if (options.use_activation) activate(row, head.activation);
@@ -105,30 +129,61 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     longer.resize(most - shorter.size());
   }
 
-  Result<std::vector<TokenId>> tokens_of_pair(const std::pair<std::string, std::string>& pair, size_t index,
-                                              bool truncate) const {
+  Result<EmbedderInput> input_of_pair(const std::pair<std::string, std::string>& pair, size_t index,
+                                      const ClassifyOptions& options) const {
     if (tokenizer_ == nullptr)
       return errorf(ErrorCode::kInvalidArgument, "pair {}: the checkpoint has no tokenizer", index);
     const PairForm& form = tokenizer_->pair_form();
-    if (form.types && embedder_->n_token_types() > 1) {
-      return errorf(ErrorCode::kUnsupported,
-                    "{}: pairs whose second text has a token type of its own are not read",
-                    embedder_->source().path().string());
-    }
     const EncodeOptions plain{.add_special = false, .parse_special = true};
     std::vector<TokenId> first = tokenizer_->encode(pair.first, plain);
     std::vector<TokenId> second = tokenizer_->encode(pair.second, plain);
     const size_t around = form.before.size() + form.between.size() + form.after.size();
-    const auto limit = static_cast<size_t>(max_tokens());
-    if (!truncate && first.size() + second.size() + around > limit) {
+    const size_t limit = limit_of(options.truncate_to);
+    if (!options.truncate && options.truncate_to == 0 && first.size() + second.size() + around > limit) {
       return errorf(ErrorCode::kContextOverflow,
                     "pair {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
                     first.size() + second.size() + around);
     }
     cut_pair(first, second, limit > around ? limit - around : 0);
-    return tokenizer_->join(first, second);
+    EmbedderInput input;
+    input.tokens = tokenizer_->join(first, second);
+    if (form.types) input.n_first_type = form.before.size() + first.size() + form.between.size();
+    return input;
   }
 
+  Result<std::vector<EmbedderInput>> inputs_of(std::span<const Prompt> inputs,
+                                               const EmbedOptions& options) const {
+    std::vector<EmbedderInput> read;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ASSIGN_OR_RETURN(read.emplace_back().tokens, tokens_of(inputs[i], i, options));
+    }
+    return read;
+  }
+
+  Result<std::vector<EmbedderInput>> inputs_of_pairs(
+      std::span<const std::pair<std::string, std::string>> pairs, const ClassifyOptions& options) const {
+    RETURN_IF_ERROR(check_truncation(options.truncate_to));
+    std::vector<EmbedderInput> read;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      ASSIGN_OR_RETURN(read.emplace_back(), input_of_pair(pairs[i], i, options));
+    }
+    return read;
+  }
+
+  static std::vector<std::vector<TokenId>> tokens_in(std::vector<EmbedderInput> read) {
+    std::vector<std::vector<TokenId>> tokens;
+    for (EmbedderInput& input : read) tokens.push_back(std::move(input.tokens));
+    return tokens;
+  }
+
+  Status check_truncation(int to) const {
+    if (to >= 0 && to <= max_tokens()) return {};
+    return errorf(ErrorCode::kInvalidArgument, "truncate_to: expected at most {} tokens, got {}",
+                  max_tokens(), to);
+  }
+  size_t limit_of(int truncate_to) const {
+    return static_cast<size_t>(truncate_to > 0 ? truncate_to : max_tokens());
+  }
   int max_tokens() const {
     return modules_.max_tokens > 0 ? std::min(modules_.max_tokens, embedder_->max_tokens())
                                    : embedder_->max_tokens();
@@ -139,6 +194,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   }
 
   Status check(const EmbedOptions& options, size_t n_poolings) const {
+    RETURN_IF_ERROR(check_truncation(options.truncate_to));
     const int all = dimensions(n_poolings);
     if (options.dimensions < 0 || options.dimensions > all) {
       return errorf(ErrorCode::kInvalidArgument, "dimensions: expected at most {}, got {}", all,
@@ -161,7 +217,12 @@ class EmbeddingModelImpl final : public EmbeddingModel {
 
   Result<std::vector<TokenId>> tokens_of(const Prompt& input, size_t index,
                                          const EmbedOptions& options) const {
-    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) return *ids;
+    const size_t limit = limit_of(options.truncate_to);
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&input)) {
+      std::vector<TokenId> tokens = *ids;
+      if (options.truncate_to > 0 && tokens.size() > limit) tokens.resize(limit);
+      return tokens;
+    }
     if (tokenizer_ == nullptr) {
       return errorf(ErrorCode::kInvalidArgument,
                     "input {}: the checkpoint has no tokenizer: expected token ids", index);
@@ -172,9 +233,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
       return make_error(ErrorCode::kUnsupported, "include_prompt: poolings without the prompt are not known");
     std::vector<TokenId> tokens =
         tokenizer_->encode(prompt + std::get<std::string>(input), {.parse_special = true});
-    const auto limit = static_cast<size_t>(max_tokens());
     if (tokens.size() <= limit) return tokens;
-    if (!options.truncate) {
+    if (!options.truncate && options.truncate_to == 0) {
       return errorf(ErrorCode::kContextOverflow,
                     "input {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
                     tokens.size());

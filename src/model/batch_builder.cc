@@ -120,7 +120,7 @@ const Batch& BatchBuilder::build() {
     views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
   }
   if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
-  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_};
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}};
   return batch_;
 }
 

@@ -179,7 +179,7 @@ struct ModelConfig {
   bool causal = true;           // otherwise a token sees all of its sequence, which must be one step
   bool output_head = true;      // logits are computed; otherwise states are all there is
   bool first_norm = true;       // false: the first layer reads the stream as it is
-  int n_token_types = 0;        // > 0: a vector, of the first of so many types, is added to every embedding
+  int n_token_types = 0;        // > 0: a vector, that of the token's type, is added to every embedding
   float alibi_max_bias = 0.0f;  // ALiBi's slopes go down to 2^-this; 0 = none
   bool attention_sinks = false;
   bool attention_gate =

@@ -282,7 +282,7 @@ void DecoderParts::add(Tensor delta, Tensor x, const NormWeights& post, const No
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
   ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
-  if (weights.token_type != nullptr) ops.add_vector(x, *weights.token_type);
+  if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
 }
 

@@ -142,7 +142,6 @@ class WeightLoader : RecurrenceLoader {
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
   Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);
-  Status load_token_type(const std::string& name, ModelWeights& weights);
   Status load_alibi(ModelWeights& weights) const;
   Status load_ropes(ModelWeights& weights, int max_seq_len);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);

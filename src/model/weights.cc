@@ -248,7 +248,10 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
         weights.positions,
         weight(name(names_.positions), config_.first_position + config_.max_seq_len, dim, WeightUse::kTable));
   }
-  if (config_.n_token_types > 0) RETURN_IF_ERROR(load_token_type(name(names_.token_types), weights));
+  if (config_.n_token_types > 0) {
+    ASSIGN_OR_RETURN(weights.token_types,
+                     weight(name(names_.token_types), config_.n_token_types, dim, WeightUse::kTable));
+  }
   if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
   RETURN_IF_ERROR(load_alibi(weights));
@@ -267,15 +270,6 @@ Status WeightLoader::load_alibi(ModelWeights& weights) const {
     slopes.push_back(std::exp2(-config_.alibi_max_bias * step / static_cast<float>(n)));
   }
   ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(slopes));
-  return {};
-}
-
-// Of texts that are no pairs all tokens have the first type.
-Status WeightLoader::load_token_type(const std::string& name, ModelWeights& weights) {
-  const int64_t shape[] = {config_.n_token_types, config_.model_dim};
-  ASSIGN_OR_RETURN(const std::vector<float> types, vector(name + ".weight", shape));
-  const auto first = std::span(types).first(static_cast<size_t>(config_.model_dim));
-  ASSIGN_OR_RETURN(weights.token_type, ops_.pack_vector(first));
   return {};
 }
 

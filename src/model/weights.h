@@ -105,9 +105,9 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  std::unique_ptr<Weight> embedding;   // [vocab_size, model_dim]
-  std::unique_ptr<Weight> positions;   // [first_position + max_seq_len, model_dim] or null
-  std::unique_ptr<Vector> token_type;  // [model_dim] or null
+  std::unique_ptr<Weight> embedding;    // [vocab_size, model_dim]
+  std::unique_ptr<Weight> positions;    // [first_position + max_seq_len, model_dim] or null
+  std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
   PerLayerFrame per_layer;
   std::vector<LayerWeights> layers;

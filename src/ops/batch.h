@@ -29,6 +29,7 @@ struct Batch {
   // [n_tokens] or empty. Bit j: the token sees new token j of its own sequence (and all older tokens). 0: causal order.
   std::span<const uint64_t> tree_masks;
   std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
+  std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_seqs() const { return static_cast<int>(seq_lens.size()); }

@@ -306,6 +306,8 @@ class Ops {
   virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
   // out[t] += table[position of token t].
   virtual void embed_positions(const Weight& table, Tensor out) = 0;
+  // out[t] += table[type of token t].
+  virtual void embed_token_types(const Weight& table, Tensor out) = 0;
   // out[i] = x[output_rows[i]].
   virtual void gather_outputs(Tensor x, Tensor out) = 0;
   virtual void norm(Tensor x, const NormParams& params, Tensor out) = 0;  // out may be x
@@ -324,8 +326,7 @@ class Ops {
       linear(x.every(h, n), {&target, 1});
     }
   }
-  virtual void add_vector(Tensor x, const Vector& vector) = 0;  // x[t] += vector
-  virtual void copy(Tensor from, Tensor to) = 0;                // to = from
+  virtual void copy(Tensor from, Tensor to) = 0;  // to = from
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)

@@ -46,47 +46,74 @@ class PyEmbeddingModel {
     return fields;
   }
 
-  // [n, dimensions] of float32.
-  nb::object embed(const nb::list& inputs, const std::string& pooling, std::optional<bool> normalize,
-                   int dimensions, bool truncate, const nb::object& on_progress) {
-    std::vector<Prompt> prompts;
-    for (const nb::handle input : inputs) prompts.push_back(prompt_of(input));
-    EmbedOptions options;
-    if (!pooling.empty()) options.pooling = pooling_of(pooling);
-    options.normalize = normalize;
-    options.dimensions = dimensions;
-    options.truncate = truncate;
-    return followed(on_progress, options, [&] { return model_->embed(prompts, options); }, array_of_rows);
+  // The ids of each input.
+  nb::list encode(const nb::list& inputs, bool with_prompt, bool truncate, int truncate_to) {
+    const std::vector<Prompt> prompts = prompts_of(inputs);
+    EmbedOptions options{.truncate = truncate, .truncate_to = truncate_to};
+    if (!with_prompt) options.prompt_name = std::string();
+    auto tokens = [&] {
+      const WithoutGil without_gil;
+      return model_->encode(prompts, options);
+    }();
+    return lists_of(value_of(std::move(tokens)));
   }
 
-  // [n, classes] of float32.
-  nb::object classify(const nb::list& inputs, bool use_activation, bool truncate,
-                      const nb::object& on_progress) {
-    std::vector<Prompt> prompts;
-    for (const nb::handle input : inputs) prompts.push_back(prompt_of(input));
-    ClassifyOptions options{.use_activation = use_activation, .truncate = truncate};
-    return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, array_of_rows);
+  nb::list encode_pairs(const nb::list& pairs, bool truncate, int truncate_to) {
+    const auto texts = pairs_of(pairs);
+    auto tokens = [&] {
+      const WithoutGil without_gil;
+      return model_->encode_pairs(texts, {.truncate = truncate, .truncate_to = truncate_to});
+    }();
+    return lists_of(value_of(std::move(tokens)));
   }
 
-  nb::object score(const nb::list& pairs, bool use_activation, bool truncate, const nb::object& on_progress) {
-    std::vector<std::pair<std::string, std::string>> texts;
-    for (const nb::handle pair : pairs)
-      texts.emplace_back(nb::cast<std::string>(pair[0]), nb::cast<std::string>(pair[1]));
-    ClassifyOptions options{.use_activation = use_activation, .truncate = truncate};
+  // Of each input, given as ids, an array of float32: [dimensions], or with pooling "all" [tokens, dimensions].
+  nb::list embed(const nb::list& inputs, const std::string& pooling, std::optional<bool> normalize,
+                 int dimensions, const nb::object& on_progress) {
+    const std::vector<Prompt> prompts = prompts_of(inputs);
+    EmbedOptions options{.normalize = normalize, .dimensions = dimensions};
+    const bool of_tokens = pooling == "all";
+    if (!pooling.empty() && !of_tokens) options.pooling = pooling_of(pooling);
+    if (!of_tokens)
+      return followed(on_progress, options, [&] { return model_->embed(prompts, options); }, arrays_of);
+    return followed(
+        on_progress, options, [&] { return model_->embed_tokens(prompts, options); },
+        [&](const std::vector<std::vector<float>>& vectors) {
+          nb::list out;
+          for (size_t i = 0; i < vectors.size(); ++i) {
+            const size_t n = std::get<std::vector<TokenId>>(prompts[i]).size();
+            out.append(array_of<2>(vectors[i], {n, vectors[i].size() / n}));
+          }
+          return out;
+        });
+  }
+
+  // Of each input an array of float32, [classes].
+  nb::list classify(const nb::list& inputs, bool use_activation, const nb::object& on_progress) {
+    const std::vector<Prompt> prompts = prompts_of(inputs);
+    ClassifyOptions options{.use_activation = use_activation};
+    return followed(on_progress, options, [&] { return model_->classify(prompts, options); }, arrays_of);
+  }
+
+  nb::list score(const nb::list& pairs, bool use_activation, bool truncate, int truncate_to,
+                 const nb::object& on_progress) {
+    const auto texts = pairs_of(pairs);
+    ClassifyOptions options{
+        .use_activation = use_activation, .truncate = truncate, .truncate_to = truncate_to};
     return followed(
         on_progress, options, [&] { return model_->score(texts, options); },
         [](const std::vector<float>& scores) {
           nb::list list;
           for (const float each : scores) list.append(each);
-          return nb::object(list);
+          return list;
         });
   }
 
  private:
   // Calls `compute` without the GIL, and in between the callback, whose exceptions and Ctrl-C end it.
   template <class Options, class Compute, class Convert>
-  static nb::object followed(const nb::object& on_progress, Options& options, const Compute& compute,
-                             const Convert& convert) {
+  static nb::list followed(const nb::object& on_progress, Options& options, const Compute& compute,
+                           const Convert& convert) {
     std::exception_ptr raised;
     options.on_progress = [&](size_t n_done, size_t n_total) {
       const nb::gil_scoped_acquire acquire;
@@ -106,12 +133,39 @@ class PyEmbeddingModel {
     return convert(value_of(std::move(result)));
   }
 
-  static nb::object array_of_rows(const std::vector<std::vector<float>>& rows) {
-    const size_t n = rows.size(), width = rows.empty() ? 0 : rows[0].size();
-    auto* values = new float[n * width];
-    for (size_t i = 0; i < n; ++i) std::copy(rows[i].begin(), rows[i].end(), values + i * width);
+  static std::vector<Prompt> prompts_of(const nb::list& inputs) {
+    std::vector<Prompt> prompts;
+    for (const nb::handle input : inputs) prompts.push_back(prompt_of(input));
+    return prompts;
+  }
+  static std::vector<std::pair<std::string, std::string>> pairs_of(const nb::list& pairs) {
+    std::vector<std::pair<std::string, std::string>> texts;
+    for (const nb::handle pair : pairs)
+      texts.emplace_back(nb::cast<std::string>(pair[0]), nb::cast<std::string>(pair[1]));
+    return texts;
+  }
+
+  static nb::list lists_of(const std::vector<std::vector<TokenId>>& sequences) {
+    nb::list out;
+    for (const std::vector<TokenId>& tokens : sequences) {
+      nb::list ids;
+      for (const TokenId id : tokens) ids.append(id);
+      out.append(ids);
+    }
+    return out;
+  }
+
+  template <int kDims>
+  static nb::object array_of(const std::vector<float>& from, std::initializer_list<size_t> shape) {
+    auto* values = new float[from.size()];
+    std::copy(from.begin(), from.end(), values);
     const nb::capsule owner(values, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(values, {n, width}, owner));
+    return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<kDims>>(values, shape, owner));
+  }
+  static nb::list arrays_of(const std::vector<std::vector<float>>& vectors) {
+    nb::list out;
+    for (const std::vector<float>& vector : vectors) out.append(array_of<1>(vector, {vector.size()}));
+    return out;
   }
 
   std::unique_ptr<EmbeddingModel> model_;
@@ -124,12 +178,13 @@ void define_embedding_model(nb::module_& module) {
   nb::class_<PyEmbeddingModel>(module, "EmbeddingModel")
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("info", &PyEmbeddingModel::info)
-      .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a = "", "normalize"_a = nb::none(),
-           "dimensions"_a = 0, "truncate"_a = false, "on_progress"_a = nb::none())
-      .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a = true,
-           "truncate"_a = false, "on_progress"_a = nb::none())
-      .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a = true, "truncate"_a = false,
-           "on_progress"_a = nb::none());
+      .def("encode", &PyEmbeddingModel::encode, "inputs"_a, "with_prompt"_a, "truncate"_a, "truncate_to"_a)
+      .def("encode_pairs", &PyEmbeddingModel::encode_pairs, "pairs"_a, "truncate"_a, "truncate_to"_a)
+      .def("embed", &PyEmbeddingModel::embed, "inputs"_a, "pooling"_a, "normalize"_a.none(), "dimensions"_a,
+           "on_progress"_a.none())
+      .def("classify", &PyEmbeddingModel::classify, "inputs"_a, "use_activation"_a, "on_progress"_a.none())
+      .def("score", &PyEmbeddingModel::score, "pairs"_a, "use_activation"_a, "truncate"_a, "truncate_to"_a,
+           "on_progress"_a.none());
 }
 
 }  // namespace penstock

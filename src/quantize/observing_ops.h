@@ -62,6 +62,7 @@ class ObservingOps final : public Ops {
     inner_.embed_tokens(table, scale, out);
   }
   void embed_positions(const Weight& table, Tensor out) override { inner_.embed_positions(table, out); }
+  void embed_token_types(const Weight& table, Tensor out) override { inner_.embed_token_types(table, out); }
   void gather_outputs(Tensor x, Tensor out) override { inner_.gather_outputs(x, out); }
   void norm(Tensor x, const NormParams& params, Tensor out) override {
     if (!stopped_) inner_.norm(x, params, out);
@@ -87,9 +88,6 @@ class ObservingOps final : public Ops {
   }
   void copy(Tensor from, Tensor to) override {
     if (!stopped_) inner_.copy(from, to);
-  }
-  void add_vector(Tensor x, const Vector& vector) override {
-    if (!stopped_) inner_.add_vector(x, vector);
   }
   void gate_rows(Tensor x, Tensor gate) override {
     if (!stopped_) inner_.gate_rows(x, gate);

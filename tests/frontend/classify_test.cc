@@ -104,7 +104,22 @@ TEST_P(CrossEncoders, AreSentenceTransformers) {
     EXPECT_NEAR((*scores)[i], golden[i]["score"].get<double>(), 1e-5) << "pair " << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders, ::testing::Values("roberta", "modernbert"),
+// The same tokens without the types of pairs: another score where the checkpoint has types, the same where it has none.
+TEST_P(CrossEncoders, SecondTextsAreOfTheirOwnType) {
+  auto model = open_classifier(tests_dir() / "golden" / "cross_encoders" / GetParam()).value();
+  const std::vector<std::pair<std::string, std::string>> pairs = {{"the cat", "sat on a mat."}};
+  const auto tokens = model->encode_pairs(pairs);
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  const std::vector<Prompt> prompts = {(*tokens)[0]};
+  const float without = model->classify(prompts).value()[0][0], with = model->score(pairs).value()[0];
+  if (GetParam() == "bert") {
+    EXPECT_GT(std::abs(with - without), 1e-3);
+  } else {
+    EXPECT_EQ(with, without);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders, ::testing::Values("bert", "roberta", "modernbert"),
                          [](const auto& info) { return info.param; });
 
 TEST(Classifier, ScoresNeedOneClass) {

@@ -112,6 +112,23 @@ TEST_P(Encoders, SequencesDoNotSeeEachOther) {
   }
 }
 
+TEST_P(Encoders, VectorsOfTokensAreWhatIsPooled) {
+  for (const fs::path& path : forms()) {
+    const std::vector<Prompt> all = sequences();
+    const auto model = open_model(path, 10);
+    const Vectors pooled = model->embed(all, with(Pooling::kMean)).value();
+    const Vectors of_tokens = model->embed_tokens(all, with(Pooling::kMean)).value();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t n = std::get<std::vector<TokenId>>(all[i]).size(), dim = pooled[i].size();
+      ASSERT_EQ(of_tokens[i].size(), n * dim);
+      std::vector<float> mean(dim);
+      for (size_t k = 0; k < of_tokens[i].size(); ++k)
+        mean[k % dim] += of_tokens[i][k] / static_cast<float>(n);
+      EXPECT_LT(difference(mean, pooled[i]), 1e-5) << path << " sequence " << i;
+    }
+  }
+}
+
 TEST_P(Encoders, GiveNoText) {
   for (const fs::path& path : forms()) {
     EngineConfig config;
@@ -173,6 +190,28 @@ TEST(Embedding, DimensionsAreCutBeforeNormalising) {
   double length = 0;
   for (size_t i = 0; i < few.size(); ++i) length += double{all[i]} * all[i];
   for (size_t i = 0; i < few.size(); ++i) EXPECT_NEAR(few[i], all[i] / std::sqrt(length), 1e-6);
+}
+
+TEST(Embedding, TokensThatAreGivenBackAreReadTheSame) {
+  const auto model = open_model(kGolden / "sentences" / "cls_with_prompts");
+  const std::vector<Prompt> texts = {std::string("the cat sat on a mat"),
+                                     std::vector<TokenId>{2, 6, 7, 8, 3}};
+  for (const int most : {0, 4}) {
+    EmbedOptions options;
+    options.truncate_to = most;
+    const auto tokens = model->encode(texts, options);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    if (most > 0) {
+      EXPECT_EQ((*tokens)[0].size(), 4u);
+      EXPECT_EQ((*tokens)[0].back(), 3);  // [SEP] stays
+      EXPECT_EQ((*tokens)[1], (std::vector<TokenId>{2, 6, 7, 8}));
+    }
+    const std::vector<Prompt> ids(tokens->begin(), tokens->end());
+    EXPECT_EQ(model->embed(ids).value(), model->embed(texts, options).value());
+  }
+  EmbedOptions options;
+  options.truncate_to = 100000;
+  EXPECT_THAT(model->encode(texts, options).error().message, HasSubstr("truncate_to: expected at most"));
 }
 
 TEST(Embedding, ErrorsNameTheInput) {

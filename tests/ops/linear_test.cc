@@ -184,7 +184,8 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
     const auto table = ops->pack(m.view()).value();
     const int32_t ids[] = {49, 0, 17, 17, 31, 32, 1};
     const int32_t positions[] = {3, 4, 0, 7, 48, 49, 2};
-    const Batch batch{.tokens = ids, .positions = positions};
+    const int32_t types[] = {0, 0, 1, 1, 1, 2, 0};
+    Batch batch{.tokens = ids, .positions = positions};
     ops->begin_step(&batch);
     const Tensor out = ops->new_tensor(7, 256);
     ops->embed_tokens(*table, 1.5f, out);
@@ -197,6 +198,18 @@ TEST_P(LinearTest, EmbedReadsRowsOfAnyType) {
     for (int t = 0; t < 7; ++t) {
       for (int i = 0; i < 256; ++i)
         ASSERT_FLOAT_EQ(got.at(t, i), m.row(ids[t])[i] * 1.5f + m.row(positions[t])[i]);
+    }
+    for (const std::span<const int32_t> each :
+         {std::span<const int32_t>(types), {}}) {  // none: all of the first
+      batch.token_types = each;
+      ops->begin_step(&batch);
+      const Tensor sum = ops->new_tensor(7, 256);
+      ops->embed_tokens(*table, 0.0f, sum);
+      ops->embed_token_types(*table, sum);
+      got = read(*ops, sum);
+      for (int t = 0; t < 7; ++t) {
+        for (int i = 0; i < 256; ++i) ASSERT_FLOAT_EQ(got.at(t, i), m.row(each.empty() ? 0 : types[t])[i]);
+      }
     }
   }
 }

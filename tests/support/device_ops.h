@@ -49,13 +49,14 @@ struct KeptBatch {
         seq_offsets(copy(from.seq_offsets)),
         seq_lens(copy(from.seq_lens)),
         output_rows(copy(from.output_rows)),
+        token_types(copy(from.token_types)),
         tree_masks(copy(from.tree_masks)) {
     for (const KvView& kv : from.kv) {
       const Group& group = groups.emplace_back(
           Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
-    batch = {tokens, positions, seq_offsets, seq_lens, views, tree_masks, output_rows};
+    batch = {tokens, positions, seq_offsets, seq_lens, views, tree_masks, output_rows, token_types};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -66,7 +67,7 @@ struct KeptBatch {
     std::vector<BlockId> tables;
   };
   std::vector<TokenId> tokens;
-  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows;
+  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, token_types;
   std::vector<uint64_t> tree_masks;
   std::deque<Group> groups;
   std::vector<KvView> views;
@@ -155,6 +156,9 @@ class DeviceOps final : public Ops {
   void embed_positions(const Weight& table, Tensor out) override {
     act([this, &table, out] { inner_->embed_positions(table, out); });
   }
+  void embed_token_types(const Weight& table, Tensor out) override {
+    act([this, &table, out] { inner_->embed_token_types(table, out); });
+  }
   void gather_outputs(Tensor x, Tensor out) override {
     act([this, x, out] { inner_->gather_outputs(x, out); });
   }
@@ -184,9 +188,6 @@ class DeviceOps final : public Ops {
   }
   void copy(Tensor from, Tensor to) override {
     act([this, from, to] { inner_->copy(from, to); });
-  }
-  void add_vector(Tensor x, const Vector& vector) override {
-    act([this, x, &vector] { inner_->add_vector(x, vector); });
   }
   void gate_rows(Tensor x, Tensor gate) override {
     act([this, x, gate] { inner_->gate_rows(x, gate); });

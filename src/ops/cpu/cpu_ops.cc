@@ -123,6 +123,17 @@ void CpuOps::embed_positions(const Weight& table, Tensor out) {
   cpu_embed(linear_, table, batch_.positions, 1.0f, out, true);
 }
 
+void CpuOps::embed_token_types(const Weight& table, Tensor out) {
+  std::span<const int32_t> types = batch_.token_types;
+  if (types.empty()) {
+    const size_t n = batch_.tokens.size();
+    int32_t* const first = arena_.allocate_array<int32_t>(n);
+    std::fill_n(first, n, 0);
+    types = {first, n};
+  }
+  cpu_embed(linear_, table, types, 1.0f, out, true);
+}
+
 void CpuOps::gather_outputs(Tensor x, Tensor out) {
   const auto n = static_cast<int>(batch_.output_rows.size());
   PENSTOCK_CHECK(out.rows == shape_.outputs && out.cols == x.cols);
@@ -202,14 +213,6 @@ void CpuOps::gate_rows(Tensor x, Tensor gate) {
   for_elements(x, [&](int row, int first, int n) {
     const float weight = 1.0f / (1.0f + std::exp(-*f32(gate, row)));
     kernels_.vector->scale_softcap(f32(x, row) + first, weight, 0.0f, n);
-  });
-}
-
-void CpuOps::add_vector(Tensor x, const Vector& vector) {
-  PENSTOCK_CHECK(vector.size() == x.cols);
-  const float* const values = data_of(&vector);
-  for_elements(x, [&](int row, int first, int n) {
-    kernels_.vector->add_scaled(f32(x, row) + first, values + first, 1.0f, n);
   });
 }
 

@@ -47,6 +47,7 @@ class CpuOps final : public Ops {
   float* in_place(Tensor x) override;
   void embed_tokens(const Weight& table, float scale, Tensor out) override;
   void embed_positions(const Weight& table, Tensor out) override;
+  void embed_token_types(const Weight& table, Tensor out) override;
   void gather_outputs(Tensor x, Tensor out) override;
   void norm(Tensor x, const NormParams& params, Tensor out) override;
   void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
@@ -63,7 +64,6 @@ class CpuOps final : public Ops {
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void gate_rows(Tensor x, Tensor gate) override;
-  void add_vector(Tensor x, const Vector& vector) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
   void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
