@@ -2,7 +2,7 @@
 """What Ray costs and gives: a request through Ray Serve beside the bare server, two replicas beside one, a batch job beside
 LLM.generate. Each replica and each actor has one thread.
 
-Usage: ray_serve.py [--model FILE] [--rounds 5]      (in an environment with the wheel and ray[serve,data]; nothing else running)
+Usage: ray_serve.py [--model FILE] [--rounds 5] [--load-tokens 64] [--rows 2000]      (in an environment with the wheel and ray[serve,data]; nothing else running)
 """
 import argparse
 import concurrent.futures
@@ -21,7 +21,7 @@ from penstock.ray.data import ProcessorConfig, build_processor
 from penstock.ray.serve import LLMConfig, build_app
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-N_ROWS, ROW_TOKENS, N_LOAD, LOAD_TOKENS = 2000, 32, 64, 64
+N_LOAD, ROW_TOKENS = 64, 32
 
 
 def post(port, prompt, max_tokens, connection=None):
@@ -43,23 +43,25 @@ def latency(port, n=100):
     return statistics.median(times)
 
 
-def load(port, round_number):
+def load(port, round_number, n_tokens):
     """Tokens a second, many requests at once."""
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        list(pool.map(lambda i: post(port, f"Story {round_number} {i}: the", LOAD_TOKENS), range(N_LOAD)))
-    return N_LOAD * LOAD_TOKENS / (time.perf_counter() - start)
+        list(pool.map(lambda i: post(port, f"Story {round_number} {i}: the", n_tokens), range(N_LOAD)))
+    return N_LOAD * n_tokens / (time.perf_counter() - start)
 
 
 def run_app(config, port):
     serve.run(build_app(config), name="penstock")
-    load(port, "warm")
+    load(port, "warm", 16)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=str(ROOT / "models/penstock-stories-15m-q8_0.gguf"))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--load-tokens", type=int, default=64, help="of a request, where replicas are compared")
+    parser.add_argument("--rows", type=int, default=2000, help="of the batch job")
     args = parser.parse_args()
     median = statistics.median
     ray.init(num_cpus=4, log_to_driver=False, logging_level="ERROR", object_store_memory=200 << 20)
@@ -75,15 +77,15 @@ def main():
     one, two = [], []
     for round_number in range(args.rounds):
         run_app(LLMConfig(model=args.model, num_replicas=1), port)
-        one.append(load(port, f"{round_number} one"))
+        one.append(load(port, f"{round_number} one", args.load_tokens))
         run_app(LLMConfig(model=args.model, num_replicas=2), port)
-        two.append(load(port, f"{round_number} two"))
-    print(f"{N_LOAD} requests of {LOAD_TOKENS} tokens, 32 at once: {median(one):,.0f} tokens/s with one replica, {median(two):,.0f} "
+        two.append(load(port, f"{round_number} two", args.load_tokens))
+    print(f"{N_LOAD} requests of {args.load_tokens} tokens, 32 at once: {median(one):,.0f} tokens/s with one replica, {median(two):,.0f} "
           f"with two: {median([b / a for a, b in zip(one, two)]):.2f}")
     serve.shutdown()
 
     rows = [{"id": i, "prompt": f"Number {i} is", "sampling_params": {"max_tokens": ROW_TOKENS, "temperature": 0, "ignore_eos": True}}
-            for i in range(N_ROWS)]
+            for i in range(args.rows)]
     params = penstock.SamplingParams(max_tokens=ROW_TOKENS, temperature=0, ignore_eos=True)
     direct, job = [], []
     with penstock.LLM(args.model, threads=1) as llm:
@@ -92,11 +94,11 @@ def main():
             start = time.perf_counter()
             llm.generate([row["prompt"] for row in rows], params, use_tqdm=False)
             direct.append(time.perf_counter() - start)
-            processor = build_processor(ProcessorConfig(model=args.model, batch_size=500))
+            processor = build_processor(ProcessorConfig(model=args.model, batch_size=args.rows // 4))
             start = time.perf_counter()
             processor(ray.data.from_items(rows, override_num_blocks=4)).materialize()
             job.append(time.perf_counter() - start)
-    print(f"{N_ROWS} rows of {ROW_TOKENS} tokens: {median(direct):.2f} s by LLM.generate, {median(job):.2f} s as a job "
+    print(f"{args.rows} rows of {ROW_TOKENS} tokens: {median(direct):.2f} s by LLM.generate, {median(job):.2f} s as a job "
           f"(its start included)")
     print(f"ray {ray.__version__}, penstock {penstock.__version__}")
 
