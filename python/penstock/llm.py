@@ -50,11 +50,10 @@ class LLM:
 
     def __init__(self, model: str = "", **arguments: Any) -> None:
         self.args = EngineArgs(model, **arguments)
-        path, gives_text = _core.find_model(self.args.config["model"])
+        path, pools = _core.find_model(self.args.config["model"])
         self.args.config["model"] = path
         if self.args.runner == "auto":
-            is_sentence_model = os.path.isfile(os.path.join(path, "modules.json"))
-            self.args.runner = "generate" if gives_text and not is_sentence_model else "pooling"
+            self.args.runner = "pooling" if pools else "generate"
         self._counter = 0
         self._session: Optional[_core.ModelSession] = None
         self._pooler: Optional[Pooler] = None

@@ -81,6 +81,14 @@ void ServeCommand::add_api_flags(CLI::App& app) {
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
                  "reasoning_parser count, backend may be \"auto\"")
       ->type_name("JSON");
+  const std::map<std::string, Runner> runners = {
+      {"auto", Runner::kAuto}, {"generate", Runner::kGenerate}, {"pooling", Runner::kPooling}};
+  app.add_option("--runner", config.runner,
+                 "what the model is served for: generate (text), pooling (vectors, classes, scores) or auto, "
+                 "as the checkpoint was made for")
+      ->transform(CLI::CheckedTransformer(runners).description(""))
+      ->type_name("NAME")
+      ->default_str("auto");
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();

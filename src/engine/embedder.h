@@ -41,6 +41,8 @@ class Embedder {
   int n_token_types() const { return model_->config().n_token_types; }
   bool causal() const { return model_->config().causal; }
 
+  // Errors: those of embed() that the inputs alone make.
+  Status check(Inputs inputs) const;
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
   // id outside the vocabulary, kContextOverflow for a sequence that is too long, both with its index; kResourceExhausted
   // when its K and V have no room; kCancelled.
@@ -55,7 +57,6 @@ class Embedder {
   // Gives `take` the states in the order of sequences and tokens: of all tokens, or of each sequence at least of the last.
   Status run(Inputs inputs, bool all_rows, const Progress& progress,
              const std::function<void(size_t sequence, std::span<const float> state)>& take);
-  Status check(Inputs inputs) const;
   size_t batch_end(Inputs inputs, size_t first) const;
   Status make_room(Inputs inputs);
   void add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,

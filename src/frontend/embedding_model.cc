@@ -1,8 +1,12 @@
+#include "frontend/embedding_model.h"
+
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "engine/embedder.h"
+#include "engine/open.h"
 #include "frontend/class_head.h"
 #include "frontend/sentence_modules.h"
 #include "penstock/embed.h"
@@ -22,6 +26,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     if (modules_.poolings.empty())
       modules_.poolings = {embedder_->causal() ? Pooling::kLast : Pooling::kMean};
   }
+
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
   EmbeddingInfo info() const override {
     EmbeddingInfo info;
@@ -48,12 +54,14 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                                                    const EmbedOptions& options) const override {
     RETURN_IF_ERROR(check(options, modules_.poolings.size()));
     ASSIGN_OR_RETURN(auto read, inputs_of(inputs, options));
+    RETURN_IF_ERROR(embedder_->check(read));
     return tokens_in(std::move(read));
   }
 
   Result<std::vector<std::vector<TokenId>>> encode_pairs(
       std::span<const std::pair<std::string, std::string>> pairs,
       const ClassifyOptions& options) const override {
+    RETURN_IF_ERROR(check_pairs());
     ASSIGN_OR_RETURN(auto read, inputs_of_pairs(pairs, options));
     return tokens_in(std::move(read));
   }
@@ -87,11 +95,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
 
   Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                    const ClassifyOptions& options) override {
-    RETURN_IF_ERROR(check_head());
-    if ((*head_)->n_classes() != 1) {
-      return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
-                    embedder_->source().path().string(), (*head_)->n_classes());
-    }
+    RETURN_IF_ERROR(check_pairs());
     ASSIGN_OR_RETURN(const auto read, inputs_of_pairs(pairs, options));
     ASSIGN_OR_RETURN(const auto rows, classes_of(read, options));
     std::vector<float> scores;
@@ -107,6 +111,13 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                   "{}: the model has no classification head: its config.json names no "
                   "...ForSequenceClassification",
                   embedder_->source().path().string());
+  }
+
+  Status check_pairs() const {
+    RETURN_IF_ERROR(check_head());
+    if ((*head_)->n_classes() == 1) return {};
+    return errorf(ErrorCode::kInvalidArgument, "{}: a cross-encoder's head has one class, this one has {}",
+                  embedder_->source().path().string(), (*head_)->n_classes());
   }
 
   Result<std::vector<std::vector<float>>> classes_of(Embedder::Inputs inputs,
@@ -274,6 +285,26 @@ class EmbeddingModelImpl final : public EmbeddingModel {
 };
 
 }  // namespace
+
+const Tokenizer* tokenizer_of(const EmbeddingModel& model) {
+  return static_cast<const EmbeddingModelImpl&>(model).tokenizer();
+}
+
+Result<bool> is_made_for_pooling(const std::string& model) {
+  ASSIGN_OR_RETURN(const auto source, open_weights(model));
+  ASSIGN_OR_RETURN(const bool text, gives_text(*source));
+  if (!text || std::filesystem::exists(std::filesystem::path(model) / "modules.json")) return true;
+  const nlohmann::json& config = source->config();
+  if (source->naming() == Naming::kGguf) {
+    const auto pooling = config.find(config.value("general.architecture", std::string()) + ".pooling_type");
+    return pooling != config.end() && pooling->is_number_integer() && *pooling > 0;
+  }
+  const auto classes = config.find("architectures");
+  return classes != config.end() && classes->is_array() &&
+         std::ranges::any_of(*classes, [](const auto& name) {
+           return name.is_string() && name.template get<std::string>().ends_with("ForSequenceClassification");
+         });
+}
 
 Result<std::unique_ptr<EmbeddingModel>> EmbeddingModel::open(const EngineConfig& config) {
   ASSIGN_OR_RETURN(auto source, open_weights(config.model));

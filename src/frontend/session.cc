@@ -41,11 +41,6 @@ Result<std::unique_ptr<Session>> Session::open(const EngineConfig& config) {
   return session;
 }
 
-Result<bool> Session::gives_text(const std::string& model) {
-  ASSIGN_OR_RETURN(const auto source, open_weights(model));
-  return penstock::gives_text(*source);
-}
-
 std::vector<TokenId> Session::encode(std::string_view text, const PromptOptions& options) const {
   return tokenizer_->encode(text, {.add_special = options.add_bos, .parse_special = options.parse_special});
 }

@@ -24,8 +24,6 @@ struct PromptOptions {
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const EngineConfig& config);
-  // Whether a model, named by its path, can be opened so; encoders cannot. Errors: those of its files.
-  static Result<bool> gives_text(const std::string& model);
 
   Engine& engine() { return *engine_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }

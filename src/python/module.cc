@@ -5,6 +5,7 @@
 
 #include "cli/models.h"
 #include "cli/program.h"
+#include "frontend/embedding_model.h"
 #include "penstock/version.h"
 #include "python/model_session.h"
 
@@ -26,7 +27,7 @@ nb::tuple find(const std::string& name) {
     const WithoutGil without_gil;
     ASSIGN_OR_RETURN(const auto found, find_model(name));
     path = found.string();
-    return Session::gives_text(path);
+    return is_made_for_pooling(path);
   }();
   return nb::make_tuple(path, value_of(std::move(text)));
 }
@@ -52,7 +53,7 @@ NB_MODULE(_core, module) {
         return names;
       },
       "Names of the engine's settings.");
-  module.def("find_model", &find, "name"_a, "(path, whether it makes text); may download it.");
+  module.def("find_model", &find, "name"_a, "(path, whether it was made for pooling); may download it.");
   define_model_session(module);
   define_completions(module);
   define_embedding_model(module);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checksum.h"
+#include "frontend/embedding_model.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -30,13 +31,35 @@ bool has_name(const ServedModel& model, std::string_view name) {
 
 }  // namespace
 
-ServedModel::ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat)
+ServedModel::ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat, Runner runner)
     : names_(std::move(names)),
       engine_config_(std::move(engine)),
       chat_config_(std::move(chat)),
+      runner_(runner),
       created_(std::time(nullptr)) {}
 
+// The engine's limits of what waits hold for vectors too.
+Status ServedModel::load_pooling() {
+  ASSIGN_OR_RETURN(auto model, EmbeddingModel::open(engine_config_));
+  const EmbeddingInfo info = model->info();
+  pooling_info_.architecture = info.architecture;
+  pooling_info_.max_model_len = info.max_tokens;
+  PoolingQueue::Limits limits;
+  if (engine_config_.max_queued_requests > 0)
+    limits.calls = static_cast<size_t>(engine_config_.max_queued_requests);
+  if (engine_config_.max_queued_tokens > 0)
+    limits.tokens = static_cast<size_t>(engine_config_.max_queued_tokens);
+  pooling_ = std::make_unique<PoolingQueue>(std::move(model), limits);
+  loaded_.store(true);
+  return {};
+}
+
 Status ServedModel::load() {
+  bool pools = runner_ == Runner::kPooling;
+  if (runner_ == Runner::kAuto) {
+    ASSIGN_OR_RETURN(pools, is_made_for_pooling(engine_config_.model));
+  }
+  if (pools) return load_pooling();
   ASSIGN_OR_RETURN(session_, Session::open(engine_config_));
   ChatConfig chat = chat_config_;
   ASSIGN_OR_RETURN(chat.chat_template, read_chat_template(chat.chat_template));
@@ -48,12 +71,18 @@ Status ServedModel::load() {
 }
 
 void ServedModel::stop() {
-  if (loaded_.load()) session_->engine().stop();
+  if (!loaded_.load()) return;
+  if (pools()) {
+    pooling_->stop();
+  } else {
+    session_->engine().stop();
+  }
 }
 
 double ServedModel::seconds_of_queue() const {
-  const Metrics metrics = engine().metrics();
-  const Histogram& busy = metrics.request_inference_time_seconds;
+  const Metrics metrics = pools() ? pooling_->metrics() : engine().metrics();
+  const Histogram& busy =
+      pools() ? metrics.e2e_request_latency_seconds : metrics.request_inference_time_seconds;
   if (busy.count == 0) return 0;
   const double mean = busy.sum / static_cast<double>(busy.count);
   const double n_at_once = std::max<double>(metrics.num_requests_running.value, 1);

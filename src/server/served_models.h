@@ -9,16 +9,21 @@
 #include <vector>
 
 #include "frontend/chat/chat_setup.h"
+#include "frontend/pooling_queue.h"
 #include "frontend/session.h"
 
 namespace penstock {
+
+// What a model is opened for: text, or vectors, classes and scores.
+enum class Runner : uint8_t { kAuto, kGenerate, kPooling };
 
 // One model: what it is called from the start, what it can do once it is loaded. load() and stop() are one thread's,
 // the rest is anybody's.
 class ServedModel {
  public:
   // names: at least one; the first is that of replies and metrics. chat: its template may be a file's name.
-  ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat);
+  ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat,
+              Runner runner = Runner::kGenerate);
   // Ends what still runs.
   ~ServedModel() { stop(); }
 
@@ -32,24 +37,36 @@ class ServedModel {
   const std::string& name() const { return names_.front(); }
   int64_t created() const { return created_; }  // unix time
 
-  // REQUIRES, here and below: loaded().
+  // REQUIRES, here and below: loaded(). Whether it gives vectors instead of text.
+  bool pools() const { return pooling_ != nullptr; }
+  PoolingQueue& pooling() const { return *pooling_; }  // REQUIRES: pools()
+  Metrics metrics() const { return pools() ? pooling_->metrics() : session_->metrics(); }
+  const EngineInfo& info() const { return pools() ? pooling_info_ : engine().info(); }
+  const EngineConfig& config() const { return pools() ? engine_config_ : engine().config(); }
+  int max_model_len() const { return info().max_model_len; }
+  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
+  double seconds_of_queue() const;
+
+  // REQUIRES, here and below: not pools().
   Session& session() const { return *session_; }
   Engine& engine() const { return session_->engine(); }
   const Tokenizer& tokenizer() const { return session_->tokenizer(); }
   const ChatSetup& chat() const { return *chat_; }
-  int max_model_len() const { return engine().info().max_model_len; }
   // The same as long as the same program serves the same model with the same engine configuration.
   const std::string& fingerprint() const { return fingerprint_; }
-  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
-  double seconds_of_queue() const;
 
  private:
+  Status load_pooling();
+
   const std::vector<std::string> names_;
   const EngineConfig engine_config_;
   const ChatConfig chat_config_;
+  const Runner runner_;
   const int64_t created_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<ChatSetup> chat_;
+  std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both
+  EngineInfo pooling_info_;
   std::string fingerprint_;
   std::atomic<bool> loaded_{false};
 };

@@ -103,7 +103,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server(config));
   RETURN_IF_ERROR(check_config(server->config_));
   RETURN_IF_ERROR(server->models_.add(
-      std::make_unique<ServedModel>(server->config_.model_names, config.engine, config.chat)));
+      std::make_unique<ServedModel>(server->config_.model_names, config.engine, config.chat, config.runner)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));

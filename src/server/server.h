@@ -31,6 +31,7 @@ struct ServerConfig {
   ChatConfig chat;  // chat_template may be a file
   // Served names of the model, the first is that of replies; empty = the file's name.
   std::vector<std::string> model_names;
+  Runner runner = Runner::kAuto;
   bool any_model_name = false;  // requests may name whatever they like
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything

@@ -142,6 +142,42 @@ class OpenAI(unittest.TestCase):
                                                "sunny": "It is sunny in Paris."}, 3))
 
 
+class Vectors(unittest.TestCase):
+    """OpenAI's and LangChain's embeddings of a model that sentence-transformers made."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = SOURCE / "tests" / "golden" / "sentences" / "mean_normalized"
+        cls.cases = [case for case in json.loads((folder / "golden.json").read_text()) if case["prompt_name"] is None][:3]
+        cls.server = Server(folder).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+
+    def check(self, vectors):
+        for vector, case in zip(vectors, self.cases):
+            self.assertLess(max(abs(a - b) for a, b in zip(vector, case["embedding"])), 1e-5)
+
+    def test_openai(self):
+        import openai
+        client = openai.OpenAI(base_url=self.server.url + "/v1", api_key="none", max_retries=0)
+        texts = [case["text"] for case in self.cases]
+        for form in (openai.omit, "float", "base64"):  # without one the client asks for base64
+            reply = client.embeddings.create(model=self.server.model, input=texts, encoding_format=form)
+            if form == "base64":
+                continue  # which the client gives on as it is
+            self.check([item.embedding for item in reply.data])
+        self.assertEqual(len(client.embeddings.create(model=self.server.model, input="a", dimensions=4).data[0].embedding), 4)
+
+    def test_langchain(self):
+        from langchain_openai import OpenAIEmbeddings
+        embeddings = OpenAIEmbeddings(base_url=self.server.url + "/v1", api_key="none", model=self.server.model,
+                                      check_embedding_ctx_length=False, max_retries=0)
+        self.check(embeddings.embed_documents([case["text"] for case in self.cases]))
+        self.check([embeddings.embed_query(self.cases[0]["text"])])
+
+
 class Anthropic(unittest.TestCase):
     tool = {"name": "get_weather", "description": "The weather", "input_schema": WEATHER}
 

@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
-from serving import SMALL_MODEL, Server
+from serving import SMALL_MODEL, SOURCE, Server
 
 PROMPT = "Once upon a time"
 LONGEST_BODY = 200_000
@@ -22,11 +22,16 @@ CHATTING = {"/v1/chat/completions": {"messages": CHAT}, "/v1/responses": {"input
             "/v1/messages": {"messages": CHAT, "max_tokens": 8}, "/v1/messages/count_tokens": {"messages": CHAT},
             "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}}
 
+POOLING = {"/v1/embeddings": {"input": "the cat"}, "/pooling": {"input": "the cat"}, "/classify": {"input": "the cat"},
+           "/v1/score": {"text_1": "the cat", "text_2": "a dog"}, "/v1/rerank": {"query": "the cat", "documents": ["a dog"]},
+           "/v2/rerank": {"query": "the cat", "documents": ["a dog"]}}
+
 
 def setUpModule():
-    global story, script, directory
+    global story, script, vectors, directory
     directory = tempfile.TemporaryDirectory()
     story = Server().__enter__()
+    vectors = Server(SOURCE / "tests" / "golden" / "cross_encoders" / "bert").__enter__()
     model = script_model.write(pathlib.Path(directory.name) / "script")
     script = Server(model, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template").__enter__()
 
@@ -34,6 +39,7 @@ def setUpModule():
 def tearDownModule():
     try:
         story.__exit__()
+        vectors.__exit__()
     finally:
         script.__exit__()
         directory.cleanup()
@@ -75,7 +81,7 @@ class Routes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.paths = script.get("/openapi.json")["paths"]
-        cls.bodies = {**GENERATING, **CHATTING}
+        cls.bodies = {**GENERATING, **CHATTING, **POOLING}
 
     def schema(self, path):
         return self.paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -167,7 +173,7 @@ class Routes(unittest.TestCase):
             schema = self.schema(path)
             nulls = {name: None for name in schema["properties"] if name not in schema.get("required", [])}
             self.assertGreater(len(nulls), 0)
-            server = story if path in GENERATING else script
+            server = story if path in GENERATING else vectors if path in POOLING else script
             server.post(path, {**nulls, **self.bodies[path]})
 
     def test_wrong_types_are_named(self):

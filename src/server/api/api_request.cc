@@ -50,7 +50,8 @@ Status check_logprobs(const Server& server, const ServedModel& model, int64_t as
                 asked);
 }
 
-Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
+Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
+                          ModelUse use) {
   const std::string_view encoding = request.header("content-encoding");
   if (!encoding.empty() && encoding != "identity") {
     return errorf(ErrorCode::kUnsupported, "body: compressed bodies are not supported (Content-Encoding: {})",
@@ -61,6 +62,17 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
   ASSIGN_OR_RETURN(ServedModel* const model, server.models().find(get_string(body, "model")));
+  if (use == ModelUse::kText && model->pools()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "
+                  "/v1/score and /v1/rerank",
+                  model->name());
+  }
+  if (use == ModelUse::kVectors && !model->pools()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
+                  model->name());
+  }
   return ApiBody{std::move(body), model};
 }
 

@@ -22,7 +22,10 @@ struct ApiBody {
   json fields;
   ServedModel* model = nullptr;  // that the body names
 };
-Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema);
+// use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.
+enum class ModelUse : uint8_t { kText, kVectors, kEither };
+Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
+                          ModelUse use = ModelUse::kText);
 
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the

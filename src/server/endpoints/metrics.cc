@@ -22,8 +22,7 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 HttpReply metrics_reply(Server& server) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& model : server.models().all()) {
-    const Engine& engine = model->engine();
-    const MetricsSource source{model->session().metrics(), &engine.info(), &engine.config(), model->name()};
+    const MetricsSource source{model->metrics(), &model->info(), &model->config(), model->name()};
     std::vector<prometheus::MetricFamily> of_model;
     add_own_families(source, of_model);
     if (server.config().vllm_metrics) add_vllm_families(source, of_model);
@@ -39,7 +38,7 @@ HttpReply metrics_reply(Server& server) {
 
 // Of the default model: a client that knows of no other asks here.
 json metrics_json(Server& server) {
-  const Metrics metrics = server.models().default_model().session().metrics();
+  const Metrics metrics = server.models().default_model().metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
   const Traffic::Snapshot traffic = server.traffic().snapshot();
@@ -78,7 +77,9 @@ net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {
-  for (const auto& model : server.models().all()) model->engine().reset_prefix_cache();
+  for (const auto& model : server.models().all()) {
+    if (!model->pools()) model->engine().reset_prefix_cache();
+  }
   co_await exchange.reply(json_reply(json::object()));
 }
 

@@ -7,7 +7,10 @@ namespace penstock {
 Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
     get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
     post_messages, post_count_tokens, post_tokenize, post_detokenize, post_grammar_check, get_tokenizer_info,
-    get_openapi, get_page, get_page_file;
+    post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi, get_page,
+    get_page_file;
+RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
+    classify_reply, score_request, score_reply, rerank_request, rerank_reply;
 
 namespace {
 
@@ -39,6 +42,16 @@ constexpr Route kRoutes[] = {
      messages_reply, true},
     {"POST", "/v1/messages/count_tokens", Access::kKey, post_count_tokens, "tokens of such messages",
      count_tokens_request, count_tokens_reply},
+    {"POST", "/v1/embeddings", Access::kKey, post_embeddings, "OpenAI embeddings", embeddings_request,
+     embeddings_reply},
+    {"POST", "/pooling", Access::kKey, post_pooling, "vectors of texts or of their tokens, or classes",
+     pooling_request, pooling_reply_schema},
+    {"POST", "/classify", Access::kKey, post_classify, "classes of texts", classify_request, classify_reply},
+    {"POST", "/v1/score", Access::kKey, post_score, "how well pairs of texts go together", score_request,
+     score_reply},
+    {"POST", "/v1/rerank", Access::kKey, post_rerank, "documents by how well they fit a query (Jina's)",
+     rerank_request, rerank_reply},
+    {"POST", "/v2/rerank", Access::kKey, post_rerank, "the same (Cohere's)", rerank_request, rerank_reply},
     {"POST", "/tokenize", Access::kKey, post_tokenize, "text or messages to token ids", tokenize_request,
      tokenize_reply},
     {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,

@@ -1,5 +1,6 @@
 // POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
 // remote tokenizer.
+#include "frontend/embedding_model.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/errors.h"
@@ -10,10 +11,18 @@
 namespace penstock {
 namespace {
 
+Result<const Tokenizer*> tokenizer_of(const ServedModel& model) {
+  const Tokenizer* tokenizer =
+      model.pools() ? penstock::tokenizer_of(model.pooling().model()) : &model.tokenizer();
+  if (tokenizer != nullptr) return tokenizer;
+  return errorf(ErrorCode::kInvalidArgument, "model: the checkpoint of {} has no tokenizer", model.name());
+}
+
 Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
       return errorf(ErrorCode::kInvalidArgument, "prompt: expected a prompt or messages, got both");
+    if (model.pools()) return errorf(ErrorCode::kInvalidArgument, "messages: a model of vectors reads texts");
     Conversation conversation = conversation_of_chat(body);
     conversation.any_length = true;
     ASSIGN_OR_RETURN(ChatTask task, model.chat().read(std::move(conversation)));
@@ -22,11 +31,15 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   if (!get_field(body, "prompt").is_string())
     return errorf(ErrorCode::kInvalidArgument, "prompt: missing, as are messages");
   const bool add_special = get_bool(body, "add_special_tokens", true);
+  if (model.pools()) {
+    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
+    return tokenizer->encode(get_string(body, "prompt"), {.add_special = add_special, .parse_special = true});
+  }
   return model.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }
 
 Result<json> tokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request()));
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request(), ModelUse::kEither));
   const ServedModel& model = *asked.model;
   const bool with_texts = get_bool(asked.fields, "return_token_strs");
   ASSIGN_OR_RETURN(const auto ids, tokens_of(model, asked.fields));
@@ -36,23 +49,24 @@ Result<json> tokenize(Server& server, const HttpRequest& request) {
                 {"token_strs", nullptr}};
   if (with_texts) {
     reply["token_strs"] = json::array();
-    for (const TokenId id : ids) reply["token_strs"].push_back(model.tokenizer().piece(id));
+    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
+    for (const TokenId id : ids) reply["token_strs"].push_back(tokenizer->piece(id));
   }
   return reply;
 }
 
 Result<json> detokenize(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, detokenize_request()));
-  const Tokenizer& tokenizer = asked.model->tokenizer();
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, detokenize_request(), ModelUse::kEither));
+  ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(*asked.model));
   std::vector<TokenId> ids;
   for (const json& item : asked.fields["tokens"]) {
-    if (item.get<int64_t>() >= tokenizer.vocab_size()) {
+    if (item.get<int64_t>() >= tokenizer->vocab_size()) {
       return errorf(ErrorCode::kInvalidArgument, "tokens: expected ids from 0 to {}, got {}",
-                    tokenizer.vocab_size() - 1, dump(item));
+                    tokenizer->vocab_size() - 1, dump(item));
     }
     ids.push_back(item.get<TokenId>());
   }
-  return json{{"prompt", tokenizer.decode(ids, false)}};
+  return json{{"prompt", tokenizer->decode(ids, false)}};
 }
 
 using Work = Result<json> (*)(Server& server, const HttpRequest& request);
@@ -76,9 +90,11 @@ net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
   const ServedModel& model = server.models().default_model();
-  const Tokenizer& tokenizer = model.tokenizer();
+  const auto found = tokenizer_of(model);
+  if (!found) co_return co_await exchange.reply(error_reply(found.error()));
+  const Tokenizer& tokenizer = **found;
   const auto token = [&](TokenId id) { return id == kNoToken ? json(nullptr) : json(tokenizer.piece(id)); };
-  const std::string& chat_template = model.chat().chat_template();
+  const std::string chat_template = model.pools() ? "" : model.chat().chat_template();
   const json body = {{"tokenizer_class", "PenstockTokenizer"},
                      {"bos_token", token(tokenizer.bos())},
                      {"eos_token", token(tokenizer.eos())},

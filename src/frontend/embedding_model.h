@@ -1,0 +1,17 @@
+// What the layers above know of an EmbeddingModel besides its interface.
+#pragma once
+#include <string>
+
+#include "penstock/embed.h"
+#include "text/tokenizer.h"
+
+namespace penstock {
+
+// Null: the checkpoint has none. Lives as long as the model.
+const Tokenizer* tokenizer_of(const EmbeddingModel& model);
+
+// Whether a checkpoint was made for vectors, classes or scores: it gives no text, or has sentence-transformers' modules, a
+// classification head or a GGUF pooling type. Errors: of opening it.
+Result<bool> is_made_for_pooling(const std::string& model);
+
+}  // namespace penstock

@@ -1,0 +1,179 @@
+#include "server/api/pooling.h"
+
+#include <openssl/evp.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cmath>
+#include <ctime>
+
+#include "server/api/schema_parts.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMostInputs = 2048;  // of a call; OpenAI's
+
+std::vector<TokenId> ids_in(const json& list) {
+  std::vector<TokenId> ids;
+  for (const json& item : list) ids.push_back(static_cast<TokenId>(item.get<int64_t>()));
+  return ids;
+}
+
+// -1: what the model takes; absent: nothing is cut.
+void read_truncation(const json& body, bool& truncate, int& truncate_to) {
+  if (!truncates(body)) return;
+  const int64_t most = get_int(body, "truncate_prompt_tokens", -1);
+  truncate = most < 0;
+  truncate_to = most < 0 ? 0 : static_cast<int>(most);
+}
+
+Status add_prompts(std::span<const Prompt> prompts, const json& body, const ServedModel& model,
+                   PoolingCall& call) {
+  EmbedOptions options;
+  read_truncation(body, options.truncate, options.truncate_to);
+  options.dimensions = call.kind.dimensions;
+  const bool classifies = call.kind.task == PoolingKind::Task::kClassify;
+  if (classifies) {
+    options.prompt_name = std::string();
+  } else if (get_field(body, "prompt_name").is_string()) {
+    options.prompt_name = get_string(body, "prompt_name");
+  }
+  ASSIGN_OR_RETURN(call.inputs, model.pooling().model().encode(prompts, options));
+  for (const auto& input : call.inputs) call.lengths.push_back(input.size());
+  return {};
+}
+
+// The result, and what wakes the coroutine that waits for it.
+struct Arrival {
+  explicit Arrival(const net::any_io_executor& executor)
+      : timer(executor, net::steady_timer::time_point::max()) {}
+  net::steady_timer timer;
+  std::optional<Result<PoolingQueue::Vectors>> result;
+};
+
+}  // namespace
+
+Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call) {
+  const json& input = get_field(body, "input");
+  std::vector<Prompt> prompts;
+  if (input.is_string()) {
+    prompts.emplace_back(input.get<std::string>());
+  } else if (input.front().is_number()) {
+    prompts.emplace_back(ids_in(input));
+  } else {
+    for (const json& item : input)
+      item.is_string() ? prompts.emplace_back(item.get<std::string>()) : prompts.emplace_back(ids_in(item));
+  }
+  return add_prompts(prompts, body, model, call);
+}
+
+Status add_texts(std::span<const std::string> texts, const json& body, const ServedModel& model,
+                 PoolingCall& call) {
+  const std::vector<Prompt> prompts(texts.begin(), texts.end());
+  return add_prompts(prompts, body, model, call);
+}
+
+Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const json& body,
+                 const ServedModel& model, PoolingCall& call) {
+  ClassifyOptions options;
+  read_truncation(body, options.truncate, options.truncate_to);
+  ASSIGN_OR_RETURN(const auto tokens, model.pooling().model().encode_pairs(pairs, options));
+  for (const auto& one : tokens) call.lengths.push_back(one.size());
+  call.pairs = std::move(pairs);
+  call.kind.task = PoolingKind::Task::kScore;
+  call.kind.truncate = options.truncate;
+  call.kind.truncate_to = options.truncate_to;
+  return {};
+}
+
+net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
+                                                      const ServedModel& model, PoolingCall call) {
+  const auto executor = exchange.executor();
+  const auto arrival = std::make_shared<Arrival>(executor);
+  if (server.config().request_timeout.count() > 0)
+    call.deadline = std::chrono::steady_clock::now() + server.config().request_timeout;
+  exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
+  const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
+    net::post(executor, [arrival, result = std::move(result)]() mutable {
+      arrival->result = std::move(result);
+      arrival->timer.cancel();
+    });
+  });
+  if (!id) co_return tl::unexpected(id.error());
+  if (exchange.gone()) model.pooling().cancel(*id);
+  exchange.on_disconnect = [&queue = model.pooling(), id = *id] { queue.cancel(id); };
+  while (!arrival->result) co_await arrival->timer.async_wait(net::as_tuple(net::use_awaitable));
+  exchange.on_disconnect = nullptr;
+  co_return *std::move(arrival->result);
+}
+
+int64_t n_tokens(const PoolingCall& call) {
+  int64_t n = 0;
+  for (const size_t length : call.lengths) n += static_cast<int64_t>(length);
+  return n;
+}
+
+json pooling_reply(const std::string& prefix, const ServedModel& model, int64_t n_tokens) {
+  return {{"id", random_id(prefix)},
+          {"object", "list"},
+          {"created", std::time(nullptr)},
+          {"model", model.name()},
+          {"usage", {{"prompt_tokens", n_tokens}, {"total_tokens", n_tokens}, {"completion_tokens", 0}}}};
+}
+
+void append_numbers(std::span<const float> numbers, std::string& out) {
+  out += '[';
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) out += ',';
+    if (std::isfinite(numbers[i])) {
+      fmt::format_to(std::back_inserter(out), "{}", numbers[i]);
+    } else {
+      out += "null";
+    }
+  }
+  out += ']';
+}
+
+std::string base64(std::span<const float> numbers) {
+  static_assert(std::endian::native == std::endian::little);
+  const size_t bytes = numbers.size_bytes();
+  std::string out((bytes + 2) / 3 * 4 + 1, '\0');  // and the terminating zero
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                  reinterpret_cast<const unsigned char*>(numbers.data()), static_cast<int>(bytes));
+  out.pop_back();
+  return out;
+}
+
+nlohmann::json pooling_fields() {
+  using namespace schema;  // NOLINT: a schema
+  Json id = text("used in the id of the reply");
+  id["maxLength"] = 256;
+  return {{"model", text("the served model's name")},
+          {"user", text("no effect")},
+          {"priority", only(0, "calls take turns")},
+          {"request_id", std::move(id)},
+          {"add_special_tokens", only(true, "texts are read as the checkpoint says")},
+          {"truncate_prompt_tokens",
+           integer(-1, INT32_MAX,
+                   "inputs that are longer are cut to so many tokens; -1: to what the model takes")},
+          {"truncation_side", only("right", "the end is cut")}};
+}
+
+nlohmann::json input_field() {
+  using namespace schema;  // NOLINT: a schema
+  const auto bounded = [](Json items, const char* title) {
+    Json list = {{"type", "array"}, {"items", std::move(items)}, {"minItems", 1}, {"title", title}};
+    return list;
+  };
+  Json text = plain("string"), ids = bounded(token_id(), "a list of token ids");
+  Json texts = bounded(plain("string"), "a list of at most 2048 texts"),
+       lists = bounded(ids, "a list of at most 2048 such lists");
+  texts["maxItems"] = kMostInputs;
+  lists["maxItems"] = kMostInputs;
+  return {{"anyOf", {text, texts, ids, lists}}, {"description", "one text or several, or their token ids"}};
+}
+
+}  // namespace penstock

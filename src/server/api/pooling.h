@@ -1,0 +1,35 @@
+// What the routes of vectors, classes and scores have in common.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/api/api_request.h"
+
+namespace penstock {
+
+// "input" as tokens, with the body's truncate_prompt_tokens and prompt_name. Errors: kInvalidArgument, kContextOverflow.
+Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call);
+// Of embedding models: vectors of `texts`. Errors: as read_inputs.
+Status add_texts(std::span<const std::string> texts, const json& body, const ServedModel& model,
+                 PoolingCall& call);
+// Of cross-encoders. Errors: the same.
+Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const json& body,
+                 const ServedModel& model, PoolingCall& call);
+
+// Waits until it is computed. A client that leaves ends it. Errors: the queue's.
+net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
+                                                      const ServedModel& model, PoolingCall call);
+
+int64_t n_tokens(const PoolingCall& call);
+// {"id", "object", "created", "model", "usage"}; prefix: of the id.
+json pooling_reply(const std::string& prefix, const ServedModel& model, int64_t n_tokens);
+// "[0.25,-1.5]", every number as short as it comes back the same; null for what is not finite.
+void append_numbers(std::span<const float> numbers, std::string& out);
+std::string base64(std::span<const float> numbers);  // little-endian
+
+// The schema of the fields that these routes share.
+nlohmann::json pooling_fields();
+nlohmann::json input_field();
+
+}  // namespace penstock

@@ -1,0 +1,222 @@
+// POST /v1/score (vLLM's), /v1/rerank and /v2/rerank (Jina's and Cohere's): how well texts go together, by a cross-encoder's
+// head, or by the cosine of the angle between vectors.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "server/api/errors.h"
+#include "server/api/pooling.h"
+#include "server/api/schema_parts.h"
+#include "server/http/run_apart.h"
+#include "server/server.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kMostTexts = 2048;
+
+// Pairs of texts, as a cross-encoder reads them or as vectors to compare.
+struct ScoreAsked {
+  ServedModel* model = nullptr;
+  PoolingCall call;
+  bool cross = false;
+  size_t n_first = 0, n_second = 0;    // one or as many as the second; where vectors are compared
+  std::vector<std::string> documents;  // of rerank
+  size_t top_n = 0;
+};
+
+std::string text_in(const json& item) {
+  return item.is_string() ? item.get<std::string>() : item["text"].get<std::string>();
+}
+
+std::vector<std::string> texts_in(const json& value) {
+  if (!value.is_array()) return {text_in(value)};
+  std::vector<std::string> texts;
+  for (const json& item : value) texts.push_back(text_in(item));
+  return texts;
+}
+
+// first: one text, or as many as `second`.
+Status read_score_texts(const std::vector<std::string>& first, const std::vector<std::string>& second,
+                        const json& body, ScoreAsked& asked) {
+  if (first.size() != 1 && first.size() != second.size()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "text_1: expected one text or as many as in the second list ({}), got {}", second.size(),
+                  first.size());
+  }
+  asked.n_first = first.size(), asked.n_second = second.size();
+  const ServedModel& model = *asked.model;
+  const size_t n_classes = model.pooling().model().info().labels.size();
+  if (n_classes > 1) {
+    return errorf(ErrorCode::kInvalidArgument, "model: {} has {} classes: scores need a head of one",
+                  model.name(), n_classes);
+  }
+  asked.cross = n_classes == 1;
+  if (asked.cross) {
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (size_t i = 0; i < second.size(); ++i)
+      pairs.emplace_back(first.size() == 1 ? first[0] : first[i], second[i]);
+    asked.call.kind.use_activation = get_bool(body, "use_activation", true);
+    return add_pairs(std::move(pairs), body, model, asked.call);
+  }
+  std::vector<std::string> all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  return add_texts(all, body, model, asked.call);
+}
+
+Result<ScoreAsked> read_score(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
+  ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
+  ScoreAsked asked{.model = body.model, .call = {}};
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"text_1", "text_2"}, {"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}};
+  for (const auto& [one, other] : kNames) {
+    const json &first = get_field(body.fields, one), &second = get_field(body.fields, other);
+    if (first.is_null() || second.is_null()) continue;
+    RETURN_IF_ERROR(read_score_texts(texts_in(first), texts_in(second), body.fields, asked));
+    return asked;
+  }
+  return make_error(ErrorCode::kInvalidArgument,
+                    "body: expected text_1 and text_2, queries and documents, or data_1 and data_2");
+}
+
+Result<ScoreAsked> read_rerank(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
+  ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
+  ScoreAsked asked{.model = body.model, .call = {}};
+  asked.documents = texts_in(body.fields["documents"]);
+  RETURN_IF_ERROR(read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
+  const int64_t top_n = get_int(body.fields, "top_n", 0);
+  asked.top_n =
+      top_n > 0 ? std::min(static_cast<size_t>(top_n), asked.documents.size()) : asked.documents.size();
+  if (!get_bool(body.fields, "return_documents", !request.path.starts_with("/v2"))) asked.documents.clear();
+  return asked;
+}
+
+double cosine(std::span<const float> a, std::span<const float> b) {
+  double product = 0, length_a = 0, length_b = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    product += double{a[i]} * b[i];
+    length_a += double{a[i]} * a[i];
+    length_b += double{b[i]} * b[i];
+  }
+  return product / std::max(std::sqrt(length_a) * std::sqrt(length_b), 1e-12);
+}
+
+std::vector<double> scores_of(const ScoreAsked& asked, const PoolingQueue::Vectors& rows) {
+  std::vector<double> scores;
+  for (size_t i = 0; i < asked.n_second; ++i) {
+    scores.push_back(asked.cross ? double{rows[i][0]}
+                                 : cosine(rows[asked.n_first == 1 ? 0 : i], rows[asked.n_first + i]));
+  }
+  return scores;
+}
+
+nlohmann::json text_or_texts(const char* help) {
+  using namespace schema;  // NOLINT: a schema
+  Json texts = {{"type", "array"}, {"items", plain("string")}, {"minItems", 1}, {"maxItems", kMostTexts}};
+  texts["title"] = "a list of texts";
+  return {{"anyOf", {plain("string"), texts, {{"type", "null"}}}}, {"description", help}};
+}
+
+}  // namespace
+
+const nlohmann::json& score_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = pooling_fields();
+    for (const char* name : {"text_1", "queries", "data_1"})
+      fields[name] = text_or_texts("one text, or as many as there are second ones");
+    for (const char* name : {"text_2", "documents", "items", "data_2"})
+      fields[name] = text_or_texts("second texts");
+    fields["use_activation"] = boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
+    fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
+    return closed(std::move(fields));
+  }();
+  return value;
+}
+
+const nlohmann::json& score_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = open(
+      {{"id", plain("string")},
+       {"object", {{"enum", {"list"}}}},
+       {"model", plain("string")},
+       {"data",
+        {{"type", "array"},
+         {"items",
+          open({{"index", plain("integer")}, {"object", {{"enum", {"score"}}}}, {"score", plain("number")}},
+               {"index", "object", "score"})}}}},
+      {"id", "object", "model", "data", "usage"});
+  return value;
+}
+
+const nlohmann::json& rerank_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = pooling_fields();
+    const Json document = open({{"text", plain("string")}}, {"text"});
+    fields["query"] = plain("string");
+    fields["documents"] = {{"type", "array"},
+                           {"items", {{"anyOf", {plain("string"), document}}}},
+                           {"minItems", 1},
+                           {"maxItems", kMostTexts}};
+    fields["top_n"] = integer(0, INT32_MAX, "the best so many; 0 or absent: all");
+    fields["return_documents"] = boolean("with the texts; absent: yes, and no below /v2");
+    fields["max_tokens_per_doc"] = refused("use truncate_prompt_tokens, which counts the query too");
+    fields["rank_fields"] = refused("documents are texts");
+    fields["use_activation"] = boolean("a cross-encoder's scores as its checkpoint says, instead of logits");
+    fields["prompt_name"] = text("of the checkpoint's prompts, put before every text");
+    return closed(std::move(fields), {"query", "documents"});
+  }();
+  return value;
+}
+
+const nlohmann::json& rerank_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value =
+      open({{"id", plain("string")},
+            {"model", plain("string")},
+            {"results",
+             {{"type", "array"},
+              {"items", open({{"index", plain("integer")}, {"relevance_score", plain("number")}},
+                             {"index", "relevance_score"})}}}},
+           {"id", "model", "results", "usage"});
+  return value;
+}
+
+net::awaitable<void> post_score(Server& server, Exchange& exchange) {
+  Result<ScoreAsked> asked;
+  co_await run_apart(exchange, [&] { asked = read_score(server, exchange.request(), score_request()); });
+  if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
+  json reply = pooling_reply("score-", *asked->model, n_tokens(asked->call));
+  const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "text_2"));
+  reply["data"] = json::array();
+  for (const double score : scores_of(*asked, *rows))
+    reply["data"].push_back({{"index", reply["data"].size()}, {"object", "score"}, {"score", score}});
+  co_await exchange.reply(json_reply(reply));
+}
+
+net::awaitable<void> post_rerank(Server& server, Exchange& exchange) {
+  Result<ScoreAsked> asked;
+  co_await run_apart(exchange, [&] { asked = read_rerank(server, exchange.request(), rerank_request()); });
+  if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
+  json reply = pooling_reply("rerank-", *asked->model, n_tokens(asked->call));
+  reply.erase("object");
+  const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "documents"));
+  const std::vector<double> scores = scores_of(*asked, *rows);
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  reply["results"] = json::array();
+  for (size_t i = 0; i < asked->top_n; ++i) {
+    json result = {{"index", order[i]}, {"relevance_score", scores[order[i]]}};
+    if (!asked->documents.empty()) result["document"] = {{"text", asked->documents[order[i]]}};
+    reply["results"].push_back(std::move(result));
+  }
+  if (exchange.request().path.starts_with("/v2"))
+    reply["meta"] = {{"api_version", {{"version", "2"}}}, {"billed_units", {{"search_units", 1}}}};
+  co_await exchange.reply(json_reply(reply));
+}
+
+}  // namespace penstock
