@@ -38,6 +38,7 @@ MODELS = {
     "smollm3_sliding": lambda: (T.SmolLM3Config(**base(
         num_hidden_layers=3, no_rope_layers=[0, 1, 0], use_sliding_window=True, sliding_window=9, attention_bias=True,
         mlp_bias=True, tie_word_embeddings=True)), False),
+    "llama_yarn_factor": lambda: (T.LlamaConfig(**base(rope_parameters=YARN | dict(attention_factor=1.4))), True),
     "cohere": lambda: (T.CohereConfig(**plain_heads(logit_scale=0.4, tie_word_embeddings=True)), True),
     "cohere_qk_norm": lambda: (T.CohereConfig(**plain_heads(logit_scale=0.4, tie_word_embeddings=True, use_qk_norm=True,
                                                             attention_bias=True)), True),

@@ -44,7 +44,11 @@ RopeConfig read_gguf_rope(ConfigReader& reader, const ModelConfig& config) {
     rope.beta_fast = reader.number({"rope.scaling.yarn_beta_fast", ""}, 1e-3f, 1e6f, 32.0f);
     rope.beta_slow = reader.number({"rope.scaling.yarn_beta_slow", ""}, 1e-3f, 1e6f, 1.0f);
     rope.mscale_all_dim = reader.number({"rope.scaling.yarn_log_multiplier", ""}, 0.0f, 1e3f, 0.0f);
-    if (rope.mscale_all_dim > 0) {
+    // The checkpoint's own attention_factor, which takes the place of the one that follows from the factor.
+    const float own = reader.number({"rope.scaling.yarn_attn_factor", ""}, 0.0f, 1e3f, 0.0f);
+    if (own > 0) {
+      rope.attention_factor = own * attention;
+    } else if (rope.mscale_all_dim > 0) {
       rope.mscale = 1.0f;
     } else {
       rope.attention_factor = attention * (1.0f + 0.1f * std::log(std::max(rope.factor, 1.0f)));
