@@ -1,4 +1,5 @@
 """Tiny configurations of the newer architectures, for make_tiny_models.py; their GGUF files come from llama.cpp's own converter."""
+import copy
 import json
 import math
 import os
@@ -95,6 +96,7 @@ MODELS = {
         num_hidden_layers=3, layer_types=["full_attention", "chunked_attention", "chunked_attention"], attention_chunk_size=16,
         no_rope_layers=[1, 0, 1], use_qk_norm=False, attn_temperature_tuning=False, interleave_moe_layer_step=2)), False),
     "glm4_moe": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=3, use_qk_norm=True)), True),
+    "glm4_moe_mtp": lambda: (T.Glm4MoeConfig(**glm4_moe(n_routed_experts=6, num_hidden_layers=2, use_qk_norm=True)), True),
     "glm4_moe_groups": lambda: (T.Glm4MoeConfig(**glm4_moe(
         n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, attention_bias=True, norm_topk_prob=False)), False),
     "qwen2_moe": lambda: (T.Qwen2MoeConfig(**qwen2_moe()), True),
@@ -172,6 +174,9 @@ MODELS = {
     "deepseek_v3": lambda: (T.DeepseekV3Config(**latent(
         n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1,
         rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), True),
+    "deepseek_v3_mtp": lambda: (T.DeepseekV3Config(**latent(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1,
+        rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0))), True),
     "deepseek_v3_halves": lambda: (T.DeepseekV3Config(**latent(
         num_attention_heads=2, q_lora_rank=None, rope_interleave=False, n_group=1, topk_group=1, n_shared_experts=1,
         first_k_dense_replace=0, norm_topk_prob=False, tie_word_embeddings=True)), False),
@@ -191,6 +196,7 @@ MODELS = {
         num_dense_layers=0, use_expert_bias=False, norm_topk_prob=False, routed_scaling_factor=1.7, num_experts=5,
         num_experts_per_tok=3, conv_L_cache=4, tie_word_embeddings=False)), False),
     "qwen3_next": lambda: (T.Qwen3NextConfig(**qwen_delta(num_experts=5, num_hidden_layers=4)), True),
+    "qwen3_next_mtp": lambda: (T.Qwen3NextConfig(**qwen_delta(num_experts=5, num_hidden_layers=4, tie_word_embeddings=True)), True),
     "qwen3_next_mixed": lambda: (T.Qwen3NextConfig(**qwen_delta(
         num_experts=4, num_hidden_layers=3, layer_types=["full_attention", "linear_attention", "linear_attention"],
         linear_num_key_heads=3, linear_num_value_heads=3, linear_value_head_dim=6, linear_conv_kernel_dim=2, mlp_only_layers=[1],
@@ -198,6 +204,9 @@ MODELS = {
     "qwen3_5_text": lambda: (T.Qwen3_5TextConfig(**qwen_delta(
         num_hidden_layers=4, linear_num_value_heads=6, rope_parameters=rope(1e6, partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
                                                                             mrope_interleaved=True))), True),
+    "qwen3_5_text_mtp": lambda: (T.Qwen3_5TextConfig(**qwen_delta(
+        num_hidden_layers=4, rope_parameters=rope(1e6, partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
+                                                  mrope_interleaved=True))), True),
     "qwen3_5_text_plain": lambda: (T.Qwen3_5TextConfig(**qwen_delta(
         num_hidden_layers=3, layer_types=["linear_attention", "full_attention", "linear_attention"], num_key_value_heads=1,
         linear_num_key_heads=1, linear_num_value_heads=1, linear_key_head_dim=20, linear_value_head_dim=36,
@@ -287,6 +296,72 @@ def within_multimodal(state, path):
         del whole["text_config"][key]
     json.dump(whole, open(path + "/config.json", "w"), indent=2)
     return state | layer | vision | {"mtp.fc.weight": torch.zeros(dim, 2 * dim)}
+
+
+MTP_DRAFT = 6  # tokens that a next-token layer proposes
+
+
+def with_mtp(model, state, path):
+    """A checkpoint with its next-token layer, as DeepSeek V3, GLM-4.5 and Qwen3.5 are published; what it proposes for some prompts
+    goes to golden_mtp.txt: a line each, with the prompt and behind a bar the chain of the likeliest tokens. Transformers has no
+    class for it; the layer itself is one of its own."""
+    torch.manual_seed(11)
+    config, inner = model.config, model.model
+    qwen = config.model_type.startswith("qwen3")
+    at = config.layer_types.index("full_attention") if qwen else len(inner.layers) - 1
+    other = copy.deepcopy(model)
+    layer = other.model.layers[at]
+    with torch.no_grad():
+        for values in [*layer.parameters(), *layer.buffers()]:
+            if values.is_floating_point():
+                values.copy_(values.flatten()[torch.randperm(values.numel())].view_as(values))
+    with tempfile.TemporaryDirectory() as saved:
+        other.save_pretrained(saved)
+        of_layer = {k.removeprefix(f"model.layers.{at}."): v for k, v in load_file(saved + "/model.safetensors").items()
+                    if k.startswith(f"model.layers.{at}.")}
+    dim = config.hidden_size
+    norms = [torch.randn(dim) * 0.2 + (0 if qwen else 1) for _ in range(3)]
+    projection = torch.randn(dim, 2 * dim) * 0.3
+    head = model.lm_head.weight.detach()
+    if config.model_type == "deepseek_v3":
+        head = head.flatten()[torch.randperm(head.numel())].view_as(head).clone()
+    table = inner.embed_tokens.weight.detach()
+    parts = dict(zip(("enorm", "hnorm", "shared_head.norm", "eh_proj"), [*norms, projection]))
+    if qwen:
+        names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm", "fc")
+        extra = {f"mtp.{name}.weight": v for name, v in zip(names, parts.values())} | {f"mtp.layers.0.{k}": v for k, v in of_layer.items()}
+    else:
+        parts |= {"embed_tokens": table.clone(), "shared_head.head": head.clone()}
+        stem = f"model.layers.{len(inner.layers)}."
+        extra = {f"{stem}{name}.weight": v for name, v in parts.items()} | {stem + k: v for k, v in of_layer.items()}
+    saved = json.load(open(path + "/config.json"))
+    saved["mtp_num_hidden_layers" if qwen else "num_nextn_predict_layers"] = 1
+    json.dump(saved, open(path + "/config.json", "w"), indent=2)
+
+    def norm(x, weight):
+        scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps)
+        return x * scale * (weight + (1 if qwen else 0))
+
+    def propose(prompt):
+        states = inner(torch.tensor([prompt])).last_hidden_state[:, :-1]
+        tokens = list(prompt[1:])
+        for _ in range(MTP_DRAFT):
+            x = torch.cat([norm(table[torch.tensor([tokens])], norms[0]), norm(states, norms[1])], -1) @ projection.T
+            positions = torch.arange(len(tokens))[None]
+            mask = torch.full((len(tokens), len(tokens)), -1e30).triu(1)[None, None]
+            x = layer(x, position_embeddings=inner.rotary_emb(x, positions), attention_mask=mask, position_ids=positions)
+            x = norm((x[0] if isinstance(x, tuple) else x)[:, -1:], norms[2])
+            best = (x @ head.T)[0, 0].topk(2)
+            assert best.values[0] - best.values[1] > 1e-3, "too near to tell"
+            states = torch.cat([states, x], 1)
+            tokens.append(int(best.indices[0]))
+        return tokens[len(prompt) - 1:]
+
+    with torch.no_grad(), open(path + "/golden_mtp.txt", "w") as out:
+        for n in (2, 7, 23, 40):
+            prompt = torch.randint(0, config.vocab_size, (n,)).tolist()
+            print(*prompt, "|", *propose(prompt), file=out)
+    return state | {k: v.detach().clone().contiguous() for k, v in extra.items()}
 
 
 def with_next_token_layers(state):

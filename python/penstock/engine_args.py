@@ -48,8 +48,8 @@ _BY_THE_FILES = {"awq", "awq_marlin", "gptq", "gptq_marlin", "gguf", "compressed
 _KV_DTYPES = {"auto": "auto", "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
               "f16": "f16", "bf16": "bf16", "f32": "f32", "int8": "int8"}
 _DTYPES = {"auto", "float16", "half", "bfloat16", "float32", "float"}
-_SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "early-exit": "early-exit",
-                "early_exit": "early-exit", "grammar": "grammar", "off": "off"}
+_SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "mtp": "mtp",
+                "early-exit": "early-exit", "early_exit": "early-exit", "grammar": "grammar", "off": "off"}
 
 _said: Set[str] = set()
 

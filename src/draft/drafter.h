@@ -60,6 +60,15 @@ struct DraftOutcome {
   std::span<const float> hidden = {};
 };
 
+// The target's states after the final norm [model_dim] of tokens that it has computed and that stay, one after the other.
+// Valid during observe().
+struct SeenStates {
+  SeqId id{};
+  std::span<const TokenId> tokens;  // prompt and output, as far as they are known
+  int first = 0;                    // position of the first of them
+  std::span<const std::span<const float>> rows;
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -69,6 +78,7 @@ class Drafter {
   virtual bool one_pass() const { return false; }
   virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes; 0: it is never asked
   virtual bool wants_hidden() const { return false; }
+  virtual bool wants_states() const { return false; }  // observe() is called, and accepted() after every step
   virtual bool costs_nothing() const { return false; }  // its own time is next to nothing
 
   virtual int64_t weight_bytes() const { return 0; }
@@ -86,6 +96,8 @@ class Drafter {
   // had prompts to compute.
   virtual int n_passes() const { return 1; }
   virtual void accepted(std::span<const DraftOutcome> outcomes) { (void)outcomes; }
+  // Before accepted(), sequence by sequence. Nothing may be computed here. A prefix that was not computed again is not seen.
+  virtual void observe(const SeenStates& seen) { (void)seen; }
   // The sequence has ended or gave its blocks back. Unknown ids are ignored.
   virtual void forget(SeqId sequence) { (void)sequence; }
 };

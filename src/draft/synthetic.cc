@@ -15,6 +15,7 @@ class SyntheticDrafter : public Drafter {
   bool one_pass() const override { return inner_->one_pass(); }
   int max_nodes() const override { return inner_->max_nodes(); }
   bool wants_hidden() const override { return inner_->wants_hidden(); }
+  bool wants_states() const override { return inner_->wants_states(); }
   bool costs_nothing() const override { return inner_->costs_nothing(); }
   int n_passes() const override { return inner_->n_passes(); }
   int64_t weight_bytes() const override { return inner_->weight_bytes(); }
@@ -44,6 +45,7 @@ class SyntheticDrafter : public Drafter {
     }
   }
   void accepted(std::span<const DraftOutcome> outcomes) override { inner_->accepted(outcomes); }
+  void observe(const SeenStates& seen) override { inner_->observe(seen); }
   void forget(SeqId sequence) override { inner_->forget(sequence); }
 
  private:

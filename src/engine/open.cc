@@ -416,8 +416,10 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = fingerprint_of(*source, config, ops->name());
   parts.config = std::move(config);
-  parts.model =
+  auto loaded =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  if (parts.speculation && parts.speculation->drafter().wants_states()) loaded->keep_states();
+  parts.model = std::move(loaded);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
     measure_steps(parts, cache_plan, spec);
   return std::make_unique<EngineImpl>(std::move(parts));

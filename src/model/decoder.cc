@@ -318,6 +318,10 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
 StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
                         Ops& ops, const ForwardOptions& options) {
   StepOutputs result;
+  if (options.states) {
+    result.states = ops.new_tensor(shape.tokens, config.model_dim);
+    ops.norm(x, norm_params(config, weights.final_norm), result.states);
+  }
   result.hidden = ops.new_tensor(shape.outputs, config.model_dim);
   if (shape.outputs == 0) return result;
   ops.gather_outputs(x, result.hidden);

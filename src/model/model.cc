@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "model/arch/archs.h"
+#include "model/decoder.h"
 #include "model/sources/packed_cache.h"
 #include "model/weights.h"
 
@@ -75,6 +76,10 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
 }
 
 }  // namespace
+
+int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights) {
+  return count_bytes(config, weights).all;
+}
 
 Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops, const Progress& progress,
                                            int max_seq_len) {
@@ -147,9 +152,11 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
   PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers &&
                  options.stream == nullptr);
   const StepShape shape = ops.begin_step(&batch);
-  return ops.run({this, &cache, shape, options.n_layers, options.logits},
+  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states},
                  [&] { return architecture->forward(config_, *weights_, shape, cache, ops, options); });
 }
+
+void Model::embed(Tensor x, Ops& ops) const { embed_input(config_, *weights_, x, ops); }
 
 void Model::project(Tensor states, Tensor logits, Ops& ops) const {
   project_output(config_, *weights_, states, logits, ops);

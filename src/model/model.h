@@ -20,8 +20,9 @@ struct ModelWeights;  // weights.h
 class PackedCache;    // packed_cache.h
 
 struct ForwardOptions {
-  int n_layers = 0;    // early exit after so many layers; 0 = all
-  bool logits = true;  // false: hidden states only
+  int n_layers = 0;     // early exit after so many layers; 0 = all
+  bool logits = true;   // false: hidden states only
+  bool states = false;  // StepOutputs::states is wanted
   // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer,
   // n_layers) are applied to it in place and nothing else is computed. For whoever looks at one layer at a
   // time (and has begun the step).
@@ -65,6 +66,8 @@ class Model {
   // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
   StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
 
+  // x [n_tokens, model_dim] = what the first layer reads of the step's tokens.
+  void embed(Tensor x, Ops& ops) const;
   // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as
   // forward() does it.
   void project(Tensor states, Tensor logits, Ops& ops) const;

@@ -116,6 +116,11 @@ class RecurrenceLoader : protected ExpertLoader {
   Status load_delta_projections(const std::string& at, DeltaNetWeights& out);
 };
 
+// Whole names without ".weight" of what a layer that predicts a token further has, and what its own names begin with.
+struct NextTokenStems {
+  std::string layer, projection, embedding_norm, state_norm, final_norm, embedding, head;
+};
+
 // What a decoder is made of.
 class WeightLoader : RecurrenceLoader {
  public:
@@ -124,8 +129,15 @@ class WeightLoader : RecurrenceLoader {
   Status open();  // before anything else
   Status load_frame(ModelWeights& weights, int max_seq_len);
   Status load_layer(int i, LayerWeights& layer);
+  // The layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer. In
+  // next_token_layer.cc.
+  Status load_next_token(int layer, int max_seq_len, NextTokenWeights& out);
 
  private:
+  Status load_layer_at(int i, const std::string& at, LayerWeights& layer);
+  NextTokenStems next_token_stems(int layer) const;
+  Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
+                                            WeightUse use);
   Status load_qkv(int i, const std::string& at, LayerWeights& layer);
   Status load_qk_norms(int i, const std::string& at, LayerWeights& layer);
   void pass_over_shared(const std::string& at);

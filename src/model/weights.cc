@@ -126,7 +126,11 @@ Status WeightLoader::load_ffn_norm(const std::string& name, LayerWeights& layer)
 }
 
 Status WeightLoader::load_layer(int i, LayerWeights& layer) {
-  const std::string at = prefix_ + with_index(names_.layer, i);
+  return load_layer_at(i, prefix_ + with_index(names_.layer, i), layer);
+}
+
+// `at`: what the names of its tensors begin with.
+Status WeightLoader::load_layer_at(int i, const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim;
   const bool post = config_.norms == NormPlacement::kPost || config_.norms == NormPlacement::kBoth;
@@ -216,8 +220,10 @@ Status WeightLoader::check_unused() const {
     return is_of_further_tokens(tensor.name) || is_of_later_layer(tensor.name);
   });
   if (n_further > 0) {
-    log().info("{}: {} tensors of layers that predict further tokens are passed over",
-               source_.path().string(), n_further);
+    log().info(
+        "{}: {} tensors of layers that predict further tokens are passed over here (--spec mtp drafts with "
+        "them)",
+        source_.path().string(), n_further);
   }
   for (const TensorInfo& tensor : source_.tensors()) {
     if (used_.contains(tensor.name) || is_ignorable_tensor(tensor.name)) continue;

@@ -121,6 +121,13 @@ struct ModelWeights {
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
 };
 
+// A layer that predicts a token further (next_token_layer.h).
+struct NextTokenWeights {
+  LinearWeights projection;                // [model_dim, 2 * model_dim], of an embedding and a state
+  NormWeights embedding_norm, state_norm;  // [model_dim]
+  ModelWeights decoder;  // of one layer; embedding and lm_head are null where they are the target's
+};
+
 // Tensor names without ".weight" / ".bias"; "" = this naming has no such tensor. Layer names follow `layer`,
 // in which {} is the layer's index; names of experts have {} for the expert, or none when all experts are one
 // tensor, and those of norms by head have {} for the head, or none.
@@ -175,6 +182,9 @@ struct PackedWeights {
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
                                                    PackedWeights* packed = nullptr);
+
+// Of all matrices, as the backend holds them.
+int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights);
 
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.

@@ -201,6 +201,7 @@ struct StepShape {
 struct StepOutputs {
   Tensor logits;  // [rows, vocab_size]; empty when not wanted
   Tensor hidden;  // [rows, model_dim], after the final norm
+  Tensor states;  // [n_tokens, model_dim], the same of every token; empty when not wanted
 };
 
 // Names what a step computes: steps with equal keys are the same operations, in the same order, with the same
@@ -210,7 +211,7 @@ struct StepKey {
   const KvCache* cache = nullptr;
   StepShape shape;
   int n_layers = 0;
-  bool logits = true;
+  bool logits = true, states = false;
   bool operator==(const StepKey&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // Configurations: known shapes, hostile files, and that messages say what was wrong.
 #include "model/config.h"
 #include "model/names.h"
+#include "model/next_token_layer.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -109,7 +110,8 @@ TEST_P(Hostile, ConfigValues) {
 bool is_not_read(const std::string& name, const ModelConfig& config) {
   const int n_layers = config.n_layers;
   if (!config.output_head && (is_of_a_head(name) || name == "token_types.weight")) return true;
-  return is_ignorable_tensor(name) || name.starts_with(fmt::format("blk.{}.", n_layers));
+  return is_ignorable_tensor(name) || name.starts_with(fmt::format("blk.{}.", n_layers)) ||
+         name.starts_with(fmt::format("model.layers.{}.", n_layers));
 }
 
 // Every tensor missing, of another shape, or of a type that is no weight.
@@ -136,6 +138,50 @@ TEST_P(Hostile, Tensors) {
         EXPECT_THAT(try_model(integer, *ops_), HasSubstr(name.substr(0, name.rfind('.')))) << name;
       }
     }
+  }
+}
+
+TEST(NextTokenLayers, OfMultimodalCheckpointsLoad) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  for (const char* name : {"qwen3_5_moe", "qwen3_5_moe/model.gguf"}) {
+    const Changed source(kModels / name);
+    const auto model = Model::load(source, *ops).value();
+    const auto layer = NextTokenLayer::load(source, *model, *ops);
+    EXPECT_TRUE(layer) << (layer ? "" : layer.error().message);
+  }
+}
+
+// A next-token layer's tensors, each missing, of another shape, or of a type that is no weight.
+TEST(NextTokenLayers, RefuseWhatDoesNotFit) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  for (const char* name : {"deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf", "qwen3_5_text_mtp",
+                           "qwen3_next_mtp", "qwen3_next_mtp/model.gguf"}) {
+    const Changed original(kModels / name);
+    const auto model = Model::load(original, *ops).value();
+    const ModelConfig& config = model->config();
+    ASSERT_TRUE(NextTokenLayer::load(original, *model, *ops)) << name;
+    int n_tensors = 0;
+    for (size_t i = 0; i < original.tensors().size(); ++i) {
+      const std::string tensor = original.tensors()[i].name;
+      if (!is_not_read(tensor, config)) continue;
+      ++n_tensors;
+      Changed missing(kModels / name), longer(kModels / name), integer(kModels / name);
+      missing.tensor_list().erase(missing.tensor_list().begin() + static_cast<long>(i));
+      longer.tensor_list()[i].shape[0] += 1;
+      integer.tensor_list()[i].type = QuantType::kI64;
+      // Without them the target's take their place.
+      const bool optional = tensor.find("embed_tokens") != std::string::npos ||
+                            tensor.ends_with("head.weight") || tensor.ends_with("head_norm.weight") ||
+                            tensor.ends_with(".bias") || tensor.find("shared_head_head") != std::string::npos;
+      const auto error_of = [&](const Changed& source) {
+        const auto layer = NextTokenLayer::load(source, *model, *ops);
+        return layer ? std::string() : layer.error().message;
+      };
+      EXPECT_TRUE(optional || !error_of(missing).empty()) << tensor;
+      EXPECT_THAT(error_of(longer), HasSubstr("expected")) << tensor;
+      EXPECT_THAT(error_of(integer), HasSubstr("expected")) << tensor;
+    }
+    EXPECT_GT(n_tensors, 10) << name;
   }
 }
 

@@ -110,6 +110,7 @@ class DeviceOps final : public Ops {
       for (TokenId& token : kept->tokens)
         if (token < 0) token = drawn_.at(static_cast<size_t>(-1 - token)).token;
       inner_->begin_step(&kept->batch);
+      begun_ = kept;  // the rest of the step may come after a write_rows()
     });
     return shape;
   }
@@ -278,7 +279,8 @@ class DeviceOps final : public Ops {
   DeviceMemory memory_;
   std::deque<Step> steps_;  // not computed yet
   StepTicket next_ticket_ = 1;
-  std::vector<SampleResult> drawn_;  // by the last sample() that was computed
+  std::shared_ptr<KeptBatch> begun_;  // of the step that is computed
+  std::vector<SampleResult> drawn_;   // by the last sample() that was computed
   int n_drawn_ = 0, n_ahead_ = 0;
   std::deque<Graph> graphs_;
   Graph* recording_ = nullptr;

@@ -179,6 +179,7 @@ void DraftStep::verify(Step& step, size_t i, double time) {
   const auto n_accepted = static_cast<int>(path_.size());
   note_outcome(sequence, tree.size(), n_accepted, row);
   if (sequence.done) return;
+  if (path_.empty() || path_.back() == n_accepted - 1) note_states(step, i, 1 + n_accepted);
   compact(sequence, n_accepted);
   around_.scheduler.accept_draft(sequence, n_accepted);
 }
@@ -223,9 +224,21 @@ void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, 
   outcomes_.push_back({sequence.id, sequence.tokens, was_forced ? 0 : n_accepted, hidden});
 }
 
+// Rows of a tree's branch are not one after the other: who wants states guesses chains.
+void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
+  const Running& sequence = running(*step.plan.items[i].sequence);
+  Drafter& drafter = speculation_.drafter();
+  if (!drafter.wants_states() || sequence.request->beams) return;
+  int token = 0;
+  for (size_t before = 0; before < i; ++before) token += step.plan.items[before].count;
+  states_.clear();
+  for (int k = 0; k < n_kept; ++k) states_.push_back(around_.model.state(token + k));
+  drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, states_});
+}
+
 void DraftStep::finish(const Plan& plan, double work_started, bool alone) {
   // Those that have ended since are forgotten already.
-  if (!outcomes_.empty()) speculation_.drafter().accepted(outcomes_);
+  if (!outcomes_.empty() || speculation_.drafter().wants_states()) speculation_.drafter().accepted(outcomes_);
   outcomes_.clear();
   if (!alone) return;
   const auto [n_decoding, rows] = decoding_part(plan);

@@ -39,6 +39,8 @@ class DraftStep {
   void verify(Step& step, size_t i, double time);
   // A sequence without a draft has got its next token, from the logits of this row.
   void note_plain(Running& sequence, int row) { note_outcome(sequence, 0, 0, row); }
+  // The step has computed item i, of whose tokens the first n_kept stay; before its sequence may end.
+  void note_states(const Step& step, size_t i, int n_kept);
   // After the last result of a step that began at `work_started` of the work clock; `alone`: no other was under way.
   void finish(const Plan& plan, double work_started, bool alone);
   // Whether only sequences with a grammar ever have drafts.
@@ -62,6 +64,7 @@ class DraftStep {
   std::vector<DraftTree> forced_trees_;  // of what grammars force
   std::vector<DraftRequest> requests_;
   std::vector<DraftOutcome> outcomes_;
+  std::vector<std::span<const float>> states_;
   std::vector<int> path_;          // accepted nodes of a tree
   std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
   std::vector<int32_t> move_from_, move_to_;

@@ -238,7 +238,9 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   const ScheduledItem& item = step.plan.items[i];
   Running& sequence = running(*item.sequence);
   const int row = step.first_rows[i];
-  if (row < 0 || sequence.done || item.is_void) return;
+  if (sequence.done || item.is_void) return;
+  if (drafts_ && item.n_draft == 0) drafts_->note_states(step, i, item.count);
+  if (row < 0) return;
   if (item.n_draft > 0) return drafts_->verify(step, i, time);
   if (step.all_rows[i] != 0) report_prompt_logprobs(step, i, row);
   if (!item.last) return;

@@ -32,6 +32,11 @@ class StepModel {
     (void)row;
     return {};
   }
+  // With keep_states(): the final normed state [model_dim] of a token of the batch; as hidden().
+  virtual std::span<const float> state(int token) {
+    (void)token;
+    return {};
+  }
   // K and V of a whole block, all layers of the group; before the submit() of the same step.
   virtual void copy_block(int group, BlockId from, BlockId to) = 0;
   // K and V from slot to slot, in this order, all layers of the group; after a step's submit().
@@ -59,7 +64,8 @@ class LoadedModel : public StepModel {
         model_(std::move(model)),
         cache_(std::move(cache)),
         logits_(*ops_),
-        hidden_(*ops_) {}
+        hidden_(*ops_),
+        states_(*ops_) {}
 
   int vocab_size() const override { return model_->config().vocab_size; }
   bool computes_here() const override { return ops_->computes_here(); }
@@ -71,6 +77,7 @@ class LoadedModel : public StepModel {
   void wait() override;
   std::span<float> logits(int row) override { return logits_.row(row); }
   std::span<const float> hidden(int row) override { return hidden_.row(row); }
+  std::span<const float> state(int token) override { return states_.row(token); }
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override {
     ops_->move_kv(*cache_, group, from, to);
   }
@@ -90,6 +97,7 @@ class LoadedModel : public StepModel {
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
   KvCache& cache() { return *cache_; }
+  void keep_states() { keeps_states_ = true; }  // from now on, for state()
 
  private:
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
@@ -99,7 +107,8 @@ class LoadedModel : public StepModel {
   std::vector<int32_t> from_, to_;
   StepTicket tickets_[2] = {};
   int n_under_way_ = 0;
-  HostRows logits_, hidden_;
+  bool keeps_states_ = false;
+  HostRows logits_, hidden_, states_;
 };
 
 }  // namespace penstock

@@ -1,0 +1,162 @@
+#include "model/next_token_layer.h"
+
+#include <algorithm>
+
+#include "model/arch/archs.h"
+#include "model/names.h"
+#include "model/weight_loader.h"
+
+namespace penstock {
+namespace {
+
+// A decoder of one layer, like the last of the target's that attend; with experts if the target has any.
+Result<ModelConfig> next_token_config(const ModelConfig& target, const std::string& where) {
+  const auto attends = [](const LayerConfig& layer) {
+    return layer.attention && layer.recurrence == Recurrence::kNone && layer.kv_layer < 0;
+  };
+  const auto last = std::find_if(target.layers.rbegin(), target.layers.rend(), attends);
+  const Architecture* architecture = find_architecture(target.arch);
+  if (last == target.layers.rend() || architecture == nullptr || architecture->forward != decoder_forward) {
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: spec mtp: further tokens of architecture {} are not predicted: expected a layer that "
+                  "attends and then feeds forward",
+                  where, target.arch);
+  }
+  ModelConfig config = target;
+  config.layers = {*last};
+  config.layers[0].group = 0;
+  config.layers[0].moe = target.n_experts > 0;
+  config.n_layers = 1;
+  config.n_next_token_layers = 0;
+  return config;
+}
+
+}  // namespace
+
+NextTokenStems WeightLoader::next_token_stems(int layer) const {
+  if (source_.naming() == Naming::kGguf) {
+    const std::string at = with_index(names_.layer, layer), n = at + "nextn.";
+    return {at,
+            n + "eh_proj",
+            n + "enorm",
+            n + "hnorm",
+            n + "shared_head_norm",
+            n + "embed_tokens",
+            n + "shared_head_head"};
+  }
+  const std::string at = prefix_ + with_index(names_.layer, layer);
+  for (const std::string mtp : {"mtp.", "model.mtp."}) {
+    if (!has_matrix(mtp + "fc.weight")) continue;
+    return {mtp + "layers.0.",
+            mtp + "fc",
+            mtp + "pre_fc_norm_embedding",
+            mtp + "pre_fc_norm_hidden",
+            mtp + "norm",
+            mtp + "embed_tokens",
+            mtp + "lm_head"};
+  }
+  return {at,
+          at + "eh_proj",
+          at + "enorm",
+          at + "hnorm",
+          at + "shared_head.norm",
+          at + "embed_tokens",
+          at + "shared_head.head"};
+}
+
+// Null where the file has none for this layer, or a copy of the target's.
+Result<std::unique_ptr<Weight>> WeightLoader::own_table(const std::string& stem, const std::string& targets,
+                                                        WeightUse use) {
+  if (!has_matrix(stem + ".weight")) return nullptr;
+  const TensorInfo *own = find(stem + ".weight"), *other = find(targets + ".weight");
+  if (own != nullptr && other != nullptr && own->type == other->type && own->shape == other->shape &&
+      std::ranges::equal(own->bytes, other->bytes))
+    return nullptr;
+  return weight(stem, config_.vocab_size, config_.model_dim, use);
+}
+
+Status WeightLoader::load_next_token(int layer, int max_seq_len, NextTokenWeights& out) {
+  const NextTokenStems stems = next_token_stems(layer);
+  if (!has_matrix(stems.projection + ".weight")) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: spec mtp: the file has no layer that predicts further tokens: expected a tensor {}.weight",
+        source_.path().string(), stems.projection);
+  }
+  const int dim = config_.model_dim;
+  // Experts may lie otherwise than in the target's layers.
+  names_ = tensor_names(config_, source_.naming());
+  if (!names_.fused_expert_down.empty()) {
+    const bool fused =
+        source_.WeightSource::find(stems.layer + std::string(names_.expert_gate_up)) != nullptr;
+    if (fused) names_.expert_down = names_.fused_expert_down;
+    if (!fused) names_.expert_gate_up = "";
+  }
+  RETURN_IF_ERROR(load_ropes(out.decoder, max_seq_len));
+  RETURN_IF_ERROR(linear(stems.projection, dim, 2 * dim, out.projection));
+  RETURN_IF_ERROR(norm(stems.embedding_norm, dim, false, out.embedding_norm));
+  RETURN_IF_ERROR(norm(stems.state_norm, dim, false, out.state_norm));
+  // GGUF files may leave the norm out where it is the target's.
+  const bool has_norm = source_.naming() != Naming::kGguf || find(stems.final_norm + ".weight") != nullptr;
+  const std::string final_norm = has_norm ? stems.final_norm : prefix_ + std::string(names_.final_norm);
+  RETURN_IF_ERROR(norm(final_norm, dim, false, out.decoder.final_norm));
+  const std::string embedding = prefix_ + std::string(names_.embedding);
+  ASSIGN_OR_RETURN(out.decoder.embedding, own_table(stems.embedding, embedding, WeightUse::kTable));
+  ASSIGN_OR_RETURN(out.decoder.lm_head,
+                   own_table(stems.head, config_.tied_embeddings ? embedding : std::string(names_.lm_head),
+                             WeightUse::kOutput));
+  return load_layer_at(0, stems.layer, out.decoder.layers.emplace_back());
+}
+
+NextTokenLayer::NextTokenLayer(const Model& target, ModelConfig config)
+    : target_(target), config_(std::move(config)), weights_(std::make_unique<NextTokenWeights>()) {}
+NextTokenLayer::~NextTokenLayer() = default;
+
+Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource& source, const Model& target,
+                                                             Ops& ops, int max_seq_len) {
+  ASSIGN_OR_RETURN(ModelConfig config, next_token_config(target.config(), source.path().string()));
+  std::unique_ptr<NextTokenLayer> layer(new NextTokenLayer(target, std::move(config)));
+  const Model::Progress none;
+  WeightLoader loader(source, layer->config_, ops, none);
+  RETURN_IF_ERROR(loader.open());
+  RETURN_IF_ERROR(loader.load_next_token(target.config().n_layers, max_seq_len, *layer->weights_));
+  layer->weight_bytes_ = packed_bytes(layer->config_, layer->weights_->decoder) +
+                         layer->weights_->projection.weight->packed_bytes();
+  return layer;
+}
+
+StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, KvCache& cache,
+                                    Ops& ops) const {
+  const NextTokenWeights& w = *weights_;
+  const int dim = config_.model_dim;
+  const StepShape shape = ops.begin_step(&batch);
+  const Tensor embedded = ops.new_tensor(shape.tokens, dim), state = ops.new_tensor(shape.tokens, dim);
+  const Tensor both = ops.new_tensor(shape.tokens, 2 * dim);
+  const Tensor x = ops.new_tensor(shape.tokens, dim, TensorRole::kStream);
+  if (w.decoder.embedding) {
+    ops.embed_tokens(*w.decoder.embedding, config_.embedding_scale, embedded);
+  } else {
+    target_.embed(embedded, ops);
+  }
+  ops.write_rows(states, state);
+  ops.norm(embedded, norm_params(config_, w.embedding_norm), both.columns(0, dim));
+  ops.norm(state, norm_params(config_, w.state_norm), both.columns(dim, dim));
+  const LinearTarget projected = w.projection.into(x);
+  ops.linear(both, {&projected, 1});
+  decoder_forward(config_, w.decoder, shape, cache, ops, {.stream = &x});
+
+  StepOutputs result;
+  if (shape.outputs == 0) return result;
+  result.hidden = ops.new_tensor(shape.outputs, dim);
+  ops.gather_outputs(x, result.hidden);
+  ops.norm(result.hidden, norm_params(config_, w.decoder.final_norm), result.hidden);
+  result.logits = ops.new_tensor(shape.outputs, config_.vocab_size, TensorRole::kLogits);
+  if (w.decoder.lm_head) {
+    project_output(config_, w.decoder, result.hidden, result.logits, ops);
+  } else {
+    target_.project(result.hidden, result.logits, ops);
+  }
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,206 @@
+// Next-token layers of tiny checkpoints propose what a reference in PyTorch proposes (tools/tiny_newer_models.py), from
+// directories and GGUF files, on a backend that shows no tensor too; and no text changes by them.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "draft/drafters.h"
+#include "engine/collector.h"
+#include "model/batch_builder.h"
+#include "ops/host_rows.h"
+#include "sampling/sampler.h"
+#include "support/device_ops.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const fs::path kGolden = tests_dir() / "golden" / "models";
+
+struct Example {
+  std::vector<TokenId> prompt, proposed;
+};
+
+std::vector<Example> read_examples(const fs::path& directory) {
+  std::ifstream file(directory / "golden_mtp.txt");
+  std::vector<Example> examples;
+  for (std::string line; std::getline(file, line);) {
+    Example& example = examples.emplace_back();
+    std::istringstream words(line);
+    std::vector<TokenId>* to = &example.prompt;
+    for (std::string word; words >> word;) {
+      if (word == "|") {
+        to = &example.proposed;
+      } else {
+        to->push_back(static_cast<TokenId>(std::stoi(word)));
+      }
+    }
+  }
+  return examples;
+}
+
+struct MtpTarget {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<WeightSource> source;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<Drafter> drafter;
+
+  MtpTarget(const fs::path& path, bool on_device) {
+    ops = make_ops("cpu", {.n_threads = 1}).value();
+    if (on_device)
+      ops = std::make_unique<DeviceOps>(std::move(ops), [](const SampleRow& row, std::span<float> logits) {
+        return Sampler().draw(row, logits);
+      });
+    source = open_weights(path).value();
+    model = Model::load(*source, *ops).value();
+    const CacheSpec spec = model->cache_spec(KvDType::kF32, 16);
+    const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec.n_groups())), 16);
+    cache = ops->make_cache(spec, n_blocks).value();
+    DrafterConfig config;
+    config.engine.spec = "mtp";
+    config.engine.block_size = 16;
+    config.engine.max_num_batched_tokens = 2048;
+    config.kv_dtype = KvDType::kF32;
+    drafter = make_drafter(std::move(config), {model.get(), ops.get(), source.get()}).value();
+    EXPECT_TRUE(drafter->start(*cache, 1024));
+  }
+
+  // The target's states of all tokens.
+  std::vector<std::vector<float>> states(std::span<const TokenId> tokens) {
+    const GroupBlocks kv = consecutive_blocks(0, static_cast<int>(tokens.size()), 16);
+    BatchBuilder builder(cache->spec());
+    builder.add({.tokens = tokens, .kv = {&kv, 1}});
+    HostRows rows(*ops);
+    rows.set(model->forward(builder.build(), *cache, *ops, {.states = true}).states);
+    ops->wait(ops->submit());
+    std::vector<std::vector<float>> result;
+    for (int i = 0; i < static_cast<int>(tokens.size()); ++i)
+      result.emplace_back(rows.row(i).begin(), rows.row(i).end());
+    return result;
+  }
+};
+
+class MtpModels : public testing::TestWithParam<std::string> {
+ protected:
+  static fs::path path() { return kGolden / GetParam(); }
+  static fs::path directory() { return path().extension() == ".gguf" ? path().parent_path() : path(); }
+};
+
+TEST_P(MtpModels, ProposeWhatTheReferenceProposes) {
+  for (const bool on_device : {false, true}) {
+    MtpTarget target(path(), on_device);
+    SamplingParams greedy;
+    greedy.temperature = 0;
+    greedy.max_tokens = 100;
+    const auto spec = SamplingSpec::make(greedy, {}, 1, target.model->config().vocab_size);
+    uint64_t id = 0;
+    for (const Example& example : read_examples(directory())) {
+      const auto states = target.states(example.prompt);
+      const int n = static_cast<int>(example.prompt.size());
+      // Seen at once, and in parts, of which each is drafted behind.
+      for (const int step : {n, 3}) {
+        ++id;
+        DraftTree tree;
+        for (int first = 0; first < n - 1; first += step) {
+          const int end = std::min(n - 1, first + step);
+          const auto tokens = std::span<const TokenId>(example.prompt).first(static_cast<size_t>(end) + 1);
+          std::vector<std::span<const float>> rows(states.begin() + first, states.begin() + end);
+          target.drafter->observe({SeqId(id), tokens, first, rows});
+          target.drafter->accepted({});
+          SamplerState state(spec, 0, tokens, 100);
+          const DraftRequest request{.id = SeqId(id),
+                                     .tokens = tokens,
+                                     .n_prompt = static_cast<int>(tokens.size()),
+                                     .max_nodes = static_cast<int>(example.proposed.size()),
+                                     .state = &state};
+          tree.clear();
+          target.drafter->propose({&request, 1}, {&tree, 1});
+        }
+        EXPECT_EQ(tree.tokens, example.proposed) << n << " tokens, " << step << " at once";
+        target.drafter->forget(SeqId(id));
+      }
+    }
+    EXPECT_GT(id, 0);
+  }
+}
+
+std::vector<std::vector<TokenId>> mtp_texts(const fs::path& model, const std::string& spec, bool seeded,
+                                            double& n_drafted) {
+  EngineConfig config;
+  config.model = model.string();
+  config.spec = spec;
+  config.spec_length = "3";
+  config.batch_invariant = true;
+  config.threads = 1;
+  config.max_model_len = 128;
+  config.max_num_seqs = 8;
+  config.max_num_batched_tokens = 32;  // prompts come in parts
+  config.kv_cache_memory = 64 << 20;
+  const auto engine = Engine::open(config);
+  EXPECT_TRUE(engine) << (engine ? "" : engine.error().message);
+  std::vector<std::vector<TokenId>> result;
+  if (!engine) return result;
+  for (int round = 0; round < 2; ++round) {  // the second finds prefixes
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (int i = 0; i < 5; ++i) {
+      std::vector<TokenId> prompt;
+      for (int k = 0; k < 3 + 22 * i; ++k) prompt.push_back(static_cast<TokenId>((7 * k + 5 * i) % 47 + 2));
+      Request request = request_of(prompt, 25, 3);
+      request.sampling.temperature = seeded ? 0.9f : 0.0f;
+      request.sampling.ignore_eos = true;
+      sinks.push_back(std::make_shared<Collector>());
+      EXPECT_TRUE((*engine)->submit(request, sinks.back()));
+    }
+    while ((*engine)->step()) {
+    }
+    for (const auto& sink : sinks) result.push_back(sink->result.sequences.at(0).tokens);
+  }
+  n_drafted += (*engine)->metrics().spec_decode_num_draft_tokens.value;
+  return result;
+}
+
+TEST_P(MtpModels, ChangeNoText) {
+  for (const bool seeded : {false, true}) {
+    double none = 0, drafted = 0;
+    EXPECT_EQ(mtp_texts(path(), "mtp", seeded, drafted), mtp_texts(path(), "off", seeded, none));
+    EXPECT_GT(drafted, 100);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mtp, MtpModels,
+                         testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf",
+                                         "qwen3_5_text_mtp", "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp",
+                                         "qwen3_next_mtp/model.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
+TEST(MtpErrors, SayWhatIsMissing) {
+  const auto error_of = [](const fs::path& path) {
+    EngineConfig config;
+    config.model = (kGolden / path).string();
+    config.spec = "mtp";
+    config.threads = 1;
+    config.max_model_len = 64;
+    config.kv_cache_memory = 4 << 20;
+    const auto engine = Engine::open(config);
+    EXPECT_FALSE(engine) << path;
+    return engine ? std::string() : engine.error().message;
+  };
+  EXPECT_THAT(error_of("llama3"), HasSubstr("expected a tensor model.layers.2.eh_proj.weight"));
+  EXPECT_THAT(error_of("qwen3_5_text"), HasSubstr("no layer that predicts further tokens"));
+  EXPECT_THAT(error_of("deepseek_v3_mtp/model.gguf"), HasSubstr("blk.3.nextn.eh_proj.weight"));
+  EXPECT_THAT(error_of("nemotron_h_moe_latent"),
+              HasSubstr("of architecture nemotron_h_moe are not predicted"));
+}
+
+}  // namespace
+}  // namespace penstock
