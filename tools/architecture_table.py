@@ -9,7 +9,7 @@ BEGIN, END = "<!-- architectures: tools/architecture_table.py -->", "<!-- end of
 # How people call them, where the class name of transformers does not say it.
 NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mistral": "Mistral", "cohere": "Command-R",
          "cohere2": "Cohere 2 (Command-R7B)", "gpt_neox": "GPT-NeoX, Pythia", "qwen2": "Qwen 2, 2.5", "glm4_moe": "GLM-4.5, 4.6",
-         "gemma3_text": "Gemma 3", "gemma4_text": "Gemma 4", "bert": "BERT (encoder)", "roberta": "RoBERTa, XLM-R, CamemBERT (encoders)", "nomic_bert": "Nomic-BERT (encoder)",
+         "gemma3_text": "Gemma 3", "gemma3n_text": "Gemma 3n (text, also of `gemma3n`)", "gemma4_text": "Gemma 4", "bert": "BERT (encoder)", "roberta": "RoBERTa, XLM-R, CamemBERT (encoders)", "nomic_bert": "Nomic-BERT (encoder)",
          "modernbert": "ModernBERT (encoder)", "bitnet": "BitNet b1.58", "gpt2": "GPT-2", "gpt_oss": "gpt-oss", "seed_oss": "Seed-OSS",
          "ernie4_5": "ERNIE 4.5", "hunyuan_v1_dense": "Hunyuan (dense)", "glm4": "GLM-4", "exaone4": "EXAONE 4",
          "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",

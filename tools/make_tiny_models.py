@@ -101,6 +101,8 @@ def randomize(model, name):
                     p.uniform_(-0.4, 0.4, generator=generator)
                 else:
                     p.uniform_(0.6, 1.4, generator=generator)
+            elif "modality_router" in key:  # of a norm divided by the width
+                p.normal_(0, 4, generator=generator)
             elif p.dim() == 1 or key.endswith("_bias"):
                 p.normal_(0, 0.2, generator=generator)
             elif "embed" in key or "wte" in key or "wpe" in key:
@@ -355,7 +357,7 @@ def make(name):
         saved["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
         json.dump(saved, open(path + "/config.json", "w"), indent=2)
     if name in tiny_newer_models.WHOLE:
-        state = tiny_newer_models.within_multimodal(state, path)
+        state = tiny_newer_models.WHOLE[name](state, path)
         save_file(state, path + "/model.safetensors", {"format": "pt"})
     if getattr(config, "num_nextn_predict_layers", 0) and name.startswith("nemotron_h"):
         state = tiny_newer_models.with_next_token_layers(state)

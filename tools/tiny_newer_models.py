@@ -225,6 +225,15 @@ MODELS = {
         num_hidden_layers=5, layer_types=[*SLIDING, "full_attention", "full_attention"], num_kv_shared_layers=2, num_key_value_heads=1, rope_parameters={
             "sliding_attention": rope(partial_rotary_factor=1.0), "full_attention": rope(
                 1e5, rope_type="proportional", partial_rotary_factor=0.6, factor=2.0)})), False),
+    "gemma3n": lambda: (T.Gemma3nTextConfig(**gemma3n(num_kv_shared_layers=2)), True),
+    "gemma3n_apart": lambda: (T.Gemma3nTextConfig(**gemma3n(
+        num_hidden_layers=3, layer_types=SLIDING, num_attention_heads=6, num_key_value_heads=3, altup_active_idx=2, laurel_rank=7,
+        activation_sparsity_pattern=[0.0, 0.6, 0.95], intermediate_size=[40, 24, 56])), True),
+    "gemma3n_streams": lambda: (T.Gemma3nTextConfig(**gemma3n(
+        num_kv_shared_layers=3, layer_types=["full_attention", *SLIDING, "sliding_attention"], num_key_value_heads=1, altup_num_inputs=3, altup_active_idx=1, altup_correct_scale=False,
+        vocab_size_per_layer_input=48, rope_parameters={
+            "sliding_attention": rope(3e4), "full_attention": rope(2e5)}, activation_sparsity_pattern=[0.3] * 5, final_logit_softcapping=2.5,
+        tie_word_embeddings=False, attention_bias=True)), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -237,6 +246,14 @@ def gemma4(**more):
                 vocab_size_per_layer_input=53, hidden_size_per_layer_input=12, final_logit_softcapping=4.0,
                 tie_word_embeddings=True, rope_parameters={"sliding_attention": rope(), "full_attention": rope(
                     1e6, rope_type="proportional", partial_rotary_factor=0.25)}) | more
+
+
+def gemma3n(**more):
+    return base(num_hidden_layers=5, hidden_activation="gelu_pytorch_tanh", sliding_window=9, vocab_size_per_layer_input=53,
+                hidden_size_per_layer_input=12, altup_num_inputs=4, altup_active_idx=0, laurel_rank=6, num_kv_shared_layers=0,
+                activation_sparsity_pattern=[0.95, 0.8, 0.0, 0.5, 0.0], final_logit_softcapping=4.0, tie_word_embeddings=True,
+                layer_types=[*SLIDING, "sliding_attention", "full_attention"],
+                rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e6)}) | more
 
 
 def lfm2(**more):
@@ -261,10 +278,6 @@ def qwen_delta(**more):
     if "num_experts" in more:
         config |= dict(num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)
     return config
-
-
-# Saved as a multimodal checkpoint is published, with layers that predict further tokens.
-WHOLE = ["qwen3_5_moe"]
 
 
 def fused_experts(state):
@@ -362,6 +375,26 @@ def with_mtp(model, state, path):
             prompt = torch.randint(0, config.vocab_size, (n,)).tolist()
             print(*prompt, "|", *propose(prompt), file=out)
     return state | {k: v.detach().clone().contiguous() for k, v in extra.items()}
+
+
+def among_senses(state, path):
+    """Tensors as Gemma 3n is published, with the older names of its rope; its config.json."""
+    text = json.load(open(path + "/config.json"))
+    ropes = text.pop("rope_parameters")
+    text |= dict(rope_scaling=None, rope_theta=ropes["full_attention"]["rope_theta"],
+                 rope_local_base_freq=ropes["sliding_attention"]["rope_theta"])
+    del text["architectures"]
+    json.dump(dict(architectures=["Gemma3nForConditionalGeneration"], model_type="gemma3n", text_config=text,
+                   audio_config=dict(model_type="gemma3n_audio"), vision_config=dict(model_type="gemma3n_vision")),
+              open(path + "/config.json", "w"), indent=2)
+    state = {k.replace("model.", "model.language_model.", 1) if k.startswith("model.") else k: v for k, v in state.items()}
+    return state | {f"model.{part}.weight": torch.ones(4) for part in (
+        "vision_tower.timm_model.conv_stem.bn", "audio_tower.conformer.0.norm", "embed_vision.soft_embedding_norm",
+        "embed_audio.embedding")}
+
+
+# Saved as a multimodal checkpoint is published, one with layers that predict further tokens.
+WHOLE = {"qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses}
 
 
 def with_next_token_layers(state):

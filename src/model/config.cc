@@ -521,7 +521,12 @@ int64_t count_parameters(const ModelConfig& c, bool active) {
   int64_t total = dim + (c.tied_embeddings ? 1 : 2) * dim * c.vocab_size;
   if (active && !c.tied_embeddings) total -= dim * c.vocab_size;  // looking a row up reads one row
   const int64_t all_beside = beside * c.n_layers;
-  if (beside > 0) total += all_beside * (dim + (active ? 0 : c.vocab_size)) + beside;
+  if (beside > 0) total += all_beside * (dim + (active ? 0 : c.per_layer_rows())) + beside;
+  const int64_t streams = c.altup.n_streams;  // of each layer norms, a scale, Laurel and what mixes them
+  if (streams > 0) {
+    total += 2 * (streams - 1) * dim * dim;
+    norms += dim * (3 + 2 * c.altup.laurel_rank + streams) + streams * streams * (streams + 1);
+  }
   for (int i = 0; i < c.n_layers; ++i)
     total += norms + (c.one_mixer && c.has_feed_forward(i) ? 0 : mixer_parameters(c, i)) +
              (c.has_feed_forward(i) ? feed_forward_parameters(c, i, active) : 0);

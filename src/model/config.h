@@ -56,6 +56,8 @@ enum class Recurrence : uint8_t {
   kStateSpace,  // scan with a state space (Mamba 2)
 };
 
+inline constexpr float kNoCutoff = -std::numeric_limits<float>::infinity();
+
 struct LayerConfig {
   bool attention = true;
   Recurrence recurrence = Recurrence::kNone;
@@ -70,6 +72,7 @@ struct LayerConfig {
   int kv_layer = -1;              // >= 0: attends to the keys and values of that earlier layer, and has none
   bool keys_as_values = false;    // values are the projected keys before norm and rotation
   ActivationFunction activation;  // the model's, or with parameters of its own
+  float gate_cutoff = kNoCutoff;  // gates are what they exceed mean + this * deviation by (Ops::keep_above)
 };
 
 // Attention over latents (DeepSeek V2's multi-head latent attention): the cache has one head, whose keys are a rotated part
@@ -101,6 +104,14 @@ struct DeltaConfig {
     return ((taps - int64_t{1}) * channels() + kGroup - 1) / kGroup * kGroup;
   }
   bool operator==(const DeltaConfig&) const = default;
+};
+
+// Gemma 3n's streams: a layer predicts all of them from all, computes on the active one, and corrects all by what came of that.
+struct AltUpConfig {
+  int n_streams = 0;          // 0 = the one stream of other models
+  int active = 0;             // which a layer computes on
+  bool correct_scale = true;  // what features beside the stream are for is scaled by feature
+  int laurel_rank = 0;        // of the projections beside attention
 };
 
 // What Falcon-H1's activations are multiplied by. GGUF files have it in the weights (Architecture::gguf_multiplied).
@@ -146,6 +157,9 @@ struct ModelConfig {
   bool output_scales = false;  // the stream is multiplied by a number behind every layer
   int per_layer_dim =
       0;  // features that every layer gets of a token beside the stream, from a table of their own; 0 = none
+
+  int per_layer_vocab = 0;  // rows of that table where not vocab_size: tokens beyond have its first
+  AltUpConfig altup;
 
   int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
 
@@ -197,6 +211,7 @@ struct ModelConfig {
   int n_kv_heads_of(int layer) const { return of_layer(layer, &LayerConfig::n_kv_heads, n_kv_heads); }
   int ffn_dim_of(int layer) const { return of_layer(layer, &LayerConfig::ffn_dim, ffn_dim); }
   int expert_dim() const { return expert_latent_dim > 0 ? expert_latent_dim : model_dim; }  // read and given
+  int per_layer_rows() const { return per_layer_vocab > 0 ? per_layer_vocab : vocab_size; }
   int q_dim_of(int layer) const { return n_heads * head_dim_of(layer); }
   int kv_dim_of(int layer) const { return n_kv_heads_of(layer) * head_dim_of(layer); }
   // The largest of any layer.

@@ -176,7 +176,8 @@ Tensor DecoderParts::dense_hidden(int i, const NormedInput& h) {
   const LayerWeights& layer = weights_.layers[i];
   const int width = config_.ffn_dim_of(i);
   const Tensor hidden = gate_.narrowed(width);
-  dense(rounded(h), layer.gate, layer.up, layer.activation, hidden, up_.narrowed(width));
+  dense(rounded(h), layer.gate, layer.up, layer.activation, hidden, up_.narrowed(width),
+        config_.layers[static_cast<size_t>(i)].gate_cutoff);
   if (layer.ffn_sub_norm) ops_.norm(hidden, norm_params(config_, layer.ffn_sub_norm), hidden);
   if (config_.int8_activations) ops_.round_int8(hidden);
   return hidden;
@@ -204,11 +205,12 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
 
 // hidden = act(gate h) * up h, or act(up h) without a gate.
 void DecoderParts::dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
-                         const ActivationFunction& f, Tensor hidden, Tensor other) {
-  if (gate.weight != nullptr && config_.multipliers.gate != 1.0f) {
+                         const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff) {
+  if (gate.weight != nullptr && (config_.multipliers.gate != 1.0f || cutoff != kNoCutoff)) {
     const LinearTarget both[] = {gate.into(hidden), up.into(other)};
     ops_.norm_linear(h, both);
     multiply(hidden, config_.multipliers.gate);
+    if (cutoff != kNoCutoff) ops_.keep_above(hidden, cutoff);
     return ops_.activate_mul(hidden, other, f, hidden);
   }
   if (gate.weight != nullptr) return ops_.gated_linear(h, gate.into(hidden), up.into(other), f, hidden);

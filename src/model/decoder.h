@@ -41,7 +41,7 @@ class DecoderParts {
   void store(int layer, const Heads& heads);
   Tensor dense_hidden(int layer, const NormedInput& h);
   void dense(const NormedInput& h, const LinearWeights& gate, const LinearWeights& up,
-             const ActivationFunction& f, Tensor hidden, Tensor other);
+             const ActivationFunction& f, Tensor hidden, Tensor other, float cutoff = kNoCutoff);
   void experts(int layer, const NormedInput& router_input, const NormedInput& h);
   void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor x);
   void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,

@@ -37,6 +37,9 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
       config.n_experts > 0 ? static_cast<double>(config.routing.n_active) / config.n_experts : 0.0;
   bytes.add(weights.per_layer.table.get(), 0.0);
   bytes.add(weights.per_layer.projection.weight.get());
+  for (const auto* streams : {&weights.streams_in, &weights.streams_out}) {
+    for (const auto& stream : *streams) bytes.add(stream.get());
+  }
   for (const LayerWeights& layer : weights.layers) {
     for (const LinearWeights* linear : {&layer.q,
                                         &layer.k,
@@ -55,6 +58,11 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
                                         &layer.conv.out,
                                         &layer.per_layer.gate,
                                         &layer.per_layer.projection,
+                                        &layer.altup.router,
+                                        &layer.altup.predict,
+                                        &layer.altup.correct,
+                                        &layer.altup.laurel_in,
+                                        &layer.altup.laurel_out,
                                         &layer.delta.qkv,
                                         &layer.delta.z,
                                         &layer.delta.a,

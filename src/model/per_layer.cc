@@ -11,7 +11,7 @@ Status WeightLoader::load_per_layer_frame(PerLayerFrame& out) {
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   const int all = config_.n_layers * config_.per_layer_dim;
   ASSIGN_OR_RETURN(out.table,
-                   weight(name(names_.per_layer_table), config_.vocab_size, all, WeightUse::kTable));
+                   weight(name(names_.per_layer_table), config_.per_layer_rows(), all, WeightUse::kTable));
   RETURN_IF_ERROR(linear(name(names_.per_layer_frame), all, config_.model_dim, out.projection));
   return norm(name(names_.per_layer_frame_norm), config_.per_layer_dim, out.norm);
 }

@@ -143,6 +143,7 @@ class WeightLoader : RecurrenceLoader {
   void pass_over_shared(const std::string& at);
   Status load_per_layer_frame(PerLayerFrame& out);
   Status load_per_layer(const std::string& at, PerLayerWeights& out);
+  Status load_altup(const std::string& at, AltUpWeights& out);
   Status load_beside(const std::string& at, BesideWeights& out);
   Status load_latent(const std::string& at, LayerWeights& layer);
   Status split_latent_b(const std::string& stem, LatentWeights& out);

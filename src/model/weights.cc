@@ -152,6 +152,7 @@ Status WeightLoader::load_layer_at(int i, const std::string& at, LayerWeights& l
   }
   if (post) RETURN_IF_ERROR(norm(name(names_.ffn_post_norm), dim, layer.ffn_post_norm));
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer(at, layer.per_layer));
+  if (config_.altup.n_streams > 0) RETURN_IF_ERROR(load_altup(at, layer.altup));
   if (!config_.output_scales) return {};
   ASSIGN_OR_RETURN(const std::vector<float> scale, vector(name(names_.output_scale), 1));
   layer.output_scale = scale[0];
@@ -260,6 +261,11 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
   }
   if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
   if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
+  if (config_.altup.n_streams > 0) {
+    const int others = config_.altup.n_streams - 1;
+    RETURN_IF_ERROR(many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in));
+    RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
+  }
   RETURN_IF_ERROR(load_alibi(weights));
   if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);

@@ -83,6 +83,17 @@ struct PerLayerFrame {
   NormWeights norm;               // [per_layer_dim], of every layer's part
 };
 
+// Of a layer over several streams (AltUpConfig).
+struct AltUpWeights {
+  NormWeights router_norm;  // [model_dim]
+  LinearWeights router;     // [n_streams, model_dim]
+  LinearWeights predict;    // [n_streams^2, n_streams]: row q * n_streams + p for p's share of q
+  LinearWeights correct;    // [n_streams, n_streams], with biases of one
+  std::unique_ptr<Vector> correct_scale;  // [model_dim] or null
+  LinearWeights laurel_in, laurel_out;    // [laurel_rank, model_dim] and back
+  NormWeights laurel_norm;                // [model_dim]
+};
+
 struct LayerWeights {
   NormWeights attn_norm, q_norm, k_norm, attn_sub_norm, attn_post_norm;
   LinearWeights q, k, v, o;  // q with a gate behind every head's query where there are gates
@@ -101,6 +112,7 @@ struct LayerWeights {
       shared_router;  // of the shared experts, or empty; so may gates be
   BesideWeights beside;
   PerLayerWeights per_layer;
+  AltUpWeights altup;
   float output_scale = 1.0f;  // multiplies the stream behind the layer
 };
 
@@ -110,6 +122,7 @@ struct ModelWeights {
   std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
   PerLayerFrame per_layer;
+  std::vector<std::unique_ptr<Weight>> streams_in, streams_out;  // [n_streams - 1], [model_dim, model_dim]
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   std::unique_ptr<Weight> lm_head;                        // [vocab_size, model_dim]; null = the embedding
@@ -163,6 +176,9 @@ struct NameTable {
   // Features beside the stream, and the whole name of what multiplies it behind a layer.
   std::string_view per_layer_table, per_layer_frame, per_layer_frame_norm;
   std::string_view per_layer_gate, per_layer_projection, per_layer_post_norm, output_scale;
+  // Several streams: those of frames have {} for the stream, or none when all are one tensor; altup_scale is a whole name.
+  std::string_view altup_router, altup_router_norm, altup_predict, altup_correct, altup_scale;
+  std::string_view laurel_in, laurel_out, laurel_norm, streams_in, streams_out;
   // Whole names of vectors: the scores' bias of the router, attention sinks; and what xIELU's parameters begin with.
   std::string_view selection_bias, sinks, activation;
   std::vector<std::string_view> prefixes = {

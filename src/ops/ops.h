@@ -303,7 +303,7 @@ class Ops {
     return nullptr;
   }
 
-  // out[t] = table[token t] * scale.
+  // out[t] = table[token t] * scale; tokens beyond the table have its first row.
   virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
   // out[t] += table[position of token t].
   virtual void embed_positions(const Weight& table, Tensor out) = 0;
@@ -335,7 +335,16 @@ class Ops {
                             Tensor out) = 0;  // out = f(gate) * up
   // x[t] *= sigmoid(gate[t]); gate: [n_tokens, 1].
   virtual void gate_rows(Tensor x, Tensor gate) = 0;
-  virtual void multiply(Tensor x, Tensor by) = 0;  // x *= by, element by element
+  virtual void multiply(Tensor x, Tensor by) = 0;              // x *= by, element by element
+  virtual void scale_columns(Tensor x, const Vector& by) = 0;  // x[t] *= by
+  // Of n streams side by side in `from` and m in `to`, all `width` wide: stream q of to[t] += the sum over p of by[t, q * n + p] *
+  // stream p of from[t]. from: [n_tokens, n * width], to: [n_tokens, m * width], by: [n_tokens, m * n].
+  virtual void add_mixed(Tensor from, Tensor by, int width, Tensor to) = 0;
+  // x[t] *= sqrt(mean(like[t]^2) / max(mean(x[t]^2), least)).
+  virtual void match_magnitude(Tensor x, Tensor like, float least) = 0;
+  // x[t] = max(x[t] - mean - deviations * standard deviation, 0), mean and deviation over x[t] (Gemma 3n's sparse
+  // activations).
+  virtual void keep_above(Tensor x, float deviations) = 0;
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;

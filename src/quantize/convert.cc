@@ -232,6 +232,9 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
+// One format has the share of gates that are cut off, the other where.
+bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f; }
+
 }  // namespace
 
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
@@ -245,7 +248,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"sizes", a.n_layers == b.n_layers && a.n_heads == b.n_heads && a.n_kv_heads == b.n_kv_heads &&
                     a.head_dim == b.head_dim && a.latent == b.latent && a.model_dim == b.model_dim &&
                     a.ffn_dim == b.ffn_dim && a.vocab_size == b.vocab_size &&
-                    a.per_layer_dim == b.per_layer_dim},
+                    a.per_layer_dim == b.per_layer_dim && a.per_layer_rows() == b.per_layer_rows()},
+      {"streams", a.altup.n_streams == b.altup.n_streams && a.altup.active == b.altup.active &&
+                      a.altup.laurel_rank == b.altup.laurel_rank},
       {"context length", a.max_seq_len == b.max_seq_len},
       {"experts", a.n_experts == b.n_experts && a.expert_ffn_dim == b.expert_ffn_dim &&
                       a.expert_latent_dim == b.expert_latent_dim &&
@@ -290,7 +295,9 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     if (a.layers[i].attention != b.layers[i].attention || a.layers[i].recurrence != b.layers[i].recurrence ||
         a.layers[i].window != b.layers[i].window || a.layers[i].chunked != b.layers[i].chunked ||
         a.layers[i].moe != b.layers[i].moe || a.layers[i].rope != b.layers[i].rope ||
-        a.layers[i].query_scale != b.layers[i].query_scale || !same_sizes(a, b, static_cast<int>(i)))
+        a.layers[i].query_scale != b.layers[i].query_scale ||
+        !same_cutoff(a.layers[i].gate_cutoff, b.layers[i].gate_cutoff) ||
+        !same_sizes(a, b, static_cast<int>(i)))
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {

@@ -95,6 +95,18 @@ class ObservingOps final : public Ops {
   void multiply(Tensor x, Tensor by) override {
     if (!stopped_) inner_.multiply(x, by);
   }
+  void scale_columns(Tensor x, const Vector& by) override {
+    if (!stopped_) inner_.scale_columns(x, by);
+  }
+  void add_mixed(Tensor from, Tensor by, int width, Tensor to) override {
+    if (!stopped_) inner_.add_mixed(from, by, width, to);
+  }
+  void match_magnitude(Tensor x, Tensor like, float least) override {
+    if (!stopped_) inner_.match_magnitude(x, like, least);
+  }
+  void keep_above(Tensor x, float deviations) override {
+    if (!stopped_) inner_.keep_above(x, deviations);
+  }
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     if (!stopped_) inner_.causal_conv(x, params, cache, out);
   }

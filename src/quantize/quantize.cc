@@ -259,16 +259,22 @@ Status Run::append(std::vector<EncodedTensor>& list, EncodedTensor tensor, const
   return {};
 }
 
+// Where several are one tensor, the first one's part has them all.
 Status Run::outside_part(int index) {
   if (parts_.has(index)) {
     ++report_.n_resumed;
     return {};
   }
-  const MappedTensor& tensor = map_.outside[static_cast<size_t>(index)];
-  RETURN_IF_ERROR(note(tensor.in));
-  ASSIGN_OR_RETURN(std::vector<float> values, reader_.read(tensor));
-  ASSIGN_OR_RETURN(const std::vector<EncodedTensor> encoded, encode(tensor, std::move(values), {}, false));
-  return parts_.write(index, encoded);
+  const auto first = map_.outside.begin() + index;
+  RETURN_IF_ERROR(note(first->in));
+  std::vector<EncodedTensor> list;
+  const bool follows = first->out_experts > 0 && first->expert > 0;
+  for (auto tensor = first; !follows && tensor != map_.outside.end() && tensor->out == first->out; ++tensor) {
+    ASSIGN_OR_RETURN(std::vector<float> values, reader_.read(*tensor));
+    ASSIGN_OR_RETURN(std::vector<EncodedTensor> encoded, encode(*tensor, std::move(values), {}, false));
+    for (EncodedTensor& each : encoded) RETURN_IF_ERROR(append(list, std::move(each), *tensor));
+  }
+  return parts_.write(index, list);
 }
 
 // BitNet's master weights are rounded when they are used.
@@ -387,12 +393,14 @@ Status Run::finish_directory() {
     }
   }
   std::vector<std::string> kept = {"lm_head"};
-  for (const auto& layer : map_.layers) {
-    for (const MappedTensor& t : layer) {
+  const auto keep = [&](const std::vector<MappedTensor>& list) {
+    for (const MappedTensor& t : list) {
       if (t.part == Part::kRouter && t.is_matrix)
         kept.push_back(t.out.substr(0, t.out.size() - std::string_view(".weight").size()));
     }
-  }
+  };
+  keep(map_.outside);
+  for (const auto& layer : map_.layers) keep(layer);
   const json quantization = quantization_config(recipe_, kept);
   if (!quantization.is_null()) config["quantization_config"] = quantization;
   return write_file(job_.out / "config.json", config.dump(2) + "\n");

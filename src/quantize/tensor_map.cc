@@ -46,6 +46,8 @@ class Mapper : ExpertMapper {
   void values(std::vector<MappedTensor>& list, int layer, int rows);
   void per_layer(std::vector<MappedTensor>& list, int layer);
   void per_layer_frame(std::vector<MappedTensor>& list);
+  void altup(std::vector<MappedTensor>& list, int layer);
+  void streams(std::vector<MappedTensor>& list, std::string_view in, std::string_view out);
   void heads(std::vector<MappedTensor>& list, int layer, const Spec& spec, int first_row);
   void latent(std::vector<MappedTensor>& list, int layer);
   void short_conv(std::vector<MappedTensor>& list, int layer);
@@ -316,9 +318,40 @@ void Mapper::per_layer(std::vector<MappedTensor>& list, int layer) {
 void Mapper::per_layer_frame(std::vector<MappedTensor>& list) {
   const int dim = config_.model_dim, own = config_.per_layer_dim, all = config_.n_layers * own;
   matrix(list, -1,
-         {in_.per_layer_table, out_.per_layer_table, WeightRole::kEmbedding, config_.vocab_size, all});
-  matrix(list, -1, {in_.per_layer_frame, out_.per_layer_frame, WeightRole::kRouter, all, dim});
+         {in_.per_layer_table, out_.per_layer_table, WeightRole::kEmbedding, config_.per_layer_rows(), all});
+  matrix(
+      list, -1,
+      {in_.per_layer_frame, out_.per_layer_frame, WeightRole::kRouter, all, dim, Site::kNone, Part::kRouter});
   norm(list, -1, in_.per_layer_frame_norm, out_.per_layer_frame_norm, own);
+}
+
+void Mapper::altup(std::vector<MappedTensor>& list, int layer) {
+  const int dim = config_.model_dim, n = config_.altup.n_streams, rank = config_.altup.laurel_rank;
+  const WeightRole role = WeightRole::kRouter;  // they are small and stay as they are
+  const Part small = Part::kRouter;
+  norm(list, layer, in_.altup_router_norm, out_.altup_router_norm, dim);
+  matrix(list, layer, {in_.altup_router, out_.altup_router, role, n, dim, Site::kNone, small});
+  matrix(list, layer, {in_.altup_predict, out_.altup_predict, role, n * n, n, Site::kNone, small});
+  matrix(list, layer, {in_.altup_correct, out_.altup_correct, role, n, n, Site::kNone, small});
+  layer_vector(list, layer, in_.altup_scale, out_.altup_scale, dim);
+  // GGUF cannot say that it is not used.
+  if (crossing_ && !config_.altup.correct_scale) list.back().function = MappedTensor::Function::kOne;
+  matrix(list, layer, {in_.laurel_in, out_.laurel_in, role, rank, dim, Site::kNone, small});
+  matrix(list, layer, {in_.laurel_out, out_.laurel_out, role, dim, rank, Site::kNone, small});
+  norm(list, layer, in_.laurel_norm, out_.laurel_norm, dim);
+}
+
+// One matrix for every stream but the first: a tensor for each, or one of all.
+void Mapper::streams(std::vector<MappedTensor>& list, std::string_view in, std::string_view out) {
+  const int others = config_.altup.n_streams - 1, dim = config_.model_dim;
+  for (int s = 0; s < others; ++s) {
+    const std::string from = with_index(in, s), to = with_index(out, s);
+    MappedTensor& tensor =
+        matrix(list, -1, {from, to, WeightRole::kRouter, dim, dim, Site::kNone, Part::kRouter});
+    tensor.expert = s;
+    if (in.find("{}") == std::string_view::npos) tensor.in_expert = s;
+    if (out.find("{}") == std::string_view::npos) tensor.out_experts = others;
+  }
 }
 
 void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
@@ -347,6 +380,7 @@ void Mapper::feed_forward(std::vector<MappedTensor>& list, int layer) {
   }
   if (post) norm(list, layer, in_.ffn_post_norm, out_.ffn_post_norm, dim);
   if (config_.per_layer_dim > 0) per_layer(list, layer);
+  if (config_.altup.n_streams > 0) altup(list, layer);
   if (config_.output_scales) layer_vector(list, layer, in_.output_scale, out_.output_scale, 1);
 }
 
@@ -443,6 +477,10 @@ Result<TensorMap> Mapper::map() {
   if (config_.embedding_norm) norm(map.outside, -1, in_.embedding_norm, out_.embedding_norm, dim);
   norm(map.outside, -1, in_.final_norm, out_.final_norm, dim);
   if (config_.per_layer_dim > 0) per_layer_frame(map.outside);
+  if (config_.altup.n_streams > 0) {
+    streams(map.outside, in_.streams_in, out_.streams_in);
+    streams(map.outside, in_.streams_out, out_.streams_out);
+  }
   output_bias(map);
   if (!map.model.tied) {
     MappedTensor& head = matrix(map.outside, -1,

@@ -58,7 +58,7 @@ struct MappedTensor {
   std::vector<int> cols_from;  // likewise of its inputs
   std::vector<int>
       picked;  // it is these rows of the in_rows that are stored; empty: rows in_first_row to the last
-  enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus };
+  enum class Function : uint8_t { kNone, kMinusExp, kLogOfMinus, kOne };
   Function function = Function::kNone;  // of every element
   float add = 0;                        // to every element (norms stored less one)
   // By what every row of the output is multiplied, of a vector every element; empty: as they are.

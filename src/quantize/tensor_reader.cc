@@ -140,6 +140,7 @@ void to_output(const MappedTensor& tensor, std::vector<float>& values) {
   for (float& value : values) {
     if (tensor.function == MappedTensor::Function::kMinusExp) value = -std::exp(value);
     if (tensor.function == MappedTensor::Function::kLogOfMinus) value = std::log(-value);
+    if (tensor.function == MappedTensor::Function::kOne) value = 1.0f;
     value += tensor.add;
   }
   if (tensor.factors.empty()) return;

@@ -294,6 +294,49 @@ TEST(Config, Gemma4ThatCannotBeComputedIsRefused) {
               HasSubstr("gemma4.attention.head_count_kv: expected 3 numbers, got 2"));
 }
 
+TEST(Config, Gemma3nThatCannotBeComputedIsRefused) {
+  const auto with = [](const char* key, const json& value, const char* model = "gemma3n") {
+    Changed source(kModels / model);
+    source.json_config()[key] = value;
+    return error_of(source);
+  };
+  EXPECT_THAT(with("altup_active_idx", 4), HasSubstr("altup_active_idx: expected an integer in 0..3, got 4"));
+  EXPECT_THAT(with("altup_num_inputs", 0), HasSubstr("altup_num_inputs"));
+  EXPECT_THAT(with("laurel_rank", 0), HasSubstr("laurel_rank"));
+  EXPECT_THAT(with("hidden_size_per_layer_input", 0), HasSubstr("hidden_size_per_layer_input"));
+  EXPECT_THAT(with("num_kv_shared_layers", 3), HasSubstr("finds no layer of its kind before layer 2"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0.5}), HasSubstr("expected a list of 5 numbers"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0, 0, 0, 1.0, 0}), HasSubstr("layer 3: expected a share"));
+  EXPECT_THAT(with("activation_sparsity_pattern", {0, "a", 0, 0, 0}), HasSubstr("layer 1: expected a share"));
+  EXPECT_THAT(with("intermediate_size", {40, 40}), HasSubstr("intermediate_size: expected 5 numbers, got 2"));
+  EXPECT_THAT(with("gemma3n.activation_sparsity_scale", {0, 0, 0, nullptr, 0}, "gemma3n/model.gguf"),
+              HasSubstr("layer 3: expected a number or -infinity"));
+  EXPECT_THAT(with("gemma3n.altup.active_idx", 9, "gemma3n/model.gguf"),
+              HasSubstr("gemma3n.altup.active_idx"));
+}
+
+// Directories have shares, GGUF files where a normal distribution has them; neither: the first ten layers of more.
+TEST(Config, SparseGatesAreThoseOfBothFormats) {
+  const auto cutoffs = [](const WeightSource& source) {
+    std::vector<float> all;
+    for (const LayerConfig& layer : read_config(source).value().layers) all.push_back(layer.gate_cutoff);
+    return all;
+  };
+  const auto wanted =
+      ::testing::ElementsAre(::testing::FloatNear(1.644854f, 1e-5f), ::testing::FloatNear(0.841621f, 1e-5f),
+                             kNoCutoff, ::testing::FloatNear(0.0f, 1e-6f), kNoCutoff);
+  EXPECT_THAT(cutoffs(Changed(kModels / "gemma3n")), wanted);
+  EXPECT_THAT(cutoffs(Changed(kModels / "gemma3n" / "model.gguf")), wanted);
+  Changed unsaid(kModels / "gemma3n");
+  unsaid.json_config().erase("activation_sparsity_pattern");
+  EXPECT_THAT(cutoffs(unsaid), ::testing::Each(kNoCutoff));
+  for (const char* key : {"intermediate_size", "layer_types"}) unsaid.json_config().erase(key);
+  unsaid.json_config()["num_hidden_layers"] = 12;
+  const std::vector<float> twelve = cutoffs(unsaid);
+  EXPECT_NEAR(twelve[9], 1.644854f, 1e-5f);
+  EXPECT_EQ(twelve[10], kNoCutoff);
+}
+
 TEST(Config, LayersThatShareKeysAndValuesHaveNoCache) {
   const Changed source(kModels / "gemma4");
   const CacheSpec spec = read_config(source).value().cache_spec(KvDType::kF16, 16);

@@ -73,18 +73,20 @@ TEST_P(Conversion, KeepsTheLogits) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Models, Conversion,
-    ::testing::Values(
-        "llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2", "qwen3", "qwen3_moe",
-        "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3", "phi3_longrope", "phi4_partial_rotary", "gpt2",
-        "smollm3", "cohere", "cohere_qk_norm", "cohere2", "olmo3_plain", "exaone4_full", "ministral3",
-        "seed_oss", "seed_oss_biases", "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial",
-        "falcon", "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
-        "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2", "minimax_m2_full",
-        "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope", "lfm2", "lfm2_long_tail",
-        "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text", "qwen3_5_text_plain", "qwen3_5_moe", "gemma4",
-        "gemma4_keys_are_values", "gemma4_experts", "gemma4_full", "granitemoehybrid_attention", "mamba2",
-        "mamba2_groups", "nemotron_h", "nemotron_h_odd", "nemotron_h_moe", "nemotron_h_moe_latent",
-        "nemotron_h_moe_groups", "falcon_h1", "falcon_h1_norm", "falcon_h1_biases"));
+    ::testing::Values("llama2", "llama_mqa", "llama_linear", "mistral", "mixtral", "granite", "qwen2",
+                      "qwen3", "qwen3_moe", "gemma2", "gemma3", "olmo2", "llama_yarn", "phi3",
+                      "phi3_longrope", "phi4_partial_rotary", "gpt2", "smollm3", "cohere", "cohere_qk_norm",
+                      "cohere2", "olmo3_plain", "exaone4_full", "ministral3", "seed_oss", "seed_oss_biases",
+                      "ernie4_5", "hunyuan", "arcee", "glm4", "gpt_neox", "gpt_neox_serial", "falcon",
+                      "falcon_new", "stablelm", "stablelm_parallel", "starcoder2", "starcoder2_plain", "phi",
+                      "mpt", "bloom", "glm4_moe", "glm4_moe_groups", "qwen2_moe", "minimax_m2",
+                      "minimax_m2_full", "ernie4_5_moe", "ernie4_5_moe_mixed", "phimoe", "phimoe_longrope",
+                      "lfm2", "lfm2_long_tail", "lfm2_moe", "lfm2_moe_plain", "qwen3_5_text",
+                      "qwen3_5_text_plain", "qwen3_5_moe", "gemma4", "gemma4_keys_are_values",
+                      "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart", "gemma3n_streams",
+                      "granitemoehybrid_attention", "mamba2", "mamba2_groups", "nemotron_h", "nemotron_h_odd",
+                      "nemotron_h_moe", "nemotron_h_moe_latent", "nemotron_h_moe_groups", "falcon_h1",
+                      "falcon_h1_norm", "falcon_h1_biases"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -208,6 +210,23 @@ TEST(QuantizeGguf, CountsAreUnsigned) {
     }
     EXPECT_GE(n_counts, 8) << name;
   }
+}
+
+// Other tools take every linear layer for quantized but those that config.json names.
+TEST(QuantizeDirectory, SmallMatricesOfStreamsAreNamedAsKept) {
+  const TempDir dir;
+  const auto report = quantize(job_of(golden("gemma3n"), dir / "out", "int8"));
+  ASSERT_TRUE(report) << report.error().message;
+  const auto written = open_weights(dir / "out").value();
+  const std::string quantization = written->config().at("quantization_config").dump();
+  for (const char* name : {"model.altup_projections.2", "model.altup_unembed_projections.0",
+                           "model.per_layer_model_projection", "model.layers.0.altup.modality_router",
+                           "model.layers.4.altup.prediction_coefs", "model.layers.4.altup.correction_coefs",
+                           "model.layers.1.laurel.linear_left", "model.layers.1.laurel.linear_right"}) {
+    EXPECT_NE(quantization.find(name), std::string::npos) << name;
+    EXPECT_NE(written->find(fmt::format("{}.weight", name)), nullptr) << name;
+  }
+  EXPECT_EQ(quantization.find("per_layer_input_gate"), std::string::npos);
 }
 
 // What the types' own row encoders give is what lies in the file.

@@ -196,6 +196,18 @@ class DeviceOps final : public Ops {
   void multiply(Tensor x, Tensor by) override {
     act([this, x, by] { inner_->multiply(x, by); });
   }
+  void scale_columns(Tensor x, const Vector& by) override {
+    act([this, x, &by] { inner_->scale_columns(x, by); });
+  }
+  void add_mixed(Tensor from, Tensor by, int width, Tensor to) override {
+    act([this, from, by, width, to] { inner_->add_mixed(from, by, width, to); });
+  }
+  void match_magnitude(Tensor x, Tensor like, float least) override {
+    act([this, x, like, least] { inner_->match_magnitude(x, like, least); });
+  }
+  void keep_above(Tensor x, float deviations) override {
+    act([this, x, deviations] { inner_->keep_above(x, deviations); });
+  }
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override {
     act([this, x, params, &cache, out] { inner_->causal_conv(x, params, cache, out); });
   }

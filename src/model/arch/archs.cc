@@ -34,6 +34,7 @@ void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
+void configure_gemma3n(ConfigReader&, ModelConfig&);
 void configure_gemma4(ConfigReader&, ModelConfig&);
 void configure_phi3(ConfigReader&, ModelConfig&);
 void configure_olmo2(ConfigReader&, ModelConfig&);
@@ -60,6 +61,8 @@ void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
 void mixtral_names(NameTable&, const ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
+void gemma3n_names(NameTable&, const ModelConfig&);
+void gemma3n_gguf_names(NameTable&, const ModelConfig&);
 void gemma4_names(NameTable&, const ModelConfig&);
 void gemma4_gguf_names(NameTable&, const ModelConfig&);
 void glm4_names(NameTable&, const ModelConfig&);
@@ -115,6 +118,7 @@ void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
+void describe_gemma3n(ConfigWriter&, const ModelConfig&);
 void describe_gemma4(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
 
@@ -175,6 +179,8 @@ constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
                                         "Gemma3ForConditionalGeneration"};
 constexpr std::string_view kEmbeddingGemma[] = {"gemma3_text", "Gemma3TextModel"};
+constexpr std::string_view kGemma3n[] = {"gemma3n_text", "Gemma3nForCausalLM", "gemma3n",
+                                         "Gemma3nForConditionalGeneration"};
 constexpr std::string_view kGemma4[] = {"gemma4_text", "Gemma4ForCausalLM", "gemma4",
                                         "Gemma4ForConditionalGeneration"};
 
@@ -350,6 +356,14 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kGemma3Defaults,
      .hf_norms_less_one = true},
+    {.name = "gemma3n",
+     .hf_types = kGemma3n,
+     .configure = configure_gemma3n,
+     .hf_names = gemma3n_names,
+     .forward = gemma3n_forward,
+     .hf_defaults = kGemma3nDefaults,
+     .describe = describe_gemma3n,
+     .gguf_names = gemma3n_gguf_names},
     {.name = "gemma4",
      .hf_types = kGemma4,
      .configure = configure_gemma4,

@@ -52,6 +52,10 @@ const Architecture* find_architecture(std::string_view name);
 void read_windows(ConfigReader& reader, ModelConfig& config, int pattern, int default_window = 0);
 // Experts in every layer, by the usual keys.
 void read_experts(ConfigReader& reader, ModelConfig& config);
+// Rope 0 for layers that see everything, rope 1 for those with a window (Gemma 3).
+void read_local_rope(ConfigReader& reader, ModelConfig& config);
+// The last layers attend to the last of the others that sees as far (Gemma 3n and 4).
+void share_last_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers have them in Hugging Face's Qwen-MoEs: every so many-th, without those that are listed.
 void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
 // Which layers scan, attend or (with one_mixer) feed forward, and the sizes of Mamba 2's scans; what is written of both.
@@ -78,6 +82,8 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
                              KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options);
+StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                               KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,

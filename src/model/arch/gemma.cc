@@ -39,19 +39,7 @@ void configure_gemma2(ConfigReader& reader, ModelConfig& config) {
   read_windows(reader, config, 2, 4096);
 }
 
-void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
-  configure_gemma(reader, config);
-  config.norms = NormPlacement::kBoth;
-  config.qk_norm = QkNorm::kHead;
-  config.attention_softcap =
-      reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
-  config.final_softcap =
-      reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
-  read_attention_scale(reader, config, 62);
-  const int pattern = reader.integer({"", "sliding_window_pattern"}, 1, 1024, 6);
-  read_windows(reader, config, pattern, 4096);
-
-  // Rope 0: layers that see everything; rope 1: layers with a window, never scaled.
+void read_local_rope(ConfigReader& reader, ModelConfig& config) {
   using nlohmann::json;
   RopeConfig local;
   local.rotary_dim = config.ropes[0].rotary_dim;
@@ -66,6 +54,20 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   }
   config.ropes.push_back(local);
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
+  configure_gemma(reader, config);
+  config.norms = NormPlacement::kBoth;
+  config.qk_norm = QkNorm::kHead;
+  config.attention_softcap =
+      reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
+  config.final_softcap =
+      reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
+  read_attention_scale(reader, config, 62);
+  const int pattern = reader.integer({"", "sliding_window_pattern"}, 1, 1024, 6);
+  read_windows(reader, config, pattern, 4096);
+  read_local_rope(reader, config);
   if (!reader.flag({"", "use_bidirectional_attention"}, config.arch == "gemma-embedding")) return;
   // EmbeddingGemma. Half of the window is before a token, half behind it.
   config.causal = false;

@@ -12,8 +12,6 @@ namespace penstock {
 
 using nlohmann::json;
 
-void share_last_layers(ConfigReader& reader, ModelConfig& config);
-
 namespace {
 
 constexpr int kMostHeadDim = 4096;
@@ -144,7 +142,6 @@ void read_mixture(ConfigReader& reader, ModelConfig& config) {
 
 }  // namespace
 
-// The last layers attend to the last of the others that sees as far.
 void share_last_layers(ConfigReader& reader, ModelConfig& config) {
   const int n_shared =
       reader.integer({"attention.shared_kv_layers", "num_kv_shared_layers"}, 0, config.n_layers - 1, 0);

@@ -14,6 +14,11 @@ inline constexpr std::string_view kGemma3Defaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072,
         "query_pre_attn_scalar": 256})";
+inline constexpr std::string_view kGemma3nDefaults =
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
+        "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 262400, "max_position_embeddings": 32768,
+        "intermediate_size": 16384, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+        "num_kv_shared_layers": 15, "final_logit_softcapping": 30.0, "laurel_rank": 64})";
 inline constexpr std::string_view kGemma4Defaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 512,
         "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262144, "max_position_embeddings": 131072,

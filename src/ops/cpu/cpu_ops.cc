@@ -23,6 +23,12 @@ void clear_rows(Tensor x, int first) {
 // Rows of `cols` elements per worker at least.
 int64_t row_grain(int cols) { return std::max<int64_t>(1, kGrain / std::max(cols, 1)); }
 
+float mean_square(const float* x, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return static_cast<float>(sum / n);
+}
+
 }  // namespace
 
 // Error: kInvalidArgument when PENSTOCK_ISA names no instruction set of this machine.
@@ -222,6 +228,52 @@ void CpuOps::multiply(Tensor x, Tensor by) {
     float* const to = f32(x, row) + first;
     const float* const factor = f32(by, row) + first;
     for (int i = 0; i < n; ++i) to[i] *= factor[i];
+  });
+}
+
+void CpuOps::scale_columns(Tensor x, const Vector& by) {
+  PENSTOCK_CHECK(x.cols == by.size());
+  const float* const factors = values_of(by).data();
+  for_elements(x, [&](int row, int first, int n) {
+    float* const to = f32(x, row) + first;
+    for (int i = 0; i < n; ++i) to[i] *= factors[first + i];
+  });
+}
+
+void CpuOps::add_mixed(Tensor from, Tensor by, int width, Tensor to) {
+  const int n_from = from.cols / width, n_to = to.cols / width;
+  PENSTOCK_CHECK(from.cols == n_from * width && to.cols == n_to * width && by.cols == n_from * n_to);
+  PENSTOCK_CHECK(from.rows == to.rows && from.rows == by.rows);
+  pool_.for_ranges(to.rows, row_grain(n_from * to.cols), [&](int64_t begin, int64_t end, int) {
+    for (int row = static_cast<int>(begin); row < end; ++row) {
+      for (int i = 0; i < n_from * n_to; ++i)
+        kernels_.vector->add_scaled(f32(to, row) + i / n_from * width, f32(from, row) + i % n_from * width,
+                                    f32(by, row)[i], width);
+    }
+  });
+}
+
+void CpuOps::match_magnitude(Tensor x, Tensor like, float least) {
+  PENSTOCK_CHECK(x.rows == like.rows);
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int row = static_cast<int>(begin); row < end; ++row) {
+      const float own = mean_square(f32(x, row), x.cols), wanted = mean_square(f32(like, row), like.cols);
+      kernels_.vector->scale_softcap(f32(x, row), std::sqrt(wanted / std::max(own, least)), 0.0f, x.cols);
+    }
+  });
+}
+
+void CpuOps::keep_above(Tensor x, float deviations) {
+  pool_.for_ranges(x.rows, row_grain(x.cols), [&](int64_t begin, int64_t end, int) {
+    for (int row = static_cast<int>(begin); row < end; ++row) {
+      float* const values = f32(x, row);
+      double sum = 0, squares = 0;
+      for (int i = 0; i < x.cols; ++i) sum += values[i];
+      const double mean = sum / x.cols;
+      for (int i = 0; i < x.cols; ++i) squares += (values[i] - mean) * (values[i] - mean);
+      const auto cutoff = static_cast<float>(mean + deviations * std::sqrt(squares / x.cols));
+      for (int i = 0; i < x.cols; ++i) values[i] = std::max(values[i] - cutoff, 0.0f);
+    }
   });
 }
 

@@ -63,6 +63,10 @@ class CpuOps final : public Ops {
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
+  void scale_columns(Tensor x, const Vector& by) override;
+  void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
+  void match_magnitude(Tensor x, Tensor like, float least) override;
+  void keep_above(Tensor x, float deviations) override;
   void gate_rows(Tensor x, Tensor gate) override;
   void multiply(Tensor x, Tensor by) override;
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;

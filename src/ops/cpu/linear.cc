@@ -383,7 +383,7 @@ void cpu_embed(const LinearContext& context, const Weight& table, std::span<cons
   context.pool.for_ranges(static_cast<int64_t>(ids.size()), 4, [&](int64_t begin, int64_t end, int worker) {
     float* row = scratch + cols * worker;
     for (int64_t t = begin; t < end; ++t) {
-      weight.decode_row(ids[t], row);
+      weight.decode_row(ids[t] < weight.rows() ? ids[t] : 0, row);
       float* to = f32(out, static_cast<int>(t));
       for (int i = 0; i < out.cols; ++i) to[i] = (add ? to[i] : 0.0f) + row[i] * scale;
     }

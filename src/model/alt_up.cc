@@ -1,0 +1,110 @@
+#include "model/alt_up.h"
+
+#include <utility>
+#include <vector>
+
+#include "model/weight_loader.h"
+
+namespace penstock {
+
+namespace {
+constexpr float kLeastSquare = 1e-5f;  // of a projected stream, before it gets the first one's magnitude
+}  // namespace
+
+Status WeightLoader::load_altup(const std::string& at, AltUpWeights& out) {
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
+  const int dim = config_.model_dim, n = config_.altup.n_streams, rank = config_.altup.laurel_rank;
+  RETURN_IF_ERROR(norm(name(names_.altup_router_norm), dim, out.router_norm));
+  RETURN_IF_ERROR(linear(name(names_.altup_router), n, dim, out.router));
+  RETURN_IF_ERROR(linear(name(names_.altup_predict), n * n, n, out.predict));
+  RETURN_IF_ERROR(linear(name(names_.altup_correct), n, n, out.correct));
+  ASSIGN_OR_RETURN(out.correct.bias, ops_.pack_vector(std::vector<float>(static_cast<size_t>(n), 1.0f)));
+  ASSIGN_OR_RETURN(const std::vector<float> scale, vector(name(names_.altup_scale), dim));
+  if (config_.altup.correct_scale) {
+    ASSIGN_OR_RETURN(out.correct_scale, ops_.pack_vector(scale));
+  }
+  RETURN_IF_ERROR(linear(name(names_.laurel_in), rank, dim, out.laurel_in));
+  RETURN_IF_ERROR(linear(name(names_.laurel_out), dim, rank, out.laurel_out));
+  return norm(name(names_.laurel_norm), dim, out.laurel_norm);
+}
+
+AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops)
+    : config_(config), weights_(weights), ops_(ops) {
+  const int n = config.altup.n_streams, dim = config.model_dim;
+  streams_ = ops.new_tensor(x.rows, n * dim, TensorRole::kStream);
+  predicted_ = ops.new_tensor(x.rows, n * dim, TensorRole::kStream);
+  other_ = ops.new_tensor(x.rows, dim, TensorRole::kStream);
+  projected_ = ops.new_tensor(x.rows, dim, TensorRole::kStream);
+  routed_ = ops.new_tensor(x.rows, n, TensorRole::kLogits);
+  mixing_ = ops.new_tensor(x.rows, n * n, TensorRole::kLogits);
+  correction_ = ops.new_tensor(x.rows, n, TensorRole::kLogits);
+  narrow_ = ops.new_tensor(x.rows, config.altup.laurel_rank);
+  ops.copy(x, stream(0));
+  for (int s = 1; s < n; ++s) {
+    const LinearTarget target{weights.streams_in[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
+    ops.linear(x, {&target, 1});
+    ops.match_magnitude(projected_, x, kLeastSquare);
+    ops.copy(projected_, stream(s));
+  }
+}
+
+// routed_ = tanh(router norm(x) / model_dim).
+void AltUp::route(const AltUpWeights& layer, Tensor x) {
+  ops_.norm(x, norm_params(config_, layer.router_norm), other_);
+  const LinearTarget router = layer.router.into(routed_);
+  ops_.linear(other_, {&router, 1});
+  ops_.scale(routed_, 1.0f / static_cast<float>(config_.model_dim), 1.0f);
+}
+
+void AltUp::predict(int layer, Tensor x) {
+  const AltUpWeights& altup = weights_.layers[static_cast<size_t>(layer)].altup;
+  route(altup, stream(config_.altup.active));
+  const LinearTarget mixing = altup.predict.into(mixing_);
+  ops_.linear(routed_, {&mixing, 1});
+  ops_.copy(streams_, predicted_);
+  ops_.add_mixed(streams_, mixing_, config_.model_dim, predicted_);
+  std::swap(streams_, predicted_);
+  ops_.copy(stream(config_.altup.active), x);
+}
+
+Tensor AltUp::laurel(int layer, const NormedInput& h) {
+  const AltUpWeights& altup = weights_.layers[static_cast<size_t>(layer)].altup;
+  const LinearTarget in = altup.laurel_in.into(narrow_), out = altup.laurel_out.into(projected_);
+  ops_.norm_linear(h, {&in, 1});
+  ops_.linear(narrow_, {&out, 1});
+  ops_.norm(projected_, norm_params(config_, altup.laurel_norm), projected_);
+  ops_.add(projected_, ops_.materialize(h), 1.0f);
+  return projected_;
+}
+
+Tensor AltUp::correct(int layer, Tensor x) {
+  const AltUpWeights& altup = weights_.layers[static_cast<size_t>(layer)].altup;
+  const Tensor active = stream(config_.altup.active);
+  route(altup, x);
+  const LinearTarget correction = altup.correct.into(correction_);
+  ops_.linear(routed_, {&correction, 1});
+  ops_.copy(x, other_);
+  ops_.add(other_, active, -1.0f);
+  ops_.add_mixed(other_, correction_, config_.model_dim, streams_);
+  ops_.copy(active, other_);
+  if (altup.correct_scale != nullptr) ops_.scale_columns(other_, *altup.correct_scale);
+  return other_;
+}
+
+void AltUp::add_to_others(Tensor delta) {
+  for (int s = 1; s < config_.altup.n_streams; ++s) ops_.add(stream(s), delta, 1.0f);
+}
+
+void AltUp::merge(Tensor x) {
+  ops_.copy(stream(0), x);
+  for (int s = 1; s < config_.altup.n_streams; ++s) {
+    const LinearTarget target{weights_.streams_out[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
+    ops_.copy(stream(s), other_);
+    ops_.linear(other_, {&target, 1});
+    ops_.match_magnitude(projected_, stream(0), kLeastSquare);
+    ops_.add(x, projected_, 1.0f);
+  }
+  ops_.scale(x, 1.0f / static_cast<float>(config_.altup.n_streams), 0.0f);
+}
+
+}  // namespace penstock

@@ -1,0 +1,172 @@
+// Gemma 3n (text): several streams (alt_up.h), features of a token beside them, feed-forwards of which few gates are open, and last
+// layers that attend to earlier ones' keys and values.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "model/alt_up.h"
+#include "model/decoder.h"
+#include "model/per_layer.h"
+
+namespace penstock {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr Key kSparsity{"activation_sparsity_scale", "activation_sparsity_pattern"};
+constexpr double kUsualShare = 0.95;  // of gates that are closed, in the first layers of the published sizes
+constexpr int kUsualLayers = 10;
+
+double share_below(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }  // of a normal distribution
+
+// The inverse.
+float cutoff_of(double share) {
+  if (share <= 0) return kNoCutoff;
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (share_below(middle) < share ? low : high) = middle;
+  }
+  return static_cast<float>(low);
+}
+
+// A directory has the share of gates that are closed, a GGUF file where they close.
+void read_sparsity(ConfigReader& reader, ModelConfig& config) {
+  const json* list = reader.find(kSparsity);
+  if (list == nullptr) {
+    for (int i = 0; config.n_layers > kUsualLayers && i < kUsualLayers; ++i)
+      config.layers[static_cast<size_t>(i)].gate_cutoff = cutoff_of(kUsualShare);
+    return;
+  }
+  if (!list->is_array() || list->size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} numbers",
+                                                            reader.name(kSparsity), config.layers.size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const double value = (*list)[i].is_number() ? (*list)[i].get<double>() : std::nan("");
+    const bool known = reader.gguf() ? value < 1e6 : value >= 0 && value < 1;
+    if (!known) {
+      return reader.fail(
+          ErrorCode::kCorruptFile,
+          fmt::format("{}: layer {}: expected {}, got {}", reader.name(kSparsity), i,
+                      reader.gguf() ? "a number or -infinity" : "a share from 0 to less than 1",
+                      (*list)[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+    }
+    config.layers[i].gate_cutoff = reader.gguf() ? static_cast<float>(value) : cutoff_of(value);
+  }
+}
+
+void read_streams(ConfigReader& reader, ModelConfig& config) {
+  AltUpConfig& altup = config.altup;
+  altup.n_streams = reader.integer({"altup.num_inputs", "altup_num_inputs"}, 1, 16, 4);
+  altup.active = reader.integer({"altup.active_idx", "altup_active_idx"}, 0, altup.n_streams - 1, 0);
+  altup.correct_scale = reader.flag({"", "altup_correct_scale"}, true);
+  // GGUF does not have it but as the shape of a tensor.
+  altup.laurel_rank = reader.gguf() ? reader.rows_of("blk.0.laurel_l.weight")
+                                    : reader.integer({"", "laurel_rank"}, 1, 1 << 16);
+  if (altup.laurel_rank < 1)
+    reader.fail(ErrorCode::kCorruptFile, "tensor blk.0.laurel_l.weight: expected a matrix, found none");
+}
+
+}  // namespace
+
+void configure_gemma3n(ConfigReader& reader, ModelConfig& config) {
+  config.norms = NormPlacement::kBoth;
+  config.qk_norm = QkNorm::kHead;
+  config.value_norm = true;
+  config.attention_scale = 1.0f;
+  if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
+  config.final_softcap = reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f,
+                                       reader.gguf() ? 30.0f : 0.0f);
+  config.per_layer_dim =
+      reader.integer({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, 1, 1 << 16, 256);
+  config.per_layer_vocab =
+      reader.gguf() ? reader.rows_of("per_layer_token_embd.weight")
+                    : reader.integer({"", "vocab_size_per_layer_input"}, 1, 1 << 24, config.vocab_size);
+  read_windows(reader, config, 5, 512);
+  read_local_rope(reader, config);
+  share_last_layers(reader, config);
+  read_streams(reader, config);
+  read_sparsity(reader, config);
+}
+
+void describe_gemma3n(ConfigWriter& writer, const ModelConfig& config) {
+  json widths = json::array(), types = json::array(), sliding = json::array(), sparsity = json::array();
+  int n_shared = 0, window = 0;
+  for (int i = 0; i < config.n_layers; ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    widths.push_back(static_cast<uint64_t>(config.ffn_dim_of(i)));
+    types.push_back(layer.window > 0 ? "sliding_attention" : "full_attention");
+    sliding.push_back(layer.window > 0);
+    window = std::max(window, layer.window);
+    n_shared += layer.kv_layer >= 0 ? 1 : 0;
+    const bool closes = layer.gate_cutoff != kNoCutoff;
+    if (writer.gguf()) sparsity.push_back(static_cast<double>(layer.gate_cutoff));
+    if (!writer.gguf()) sparsity.push_back(closes ? share_below(layer.gate_cutoff) : 0.0);
+  }
+  writer.set({"feed_forward_length", "intermediate_size"}, widths);
+  writer.set({"attention.sliding_window_pattern", ""}, sliding);
+  writer.set({"", "layer_types"}, types);
+  if (window > 0) writer.set({"attention.sliding_window", "sliding_window"}, window);
+  writer.set(kSparsity, sparsity);
+  writer.set({"attention.shared_kv_layers", "num_kv_shared_layers"}, n_shared);
+  writer.set({"embedding_length_per_layer_input", "hidden_size_per_layer_input"}, config.per_layer_dim);
+  writer.set({"", "vocab_size_per_layer_input"}, config.per_layer_rows());
+  writer.set({"altup.num_inputs", "altup_num_inputs"}, config.altup.n_streams);
+  writer.set({"altup.active_idx", "altup_active_idx"}, config.altup.active);
+  writer.set({"", "altup_correct_scale"}, config.altup.correct_scale);
+  writer.set({"", "laurel_rank"}, config.altup.laurel_rank);
+  writer.set({"rope.freq_base_swa", "rope_local_base_freq"}, config.ropes[1].theta);
+  writer.set({"final_logit_softcapping", "final_logit_softcapping"}, config.final_softcap);
+  writer.erase({"attention.scale", "query_pre_attn_scalar"});
+}
+
+void gemma3n_names(NameTable& names, const ModelConfig&) {
+  names.altup_router = "altup.modality_router", names.altup_router_norm = "altup.router_norm";
+  names.altup_predict = "altup.prediction_coefs", names.altup_correct = "altup.correction_coefs";
+  names.altup_scale = "altup.correct_output_scale";
+  names.laurel_in = "laurel.linear_left", names.laurel_out = "laurel.linear_right";
+  names.laurel_norm = "laurel.post_laurel_norm";
+  names.streams_in = "altup_projections.{}", names.streams_out = "altup_unembed_projections.{}";
+}
+
+void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
+  names.altup_router = "altup_router", names.altup_router_norm = "altup_router_norm";
+  names.altup_predict = "altup_predict_coef", names.altup_correct = "altup_correct_coef";
+  names.altup_scale = "altup_correct_scale.weight";
+  names.laurel_in = "laurel_l", names.laurel_out = "laurel_r", names.laurel_norm = "laurel_post_norm";
+  names.streams_in = "altup_proj", names.streams_out = "altup_unembd_proj";
+}
+
+StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
+                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
+  PENSTOCK_CHECK(options.stream == nullptr);  // its streams are several
+  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  // [n, model_dim], the stream that a layer computes on
+  const Tensor x = ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
+  const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
+  DecoderParts decoder(config, weights, shape, cache, ops);
+  embed_input(config, weights, x, ops);
+  PerLayerInputs beside(config, weights, x, ops);
+  AltUp streams(config, weights, x, ops);
+  for (int i = 0; i < n_layers; ++i) {
+    const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
+    streams.predict(i, x);
+    const NormedInput h{x, norm_params(config, layer.attn_norm), normed};
+    const NormedInput between{x, norm_params(config, layer.ffn_norm), normed};
+    ops.prepare(h);
+    const Tensor low_rank = streams.laurel(i, h);
+    decoder.attention(i, h, x, nullptr);
+    ops.add(x, low_rank, 1.0f);
+    ops.scale(x, std::sqrt(0.5f), 0.0f);
+    ops.prepare(between);
+    decoder.feed_forward(i, between, x, nullptr);
+    streams.add_to_others(beside.update(i, streams.correct(i, x)));
+  }
+  streams.merge(x);
+  return output_head(config, weights, x, shape, ops, options);
+}
+
+}  // namespace penstock
