@@ -125,5 +125,5 @@ def test_cross_encoders_are_sentence_transformers(name):
 def test_what_has_no_head(model):
     with pytest.raises(ValueError, match="no classification head"):
         model.classify("x")
-    with penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm, pytest.raises(ValueError, match="no tokenizer"):
+    with penstock.LLM(str(ROOT / "tests/golden/classifiers/bert")) as llm, pytest.raises(ValueError, match="has 3"):
         llm.score("a", "b")
