@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
 import make_tiny_models
@@ -243,9 +244,49 @@ def make_cross_encoder(name):
     print(f"{name:20} scores {[round(one['score'], 3) for one in golden]}")
 
 
+def make_reranker(name):
+    """As llama.cpp's converter writes Qwen3-Reranker: the GGUF file alone, which has the rows of "yes" and "no" and how pairs are
+    written. The scores are those of the whole model in transformers, for texts written so."""
+    import gguf
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    path = os.path.join(OUT, "..", "cross_encoders", name)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
+    torch.manual_seed(5)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("y", "e"), ("ye", "s"), ("n", "o"), ("t", "h"), ("th", "e")]
+    vocab = {piece: i for i, piece in enumerate([*letters, *(a + b for a, b in merges)])}
+    made = Tokenizer(models.BPE(vocab, merges))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(text, special=True) for text in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    size = made.get_vocab_size()
+    config = T.Qwen3Config(vocab_size=size, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                           num_key_value_heads=2, head_dim=8, max_position_embeddings=512, tie_word_embeddings=name.endswith("tied"),
+                           bos_token_id=None, eos_token_id=made.token_to_id("<|im_end|>"))
+    model = T.Qwen3ForCausalLM(config).float().eval()
+    make_tiny_models.randomize(model, name)
+    with tempfile.TemporaryDirectory() as folder:
+        T.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>").save_pretrained(folder)
+        model.save_pretrained(folder)
+        open(folder + "/README.md", "w").write("# Qwen3-Reranker\n")  # by which the converter knows it
+        tiny_newer_models.convert(folder, os.path.join(path, "model.gguf"), bpe="qwen2")
+    fields = gguf.GGUFReader(os.path.join(path, "model.gguf")).fields
+    form = fields["tokenizer.chat_template.rerank"].contents()
+    golden = []
+    for first, second in [*PAIRS[:3], ("the {document}", "a <|im_end|> {query}")]:
+        ids = made.encode(form.replace("{query}", "\0").replace("{document}", second).replace("\0", first), add_special_tokens=False).ids
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1]
+        yes, no = (logits[made.token_to_id(text)] for text in ("yes", "no"))
+        golden.append(dict(first=first, second=second, n_tokens=len(ids), logit=float(yes - no), score=float(torch.sigmoid(yes - no))))
+    json.dump(golden, open(os.path.join(path, "golden.json"), "w"))
+    print(f"{name:20} logits {[round(one['logit'], 3) for one in golden]}")
+
+
 if __name__ == "__main__":
     every = {**{f"sentences/{name}": make_sentences for name in SENTENCES},
              **{f"classifiers/{name}": make_classifier for name in CLASSIFIERS},
-             **{f"cross_encoders/{name}": make_cross_encoder for name in CROSS_ENCODERS}, **{name: make for name in MODELS}}
+             **{f"cross_encoders/{name}": make_cross_encoder for name in CROSS_ENCODERS},
+             **{f"cross_encoders/{name}": make_reranker for name in ("qwen3_reranker", "qwen3_reranker_tied")}, **{name: make for name in MODELS}}
     for wanted in sys.argv[1:] or every:
         every[wanted](wanted.split("/")[-1])

@@ -3,6 +3,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -585,8 +586,9 @@ def as_published(directory, to):
               {"format": "pt"})
 
 
-def convert(directory, path):
-    """llama.cpp's convert_hf_to_gguf.py without a tokenizer, F32. LLAMA_CPP is a checkout."""
+def convert(directory, path, bpe=None):
+    """llama.cpp's convert_hf_to_gguf.py, F32; without a tokenizer, or with the directory's BPE, which is said to cut texts as `bpe`.
+    LLAMA_CPP is a checkout."""
     root = os.environ["LLAMA_CPP"]
     for part in (os.path.join(root, "gguf-py"), root):
         if part not in sys.path:
@@ -596,6 +598,8 @@ def convert(directory, path):
     from conversion.base import ModelBase, ModelType, get_model_architecture
     with tempfile.TemporaryDirectory() as published:
         as_published(directory, published)
+        for name in ("tokenizer.json", "tokenizer_config.json", "README.md") if bpe else ():
+            shutil.copy(os.path.join(directory, name), published)
         hparams = ModelBase.load_hparams(Path(published), False)
         hparams |= PUBLISHED.get(hparams["model_type"], lambda _: {})(hparams)
         hparams = {key: value for key, value in hparams.items() if value != DROP}
@@ -603,5 +607,8 @@ def convert(directory, path):
         cls.no_mtp = hasattr(cls, "opt_num_mtp_layers") and not any("mtp." in k for k in load_file(published + "/model.safetensors"))
         model = cls(Path(published), gguf.LlamaFileType.ALL_F32, Path(path), eager=True, model_name="tiny", hparams=hparams)
         for part in (model, getattr(model, "impl", model)):
-            part.set_vocab = part._set_vocab_none
+            if bpe:
+                part.get_vocab_base_pre = lambda _: bpe
+            else:
+                part.set_vocab = part._set_vocab_none
         model.write()

@@ -114,6 +114,17 @@ class HeadReader {
     return add_norm("head.norm", eps.is_number() ? eps.get<double>() : 1e-5);
   }
 
+  // Qwen3-Reranker's: the probability of "yes" beside "no" is the sigmoid of what their logits differ by.
+  void join_yes_and_no() {
+    DenseModule& layer = head_.dense.back();
+    const auto cols = static_cast<size_t>(layer.cols);
+    for (size_t i = 0; i < cols; ++i) layer.weight[i] -= layer.weight[cols + i];
+    layer.weight.resize(cols);
+    layer.rows = 1;
+    if (layer.bias.empty()) return;
+    layer.bias = {layer.bias[0] - layer.bias[1]};
+  }
+
   void read_labels(const ConfigJson& config) {
     const auto names = config.find("id2label");
     for (int i = 0; i < head_.n_classes(); ++i) {
@@ -176,6 +187,7 @@ class HeadReader {
     ConfigJson labels = ConfigJson::object();
     const ConfigJson names = config.value(arch + ".classifier.output_labels", ConfigJson::array());
     for (size_t i = 0; names.is_array() && i < names.size(); ++i) labels[std::to_string(i)] = names[i];
+    if (causal_ && names == ConfigJson::array({"yes", "no"}) && head_.n_classes() == 2) join_yes_and_no();
     read_labels({{"id2label", labels}});
     RETURN_IF_ERROR(read_activation(ConfigJson::object()));
     return true;

@@ -144,6 +144,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                                       const ClassifyOptions& options) const {
     if (tokenizer_ == nullptr)
       return errorf(ErrorCode::kInvalidArgument, "pair {}: the checkpoint has no tokenizer", index);
+    if (const std::string* form = rerank_template()) return input_of_rerank(*form, pair, index, options);
     const PairForm& form = tokenizer_->pair_form();
     const EncodeOptions plain{.add_special = false, .parse_special = true};
     std::vector<TokenId> first = tokenizer_->encode(pair.first, plain);
@@ -160,6 +161,51 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     input.tokens = tokenizer_->join(first, second);
     if (form.types) input.n_first_type = form.before.size() + first.size() + form.between.size();
     return input;
+  }
+
+  // How a GGUF file of a reranker writes a pair, with the texts at {query} and {document}; or null.
+  const std::string* rerank_template() const {
+    const auto found = tokenizer_->chat_templates().find("rerank");
+    return found == tokenizer_->chat_templates().end() ? nullptr : &found->second;
+  }
+
+  // What is too long is cut at the end of the document.
+  Result<EmbedderInput> input_of_rerank(const std::string& form,
+                                        const std::pair<std::string, std::string>& pair, size_t index,
+                                        const ClassifyOptions& options) const {
+    const auto tokens_with = [&](const std::string& document) {
+      std::string text;
+      for (size_t at = 0; at < form.size();) {
+        constexpr std::string_view kQuery = "{query}", kDocument = "{document}";
+        if (form.compare(at, kQuery.size(), kQuery) == 0) {
+          text += pair.first, at += kQuery.size();
+        } else if (form.compare(at, kDocument.size(), kDocument) == 0) {
+          text += document, at += kDocument.size();
+        } else {
+          text += form[at++];
+        }
+      }
+      return tokenizer_->encode(text, {.parse_special = true});
+    };
+    const size_t limit = limit_of(options.truncate_to);
+    EmbedderInput input;
+    input.tokens = tokens_with(pair.second);
+    if (input.tokens.size() <= limit) return input;
+    if (!options.truncate && options.truncate_to == 0) {
+      return errorf(ErrorCode::kContextOverflow,
+                    "pair {}: expected at most {} tokens, got {} (truncate cuts it)", index, limit,
+                    input.tokens.size());
+    }
+    // Where a text is cut, fewer or more tokens may come of it: until it fits.
+    std::vector<TokenId> document = tokenizer_->encode(pair.second, {.add_special = false});
+    while (input.tokens.size() > limit && !document.empty()) {
+      document.resize(document.size() - std::min(document.size(), input.tokens.size() - limit));
+      input.tokens = tokens_with(tokenizer_->decode(document, false));
+    }
+    if (input.tokens.size() <= limit) return input;
+    return errorf(ErrorCode::kContextOverflow,
+                  "pair {}: without its document expected at most {} tokens, got {}", index, limit,
+                  input.tokens.size());
   }
 
   Result<std::vector<EmbedderInput>> inputs_of(std::span<const Prompt> inputs,

@@ -213,9 +213,13 @@ class ModuleReader {
       if (*found == 1) out_.poolings = {Pooling::kMean};
       if (*found == 2) out_.poolings = {Pooling::kCls};
       if (*found == 3) out_.poolings = {Pooling::kLast};
-      if (out_.poolings.empty())
-        return unsupported("{}: expected 0 (none), 1 (mean), 2 (cls) or 3 (last), got {}", key,
-                           found->dump());
+      // A reranker's: what its head reads is the head's matter.
+      const bool ranks = *found == 4 && (source_.find("cls.weight") != nullptr ||
+                                         source_.find("cls.output.weight") != nullptr);
+      if (out_.poolings.empty() && !ranks)
+        return unsupported(
+            "{}: expected 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank, with a head), got {}", key,
+            found->dump());
     }
     for (const char* name : {"dense_2.weight", "dense_3.weight"}) {
       const TensorInfo* tensor = source_.find(name);

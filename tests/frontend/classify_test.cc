@@ -122,6 +122,37 @@ TEST_P(CrossEncoders, SecondTextsAreOfTheirOwnType) {
 INSTANTIATE_TEST_SUITE_P(Tiny, CrossEncoders, ::testing::Values("bert", "roberta", "modernbert"),
                          [](const auto& info) { return info.param; });
 
+// llama.cpp's form of Qwen3-Reranker: rows of "yes" and "no", and a template of pairs.
+TEST(Rerankers, OfGgufFilesAreTransformers) {
+  for (const char* name : {"qwen3_reranker", "qwen3_reranker_tied"}) {
+    const fs::path folder = tests_dir() / "golden" / "cross_encoders" / name;
+    std::ifstream file(folder / "golden.json");
+    const json golden = json::parse(file);
+    auto model = open_classifier(folder / "model.gguf");
+    ASSERT_TRUE(model) << model.error().message;
+    EXPECT_EQ((*model)->info().labels.size(), 1u);
+    std::vector<std::pair<std::string, std::string>> pairs;
+    for (const json& row : golden) pairs.emplace_back(row["first"], row["second"]);
+    const auto tokens = (*model)->encode_pairs(pairs);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    const auto scores = (*model)->score(pairs).value();
+    const auto logits = (*model)->score(pairs, {.use_activation = false}).value();
+    for (size_t i = 0; i < golden.size(); ++i) {
+      EXPECT_NEAR(logits[i], golden[i]["logit"].get<double>(), 1e-3) << "pair " << i;
+      EXPECT_EQ((*tokens)[i].size(), golden[i]["n_tokens"].get<size_t>()) << "pair " << i;
+      EXPECT_NEAR(scores[i], golden[i]["score"].get<double>(), 1e-5) << "pair " << i;
+    }
+    // Cut at the document's end: what is behind it stays.
+    const size_t most = (*tokens)[1].size() - 5;
+    const auto cut = (*model)->encode_pairs(pairs, {.truncate_to = static_cast<int>(most)}).value();
+    EXPECT_LE(cut[1].size(), most);
+    EXPECT_GE(cut[1].size() + 4, most);
+    EXPECT_EQ(cut[1].back(), (*tokens)[1].back());
+    const auto none = (*model)->encode_pairs(pairs, {.truncate_to = 10});
+    EXPECT_THAT(none ? "" : none.error().message, HasSubstr("without its document"));
+  }
+}
+
 TEST(Classifier, ScoresNeedOneClass) {
   const std::vector<std::pair<std::string, std::string>> pairs = {{"a", "b"}};
   EXPECT_THAT(open_classifier(kClassifiers / "bert").value()->score(pairs).error().message,
