@@ -2,7 +2,8 @@
 """What Ray costs and gives: a request through Ray Serve beside the bare server, two replicas beside one, a batch job beside
 LLM.generate. Each replica and each actor has one thread.
 
-Usage: ray_serve.py [--model FILE] [--rounds 5] [--load-tokens 64] [--rows 2000]      (in an environment with the wheel and ray[serve,data]; nothing else running)
+Usage: ray_serve.py [--model FILE] [--rounds 5] [--load-tokens 64] [--requests 64] [--rows 2000]
+       (in an environment with the wheel and ray[serve,data]; nothing else running)
 """
 import argparse
 import concurrent.futures
@@ -21,7 +22,7 @@ from penstock.ray.data import ProcessorConfig, build_processor
 from penstock.ray.serve import LLMConfig, build_app
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-N_LOAD, ROW_TOKENS = 64, 32
+ROW_TOKENS = 32
 
 
 def post(port, prompt, max_tokens, connection=None):
@@ -38,22 +39,22 @@ def latency(port, n=100):
     times = []
     for i in range(n):
         start = time.perf_counter()
-        post(port, f"Number {i}", 1, connection)
+        post(port, f"Story {i}: the", 1, connection)
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
 
-def load(port, round_number, n_tokens):
+def load(port, round_number, n_tokens, n_requests):
     """Tokens a second, many requests at once."""
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        list(pool.map(lambda i: post(port, f"Story {round_number} {i}: the", n_tokens), range(N_LOAD)))
-    return N_LOAD * n_tokens / (time.perf_counter() - start)
+        list(pool.map(lambda i: post(port, f"Story {round_number} {i}: the", n_tokens), range(n_requests)))
+    return n_requests * n_tokens / (time.perf_counter() - start)
 
 
 def run_app(config, port):
     serve.run(build_app(config), name="penstock")
-    load(port, "warm", 16)
+    load(port, "warm", 16, 64)
 
 
 def main():
@@ -61,7 +62,8 @@ def main():
     parser.add_argument("--model", default=str(ROOT / "models/penstock-stories-15m-q8_0.gguf"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--load-tokens", type=int, default=64, help="of a request, where replicas are compared")
-    parser.add_argument("--rows", type=int, default=2000, help="of the batch job")
+    parser.add_argument("--requests", type=int, default=64, help="where replicas are compared")
+    parser.add_argument("--rows", type=int, default=2000, help="of the batch job; 0: none")
     args = parser.parse_args()
     median = statistics.median
     ray.init(num_cpus=4, log_to_driver=False, logging_level="ERROR", object_store_memory=200 << 20)
@@ -77,12 +79,14 @@ def main():
     one, two = [], []
     for round_number in range(args.rounds):
         run_app(LLMConfig(model=args.model, num_replicas=1), port)
-        one.append(load(port, f"{round_number} one", args.load_tokens))
+        one.append(load(port, f"{round_number} one", args.load_tokens, args.requests))
         run_app(LLMConfig(model=args.model, num_replicas=2), port)
-        two.append(load(port, f"{round_number} two", args.load_tokens))
-    print(f"{N_LOAD} requests of {args.load_tokens} tokens, 32 at once: {median(one):,.0f} tokens/s with one replica, {median(two):,.0f} "
+        two.append(load(port, f"{round_number} two", args.load_tokens, args.requests))
+    print(f"{args.requests} requests of {args.load_tokens} tokens, 32 at once: {median(one):,.0f} tokens/s with one replica, {median(two):,.0f} "
           f"with two: {median([b / a for a, b in zip(one, two)]):.2f}")
     serve.shutdown()
+    if args.rows == 0:
+        return
 
     rows = [{"id": i, "prompt": f"Number {i} is", "sampling_params": {"max_tokens": ROW_TOKENS, "temperature": 0, "ignore_eos": True}}
             for i in range(args.rows)]
@@ -94,7 +98,7 @@ def main():
             start = time.perf_counter()
             llm.generate([row["prompt"] for row in rows], params, use_tqdm=False)
             direct.append(time.perf_counter() - start)
-            processor = build_processor(ProcessorConfig(model=args.model, batch_size=args.rows // 4))
+            processor = build_processor(ProcessorConfig(model=args.model, batch_size=512))
             start = time.perf_counter()
             processor(ray.data.from_items(rows, override_num_blocks=4)).materialize()
             job.append(time.perf_counter() - start)

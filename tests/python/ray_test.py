@@ -1,5 +1,7 @@
 """penstock.ray on a real local cluster: two raylets, replicas and actors that are killed. Skipped without Ray; scripts/test_python
 installs it into an environment of its own."""
+import asyncio
+import collections
 import concurrent.futures
 import json
 import os
@@ -23,7 +25,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from penstock._openai_server import _free_port  # noqa: E402
 from penstock.ray.data import ProcessorConfig, build_processor  # noqa: E402
-from penstock.ray.prefix_router import PIECE, chain  # noqa: E402
+from penstock.ray.prefix_router import LOST_AFTER, PIECE, PrefixRouter, chain  # noqa: E402
 from penstock.ray.serve import LLMConfig, build_app, prompt_beginning  # noqa: E402
 
 
@@ -111,6 +113,47 @@ def test_pieces_and_beginnings():
     assert "hello" in prompt_beginning(b'{"messages": [{"role": "user", "content": "hello"}]}')
     for body in (b"", b"not json", b"[1]", b'{"model": "x"}'):
         assert prompt_beginning(body) == ""
+
+
+class Waiting:
+    """A request of Serve's that no replica has yet, as routers see it."""
+
+    def __init__(self, name, prefix=""):
+        self.kwargs = {"prefix": prefix}
+        self.metadata = type("Metadata", (), {"internal_request_id": name})()
+
+
+def test_a_burst_is_spread_before_any_of_it_arrives(monkeypatch):
+    router = PrefixRouter.__new__(PrefixRouter)
+    router.initialize_state(most_ahead=4)
+    replicas = [type("Replica", (), {"replica_id": name})() for name in "abc"]
+
+    def choose(name, prefix=""):
+        ranks = asyncio.run(router.choose_replicas(replicas, Waiting(name, prefix)))
+        assert sorted(replica.replica_id for rank in ranks for replica in rank) == ["a", "b", "c"]
+        return ranks[0][0].replica_id
+
+    counts = collections.Counter(choose(str(number)) for number in range(30))
+    assert counts == {"a": 10, "b": 10, "c": 10}
+    story = "x" * 3 * PIECE
+    home = choose("first", story)
+    assert [choose(f"next {number}", story) for number in range(4)] == [home] * 4  # most_ahead
+    assert choose("too much", story) != home
+    # Refused by the first choice, taken by another; the refusal is told last.
+    chosen = choose("refused")
+    other = next(name for name in "abc" if name != chosen)
+    before = router._busy[other]
+    router.on_request_routed(Waiting("refused"), other, None)
+    router.on_request_completed(chosen, "refused")
+    assert router._busy[other] == before + 1
+    router.on_request_completed(other, "refused")
+    router.on_request_completed(other, "refused")
+    assert router._busy[other] == before
+    # What was cancelled before it was sent is forgotten some day.
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + LOST_AFTER + 1)
+    choose("last")
+    assert sum(router._busy.values()) == 1 and len(router._given) == 1
 
 
 @pytest.mark.parametrize("what", ["server", "actor"])

@@ -186,7 +186,8 @@ def build_processor(config: ProcessorConfig, preprocess: Optional[Callable[[Row]
             rows = rows.filter(lambda row: _id_of(json.loads(row["row"])) not in known)
         answers = rows.map_batches(_Engine, fn_constructor_args=(config,), batch_size=config.batch_size,
                                    compute=ray.data.ActorPoolStrategy(size=config.concurrency), num_cpus=config.num_cpus,
-                                   max_restarts=config.max_restarts, max_task_retries=config.max_restarts)
+                                   max_restarts=config.max_restarts, max_task_retries=config.max_restarts,
+                                   max_concurrency=2)  # the next batch joins before the last row of this one is done
         if not config.checkpoint_path:
             return answers.map(unpacked)
         if done:

@@ -6,13 +6,15 @@ the replica that last got it.
 from __future__ import annotations
 
 import collections
+import time
 import zlib
-from typing import Any, Counter, List, Optional, OrderedDict
+from typing import Any, Counter, List, Optional, OrderedDict, Tuple
 
-from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 PIECE = 256  # characters
 MOST_PIECES = 200_000  # remembered at once: about 30 MB
+LOST_AFTER = 3600.0  # seconds until a request of which nothing is heard counts no more
 
 
 def chain(text: str) -> List[int]:
@@ -24,7 +26,7 @@ def chain(text: str) -> List[int]:
     return hashes
 
 
-class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc,unused-ignore]
+class PrefixRouter(RequestRouter):  # type: ignore[misc,unused-ignore]
     """Routes by the keyword argument `prefix` of a request: the beginning of its prompt as text.
 
     Args:
@@ -35,48 +37,75 @@ class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc,unused-ignore
         """Called by Serve with request_router_kwargs."""
         self._most_ahead = most_ahead
         self._owners: OrderedDict[int, ReplicaID] = collections.OrderedDict()
-        self._running: Counter[ReplicaID] = collections.Counter()
+        # Requests by their ids from the moment of the choice: many are chosen before the first of them is known to have arrived.
+        self._given: OrderedDict[str, Tuple[ReplicaID, float]] = collections.OrderedDict()
+        self._busy: Counter[ReplicaID] = collections.Counter()
 
     async def choose_replicas(self, candidate_replicas: List[RunningReplica],
                               pending_request: Optional[PendingRequest] = None) -> List[List[RunningReplica]]:
         """Ranks: who has the longest beginning, then the others, least busy first."""
-        by_load = sorted(candidate_replicas, key=lambda replica: self._running[replica.replica_id])
+        request = pending_request.metadata.internal_request_id if pending_request is not None else ""
+        self._take_back(request)
+        by_load = sorted(candidate_replicas, key=lambda replica: self._busy[replica.replica_id])
         if not by_load or pending_request is None:
             return [[replica] for replica in by_load]
-        least = self._running[by_load[0].replica_id]
+        least = self._busy[by_load[0].replica_id]
         usable = {replica.replica_id: replica for replica in by_load
-                  if self._running[replica.replica_id] <= least + self._most_ahead}
-        best: Optional[RunningReplica] = None
+                  if self._busy[replica.replica_id] <= least + self._most_ahead}
+        best = by_load[0]
         for piece in chain(self._prefix(pending_request)):
             owner = self._owners.get(piece)
             if owner is None:
                 break
             best = usable.get(owner, best)
-        if best is None:
-            return [[replica] for replica in by_load]
+        self._forget_lost()
+        self._give(request, best.replica_id, pending_request)
         return [[best], *([replica] for replica in by_load if replica is not best)]
 
     @staticmethod
     def _prefix(request: PendingRequest) -> str:
         return str(request.kwargs.get("prefix", ""))
 
-    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Remembers who has the prompt now."""
-        self._running[replica_id] += 1
-        for piece in chain(self._prefix(pending_request)):
+    def _give(self, request: str, replica_id: ReplicaID, pending: PendingRequest) -> None:
+        self._given[request] = replica_id, time.monotonic()
+        self._busy[replica_id] += 1
+        for piece in chain(self._prefix(pending)):
             self._owners[piece] = replica_id
             self._owners.move_to_end(piece)
         while len(self._owners) > MOST_PIECES:
             self._owners.popitem(last=False)
 
+    def _take_back(self, request: str) -> None:
+        found = self._given.pop(request, None)
+        if found is not None:
+            self._busy[found[0]] -= 1
+
+    def _forget_lost(self) -> None:
+        """Requests that were cancelled between the choice and the sending, of which Serve says nothing more."""
+        while self._given:
+            request, (_, since) = next(iter(self._given.items()))
+            if time.monotonic() - since < LOST_AFTER:
+                return
+            self._take_back(request)
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """The replica has it, perhaps another one than the first of the ranks."""
+        request = pending_request.metadata.internal_request_id
+        if self._given.get(request, (None, 0.0))[0] == replica_id:
+            return
+        self._take_back(request)
+        self._give(request, replica_id, pending_request)
+
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """One less to do."""
-        if self._running[replica_id] > 0:
-            self._running[replica_id] -= 1
+        """One less to do; a replica that refused it says so after another was chosen."""
+        if self._given.get(internal_request_id, (None, 0.0))[0] == replica_id:
+            self._take_back(internal_request_id)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """What it had is gone."""
         super().on_replica_actor_died(replica_id)
-        del self._running[replica_id]
+        for request in [request for request, (owner, _) in self._given.items() if owner == replica_id]:
+            del self._given[request]
+        del self._busy[replica_id]
         for piece in [piece for piece, owner in self._owners.items() if owner == replica_id]:
             del self._owners[piece]
