@@ -100,9 +100,9 @@ bool EngineImpl::run_step() {
   } catch (const std::bad_alloc&) {
     steps_.recover();
   }
-  requests_.deliver(steps_.under_way());
-  if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   metrics_.publish(*parts_.scheduler);
+  if (!requests_.deliver(steps_.under_way())) metrics_.publish(*parts_.scheduler);
+  if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   return progress != StepLoop::Progress::kNone;
 }
 

@@ -65,9 +65,12 @@ void MetricsRecorder::note_draft(int n_proposed, int n_accepted) {
 }
 
 void MetricsRecorder::note_step(double seconds) {
-  metrics_.steps.add();
-  metrics_.step_seconds.add(seconds);
-  metrics_.iteration_seconds.observe(seconds);
+  const std::lock_guard lock(mutex_);
+  for (Metrics* metrics : {&metrics_, &published_}) {
+    metrics->steps.add();
+    metrics->step_seconds.add(seconds);
+    metrics->iteration_seconds.observe(seconds);
+  }
 }
 
 void MetricsRecorder::publish(const Scheduler& scheduler) {

@@ -17,6 +17,7 @@ class MetricsRecorder {
   void note_token(Running& sequence, double time);
   void note_end(const Running& sequence, FinishReason reason, double time);
   void note_draft(int n_proposed, int n_accepted);
+  // Published at once: events are delivered within a step, after publish(), so that who has one finds its token counted.
   void note_step(double seconds);
 
   void publish(const Scheduler& scheduler);

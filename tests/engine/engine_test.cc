@@ -55,6 +55,37 @@ TEST(Engine, TheTokensOfAllStepsAreThoseOfPromptsAndReplies) {
             metrics.prompt_tokens.value + metrics.generation_tokens.value);
 }
 
+// Compares what it hears of with what the engine says it has done.
+class ComparingSink : public EventSink {
+ public:
+  explicit ComparingSink(const Engine& engine) : engine_(engine) {}
+  void on_tokens(RequestId, std::span<const TokenEvent> events) override {
+    for (const TokenEvent& event : events) {
+      if (event.token != kNoToken) ++n_tokens;
+      if (event.finish != FinishReason::kNone) ++n_ends;
+    }
+    const Metrics metrics = engine_.metrics();
+    EXPECT_GE(metrics.generation_tokens.value, n_tokens);
+    EXPECT_EQ(metrics.num_requests_running.value, n_ends > 0 ? 0 : 1);
+    n_steps = metrics.steps.value;
+  }
+  int n_tokens = 0, n_ends = 0;
+  double n_steps = 0;
+
+ private:
+  const Engine& engine_;
+};
+
+TEST(Engine, WhoHearsOfATokenFindsItCounted) {
+  FakeEngine fake;
+  const auto sink = std::make_shared<ComparingSink>(*fake.engine);
+  ASSERT_TRUE(fake.engine->submit(request_of(prompt_of(5), 7), sink));
+  fake.run();
+  EXPECT_EQ(sink->n_tokens, 7);
+  EXPECT_EQ(sink->n_ends, 1);
+  EXPECT_EQ(fake.engine->metrics().steps.value, sink->n_steps + 1);  // a step ends when it has delivered
+}
+
 TEST(Engine, ChunkSizesDoNotMatter) {
   for (int chunk = 1; chunk <= 40; ++chunk) {
     FakeEngineConfig config;

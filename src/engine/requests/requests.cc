@@ -106,11 +106,13 @@ void Requests::fail(RequestState& state) {
   end_request(state, -1, FinishReason::kError, out_of_memory());
 }
 
-void Requests::deliver(bool step_under_way) {
+bool Requests::deliver(bool step_under_way) {
   ended_before_.clear();
   ended_before_.swap(ended_);
+  bool all = true;
   outbox_.deliver(
       [&](RequestState& state) {
+        all = false;
         if (state.n_open > 0) return fail(state);
         around_.metrics->out_of_memory.add();
         Outbox::send_ends(state, state.n, out_of_memory());
@@ -122,6 +124,7 @@ void Requests::deliver(bool step_under_way) {
         running_.erase(found);
       });
   if (!step_under_way) ended_.clear(), ended_before_.clear();
+  return all;
 }
 
 // --- Steps

@@ -43,7 +43,8 @@ class Requests {
   void fail(RequestState& state);
   // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that a step under
   // way may know, with the next call.
-  void deliver(bool step_under_way = false);
+  // Returns whether every sink had the memory for it.
+  bool deliver(bool step_under_way = false);
 
   // --- Steps ---------------------------------------------------------------------------------------------------
   // What a plan says about who begins to run and who has to wait again.
