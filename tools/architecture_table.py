@@ -15,7 +15,7 @@ NAMES = {"phi": "Phi-2", "phi3": "Phi-3, 3.5, 4", "llama": "Llama 1 to 3.3", "mi
          "ministral3": "Ministral 3", "llama4_text": "Llama 4 (text, also of `llama4`)", "mpt": "MPT", "bloom": "BLOOM", "gemma2": "Gemma 2", "qwen2_moe": "Qwen2-MoE", "qwen3_moe": "Qwen3-MoE",
          "stablelm": "StableLM", "starcoder2": "StarCoder2", "olmo2": "OLMo 2", "olmo3": "OLMo 3",
          "mamba2": "Mamba 2", "falcon_h1": "Falcon-H1", "nemotron_h": "Nemotron-H", "granitemoehybrid": "Granite 4", "granitemoe": "Granite MoE (also `granitemoeshared`)", "phimoe": "Phi-3.5-MoE", "deepseek_v2": "DeepSeek V2", "deepseek_v3": "DeepSeek V3, R1, Kimi K2",
-         "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next",
+         "glm4_moe_lite": "GLM-4.7-Flash", "minimax_m2": "MiniMax-M2", "ernie4_5_moe": "ERNIE 4.5 (experts)", "qwen3_next": "Qwen3-Next", "kimi_linear": "Kimi Linear",
          "qwen3_5_text": "Qwen3.5 (text, also of `qwen3_5`)", "qwen3_5_moe_text": "Qwen3.5 with experts (text, also of `qwen3_5_moe`)"}
 # Two rows of one type.
 BY_GGUF_NAME = {"gemma-embedding": "EmbeddingGemma (encoder)", "nemotron_h_moe": "Nemotron-H with experts, Nemotron 3"}

@@ -3,6 +3,7 @@ import copy
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -214,6 +215,13 @@ MODELS = {
         linear_conv_kernel_dim=5, tie_word_embeddings=True)), False),
     "qwen3_5_moe": lambda: (T.Qwen3_5MoeTextConfig(**qwen_delta(num_experts=6, num_hidden_layers=3, layer_types=[
         "linear_attention", "full_attention", "linear_attention"])), True),
+    "kimi_linear": lambda: (T.KimiLinearConfig(**kimi_linear(
+        num_hidden_layers=4, layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])), True),
+    "kimi_linear_odd": lambda: (T.KimiLinearConfig(**kimi_linear(
+        num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=12, linear_num_heads=3, linear_head_dim=20,
+        linear_conv_kernel_dim=2, layer_types=["full_attention", "linear_attention", "linear_attention"], num_local_experts=8,
+        n_group=4, topk_group=2, n_shared_experts=2, norm_topk_prob=False,
+        mlp_layer_types=["sparse", "dense", "sparse"])), False),
     "gemma4": lambda: (T.Gemma4TextConfig(**gemma4(num_kv_shared_layers=3, use_double_wide_mlp=True)), True),
     "gemma4_keys_are_values": lambda: (T.Gemma4TextConfig(**gemma4(
         num_attention_heads=6, num_key_value_heads=3, num_global_key_value_heads=1, attention_k_eq_v=True,
@@ -395,7 +403,22 @@ def among_senses(state, path):
 
 
 # Saved as a multimodal checkpoint is published, one with layers that predict further tokens.
-WHOLE = {"qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses}
+def kimi_names(state):
+    """transformers writes dense feed-forwards under the experts' name."""
+    return {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name): tensor for name, tensor in state.items()}
+
+
+def as_kimi_linear(state, path):
+    """As published: dense feed-forwards by their own name, sizes and kinds of layers in linear_attn_config."""
+    config = json.load(open(path + "/config.json"))
+    config |= PUBLISHED["kimi_linear"](config)
+    for key in ("layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim", "first_k_dense_replace"):
+        del config[key]
+    json.dump(config, open(path + "/config.json", "w"), indent=2)
+    return kimi_names(state)
+
+
+WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses}
 
 
 def with_next_token_layers(state):
@@ -499,6 +522,16 @@ def latent(**more):
     return config
 
 
+def kimi_linear(**more):
+    """Delta attention with a decay for each key, latent attention that is not rotated."""
+    config = latent(num_attention_heads=4, q_lora_rank=None, linear_num_heads=4, linear_head_dim=12, linear_conv_kernel_dim=4,
+                    num_local_experts=6, n_group=1, topk_group=1, n_shared_experts=1, norm_topk_prob=True,
+                    routed_scaling_factor=1.7) | more
+    for key in ("n_routed_experts", "first_k_dense_replace", "rope_parameters"):
+        config.pop(key, None)
+    return config
+
+
 def qwen2_moe(**more):
     return plain_heads(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16,
                        shared_expert_intermediate_size=24) | more
@@ -559,6 +592,12 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
              "deepseek_v2": lambda c: dict(scoring_func="softmax"),
              "deepseek_v3": lambda c: dict(scoring_func="sigmoid"),
              "glm4_moe_lite": lambda c: dict(scoring_func="sigmoid"),
+             "kimi_linear": lambda c: dict(
+                 moe_router_activation_func="sigmoid", first_k_dense_replace=c["mlp_layer_types"].count("dense"),
+                 linear_attn_config=dict(
+                     head_dim=c["linear_head_dim"], num_heads=c["linear_num_heads"], short_conv_kernel_size=c["linear_conv_kernel_dim"],
+                     full_attn_layers=[i + 1 for i, kind in enumerate(c["layer_types"]) if kind == "full_attention"],
+                     kda_layers=[i + 1 for i, kind in enumerate(c["layer_types"]) if kind == "linear_attention"])),
              "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
                  c["rope_parameters"].get("original_max_position_embeddings", 128)),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}
@@ -582,7 +621,10 @@ def as_published(directory, to):
     # Gemma's converter counts the vocabulary.
     names = {f"t{i}": i for i in range(config["vocab_size"])}
     json.dump(dict(model=dict(type="WordPiece", vocab=names), added_tokens=[]), open(os.path.join(to, "tokenizer.json"), "w"))
-    save_file(stacked(load_file(os.path.join(directory, "model.safetensors"))), os.path.join(to, "model.safetensors"),
+    state = stacked(load_file(os.path.join(directory, "model.safetensors")))
+    if config["model_type"] == "kimi_linear":
+        state = kimi_names(state)
+    save_file(state, os.path.join(to, "model.safetensors"),
               {"format": "pt"})
 
 

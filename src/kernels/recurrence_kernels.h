@@ -16,8 +16,8 @@ struct DeltaStrip {
   const float *q, *k,
       *v;  // of the first token [key_dim], [key_dim], [n_features]; the others are `stride` apart
   ptrdiff_t stride;
-  const float *decay, *beta;  // likewise, one number of each token
-  ptrdiff_t gate_stride;
+  const float *decay, *beta;  // of the first token: a number, of delta_rule_by_key [key_dim] decays
+  ptrdiff_t decay_stride, beta_stride;
   float* out;  // [n_features]
   ptrdiff_t out_stride;
   float skip = 0;  // state_space() alone
@@ -25,6 +25,9 @@ struct DeltaStrip {
 
 struct RecurrenceKernels {
   void (*delta_rule)(const DeltaStrip& strip);
+  // The same with a decay of each key's own (Kimi Delta Attention):
+  //   S = diag(decay) S;  S += k (beta (v - S^T k))^T;  out = S^T q.
+  void (*delta_rule_by_key)(const DeltaStrip& strip);
   // A scan of Mamba 2 (Dao and Gu, state space duality), on the same strips: B is the key, C the query and beta the time step;
   //   S = decay S + k (beta v)^T;  out = S^T q + skip v.
   void (*state_space)(const DeltaStrip& strip);

@@ -491,6 +491,12 @@ int64_t mixer_parameters(const ModelConfig& c, int i) {
     case Recurrence::kNone: break;
     case Recurrence::kShortConv: return dim * (4 * dim + c.conv_taps);
     case Recurrence::kDeltaNet:
+      if (delta.decay_by_key) {
+        const int64_t through = delta.key_dim * (2 * dim + delta.decays() + delta.values());
+        return delta.channels() * (dim + c.conv_taps) + through +
+               dim * (delta.values() + delta.n_value_heads) + delta.n_value_heads + delta.decays() +
+               delta.value_dim;
+      }
       return delta.channels() * (dim + c.conv_taps) + 2 * dim * (delta.values() + delta.n_value_heads) +
              2 * delta.n_value_heads + delta.value_dim;
     case Recurrence::kStateSpace:

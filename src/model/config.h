@@ -52,7 +52,7 @@ enum class QkNorm : uint8_t {
 enum class Recurrence : uint8_t {
   kNone,
   kShortConv,   // gated convolution over the last tokens (LFM2)
-  kDeltaNet,    // gated delta network (Qwen3-Next)
+  kDeltaNet,    // gated delta network (Qwen3-Next, Kimi Linear)
   kStateSpace,  // scan with a state space (Mamba 2)
 };
 
@@ -95,7 +95,11 @@ struct DeltaConfig {
   int n_value_heads = 0;           // a multiple of it
   int key_dim = 0, value_dim = 0;  // of a head
   bool key_heads_in_turn = false;  // DeltaParams; so in GGUF files of Qwen3.5
+  // Kimi Delta Attention: a decay for each row of a head's matrix, and gates that are sigmoids, both through a projection to
+  // key_dim; queries, keys and values have tensors of their own.
+  bool decay_by_key = false;
   int keys() const { return n_key_heads * key_dim; }
+  int decays() const { return n_value_heads * (decay_by_key ? key_dim : 1); }
   int values() const { return n_value_heads * value_dim; }
   int channels() const { return 2 * keys() + values(); }  // of the convolution
   // In a layer's state, where the matrices are: behind the convolution's, in whole groups.

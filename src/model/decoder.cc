@@ -61,8 +61,12 @@ void DecoderParts::make_recurrent_tensors(int n) {
     convolved_ = ops_.new_tensor(n, delta.channels());
     delta_z_ = ops_.new_tensor(n, delta.values());
     delta_out_ = ops_.new_tensor(n, delta.values());
-    delta_a_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
+    delta_a_ = ops_.new_tensor(n, delta.decays(), TensorRole::kLogits);
     delta_b_ = ops_.new_tensor(n, delta.n_value_heads, TensorRole::kLogits);
+    if (delta.decay_by_key) {
+      delta_a_in_ = ops_.new_tensor(n, delta.key_dim);
+      delta_z_in_ = ops_.new_tensor(n, delta.key_dim);
+    }
     const bool beside = std::ranges::any_of(config_.layers, [](const LayerConfig& layer) {
       return layer.attention && layer.recurrence != Recurrence::kNone;
     });

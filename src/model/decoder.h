@@ -27,6 +27,7 @@ class DecoderParts {
   void attention_of_heads(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
   void multiply(Tensor x, float factor);
   void delta_net(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
+  void project_delta(const DeltaNetWeights& net, const NormedInput& h);
   void make_recurrent_tensors(int n);
   Tensor half_heads(Tensor x, int half) const;
   void project_latent(const LayerWeights& layer, const NormedInput& h);
@@ -61,7 +62,8 @@ class DecoderParts {
   Tensor convolved_;                // [n, model_dim]; likewise
   Tensor delta_z_, delta_out_;      // [n, delta.values()]
   Tensor scan_in_;                  // [n, model_dim]: of scans beside attention
-  Tensor delta_a_, delta_b_;        // [n, delta.n_value_heads]
+  Tensor delta_a_, delta_b_;        // [n, delta.decays()], [n, delta.n_value_heads]
+  Tensor delta_a_in_, delta_z_in_;  // [n, delta.key_dim]
   Tensor out_;                      // [n, model_dim]
   Tensor gate_, up_;                // [n, widest_ffn()]
   Tensor router_;                   // [n, n_experts]

@@ -1,12 +1,30 @@
 // Gated delta networks (Qwen3-Next): x += out(norm(delta rule of silu(conv(q, k, v))) * silu(z)), where q, k, v, z and two
-// numbers for each value head are projections of h.
+// numbers for each value head are projections of h. Kimi Delta Attention (arXiv 2510.26692): decays by key, and sigmoid(z).
 #include "model/decoder.h"
 #include "model/names.h"
 #include "model/weight_loader.h"
 
 namespace penstock {
 
+// Those of Kimi Delta Attention, each by itself.
+Status RecurrenceLoader::load_delta_by_key(const std::string& at, DeltaNetWeights& out) {
+  const auto load = [&](std::string_view part, int rows, int cols, LinearWeights& to) {
+    return linear(at + std::string(part), rows, cols, to);
+  };
+  const DeltaConfig& delta = config_.delta;
+  const int dim = config_.model_dim, inner = delta.key_dim;
+  RETURN_IF_ERROR(load(names_.q, delta.keys(), dim, out.q));
+  RETURN_IF_ERROR(load(names_.k, delta.keys(), dim, out.k));
+  RETURN_IF_ERROR(load(names_.v, delta.values(), dim, out.v));
+  RETURN_IF_ERROR(load(names_.delta_a_in, inner, dim, out.a_in));
+  RETURN_IF_ERROR(load(names_.delta_a, delta.decays(), inner, out.a));
+  RETURN_IF_ERROR(load(names_.delta_z_in, inner, dim, out.z_in));
+  RETURN_IF_ERROR(load(names_.delta_z, delta.values(), inner, out.z));
+  return load(names_.delta_b, delta.n_value_heads, dim, out.b);
+}
+
 Status RecurrenceLoader::load_delta_projections(const std::string& at, DeltaNetWeights& out) {
+  if (config_.delta.decay_by_key) return load_delta_by_key(at, out);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const DeltaConfig& delta = config_.delta;
   const int dim = config_.model_dim, channels = delta.channels(), values = delta.values();
@@ -30,19 +48,32 @@ Status RecurrenceLoader::load_delta_projections(const std::string& at, DeltaNetW
   return fused(name(names_.delta_ba), rows, dim, parts, ba_rows(delta));
 }
 
+// Of decays by key they are [1, 1, heads, 1], in GGUF files perhaps without the outer dimensions.
+Result<std::vector<float>> RecurrenceLoader::delta_rates(const std::string& name) {
+  const int64_t heads = config_.delta.n_value_heads, shape[] = {1, 1, heads, 1};
+  if (!config_.delta.decay_by_key) return vector(name, heads);
+  const TensorInfo* found = find(name);
+  const bool flat = found != nullptr && found->shape.size() == 2;
+  return vector(name, std::span<const int64_t>(shape).subspan(flat ? 2 : 0));
+}
+
 Status RecurrenceLoader::load_delta_net(const std::string& at, DeltaNetWeights& out) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const DeltaConfig& delta = config_.delta;
   RETURN_IF_ERROR(load_delta_projections(at, out));
-  ASSIGN_OR_RETURN(out.conv,
-                   conv_weights(name(names_.delta_conv) + ".weight", delta.channels(), config_.conv_taps));
-  ASSIGN_OR_RETURN(std::vector<float> rate, vector(name(names_.delta_rate), delta.n_value_heads));
+  const ConvPart together[] = {{name(names_.delta_conv) + ".weight", delta.channels()}};
+  const ConvPart apart[] = {{with_letter(name(names_.delta_conv), 'q') + ".weight", delta.keys()},
+                            {with_letter(name(names_.delta_conv), 'k') + ".weight", delta.keys()},
+                            {with_letter(name(names_.delta_conv), 'v') + ".weight", delta.values()}};
+  const std::span<const ConvPart> parts = delta.decay_by_key ? std::span<const ConvPart>(apart) : together;
+  ASSIGN_OR_RETURN(out.conv, conv_weights(parts, config_.conv_taps));
+  ASSIGN_OR_RETURN(std::vector<float> rate, delta_rates(name(names_.delta_rate)));
   // Directories have the logarithm of what GGUF files have negated.
   if (source_.naming() == Naming::kHuggingFace) {
     for (float& value : rate) value = -std::exp(value);
   }
   ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(rate));
-  ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name(names_.delta_bias), delta.n_value_heads));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name(names_.delta_bias), delta.decays()));
   ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
   ASSIGN_OR_RETURN(const std::vector<float> norm,
                    vector(name(names_.delta_norm) + ".weight", delta.value_dim));
@@ -50,12 +81,31 @@ Status RecurrenceLoader::load_delta_net(const std::string& at, DeltaNetWeights& 
   return linear(name(names_.delta_out), config_.model_dim, delta.values(), out.out);
 }
 
+// conv_in_, delta_a_, delta_b_ and delta_z_ of h.
+void DecoderParts::project_delta(const DeltaNetWeights& net, const NormedInput& h) {
+  const DeltaConfig& delta = config_.delta;
+  if (!delta.decay_by_key) {
+    const LinearTarget projections[] = {net.qkv.into(conv_in_), net.z.into(delta_z_), net.a.into(delta_a_),
+                                        net.b.into(delta_b_)};
+    return ops_.norm_linear(rounded(h), projections);
+  }
+  const int keys = delta.keys();
+  const LinearTarget projections[] = {net.q.into(conv_in_.columns(0, keys)),
+                                      net.k.into(conv_in_.columns(keys, keys)),
+                                      net.v.into(conv_in_.columns(2 * keys, delta.values())),
+                                      net.a_in.into(delta_a_in_),
+                                      net.z_in.into(delta_z_in_),
+                                      net.b.into(delta_b_)};
+  ops_.norm_linear(rounded(h), projections);
+  const LinearTarget decays = net.a.into(delta_a_), gates = net.z.into(delta_z_);
+  ops_.linear(delta_a_in_, {&decays, 1});
+  ops_.linear(delta_z_in_, {&gates, 1});
+}
+
 void DecoderParts::delta_net(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const DeltaNetWeights& net = weights_.layers[i].delta;
   const DeltaConfig& delta = config_.delta;
-  const LinearTarget projections[] = {net.qkv.into(conv_in_), net.z.into(delta_z_), net.a.into(delta_a_),
-                                      net.b.into(delta_b_)};
-  ops_.norm_linear(rounded(h), projections);
+  project_delta(net, h);
   ops_.causal_conv(conv_in_, {net.conv.get(), nullptr, config_.conv_taps, i}, cache_, convolved_);
   ops_.activate(convolved_, config_.activation);
   const DeltaParams params{net.rate.get(),
@@ -65,12 +115,14 @@ void DecoderParts::delta_net(int i, const NormedInput& h, Tensor x, const Normed
                            delta.key_dim,
                            delta.value_dim,
                            delta.key_heads_in_turn,
+                           delta.decay_by_key,
                            i,
                            delta.state_offset(config_.conv_taps)};
   ops_.gated_delta(convolved_, delta_a_, delta_b_, params, cache_, delta_out_);
   const Tensor heads = delta_out_.reshaped(delta.value_dim);
   ops_.norm(heads, {net.norm.get(), nullptr, config_.norm_eps}, heads);
-  ops_.activate_mul(delta_z_, delta_out_, Activation::kSilu, delta_out_);
+  ops_.activate_mul(delta_z_, delta_out_, delta.decay_by_key ? Activation::kSigmoid : Activation::kSilu,
+                    delta_out_);
   add_product(delta_out_, net.out, x, weights_.layers[i].attn_post_norm, next);
 }
 

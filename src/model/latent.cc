@@ -100,7 +100,8 @@ void DecoderParts::latent_attention(int i, const NormedInput& h, Tensor x, const
   const Tensor plain = queries_.reshaped(l.plain_dim + l.rope_dim), query = q_.reshaped(config_.head_dim);
   ops_.copy(plain.columns(l.plain_dim, l.rope_dim), query.columns(l.kv_rank, l.rope_dim));
   ops_.linear_by_head(plain.columns(0, l.plain_dim), layer.latent.absorb, query.columns(0, l.kv_rank));
-  ops_.rope_and_store(q_, k_, Tensor(), &weights_.ropes[config_.layers[i].rope], cache_, i);
+  const int rope = config_.layers[i].rope;
+  ops_.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
   ops_.attend(q_, cache_, {i, config_.n_heads, config_.attention_scale, 0.0f, nullptr, nullptr}, attended_);
   ops_.linear_by_head(attended_.reshaped(l.kv_rank), layer.latent.values, values_.reshaped(l.value_dim));
   add_product(values_, layer.o, x, layer.attn_post_norm, next);

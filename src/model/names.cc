@@ -95,6 +95,12 @@ std::string with_index(std::string_view pattern, int index) {
   return at == std::string::npos ? name : name.replace(at, 2, std::to_string(index));
 }
 
+std::string with_letter(std::string_view pattern, char letter) {
+  std::string name(pattern);
+  const size_t at = name.find("{}");
+  return at == std::string::npos ? name : name.replace(at, 2, 1, letter);
+}
+
 std::vector<int> rows_by_group(const ModelConfig& config) {
   const int group = config.n_heads / config.n_kv_heads, dim = config.head_dim;
   std::vector<int> rows;
@@ -133,17 +139,23 @@ std::vector<int> ba_rows(const DeltaConfig& delta) {
   return rows;
 }
 
-void choose_expert_names(NameTable& names, const WeightSource& source, std::string_view prefix,
-                         int n_layers) {
+void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers) {
+  const auto has = [&](std::string_view name, const char* suffix) {
+    for (int i = 0; i < n_layers; ++i) {
+      // Of the list: find() may encode it.
+      const std::string whole = std::string(prefix) + with_index(names.layer, i) + std::string(name) + suffix;
+      if (source.WeightSource::find(whole) != nullptr) return true;
+    }
+    return false;
+  };
+  if (!names.other_gate.empty() && has(names.other_gate, ".weight"))
+    names.gate = names.other_gate, names.up = names.other_up, names.down = names.other_down;
   if (names.fused_expert_down.empty()) return;
-  for (int i = 0; i < n_layers; ++i) {
-    const std::string name =
-        std::string(prefix) + with_index(names.layer, i) + std::string(names.expert_gate_up);
-    if (source.WeightSource::find(name) == nullptr) continue;  // of the list: find() may encode it
+  if (has(names.expert_gate_up, "")) {
     names.expert_down = names.fused_expert_down;
-    return;
+  } else {
+    names.expert_gate_up = "";
   }
-  names.expert_gate_up = "";
 }
 
 bool is_of_further_tokens(std::string_view name) {

@@ -10,16 +10,18 @@
 namespace penstock {
 
 NameTable tensor_names(const ModelConfig& config, Naming naming);
-// The name with the index in the place of {}.
+// The name with the index, or the letter, in the place of {}.
 std::string with_index(std::string_view pattern, int index);
+std::string with_letter(std::string_view pattern, char letter);
 // For qkv_by_group: row r of q, k and v one after the other is row rows_by_group()[r] of the fused projection.
 std::vector<int> rows_by_group(const ModelConfig& config);
 // Row r of queries, keys, values and z one after the other is row qkvz_rows()[r] of a projection that lies by key head; of b
 // and a likewise.
 std::vector<int> qkvz_rows(const DeltaConfig& delta);
 std::vector<int> ba_rows(const DeltaConfig& delta);
-// Where a file may hold a layer's experts in one tensor or in one for each (NameTable::fused_expert_down): as this one does.
-void choose_expert_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers);
+// Where files differ, the names that this one has: a layer's experts in one tensor or in one for each
+// (NameTable::fused_expert_down), dense feed-forwards (NameTable::other_gate).
+void choose_names(NameTable& names, const WeightSource& source, std::string_view prefix, int n_layers);
 // Tensors that files may have and no forward needs: cached frequencies and masks, other modalities.
 bool is_ignorable_tensor(std::string_view name);
 // Of layers that predict further tokens, where they have names of their own.

@@ -4,21 +4,25 @@
 
 namespace penstock {
 
-// [taps, channels] of what files hold by channel.
-Result<std::unique_ptr<Vector>> RecurrenceLoader::conv_weights(const std::string& name, int channels,
-                                                               int taps) {
-  const TensorInfo* found = find(name);
-  const bool deep = found != nullptr && found->shape.size() == 3;  // as PyTorch keeps it
-  const bool line = taps == 1 && found != nullptr && found->shape.size() == 1;
-  const int64_t shape[] = {channels, 1, taps}, flat[] = {channels, taps};
-  const std::span<const int64_t> wanted = deep ? std::span<const int64_t>(shape) : flat;
-  ASSIGN_OR_RETURN(const std::vector<float> stored, vector(name, line ? wanted.first(1) : wanted));
-  std::vector<float> weight(stored.size());
-  for (int c = 0; c < channels; ++c) {
-    for (int k = 0; k < taps; ++k) {
-      weight[static_cast<size_t>(k) * static_cast<size_t>(channels) + static_cast<size_t>(c)] =
-          stored[static_cast<size_t>(c) * static_cast<size_t>(taps) + static_cast<size_t>(k)];
+// [taps, channels] of what files hold by channel, in one tensor or several.
+Result<std::unique_ptr<Vector>> RecurrenceLoader::conv_weights(std::span<const ConvPart> parts, int taps) {
+  size_t channels = 0, first = 0;
+  for (const ConvPart& part : parts) channels += static_cast<size_t>(part.channels);
+  std::vector<float> weight(channels * static_cast<size_t>(taps));
+  for (const ConvPart& part : parts) {
+    const TensorInfo* found = find(part.name);
+    const size_t depth = found != nullptr ? found->shape.size() : 0;
+    const bool line = taps == 1 && depth == 1;
+    // [channels, 1, taps] as PyTorch keeps it, in llama.cpp's files of Kimi Linear with another one before.
+    const int64_t shape[] = {1, part.channels, 1, taps}, flat[] = {part.channels, taps};
+    const std::span<const int64_t> deep(shape);
+    const std::span<const int64_t> wanted = depth == 4 ? deep : depth == 3 ? deep.subspan(1) : flat;
+    ASSIGN_OR_RETURN(const std::vector<float> stored, vector(part.name, line ? wanted.first(1) : wanted));
+    for (size_t c = 0; c < static_cast<size_t>(part.channels); ++c) {
+      for (size_t k = 0; k < static_cast<size_t>(taps); ++k)
+        weight[k * channels + first + c] = stored[c * static_cast<size_t>(taps) + k];
     }
+    first += static_cast<size_t>(part.channels);
   }
   return ops_.pack_vector(weight);
 }
@@ -28,7 +32,8 @@ Status RecurrenceLoader::load_short_conv(const std::string& at, ShortConvWeights
   const int dim = config_.model_dim, taps = config_.conv_taps;
   RETURN_IF_ERROR(linear(name(names_.conv_in), 3 * dim, dim, out.in));
   RETURN_IF_ERROR(linear(name(names_.conv_out), dim, dim, out.out));
-  ASSIGN_OR_RETURN(out.weight, conv_weights(name(names_.conv) + ".weight", dim, taps));
+  const ConvPart conv{name(names_.conv) + ".weight", dim};
+  ASSIGN_OR_RETURN(out.weight, conv_weights({&conv, 1}, taps));
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(name(names_.conv) + ".bias", dim));
   if (bias.empty()) return {};
   ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));

@@ -12,7 +12,8 @@ Status RecurrenceLoader::load_state_space(const std::string& at, DeltaNetWeights
   const int rows[] = {ssm.values(), channels, heads};
   LinearWeights* const parts[] = {&out.z, &out.qkv, &out.a};
   RETURN_IF_ERROR(fused(name(names_.ssm_in), rows, dim, parts));
-  ASSIGN_OR_RETURN(out.conv, conv_weights(name(names_.ssm_conv) + ".weight", channels, config_.conv_taps));
+  const ConvPart conv{name(names_.ssm_conv) + ".weight", channels};
+  ASSIGN_OR_RETURN(out.conv, conv_weights({&conv, 1}, config_.conv_taps));
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(name(names_.ssm_conv) + ".bias", channels));
   if (!bias.empty()) {
     ASSIGN_OR_RETURN(out.conv_bias, ops_.pack_vector(bias));

@@ -112,7 +112,13 @@ class RecurrenceLoader : protected ExpertLoader {
   Status load_state_space(const std::string& at, DeltaNetWeights& out);
 
  private:
-  Result<std::unique_ptr<Vector>> conv_weights(const std::string& name, int channels, int taps);
+  struct ConvPart {
+    std::string name;
+    int channels;
+  };
+  Result<std::unique_ptr<Vector>> conv_weights(std::span<const ConvPart> parts, int taps);
+  Result<std::vector<float>> delta_rates(const std::string& name);
+  Status load_delta_by_key(const std::string& at, DeltaNetWeights& out);
   Status load_delta_projections(const std::string& at, DeltaNetWeights& out);
 };
 

@@ -59,7 +59,7 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     prefix_ = prefix;
     break;
   }
-  choose_expert_names(names_, source, prefix_, config.n_layers);
+  choose_names(names_, source, prefix_, config.n_layers);
 }
 
 void TensorLoader::done(const TensorInfo& tensor) {

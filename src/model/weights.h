@@ -51,12 +51,15 @@ struct ShortConvWeights {
 
 // Of a gated delta network or a scan of Mamba 2 (DeltaConfig), which has no b, and x, B and C in the place of q, k and v.
 struct DeltaNetWeights {
-  LinearWeights qkv;                   // [channels, model_dim]: queries, keys and values of all heads
-  LinearWeights z;                     // [values, model_dim]: gates of what comes out
-  LinearWeights a, b;                  // [n_value_heads, model_dim]: how fast is forgotten, how much learned
+  LinearWeights qkv;         // [channels, model_dim]: queries, keys and values of all heads
+  LinearWeights q, k, v;     // or each by itself
+  LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
+  LinearWeights z;           // [values, model_dim]: gates of what comes out
+  LinearWeights a,
+      b;  // [decays, model_dim], [n_value_heads, model_dim]: how fast is forgotten, how much learned
   std::unique_ptr<Vector> conv;        // [taps, channels]
   std::unique_ptr<Vector> conv_bias;   // [channels] or null
-  std::unique_ptr<Vector> rate, bias;  // [n_value_heads]
+  std::unique_ptr<Vector> rate, bias;  // [n_value_heads]; [decays]
   std::unique_ptr<Vector> norm;        // [value_dim]; of scans [values], in groups
   std::unique_ptr<Vector> skip;        // [n_value_heads], of scans
   LinearWeights out;                   // [model_dim, values]
@@ -153,20 +156,24 @@ struct NameTable {
       latent_values;
   std::string_view conv_in, conv, conv_out;  // gated short convolutions
   // Gated delta networks: projections apart or fused by key head (qkvz_rows()); delta_rate and delta_bias are whole names.
+  // With decays by key, queries, keys and values are q, k and v, of each a convolution delta_conv with {} for "q", "k" or "v".
   std::string_view delta_qkvz, delta_ba, delta_qkv, delta_z, delta_a, delta_b, delta_conv, delta_rate,
       delta_bias, delta_norm, delta_out;
+  std::string_view delta_a_in, delta_z_in;
   // Mamba 2: one projection of z, x, B, C and the time steps; ssm_rate, ssm_skip and ssm_bias are whole names.
   std::string_view ssm_in, ssm_conv, ssm_rate, ssm_skip, ssm_bias, ssm_norm, ssm_out;
   bool key_heads_in_turn = false;  // value heads lie so that DeltaConfig::key_heads_in_turn
   bool bare_ffn_norm = false;      // ffn_norm has no ".weight"
   std::string_view ffn_norm, gate, up, gate_up, down, ffn_sub_norm, ffn_post_norm;
+  std::string_view other_gate, other_up,
+      other_down;  // of gate, up and down in some files; see choose_names()
   std::string_view router, experts_in, experts_out, expert_gate, expert_up, expert_down;
   std::string_view shared_gate, shared_up, shared_gate_up, shared_down, shared_router;
   // Fused experts [n_experts, 2 * ffn, dim], whole; then expert_down is whole too, but not in GGUF, where the fused tensor may
   // be missing for two. Transposed: [n_experts, in, out];
   // interleaved: gate and up in turn, not one after the other.
   std::string_view expert_gate_up;
-  // Where a file may also have one tensor for each: what stands for expert_down then; see choose_expert_names().
+  // Where a file may also have one tensor for each: what stands for expert_down then; see choose_names().
   std::string_view fused_expert_down;
   bool experts_transposed = false, experts_interleaved = false;
   bool fused_expert_biases = false;  // named as the matrices, with _bias behind

@@ -116,16 +116,20 @@ struct ConvParams {
 
 // The gated delta rule. Of every sequence each value head keeps a state S [key_dim, value_dim], zeros before the first
 // token. With q and k of its key head at unit length, q divided by sqrt(key_dim), for every token
-//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;  decay = exp(rate softplus(a + bias)).
+//   S = decay S;  S += k (sigmoid(b) (v - S^T k))^T;  out = S^T q;  decay = exp(rate softplus(a + bias)),
+// which is a number, or one for each row of S.
 struct DeltaParams {
   const Vector* rate = nullptr;  // [n_value_heads]
-  const Vector* bias = nullptr;  // [n_value_heads]
+  const Vector* bias = nullptr;  // [n_value_heads * decays_per_head()]
   int n_key_heads = 0, n_value_heads = 0, key_dim = 0, value_dim = 0;
   bool key_heads_in_turn =
       false;  // value head h has key head h % n_key_heads, otherwise as many neighbours have one
+  bool decay_by_key = false;
   int layer = 0;
   int64_t state_offset =
       0;  // in the layer's state: where state_values() values are, as the backend lays them out
+
+  int decays_per_head() const { return decay_by_key ? key_dim : 1; }
 
   // Space for features in whole groups of so many, for backends that compute with vectors.
   static constexpr int kFeatureGroup = 16;
@@ -404,8 +408,8 @@ class Ops {
   // sequence's state, which then holds the step's last ones. Before a sequence's first token there are zeros.
   virtual void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) = 0;
   // out[t] = what the tokens up to t have left for its queries (DeltaParams), by value head. qkv: [tokens, (2 * n_key_heads
-  // * key_dim + n_value_heads * value_dim)], queries of all heads first; a, b: [tokens, n_value_heads]. All three are
-  // overwritten.
+  // * key_dim + n_value_heads * value_dim)], queries of all heads first; a: [tokens, n_value_heads * decays_per_head()], b:
+  // [tokens, n_value_heads]. All three are overwritten.
   virtual void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                            Tensor out) = 0;
   // out[t] = what the tokens up to t have left for its C (StateSpaceParams), by head. x: [tokens, n_heads * head_dim + 2 * n_groups

@@ -55,6 +55,8 @@ class Mapper : ExpertMapper {
   bool has_delta_in_one() const;
   std::vector<int> value_heads(int before, int each) const;
   void delta_projections(std::vector<MappedTensor>& list, int layer);
+  void delta_by_head(std::vector<MappedTensor>& list, int layer);
+  void delta_by_key(std::vector<MappedTensor>& list, int layer);
   void delta_net(std::vector<MappedTensor>& list, int layer);
   void state_space(std::vector<MappedTensor>& list, int layer);
   void mixer(std::vector<MappedTensor>& list, int layer);
@@ -214,21 +216,56 @@ void Mapper::delta_projections(std::vector<MappedTensor>& list, int layer) {
   add(in_.delta_b, out_.delta_b, WeightRole::kLatent, heads, value_heads(0, 1));
 }
 
-void Mapper::delta_net(std::vector<MappedTensor>& list, int layer) {
-  using Function = MappedTensor::Function;
+// Projections, convolutions and rates of Kimi Delta Attention. GGUF files have the rates in a column.
+void Mapper::delta_by_key(std::vector<MappedTensor>& list, int layer) {
   const DeltaConfig& delta = config_.delta;
-  const bool into_gguf = out_naming_ == Naming::kGguf;
+  const int dim = config_.model_dim, keys = delta.keys(), values = delta.values(), inner = delta.key_dim;
+  const auto add = [&](std::string_view in, std::string_view out, WeightRole role, int rows) {
+    linear(list, layer, {in, out, role, rows, dim, Site::kAttention});
+  };
+  add(in_.q, out_.q, WeightRole::kQ, keys);
+  add(in_.k, out_.k, WeightRole::kK, keys);
+  add(in_.v, out_.v, WeightRole::kV, values);
+  list.back().nth = n_values_++;
+  add(in_.delta_a_in, out_.delta_a_in, WeightRole::kLatent, inner);
+  add(in_.delta_z_in, out_.delta_z_in, WeightRole::kLatent, inner);
+  add(in_.delta_b, out_.delta_b, WeightRole::kLatent, delta.n_value_heads);
+  linear(list, layer, {in_.delta_a, out_.delta_a, WeightRole::kLatent, delta.decays(), inner});
+  linear(list, layer, {in_.delta_z, out_.delta_z, WeightRole::kLatent, values, inner});
+  for (const char letter : {'q', 'k', 'v'}) {
+    const std::string in = with_letter(in_.delta_conv, letter), out = with_letter(out_.delta_conv, letter);
+    const int rows = letter == 'v' ? values : keys;
+    matrix(list, layer, {in, out, WeightRole::kRouter, rows, config_.conv_taps}).out_deep = true;
+  }
+  MappedTensor& rate =
+      matrix(list, layer, {in_.delta_rate, out_.delta_rate, WeightRole::kRouter, delta.n_value_heads, 1});
+  rate.in = in_name(in_.delta_rate, layer), rate.out = out_name(out_.delta_rate, layer);
+}
+
+void Mapper::delta_by_head(std::vector<MappedTensor>& list, int layer) {
+  const DeltaConfig& delta = config_.delta;
   delta_projections(list, layer);
   MappedTensor& conv =
       matrix(list, layer,
              {in_.delta_conv, out_.delta_conv, WeightRole::kRouter, delta.channels(), config_.conv_taps});
-  conv.out_deep = !into_gguf;
+  conv.out_deep = out_naming_ != Naming::kGguf;
   conv.rows_from = value_heads(2 * delta.keys(), delta.value_dim);
   layer_vector(list, layer, in_.delta_rate, out_.delta_rate, delta.n_value_heads);
   list.back().rows_from = value_heads(0, 1);
-  if (crossing_) list.back().function = into_gguf ? Function::kMinusExp : Function::kLogOfMinus;
-  layer_vector(list, layer, in_.delta_bias, out_.delta_bias, delta.n_value_heads);
-  list.back().rows_from = value_heads(0, 1);
+}
+
+void Mapper::delta_net(std::vector<MappedTensor>& list, int layer) {
+  using Function = MappedTensor::Function;
+  const DeltaConfig& delta = config_.delta;
+  if (delta.decay_by_key) {
+    delta_by_key(list, layer);
+  } else {
+    delta_by_head(list, layer);
+  }
+  if (crossing_)
+    list.back().function = out_naming_ == Naming::kGguf ? Function::kMinusExp : Function::kLogOfMinus;
+  layer_vector(list, layer, in_.delta_bias, out_.delta_bias, delta.decays());
+  if (!delta.decay_by_key) list.back().rows_from = value_heads(0, 1);
   layer_vector(list, layer, std::string(in_.delta_norm) + ".weight", std::string(out_.delta_norm) + ".weight",
                delta.value_dim);
   linear(list, layer,
@@ -446,8 +483,9 @@ Result<TensorMap> Mapper::map() {
                   "{}: conv_bias: GGUF has no convolutions with biases in architecture {}",
                   source_.path().string(), config_.arch);
   }
-  if (config_.latent.kv_rank > 0 && !in_.latent_keys.empty() &&
-      !has(in_name(in_.latent_keys, 0) + ".weight")) {
+  const auto attending = std::ranges::find(config_.layers, true, &LayerConfig::attention);
+  if (config_.latent.kv_rank > 0 && !in_.latent_keys.empty() && attending != config_.layers.end() &&
+      !has(in_name(in_.latent_keys, static_cast<int>(attending - config_.layers.begin())) + ".weight")) {
     return errorf(
         ErrorCode::kUnsupported,
         "{}: the file was converted before keys and values of latents had tensors of their own, and "

@@ -33,7 +33,7 @@ TensorMapper::TensorMapper(const WeightSource& source, const ModelConfig& config
   out_ = out == source.naming() ? in_ : tensor_names(there, out);
   in_prefix_ = prefix_of(in_);
   if (!out_.fused_expert_down.empty()) out_.expert_gate_up = "";  // written one by one
-  choose_expert_names(in_, source, in_prefix_, config.n_layers);
+  choose_names(in_, source, in_prefix_, config.n_layers);
   out_prefix_ = out == source.naming() ? in_prefix_ : std::string(out_.prefixes[0]);
   crossing_ = out != source.naming();
 }

@@ -214,7 +214,8 @@ INSTANTIATE_TEST_SUITE_P(Models, StateExactness,
                          ::testing::Values("lfm2", "lfm2_moe", "lfm2_long_tail", "qwen3_next", "qwen3_5_moe",
                                            "qwen3_5_text_plain", "granitemoehybrid", "bamba_biases", "mamba2",
                                            "mamba2_groups", "nemotron_h", "nemotron_h_moe_groups",
-                                           "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases"),
+                                           "nemotron_h_moe_latent", "falcon_h1", "falcon_h1_biases",
+                                           "kimi_linear", "kimi_linear_odd"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,

@@ -102,13 +102,16 @@ struct DeltaCase {
   int n_key_heads, n_value_heads, key_dim, value_dim;
   bool in_turn;
   bool scan = false;  // of Mamba 2: x, B and C lie in this order, and b is not read
+  bool by_key = false;
+  int decays_per_head() const { return by_key ? key_dim : 1; }
+  int decays() const { return n_value_heads * decays_per_head(); }
   int keys() const { return n_key_heads * key_dim; }
   int values() const { return n_value_heads * value_dim; }
   int channels() const { return 2 * keys() + values(); }
 };
 
 struct DeltaInput {
-  std::vector<float> qkv, a, b;  // [length, channels], [length, n_value_heads] twice
+  std::vector<float> qkv, a, b;  // [length, channels], [length, decays], [length, n_value_heads]
   BlockId state{};
   int done = 0;
 };
@@ -132,9 +135,12 @@ std::vector<double> delta_reference(const DeltaCase& c, const DeltaInput& in, in
       const float* row = in.qkv.data() + static_cast<size_t>(t) * c.channels();
       const std::vector<double> q = unit(row + key_head * c.key_dim, c.key_dim),
                                 k = unit(row + c.keys() + key_head * c.key_dim, c.key_dim);
-      const double decay = std::exp(rate[h] * std::log1p(std::exp(in.a[t * c.n_value_heads + h] + bias[h])));
       const double beta = 1 / (1 + std::exp(-in.b[t * c.n_value_heads + h]));
-      for (double& s : state) s *= decay;
+      for (int i = 0; i < c.key_dim; ++i) {
+        const int at = h * c.decays_per_head() + (c.by_key ? i : 0);
+        const double decay = std::exp(rate[h] * std::log1p(std::exp(in.a[t * c.decays() + at] + bias[at])));
+        for (int v = 0; v < c.value_dim; ++v) state[i * c.value_dim + v] *= decay;
+      }
       for (int v = 0; v < c.value_dim; ++v) {
         double known = 0, read = 0;
         for (int i = 0; i < c.key_dim; ++i) known += state[i * c.value_dim + v] * k[i];
@@ -213,7 +219,7 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
         owners.push_back(s);
         positions.push_back(sequence.done);
         append(qkv, sequence.qkv, sequence.done, c.channels());
-        append(a, sequence.a, sequence.done, c.n_value_heads);
+        append(a, sequence.a, sequence.done, c.decays());
         append(b, sequence.b, sequence.done, c.n_value_heads);
       }
       seq_offsets.push_back(static_cast<int32_t>(owners.size()));
@@ -231,13 +237,13 @@ std::vector<float> run_delta(Ops& ops, const DeltaCase& c, std::vector<DeltaInpu
     };
     const Tensor out = ops.new_tensor(shape.tokens, c.values());
     const DeltaParams params{packed_rate.get(), packed_bias.get(), c.n_key_heads, c.n_value_heads, c.key_dim,
-                             c.value_dim,       c.in_turn,         kLayer,        kOffset};
+                             c.value_dim,       c.in_turn,         c.by_key,      kLayer,          kOffset};
     StateSpaceParams scan;
     scan.rate = packed_rate.get(), scan.bias = packed_bias.get(), scan.skip = packed_bias.get();
     scan.n_groups = c.n_key_heads, scan.n_heads = c.n_value_heads;
     scan.state_dim = c.key_dim, scan.head_dim = c.value_dim;
     scan.min_step = kMinStep, scan.max_step = kMaxStep, scan.layer = kLayer, scan.state_offset = kOffset;
-    const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.n_value_heads),
+    const Tensor x = tensor(qkv, c.channels()), first = tensor(a, c.decays()),
                  second = tensor(b, c.n_value_heads);
     if (c.scan) {
       ops.state_space(x, first, second, scan, *cache, out);
@@ -259,13 +265,14 @@ void check_delta(Ops& ops, const DeltaCase& c) {
   constexpr int kLength = 23;
   std::vector<float> rate = random_floats(c.n_value_heads, 3);
   for (float& r : rate) r = -std::exp(r);
-  const std::vector<float> bias = random_floats(c.n_value_heads, 4);
+  const std::vector<float> bias = random_floats(c.decays(), 4);
   std::vector<DeltaInput> sequences;
   std::vector<double> want;
   for (unsigned s = 0; s < 3; ++s) {
     const auto heads = static_cast<size_t>(kLength) * c.n_value_heads;
     sequences.push_back({random_floats(static_cast<size_t>(kLength) * c.channels(), 10 + s),
-                         random_floats(heads, 20 + s), random_floats(heads, 30 + s), BlockId(3 - s)});
+                         random_floats(heads * c.decays_per_head(), 20 + s), random_floats(heads, 30 + s),
+                         BlockId(3 - s)});
     const auto reference = c.scan ? scan_reference : delta_reference;
     const std::vector<double> one = reference(c, sequences.back(), kLength, rate, bias);
     want.insert(want.end(), one.begin(), one.end());
@@ -287,6 +294,14 @@ TEST_P(Recurrence, DeltaRuleIsItsDefinitionInAnySteps) {
   check_delta(*ops, {3, 3, 20, 36, false});  // parts of 16 features, and a smaller one
   check_delta(*ops, {1, 2, 128, 128, false});
   check_delta(*ops, {1, 1, 3, 1, false});
+}
+
+TEST_P(Recurrence, DeltaRuleWithDecaysByKeyIsItsDefinitionInAnySteps) {
+  const auto ops = GetParam().make();
+  check_delta(*ops, {4, 4, 12, 12, false, false, true});
+  check_delta(*ops, {3, 3, 20, 36, false, false, true});
+  check_delta(*ops, {2, 2, 128, 128, false, false, true});
+  check_delta(*ops, {1, 1, 3, 1, false, false, true});
 }
 
 TEST_P(Recurrence, ScansAreTheirDefinitionInAnySteps) {

@@ -108,7 +108,15 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                                            "deepseek_v3_halves", "glm4_moe_lite", "qwen3_next",
                                            "qwen3_next_mixed", "llama4", "granitemoehybrid",
                                            "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba",
-                                           "bamba_biases"));
+                                           "bamba_biases", "kimi_linear"));
+
+// In GGUF delta attention has as many heads as attention over latents.
+TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {
+  const TempDir dir;
+  const auto there = quantize(job_of(golden("kimi_linear_odd"), dir / "a.gguf", "f32"));
+  EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("the output's format cannot say it"));
+  EXPECT_FALSE(fs::exists(dir / "a.gguf"));
+}
 
 TEST(Quantize, LayersOfFurtherTokensAreLeftOutWithTheirCount) {
   const TempDir dir;

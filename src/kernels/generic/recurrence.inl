@@ -48,8 +48,8 @@ void delta_rule(const DeltaStrip& strip) {
     const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
     const float* next = t + 1 < strip.n_tokens ? k + strip.stride : k;
     const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
-    const F decay = Simd::set1(strip.decay[t * strip.gate_stride]);
-    const F beta = Simd::set1(strip.beta[t * strip.gate_stride]);
+    const F decay = Simd::set1(strip.decay[t * strip.decay_stride]);
+    const F beta = Simd::set1(strip.beta[t * strip.beta_stride]);
     const F delta = Simd::mul(beta, Simd::sub(v, Simd::mul(decay, recalled)));
     KeySum out, of_next;
     for_keys(strip.key_dim, [&](int key, int i) {
@@ -64,12 +64,40 @@ void delta_rule(const DeltaStrip& strip) {
   }
 }
 
+// The state that is kept has been multiplied by the decays of the token that reads it next, or by none behind the last.
+void delta_rule_by_key(const DeltaStrip& strip) {
+  for (int key = 0; key < strip.key_dim; ++key) {
+    float* const at = strip.state + key * kDeltaLanes;
+    Simd::store(at, Simd::mul(Simd::set1(strip.decay[key]), Simd::load(at)));
+  }
+  F recalled = recall(strip.state, strip.k, strip.key_dim);
+  for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
+    const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
+    const bool last = t + 1 == strip.n_tokens;
+    const float* next = last ? k : k + strip.stride;
+    const float* decay = strip.decay + (last ? t : t + 1) * strip.decay_stride;
+    const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
+    const F delta = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), Simd::sub(v, recalled));
+    KeySum out, of_next;
+    for_keys(strip.key_dim, [&](int key, int i) {
+      float* const at = strip.state + key * kDeltaLanes;
+      const F s = Simd::fma(Simd::set1(k[key]), delta, Simd::load(at));
+      const F decayed = last ? s : Simd::mul(Simd::set1(decay[key]), s);
+      Simd::store(at, decayed);
+      out.parts[i] = Simd::fma(Simd::set1(q[key]), s, out.parts[i]);
+      of_next.parts[i] = Simd::fma(Simd::set1(next[key]), decayed, of_next.parts[i]);
+    });
+    Simd::store_n(strip.out + t * strip.out_stride, out.total(), strip.n_features);
+    recalled = of_next.total();
+  }
+}
+
 void state_space(const DeltaStrip& strip) {
   for (ptrdiff_t t = 0; t < strip.n_tokens; ++t) {
     const float *q = strip.q + t * strip.stride, *k = strip.k + t * strip.stride;
     const F v = Simd::load_n(strip.v + t * strip.stride, strip.n_features);
-    const F decay = Simd::set1(strip.decay[t * strip.gate_stride]);
-    const F added = Simd::mul(Simd::set1(strip.beta[t * strip.gate_stride]), v);
+    const F decay = Simd::set1(strip.decay[t * strip.decay_stride]);
+    const F added = Simd::mul(Simd::set1(strip.beta[t * strip.beta_stride]), v);
     KeySum out;
     for_keys(strip.key_dim, [&](int key, int i) {
       float* const at = strip.state + key * kDeltaLanes;

@@ -56,6 +56,7 @@ void configure_lfm2_moe(ConfigReader&, ModelConfig&);
 void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
+void configure_kimi_linear(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
@@ -80,6 +81,8 @@ void qwen3_next_names(NameTable&, const ModelConfig&);
 void qwen35_names(NameTable&, const ModelConfig&);
 void qwen3_next_gguf_names(NameTable&, const ModelConfig&);
 void qwen35_gguf_names(NameTable&, const ModelConfig&);
+void kimi_linear_names(NameTable&, const ModelConfig&);
+void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
 void qwen2_moe_names(NameTable&, const ModelConfig&);
 void granite_moe_names(NameTable&, const ModelConfig&);
@@ -118,6 +121,7 @@ void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
+void describe_kimi_linear(ConfigWriter&, const ModelConfig&);
 void describe_gemma3n(ConfigWriter&, const ModelConfig&);
 void describe_gemma4(ConfigWriter&, const ModelConfig&);
 void describe_bloom(ConfigWriter&, const ModelConfig&);
@@ -174,6 +178,7 @@ constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "q
                                         "Qwen3_5ForConditionalGeneration"};
 constexpr std::string_view kQwen35Moe[] = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen3_5_moe",
                                            "Qwen3_5MoeForConditionalGeneration"};
+constexpr std::string_view kKimiLinear[] = {"kimi_linear", "KimiLinearForCausalLM"};
 constexpr std::string_view kGpt2[] = {"gpt2", "GPT2LMHeadModel"};
 constexpr std::string_view kBitnet[] = {"bitnet", "BitNetForCausalLM"};
 constexpr std::string_view kGemma3[] = {"gemma3_text", "gemma3", "Gemma3ForCausalLM",
@@ -521,6 +526,15 @@ constexpr Architecture kArchitectures[] = {
      .describe = describe_qwen_delta,
      .gguf_names = qwen35_gguf_names,
      .hf_norms_less_one = true},
+    {.name = "kimi-linear",
+     .hf_types = kKimiLinear,
+     .configure = configure_kimi_linear,
+     .hf_names = kimi_linear_names,
+     .forward = decoder_forward,
+     .hf_defaults = kKimiLinearDefaults,
+     .hf_aliases = kKimiLinearAliases,
+     .describe = describe_kimi_linear,
+     .gguf_names = kimi_linear_gguf_names},
     {.name = "gpt2",
      .hf_types = kGpt2,
      .configure = configure_gpt2,

@@ -67,6 +67,12 @@ void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless the groups are equal and have enough experts to choose from.
 void check_expert_groups(ConfigReader& reader, const ModelConfig& config);
 void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
+// Attention over latents, its rope that of the first of the model's; in deepseek.cc, like the two that follow.
+void read_latent(ConfigReader& reader, ModelConfig& config);
+void describe_latent(ConfigWriter& writer, const ModelConfig& config);
+// The first layers have none, and what every token takes is some experts wide.
+void read_dense_layers(ConfigReader& reader, ModelConfig& config);
+void read_shared_experts(ConfigReader& reader, ModelConfig& config);
 // Layer norms, and their epsilon by the names that such models have for it.
 void read_layer_norm(ConfigReader& reader, ModelConfig& config);
 void describe_layer_norm(ConfigWriter& writer, const ModelConfig& config);

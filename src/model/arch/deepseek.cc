@@ -13,6 +13,8 @@ namespace {
 
 constexpr int kMaxRank = 8192, kMaxHead = 4096;
 
+}  // namespace
+
 // GGUF files from before llama.cpp knew the absorbed form have as many KV heads as heads, whose sizes are key_length and
 // value_length; later ones have one, of the cache's size, and the heads' sizes beside it.
 void read_latent(ConfigReader& reader, ModelConfig& config) {
@@ -55,6 +57,8 @@ void read_shared_experts(ConfigReader& reader, ModelConfig& config) {
   config.shared_ffn_dim = std::min(n_shared * config.expert_ffn_dim, 1 << 20);
 }
 
+namespace {
+
 void expect(ConfigReader& reader, std::string_view key, std::string_view wanted) {
   const std::string found = reader.text({"", key}, std::string(wanted));
   if (found != wanted)
@@ -81,6 +85,8 @@ void read_softmax_routing(ConfigReader& reader, ModelConfig& config) {
   check_expert_groups(reader, config);
 }
 
+}  // namespace
+
 // As llama.cpp's converter writes it.
 void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
   const LatentConfig& l = config.latent;
@@ -94,6 +100,8 @@ void describe_latent(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"rope.scaling.yarn_log_multiplier", ""}, 0.1f * rope.mscale_all_dim);
   writer.erase({"rope.scaling.attn_factor", ""});
 }
+
+namespace {
 
 // Files of GLM-4.7-Flash may leave out how experts are scored: only a sigmoid's choice has biases.
 bool scores_by_sigmoid(ConfigReader& reader, const ModelConfig& config) {

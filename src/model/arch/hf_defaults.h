@@ -121,6 +121,11 @@ inline constexpr std::string_view kFalconH1Defaults =
     "max_position_embeddings": 8192})";
 inline constexpr std::string_view kTiedDefaults = R"({"tie_word_embeddings": true})";
 
+inline constexpr std::string_view kKimiLinearDefaults =
+    R"({"rms_norm_eps": 1e-5, "first_k_dense_replace": 1, "n_shared_experts": 1, "routed_scaling_factor": 2.446,
+    "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128, "v_head_dim": 128})";
+
 // Names that config.json files of some types have for the usual keys.
 inline constexpr std::string_view kMamba2Aliases =
     R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
@@ -138,6 +143,9 @@ inline constexpr std::string_view kGptNeoXAliases =
     R"({"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"})";
 inline constexpr std::string_view kLfm2Aliases =
     R"({"norm_eps": "rms_norm_eps", "tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"})";
+inline constexpr std::string_view kKimiLinearAliases =
+    R"({"num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+    "num_expert_group": "n_group", "moe_renormalize": "norm_topk_prob", "model_max_length": "max_position_embeddings"})";
 inline constexpr std::string_view kFalconAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";

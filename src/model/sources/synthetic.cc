@@ -143,6 +143,7 @@ class WantedTensors {
   void latent();
   void attention();
   void short_conv();
+  void delta_by_key();
   void delta_net();
   void state_space();
   void experts();
@@ -224,7 +225,28 @@ void WantedTensors::state_space() {
   matrix(n_.ssm_out, WeightRole::kLatent, {dim, values});
 }
 
+void WantedTensors::delta_by_key() {
+  const int64_t dim = c_.model_dim, keys = c_.delta.keys(), values = c_.delta.values(),
+                inner = c_.delta.key_dim;
+  matrix(n_.q, WeightRole::kQ, {keys, dim});
+  matrix(n_.k, WeightRole::kK, {keys, dim});
+  matrix(n_.v, WeightRole::kV, {values, dim});
+  for (const std::string_view name : {n_.delta_a_in, n_.delta_z_in})
+    matrix(name, WeightRole::kLatent, {inner, dim});
+  matrix(n_.delta_a, WeightRole::kLatent, {c_.delta.decays(), inner});
+  matrix(n_.delta_z, WeightRole::kLatent, {values, inner});
+  matrix(n_.delta_b, WeightRole::kLatent, {c_.delta.n_value_heads, dim});
+  for (const char letter : {'q', 'k', 'v'})
+    matrix(with_letter(n_.delta_conv, letter), WeightRole::kRouter,
+           {letter == 'v' ? values : keys, 1, c_.conv_taps});
+  floats(std::string(n_.delta_rate), c_.delta.n_value_heads);
+  floats(std::string(n_.delta_bias), c_.delta.decays());
+  norm(n_.delta_norm, c_.delta.value_dim);
+  matrix(n_.delta_out, WeightRole::kLatent, {dim, values});
+}
+
 void WantedTensors::delta_net() {
+  if (c_.delta.decay_by_key) return delta_by_key();
   const int64_t dim = c_.model_dim, heads = c_.delta.n_value_heads, values = c_.delta.values();
   matrix(n_.delta_qkv, WeightRole::kQkv, {c_.delta.channels(), dim});
   matrix(n_.delta_z, WeightRole::kLatent, {values, dim});

@@ -134,8 +134,9 @@ void prepare_token(const VectorKernels& kernels, const DeltaTensors& tensors, co
   }
   const float *rate = data_of(params.rate), *bias = data_of(params.bias);
   float *const a = f32(tensors.a, t), *const b = f32(tensors.b, t);
+  const int each = params.decays_per_head();
   for (int h = 0; h < params.n_value_heads; ++h) {
-    a[h] = std::exp(rate[h] * softplus(a[h] + bias[h]));
+    for (int i = h * each; i < (h + 1) * each; ++i) a[i] = std::exp(rate[h] * softplus(a[i] + bias[i]));
     b[h] = 1.0f / (1.0f + std::exp(-b[h]));
   }
 }
@@ -157,8 +158,9 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const DeltaParams& params, int 
   strip.n_tokens = n_tokens;
   strip.q = row + key, strip.k = row + keys + key, strip.v = row + 2 * keys + value;
   strip.stride = tensors.qkv.row_stride;
-  strip.decay = f32(tensors.a, first) + head, strip.beta = f32(tensors.b, first) + head;
-  strip.gate_stride = tensors.a.row_stride;
+  strip.decay = f32(tensors.a, first) + head * params.decays_per_head(),
+  strip.beta = f32(tensors.b, first) + head;
+  strip.decay_stride = tensors.a.row_stride, strip.beta_stride = tensors.b.row_stride;
   strip.out = f32(tensors.out, first) + value, strip.out_stride = tensors.out.row_stride;
   return strip;
 }
@@ -199,7 +201,8 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
   const Batch& batch = context.batch;
   PENSTOCK_CHECK(tensors.out.cols == params.n_value_heads * params.value_dim &&
                  tensors.qkv.cols == 2 * params.n_key_heads * params.key_dim + tensors.out.cols &&
-                 tensors.a.cols == params.n_value_heads && tensors.a.row_stride == tensors.b.row_stride);
+                 tensors.a.cols == params.n_value_heads * params.decays_per_head() &&
+                 tensors.b.cols == params.n_value_heads);
   context.pool.for_ranges(batch.n_tokens(), 4, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t)
       prepare_token(*context.kernels.vector, tensors, params, static_cast<int>(t));
@@ -209,7 +212,8 @@ void cpu_gated_delta(const RecurrenceContext& context, const DeltaTensors& tenso
       [&](const StateRun& run, int head, int feature) {
         return strip_of(tensors, params, run.first, run.n, head, feature);
       },
-      context.kernels.recurrence->delta_rule);
+      params.decay_by_key ? context.kernels.recurrence->delta_rule_by_key
+                          : context.kernels.recurrence->delta_rule);
 }
 
 namespace {
@@ -237,7 +241,7 @@ DeltaStrip strip_of(const DeltaTensors& tensors, const StateSpaceParams& params,
   strip.q = strip.k + params.n_groups * params.state_dim;
   strip.stride = tensors.qkv.row_stride;
   strip.decay = f32(tensors.a, run.first) + head, strip.beta = f32(tensors.b, run.first) + head;
-  strip.gate_stride = tensors.a.row_stride;
+  strip.decay_stride = strip.beta_stride = tensors.a.row_stride;
   strip.out = f32(tensors.out, run.first) + head * params.head_dim + feature;
   strip.out_stride = tensors.out.row_stride;
   strip.skip = data_of(params.skip)[head];

@@ -1,0 +1,173 @@
+// Kimi Linear: Kimi Delta Attention in most layers, attention over latents without rotation in the others, experts behind some
+// dense layers.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_glm4_moe_lite(ConfigReader&, ModelConfig&);
+
+namespace {
+
+constexpr int kMaxKdaTaps = 64, kMaxKdaHeads = 1024, kMaxKdaDim = 4096;
+
+using nlohmann::json;
+
+json list_of(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : json::array();
+}
+
+// Directories as published: numbers of layers from 1 on.
+void read_numbered_layers(ConfigReader& reader, const json& numbers, ModelConfig& config) {
+  const json attending = list_of(numbers, "full_attn_layers"), recurrent = list_of(numbers, "kda_layers");
+  for (int i = 0; i < config.n_layers; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    const bool attends = std::ranges::find(attending, json(i + 1)) != attending.end();
+    const bool carries = std::ranges::find(recurrent, json(i + 1)) != recurrent.end();
+    if (attends == carries) {
+      return reader.fail(
+          ErrorCode::kCorruptFile,
+          fmt::format("linear_attn_config: expected layer {} in one of full_attn_layers and kda_layers",
+                      i + 1));
+    }
+    layer.attention = attends;
+  }
+}
+
+void read_listed_layers(ConfigReader& reader, const json& kinds, bool gguf, ModelConfig& config) {
+  const std::string_view name = gguf ? "attention.head_count_kv" : "layer_types";
+  if (!kinds.is_array() || kinds.size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("{}: expected a list of {} layers", name, config.layers.size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool recurrent = gguf ? kinds[i] == 0 : kinds[i] == "linear_attention";
+    if (!gguf && !recurrent && kinds[i] != "full_attention") {
+      return reader.fail(
+          ErrorCode::kUnsupported,
+          fmt::format("layer_types: expected linear_attention or full_attention, got {}",
+                      kinds[i].dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+    }
+    config.layers[i].attention = !recurrent;
+  }
+}
+
+// transformers' order: the lists of linear_attn_config where layer_types is not there, else every fourth layer attends, the first
+// never.
+void read_kda_layers(ConfigReader& reader, const json& linear, ModelConfig& config) {
+  const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
+  if (kinds != nullptr && !kinds->is_null()) {
+    read_listed_layers(reader, *kinds, reader.gguf(), config);
+  } else if (linear.contains("full_attn_layers") && linear.contains("kda_layers")) {
+    read_numbered_layers(reader, linear, config);
+  } else {
+    for (size_t i = 0; i < config.layers.size(); ++i) config.layers[i].attention = i > 0 && i % 4 == 0;
+  }
+  for (LayerConfig& layer : config.layers) {
+    layer.recurrence = layer.attention ? Recurrence::kNone : Recurrence::kDeltaNet;
+    layer.rope = -1;
+  }
+}
+
+// A size of linear_attn_config, or as transformers writes it beside.
+int read_kda_size(ConfigReader& reader, const json& linear, const char* key, const char* beside, int most,
+                  int usual) {
+  const auto found = linear.find(key);
+  if (found == linear.end()) return reader.integer({"", beside}, 1, most, usual);
+  if (!found->is_number_integer() || *found < 1 || *found > most) {
+    reader.fail(ErrorCode::kCorruptFile,
+                fmt::format("linear_attn_config.{}: expected a whole number in 1..{}, got {}", key, most,
+                            found->dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 60)));
+    return 1;
+  }
+  return found->get<int>();
+}
+
+void read_kda(ConfigReader& reader, ModelConfig& config) {
+  const json* found = reader.find({"", "linear_attn_config"});
+  const json linear = found != nullptr && found->is_object() ? *found : json::object();
+  DeltaConfig& delta = config.delta;
+  delta.decay_by_key = true;
+  if (reader.gguf()) {
+    delta.key_dim = reader.integer({"kda.head_dim", ""}, 1, kMaxKdaDim);
+    delta.n_key_heads = config.n_heads;
+    config.conv_taps = reader.integer({"ssm.conv_kernel", ""}, 1, kMaxKdaTaps);
+  } else {
+    delta.key_dim = read_kda_size(reader, linear, "head_dim", "linear_head_dim", kMaxKdaDim, 128);
+    delta.n_key_heads = read_kda_size(reader, linear, "num_heads", "linear_num_heads", kMaxKdaHeads, 32);
+    config.conv_taps =
+        read_kda_size(reader, linear, "short_conv_kernel_size", "linear_conv_kernel_dim", kMaxKdaTaps, 4);
+  }
+  delta.n_value_heads = delta.n_key_heads, delta.value_dim = delta.key_dim;
+  read_kda_layers(reader, linear, config);
+}
+
+void expect_kimi(ConfigReader& reader, std::string_view key, std::string_view wanted) {
+  const std::string found = reader.text({"", key}, std::string(wanted));
+  if (found != wanted)
+    reader.fail(ErrorCode::kUnsupported, fmt::format("{}: expected {}, got '{}'", key, wanted, found));
+}
+
+}  // namespace
+
+void configure_kimi_linear(ConfigReader& reader, ModelConfig& config) {
+  expect_kimi(reader, "moe_router_activation_func", "sigmoid");
+  if (!reader.flag({"", "mla_use_nope"}, true))
+    reader.fail(ErrorCode::kUnsupported, "mla_use_nope: expected true");
+  configure_glm4_moe_lite(reader, config);
+  if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, true);
+  if (config.ropes[0].scaling != RopeScaling::kNone)
+    reader.fail(ErrorCode::kUnsupported, "rope scaling: expected none, nothing is rotated");
+  config.attention_scale =
+      1.0f / std::sqrt(static_cast<float>(config.latent.plain_dim + config.latent.rope_dim));
+  read_kda(reader, config);
+}
+
+void kimi_linear_names(NameTable& names, const ModelConfig&) {
+  names.delta_qkvz = names.delta_ba = names.delta_qkv = "";
+  names.delta_a_in = "self_attn.f_a_proj", names.delta_a = "self_attn.f_b_proj";
+  names.delta_z_in = "self_attn.g_a_proj", names.delta_z = "self_attn.g_b_proj";
+  names.delta_b = "self_attn.b_proj", names.delta_conv = "self_attn.{}_conv1d";
+  names.delta_rate = "self_attn.A_log", names.delta_bias = "self_attn.dt_bias";
+  names.delta_norm = "self_attn.o_norm", names.delta_out = "self_attn.o_proj";
+  // transformers writes dense feed-forwards under the experts' name, the published checkpoints do not.
+  names.other_gate = "block_sparse_moe.gate_proj", names.other_up = "block_sparse_moe.up_proj";
+  names.other_down = "block_sparse_moe.down_proj", names.gate_up = "";
+  names.router = "block_sparse_moe.gate";
+  names.selection_bias = "block_sparse_moe.gate.e_score_correction_bias";
+  names.expert_gate = "block_sparse_moe.experts.{}.w1", names.expert_up = "block_sparse_moe.experts.{}.w3";
+  names.expert_down = "block_sparse_moe.experts.{}.w2";
+  names.shared_gate = "block_sparse_moe.shared_experts.gate_proj";
+  names.shared_up = "block_sparse_moe.shared_experts.up_proj";
+  names.shared_down = "block_sparse_moe.shared_experts.down_proj";
+}
+
+void kimi_linear_gguf_names(NameTable& names, const ModelConfig&) {
+  names.delta_qkvz = names.delta_ba = names.delta_qkv = "";
+  names.delta_a_in = "ssm_f_a", names.delta_a = "ssm_f_b";
+  names.delta_z_in = "ssm_g_a", names.delta_z = "ssm_g_b";
+  names.delta_conv = "ssm_conv1d_{}", names.delta_out = "attn_output";
+}
+
+void describe_kimi_linear(ConfigWriter& writer, const ModelConfig& config) {
+  describe_latent(writer, config);
+  describe_sigmoid_routing(writer, config);
+  json kv_heads = json::array();
+  int n_dense = 0;
+  for (const LayerConfig& layer : config.layers) {
+    kv_heads.push_back(layer.attention ? uint64_t{1} : uint64_t{0});
+    n_dense += layer.moe ? 0 : 1;
+  }
+  writer.set({"attention.head_count_kv", ""}, kv_heads);
+  writer.set({"rope.dimension_count", ""}, config.latent.rope_dim);
+  writer.set({"leading_dense_block_count", ""}, n_dense);
+  writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"ssm.conv_kernel", ""}, config.conv_taps);
+  writer.set({"kda.head_dim", ""}, config.delta.key_dim);
+}
+
+}  // namespace penstock
