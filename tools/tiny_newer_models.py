@@ -402,7 +402,6 @@ def among_senses(state, path):
         "embed_audio.embedding")}
 
 
-# Saved as a multimodal checkpoint is published, one with layers that predict further tokens.
 def kimi_names(state):
     """transformers writes dense feed-forwards under the experts' name."""
     return {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name): tensor for name, tensor in state.items()}
@@ -418,6 +417,7 @@ def as_kimi_linear(state, path):
     return kimi_names(state)
 
 
+# Saved as they are published, two of them within a multimodal checkpoint, one with layers that predict further tokens.
 WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses}
 
 

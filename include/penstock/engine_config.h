@@ -42,7 +42,7 @@ struct EngineConfig {
   std::string draft_model;           // spec draft: GGUF file or Hugging Face directory
   std::string spec_length = "auto";  // auto, or the number of tokens to draft every time
   std::string spec_corpus;           // spec ngram: a text that is searched too
-  std::string spec_heads;            // spec medusa: the trained heads
+  std::string spec_heads;            // spec medusa, eagle3: what was trained beside the model
   int spec_exit_layer = 0;           // spec early-exit: 0 = automatic
   uint64_t seed = 0;
 
@@ -100,7 +100,7 @@ struct EngineConfig {
     v("draft_model", c.draft_model, "spec draft: small model with the same vocabulary that guesses");
     v("spec_length", c.spec_length, "tokens to guess at a time; auto goes by what pays at the moment");
     v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");
-    v("spec_heads", c.spec_heads, "spec medusa: directory or file with the trained heads");
+    v("spec_heads", c.spec_heads, "spec medusa, eagle3: directory or file with the trained heads");
     v("spec_exit_layer", c.spec_exit_layer, "spec early-exit: layers that guess; 0 is automatic");
     v("seed", c.seed, "seed of the requests that bring none");
   }

@@ -49,6 +49,7 @@ _KV_DTYPES = {"auto": "auto", "float16": "f16", "half": "f16", "bfloat16": "bf16
               "f16": "f16", "bf16": "bf16", "f32": "f32", "int8": "int8"}
 _DTYPES = {"auto", "float16", "half", "bfloat16", "float32", "float"}
 _SPECULATORS = {"ngram": "ngram", "draft_model": "draft", "draft": "draft", "medusa": "medusa", "mtp": "mtp",
+                "eagle3": "eagle3",
                 "early-exit": "early-exit", "early_exit": "early-exit", "grammar": "grammar", "off": "off"}
 
 _said: Set[str] = set()
@@ -234,7 +235,7 @@ def _speculative_config(args: EngineArgs, value: Any) -> None:
         raise ValueError(f"speculative_config: method: expected one of {', '.join(_SPECULATORS)}, got {method!r}")
     args.config["spec"] = _SPECULATORS[method]
     if model is not None and method != "ngram":
-        args.config["spec_heads" if method == "medusa" else "draft_model"] = os.fspath(model)
+        args.config["spec_heads" if method in ("medusa", "eagle3") else "draft_model"] = os.fspath(model)
     length = left.pop("num_speculative_tokens", None)
     if length is not None:
         args.config["spec_length"] = str(length)

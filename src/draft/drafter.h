@@ -60,7 +60,8 @@ struct DraftOutcome {
   std::span<const float> hidden = {};
 };
 
-// The target's states after the final norm [model_dim] of tokens that it has computed and that stay, one after the other.
+// The target's states of tokens that it has computed and that stay, one after the other: after the final norm [model_dim], or
+// the streams of Drafter::taps().
 // Valid during observe().
 struct SeenStates {
   SeqId id{};
@@ -79,7 +80,8 @@ class Drafter {
   virtual int max_nodes() const { return 16; }  // at most kMaxDraftNodes; 0: it is never asked
   virtual bool wants_hidden() const { return false; }
   virtual bool wants_states() const { return false; }  // observe() is called, and accepted() after every step
-  virtual bool costs_nothing() const { return false; }  // its own time is next to nothing
+  virtual std::span<const int> taps() const { return {}; }  // of the states (ForwardOptions)
+  virtual bool costs_nothing() const { return false; }      // its own time is next to nothing
 
   virtual int64_t weight_bytes() const { return 0; }
   virtual int64_t kv_bytes_per_token() const { return 0; }  // of a KV cache of its own

@@ -22,7 +22,7 @@ std::span<const Guesser::Guess> Guesser::guess(Tensor logits, std::span<const Wa
   guesses_.assign(wanted.size(), {});
   drawn_.assign(wanted.size(), false);
   const auto vocab = static_cast<int>(row_.size());
-  const bool on_device = ops_.samples() && logits.cols >= vocab;
+  const bool on_device = ops_.samples() && logits.cols >= vocab && vocabulary_.empty();
   if (on_device) ask_device(logits.columns(0, vocab), wanted);
   const StepTicket ticket = ops_.submit();
   if (on_device) ops_.wait(ticket);
@@ -60,9 +60,10 @@ void Guesser::ask_device(Tensor logits, std::span<const Wanted> wanted) {
 }
 
 Guesser::Guess Guesser::guess_on_host(const Wanted& wanted, std::span<const float> logits) {
-  const size_t n = std::min(logits.size(), row_.size());
+  const size_t n = vocabulary_.empty() ? std::min(logits.size(), row_.size()) : 0;
   std::copy_n(logits.begin(), n, row_.begin());
   std::fill(row_.begin() + static_cast<ptrdiff_t>(n), row_.end(), -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < vocabulary_.size(); ++i) row_[static_cast<size_t>(vocabulary_[i])] = logits[i];
   Guess guess;
   if (wanted.likeliest) {
     const float max = scan_block_max(row_, block_max_);

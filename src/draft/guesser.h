@@ -12,8 +12,10 @@ namespace penstock {
 
 class Guesser {
  public:
-  // vocab_size: the target's. The drafter's own logits may have some more or fewer, which count as impossible.
-  Guesser(Ops& ops, int vocab_size) : ops_(ops), rows_(ops), row_(static_cast<size_t>(vocab_size)) {}
+  // vocab_size: the target's. The drafter's own logits may have some more or fewer, which count as impossible; logit i is of
+  // token vocabulary[i], where there is one.
+  Guesser(Ops& ops, int vocab_size, std::span<const TokenId> vocabulary = {})
+      : ops_(ops), rows_(ops), vocabulary_(vocabulary), row_(static_cast<size_t>(vocab_size)) {}
 
   // One sequence, whose logits are a row of the step.
   struct Wanted {
@@ -36,6 +38,7 @@ class Guesser {
 
   Ops& ops_;
   HostRows rows_;
+  std::span<const TokenId> vocabulary_;
   Sampler sampler_;
   std::vector<Guess> guesses_;
   std::vector<bool> drawn_;  // [wanted] by the device

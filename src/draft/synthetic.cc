@@ -16,6 +16,7 @@ class SyntheticDrafter : public Drafter {
   int max_nodes() const override { return inner_->max_nodes(); }
   bool wants_hidden() const override { return inner_->wants_hidden(); }
   bool wants_states() const override { return inner_->wants_states(); }
+  std::span<const int> taps() const override { return inner_->taps(); }
   bool costs_nothing() const override { return inner_->costs_nothing(); }
   int n_passes() const override { return inner_->n_passes(); }
   int64_t weight_bytes() const override { return inner_->weight_bytes(); }

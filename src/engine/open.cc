@@ -418,7 +418,8 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.config = std::move(config);
   auto loaded =
       std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
-  if (parts.speculation && parts.speculation->drafter().wants_states()) loaded->keep_states();
+  if (parts.speculation && parts.speculation->drafter().wants_states())
+    loaded->keep_states(parts.speculation->drafter().taps());
   parts.model = std::move(loaded);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
     measure_steps(parts, cache_plan, spec);

@@ -310,7 +310,12 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
   if (options.stream == nullptr) embed_input(config, weights, x, ops);
   NormedInput h = input(weights.layers[options.first_layer].attn_norm);
   ops.prepare(h);
+  const auto n_taps = static_cast<int>(options.taps.size());
+  const Tensor tapped = n_taps > 0 ? ops.new_tensor(shape.tokens, n_taps * config.model_dim) : Tensor();
   for (int i = options.first_layer; i < n_layers; ++i) {
+    for (int k = 0; k < n_taps; ++k)
+      if (options.taps[static_cast<size_t>(k)] == i)
+        ops.copy(x, tapped.columns(k * config.model_dim, config.model_dim));
     const NormedInput between = input(weights.layers[i].ffn_norm);
     decoder.attention(i, h, x, &between);
     const bool last = i + 1 == n_layers;
@@ -318,7 +323,12 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     decoder.feed_forward(i, between, x, last ? nullptr : &h);
   }
   if (options.stream != nullptr) return {};
-  return output_head(config, weights, x, shape, ops, options);
+  if (n_taps == 0) return output_head(config, weights, x, shape, ops, options);
+  ForwardOptions of_head = options;
+  of_head.states = false;
+  StepOutputs result = output_head(config, weights, x, shape, ops, of_head);
+  result.states = tapped;
+  return result;
 }
 
 StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,

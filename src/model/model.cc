@@ -160,9 +160,12 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
   PENSTOCK_CHECK(architecture != nullptr && options.n_layers <= config_.n_layers &&
                  options.stream == nullptr);
   const StepShape shape = ops.begin_step(&batch);
-  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states},
+  PENSTOCK_CHECK(options.taps.empty() || (options.states && taps_layers()));
+  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data()},
                  [&] { return architecture->forward(config_, *weights_, shape, cache, ops, options); });
 }
+
+bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
 
 void Model::embed(Tensor x, Ops& ops) const { embed_input(config_, *weights_, x, ops); }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "base/result.h"
 #include "cache/cache_spec.h"
@@ -23,6 +24,10 @@ struct ForwardOptions {
   int n_layers = 0;     // early exit after so many layers; 0 = all
   bool logits = true;   // false: hidden states only
   bool states = false;  // StepOutputs::states is wanted
+  // With states, instead of those after the final norm: the residual streams before these layers side by side, [n_tokens,
+  // taps.size() * model_dim]. Of decoders whose layers are one after the other (Model::taps_layers()). Must last as long as the
+  // backend.
+  std::span<const int> taps = {};
   // A residual stream [n_tokens, model_dim] to start from instead of the embeddings: layers [first_layer,
   // n_layers) are applied to it in place and nothing else is computed. For whoever looks at one layer at a
   // time (and has begun the step).
@@ -66,6 +71,8 @@ class Model {
   // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
   StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
 
+  // Whether ForwardOptions::taps is known to the architecture.
+  bool taps_layers() const;
   // x [n_tokens, model_dim] = what the first layer reads of the step's tokens.
   void embed(Tensor x, Ops& ops) const;
   // logits [n, vocab_size] = the output matrix applied to states [n, model_dim] after the final norm, as

@@ -125,8 +125,8 @@ Result<std::unique_ptr<NextTokenLayer>> NextTokenLayer::load(const WeightSource&
   return layer;
 }
 
-StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, KvCache& cache,
-                                    Ops& ops) const {
+StepOutputs NextTokenLayer::forward(const Batch& batch, std::span<const float> states, bool /*own*/,
+                                    KvCache& cache, Ops& ops) const {
   const NextTokenWeights& w = *weights_;
   const int dim = config_.model_dim;
   const StepShape shape = ops.begin_step(&batch);

@@ -7,27 +7,27 @@
 #include <memory>
 #include <span>
 
-#include "model/model.h"
+#include "model/guess_layer.h"
 
 namespace penstock {
 
 struct NextTokenWeights;
 
-class NextTokenLayer {
+class NextTokenLayer : public GuessLayer {
  public:
   // `target` outlives it, and so does `source` where a backend keeps views; the first of several such layers is used.
   // max_seq_len as Model::load's. Errors: kUnsupported (the file has none, or one that this does not compute), kCorruptFile.
   static Result<std::unique_ptr<NextTokenLayer>> load(const WeightSource& source, const Model& target,
                                                       Ops& ops, int max_seq_len = 0);
-  ~NextTokenLayer();
+  ~NextTokenLayer() override;
 
-  // Of a cache of its own, with one layer.
-  CacheSpec cache_spec(KvDType dtype, int block_size) const { return config_.cache_spec(dtype, block_size); }
-  int64_t weight_bytes() const { return weight_bytes_; }  // without what it has in common with the target
-
-  // A step of `ops`. states [n_tokens * model_dim]: row i is the state at the token before token i of the batch. `hidden` of
-  // the result is [rows, model_dim], to be read as a state; logits and it are empty where no row is wanted.
-  StepOutputs forward(const Batch& batch, std::span<const float> states, KvCache& cache, Ops& ops) const;
+  CacheSpec cache_spec(KvDType dtype, int block_size) const override {
+    return config_.cache_spec(dtype, block_size);
+  }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  // Its own states are read as the target's.
+  StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
+                      Ops& ops) const override;
 
  private:
   NextTokenLayer(const Model& target, ModelConfig config);

@@ -128,7 +128,7 @@ struct NextTokenStems {
 };
 
 // What a decoder is made of.
-class WeightLoader : RecurrenceLoader {
+class WeightLoader : protected RecurrenceLoader {
  public:
   using RecurrenceLoader::RecurrenceLoader;
   Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
@@ -138,6 +138,11 @@ class WeightLoader : RecurrenceLoader {
   // The layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer. In
   // next_token_layer.cc.
   Status load_next_token(int layer, int max_seq_len, NextTokenWeights& out);
+
+ protected:
+  Status load_activation(int i, const std::string& at, LayerWeights& layer);
+  Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
+  Status load_ropes(ModelWeights& weights, int max_seq_len);
 
  private:
   Status load_layer_at(int i, const std::string& at, LayerWeights& layer);
@@ -156,13 +161,10 @@ class WeightLoader : RecurrenceLoader {
   Result<std::unique_ptr<Weight>> transposed_rows(const FileMatrix& from, int first, int count,
                                                   const std::string& name);
   Status load_attention(int i, const std::string& at, LayerWeights& layer);
-  Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_ffn_norm(const std::string& name, LayerWeights& layer);
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
-  Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);
   Status load_alibi(ModelWeights& weights) const;
-  Status load_ropes(ModelWeights& weights, int max_seq_len);
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
   bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;

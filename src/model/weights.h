@@ -144,6 +144,10 @@ struct NextTokenWeights {
   ModelWeights decoder;  // of one layer; embedding and lm_head are null where they are the target's
 };
 
+// EAGLE-3's layer (eagle_layer.h): as above, but the projection is of streams, queries, keys and values [.., 2 * model_dim], and
+// the lm_head [draft_vocab, model_dim].
+struct EagleWeights : NextTokenWeights {};
+
 // Tensor names without ".weight" / ".bias"; "" = this naming has no such tensor. Layer names follow `layer`,
 // in which {} is the layer's index; names of experts have {} for the expert, or none when all experts are one
 // tensor, and those of norms by head have {} for the head, or none.

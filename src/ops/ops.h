@@ -205,7 +205,8 @@ struct StepShape {
 struct StepOutputs {
   Tensor logits;  // [rows, vocab_size]; empty when not wanted
   Tensor hidden;  // [rows, model_dim], after the final norm
-  Tensor states;  // [n_tokens, model_dim], the same of every token; empty when not wanted
+  Tensor
+      states;  // [n_tokens, model_dim], the same of every token, or what ForwardOptions::taps says; empty when not wanted
 };
 
 // Names what a step computes: steps with equal keys are the same operations, in the same order, with the same
@@ -216,6 +217,7 @@ struct StepKey {
   StepShape shape;
   int n_layers = 0;
   bool logits = true, states = false;
+  const int* taps = nullptr;
   bool operator==(const StepKey&) const = default;
 };
 

@@ -8,7 +8,8 @@ namespace penstock {
 
 void LoadedModel::submit(const Batch& batch) {
   PENSTOCK_CHECK(n_under_way_ < static_cast<int>(std::size(tickets_)));
-  const StepOutputs outputs = model_->forward(batch, *cache_, *ops_, {.states = keeps_states_});
+  const StepOutputs outputs =
+      model_->forward(batch, *cache_, *ops_, {.states = keeps_states_, .taps = taps_});
   tickets_[n_under_way_++] = ops_->submit();
   logits_.set(outputs.logits);
   hidden_.set(outputs.hidden);

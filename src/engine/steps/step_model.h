@@ -32,7 +32,7 @@ class StepModel {
     (void)row;
     return {};
   }
-  // With keep_states(): the final normed state [model_dim] of a token of the batch; as hidden().
+  // With keep_states(): the final normed state [model_dim] of a token of the batch, or its streams; as hidden().
   virtual std::span<const float> state(int token) {
     (void)token;
     return {};
@@ -97,7 +97,11 @@ class LoadedModel : public StepModel {
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
   KvCache& cache() { return *cache_; }
-  void keep_states() { keeps_states_ = true; }  // from now on, for state()
+  // From now on, for state(). taps: ForwardOptions'.
+  void keep_states(std::span<const int> taps) {
+    keeps_states_ = true;
+    taps_.assign(taps.begin(), taps.end());
+  }
 
  private:
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
@@ -108,6 +112,7 @@ class LoadedModel : public StepModel {
   StepTicket tickets_[2] = {};
   int n_under_way_ = 0;
   bool keeps_states_ = false;
+  std::vector<int> taps_;
   HostRows logits_, hidden_, states_;
 };
 

@@ -1,5 +1,6 @@
-// Next-token layers of tiny checkpoints propose what a reference in PyTorch proposes (tools/tiny_newer_models.py), from
-// directories and GGUF files, on a backend that shows no tensor too; and no text changes by them.
+// Next-token layers of tiny checkpoints and layers of EAGLE-3 propose what references in PyTorch propose
+// (tools/tiny_newer_models.py, tools/make_tiny_eagle.py), from directories and GGUF files, on a backend that shows no tensor too;
+// and no text changes by them.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 
 #include "draft/drafters.h"
 #include "engine/collector.h"
+#include "formats/temp_dir.h"
 #include "model/batch_builder.h"
 #include "ops/host_rows.h"
 #include "sampling/sampler.h"
@@ -20,14 +22,29 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-const fs::path kGolden = tests_dir() / "golden" / "models";
+const fs::path kGolden = tests_dir() / "golden" / "models", kEagles = tests_dir() / "golden" / "eagle3";
+
+// "deepseek_v3_mtp", "deepseek_v3_mtp/model.gguf", or "eagle3/llama".
+struct LayerCase {
+  explicit LayerCase(const std::string& name) {
+    const bool eagle = name.starts_with("eagle3/");
+    const fs::path at = eagle ? kEagles / name.substr(7) : kGolden / name;
+    spec = eagle ? "eagle3" : "mtp";
+    model = eagle ? at / "target" : at;
+    if (eagle) heads = (at / "head").string();
+    golden =
+        eagle ? at / "golden.txt" : (at.extension() == ".gguf" ? at.parent_path() : at) / "golden_mtp.txt";
+  }
+  std::string spec, heads;
+  fs::path model, golden;
+};
 
 struct Example {
   std::vector<TokenId> prompt, proposed;
 };
 
-std::vector<Example> read_examples(const fs::path& directory) {
-  std::ifstream file(directory / "golden_mtp.txt");
+std::vector<Example> read_examples(const fs::path& path) {
+  std::ifstream file(path);
   std::vector<Example> examples;
   for (std::string line; std::getline(file, line);) {
     Example& example = examples.emplace_back();
@@ -44,26 +61,27 @@ std::vector<Example> read_examples(const fs::path& directory) {
   return examples;
 }
 
-struct MtpTarget {
+struct LayerTarget {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<WeightSource> source;
   std::unique_ptr<Model> model;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<Drafter> drafter;
 
-  MtpTarget(const fs::path& path, bool on_device) {
+  LayerTarget(const LayerCase& of, bool on_device) {
     ops = make_ops("cpu", {.n_threads = 1}).value();
     if (on_device)
       ops = std::make_unique<DeviceOps>(std::move(ops), [](const SampleRow& row, std::span<float> logits) {
         return Sampler().draw(row, logits);
       });
-    source = open_weights(path).value();
+    source = open_weights(of.model).value();
     model = Model::load(*source, *ops).value();
     const CacheSpec spec = model->cache_spec(KvDType::kF32, 16);
     const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec.n_groups())), 16);
     cache = ops->make_cache(spec, n_blocks).value();
     DrafterConfig config;
-    config.engine.spec = "mtp";
+    config.engine.spec = of.spec;
+    config.engine.spec_heads = of.heads;
     config.engine.block_size = 16;
     config.engine.max_num_batched_tokens = 2048;
     config.kv_dtype = KvDType::kF32;
@@ -77,7 +95,7 @@ struct MtpTarget {
     BatchBuilder builder(cache->spec());
     builder.add({.tokens = tokens, .kv = {&kv, 1}});
     HostRows rows(*ops);
-    rows.set(model->forward(builder.build(), *cache, *ops, {.states = true}).states);
+    rows.set(model->forward(builder.build(), *cache, *ops, {.states = true, .taps = drafter->taps()}).states);
     ops->wait(ops->submit());
     std::vector<std::vector<float>> result;
     for (int i = 0; i < static_cast<int>(tokens.size()); ++i)
@@ -86,21 +104,20 @@ struct MtpTarget {
   }
 };
 
-class MtpModels : public testing::TestWithParam<std::string> {
+class LayerDrafters : public testing::TestWithParam<std::string> {
  protected:
-  static fs::path path() { return kGolden / GetParam(); }
-  static fs::path directory() { return path().extension() == ".gguf" ? path().parent_path() : path(); }
+  const LayerCase of_{GetParam()};
 };
 
-TEST_P(MtpModels, ProposeWhatTheReferenceProposes) {
+TEST_P(LayerDrafters, ProposeWhatTheReferenceProposes) {
   for (const bool on_device : {false, true}) {
-    MtpTarget target(path(), on_device);
+    LayerTarget target(of_, on_device);
     SamplingParams greedy;
     greedy.temperature = 0;
     greedy.max_tokens = 100;
     const auto spec = SamplingSpec::make(greedy, {}, 1, target.model->config().vocab_size);
     uint64_t id = 0;
-    for (const Example& example : read_examples(directory())) {
+    for (const Example& example : read_examples(of_.golden)) {
       const auto states = target.states(example.prompt);
       const int n = static_cast<int>(example.prompt.size());
       // Seen at once, and in parts, of which each is drafted behind.
@@ -130,11 +147,12 @@ TEST_P(MtpModels, ProposeWhatTheReferenceProposes) {
   }
 }
 
-std::vector<std::vector<TokenId>> mtp_texts(const fs::path& model, const std::string& spec, bool seeded,
-                                            double& n_drafted) {
+std::vector<std::vector<TokenId>> drafted_texts(const LayerCase& of, bool drafts, bool seeded,
+                                                double& n_drafted) {
   EngineConfig config;
-  config.model = model.string();
-  config.spec = spec;
+  config.model = of.model.string();
+  config.spec = drafts ? of.spec : "off";
+  if (drafts) config.spec_heads = of.heads;
   config.spec_length = "3";
   config.batch_invariant = true;
   config.threads = 1;
@@ -165,25 +183,25 @@ std::vector<std::vector<TokenId>> mtp_texts(const fs::path& model, const std::st
   return result;
 }
 
-TEST_P(MtpModels, ChangeNoText) {
+TEST_P(LayerDrafters, ChangeNoText) {
   for (const bool seeded : {false, true}) {
     double none = 0, drafted = 0;
-    EXPECT_EQ(mtp_texts(path(), "mtp", seeded, drafted), mtp_texts(path(), "off", seeded, none));
+    EXPECT_EQ(drafted_texts(of_, true, seeded, drafted), drafted_texts(of_, false, seeded, none));
     EXPECT_GT(drafted, 100);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Mtp, MtpModels,
+INSTANTIATE_TEST_SUITE_P(Models, LayerDrafters,
                          testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "glm4_moe_mtp/model.gguf",
                                          "qwen3_5_text_mtp", "qwen3_5_text_mtp/model.gguf", "qwen3_next_mtp",
-                                         "qwen3_next_mtp/model.gguf"),
+                                         "qwen3_next_mtp/model.gguf", "eagle3/llama", "eagle3/qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
 
-TEST(MtpErrors, SayWhatIsMissing) {
+TEST(LayerDrafterErrors, SayWhatIsMissing) {
   const auto error_of = [](const fs::path& path) {
     EngineConfig config;
     config.model = (kGolden / path).string();
@@ -200,6 +218,61 @@ TEST(MtpErrors, SayWhatIsMissing) {
   EXPECT_THAT(error_of("deepseek_v3_mtp/model.gguf"), HasSubstr("blk.3.nextn.eh_proj.weight"));
   EXPECT_THAT(error_of("nemotron_h_moe_latent"),
               HasSubstr("of architecture nemotron_h_moe are not predicted"));
+}
+
+// A copy of a golden layer with another config.json, or another file in the place of its tensors.
+std::string error_of_eagle(const fs::path& target, const std::string& from, const std::string& to,
+                           const fs::path& tensors = kEagles / "llama" / "head") {
+  const TempDir dir;
+  std::ifstream file(kEagles / "llama" / "head" / "config.json");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  if (at != std::string::npos) text.replace(at, from.size(), to);
+  std::ofstream(dir / "config.json") << text;
+  fs::copy_file(tensors / "model.safetensors", dir / "model.safetensors");
+  EngineConfig config;
+  config.model = target.string();
+  config.spec = "eagle3";
+  config.spec_heads = dir.path().string();
+  config.threads = 1;
+  config.max_model_len = 64;
+  config.kv_cache_memory = 4 << 20;
+  const auto engine = Engine::open(config);
+  return engine ? std::string() : engine.error().message;
+}
+
+TEST(LayerDrafterErrors, OfEagleSayWhatDoesNotFit) {
+  const fs::path llama = kEagles / "llama" / "target", qwen = kEagles / "qwen3" / "target";
+  const std::string vocab = R"("draft_vocab_size": 31)";
+  EXPECT_EQ(error_of_eagle(llama, vocab, vocab), "");
+  EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 30)"),
+              HasSubstr("tensor d2t: expected 30"));
+  EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 54)"), HasSubstr("draft_vocab_size"));
+  EXPECT_THAT(error_of_eagle(llama, R"("hidden_size": 24)", R"("hidden_size": 32)"),
+              HasSubstr("expected the target's width 24, got 32"));
+  EXPECT_THAT(error_of_eagle(llama, R"("model_type": "llama")", R"("model_type": "qwen3")"),
+              HasSubstr("expected model_type llama"));
+  EXPECT_THAT(error_of_eagle(llama, vocab, vocab + R"(, "norm_before_fc": true)"),
+              HasSubstr("norm_before_fc"));
+  EXPECT_THAT(error_of_eagle(llama, vocab,
+                             vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 7, 2]})"),
+              HasSubstr("[1,7,2] of the target are read, which has layers 0 to 6"));
+  EXPECT_THAT(
+      error_of_eagle(llama, vocab, vocab + R"(, "eagle_config": {"eagle_aux_hidden_state_layer_ids": []})"),
+      HasSubstr("expected a list of 1 to 8 layers"));
+  EXPECT_THAT(error_of_eagle(llama, vocab, vocab, kEagles / "qwen3" / "head"),
+              HasSubstr("tensor d2t is missing"));
+  EXPECT_THAT(error_of_eagle(llama, vocab, R"("draft_vocab_size": 53)", kEagles / "qwen3" / "head"),
+              HasSubstr("fc.weight: expected shape [24, 72], got [24, 48]"));
+  EXPECT_THAT(error_of_eagle(kGolden / "arcee", vocab, vocab), HasSubstr("2, n / 2 and n - 3"));
+  EXPECT_THAT(error_of_eagle(kGolden / "gemma4", vocab, vocab),
+              HasSubstr("architecture gemma4 cannot be read"));
+  EngineConfig config;
+  config.model = llama.string();
+  config.spec = "eagle3";
+  const auto none = Engine::open(config);
+  EXPECT_THAT(none ? "" : none.error().message, HasSubstr("spec_heads: expected a directory"));
 }
 
 }  // namespace

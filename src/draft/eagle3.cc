@@ -1,0 +1,19 @@
+// A trained layer beside the target (EAGLE-3) guesses a chain.
+#include "draft/layer_drafter.h"
+#include "model/eagle_layer.h"
+
+namespace penstock {
+
+Result<std::unique_ptr<Drafter>> make_eagle3_drafter(DrafterConfig config, const DraftTarget& target) {
+  if (config.engine.spec_heads.empty()) {
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "spec eagle3: spec_heads: expected a directory with config.json and safetensors files, got none");
+  }
+  ASSIGN_OR_RETURN(auto source, open_weights(config.engine.spec_heads));
+  ASSIGN_OR_RETURN(auto layer, EagleLayer::load(std::move(source), *target.model, *target.ops,
+                                                config.engine.max_model_len));
+  return make_layer_drafter("eagle3", std::move(layer), target, config);
+}
+
+}  // namespace penstock

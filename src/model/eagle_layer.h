@@ -1,0 +1,55 @@
+// EAGLE-3's layer (Li et al. 2025, arXiv 2503.01840): from the residual streams of the target before three of its layers at a token,
+// and the embedding of the token after it, it predicts the token after that:
+//   s = fc [streams];  x = s + attention(norm(embedding), norm(s));  x = x + feed_forward(norm(x));  logits = output(norm(x))
+// where queries, keys and values are of both norms side by side. x stands for s when it is asked again with its own guess.
+//
+// A directory as the reference implementation writes it: config.json of a Llama with one layer and draft_vocab_size; tensors
+// fc.weight [dim, 3 * dim], midlayer.* (or layers.0.*) as of a Llama's layer, with hidden_norm beside input_layernorm and
+// q_proj, k_proj and v_proj [.., 2 * dim], norm.weight, lm_head.weight [draft_vocab_size, dim], d2t [draft_vocab_size] (what is
+// added to a row's number to make it the target's token), t2d (not read), and embed_tokens.weight [vocab_size, dim], without which
+// the target's is used. eagle_config.eagle_aux_hidden_state_layer_ids: before which layers, otherwise 2, n / 2 and n - 3;
+// norm_before_residual: x = norm(s) + attention(...).
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model/guess_layer.h"
+
+namespace penstock {
+
+struct EagleWeights;
+
+class EagleLayer : public GuessLayer {
+ public:
+  // `target` outlives it. Errors: kCorruptFile (missing, unknown or misshapen tensors, numbers out of range), kUnsupported (made
+  // for a target of another width or vocabulary, or the target's layers cannot be tapped).
+  static Result<std::unique_ptr<EagleLayer>> load(std::unique_ptr<WeightSource> source, const Model& target,
+                                                  Ops& ops, int max_seq_len = 0);
+  ~EagleLayer() override;
+
+  CacheSpec cache_spec(KvDType dtype, int block_size) const override {
+    return config_.cache_spec(dtype, block_size);
+  }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  std::span<const int> taps() const override { return taps_; }
+  std::span<const TokenId> vocabulary() const override { return vocabulary_; }
+  StepOutputs forward(const Batch& batch, std::span<const float> states, bool own, KvCache& cache,
+                      Ops& ops) const override;
+
+ private:
+  EagleLayer(std::unique_ptr<WeightSource> source, const Model& target, ModelConfig config);
+  Status read_taps();
+  Status read_vocabulary();
+
+  std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
+  const Model& target_;
+  const ModelConfig config_;  // of one layer
+  int draft_vocab_ = 0;
+  bool norm_before_residual_ = false;
+  std::vector<int> taps_;
+  std::vector<TokenId> vocabulary_;
+  std::unique_ptr<EagleWeights> weights_;
+  int64_t weight_bytes_ = 0;
+};
+
+}  // namespace penstock
