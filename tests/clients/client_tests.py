@@ -282,6 +282,84 @@ class LiteLLM(unittest.TestCase):
         self.assertEqual(reply.usage.completion_tokens, 5)
 
 
+class Ollama(unittest.TestCase):
+    """The python client of Ollama's API, streaming and not, sync and async."""
+
+    def setUp(self):
+        import ollama
+        self.ollama = ollama
+        self.options = {"host": script.url, "headers": {"Authorization": f"Bearer {KEY}"}}
+        self.client = ollama.Client(**self.options)
+
+    def test_chat(self):
+        reply = self.client.chat(model=script.model, messages=user("plain"), keep_alive="5m", options={"temperature": 0})
+        self.assertEqual((reply.message.content, reply.done, reply.done_reason), ("Hello there!", True, "stop"))
+        self.assertGreater(reply.total_duration, 0)
+        parts = list(self.client.chat(model=script.model, messages=user("plain"), stream=True))
+        self.assertEqual("".join(part.message.content for part in parts), "Hello there!")
+        self.assertEqual((parts[-1].done, parts[-1].eval_count), (True, reply.eval_count))
+
+    def test_thinking_and_tools(self):
+        reply = self.client.chat(model=script.model, messages=user("think"), think=True)
+        self.assertEqual((reply.message.thinking, reply.message.content), ("Let me think.", "The answer is 42."))
+
+        def get_weather(city: str) -> str:
+            """The weather
+
+            Args:
+              city: where
+            """
+            return f"in {city}"
+        first = self.client.chat(model=script.model, messages=user("weather"), tools=[get_weather])
+        [call] = first.message.tool_calls
+        self.assertEqual((call.function.name, call.function.arguments), ("get_weather", {"city": "Paris"}))
+        messages = [*user("weather"), first.message,
+                    {"role": "tool", "content": get_weather(**call.function.arguments), "tool_name": "get_weather"}]
+        self.assertEqual(self.client.chat(model=script.model, messages=messages, tools=[get_weather]).message.content,
+                         "It is sunny in Paris.")
+
+    def test_generate(self):
+        client = self.ollama.Client(host=story.url)
+        options = self.ollama.Options(temperature=0, num_predict=8, stop=["zzz"], seed=1)
+        reply = client.generate(model=story.model, prompt=PROMPT, options=options)
+        parts = list(client.generate(model=story.model, prompt=PROMPT, options=options, stream=True))
+        self.assertEqual("".join(part.response for part in parts), reply.response)
+        self.assertEqual((reply.eval_count, list(parts[-1].context)), (8, list(reply.context)))
+        longer = client.generate(model=story.model, prompt=" and", context=reply.context, options=options)
+        self.assertGreater(longer.prompt_eval_count, reply.prompt_eval_count)
+
+    def test_async(self):
+        async def run():
+            client = self.ollama.AsyncClient(**self.options)
+            whole = await asyncio.gather(*(client.chat(model=script.model, messages=user(word)) for word in ("plain", "sunny") * 4))
+            parts = [part async for part in await client.chat(model=script.model, messages=user("plain"), stream=True)]
+            return {reply.message.content for reply in whole}, "".join(part.message.content for part in parts)
+        self.assertEqual(asyncio.run(run()), ({"Hello there!", "It is sunny in Paris."}, "Hello there!"))
+
+    def test_models(self):
+        self.assertEqual([model.model for model in self.client.list().models], [script.model])
+        self.assertEqual([model.model for model in self.client.ps().models], [script.model])
+        self.assertIn("tools", self.client.show(script.model).capabilities)
+
+    def test_embed(self):
+        with Server(SOURCE / "tests" / "golden" / "sentences" / "mean_normalized") as server:
+            client = self.ollama.Client(host=server.url)
+            [first, second] = client.embed(model=server.model, input=["the cat", "a dog"]).embeddings
+            self.assertEqual(list(client.embeddings(model=server.model, prompt="the cat").embedding), list(first))
+            self.assertNotEqual(list(first), list(second))
+
+    def test_errors(self):
+        for call in (lambda: self.client.chat(model="gpt-9", messages=user("x")),
+                     lambda: list(self.client.chat(model="gpt-9", messages=user("x"), stream=True))):
+            with self.assertRaises(self.ollama.ResponseError) as caught:
+                call()
+            self.assertEqual(caught.exception.status_code, 404)
+            self.assertIn("gpt-9", caught.exception.error)
+        with self.assertRaises(self.ollama.ResponseError) as caught:
+            self.client.pull("llama")
+        self.assertIn("chosen when it starts", caught.exception.error)
+
+
 class Fuzzing(unittest.TestCase):
     CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
               "negative_data_rejection", "unsupported_method", "ignored_auth")

@@ -21,10 +21,13 @@ GENERATING = {"/v1/generate": {"prompt": PROMPT, "max_tokens": 2}, "/v1/completi
 CHATTING = {"/v1/chat/completions": {"messages": CHAT}, "/v1/responses": {"input": "say plain words"},
             "/v1/messages": {"messages": CHAT, "max_tokens": 8}, "/v1/messages/count_tokens": {"messages": CHAT},
             "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}}
+OLLAMA = {"/api/generate": {"prompt": PROMPT, "options": {"num_predict": 2}, "stream": False},
+          "/api/chat": {"messages": CHAT, "stream": False}, "/api/show": {}}
 
 POOLING = {"/v1/embeddings": {"input": "the cat"}, "/pooling": {"input": "the cat"}, "/classify": {"input": "the cat"},
            "/v1/score": {"text_1": "the cat", "text_2": "a dog"}, "/v1/rerank": {"query": "the cat", "documents": ["a dog"]},
-           "/v2/rerank": {"query": "the cat", "documents": ["a dog"]}}
+           "/v2/rerank": {"query": "the cat", "documents": ["a dog"]}, "/api/embed": {"input": "the cat"},
+           "/api/embeddings": {"prompt": "the cat"}}
 
 
 def setUpModule():
@@ -50,8 +53,11 @@ def said(word):
 
 
 def error_of(test, reply, status):
-    """Checks OpenAI's (or, with a type beside it, Anthropic's) error shape; returns the error."""
+    """Checks OpenAI's (or, with a type beside it, Anthropic's, or, a string, Ollama's) error shape; returns the error."""
     error = json.loads(reply)["error"]
+    if isinstance(error, str):
+        test.assertEqual(set(json.loads(reply)), {"error"})
+        return {"message": error}
     test.assertIsInstance(error["message"], str)
     test.assertTrue(error["message"])
     test.assertIsInstance(error["type"], str)
@@ -81,7 +87,7 @@ class Routes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.paths = script.get("/openapi.json")["paths"]
-        cls.bodies = {**GENERATING, **CHATTING, **POOLING}
+        cls.bodies = {**GENERATING, **CHATTING, **OLLAMA, **POOLING}
 
     def schema(self, path):
         return self.paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -191,7 +197,8 @@ class Routes(unittest.TestCase):
         self.assertEqual(reply["error"]["param"], "messages[0].role")
 
     def test_another_models_name(self):
-        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize"):
+        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize", "/api/generate",
+                     "/api/chat", "/api/show"):
             status, _, reply = script.request("POST", path, json.dumps({**self.bodies.get(path, {}), "model": "gpt-9"}))
             self.assertEqual((path, status), (path, 404))
             self.assertIn("gpt-9", error_of(self, reply, 404)["message"])

@@ -370,6 +370,18 @@ class Overload(unittest.TestCase):
             first.close()  # and then it is the second one's turn
             self.assertIn(b"[DONE]", read_until(second, b"0\r\n\r\n"))
 
+    def test_a_silent_stream_of_lines_has_no_comments(self):
+        with slow_server("--sse-keep-alive-interval", "0.1", "--max-num-seqs", "1") as server:
+            first = server.stream({**LONG, "stream": True, "n": 4})
+            read_until(first, b"data:")
+            second = server.stream({"prompt": "x", "raw": True, "options": {"num_predict": 2}}, "/api/generate")
+            head = read_until(second, b"\r\n\r\n")
+            time.sleep(0.4)
+            first.close()  # and then it is the second one's turn
+            lines = read_until(second, b"\r\n0\r\n\r\n", head).partition(b"\r\n\r\n")[2]
+            self.assertNotIn(b"\n: ", lines)
+            self.assertIn(b'"done":true', lines)
+
     def test_the_load_counts_what_generates(self):
         with slow_server() as server:
             self.assertEqual(server.get("/load").json(), {"server_load": 0})

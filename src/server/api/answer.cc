@@ -10,9 +10,9 @@
 namespace penstock {
 namespace {
 
-HttpReply stream_head() {
+HttpReply stream_head(const char* content_type) {
   HttpReply head;
-  head.content_type = "text/event-stream; charset=utf-8";
+  head.content_type = content_type;
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
   return head;
@@ -35,7 +35,7 @@ Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milli
 
 net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generation& generation,
                                    ReplyShape& shape) {
-  bool open = co_await exchange.begin_stream(stream_head());
+  bool open = co_await exchange.begin_stream(stream_head(shape.content_type()));
   std::string chunk = shape.begin(generation);
   if (open && !chunk.empty()) open = co_await exchange.write(chunk);
   const Generation::Take send = [&](const std::vector<ChoiceDelta>& deltas) {
@@ -45,7 +45,7 @@ net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generatio
     return exchange.all_sent();
   };
   while (open && co_await generation.pass(send, server.config().keep_alive_interval)) {
-    if (exchange.all_sent()) exchange.put(": keep-alive\n\n");
+    if (exchange.all_sent()) exchange.put(shape.keep_alive());
     if (!exchange.all_sent()) co_await exchange.flush();
     open = !exchange.gone();
   }

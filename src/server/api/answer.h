@@ -22,6 +22,10 @@ class ReplyShape {
   virtual std::string begin(const Generation& generation);
   virtual std::string end(const Generation& generation) = 0;
 
+  // Of a stream: what it is, and what it holds while nothing happens (a comment; "" where there are none).
+  virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
+  virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
+
   // Of a whole reply: its body.
   virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
 

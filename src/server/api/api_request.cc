@@ -40,6 +40,16 @@ size_t allowance(const Server& server) {
   return bytes;
 }
 
+// Ollama's clients may put a tag behind a name that has none.
+std::string served_name(const Server& server, const HttpRequest& request, const json& body) {
+  constexpr std::string_view kTag = ":latest";
+  std::string name = get_string(body, "model");
+  const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
+  if (tagged && request.path.starts_with("/api/") && !server.models().find(name))
+    name.resize(name.size() - kTag.size());
+  return name;
+}
+
 }  // namespace
 
 Status check_logprobs(const Server& server, const ServedModel& model, int64_t asked, const char* field) {
@@ -61,7 +71,7 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  ASSIGN_OR_RETURN(ServedModel* const model, server.models().find(get_string(body, "model")));
+  ASSIGN_OR_RETURN(ServedModel* const model, server.models().find(served_name(server, request, body)));
   if (use == ModelUse::kText && model->pools()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "

@@ -80,7 +80,10 @@ std::string anthropic_error_body(int status, std::string_view message) {
       {{"type", "error"}, {"error", {{"type", anthropic_error_type(status)}, {"message", message}}}});
 }
 
+std::string ollama_error_body(std::string_view message) { return text_of({{"error", message}}); }
+
 std::string error_body_at(std::string_view path, int status, std::string_view message) {
+  if (path.starts_with("/api/")) return ollama_error_body(message);
   constexpr std::string_view kMessages = "/v1/messages";
   const bool anthropic =
       path.starts_with(kMessages) &&

@@ -16,6 +16,8 @@ int http_status(ErrorCode code);
 std::string error_body(int status, std::string_view message, std::string_view param = {},
                        std::string_view code = {});
 std::string anthropic_error_body(int status, std::string_view message);
+// {"error": message}, below /api: Ollama's.
+std::string ollama_error_body(std::string_view message);
 // In the shape of the API that `path` belongs to.
 std::string error_body_at(std::string_view path, int status, std::string_view message);
 

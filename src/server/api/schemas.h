@@ -15,6 +15,8 @@ const nlohmann::json& count_tokens_request();
 const nlohmann::json& tokenize_request();
 const nlohmann::json& detokenize_request();
 const nlohmann::json& grammar_check_request();
+const nlohmann::json& ollama_chat_request();
+const nlohmann::json& ollama_generate_request();
 
 // What a 200 reply looks like.
 const nlohmann::json& status_reply();

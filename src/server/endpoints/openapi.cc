@@ -23,7 +23,9 @@ json responses(const Route& route) {
   } else {
     success["content"] = content("text/plain", {{"type", "string"}});
   }
-  if (route.streams) success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  const bool is_ollamas = std::string_view(route.path).starts_with("/api/");
+  const char* stream = is_ollamas ? "application/x-ndjson" : "text/event-stream";
+  if (route.streams) success["content"][stream] = {{"schema", {{"type", "string"}}}};
   json result = {{"200", success}};
   result["401"] = error_response("a key is needed, or it is unknown");
   if (route.request != nullptr) {
@@ -37,6 +39,10 @@ json responses(const Route& route) {
     result["404"] = error_response("no such thing");
   result["503"] = error_response("shutting down");
   result["default"] = error_response("an error");
+  for (auto one = result.begin(); is_ollamas && one != result.end(); ++one) {
+    if (one.key() != "200")
+      (*one)["content"] = content("application/json", {{"$ref", "#/components/schemas/OllamaError"}});
+  }
   return result;
 }
 
@@ -62,11 +68,16 @@ json document() {
     for (char& c : method) c = static_cast<char>(std::tolower(c));
     paths[route.path][method] = operation(route);
   }
+  const json ollama_error = {{"type", "object"},
+                             {"properties", {{"error", {{"type", "string"}}}}},
+                             {"required", json::array({"error"})}};
   const json schemes = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "Penstock"}, {"version", kVersion}}},
           {"paths", paths},
-          {"components", {{"schemas", {{"Error", error_reply_schema()}}}, {"securitySchemes", schemes}}},
+          {"components",
+           {{"schemas", {{"Error", error_reply_schema()}, {"OllamaError", ollama_error}}},
+            {"securitySchemes", schemes}}},
           {"security", json::array({{{"key", json::array()}}, json::object()})}};
 }
 

@@ -8,9 +8,12 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
     post_messages, post_count_tokens, post_tokenize, post_detokenize, post_grammar_check, get_tokenizer_info,
     post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi, get_page,
-    get_page_file;
+    get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show, post_ollama_generate,
+    post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
-    classify_reply, score_request, score_reply, rerank_request, rerank_reply;
+    classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
+    ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
+    ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply;
 
 namespace {
 
@@ -61,6 +64,28 @@ constexpr Route kRoutes[] = {
      grammar_check_reply},
     {"GET", "/tokenizer_info", Access::kKey, get_tokenizer_info, "special tokens and chat template", nullptr,
      tokenizer_info_reply},
+    {"POST", "/api/generate", Access::kKey, post_ollama_generate, "Ollama's completions",
+     ollama_generate_request, ollama_generate_reply, true},
+    {"POST", "/api/chat", Access::kKey, post_ollama_chat, "Ollama's chats", ollama_chat_request,
+     ollama_chat_reply, true},
+    {"POST", "/api/embed", Access::kKey, post_ollama_embed, "Ollama's vectors of texts", ollama_embed_request,
+     ollama_embed_reply},
+    {"POST", "/api/embeddings", Access::kKey, post_ollama_embeddings, "the older one, of one text",
+     ollama_embeddings_request, ollama_embeddings_reply},
+    {"GET", "/api/tags", Access::kKey, get_ollama_tags, "served models as Ollama lists them", nullptr,
+     ollama_models_reply},
+    {"GET", "/api/ps", Access::kKey, get_ollama_ps, "the same: all of them are loaded", nullptr,
+     ollama_models_reply},
+    {"POST", "/api/show", Access::kKey, post_ollama_show, "one served model", ollama_show_request,
+     ollama_show_reply},
+    {"GET", "/api/version", Access::kKey, get_ollama_version, "version of the server", nullptr,
+     version_reply},
+    {"POST", "/api/pull", Access::kKey, refuse_ollama, "refused: models are chosen at the start", nullptr,
+     nullptr},
+    {"POST", "/api/push", Access::kKey, refuse_ollama, "refused likewise", nullptr, nullptr},
+    {"POST", "/api/create", Access::kKey, refuse_ollama, "refused likewise", nullptr, nullptr},
+    {"POST", "/api/copy", Access::kKey, refuse_ollama, "refused likewise", nullptr, nullptr},
+    {"DELETE", "/api/delete", Access::kKey, refuse_ollama, "refused likewise", nullptr, nullptr},
     {"GET", "/openapi.json", Access::kKey, get_openapi, "this list as OpenAPI 3.1", nullptr, nullptr},
 };
 

@@ -1,0 +1,228 @@
+#include "server/api/ollama.h"
+
+#include <fmt/chrono.h>
+
+#include <cmath>
+
+#include "penstock/sampling_params.h"
+#include "server/api/api_request.h"
+#include "server/api/conversations.h"
+#include "server/api/errors.h"
+#include "server/api/schema_parts.h"
+
+namespace penstock {
+namespace {
+
+// Ollama's option and the field that it is here.
+constexpr std::pair<const char*, const char*> kSamplingOptions[] = {
+    {"temperature", "temperature"},
+    {"top_k", "top_k"},
+    {"top_p", "top_p"},
+    {"min_p", "min_p"},
+    {"typical_p", "typical_p"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+    {"mirostat", "mirostat"},
+    {"mirostat_tau", "mirostat_tau"},
+    {"mirostat_eta", "mirostat_eta"},
+    {"stop", "stop"}};
+
+// How a model is loaded, which happened when the server started.
+constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep"};
+constexpr const char* kLoadFlags[] = {"numa",           "low_vram",         "f16_kv",
+                                      "vocab_only",     "use_mmap",         "use_mlock",
+                                      "embedding_only", "penalize_newline", "logits_all"};
+
+// Calls are answered in their order, by name where one is given: this API's messages have no ids.
+class CallIds {
+ public:
+  std::string add(const std::string& name) {
+    open_.emplace_back(name, fmt::format("call{:05}", n_++));
+    return open_.back().second;
+  }
+  std::string take(const std::string& name) {
+    auto found = std::ranges::find(open_, name, &std::pair<std::string, std::string>::first);
+    if (found == open_.end()) found = open_.begin();
+    if (found == open_.end()) return fmt::format("call{:05}", n_++);
+    std::string id = std::move(found->second);
+    open_.erase(found);
+    return id;
+  }
+
+ private:
+  int n_ = 0;
+  std::vector<std::pair<std::string, std::string>> open_;  // name and id of calls without an answer
+};
+
+json message_of_ollama(json& given, CallIds& ids) {
+  const std::string role = get_string(given, "role");
+  json message = {{"role", role}};
+  reserve_fields(message, 5);
+  json content = take_field(given, "content");
+  message["content"] = content.is_string() ? std::move(content) : json("");
+  if (json text = take_field(given, "thinking");
+      text.is_string() && !text.get_ref<const std::string&>().empty())
+    message["reasoning_content"] = std::move(text);
+  const json& calls = get_field(given, "tool_calls");
+  for (size_t i = 0; calls.is_array() && i < calls.size(); ++i) {
+    const json& function = calls[i]["function"];
+    const std::string name = get_string(function, "name");
+    const json& arguments = get_field(function, "arguments");
+    message["tool_calls"].push_back(
+        {{"id", ids.add(name)},
+         {"type", "function"},
+         {"function", {{"name", name}, {"arguments", arguments.is_null() ? json::object() : arguments}}}});
+  }
+  if (role == "tool") {
+    const std::string name = get_string(given, "tool_name", get_string(given, "name"));
+    message["tool_call_id"] = ids.take(name);
+    if (!name.empty()) message["name"] = name;
+  }
+  return message;
+}
+
+Status check_options(const json& options, const ServedModel& model) {
+  const int64_t n_ctx = get_int(options, "num_ctx", 0);
+  if (n_ctx > model.max_model_len()) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "options.num_ctx: expected at most {} (see --max-model-len), got {}", model.max_model_len(),
+                  n_ctx);
+  }
+  const json& penalty = get_field(options, "repeat_penalty");
+  const int64_t last_n = get_int(options, "repeat_last_n", -1);
+  if (penalty.is_number() && penalty.get<double>() != 1 && last_n > 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "options.repeat_last_n: expected -1 (the penalty is over the whole text) or 0, got {}",
+                  last_n);
+  }
+  return {};
+}
+
+}  // namespace
+
+HttpReply ollama_error(const Error& error) {
+  HttpReply reply = error_reply(error);
+  reply.body = ollama_error_body(error.message);
+  return reply;
+}
+
+std::string rfc3339(std::chrono::system_clock::time_point time) {
+  using namespace std::chrono;  // NOLINT: durations
+  const auto micros = duration_cast<microseconds>(time.time_since_epoch()).count();
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(static_cast<std::time_t>(micros / 1000000)),
+                     micros % 1000000);
+}
+
+int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
+
+std::string ollama_name(const json& body, const ServedModel& model) {
+  const std::string name = get_string(body, "model");
+  return name.empty() ? model.name() : name;
+}
+
+Result<Conversation> conversation_of_ollama(json& body) {
+  json chat = {{"messages", json::array()}, {"tools", take_field(body, "tools")}};
+  CallIds ids;
+  json& messages = body["messages"];
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (const json& images = get_field(messages[i], "images"); images.is_array() && !images.empty())
+      return errorf(ErrorCode::kInvalidArgument, "messages[{}].images: only text is supported", i);
+    chat["messages"].push_back(message_of_ollama(messages[i], ids));
+  }
+  if (chat["tools"].is_array() && chat["tools"].empty()) chat["tools"] = nullptr;
+  const json& last = chat["messages"].back();
+  if (last["role"] == "assistant" && !last.contains("tool_calls")) chat["continue_final_message"] = true;
+  return conversation_of_chat(chat);
+}
+
+Status read_think(const json& body, const ServedModel& model, Conversation& conversation) {
+  const json& think = get_field(body, "think");
+  if (think.is_null()) return {};
+  const bool wants = think.is_string() || think.get<bool>();
+  if (wants && !model.chat().thinking_budget(0, false)) {
+    return errorf(ErrorCode::kInvalidArgument, "think: {} does not support thinking (see --reasoning-parser)",
+                  model.name());
+  }
+  if (!conversation.variables.is_object()) conversation.variables = json::object();
+  conversation.variables["enable_thinking"] = wants;
+  if (think.is_string()) conversation.variables["reasoning_effort"] = think;
+  return {};
+}
+
+Result<json> params_of_ollama(const json& body, const ServedModel& model) {
+  const json& options = get_field(body, "options");
+  RETURN_IF_ERROR(check_options(options, model));
+  json params = json::object();
+  for (const auto& [name, field] : kSamplingOptions) {
+    if (const json& value = get_field(options, name); !value.is_null()) params[field] = value;
+  }
+  if (get_int(options, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
+  if (const int64_t n = get_int(options, "num_predict", 0); n > 0) params["max_tokens"] = n;
+  if (const json& seed = get_field(options, "seed"); seed.is_number() && seed >= 0) params["seed"] = seed;
+  const json& format = get_field(body, "format");
+  if (format == "json") params["response_format"] = {{"type", "json_object"}};
+  if (format.is_object()) params["json_schema"] = format;
+  const int64_t top = get_int(body, "top_logprobs", 0);
+  if (top > 0 && !get_bool(body, "logprobs"))
+    return errorf(ErrorCode::kInvalidArgument, "top_logprobs: needs logprobs: true");
+  if (get_bool(body, "logprobs")) params["logprobs"] = top;
+  return params;
+}
+
+namespace {
+
+nlohmann::json option_fields() {
+  using namespace schema;  // NOLINT: a schema
+  Json fields = Json::object();
+  const SamplingParams defaults;
+  SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help,
+                                      const SamplingParams::Range& range) {
+    for (const auto& [option, field] : kSamplingOptions) {
+      if (std::string_view(field) != name || std::string_view(field) == "stop") continue;
+      constexpr bool whole = std::is_integral_v<std::decay_t<decltype(value)>>;
+      const auto bound = [](double x) { return whole ? Json(static_cast<int64_t>(x)) : Json(x); };
+      Json one = {{"type", {whole ? "integer" : "number", "null"}}, {"description", help}};
+      one[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
+      one["maximum"] = bound(range.max);
+      fields[option] = std::move(one);
+    }
+  });
+  const Json some = {{"type", "string"}, {"minLength", 1}};
+  fields["stop"] =
+      any_of({some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}},
+             "strings that end the text");
+  fields["num_predict"] =
+      integer(-2, INT32_MAX, "most tokens to generate; 0 and below: what fits the context");
+  fields["seed"] = field({"integer"}, "random seed; below 0: any");
+  fields["num_ctx"] =
+      integer(0, INT32_MAX, "no effect: the context is the server's, and at most that may be asked");
+  fields["repeat_last_n"] =
+      integer(-1, INT32_MAX, "-1: repeat_penalty is over the whole text; 0: there is none");
+  fields["tfs_z"] = only(1.0, "not supported by this server");
+  for (const char* name : kLoadCounts) fields[name] = field({"integer"}, "no effect: the model is loaded");
+  for (const char* name : kLoadFlags) fields[name] = boolean("no effect: the model is loaded");
+  return fields;
+}
+
+}  // namespace
+
+nlohmann::json ollama_fields() {
+  using namespace schema;  // NOLINT: a schema
+  const Json empty = {{"enum", {""}}, {"title", "\"\""}},
+             as_json = {{"enum", {"json"}}, {"title", "\"json\""}};
+  const Json think = {{"enum", {"low", "medium", "high", "max"}}, {"title", "low, medium, high or max"}};
+  return {
+      {"model", text("the served model's name, with or without :latest")},
+      {"stream", boolean("lines of JSON (also when absent) or one object")},
+      {"options", any_of({closed(option_fields())}, "how to sample; what is absent is the model's default")},
+      {"format", any_of({empty, as_json, plain("object")}, "\"json\", or a JSON schema that the text obeys")},
+      {"keep_alive", field({"number", "string"}, "no effect: models stay until the server ends")},
+      {"think", any_of({plain("boolean"), think}, "whether, or how much, to reason")},
+      {"logprobs", boolean("return the log-probabilities of the tokens")},
+      {"top_logprobs", integer(0, INT32_MAX, "and of this many most likely alternatives")},
+      {"truncate", only(false, "a prompt that is too long is an error")},
+      {"shift", only(false, "a text ends where the context does")}};
+}
+
+}  // namespace penstock

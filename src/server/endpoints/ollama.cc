@@ -1,0 +1,323 @@
+// POST /api/generate and /api/chat: Ollama's API, whose streams are lines of JSON.
+#include "server/api/ollama.h"
+
+#include "server/api/answer.h"
+#include "server/api/api_request.h"
+#include "server/api/conversations.h"
+#include "server/api/openai_json.h"
+#include "server/api/schema_parts.h"
+#include "server/api/schemas.h"
+#include "server/http/run_apart.h"
+#include "server/server.h"
+
+namespace penstock {
+namespace {
+
+struct OllamaCall {
+  GenerationCall generation;
+  ChatTask task;
+  std::string name;
+  Clock::time_point start = Clock::now();
+  bool chat = false, stream = true, logprobs = false;
+  bool gives_context = false;  // tokens with which the client may go on
+  const char* only = nullptr;  // nothing is generated: why the reply says it is done
+};
+
+json ollama_head(const std::string& name) {
+  return {{"model", name}, {"created_at", rfc3339(std::chrono::system_clock::now())}};
+}
+
+json ollama_text(bool chat, const std::string& text) {
+  return chat ? json{{"message", {{"role", "assistant"}, {"content", text}}}} : json{{"response", text}};
+}
+
+// Without anything to answer the call asks that the model be there (or, kept alive for no time, that it goes).
+const char* load_reason(const json& body) {
+  const json& keep = get_field(body, "keep_alive");
+  return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
+}
+
+Status read_ollama_common(Server& server, const json& body, ServedModel& model, OllamaCall& call) {
+  call.name = ollama_name(body, model);
+  call.stream = get_bool(body, "stream", true);
+  call.logprobs = get_bool(body, "logprobs");
+  ASSIGN_OR_RETURN(const json params, params_of_ollama(body, model));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, params, -1));
+  if (call.generation.params.structured_outputs) call.generation.structured_field = "format";
+  call.generation.tool_schemas = "function/parameters";
+  return {};
+}
+
+// The prompt is complete.
+void finish_ollama_call(OllamaCall& call) {
+  SamplingParams& params = call.generation.params;
+  call.generation.prompts.push_back(std::move(call.task.prompt));
+  call.generation.keep_markers = call.task.parses();
+  const int room =
+      call.generation.model->max_model_len() - static_cast<int>(call.generation.prompts[0].size());
+  if (params.max_tokens < 0) params.max_tokens = std::max(room, 1);
+}
+
+Result<OllamaCall> read_ollama_chat(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_chat_request()));
+  OllamaCall call;
+  call.chat = true;
+  RETURN_IF_ERROR(read_ollama_common(server, asked.fields, *asked.model, call));
+  if (!get_field(asked.fields, "messages").is_array() || asked.fields["messages"].empty()) {
+    call.only = load_reason(asked.fields);
+    return call;
+  }
+  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_ollama(asked.fields));
+  RETURN_IF_ERROR(read_think(asked.fields, *asked.model, conversation));
+  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  finish_ollama_call(call);
+  return call;
+}
+
+// What earlier calls gave as "context" goes before the prompt.
+Status add_context(const json& body, const Tokenizer& tokenizer, std::vector<TokenId>& prompt) {
+  const json& context = get_field(body, "context");
+  if (!context.is_array() || context.empty()) return {};
+  std::vector<TokenId> ids;
+  for (const json& item : context) {
+    const auto id = item.get<int64_t>();
+    if (id >= tokenizer.vocab_size()) {
+      return errorf(ErrorCode::kInvalidArgument, "context: expected token ids from 0 to {}, got {}",
+                    tokenizer.vocab_size() - 1, id);
+    }
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  const bool has_bos = !prompt.empty() && prompt.front() == tokenizer.bos();
+  ids.insert(ids.end(), prompt.begin() + (has_bos ? 1 : 0), prompt.end());
+  prompt = std::move(ids);
+  return {};
+}
+
+Result<OllamaCall> read_ollama_generate(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_generate_request()));
+  json& body = asked.fields;
+  ServedModel& model = *asked.model;
+  OllamaCall call;
+  if (const json& images = get_field(body, "images"); images.is_array() && !images.empty())
+    return errorf(ErrorCode::kInvalidArgument, "images: only text is supported");
+  RETURN_IF_ERROR(read_ollama_common(server, body, model, call));
+  const std::string prompt = get_string(body, "prompt"), system = get_string(body, "system");
+  if (prompt.empty()) {
+    call.only = load_reason(body);
+    return call;
+  }
+  const bool raw = get_bool(body, "raw");
+  if (raw && !system.empty())
+    return errorf(ErrorCode::kInvalidArgument, "system: cannot stand beside raw: true");
+  if (raw || (model.chat().chat_template().empty() && system.empty())) {
+    if (get_field(body, "think") != json(nullptr) && get_field(body, "think") != json(false))
+      return errorf(ErrorCode::kInvalidArgument,
+                    "think: needs a chat template, which this call does not use");
+    RETURN_IF_ERROR(model.session().check_length(prompt));
+    call.task.prompt = model.session().encode(prompt, {});
+  } else {
+    json chat = {{"messages", json::array()}};
+    if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
+    chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
+    Conversation conversation = conversation_of_chat(chat);
+    RETURN_IF_ERROR(read_think(body, model, conversation));
+    ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
+  }
+  RETURN_IF_ERROR(add_context(body, model.tokenizer(), call.task.prompt));
+  call.gives_context = !raw;
+  finish_ollama_call(call);
+  return call;
+}
+
+class OllamaShape final : public ReplyShape {
+ public:
+  explicit OllamaShape(const OllamaCall& call)
+      : call_(call), names_(call.generation.model->tokenizer(), false), reader_(call.task, "call_") {}
+
+  const char* content_type() const override { return "application/x-ndjson"; }
+  const char* keep_alive() const override { return ""; }  // a line would be a reply
+  std::string add(const ChoiceDelta& delta, Generation& generation) override;
+  std::string end(const Generation& generation) override {
+    json last = ollama_head(call_.name);
+    last.update(ollama_text(call_.chat, ""));
+    if (!logprobs_.empty()) last["logprobs"] = std::exchange(logprobs_, json::array());
+    last.update(totals(generation));
+    return dump(last) + "\n";
+  }
+  json whole(const Generation& generation) override;
+  HttpReply error(const Error& error) override { return ollama_error(error); }
+  std::string error_event(const Error& error) override { return ollama_error(error).body + "\n"; }
+
+ private:
+  using Kind = ReplySegment::Kind;
+  json piece(const ReplySegment& segment);
+  json call_of(const ReplySegment& segment);
+  json totals(const Generation& generation) const;
+
+  const OllamaCall& call_;
+  TokenNames names_;
+  ChatReader reader_;
+  json logprobs_ = json::array();  // not yet sent
+  int n_calls_ = 0;
+};
+
+json OllamaShape::call_of(const ReplySegment& segment) {
+  json arguments = json::parse(segment.call.arguments, nullptr, false);
+  if (!arguments.is_object()) arguments = json::object();
+  return {{"id", segment.call.id},
+          {"function",
+           {{"index", n_calls_++}, {"name", segment.call.name}, {"arguments", std::move(arguments)}}}};
+}
+
+json OllamaShape::piece(const ReplySegment& segment) {
+  json result = ollama_text(call_.chat, segment.kind == Kind::kText ? segment.text : "");
+  json& place = call_.chat ? result["message"] : result;
+  if (segment.kind == Kind::kReasoning) place["thinking"] = segment.text;
+  if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(segment));
+  return result;
+}
+
+std::string OllamaShape::add(const ChoiceDelta& delta, Generation& generation) {
+  const std::vector<ReplySegment> news = read_delta(reader_, delta, generation);
+  if (call_.logprobs && !delta.logprobs.empty())
+    logprobs_.push_back(chat_logprob_json(names_, delta.logprobs));
+  if (!call_.stream) return {};
+  std::string lines;
+  for (const ReplySegment& segment : news) {
+    json line = ollama_head(call_.name);
+    line.update(piece(segment));
+    line["done"] = false;
+    if (!logprobs_.empty()) line["logprobs"] = std::exchange(logprobs_, json::array());
+    lines += dump(line) + "\n";
+  }
+  return lines;
+}
+
+json OllamaShape::totals(const Generation& generation) const {
+  const RequestOutput& output = generation.outputs()[0];
+  const CompletionOutput& one = output.outputs[0];
+  json last = {{"done", true},
+               {"done_reason", finish_reason_name(reader_.finish())},
+               {"total_duration", std::chrono::nanoseconds(Clock::now() - call_.start).count()},
+               {"load_duration", 0},
+               {"prompt_eval_count", generation.n_prompt_tokens()},
+               {"prompt_eval_duration", nanoseconds(one.stats.prefill_seconds)},
+               {"eval_count", generation.n_completion_tokens()},
+               {"eval_duration", nanoseconds(one.stats.decode_seconds)}};
+  if (call_.gives_context) {
+    std::vector<TokenId> context = output.prompt_token_ids;
+    context.insert(context.end(), one.token_ids.begin(), one.token_ids.end());
+    last["context"] = context;
+  }
+  return last;
+}
+
+json OllamaShape::whole(const Generation& generation) {
+  json reply = ollama_head(call_.name);
+  reply.update(ollama_text(call_.chat, reader_.text_of(Kind::kText)));
+  json& place = call_.chat ? reply["message"] : reply;
+  if (std::string text = reader_.text_of(Kind::kReasoning); !text.empty())
+    place["thinking"] = std::move(text);
+  for (const ReplySegment& segment : reader_.segments()) {
+    if (segment.kind == Kind::kCall) place["tool_calls"].push_back(call_of(segment));
+  }
+  if (call_.logprobs) reply["logprobs"] = std::exchange(logprobs_, json::array());
+  reply.update(totals(generation));
+  return reply;
+}
+
+net::awaitable<void> answer_ollama(Server& server, Exchange& exchange,
+                                   Result<OllamaCall> (*read)(Server&, const HttpRequest&)) {
+  Result<OllamaCall> call;
+  co_await run_apart(exchange, [&] { call = read(server, exchange.request()); });
+  if (!call) co_return co_await exchange.reply(ollama_error(call.error()));
+  if (call->only != nullptr) {
+    json reply = ollama_head(call->name);
+    reply.update(ollama_text(call->chat, ""));
+    reply["done"] = true;
+    reply["done_reason"] = call->only;
+    co_return co_await exchange.reply(json_reply(reply));
+  }
+  OllamaShape shape(*call);
+  co_await answer(server, exchange, call->generation, call->stream, shape);
+}
+
+nlohmann::json ollama_message() {
+  using namespace schema;  // NOLINT: a schema
+  const Json call =
+      open({{"function",
+             open({{"name", plain("string")}, {"arguments", object("what it is called with")}}, {"name"})}},
+           {"function"});
+  return open({{"role", {{"enum", {"system", "user", "assistant", "tool"}}}},
+               {"content", text("the text")},
+               {"thinking", text("the reasoning before it")},
+               {"images", list(plain("string"), "only text is supported")},
+               {"tool_calls", list(call, "calls the assistant made")},
+               {"tool_name", text("of a tool's message: the function that was called")}},
+              {"role"});
+}
+
+nlohmann::json ollama_reply(const char* name, const char* type) {
+  using namespace schema;  // NOLINT: a schema
+  return open({{"model", plain("string")},
+               {"created_at", plain("string")},
+               {name, plain(type)},
+               {"done", plain("boolean")}},
+              {"model", "created_at", name, "done"});
+}
+
+}  // namespace
+
+const nlohmann::json& ollama_chat_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = ollama_fields();
+    const Json function = open({{"name", {{"type", "string"}, {"minLength", 1}}},
+                                {"description", text("what it does")},
+                                {"parameters", object("JSON schema of its arguments")}},
+                               {"name"});
+    fields["messages"] = list(ollama_message(), "the conversation; none: the model is there");
+    fields["tools"] = list(open({{"type", {{"enum", {"function"}}}}, {"function", function}}, {"function"}),
+                           "functions the model may call");
+    return closed(std::move(fields));
+  }();
+  return value;
+}
+
+const nlohmann::json& ollama_generate_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = ollama_fields();
+    fields["prompt"] = text("the text; none: the model is there");
+    fields["system"] = text("a system message before it");
+    fields["raw"] = boolean("true: the prompt as it is, without the chat template");
+    fields["context"] = token_ids();
+    fields["context"]["type"] = {"array", "null"};
+    fields["images"] = list(plain("string"), "only text is supported");
+    fields["template"] = only("", "not supported: Go templates are not understood");
+    fields["suffix"] = only("", "not supported: no model here fills in the middle");
+    for (const char* name : {"width", "height", "steps"}) fields[name] = refused("only text is supported");
+    return closed(std::move(fields));
+  }();
+  return value;
+}
+
+const nlohmann::json& ollama_chat_reply() {
+  static const nlohmann::json value = ollama_reply("message", "object");
+  return value;
+}
+
+const nlohmann::json& ollama_generate_reply() {
+  static const nlohmann::json value = ollama_reply("response", "string");
+  return value;
+}
+
+net::awaitable<void> post_ollama_chat(Server& server, Exchange& exchange) {
+  co_await answer_ollama(server, exchange, read_ollama_chat);
+}
+
+net::awaitable<void> post_ollama_generate(Server& server, Exchange& exchange) {
+  co_await answer_ollama(server, exchange, read_ollama_generate);
+}
+
+}  // namespace penstock

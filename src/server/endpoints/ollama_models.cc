@@ -1,0 +1,256 @@
+// The rest of Ollama's API: its models (/api/tags, /api/show, /api/ps, /api/version), /api/embed and /api/embeddings,
+// and what a server whose models are chosen at its start refuses.
+#include <openssl/evp.h>
+
+#include "penstock/version.h"
+#include "server/api/api_request.h"
+#include "server/api/errors.h"
+#include "server/api/ollama.h"
+#include "server/api/pooling.h"
+#include "server/api/schema_parts.h"
+#include "server/api/schemas.h"
+#include "server/http/run_apart.h"
+#include "server/server.h"
+
+namespace penstock {
+
+RouteSchema ollama_show_request, ollama_embed_request, ollama_embeddings_request;
+
+namespace {
+
+// Clients cut pieces off a digest, so there must be one. It is of what this server knows the model by, not of its files.
+std::string model_digest(const ServedModel& model) {
+  const std::string text = fmt::format("{}\n{}", model.name(), model.info().weight_bytes);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
+  std::string hex;
+  for (unsigned i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+json model_details(const ServedModel& model) {
+  const std::string& family = model.info().architecture;
+  return {
+      {"parent_model", ""},   {"format", model.config().model.ends_with(".gguf") ? "gguf" : "safetensors"},
+      {"family", family},     {"families", json::array({family})},
+      {"parameter_size", ""}, {"quantization_level", model.config().quantize}};
+}
+
+std::string modified_at(const ServedModel& model) {
+  return rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(model.created())));
+}
+
+json listed_model(const ServedModel& model, const std::string& name) {
+  return {{"name", name},
+          {"model", name},
+          {"size", model.info().weight_bytes},
+          {"digest", model_digest(model)},
+          {"details", model_details(model)}};
+}
+
+// Of every name of every model, with what `add` says besides.
+json list_models(Server& server, const std::function<void(const ServedModel&, json&)>& add) {
+  json body = {{"models", json::array()}};
+  for (const auto& model : server.models().all()) {
+    for (const std::string& name : model->names()) {
+      json one = listed_model(*model, name);
+      add(*model, one);
+      body["models"].push_back(std::move(one));
+    }
+  }
+  return body;
+}
+
+json capabilities(const ServedModel& model) {
+  if (model.pools()) return json::array({"embedding"});
+  json list = json::array({"completion"});
+  if (model.chat().chat_template().find("tools") != std::string::npos) list.push_back("tools");
+  if (model.chat().thinking_budget(0, false)) list.push_back("thinking");
+  return list;
+}
+
+Result<json> show_model(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, ollama_show_request(), ModelUse::kEither));
+  const ServedModel& model = *asked.model;
+  const std::string& architecture = model.info().architecture;
+  return json{
+      {"modelfile", ""},
+      {"parameters", ""},
+      {"template", model.pools() ? std::string() : model.chat().chat_template()},
+      {"details", model_details(model)},
+      {"model_info",
+       {{"general.architecture", architecture}, {architecture + ".context_length", model.max_model_len()}}},
+      {"capabilities", capabilities(model)},
+      {"modified_at", modified_at(model)}};
+}
+
+struct EmbedAsked {
+  const ServedModel* model = nullptr;
+  PoolingCall call;
+  std::string name;
+  bool one = false;  // the older route, which takes one text
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
+Result<EmbedAsked> read_embed(Server& server, const HttpRequest& request, bool one) {
+  const nlohmann::json& schema = one ? ollama_embeddings_request() : ollama_embed_request();
+  ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, schema, ModelUse::kVectors));
+  EmbedAsked result{
+      .model = asked.model, .call = {}, .name = ollama_name(asked.fields, *asked.model), .one = one};
+  result.call.kind.dimensions = static_cast<int>(get_int(asked.fields, "dimensions", 0));
+  if (!one) result.call.kind.normalize = true;  // the older route's vectors are as the model gives them
+  const json& input = get_field(asked.fields, one ? "prompt" : "input");
+  std::vector<std::string> texts;
+  if (input.is_string() && !(one && input == "")) texts.push_back(input);
+  if (input.is_array()) texts = input.get<std::vector<std::string>>();
+  json options = json::object();
+  if (get_bool(asked.fields, "truncate", true)) options["truncate_prompt_tokens"] = -1;
+  if (!texts.empty()) RETURN_IF_ERROR(add_texts(texts, options, *asked.model, result.call));
+  return result;
+}
+
+net::awaitable<void> answer_embed(Server& server, Exchange& exchange, bool one) {
+  Result<EmbedAsked> asked;
+  co_await run_apart(exchange, [&] { asked = read_embed(server, exchange.request(), one); });
+  if (!asked) co_return co_await exchange.reply(ollama_error(asked.error()));
+  const int64_t n = n_tokens(asked->call);
+  Result<PoolingQueue::Vectors> vectors;
+  if (!asked->call.inputs.empty())
+    vectors = co_await compute(server, exchange, *asked->model, std::move(asked->call));
+  if (!vectors) co_return co_await exchange.reply(ollama_error(vectors.error()));
+  std::string rows;
+  for (const std::vector<float>& vector : *vectors) {
+    if (!rows.empty()) rows += ',';
+    append_numbers(vector, rows);
+  }
+  HttpReply reply;
+  if (one) {
+    reply.body = fmt::format(R"({{"embedding":{}}})", rows.empty() ? "[]" : rows);
+  } else {
+    const auto taken = std::chrono::nanoseconds(std::chrono::steady_clock::now() - asked->start).count();
+    reply.body = fmt::format(
+        R"({{"model":{},"embeddings":[{}],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
+        dump(asked->name), rows, taken, n);
+  }
+  co_await exchange.reply(std::move(reply));
+}
+
+nlohmann::json embed_fields() {
+  using namespace schema;  // NOLINT: a schema
+  return {{"model", text("the served model's name, with or without :latest")},
+          {"options", object("no effect: nothing is sampled")},
+          {"keep_alive", field({"number", "string"}, "no effect: models stay until the server ends")}};
+}
+
+}  // namespace
+
+const nlohmann::json& ollama_show_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = closed({{"model", text("the served model's name, with or without :latest")},
+                                    {"verbose", boolean("no effect: there is nothing more to show")},
+                                    {"name", only("", "an older name of model")},
+                                    {"system", only("", "not supported by this server")},
+                                    {"template", only("", "not supported by this server")},
+                                    {"options", refused("not supported by this server")}});
+  return value;
+}
+
+const nlohmann::json& ollama_embed_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = embed_fields();
+    const Json texts = {{"type", "array"},
+                        {"items", plain("string")},
+                        {"maxItems", 2048},
+                        {"title", "a list of at most 2048 texts"}};
+    fields["input"] = {{"anyOf", {plain("string"), texts}}, {"title", "a text or a list of texts"}};
+    fields["truncate"] = boolean("true (also when absent): texts that are too long are cut");
+    fields["dimensions"] = integer(1, INT32_MAX, "the first so many of a vector (Matryoshka)");
+    return closed(std::move(fields), {"input"});
+  }();
+  return value;
+}
+
+const nlohmann::json& ollama_embeddings_request() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = [] {
+    Json fields = embed_fields();
+    fields["prompt"] = plain("string");
+    return closed(std::move(fields), {"prompt"});
+  }();
+  return value;
+}
+
+const nlohmann::json& ollama_models_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = open({{"models", {{"type", "array"}, {"items", plain("object")}}}}, {"models"});
+  return value;
+}
+
+const nlohmann::json& ollama_show_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = open({{"details", plain("object")},
+                                  {"model_info", plain("object")},
+                                  {"capabilities", {{"type", "array"}, {"items", plain("string")}}}},
+                                 {"details", "model_info", "capabilities"});
+  return value;
+}
+
+const nlohmann::json& ollama_embed_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value =
+      open({{"model", plain("string")}, {"embeddings", {{"type", "array"}, {"items", plain("array")}}}},
+           {"model", "embeddings"});
+  return value;
+}
+
+const nlohmann::json& ollama_embeddings_reply() {
+  using namespace schema;  // NOLINT: a schema
+  static const Json value = open({{"embedding", plain("array")}}, {"embedding"});
+  return value;
+}
+
+net::awaitable<void> get_ollama_tags(Server& server, Exchange& exchange) {
+  co_await exchange.reply(json_reply(list_models(
+      server, [](const ServedModel& model, json& one) { one["modified_at"] = modified_at(model); })));
+}
+
+net::awaitable<void> get_ollama_ps(Server& server, Exchange& exchange) {
+  co_await exchange.reply(json_reply(list_models(server, [](const ServedModel& model, json& one) {
+    one["size_vram"] = model.info().backend.starts_with("cpu") ? 0 : model.info().weight_bytes;
+    one["context_length"] = model.max_model_len();
+    one["expires_at"] = "9999-12-31T23:59:59Z";  // never
+  })));
+}
+
+net::awaitable<void> get_ollama_version(Server&, Exchange& exchange) {
+  const json body = {{"version", kVersion}};
+  co_await exchange.reply(json_reply(body));
+}
+
+net::awaitable<void> post_ollama_show(Server& server, Exchange& exchange) {
+  Result<json> result;
+  co_await run_apart(exchange, [&] { result = show_model(server, exchange.request()); });
+  if (!result) co_return co_await exchange.reply(ollama_error(result.error()));
+  co_await exchange.reply(json_reply(*result));
+}
+
+net::awaitable<void> post_ollama_embed(Server& server, Exchange& exchange) {
+  co_await answer_embed(server, exchange, false);
+}
+
+net::awaitable<void> post_ollama_embeddings(Server& server, Exchange& exchange) {
+  co_await answer_embed(server, exchange, true);
+}
+
+net::awaitable<void> refuse_ollama(Server&, Exchange& exchange) {
+  const Error error{
+      ErrorCode::kUnsupported,
+      fmt::format("{}: this server's models are chosen when it starts (penstock serve -m; penstock "
+                  "pull fetches one)",
+                  exchange.request().path)};
+  co_await exchange.reply(ollama_error(error));
+}
+
+}  // namespace penstock
