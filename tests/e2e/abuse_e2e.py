@@ -221,7 +221,7 @@ class Abuse(unittest.TestCase):
                   b'{"prompt":"x","logit_bias":{"99999999":1}}', b'{"prompt":"x","seed":-1.5}', b'{"prompt":[[' + b"1," * 20000 + b"1]]}",
                   b'{"prompt":[' + b'"a",' * 20000 + b'"a"]}', b'{"messages":' + b"[" * 63 + b"]" * 63 + b"}",
                   b'{"messages":[{"role":"user","content":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}]}", b'{"prompt":"' + b"\\u0000" * 1000 + b'"}']
-        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/v1/embeddings",
+        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template", "/v1/embeddings",
                      "/pooling", "/classify", "/v1/score", "/v1/rerank", "/v2/rerank", "/api/generate", "/api/chat", "/api/show",
                      "/api/embed", "/api/embeddings"):
             for body in bodies:

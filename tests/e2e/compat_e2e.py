@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ollama's API: every route, streams against whole replies and both against OpenAI's routes, options, errors in its own shape."""
+"""llama.cpp's forms of the tokenizer's routes, and Ollama's API: every route, streams against whole replies and both against OpenAI's routes, options, errors in its own shape."""
 import concurrent.futures
 import json
 import pathlib
@@ -257,6 +257,42 @@ class Models(unittest.TestCase):
                 status, _, reply = server.request(method, path, "{}")
                 self.assertEqual((path, status, type(json.loads(reply)["error"])), (path, 401, str))
             self.assertEqual(server.request("GET", "/api/tags", headers={"Authorization": "Bearer secret"})[0], 200)
+
+
+class LlamaCpp(unittest.TestCase):
+    def test_tokenize(self):
+        bare = story.post("/tokenize", {"prompt": PROMPT, "add_special_tokens": False})["tokens"]
+        full = story.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        self.assertEqual(story.post("/tokenize", {"content": PROMPT})["tokens"], bare)
+        self.assertEqual(story.post("/tokenize", {"content": PROMPT, "add_special": True})["tokens"], full)
+        self.assertEqual(story.post("/tokenize", {"content": ""})["tokens"], [])
+        special = script_model.EOS
+        self.assertEqual(len(script.post("/tokenize", {"content": special})["tokens"]), 1)
+        self.assertGreater(len(script.post("/tokenize", {"content": special, "parse_special": False})["tokens"]), 1)
+
+    def test_pieces(self):
+        text = "the c\u00e1t \U0001f600"
+        ids = story.post("/tokenize", {"content": text})["tokens"]
+        pieces = story.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+        self.assertEqual([one["id"] for one in pieces], ids)
+        as_bytes = b"".join(bytes(one["piece"]) if isinstance(one["piece"], list) else one["piece"].encode() for one in pieces)
+        self.assertEqual(as_bytes.decode().strip(), text)
+        self.assertTrue(any(isinstance(one["piece"], list) for one in pieces))
+        self.assertEqual(story.post("/detokenize", {"tokens": ids})["content"].strip(), text)
+
+    def test_the_forms_do_not_mix(self):
+        for body, word in (({"content": "x", "prompt": "y"}, "beside prompt"), ({"content": "x", "add_special_tokens": True}, "content"),
+                           ({"prompt": "x", "with_pieces": True}, "with_pieces"), ({"messages": [], "add_special": True}, "messages"),
+                           ({**chat("x"), "content": "x"}, "beside messages")):
+            self.assertIn(word, script.post("/tokenize", body, 400)["error"]["message"])
+
+    def test_templates(self):
+        text = script.post("/apply-template", chat("plain"))["prompt"]
+        self.assertEqual(script.post("/tokenize", {"content": text})["tokens"], script.post("/tokenize", chat("plain"))["tokens"])
+        self.assertIn("get_weather", script.post("/apply-template", chat("plain", tools=[TOOL]))["prompt"])
+        open_end = script.post("/apply-template", chat("plain", add_generation_prompt=False))["prompt"]
+        self.assertTrue(text.startswith(open_end) and len(text) > len(open_end))
+        self.assertIn("template", story.post("/apply-template", chat("x"), 400)["error"]["message"])
 
 
 if __name__ == "__main__":

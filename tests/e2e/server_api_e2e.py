@@ -20,7 +20,7 @@ TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "pa
 GENERATING = {"/v1/generate": {"prompt": PROMPT, "max_tokens": 2}, "/v1/completions": {"prompt": PROMPT, "max_tokens": 2}}
 CHATTING = {"/v1/chat/completions": {"messages": CHAT}, "/v1/responses": {"input": "say plain words"},
             "/v1/messages": {"messages": CHAT, "max_tokens": 8}, "/v1/messages/count_tokens": {"messages": CHAT},
-            "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}}
+            "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}, "/apply-template": {"messages": CHAT}}
 OLLAMA = {"/api/generate": {"prompt": PROMPT, "options": {"num_predict": 2}, "stream": False},
           "/api/chat": {"messages": CHAT, "stream": False}, "/api/show": {}}
 

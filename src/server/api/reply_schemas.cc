@@ -158,7 +158,7 @@ const Json& count_tokens_reply() {
 const Json& tokenize_reply() {
   static const Json value = open({{"count", plain("integer")},
                                   {"max_model_len", plain("integer")},
-                                  {"tokens", items(plain("integer"))},
+                                  {"tokens", items({{"type", {"integer", "object"}}})},
                                   {"token_strs", {{"type", {"array", "null"}}, {"items", plain("string")}}}},
                                  {"count", "max_model_len", "tokens"});
   return value;

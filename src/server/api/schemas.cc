@@ -256,7 +256,22 @@ const Json& tokenize_request() {
     fields["messages"]["type"] = {"array", "null"};
     fields["add_special_tokens"] = boolean("put the model's special tokens around the text");
     fields["return_token_strs"] = boolean("add the tokens as text");
+    fields["content"] = field({"string"}, "llama.cpp's name of the text, with the fields below");
+    fields["add_special"] = boolean("with content: put the model's special tokens around it");
+    fields["parse_special"] = boolean("with content, false: special tokens in it are text");
+    fields["with_pieces"] =
+        boolean("with content: tokens are {id, piece}, a piece that is no text a list of bytes");
     return closed(std::move(fields));
+  }();
+  return value;
+}
+
+const Json& apply_template_request() {
+  static const Json value = [] {
+    Json fields = template_fields();
+    fields["model"] = text("the served model's name");
+    fields["messages"] = messages_field();
+    return closed(std::move(fields), {"messages"});
   }();
   return value;
 }

@@ -13,6 +13,7 @@ const nlohmann::json& responses_request();
 const nlohmann::json& messages_request();
 const nlohmann::json& count_tokens_request();
 const nlohmann::json& tokenize_request();
+const nlohmann::json& apply_template_request();
 const nlohmann::json& detokenize_request();
 const nlohmann::json& grammar_check_request();
 const nlohmann::json& ollama_chat_request();

@@ -6,10 +6,10 @@ namespace penstock {
 
 Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
     get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
-    post_messages, post_count_tokens, post_tokenize, post_detokenize, post_grammar_check, get_tokenizer_info,
-    post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi, get_page,
-    get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show, post_ollama_generate,
-    post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama;
+    post_messages, post_count_tokens, post_tokenize, post_detokenize, post_apply_template, post_grammar_check,
+    get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
+    get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
+    post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
@@ -59,6 +59,8 @@ constexpr Route kRoutes[] = {
      tokenize_reply},
     {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,
      detokenize_reply},
+    {"POST", "/apply-template", Access::kKey, post_apply_template,
+     "messages as the text that the model sees (llama.cpp's)", apply_template_request, detokenize_reply},
     {"POST", "/v1/grammar/check", Access::kKey, post_grammar_check,
      "whether texts can be held to a schema, regex, grammar or structural tag", grammar_check_request,
      grammar_check_reply},

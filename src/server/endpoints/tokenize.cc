@@ -1,5 +1,5 @@
 // POST /tokenize, /detokenize, GET /tokenizer_info: vLLM's forms, which lm-evaluation-harness uses as a
-// remote tokenizer.
+// remote tokenizer, and llama.cpp's; POST /apply-template.
 #include "frontend/embedding_model.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
@@ -18,6 +18,30 @@ Result<const Tokenizer*> tokenizer_of(const ServedModel& model) {
   return errorf(ErrorCode::kInvalidArgument, "model: the checkpoint of {} has no tokenizer", model.name());
 }
 
+// llama.cpp's fields, which mean something beside its "content" alone.
+Status check_content(const json& body) {
+  if (get_field(body, "content").is_null()) {
+    for (const char* name : {"add_special", "parse_special", "with_pieces"}) {
+      if (!get_field(body, name).is_null())
+        return errorf(ErrorCode::kInvalidArgument, "{}: belongs to content, which is not there", name);
+    }
+    return {};
+  }
+  for (const char* name : {"prompt", "messages", "add_special_tokens"}) {
+    if (!get_field(body, name).is_null())
+      return errorf(ErrorCode::kInvalidArgument, "content: cannot stand beside {}", name);
+  }
+  return {};
+}
+
+Result<std::vector<TokenId>> tokens_of_content(const ServedModel& model, const json& body) {
+  const bool add_special = get_bool(body, "add_special"), parse = get_bool(body, "parse_special", true);
+  const std::string text = get_string(body, "content");
+  if (!model.pools()) return model.session().encode(text, {.add_bos = add_special, .parse_special = parse});
+  ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
+  return tokenizer->encode(text, {.add_special = add_special, .parse_special = parse});
+}
+
 Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   if (!get_field(body, "messages").is_null()) {
     if (!get_field(body, "prompt").is_null())
@@ -28,6 +52,7 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
     ASSIGN_OR_RETURN(ChatTask task, model.chat().read(std::move(conversation)));
     return std::move(task.prompt);
   }
+  if (get_field(body, "content").is_string()) return tokens_of_content(model, body);
   if (!get_field(body, "prompt").is_string())
     return errorf(ErrorCode::kInvalidArgument, "prompt: missing, as are messages");
   const bool add_special = get_bool(body, "add_special_tokens", true);
@@ -38,15 +63,30 @@ Result<std::vector<TokenId>> tokens_of(const ServedModel& model, json& body) {
   return model.session().encode(get_string(body, "prompt"), {.add_bos = add_special, .parse_special = true});
 }
 
+// The token's text, or its bytes where they are a part of a character.
+json piece_json(const Tokenizer& tokenizer, TokenId token) {
+  const std::string bytes(tokenizer.token_bytes(token));
+  const std::vector<TokenId> alone = {token};
+  const bool is_text = tokenizer.decode(alone, false) == tokenizer.decode_bytes(alone, false);
+  return is_text ? json(bytes) : json(std::vector<unsigned char>(bytes.begin(), bytes.end()));
+}
+
 Result<json> tokenize(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, tokenize_request(), ModelUse::kEither));
   const ServedModel& model = *asked.model;
   const bool with_texts = get_bool(asked.fields, "return_token_strs");
+  RETURN_IF_ERROR(check_content(asked.fields));
+  const bool with_pieces = get_bool(asked.fields, "with_pieces");
   ASSIGN_OR_RETURN(const auto ids, tokens_of(model, asked.fields));
   json reply = {{"count", ids.size()},
                 {"max_model_len", model.max_model_len()},
                 {"tokens", ids},
                 {"token_strs", nullptr}};
+  if (with_pieces) {
+    ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
+    for (json& token : reply["tokens"])
+      token = {{"id", token}, {"piece", piece_json(*tokenizer, token.get<TokenId>())}};
+  }
   if (with_texts) {
     reply["token_strs"] = json::array();
     ASSIGN_OR_RETURN(const Tokenizer* tokenizer, tokenizer_of(model));
@@ -66,7 +106,17 @@ Result<json> detokenize(Server& server, const HttpRequest& request) {
     }
     ids.push_back(item.get<TokenId>());
   }
-  return json{{"prompt", tokenizer->decode(ids, false)}};
+  const std::string text = tokenizer->decode(ids, false);
+  return json{{"prompt", text}, {"content", text}};
+}
+
+Result<json> apply_template(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, apply_template_request()));
+  Conversation conversation = conversation_of_chat(asked.fields);
+  conversation.any_length = true;
+  std::string text;
+  RETURN_IF_ERROR(asked.model->chat().read(std::move(conversation), text));
+  return json{{"prompt", text}};
 }
 
 using Work = Result<json> (*)(Server& server, const HttpRequest& request);
@@ -86,6 +136,10 @@ net::awaitable<void> post_tokenize(Server& server, Exchange& exchange) {
 
 net::awaitable<void> post_detokenize(Server& server, Exchange& exchange) {
   co_await answer_with(server, exchange, detokenize);
+}
+
+net::awaitable<void> post_apply_template(Server& server, Exchange& exchange) {
+  co_await answer_with(server, exchange, apply_template);
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
