@@ -61,7 +61,7 @@ class Usage(unittest.TestCase):
     def test_choices_come_from_the_lists(self):
         text = " ".join(penstock("generate", "--help")[1].decode().split())
         for flag, choices in (("--backend", "(auto, cpu"), ("--policy", "(continuous, static, dynamic, priority"),
-                              ("--spec", "(draft, ngram, early-exit, medusa, mtp, grammar")):
+                              ("--spec", "(draft, ngram, early-exit, medusa, mtp, eagle3, grammar")):
             self.assertIn(choices, text, flag)
         for flag in ("--backend", "--policy", "--spec"):
             code, _, err = penstock("generate", "-p", "a", flag, "abacus")
