@@ -70,7 +70,11 @@ class Keys(unittest.TestCase):
                 for headers in ({}, bearer("wrong"), {"x-api-key": "pst-000000000000-00"}, {"Authorization": "Bearer"}):
                     reply = self.server.request(method.upper(), path.replace("{id}", "x"), "{}", headers)
                     self.assertEqual((method, path, reply.status), (method, path, 401))
-                    self.assertEqual(reply.json()["error"]["type"], "authentication_error")
+                    error = reply.json()["error"]
+                    if path.startswith("/api/"):  # Ollama's errors are texts
+                        self.assertIn("API key", error)
+                    else:
+                        self.assertEqual(error["type"], "authentication_error")
                     self.assertIn("WWW-Authenticate", reply.headers)
         self.assertEqual(self.status("GET", "/no/such/route"), 401)
         self.assertEqual(self.status("DELETE", "/v1/models"), 401)
