@@ -125,7 +125,7 @@ def test_every_argument_is_taken():
     ({"tensor_parallel_size": 2}, "expected 1, got 2"), ({"enable_lora": True}, "adapters"),
     ({"dtype": "int4"}, "dtype"), ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
     ({"tokenizer": "other/tokenizer"}, "tokenizer"), ({"load_format": "tensorizer"}, "load_format"),
-    ({"speculative_config": {"method": "eagle3", "model": "x"}}, "eagle3"),
+    ({"speculative_config": {"method": "eagle", "model": "x"}}, "eagle"),
     ({"speculative_config": {"method": "ngram", "colour": 1}}, "colour"), ({"max_model_len": 0}, "at least 1"),
     ({"runner": "draft"}, "runner"), ({"scheduling_policy": "lottery"}, "fcfs or priority")])
 def test_what_cannot_be_honoured_is_refused(arguments, words):
