@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
-#include "cli/models.h"
+#include "cli/models_config.h"
 #include "cli/structured_config.h"
 #include "cli/terminal.h"
 #include "frontend/chat/reply_parser.h"
@@ -30,9 +30,28 @@ std::string parser_names(const Rows& rows) {
 
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
-    add_engine_flags(app, config.engine);
+    add_engine_flags(app, model.engine);
+    app.remove_option(app.get_option("--model"));
     app.add_option(
-           "--served-model-name", config.model_names,
+           "-m,--model", models,
+           "GGUF file, Hugging Face directory or name; several are served together, each as NAME=MODEL "
+           "where it shall have a name of its own")
+        ->group("Engine");
+    app.add_option("--models-config", models_config,
+                   "JSON file with a section per model; what a section does not say is as the flags have it")
+        ->check(CLI::ExistingFile)
+        ->excludes("--model")
+        ->type_name("FILE");
+    app.add_option_function<std::string>(
+           "--models-memory",
+           [this](const std::string& text) {
+             if (const std::string error = parse_bytes(text, config.models_memory); !error.empty())
+               throw CLI::ValidationError("--models-memory", error);
+           },
+           "of several models, what their weights and KV caches may take together; 0 is 0.85 of what is free")
+        ->type_name("SIZE");
+    app.add_option(
+           "--served-model-name", model.names,
            "names in the API, replies show the first (default: the model's name as given, of a path the "
            "file's name)")
         ->delimiter(',');
@@ -45,9 +64,14 @@ struct ServeCommand {
   int run();
 
   ServerConfig config;
+  ModelSettings model;  // what the flags say of every model
+  std::vector<std::string> models;
+  std::string models_config;
   std::string structured_config = "{}";
 
  private:
+  Status read_models();  // into config
+  Status check_several() const;
   void add_api_flags(CLI::App& app);
   void add_network_flags(CLI::App& app);
   void add_security_flags(CLI::App& app);
@@ -64,29 +88,32 @@ struct ServeCommand {
 };
 
 void ServeCommand::add_api_flags(CLI::App& app) {
-  app.add_option("--chat-template", config.chat.chat_template,
+  ChatConfig& chat = model.chat;
+  app.add_option("--chat-template", chat.chat_template,
                  "a file, or a template's text, instead of the model's");
-  app.add_flag("--trust-request-chat-template", config.chat.trust_request_template,
+  app.add_flag("--trust-request-chat-template", chat.trust_request_template,
                "requests may bring a chat template of their own");
   app.add_option(
-         "--tool-call-parser", config.chat.tool_call_parser,
+         "--tool-call-parser", chat.tool_call_parser,
          "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
       ->capture_default_str();
-  app.add_option("--reasoning-parser", config.chat.reasoning_parser,
+  app.add_option("--reasoning-parser", chat.reasoning_parser,
                  "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
       ->capture_default_str();
-  app.add_flag("--ignore-tools-without-place", config.chat.ignore_tools_without_place,
+  app.add_flag("--ignore-tools-without-place", chat.ignore_tools_without_place,
                "leave tools out where the chat template does not know them, instead of refusing the request");
   app.add_option("--structured-outputs-config", structured_config,
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
                  "reasoning_parser count, backend may be \"auto\"")
       ->type_name("JSON");
-  const std::map<std::string, Runner> runners = {
-      {"auto", Runner::kAuto}, {"generate", Runner::kGenerate}, {"pooling", Runner::kPooling}};
-  app.add_option("--runner", config.runner,
+  app.add_option("--system-prompt", chat.system_prompt, "of conversations that bring none")
+      ->type_name("TEXT");
+  std::map<std::string, Runner> by_name;
+  for (const RunnerRow& row : runners()) by_name.emplace(row.name, row.runner);
+  app.add_option("--runner", model.runner,
                  "what the model is served for: generate (text), pooling (vectors, classes, scores) or auto, "
                  "as the checkpoint was made for")
-      ->transform(CLI::CheckedTransformer(runners).description(""))
+      ->transform(CLI::CheckedTransformer(by_name).description(""))
       ->type_name("NAME")
       ->default_str("auto");
   app.add_option("--max-logprobs", config.max_logprobs,
@@ -164,12 +191,40 @@ void raise_file_limit() {
 // limit gives them back.
 void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 
+// Flags that are about one model's own files.
+Status ServeCommand::check_several() const {
+  const EngineConfig& engine = model.engine;
+  const std::pair<const char*, bool> flags[] = {{"--served-model-name", !model.names.empty()},
+                                                {"--draft-model", !engine.draft_model.empty()},
+                                                {"--spec-heads", !engine.spec_heads.empty()},
+                                                {"--spec-corpus", !engine.spec_corpus.empty()},
+                                                {"--prefix-cache-file", !engine.prefix_cache_file.empty()},
+                                                {"--swap-dir", !engine.swap_dir.empty()},
+                                                {"--chat-template", !model.chat.chat_template.empty()}};
+  for (const auto& [flag, given] : flags) {
+    if (given)
+      return errorf(ErrorCode::kInvalidArgument, "{}: of which of the models? Say it in --models-config",
+                    flag);
+  }
+  return {};
+}
+
+Status ServeCommand::read_models() {
+  RETURN_IF_ERROR(read_structured_config(structured_config, config.structured, model.chat));
+  if (models.size() > 1 || !models_config.empty()) RETURN_IF_ERROR(check_several());
+  if (models_config.empty()) {
+    ASSIGN_OR_RETURN(config.models, models_of_flags(models, model));
+    return {};
+  }
+  ASSIGN_OR_RETURN(ModelsConfig read, read_models_config(models_config, model));
+  config.models = std::move(read.models);
+  if (config.models_memory == 0) config.models_memory = read.memory;
+  return {};
+}
+
 int ServeCommand::run() {
   return_large_blocks();
-  const std::string name = config.engine.model;
-  if (const Status read = read_structured_config(structured_config, config); !read) return fail(read.error());
-  if (const Status found = find_models(config.engine); !found) return fail(found.error());
-  if (config.model_names.empty() && is_hub_name(name)) config.model_names = {name};
+  if (const Status read = read_models(); !read) return fail(read.error());
   raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
   sigset_t signals;
@@ -182,13 +237,15 @@ int ServeCommand::run() {
   std::thread([signals, raw = server->get()] {
     int signal = 0;
     sigwait(&signals, &signal);
-    if (!raw->models().loaded()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
+    if (!raw->models().ready()) _exit(signal == SIGTERM ? kExitOk : kExitInterrupted);  // nothing to finish
     raw->stop();
     sigwait(&signals, &signal);  // a second one does not wait for the drain
     _exit(kExitInterrupted);
   }).detach();
   const Status served = (*server)->run([&] {
-    fmt::print(stderr, "serving {} at {}://{}:{}\n", (*server)->models().default_model().name(),
+    std::vector<std::string> names;
+    for (const auto& one : (*server)->models().all()) names.push_back(one->name());
+    fmt::print(stderr, "serving {} at {}://{}:{}\n", fmt::join(names, ","),
                config.http.tls_certificate.empty() ? "http" : "https", config.http.host, (*server)->port());
   });
   if (served) return kExitOk;

@@ -13,11 +13,11 @@ tl::unexpected<Error> wrong(const std::string& name, const char* expected, const
                 got.dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
 }
 
-Status read_one(const std::string& name, const OrderedJson& value, ServerConfig& config) {
-  bool* const flag = name == "disable_any_whitespace" ? &config.structured.disable_any_whitespace
-                     : name == "disable_additional_properties"
-                         ? &config.structured.disable_additional_properties
-                         : nullptr;
+Status read_one(const std::string& name, const OrderedJson& value, StructuredDefaults& defaults,
+                ChatConfig& chat) {
+  bool* const flag = name == "disable_any_whitespace"          ? &defaults.disable_any_whitespace
+                     : name == "disable_additional_properties" ? &defaults.disable_additional_properties
+                                                               : nullptr;
   if (flag != nullptr || name == "disable_fallback") {  // there is nothing to fall back to
     if (!value.is_boolean()) return wrong(name, "true or false", value);
     if (flag != nullptr) *flag = value.get<bool>();
@@ -25,7 +25,7 @@ Status read_one(const std::string& name, const OrderedJson& value, ServerConfig&
   }
   if (name == "reasoning_parser") {
     if (!value.is_string()) return wrong(name, "a parser's name", value);
-    if (!value.get_ref<const std::string&>().empty()) config.chat.reasoning_parser = value;
+    if (!value.get_ref<const std::string&>().empty()) chat.reasoning_parser = value;
     return {};
   }
   if (name == "backend")
@@ -37,12 +37,12 @@ Status read_one(const std::string& name, const OrderedJson& value, ServerConfig&
 
 }  // namespace
 
-Status read_structured_config(const std::string& text, ServerConfig& config) {
+Status read_structured_config(const std::string& text, StructuredDefaults& defaults, ChatConfig& chat) {
   const OrderedJson fields = OrderedJson::parse(text, nullptr, false);
   if (!fields.is_object())
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a JSON object, got {}", kFlag, text);
   for (const auto& [name, value] : fields.items()) {
-    if (!value.is_null()) RETURN_IF_ERROR(read_one(name, value, config));
+    if (!value.is_null()) RETURN_IF_ERROR(read_one(name, value, defaults, chat));
   }
   return {};
 }

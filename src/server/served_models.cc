@@ -1,92 +1,59 @@
 #include "server/served_models.h"
 
 #include <algorithm>
-#include <ctime>
+#include <filesystem>
 #include <utility>
 
-#include "base/checksum.h"
-#include "frontend/embedding_model.h"
-#include "penstock/version.h"
+#include "base/log.h"
+#include "base/memory.h"
 
 namespace penstock {
 namespace {
 
-std::string fingerprint_of(const std::string& name, const Engine& engine) {
-  std::string all =
-      fmt::format("{} {} {} {}", kVersion, name, engine.info().architecture, engine.info().backend);
-  EngineConfig::visit(engine.config(), [&](const char* field, const auto& value, const char*) {
-    if constexpr (requires { value.has_value(); }) {
-      if (value.has_value()) all += fmt::format(" {}={}", field, *value);
-    } else {
-      all += fmt::format(" {}={}", field, value);
-    }
-  });
-  return fmt::format("penstock-{}-{:08x}", kVersion,
-                     static_cast<uint32_t>(checksum64(std::as_bytes(std::span(all)))));
-}
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kShareOfFree = 0.85;
+constexpr int64_t kLeastCache = 16 << 20;
+constexpr auto kRetryAfter = std::chrono::seconds(10);  // a model that could not be loaded
 
 bool has_name(const ServedModel& model, std::string_view name) {
   return std::ranges::find(model.names(), name) != model.names().end();
 }
 
+bool is_loaded(const ServedModel& model) { return model.condition().state == ModelState::kLoaded; }
+
+// "model-00001-of-00003" of all three.
+std::string shard_stem(const std::string& stem) {
+  const size_t of = stem.rfind("-of-");
+  return of == std::string::npos || of < 6 ? stem : stem.substr(0, of - 5);
+}
+
 }  // namespace
 
-ServedModel::ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat, Runner runner)
-    : names_(std::move(names)),
-      engine_config_(std::move(engine)),
-      chat_config_(std::move(chat)),
-      runner_(runner),
-      created_(std::time(nullptr)) {}
-
-// The engine's limits of what waits hold for vectors too.
-Status ServedModel::load_pooling() {
-  ASSIGN_OR_RETURN(auto model, EmbeddingModel::open(engine_config_));
-  const EmbeddingInfo info = model->info();
-  pooling_info_.architecture = info.architecture;
-  pooling_info_.max_model_len = info.max_tokens;
-  PoolingQueue::Limits limits;
-  if (engine_config_.max_queued_requests > 0)
-    limits.calls = static_cast<size_t>(engine_config_.max_queued_requests);
-  if (engine_config_.max_queued_tokens > 0)
-    limits.tokens = static_cast<size_t>(engine_config_.max_queued_tokens);
-  pooling_ = std::make_unique<PoolingQueue>(std::move(model), limits);
-  loaded_.store(true);
-  return {};
-}
-
-Status ServedModel::load() {
-  bool pools = runner_ == Runner::kPooling;
-  if (runner_ == Runner::kAuto) {
-    ASSIGN_OR_RETURN(pools, is_made_for_pooling(engine_config_.model));
+int64_t weight_bytes_of(const std::string& model) {
+  std::error_code error;
+  const fs::path path = fs::canonical(model, error);
+  if (error) return 0;
+  const bool folder = fs::is_directory(path, error);
+  const std::string stem = shard_stem(path.stem().string());
+  int64_t bytes = 0;
+  for (fs::directory_iterator file(folder ? path : path.parent_path(), error), end; !error && file != end;
+       file.increment(error)) {
+    const fs::path& name = file->path();
+    const bool counts =
+        folder ? name.extension() == ".safetensors"
+               : name.extension() == path.extension() && shard_stem(name.stem().string()) == stem;
+    std::error_code ignored;
+    if (const auto size = fs::file_size(name, ignored); counts && !ignored)
+      bytes += static_cast<int64_t>(size);
   }
-  if (pools) return load_pooling();
-  ASSIGN_OR_RETURN(session_, Session::open(engine_config_));
-  ChatConfig chat = chat_config_;
-  ASSIGN_OR_RETURN(chat.chat_template, read_chat_template(chat.chat_template));
-  ASSIGN_OR_RETURN(chat_, ChatSetup::open(*session_, chat));
-  fingerprint_ = fingerprint_of(name(), session_->engine());
-  session_->engine().start();
-  loaded_.store(true);
-  return {};
+  return bytes;
 }
 
-void ServedModel::stop() {
-  if (!loaded_.load()) return;
-  if (pools()) {
-    pooling_->stop();
-  } else {
-    session_->engine().stop();
-  }
-}
-
-double ServedModel::seconds_of_queue() const {
-  const Metrics metrics = pools() ? pooling_->metrics() : engine().metrics();
-  const Histogram& busy =
-      pools() ? metrics.e2e_request_latency_seconds : metrics.request_inference_time_seconds;
-  if (busy.count == 0) return 0;
-  const double mean = busy.sum / static_cast<double>(busy.count);
-  const double n_at_once = std::max<double>(metrics.num_requests_running.value, 1);
-  return mean / n_at_once * std::max<double>(metrics.num_requests_waiting.value, 1) / 2;
+ServedModels::~ServedModels() {
+  stop();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 Status ServedModels::add(std::unique_ptr<ServedModel> model) {
@@ -109,32 +76,167 @@ Status ServedModels::add(std::unique_ptr<ServedModel> model) {
   return {};
 }
 
-Result<ServedModel*> ServedModels::find(std::string_view name) const {
-  if (name.empty()) return models_.front().get();
-  for (const auto& model : models_) {
-    if (has_name(*model, name)) return model.get();
-  }
-  if (any_name_) return models_.front().get();
+Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view key) const {
   std::vector<std::string> names;
-  for (const auto& model : models_) names.insert(names.end(), model->names().begin(), model->names().end());
+  ServedModel* first = nullptr;
+  for (const auto& model : models_) {
+    if (!model->serves(key)) continue;
+    if (has_name(*model, name)) return model.get();
+    if (first == nullptr) first = model.get();
+    names.insert(names.end(), model->names().begin(), model->names().end());
+  }
+  if (first == nullptr) return errorf(ErrorCode::kNotFound, "model: this API key may use none");
+  if (name.empty() || any_name_) return first;
   return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", fmt::join(names, " or "), name);
 }
 
+Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key) const {
+  ASSIGN_OR_RETURN(ServedModel* const model, find(name, key));
+  if (ModelLease lease = model->lease()) return lease;
+  const ServedModel::Condition now = model->condition();
+  if (now.state == ModelState::kFailed) {
+    return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", model->name(),
+                  now.failure.message);
+  }
+  return errorf(ErrorCode::kCancelled, "model: {} is {}: try again", model->name(), name_of(now.state));
+}
+
+bool ServedModels::some_unloaded() const {
+  return std::ranges::any_of(models_, [](const auto& model) { return !is_loaded(*model); });
+}
+
 Status ServedModels::load() {
+  Status first;
+  bool any = false;
   for (const auto& model : models_) {
-    const Status loaded = model->load();
+    if (!model->settings().at_start) {
+      any = true;
+      continue;
+    }
+    const Status loaded = load(*model, true);
+    any |= loaded.has_value();
     if (loaded) continue;
     if (models_.size() == 1) return loaded;
-    return errorf(loaded.error().code, "{}: {}", model->name(), loaded.error().message);
+    log().error("{}: {}", model->name(), loaded.error().message);
+    if (first) first = errorf(loaded.error().code, "{}: {}", model->name(), loaded.error().message);
+  }
+  if (!any) return first;
+  if (std::ranges::any_of(models_, [](const auto& one) { return one->settings().idle_timeout.count() > 0; }))
+    watcher_ = std::thread([this] { watch_idle(); });
+  ready_ = true;
+  return {};
+}
+
+Status ServedModels::load(ServedModel& model, bool again) {
+  const std::lock_guard lock(loading_);
+  if (stopped_) return errorf(ErrorCode::kCancelled, "the server is shutting down");
+  const ServedModel::Condition now = model.condition();
+  if (now.state == ModelState::kLoaded) return {};
+  if (now.state == ModelState::kFailed && !again && Clock::now() - now.changed < kRetryAfter)
+    return tl::unexpected(now.failure);
+  return load_now(model);
+}
+
+Status ServedModels::load_now(ServedModel& model) {
+  EngineConfig config = model.settings().engine;
+  ASSIGN_OR_RETURN(const int64_t bytes, make_room(model));
+  if (bytes > 0 && config.kv_cache_memory == 0)
+    config.kv_cache_memory = std::max<int64_t>(bytes - weight_bytes_of(config.model), 1 << 20);
+  const Clock::time_point begin = Clock::now();
+  RETURN_IF_ERROR(model.load(std::move(config)));
+  if (models_.size() > 1) {
+    log().info("{} is loaded: {:.2f} s, {} MiB", model.name(),
+               std::chrono::duration<double>(Clock::now() - begin).count(), model.memory() >> 20);
   }
   return {};
 }
 
-bool ServedModels::loaded() const {
-  return std::ranges::all_of(models_, [](const auto& model) { return model->loaded(); });
+Result<int64_t> ServedModels::make_room(const ServedModel& model) {
+  const ModelSettings& settings = model.settings();
+  if (models_.size() == 1 && budget_ == 0) return settings.memory;
+  if (budget_ == 0) budget_ = static_cast<int64_t>(kShareOfFree * static_cast<double>(available_memory()));
+  const int64_t weights = weight_bytes_of(settings.engine.model);
+  const int64_t least =
+      weights + (settings.engine.kv_cache_memory > 0 ? settings.engine.kv_cache_memory : kLeastCache);
+  const int64_t share = budget_ / static_cast<int64_t>(models_.size());
+  const int64_t asked = settings.memory > 0                   ? settings.memory
+                        : settings.engine.kv_cache_memory > 0 ? least
+                                                              : std::max(share, least);
+  if (asked > budget_) {
+    return errorf(ErrorCode::kResourceExhausted,
+                  "memory: {} takes {} MiB, and all models together may take {}", model.name(), asked >> 20,
+                  budget_ >> 20);
+  }
+  while (taken() + asked > budget_) {
+    ServedModel* const other = least_recently_used();
+    if (other == nullptr) {
+      return errorf(ErrorCode::kResourceExhausted,
+                    "memory: {} takes {} MiB, and pinned models leave {} of {}", model.name(), asked >> 20,
+                    (budget_ - taken()) >> 20, budget_ >> 20);
+    }
+    log().info("{} makes room for {}", other->name(), model.name());
+    other->unload();
+  }
+  return asked;
+}
+
+int64_t ServedModels::taken() const {
+  int64_t bytes = 0;
+  for (const auto& model : models_) bytes += is_loaded(*model) ? model->memory() : 0;
+  return bytes;
+}
+
+ServedModel* ServedModels::least_recently_used() const {
+  ServedModel* oldest = nullptr;
+  std::pair<bool, Clock::time_point> least;
+  for (const auto& model : models_) {
+    const ServedModel::Condition now = model->condition();
+    if (now.state != ModelState::kLoaded || model->settings().pinned) continue;
+    const std::pair<bool, Clock::time_point> used{now.n_leases > 0, now.last_used};  // busy ones come last
+    if (oldest == nullptr || used < least) oldest = model.get(), least = used;
+  }
+  return oldest;
+}
+
+void ServedModels::unload(ServedModel& model) {
+  const std::lock_guard lock(loading_);
+  model.unload();
+}
+
+Status ServedModels::reload(ServedModel& model) {
+  const std::lock_guard lock(loading_);
+  model.unload();
+  return load_now(model);
+}
+
+void ServedModels::watch_idle() {
+  std::unique_lock wait(watch_mutex_);
+  while (!watch_.wait_for(wait, std::chrono::milliseconds(200), [&] { return stopped_.load(); })) {
+    wait.unlock();
+    for (const auto& model : models_) {
+      const auto timeout = model->settings().idle_timeout;
+      const auto is_idle = [&] {
+        const ServedModel::Condition now = model->condition();
+        return timeout.count() > 0 && now.state == ModelState::kLoaded && now.n_leases == 0 &&
+               Clock::now() - now.last_used >= timeout;
+      };
+      if (!is_idle()) continue;
+      const std::lock_guard lock(loading_);
+      if (!is_idle()) continue;
+      log().info("{} is unloaded: nobody asked for it in {} s", model->name(),
+                 std::chrono::duration<double>(timeout).count());
+      model->unload();
+    }
+    wait.lock();
+  }
 }
 
 void ServedModels::stop() {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    stopped_ = true;
+  }
+  watch_.notify_all();
   for (const auto& model : models_) model->stop();
 }
 

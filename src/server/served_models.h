@@ -1,99 +1,78 @@
-// The models that a server serves, each found by the names that requests give.
+// The models that a server serves, each found by the names that requests give, and the memory that they share.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
-#include "frontend/chat/chat_setup.h"
-#include "frontend/pooling_queue.h"
-#include "frontend/session.h"
+#include "server/served_model.h"
 
 namespace penstock {
 
-// What a model is opened for: text, or vectors, classes and scores.
-enum class Runner : uint8_t { kAuto, kGenerate, kPooling };
-
-// One model: what it is called from the start, what it can do once it is loaded. load() and stop() are one thread's,
-// the rest is anybody's.
-class ServedModel {
- public:
-  // names: at least one; the first is that of replies and metrics. chat: its template may be a file's name.
-  ServedModel(std::vector<std::string> names, EngineConfig engine, ChatConfig chat,
-              Runner runner = Runner::kGenerate);
-  // Ends what still runs.
-  ~ServedModel() { stop(); }
-
-  // Opens the model and starts its engine. Errors: those of opening, of the chat template and the parsers' names.
-  Status load();
-  bool loaded() const { return loaded_.load(); }
-  // Ends every sequence, and its client hears of it.
-  void stop();
-
-  const std::vector<std::string>& names() const { return names_; }
-  const std::string& name() const { return names_.front(); }
-  int64_t created() const { return created_; }  // unix time
-
-  // REQUIRES, here and below: loaded(). Whether it gives vectors instead of text.
-  bool pools() const { return pooling_ != nullptr; }
-  PoolingQueue& pooling() const { return *pooling_; }  // REQUIRES: pools()
-  Metrics metrics() const { return pools() ? pooling_->metrics() : session_->metrics(); }
-  const EngineInfo& info() const { return pools() ? pooling_info_ : engine().info(); }
-  const EngineConfig& config() const { return pools() ? engine_config_ : engine().config(); }
-  int max_model_len() const { return info().max_model_len; }
-  // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
-  double seconds_of_queue() const;
-
-  // REQUIRES, here and below: not pools().
-  Session& session() const { return *session_; }
-  Engine& engine() const { return session_->engine(); }
-  const Tokenizer& tokenizer() const { return session_->tokenizer(); }
-  const ChatSetup& chat() const { return *chat_; }
-  // The same as long as the same program serves the same model with the same engine configuration.
-  const std::string& fingerprint() const { return fingerprint_; }
-
- private:
-  Status load_pooling();
-
-  const std::vector<std::string> names_;
-  const EngineConfig engine_config_;
-  const ChatConfig chat_config_;
-  const Runner runner_;
-  const int64_t created_;
-  std::unique_ptr<Session> session_;
-  std::unique_ptr<ChatSetup> chat_;
-  std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both
-  EngineInfo pooling_info_;
-  std::string fingerprint_;
-  std::atomic<bool> loaded_{false};
-};
-
-// Filled before anything is served; then read by any thread.
+// Filled before anything is served; then used by any thread.
+//
+// Memory: one model alone takes what its engine takes. Several have a budget together. Each gets what its settings say,
+// or an equal share, and never more than it needs; who does not fit takes the place of the models that were not used
+// for longest, whose requests end first. Pinned ones stay.
 class ServedModels {
  public:
-  // any_name: what nobody is called is the default model.
-  explicit ServedModels(bool any_name = false) : any_name_(any_name) {}
+  // any_name: what nobody is called is the default model. memory: bytes for all of them together; 0: 0.85 of what is
+  // free when they are loaded.
+  explicit ServedModels(bool any_name = false, int64_t memory = 0) : any_name_(any_name), budget_(memory) {}
+  ~ServedModels();
 
   // The first model is the default. Errors: kInvalidArgument, no name, an empty one, or one that is taken.
   Status add(std::unique_ptr<ServedModel> model);
-  // "": the default. Error: kNotFound, "model: expected A or B, got C".
-  Result<ServedModel*> find(std::string_view name) const;
-  ServedModel& default_model() const { return *models_.front(); }
   std::span<const std::unique_ptr<ServedModel>> all() const {
     return models_;
   }  // in the order they were added
+  ServedModel& default_model() const { return *models_.front(); }
+  // "": the first that `key` may use. Error: kNotFound, "model: expected A or B, got C", of those it may use.
+  Result<ServedModel*> find(std::string_view name, std::string_view key = {}) const;
+  // To use it now. Errors: of find(); kCancelled, it is not loaded, and why.
+  Result<ModelLease> lease(std::string_view name, std::string_view key = {}) const;
 
-  // Loads them in their order. Error: the first, with the model's name when there are several.
+  // Loads those that are loaded at the start, in their order. Error: of the only one, or the first when none could be
+  // loaded; others are logged, and kept by the model.
   Status load();
-  bool loaded() const;  // all of them
+  bool ready() const { return ready_; }  // load() is through
+  // Whether lease() may fail for want of load().
+  bool some_unloaded() const;
+
+  // Blocking, one after the other. Nothing when it is loaded; a model that failed is tried again after a while, or with
+  // `again` at once. Errors: of loading; kResourceExhausted, no room beside those that stay.
+  Status load(ServedModel& model, bool again = false);
+  void unload(ServedModel& model);
+  Status reload(ServedModel& model);
+  // Ends every sequence of all of them.
   void stop();
 
  private:
-  bool any_name_;
+  Status load_now(ServedModel& model);
+  // Bytes that it may take, after others made room. 0: as the engine decides.
+  Result<int64_t> make_room(const ServedModel& model);
+  ServedModel* least_recently_used() const;
+  int64_t taken() const;
+  void watch_idle();
+
+  const bool any_name_;
+  int64_t budget_;
   std::vector<std::unique_ptr<ServedModel>> models_;
+  std::atomic<bool> ready_{false};
+  std::mutex loading_;  // one is loaded or unloaded at a time
+  std::mutex watch_mutex_;
+  std::condition_variable watch_;
+  std::atomic<bool> stopped_{false};
+  std::thread watcher_;  // unloads those that are idle
 };
+
+// Bytes of the model's files: about what its weights take. 0 when it has none that can be seen.
+int64_t weight_bytes_of(const std::string& model);
 
 }  // namespace penstock

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "server/api/api_request.h"
 #include "server/api/errors.h"
 #include "server/http/access.h"
+#include "server/http/run_apart.h"
 
 namespace penstock {
 namespace {
@@ -22,8 +24,10 @@ bool matches(std::string_view route, std::string_view path) {
 // The route of a request, or null and the methods that its path has.
 const Route* find_route(const HttpRequest& request, std::string& allowed) {
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  std::string_view path;  // of the routes that count
   for (const Route& route : routes()) {
-    if (!matches(route.path, request.path)) continue;
+    if (path.empty() ? !matches(route.path, request.path) : path != route.path) continue;
+    path = route.path;
     if (route.method == method) return &route;
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
@@ -48,13 +52,24 @@ OriginConfig origin_config(const ServerConfig& config, bool needs_key) {
 
 // Fills in the served name and brings root_path into the form "" or "/path".
 Status check_config(ServerConfig& config) {
-  if (config.model_names.empty()) {
-    config.model_names = {std::filesystem::path(config.engine.model).filename().string()};
+  for (ModelSettings& model : config.models) {
+    if (model.names.empty()) model.names = {std::filesystem::path(model.engine.model).filename().string()};
   }
   std::string& root = config.root_path;
   while (root.ends_with('/')) root.pop_back();
   if (root.empty() || (root[0] == '/' && root.find_first_of(" ?#%\\\"<>") == std::string::npos)) return {};
   return errorf(ErrorCode::kInvalidArgument, "root path: expected a path such as /llm, got {}", root);
+}
+
+Status check_model_keys(const ServerConfig& config, bool needs_key) {
+  for (const ModelSettings& model : config.models) {
+    if (!model.keys.empty() && !needs_key) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "keys: {} is for some API keys only, and the server asks for none (--api-key-file)",
+                    model.names.front());
+    }
+  }
+  return {};
 }
 
 HttpReply moved_to(const std::string& path) {
@@ -96,16 +111,17 @@ std::string canonical_path(std::string_view path, std::string_view root_path) {
 
 Server::Server(const ServerConfig& config)
     : config_(config),
-      models_(config.any_model_name),
+      models_(config.any_model_name, config.models_memory),
       compilations_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u)) {}
 
 Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   std::unique_ptr<Server> server(new Server(config));
   RETURN_IF_ERROR(check_config(server->config_));
-  RETURN_IF_ERROR(server->models_.add(
-      std::make_unique<ServedModel>(server->config_.model_names, config.engine, config.chat, config.runner)));
+  for (const ModelSettings& model : server->config_.models)
+    RETURN_IF_ERROR(server->models_.add(std::make_unique<ServedModel>(model)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
+  RETURN_IF_ERROR(check_model_keys(server->config_, server->keys_->required()));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
   ASSIGN_OR_RETURN(
       server->http_,
@@ -122,8 +138,10 @@ Status Server::run(const std::function<void()>& on_ready) {
   RETURN_IF_ERROR(models_.load());
   if (on_ready) on_ready();
   http_->wait();
-  compilations_.stop();  // those that have begun use the models
-  compilations_.join();
+  for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
+    threads->stop();
+    threads->join();
+  }
   models_.stop();
   return {};
 }
@@ -176,7 +194,12 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
       co_await exchange.reply(std::move(*decision.refusal));
     } else {
       const CountedIn load(route->streams ? &n_generating_ : nullptr);
-      co_await route->handler(*this, exchange);
+      const auto lease = co_await load_named(*route, exchange);
+      if (lease) {
+        co_await route->handler(*this, exchange);
+      } else {
+        co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
+      }
     }
   } catch (const std::exception& error) {
     failure = error.what();
@@ -193,6 +216,39 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
                 decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id));
 }
 
+net::awaitable<Result<ModelLease>> Server::load_named(const Route& route, Exchange& exchange) {
+  if (route.access != Access::kKey || route.request == nullptr ||
+      !route.request().contains("/properties/model"_json_pointer) || !models_.some_unloaded())
+    co_return ModelLease();
+  std::string name;
+  co_await run_apart(exchange, [&] { name = model_named_in(*this, exchange.request()); });
+  const auto model = models_.find(name, exchange.request().key);
+  if (!model) co_return ModelLease();
+  if (ModelLease lease = (*model)->lease()) co_return lease;
+  const Status loaded = co_await load(**model);
+  if (!loaded) {
+    co_return errorf(loaded.error().code, "model: {} could not be loaded: {}", (*model)->name(),
+                     loaded.error().message);
+  }
+  co_return (*model)->lease();
+}
+
+net::awaitable<Status> Server::load(ServedModel& model, bool again) {
+  Status loaded;
+  co_await run_on(loads_, [&] { loaded = models_.load(model, again); });
+  co_return loaded;
+}
+
+net::awaitable<Status> Server::reload(ServedModel& model) {
+  Status loaded;
+  co_await run_on(loads_, [&] { loaded = models_.reload(model); });
+  co_return loaded;
+}
+
+net::awaitable<void> Server::unload(ServedModel& model) {
+  co_await run_on(loads_, [&] { models_.unload(model); });
+}
+
 // Keys come first: who has none learns nothing, not even which routes there are.
 std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& decision) {
   const Route* route = decision.route;
@@ -200,12 +256,12 @@ std::optional<HttpReply> Server::check_access(Exchange& exchange, Decision& deci
   if (access == Access::kOpen) return std::nullopt;
   if (auto refused = check_key(exchange, access, decision.key)) return refused;
   if (route == nullptr) return std::nullopt;
-  if (models_.loaded() && access == Access::kMetrics) return std::nullopt;
+  if (models_.ready() && access == Access::kMetrics) return std::nullopt;
   return not_ready(exchange.request());
 }
 
 std::optional<HttpReply> Server::not_ready(const HttpRequest& request) const {
-  const bool loading = !models_.loaded();
+  const bool loading = !models_.ready();
   if (!loading && !stopping_.load()) return std::nullopt;
   HttpReply reply = error_reply(request, 503, loading ? "the model is being loaded" : "shutting down");
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -235,6 +291,7 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
         fmt::format("this API key has no {} scope, only {}", access == Access::kAdmin ? "admin" : "inference",
                     scope_names(key->record().scopes)));
   }
+  if (!key->may(Scope::kAdmin)) exchange.set_key(key->record().id);
   if (access != Access::kKey || request.method != "POST") return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
   const auto refused = key->admit(now);

@@ -27,11 +27,9 @@ struct StructuredDefaults {
 
 struct ServerConfig {
   HttpConfig http;
-  EngineConfig engine;
-  ChatConfig chat;  // chat_template may be a file
-  // Served names of the model, the first is that of replies; empty = the file's name.
-  std::vector<std::string> model_names;
-  Runner runner = Runner::kAuto;
+  std::vector<ModelSettings>
+      models;                   // at least one, the first is the default; without names: the file's name
+  int64_t models_memory = 0;    // bytes for all of them together (served_models.h)
   bool any_model_name = false;  // requests may name whatever they like
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
@@ -65,7 +63,8 @@ enum class Access : uint8_t {
 using Handler = net::awaitable<void>(Server& server, Exchange& exchange);
 using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
 
-// One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes.
+// One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes. Of several paths that match,
+// the first in the list counts.
 struct Route {
   const char* method;
   const char* path;
@@ -96,6 +95,10 @@ class Server {
 
   const ServerConfig& config() const { return config_; }
   const ServedModels& models() const { return models_; }
+  // On a thread for that. Errors: of loading.
+  net::awaitable<Status> load(ServedModel& model, bool again = false);
+  net::awaitable<Status> reload(ServedModel& model);
+  net::awaitable<void> unload(ServedModel& model);
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   // 503 while models are loaded and while the server drains; nothing when requests are answered.
@@ -116,6 +119,9 @@ class Server {
   HttpPlan plan(Exchange& exchange);
   Decision decide(Exchange& exchange);
   net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
+  // Loads the model that a request names. What it returns keeps it until the request is over; null where there is nothing
+  // to load, or whoever reads the request refuses it. Errors: of loading.
+  net::awaitable<Result<ModelLease>> load_named(const Route& route, Exchange& exchange);
   std::optional<HttpReply> check_access(Exchange& exchange, Decision& decision);
   std::optional<HttpReply> check_key(Exchange& exchange, Access access, std::shared_ptr<ApiKey>& key);
 
@@ -127,6 +133,7 @@ class Server {
   ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
   net::thread_pool compilations_;  // their results go to handlers of http_
+  net::thread_pool loads_{1};      // of models, the same
   std::atomic<int> n_generating_ = 0;
   std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

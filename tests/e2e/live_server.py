@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, *args, model=MODEL, env=None, scheme="http"):
         self.log_file = tempfile.NamedTemporaryFile("w+", suffix=".log", errors="replace")
-        command = [PROGRAM, "serve", "-m", str(model), "--port", "0", *map(str, args)]
+        command = [PROGRAM, "serve", *(["-m", str(model)] if model else []), "--port", "0", *map(str, args)]
         if "--host" not in args:
             command += ["--host", "127.0.0.1"]
         if "--kv-cache-memory" not in args:

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
 #include "support/test_data.h"
 
 namespace penstock {
@@ -17,7 +21,11 @@ std::unique_ptr<ServedModel> model_of(std::vector<std::string> names,
   config.threads = 1;
   config.max_num_seqs = 2;
   config.kv_cache_memory = 8 << 20;
-  return std::make_unique<ServedModel>(std::move(names), config, ChatConfig());
+  ModelSettings settings;
+  settings.names = std::move(names);
+  settings.engine = config;
+  settings.runner = Runner::kGenerate;
+  return std::make_unique<ServedModel>(std::move(settings));
 }
 
 std::string refusal(ServedModels& models, std::vector<std::string> names) {
@@ -69,14 +77,16 @@ TEST(ServedModels, TwoServeInOneProcess) {
   ServedModels models;
   ASSERT_TRUE(models.add(model_of({"small"})));
   ASSERT_TRUE(models.add(model_of({"large"}, "penstock-stories-15m-q8_0.gguf")));
-  EXPECT_FALSE(models.loaded());
+  EXPECT_FALSE(models.ready());
+  EXPECT_TRUE(models.some_unloaded());
+  EXPECT_EQ(models.lease("small").error().message, "model: small is unloaded: try again");
   const Status loaded = models.load();
   ASSERT_TRUE(loaded) << loaded.error().message;
-  EXPECT_TRUE(models.loaded());
+  EXPECT_TRUE(models.ready());
+  EXPECT_FALSE(models.some_unloaded());
   const ServedModel &small = *models.find("small").value(), &large = *models.find("large").value();
   EXPECT_NE(small.fingerprint(), large.fingerprint());
   for (const ServedModel* model : {&small, &large}) {
-    EXPECT_TRUE(model->loaded());
     EXPECT_TRUE(model->chat().chat_template().empty());
     auto queue = std::make_shared<EventQueue>();
     SamplingParams params;
@@ -97,11 +107,72 @@ TEST(ServedModels, AModelThatDoesNotOpenIsNamed) {
   ServedModels models;
   ASSERT_TRUE(models.add(model_of({"here"})));
   ASSERT_TRUE(models.add(model_of({"org/gone"}, "there-is-none.gguf")));
+  ASSERT_TRUE(models.load());
+  EXPECT_TRUE(models.ready());
+  EXPECT_TRUE(models.lease("here"));
+  const auto refused = models.lease("org/gone");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCancelled);
+  EXPECT_THAT(refused.error().message, HasSubstr("org/gone could not be loaded: "));
+  EXPECT_THAT(refused.error().message, HasSubstr("there-is-none.gguf"));
+}
+
+TEST(ServedModels, NoneThatOpensIsAnError) {
+  ServedModels models;
+  ASSERT_TRUE(models.add(model_of({"a"}, "there-is-none.gguf")));
+  ASSERT_TRUE(models.add(model_of({"b"}, "nor-this.gguf")));
   const Status loaded = models.load();
   ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message, HasSubstr("org/gone: "));
-  EXPECT_TRUE(models.all()[0]->loaded());
-  EXPECT_FALSE(models.loaded());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(loaded.error().message, HasSubstr("a: "));
+  EXPECT_FALSE(models.ready());
+}
+
+TEST(ServedModels, UnloadingWaitsForLeases) {
+  ServedModels models;
+  ASSERT_TRUE(models.add(model_of({"a"})));
+  ASSERT_TRUE(models.load());
+  ServedModel& model = models.default_model();
+  auto lease = models.lease("a");
+  ASSERT_TRUE(lease);
+  std::thread unloads([&] { models.unload(model); });
+  while (model.condition().state != ModelState::kUnloading) std::this_thread::yield();
+  EXPECT_EQ(model.lease(), nullptr);
+  EXPECT_EQ((*lease)->engine().info().vocab_size, 4096);
+  lease->reset();
+  unloads.join();
+  EXPECT_EQ(model.condition().state, ModelState::kUnloaded);
+  EXPECT_EQ(model.condition().n_leases, 0);
+  ASSERT_TRUE(models.load(model));
+  EXPECT_TRUE(models.lease("a"));
+}
+
+TEST(ServedModels, WhoWasNotUsedForLongestMakesRoom) {
+  ServedModels models(false, 13'000'000);  // each asks for 9.7 MB and takes 2.1
+  for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(models.add(model_of({name})));
+  const auto state = [&](const char* name) { return models.find(name).value()->condition().state; };
+  const auto load = [&](const char* name) { return models.load(*models.find(name).value()); };
+  ASSERT_TRUE(load("a"));
+  ASSERT_TRUE(load("b"));
+  EXPECT_TRUE(models.lease("a"));
+  ASSERT_TRUE(load("c"));
+  EXPECT_EQ(state("a"), ModelState::kLoaded);
+  EXPECT_EQ(state("b"), ModelState::kUnloaded);
+  const ModelLease busy = models.lease("a").value();  // used before c, but somebody waits for it
+  ASSERT_TRUE(load("b"));
+  EXPECT_EQ(state("a"), ModelState::kLoaded);
+  EXPECT_EQ(state("c"), ModelState::kUnloaded);
+}
+
+TEST(ServedModels, FilesAreMeasured) {
+  EXPECT_EQ(weight_bytes_of((models_dir() / "penstock-stories-1m-q8_0.gguf").string()), 1282048);
+  EXPECT_GT(weight_bytes_of((models_dir() / "penstock-stories-1m-bf16").string()), 2'000'000);
+  EXPECT_EQ(weight_bytes_of("/there/is/none"), 0);
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "penstock_shards";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "other.gguf"})
+    std::ofstream(folder / name) << "12345";
+  EXPECT_EQ(weight_bytes_of((folder / "m-00001-of-00002.gguf").string()), 10);
 }
 
 }  // namespace

@@ -23,6 +23,13 @@ Result<std::string> choose(const std::string& flag, std::string_view detected, b
   return flag;
 }
 
+void add_system_prompt(const std::string& prompt, Json& messages) {
+  if (prompt.empty() || !messages.is_array()) return;
+  const std::string first = messages.empty() ? "" : get_string(messages.front(), "role");
+  if (first == "system" || first == "developer") return;
+  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", prompt}});
+}
+
 bool mentions(const std::string& source, const char* word) { return source.find(word) != std::string::npos; }
 
 }  // namespace
@@ -47,6 +54,7 @@ Result<std::string> read_chat_template(const std::string& given) {
 
 Result<std::unique_ptr<ChatSetup>> ChatSetup::open(const Session& session, const ChatConfig& config) {
   std::unique_ptr<ChatSetup> setup(new ChatSetup(session));
+  setup->system_prompt_ = config.system_prompt;
   setup->trust_request_template_ = config.trust_request_template;
   setup->ignore_tools_ = config.ignore_tools_without_place;
   setup->source_ = config.chat_template;
@@ -142,6 +150,7 @@ Result<ChatTask> ChatSetup::read(Conversation conversation, std::string& text) c
     rules.tools = &tools;
     task.parsers.parameters = std::make_shared<const ParameterTypes>(parameter_types(tools));
   }
+  add_system_prompt(system_prompt_, conversation.messages);
   if (!conversation.any_length) RETURN_IF_ERROR(check_length(conversation));
   const ChatPrompter& prompter = own ? *prompter_ : *other;
   ASSIGN_OR_RETURN(text, prompter.render(std::move(conversation.messages), std::move(conversation.tools),

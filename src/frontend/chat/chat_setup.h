@@ -20,6 +20,7 @@ struct ChatConfig {
   std::string chat_template;                // a template's text instead of the model's; empty = the model's
   std::string tool_call_parser = "auto";    // a name of tool_parsers(), "auto" (by the template) or "none"
   std::string reasoning_parser = "auto";    // a name of reasoning_formats(), "auto" or "none"
+  std::string system_prompt;                // of conversations that bring no system message; empty: none
   bool trust_request_template = false;      // conversations may bring a template of their own
   bool ignore_tools_without_place = false;  // leave tools out for a template that does not know them
 };
@@ -86,7 +87,7 @@ class ChatSetup {
       tool_source_;  // tool_source_: the template for conversations with tools; "" is the same
   std::optional<ChatPrompter> prompter_;
   Error missing_;  // why there is no prompter
-  std::string tool_parser_, reasoning_parser_;
+  std::string tool_parser_, reasoning_parser_, system_prompt_;
   bool trust_request_template_ = false, ignore_tools_ = false;
 };
 

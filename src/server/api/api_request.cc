@@ -45,7 +45,7 @@ std::string served_name(const Server& server, const HttpRequest& request, const 
   constexpr std::string_view kTag = ":latest";
   std::string name = get_string(body, "model");
   const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
-  if (tagged && request.path.starts_with("/api/") && !server.models().find(name))
+  if (tagged && request.path.starts_with("/api/") && !server.models().find(name, request.key))
     name.resize(name.size() - kTag.size());
   return name;
 }
@@ -71,7 +71,7 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  ASSIGN_OR_RETURN(ServedModel* const model, server.models().find(served_name(server, request, body)));
+  ASSIGN_OR_RETURN(ModelLease model, server.models().lease(served_name(server, request, body), request.key));
   if (use == ModelUse::kText && model->pools()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "
@@ -83,14 +83,20 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
                   "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
                   model->name());
   }
-  return ApiBody{std::move(body), model};
+  return ApiBody{std::move(body), std::move(model)};
 }
 
-Result<GenerationCall> read_generation(const Server& server, ServedModel& model, const json& body,
+std::string model_named_in(const Server& server, const HttpRequest& request) {
+  const auto body = read_json(request.body, allowance(server));
+  return body && body->is_object() ? served_name(server, request, *body) : "";
+}
+
+Result<GenerationCall> read_generation(const Server& server, const ModelLease& lease, const json& body,
                                        int default_max_tokens) {
+  const ServedModel& model = *lease;
   GenerationCall call;
-  call.model = &model;
-  call.params = model.session().default_sampling_params();
+  call.model = lease;
+  call.params = model.default_sampling_params();
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();
   RETURN_IF_ERROR(params_from_json(body, call.params));

@@ -17,20 +17,23 @@ using json = nlohmann::ordered_json;
 
 // The body as a JSON object of bounded depth and memory that fits `schema`. Errors: kInvalidArgument (not JSON, too
 // deep, the first field that does not fit, a field the schema does not list), kNotFound (another model's
-// name). With ignore_unknown_fields, fields of no schema are logged and removed instead.
+// name), kCancelled (a model that is not loaded). With ignore_unknown_fields, fields of no schema are logged and removed instead.
 struct ApiBody {
   json fields;
-  ServedModel* model = nullptr;  // that the body names
+  ModelLease model;  // that the body names
 };
 // use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
 Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nlohmann::json& schema,
                           ModelUse use = ModelUse::kText);
 
+// The name of a model in a body that nobody has checked; "" when it has none.
+std::string model_named_in(const Server& server, const HttpRequest& request);
+
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
-Result<GenerationCall> read_generation(const Server& server, ServedModel& model, const json& body,
+Result<GenerationCall> read_generation(const Server& server, const ModelLease& lease, const json& body,
                                        int default_max_tokens);
 
 // Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.

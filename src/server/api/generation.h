@@ -7,12 +7,12 @@
 
 #include "frontend/session.h"
 #include "server/api/event_channel.h"
-#include "server/served_models.h"
+#include "server/served_model.h"
 
 namespace penstock {
 
 struct GenerationCall {
-  ServedModel* model = nullptr;  // whose engine generates
+  ModelLease model;  // whose engine generates; destroyed last
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   Priority priority = Priority::kNormal;

@@ -37,8 +37,9 @@ Json model_object() {
                {"object", exactly("model")},
                {"created", plain("integer")},
                {"owned_by", plain("string")},
-               {"max_model_len", plain("integer")}},
-              {"id", "object", "created", "owned_by", "max_model_len"});
+               {"max_model_len", {{"type", {"integer", "null"}}}},
+               {"state", plain("string")}},
+              {"id", "object", "created", "owned_by", "max_model_len", "state"});
 }
 
 }  // namespace

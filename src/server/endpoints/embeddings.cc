@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kManyNumbers = 1 << 16;  // whose text is written aside from the connections
 
 struct PoolingAsked {
-  ServedModel* model = nullptr;
+  ModelLease model;
   PoolingCall call;
   bool as_base64 = false;
 };

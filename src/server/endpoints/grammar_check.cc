@@ -9,7 +9,7 @@ namespace penstock {
 namespace {
 
 struct CheckCall {
-  ServedModel* model = nullptr;
+  ModelLease model;
   AskedOutputs asked;
 };
 

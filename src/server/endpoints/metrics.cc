@@ -21,7 +21,9 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 
 HttpReply metrics_reply(Server& server) {
   std::vector<prometheus::MetricFamily> families;
-  for (const auto& model : server.models().all()) {
+  for (const auto& one : server.models().all()) {
+    const ModelLease model = one->lease();
+    if (model == nullptr) continue;
     const MetricsSource source{model->metrics(), &model->info(), &model->config(), model->name()};
     std::vector<prometheus::MetricFamily> of_model;
     add_own_families(source, of_model);
@@ -38,7 +40,8 @@ HttpReply metrics_reply(Server& server) {
 
 // Of the default model: a client that knows of no other asks here.
 json metrics_json(Server& server) {
-  const Metrics metrics = server.models().default_model().metrics();
+  const ModelLease model = server.models().default_model().lease();
+  const Metrics metrics = model == nullptr ? Metrics() : model->metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
   const Traffic::Snapshot traffic = server.traffic().snapshot();
@@ -78,7 +81,8 @@ net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
 
 net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {
   for (const auto& model : server.models().all()) {
-    if (!model->pools()) model->engine().reset_prefix_cache();
+    if (const ModelLease lease = model->lease(); lease != nullptr && !lease->pools())
+      lease->engine().reset_prefix_cache();
   }
   co_await exchange.reply(json_reply(json::object()));
 }

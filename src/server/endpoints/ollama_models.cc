@@ -20,7 +20,8 @@ namespace {
 
 // Clients cut pieces off a digest, so there must be one. It is of what this server knows the model by, not of its files.
 std::string model_digest(const ServedModel& model) {
-  const std::string text = fmt::format("{}\n{}", model.name(), model.info().weight_bytes);
+  const std::string text =
+      fmt::format("{}\n{}", model.name(), weight_bytes_of(model.settings().engine.model));
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned size = 0;
   EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
@@ -29,34 +30,36 @@ std::string model_digest(const ServedModel& model) {
   return hex;
 }
 
-json model_details(const ServedModel& model) {
-  const std::string& family = model.info().architecture;
-  return {
-      {"parent_model", ""},   {"format", model.config().model.ends_with(".gguf") ? "gguf" : "safetensors"},
-      {"family", family},     {"families", json::array({family})},
-      {"parameter_size", ""}, {"quantization_level", model.config().quantize}};
+// The family of a model that is not loaded is not known.
+json model_details(ServedModel& model) {
+  const ModelLease lease = model.lease();
+  const std::string family = lease == nullptr ? "" : lease->info().architecture;
+  const EngineConfig& config = model.settings().engine;
+  return {{"parent_model", ""},   {"format", config.model.ends_with(".gguf") ? "gguf" : "safetensors"},
+          {"family", family},     {"families", json::array({family})},
+          {"parameter_size", ""}, {"quantization_level", config.quantize}};
 }
 
 std::string modified_at(const ServedModel& model) {
   return rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(model.created())));
 }
 
-json listed_model(const ServedModel& model, const std::string& name) {
+json listed_model(ServedModel& model, const std::string& name) {
   return {{"name", name},
           {"model", name},
-          {"size", model.info().weight_bytes},
+          {"size", weight_bytes_of(model.settings().engine.model)},
           {"digest", model_digest(model)},
           {"details", model_details(model)}};
 }
 
-// Of every name of every model, with what `add` says besides.
-json list_models(Server& server, const std::function<void(const ServedModel&, json&)>& add) {
+// Of every name of every model that the key may use, with what `add` says besides; false: not this one.
+json list_models(Server& server, Exchange& exchange, const std::function<bool(ServedModel&, json&)>& add) {
   json body = {{"models", json::array()}};
   for (const auto& model : server.models().all()) {
+    if (!model->serves(exchange.request().key)) continue;
     for (const std::string& name : model->names()) {
       json one = listed_model(*model, name);
-      add(*model, one);
-      body["models"].push_back(std::move(one));
+      if (add(*model, one)) body["models"].push_back(std::move(one));
     }
   }
   return body;
@@ -72,7 +75,7 @@ json capabilities(const ServedModel& model) {
 
 Result<json> show_model(Server& server, const HttpRequest& request) {
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, ollama_show_request(), ModelUse::kEither));
-  const ServedModel& model = *asked.model;
+  ServedModel& model = *asked.model;
   const std::string& architecture = model.info().architecture;
   return json{
       {"modelfile", ""},
@@ -86,7 +89,7 @@ Result<json> show_model(Server& server, const HttpRequest& request) {
 }
 
 struct EmbedAsked {
-  const ServedModel* model = nullptr;
+  ModelLease model;
   PoolingCall call;
   std::string name;
   bool one = false;  // the older route, which takes one text
@@ -212,15 +215,22 @@ const nlohmann::json& ollama_embeddings_reply() {
 }
 
 net::awaitable<void> get_ollama_tags(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(
-      server, [](const ServedModel& model, json& one) { one["modified_at"] = modified_at(model); })));
+  co_await exchange.reply(json_reply(list_models(server, exchange, [](ServedModel& model, json& one) {
+    one["modified_at"] = modified_at(model);
+    return true;
+  })));
 }
 
 net::awaitable<void> get_ollama_ps(Server& server, Exchange& exchange) {
-  co_await exchange.reply(json_reply(list_models(server, [](const ServedModel& model, json& one) {
-    one["size_vram"] = model.info().backend.starts_with("cpu") ? 0 : model.info().weight_bytes;
-    one["context_length"] = model.max_model_len();
-    one["expires_at"] = "9999-12-31T23:59:59Z";  // never
+  co_await exchange.reply(json_reply(list_models(server, exchange, [](ServedModel& model, json& one) {
+    const ModelLease lease = model.lease();
+    if (lease == nullptr) return false;
+    one["size_vram"] = lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
+    one["context_length"] = lease->max_model_len();
+    const auto idle_timeout = model.settings().idle_timeout;
+    one["expires_at"] = idle_timeout.count() == 0 ? "9999-12-31T23:59:59Z"  // never
+                                                  : rfc3339(std::chrono::system_clock::now() + idle_timeout);
+    return true;
   })));
 }
 

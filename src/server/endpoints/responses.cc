@@ -63,7 +63,7 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   ResponseCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, model, body, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, -1));
   SamplingParams& params = call.generation.params;
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));

@@ -9,11 +9,13 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     post_messages, post_count_tokens, post_tokenize, post_detokenize, post_apply_template, post_grammar_check,
     get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
     get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
-    post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama;
+    post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
+    post_model_load, post_model_unload, post_model_reload;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
-    ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply;
+    ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply,
+    model_admin_request, model_admin_reply;
 
 namespace {
 
@@ -32,6 +34,12 @@ constexpr Route kRoutes[] = {
     {"POST", "/reset_prefix_cache", Access::kAdmin, post_reset_prefix_cache, "forget the cached prefixes",
      nullptr, nullptr},
     {"GET", "/v1/models", Access::kKey, get_models, "served models", nullptr, models_reply},
+    {"POST", "/v1/models/load", Access::kAdmin, post_model_load, "loads a model", model_admin_request,
+     model_admin_reply},
+    {"POST", "/v1/models/unload", Access::kAdmin, post_model_unload,
+     "unloads it, when its requests have ended", model_admin_request, model_admin_reply},
+    {"POST", "/v1/models/reload", Access::kAdmin, post_model_reload, "both: its files have changed",
+     model_admin_request, model_admin_reply},
     {"GET", "/v1/models/{id}", Access::kKey, get_model, "one served model", nullptr, model_reply},
     {"POST", "/v1/generate", Access::kKey, post_generate, "one prompt, one text", generate_request,
      generate_reply, true},

@@ -17,7 +17,7 @@ constexpr int kMostTexts = 2048;
 
 // Pairs of texts, as a cross-encoder reads them or as vectors to compare.
 struct ScoreAsked {
-  ServedModel* model = nullptr;
+  ModelLease model;
   PoolingCall call;
   bool cross = false;
   size_t n_first = 0, n_second = 0;    // one or as many as the second; where vectors are compared

@@ -143,7 +143,11 @@ net::awaitable<void> post_apply_template(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
-  const ServedModel& model = server.models().default_model();
+  const auto named = server.models().find("", exchange.request().key);
+  if (named) co_await server.load(**named);
+  const auto lease = server.models().lease("", exchange.request().key);
+  if (!lease) co_return co_await exchange.reply(error_reply(lease.error()));
+  const ServedModel& model = **lease;
   const auto found = tokenizer_of(model);
   if (!found) co_return co_await exchange.reply(error_reply(found.error()));
   const Tokenizer& tokenizer = **found;

@@ -25,6 +25,7 @@ struct HttpRequest {
   std::string body;
   std::string id;    // x-request-id of the client, or a fresh one
   std::string peer;  // address of the client
+  std::string key;   // id of its API key; empty where there are none, and of one that may do everything
 
   std::string_view header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -54,6 +55,7 @@ class Exchange {
   const HttpRequest& request() const { return request_; }
   // A path may have several names; handlers see its route's.
   void set_path(std::string path) { request_.path = std::move(path); }
+  void set_key(std::string id) { request_.key = std::move(id); }
   virtual net::any_io_executor executor() = 0;
 
   // Exactly one of reply() or begin_stream() … end_stream() per exchange.

@@ -16,13 +16,17 @@ net::awaitable<void> call(std::function<void()> work) {
 
 }  // namespace
 
+net::awaitable<void> run_on(net::thread_pool& threads, std::function<void()> work) {
+  co_await net::co_spawn(threads, call(std::move(work)), net::use_awaitable);
+}
+
 net::awaitable<void> run_apart(const Exchange& exchange, std::function<void()> work) {
   if (exchange.request().body.size() < kLargeBody) {
     work();
     co_return;
   }
   static net::thread_pool thread(1);
-  co_await net::co_spawn(thread, call(std::move(work)), net::use_awaitable);
+  co_await run_on(thread, std::move(work));
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // Work that would hold up the connections: large bodies are parsed, rendered and tokenized on a thread of
 // their own.
 #pragma once
+#include <boost/asio/thread_pool.hpp>
 #include <functional>
 
 #include "server/http/exchange.h"
@@ -11,5 +12,8 @@ namespace penstock {
 // thread for large ones otherwise, in the order they came. What it refers to must live until then, which the
 // caller's frame does.
 net::awaitable<void> run_apart(const Exchange& exchange, std::function<void()> work);
+
+// The same, always on one of these threads.
+net::awaitable<void> run_on(net::thread_pool& threads, std::function<void()> work);
 
 }  // namespace penstock

@@ -1,0 +1,238 @@
+#include "cli/models_config.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/flags.h"
+#include "cli/models.h"
+#include "frontend/params_json.h"
+
+namespace penstock {
+namespace {
+
+using SectionJson = nlohmann::ordered_json;
+
+// Reads the fields of one object; every one must be asked for.
+class Section {
+ public:
+  Section(const SectionJson& fields, std::string place) : fields_(fields), place_(std::move(place)) {}
+
+  // Absent and null leave `value` as it is.
+  template <class T>
+  void read(const char* name, T& value) {
+    known_.emplace_back(name);
+    const auto field = fields_.find(name);
+    if (field == fields_.end() || field->is_null() || failure_) return;
+    if (!take(*field, value)) fail(name, what<T>(), *field);
+  }
+  void read_bytes(const char* name, int64_t& value) {
+    known_.emplace_back(name);
+    const auto field = fields_.find(name);
+    if (field == fields_.end() || field->is_null() || failure_) return;
+    const bool is_text = field->is_string();
+    if (is_text ? !parse_bytes(field->get<std::string>(), value).empty() : !take(*field, value) || value < 0)
+      fail(name, "a size such as 512MiB", *field);
+  }
+  const SectionJson* find(const char* name) {
+    known_.emplace_back(name);
+    const auto field = fields_.find(name);
+    return field == fields_.end() || field->is_null() ? nullptr : &*field;
+  }
+  void fail(const char* name, std::string_view expected, const SectionJson& got) {
+    if (!failure_) {
+      failure_ = {ErrorCode::kInvalidArgument,
+                  fmt::format("{}.{}: expected {}, got {}", place_, name, expected, text_of(got))};
+    }
+  }
+  // The first mistake, or a field that nobody asked for.
+  Status check() const {
+    if (failure_) return tl::unexpected(*failure_);
+    for (const auto& [name, value] : fields_.items()) {
+      if (std::ranges::find(known_, name) == known_.end())
+        return errorf(ErrorCode::kInvalidArgument, "{}.{}: there is no such field", place_, name);
+    }
+    return {};
+  }
+
+ private:
+  static std::string text_of(const SectionJson& value) {
+    std::string text = value.dump(-1, ' ', false, SectionJson::error_handler_t::replace);
+    constexpr size_t kMost = 80;
+    return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+  }
+  template <class T>
+  static const char* what() {
+    if constexpr (std::is_same_v<T, bool>) return "true or false";
+    if constexpr (std::is_integral_v<T>) return "a whole number";
+    if constexpr (std::is_floating_point_v<T>) return "a number";
+    if constexpr (std::is_same_v<T, std::string>) return "a text";
+    return "a list of texts";
+  }
+  template <class T>
+  static bool take(const SectionJson& field, T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!field.is_boolean()) return false;
+    } else if constexpr (std::is_integral_v<T>) {
+      if (!field.is_number_integer()) return false;
+      if (field.is_number_unsigned() ? !std::in_range<T>(field.get<uint64_t>())
+                                     : !std::in_range<T>(field.get<int64_t>()))
+        return false;
+    } else if constexpr (std::is_floating_point_v<T>) {
+      if (!field.is_number()) return false;
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!field.is_string()) return false;
+    } else {
+      if (!field.is_array() ||
+          !std::ranges::all_of(field, [](const SectionJson& one) { return one.is_string(); }))
+        return false;
+    }
+    value = field.get<T>();
+    return true;
+  }
+
+  const SectionJson& fields_;
+  const std::string place_;
+  std::vector<std::string> known_;
+  std::optional<Error> failure_;
+};
+
+void read_engine(Section& section, EngineConfig& config) {
+  EngineConfig::visit(config, [&](const char* name, auto& value, const char*) {
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, int64_t>) {
+      section.read_bytes(name, value);
+    } else {
+      section.read(name, value);
+    }
+  });
+}
+
+void read_chat(Section& section, ChatConfig& config) {
+  section.read("chat_template", config.chat_template);
+  section.read("system_prompt", config.system_prompt);
+  section.read("tool_call_parser", config.tool_call_parser);
+  section.read("reasoning_parser", config.reasoning_parser);
+  section.read("trust_request_chat_template", config.trust_request_template);
+  section.read("ignore_tools_without_place", config.ignore_tools_without_place);
+}
+
+void read_sampling(Section& section, SectionJson& sampling) {
+  const SectionJson* given = section.find("sampling");
+  if (given == nullptr) return;
+  if (!given->is_object()) return section.fail("sampling", "an object", *given);
+  SamplingParams probe;
+  std::vector<std::string> known;
+  SamplingParams::visit(
+      probe, [&](const char* name, const auto&, const char*, const auto&) { known.emplace_back(name); });
+  for (const auto& [name, value] : given->items()) {
+    if (std::ranges::find(known, name) == known.end())
+      return section.fail("sampling", fmt::format("fields of SamplingParams, not {}", name), *given);
+  }
+  if (const Status read = params_from_json(*given, probe); !read)
+    return section.fail("sampling", read.error().message, *given);
+  sampling = *given;
+}
+
+void read_lifetime(Section& section, ModelSettings& model) {
+  std::string load = model.at_start ? "start" : "first use";
+  section.read("load", load);
+  if (load != "start" && load != "first use") section.fail("load", "\"start\" or \"first use\"", load);
+  model.at_start = load == "start";
+  section.read("pinned", model.pinned);
+  double idle = 0;
+  section.read("idle_timeout", idle);
+  if (!(idle >= 0 && idle <= 1e7))
+    section.fail("idle_timeout", "0 to 1e7 seconds", idle);
+  else
+    model.idle_timeout = std::chrono::milliseconds(static_cast<int64_t>(idle * 1000));
+  section.read_bytes("memory", model.memory);
+}
+
+Result<ModelSettings> read_model(const SectionJson& fields, const std::string& place,
+                                 const ModelSettings& common) {
+  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
+  ModelSettings model = common;
+  Section section(fields, place);
+  std::string name, runner = "auto";
+  std::vector<std::string> aliases;
+  section.read("name", name);
+  section.read("aliases", aliases);
+  section.read("keys", model.keys);
+  section.read("runner", runner);
+  read_engine(section, model.engine);
+  read_chat(section, model.chat);
+  read_sampling(section, model.sampling);
+  read_lifetime(section, model);
+  const auto known = std::ranges::find(runners(), runner, &RunnerRow::name);
+  if (known == runners().end())
+    section.fail("runner", "auto, generate or pooling", runner);
+  else
+    model.runner = known->runner;
+  if (model.engine.model.empty()) section.fail("model", "a path or a name", nullptr);
+  RETURN_IF_ERROR(section.check());
+  ASSIGN_OR_RETURN(
+      auto one,
+      models_of_flags({name.empty() ? model.engine.model : name + "=" + model.engine.model}, model));
+  one.front().names.insert(one.front().names.end(), aliases.begin(), aliases.end());
+  return std::move(one.front());
+}
+
+}  // namespace
+
+std::span<const RunnerRow> runners() {
+  static constexpr RunnerRow kRunners[] = {
+      {"auto", Runner::kAuto}, {"generate", Runner::kGenerate}, {"pooling", Runner::kPooling}};
+  return kRunners;
+}
+
+Result<std::vector<ModelSettings>> models_of_flags(const std::vector<std::string>& models,
+                                                   const ModelSettings& common) {
+  std::vector<ModelSettings> all;
+  for (const std::string& text : models.empty() ? std::vector<std::string>{""} : models) {
+    ModelSettings model = common;
+    const size_t equals = text.find('=');
+    std::error_code none;
+    const bool named = equals != std::string::npos && !std::filesystem::exists(text, none) &&
+                       text.substr(0, equals).find('/') == std::string::npos;
+    const std::string given = named ? text.substr(equals + 1) : text;
+    if (named && (equals == 0 || given.empty()))
+      return errorf(ErrorCode::kInvalidArgument, "--model: expected NAME=MODEL, got {}", text);
+    model.engine.model = given;
+    RETURN_IF_ERROR(find_models(model.engine));
+    if (named)
+      model.names = {text.substr(0, equals)};
+    else if (model.names.empty() && is_hub_name(given))
+      model.names = {given};
+    all.push_back(std::move(model));
+  }
+  return all;
+}
+
+Result<ModelsConfig> read_models_config(const std::string& file, const ModelSettings& common) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return errorf(ErrorCode::kNotFound, "--models-config: {} cannot be read", file);
+  SectionJson fields;
+  try {
+    fields = SectionJson::parse(text.str(), nullptr, true, true);
+  } catch (const SectionJson::parse_error& error) {
+    return errorf(ErrorCode::kInvalidArgument, "{}: {}", file, error.what());
+  }
+  if (!fields.is_object() || !fields["models"].is_array() || fields["models"].empty())
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected an object with a list of models", file);
+  ModelsConfig config;
+  Section top(fields, file);
+  top.read_bytes("memory", config.memory);
+  const SectionJson& models = *top.find("models");
+  RETURN_IF_ERROR(top.check());
+  for (size_t i = 0; i < models.size(); ++i) {
+    ASSIGN_OR_RETURN(auto model, read_model(models[i], fmt::format("{}: models[{}]", file, i), common));
+    config.models.push_back(std::move(model));
+  }
+  return config;
+}
+
+}  // namespace penstock
