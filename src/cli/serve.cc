@@ -59,6 +59,7 @@ struct ServeCommand {
     add_api_flags(app);
     add_network_flags(app);
     add_security_flags(app);
+    add_store_flags(app);
     add_log_flags(app);
   }
   int run();
@@ -72,6 +73,7 @@ struct ServeCommand {
  private:
   Status read_models();  // into config
   Status check_several() const;
+  void add_store_flags(CLI::App& app);
   void add_api_flags(CLI::App& app);
   void add_network_flags(CLI::App& app);
   void add_security_flags(CLI::App& app);
@@ -166,6 +168,19 @@ void ServeCommand::add_security_flags(CLI::App& app) {
       "name that Host may have besides local ones, where there are no keys; * is any; may be repeated");
   app.add_option("--ssl-certfile", config.http.tls_certificate, "certificate chain, PEM");
   app.add_option("--ssl-keyfile", config.http.tls_key, "private key, PEM");
+}
+
+void ServeCommand::add_store_flags(CLI::App& app) {
+  app.add_option("--data-dir", config.data_dir,
+                 "folder for what is kept between runs, /v1/files above all; without it nothing is")
+      ->type_name("PATH");
+  app.add_option("--max-stored-files", config.file_limits.files, "files of one API key")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-stored-bytes", config.file_limits.bytes,
+                 "of the files of one API key together; one file is a request body: see --max-body-bytes")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 void ServeCommand::add_log_flags(CLI::App& app) {

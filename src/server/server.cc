@@ -14,11 +14,12 @@
 namespace penstock {
 namespace {
 
-// Whether `path` is `route`'s, up to its "{id}".
+// Whether `path` is `route`'s, with anything for its "{id}".
 bool matches(std::string_view route, std::string_view path) {
   const size_t brace = route.find('{');
   if (brace == std::string_view::npos) return route == path;
-  return path.size() > brace && path.substr(0, brace) == route.substr(0, brace);
+  const std::string_view end = route.substr(route.find('}') + 1);
+  return path.size() > brace + end.size() && path.starts_with(route.substr(0, brace)) && path.ends_with(end);
 }
 
 // The route of a request, or null and the methods that its path has.
@@ -120,6 +121,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   for (const ModelSettings& model : server->config_.models)
     RETURN_IF_ERROR(server->models_.add(std::make_unique<ServedModel>(model)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
+  server->open_store();
   ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
   RETURN_IF_ERROR(check_model_keys(server->config_, server->keys_->required()));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
@@ -131,6 +133,22 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
             return error_body_at(canonical_path(target, root), status, message);
           }));
   return server;
+}
+
+// A store that cannot be used keeps nothing from being served but what needs it.
+void Server::open_store() {
+  if (config_.data_dir.empty()) return;
+  auto store = Store::open(config_.data_dir);
+  files_ = store ? StoredFiles::open(std::move(*store), config_.file_limits)
+                 : tl::unexpected(std::move(store.error()));
+  if (!files_) log_->error("files are not served: " + files_.error().message);
+}
+
+Result<StoredFiles*> Server::files() const {
+  // Whatever it is, it is nothing about the request.
+  if (!files_) return errorf(ErrorCode::kInternal, "{}", files_.error().message);
+  if (*files_ != nullptr) return files_->get();
+  return errorf(ErrorCode::kNotFound, "this server keeps no files: it was started without --data-dir");
 }
 
 Status Server::run(const std::function<void()>& on_ready) {
@@ -170,7 +188,9 @@ Server::Decision Server::decide(Exchange& exchange) {
   exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
   decision.route = find_route(request, allowed);
-  if (const auto refused = origins_->check(exchange)) decision.refusal = error_reply(request, *refused);
+  if (const auto refused =
+          origins_->check(exchange, decision.route != nullptr && decision.route->takes_forms))
+    decision.refusal = error_reply(request, *refused);
   if (!decision.refusal) decision.refusal = origins_->preflight(request);
   if (!decision.refusal && is_bare_root) decision.refusal = moved_to(config_.root_path + "/");
   if (!decision.refusal) decision.refusal = check_access(exchange, decision);

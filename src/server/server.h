@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gateway/api_keys.h"
+#include "gateway/store/files.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/traffic.h"
@@ -45,6 +46,8 @@ struct ServerConfig {
   std::chrono::milliseconds request_timeout{0};  // 0 = none
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
+  std::string data_dir;                                  // what is kept between runs; "": nothing is
+  FileLimits file_limits;                                // for each API key
   LogConfig log;
   bool vllm_metrics = true;          // /metrics also under vLLM's names
   bool force_include_usage = false;  // every event of a stream tells the usage
@@ -63,17 +66,18 @@ enum class Access : uint8_t {
 using Handler = net::awaitable<void>(Server& server, Exchange& exchange);
 using RouteSchema = const nlohmann::json&();  // a JSON schema (schemas.h)
 
-// One endpoint. A path ending in "{id}" matches one more segment, which may contain slashes. Of several paths that match,
-// the first in the list counts.
+// One endpoint. "{id}" in a path is one more segment, which may contain slashes. Of several paths that match, the first in
+// the list counts.
 struct Route {
   const char* method;
   const char* path;
   Access access;
   Handler* handler;
   const char* summary;
-  RouteSchema* request;  // of the body, or null
-  RouteSchema* reply;    // of a 200 reply, or null when it is not JSON
-  bool streams = false;  // may also reply with server-sent events
+  RouteSchema* request;      // of the body, or null
+  RouteSchema* reply;        // of a 200 reply, or null when it is not JSON
+  bool streams = false;      // may also reply with server-sent events
+  bool takes_forms = false;  // the body is multipart/form-data, not JSON
 };
 // THE list of endpoints.
 std::span<const Route> routes();
@@ -106,6 +110,9 @@ class Server {
   int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }
+  bool needs_key() const { return keys_->required(); }
+  // Errors: kNotFound without a data_dir, otherwise why it cannot be used.
+  Result<StoredFiles*> files() const;
 
  private:
   explicit Server(const ServerConfig& config);
@@ -116,6 +123,7 @@ class Server {
     std::optional<HttpReply> refusal;
     std::chrono::steady_clock::time_point start;
   };
+  void open_store();
   HttpPlan plan(Exchange& exchange);
   Decision decide(Exchange& exchange);
   net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
@@ -128,6 +136,7 @@ class Server {
   ServerConfig config_;
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<ApiKeys> keys_;
+  Result<std::unique_ptr<StoredFiles>> files_;  // null without a data_dir
   std::optional<Origins> origins_;
   Traffic traffic_;
   ServedModels models_;  // before http_, whose exchanges refer to them

@@ -22,7 +22,8 @@ def setUpModule():
     global story, script, directory
     directory = tempfile.TemporaryDirectory()
     story = Server().__enter__()
-    script = Server(script_model.write(pathlib.Path(directory.name) / "script"), "--api-key", KEY).__enter__()
+    script = Server(script_model.write(pathlib.Path(directory.name) / "script"), "--api-key", KEY,
+                    "--data-dir", pathlib.Path(directory.name) / "data").__enter__()
 
 
 def tearDownModule():
@@ -48,6 +49,20 @@ class OpenAI(unittest.TestCase):
     def test_models(self):
         self.assertEqual([model.id for model in self.client.models.list()], [script.model])
         self.assertEqual(self.client.models.retrieve(script.model).object, "model")
+
+    def test_files(self):
+        content = b'{"custom_id": "1"}\n' * 100
+        file = self.client.files.create(file=("in.jsonl", content), purpose="batch")
+        self.assertEqual((file.filename, file.bytes, file.purpose, file.status), ("in.jsonl", len(content), "batch", "processed"))
+        self.assertEqual(self.client.files.retrieve(file.id), file)
+        self.assertEqual(self.client.files.content(file.id).read(), content)
+        other = self.client.files.create(file=("two.jsonl", content), purpose="batch")
+        self.assertEqual([one.id for one in self.client.files.list(limit=1)], [other.id, file.id])  # page by page
+        self.assertTrue(self.client.files.delete(file.id).deleted)
+        with self.assertRaises(self.openai.NotFoundError):
+            self.client.files.retrieve(file.id)
+        with self.assertRaisesRegex(self.openai.BadRequestError, "purpose"):
+            self.client.files.create(file=("in.jsonl", content), purpose="vision")
 
     def test_chat(self):
         reply = self.client.chat.completions.create(model=script.model, messages=user("plain"), n=2, logprobs=True, top_logprobs=2)

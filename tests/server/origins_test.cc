@@ -20,6 +20,7 @@ class HeadOnly final : public Exchange {
   bool all_sent() const override { return true; }
   net::awaitable<bool> flush() override { co_return false; }
   net::awaitable<void> end_stream() override { co_return; }
+  void break_off() override {}
 };
 
 OriginConfig on_loopback() {

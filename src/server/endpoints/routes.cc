@@ -10,12 +10,13 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
     get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
     post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
-    post_model_load, post_model_unload, post_model_reload;
+    post_model_load, post_model_unload, post_model_reload, post_file, get_files, get_file, delete_file,
+    get_file_content;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
     ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply,
-    model_admin_request, model_admin_reply;
+    model_admin_request, model_admin_reply, file_reply, files_reply, file_deleted_reply;
 
 namespace {
 
@@ -63,6 +64,14 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/rerank", Access::kKey, post_rerank, "documents by how well they fit a query (Jina's)",
      rerank_request, rerank_reply},
     {"POST", "/v2/rerank", Access::kKey, post_rerank, "the same (Cohere's)", rerank_request, rerank_reply},
+    {"POST", "/v1/files", Access::kKey, post_file, "keep a file (OpenAI's, multipart/form-data)", nullptr,
+     file_reply, false, true},
+    {"GET", "/v1/files", Access::kKey, get_files, "the files kept for this key", nullptr, files_reply},
+    {"GET", "/v1/files/{id}/content", Access::kKey, get_file_content, "what is in one of them", nullptr,
+     nullptr},
+    {"GET", "/v1/files/{id}", Access::kKey, get_file, "one of them", nullptr, file_reply},
+    {"DELETE", "/v1/files/{id}", Access::kKey, delete_file, "forget one of them", nullptr,
+     file_deleted_reply},
     {"POST", "/tokenize", Access::kKey, post_tokenize, "text or messages to token ids", tokenize_request,
      tokenize_reply},
     {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,

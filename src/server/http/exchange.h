@@ -74,6 +74,9 @@ class Exchange {
     return flush();
   }
   virtual net::awaitable<void> end_stream() = 0;
+  // Instead of end_stream(), of a stream that cannot go on: the connection closes, so that the client sees that something is
+  // missing.
+  virtual void break_off() = 0;
 
   // Called once, on the executor, when the client closes the connection before the exchange is over.
   std::function<void()> on_disconnect;

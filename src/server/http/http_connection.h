@@ -187,6 +187,7 @@ class HttpConnectionOf final : public HttpConnection,
   net::awaitable<void> end_stream() override {
     if (request_version_ == 11) co_await write_all("0\r\n\r\n");
   }
+  void break_off() override { keep_alive_ = false; }
 
  private:
   static constexpr size_t kLargeBody = 1 << 20, kSmallBody = 64 * 1024;

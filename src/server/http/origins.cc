@@ -106,7 +106,7 @@ bool Origins::may_have_host(const HttpRequest& request) const {
          has(config_.allowed_hosts, name);
 }
 
-std::optional<HttpRefusal> Origins::check(Exchange& exchange) const {
+std::optional<HttpRefusal> Origins::check(Exchange& exchange, bool takes_forms) const {
   const HttpRequest& request = exchange.request();
   if (!may_have_host(request)) {
     return HttpRefusal{
@@ -114,7 +114,7 @@ std::optional<HttpRefusal> Origins::check(Exchange& exchange) const {
   }
   if (auto refusal = check_page(exchange)) return refusal;
   const std::string_view type = request.header("content-type");
-  if (request.method != "POST" || !is_of_a_form(type)) return std::nullopt;
+  if (request.method != "POST" || takes_forms || !is_of_a_form(type)) return std::nullopt;
   return HttpRefusal{415, fmt::format("Content-Type: expected application/json, got {}", type)};
 }
 
@@ -149,7 +149,7 @@ std::optional<HttpReply> Origins::preflight(const HttpRequest& request) const {
   }
   HttpReply reply;
   reply.status = 204;
-  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
+  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
   reply.headers.emplace_back("Access-Control-Max-Age", "600");
   if (const std::string_view wanted = request.header("access-control-request-headers"); !wanted.empty()) {
     reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(wanted));

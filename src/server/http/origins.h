@@ -38,7 +38,8 @@ class Origins {
 
   // 403 for a page that may not call the server, 415 for a body such as only a form would send; nothing for what may
   // go on. Adds the headers of an allowed origin to the reply.
-  std::optional<HttpRefusal> check(Exchange& exchange) const;
+  // takes_forms: the route reads bodies of forms itself; that a page may not send them is then for its origin to tell.
+  std::optional<HttpRefusal> check(Exchange& exchange, bool takes_forms = false) const;
   // The answer to a preflight request that check() lets go on; nothing for every other request.
   std::optional<HttpReply> preflight(const HttpRequest& request) const;
 

@@ -1,0 +1,69 @@
+#include "gateway/store/store.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace penstock {
+namespace {
+
+// THE versions of the tables: a change is a row more, never an edit of one that has been released.
+constexpr const char* kSchema[] = {
+    // 1: the salt of owners; files, whose contents are files/<id>
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
+    "CREATE TABLE files (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
+    "NULL,"
+    " name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
+    "CREATE INDEX files_of_owner ON files (owner, number);",
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder / "files", error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", (folder / "files").string(), error.message());
+  std::unique_ptr<Store> store(new Store(folder));
+  RETURN_IF_ERROR(store->lock());
+  ASSIGN_OR_RETURN(store->database_, Database::open(folder / "penstock.db", kSchema));
+  RETURN_IF_ERROR(store->read_salt());
+  return store;
+}
+
+Store::~Store() {
+  database_.reset();
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Status Store::lock() {
+  const std::string path = folder_ / "lock";
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ < 0) return errorf(ErrorCode::kIo, "{}: {}", path, std::strerror(errno));
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return {};
+  return errorf(ErrorCode::kIo, "{}: another process uses this folder", folder_.string());
+}
+
+Status Store::read_salt() {
+  RETURN_IF_ERROR(
+      database_->run("INSERT OR IGNORE INTO settings VALUES ('owner_salt', hex(randomblob(16)))"));
+  return database_->run("SELECT value FROM settings WHERE name = 'owner_salt'", {},
+                        [&](const DatabaseRow& row) { salt_ = row.text(0); });
+}
+
+std::string Store::owner_of(std::string_view key) const {
+  if (key.empty()) return {};
+  const std::string text = salt_ + std::string(key);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  std::string owner;
+  for (unsigned i = 0; i < size; ++i) owner += fmt::format("{:02x}", digest[i]);
+  return owner;
+}
+
+}  // namespace penstock
