@@ -9,7 +9,8 @@ namespace penstock {
 struct EngineConfig {
   std::string model;  // GGUF file or Hugging Face directory
   std::string backend = "auto";
-  int threads = 0;  // 0 = as many as the process may use
+  int threads = 0;           // 0 = as many as the process may use
+  double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
@@ -52,6 +53,8 @@ struct EngineConfig {
     v("model", c.model, "GGUF file or Hugging Face directory");
     v("backend", c.backend, "where to compute; auto is the best that is here");
     v("threads", c.threads, "compute threads; 0 is as many as the process may use");
+    v("thread_weight", c.thread_weight,
+      "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
     v("quantize", c.quantize,
       "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "

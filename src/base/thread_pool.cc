@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -36,7 +37,31 @@ int available_cpus() {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+// What a thread that runs regions had of the CPUs. Written by it, read by the others.
+struct Share {
+  Share();
+  ~Share();
+  std::atomic<double> used{0};        // seconds / weight, while there was another one
+  std::atomic<int64_t> last_turn{0};  // when its last one ended, nanoseconds
+  double weight = 1;
+  Clock::time_point turn_begin{};  // of the turn it has, when turns are timed
+};
+
+Share& own_share() {
+  thread_local Share share;
+  return share;
+}
+
+int64_t nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
 // Whose region runs now. Whoever finds it taken parks: he would only take a CPU from those who compute.
+//
+// Threads that compute at the same time get equal times, or such as their weights say: before a step, who had more waits
+// until the others have had as much. Turns are timed only as long as they go to and fro.
 class Turns {
  public:
   void take() {
@@ -46,29 +71,102 @@ class Turns {
       n_waiting_.fetch_sub(1, std::memory_order_relaxed);
     }
     n_taken_.store(n_taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    Share& share = own_share();
+    n_same_ = &share == last_ ? n_same_ + 1 : 0;
+    last_ = &share;
+    const bool contended = n_same_ < kManySame;
+    if (contended != contended_.load(std::memory_order_relaxed))
+      contended_.store(contended, std::memory_order_relaxed);
+    share.turn_begin = contended ? Clock::now() : Clock::time_point();
   }
-  void give() { mutex_.unlock(); }
+  void give() {
+    Share& share = own_share();
+    if (share.turn_begin != Clock::time_point()) {
+      const Clock::time_point now = Clock::now();
+      const double seconds = std::chrono::duration<double>(now - share.turn_begin).count();
+      share.used.store(share.used.load(std::memory_order_relaxed) + seconds / share.weight,
+                       std::memory_order_relaxed);
+      share.last_turn.store(nanoseconds(now), std::memory_order_relaxed);
+    }
+    mutex_.unlock();
+  }
 
+  void let_others(double weight) {
+    Share& share = own_share();
+    share.weight = weight;
+    if (!contended_.load(std::memory_order_relaxed)) return;
+    catch_up(share);
+    while (somebody_had_less(share)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    let_one_in();
+  }
+
+  void add(Share* share) {
+    const std::lock_guard lock(shares_mutex_);
+    shares_.push_back(share);
+  }
+  void remove(Share* share) {
+    const std::lock_guard lock(shares_mutex_);
+    std::erase(shares_, share);
+  }
+
+ private:
+  static constexpr int kManySame = 4096;       // turns of one thread: some ten steps
+  static constexpr double kSlice = 1e-3;       // seconds that one may be ahead
+  static constexpr int64_t kIdle = 3'000'000;  // nanoseconds without a turn: longer than between two steps
+
+  static bool is_idle(const Share& share) {
+    return nanoseconds(Clock::now()) - share.last_turn.load(std::memory_order_relaxed) > kIdle;
+  }
+  // Who had nothing to do has saved nothing up.
+  void catch_up(Share& share) {
+    if (!is_idle(share)) return;
+    const std::lock_guard lock(shares_mutex_);
+    double least = -1;
+    for (const Share* other : shares_) {
+      if (other == &share || is_idle(*other)) continue;
+      const double used = other->used.load(std::memory_order_relaxed);
+      least = least < 0 ? used : std::min(least, used);
+    }
+    if (least > share.used.load(std::memory_order_relaxed))
+      share.used.store(least, std::memory_order_relaxed);
+  }
+  bool somebody_had_less(const Share& share) {
+    const double used = share.used.load(std::memory_order_relaxed);
+    const std::lock_guard lock(shares_mutex_);
+    for (const Share* other : shares_) {
+      if (other != &share && other->used.load(std::memory_order_relaxed) + kSlice < used && !is_idle(*other))
+        return true;
+    }
+    return false;
+  }
   // Those who wait were woken when the last turn ended, and need some time to take theirs.
-  void let_others() {
+  void let_one_in() {
     constexpr auto kLongest = std::chrono::microseconds(500);
     if (n_waiting_.load(std::memory_order_relaxed) == 0) return;
     const uint64_t before = n_taken_.load(std::memory_order_relaxed);
-    const auto end = std::chrono::steady_clock::now() + kLongest;
+    const auto end = Clock::now() + kLongest;
     while (n_waiting_.load(std::memory_order_relaxed) > 0 &&
-           n_taken_.load(std::memory_order_relaxed) == before && std::chrono::steady_clock::now() < end) {
+           n_taken_.load(std::memory_order_relaxed) == before && Clock::now() < end) {
       std::this_thread::yield();
     }
   }
 
- private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // the turn, and the next two
+  const Share* last_ = nullptr;
+  int n_same_ = 0;
   std::atomic<int> n_waiting_{0};
   std::atomic<uint64_t> n_taken_{0};
+  std::atomic<bool> contended_{false};
+  std::mutex shares_mutex_;
+  std::vector<Share*> shares_;
 };
 
-Turns turns;
+// Never destroyed: threads may end after it would be.
+Turns& turns = *new Turns;
 thread_local bool in_region = false;
+
+Share::Share() { turns.add(this); }
+Share::~Share() { turns.remove(this); }
 
 }  // namespace
 
@@ -179,7 +277,7 @@ ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads > 0 ? n_threads : a
 
 ThreadPool::~ThreadPool() = default;
 
-void ThreadPool::give_way() { turns.let_others(); }
+void ThreadPool::give_way(double weight) { turns.let_others(weight); }
 
 void ThreadPool::run_impl(Fn fn, void* ctx) {
   if (n_threads_ == 1) return fn(ctx, 0, 1);

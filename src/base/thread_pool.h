@@ -4,7 +4,7 @@
 // Workers spin briefly after a region and then park, so that regions inside a step start in under a
 // microsecond and an idle engine uses no CPU. Pools of the same size have the same workers, and one pool of the
 // process runs a region at a time: several engines take turns instead of slowing each other down, step by step where
-// they give way between their steps. A pool's run() is called by one thread only (the engine thread).
+// they give way between their steps, and share the time by their weights. A pool's run() is called by one thread only (the engine thread).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,8 +26,9 @@ class ThreadPool {
 
   int size() const { return n_threads_; }
 
-  // Where one's own work may wait, as before a step: lets those go first who wait for a turn.
-  static void give_way();
+  // Where one's own work may wait, as before a step: lets those threads go first that had less of the CPUs while they wanted
+  // them, each for its weight (> 0).
+  static void give_way(double weight = 1);
 
   // Calls fn(worker, n_workers) once for every worker and returns when all are done. fn must not throw,
   // allocate or wait for another worker's call: one thread may make several of them, one after the other. A region

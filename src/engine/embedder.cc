@@ -20,7 +20,8 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> s
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
-  ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
+  ASSIGN_OR_RETURN(auto ops,
+                   make_ops(config.backend, {config.threads, config.batch_invariant, config.thread_weight}));
   ASSIGN_OR_RETURN(auto model, Model::load_states(*source, *ops));
   const int most = config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens;
   return std::unique_ptr<Embedder>(new Embedder(std::move(source), std::move(ops), std::move(model), most));

@@ -114,6 +114,8 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.max_num_batched_tokens >= c.max_num_seqs, "max_num_batched_tokens",
                          "at least max_num_seqs", c.max_num_batched_tokens));
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
+  RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight", "0.01 to 100",
+                         c.thread_weight));
   RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
   RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
   RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval", "a number of tokens >= 0",
@@ -383,7 +385,8 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   // What one engine takes of the memory counts for the next.
   static std::mutex opening;
   const std::lock_guard one_at_a_time(opening);
-  ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {config.threads, config.batch_invariant}));
+  ASSIGN_OR_RETURN(auto ops,
+                   make_ops(config.backend, {config.threads, config.batch_invariant, config.thread_weight}));
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto model, load_model(*source, *ops, progress, config, packed_folder));
   const ModelConfig& shape = model->config();

@@ -442,6 +442,7 @@ class Ops {
 struct OpsConfig {
   int n_threads = 0;             // 0 = as many as the process may use
   bool batch_invariant = false;  // one kernel family and summation order whatever the batch
+  double thread_weight = 1;      // > 0: share of the threads beside other models of the process
   int row_multiple = 1;          // cpu: a step's tensors have a multiple of so many rows (tests of StepShape)
 };
 

@@ -186,6 +186,44 @@ TEST(ThreadPool, WhoGivesWayLetsOthersIn) {
   greedy.join();
 }
 
+// Two threads that always have something to compute, in steps of different length: how much more the first one gets.
+double ratio_of_shares(double weight, double other_weight) {
+  std::atomic<bool> stop{false};
+  const auto compute = [&](int n_regions, double own_weight, int64_t& n_done) {
+    ThreadPool pool(2);
+    while (!stop) {
+      ThreadPool::give_way(own_weight);
+      for (int i = 0; i < n_regions; ++i) {
+        pool.run([](int, int) {
+          const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+          while (std::chrono::steady_clock::now() < end) {
+          }
+        });
+      }
+      n_done += n_regions;
+    }
+  };
+  int64_t n_long = 0, n_short = 0;
+  std::thread short_steps([&] { compute(4, other_weight, n_short); });
+  std::thread long_steps([&] { compute(200, weight, n_long); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  stop = true;
+  short_steps.join(), long_steps.join();
+  return static_cast<double>(n_long) / static_cast<double>(n_short);
+}
+
+TEST(ThreadPool, LongStepsGetNoMoreThanShortOnes) {
+  const double ratio = ratio_of_shares(1, 1);
+  EXPECT_GT(ratio, 0.5);
+  EXPECT_LT(ratio, 2);
+}
+
+TEST(ThreadPool, SharesGoByWeight) {
+  const double ratio = ratio_of_shares(4, 1);
+  EXPECT_GT(ratio, 2);
+  EXPECT_LT(ratio, 8);
+}
+
 TEST(ThreadPool, ARegionInsideARegionRunsOnItsCaller) {
   ThreadPool pool(3), other(2);
   std::atomic<int> n{0};

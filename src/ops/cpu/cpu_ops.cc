@@ -76,7 +76,7 @@ Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::
 }
 
 StepShape CpuOps::begin_step(const Batch* batch) {
-  ThreadPool::give_way();
+  ThreadPool::give_way(config_.thread_weight);
   arena_.reset();
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
