@@ -40,30 +40,6 @@ std::string with_named_numbers(std::string text) {
   return out;
 }
 
-// The JSON object in the file. Errors: unreadable, not JSON, not an object, nested too deep.
-Result<json> read_json_object(const fs::path& path) {
-  ASSIGN_OR_RETURN(std::string text, read_file(path, kMaxJsonBytes));
-  text = with_named_numbers(std::move(text));
-  bool too_deep = false;
-  const auto check_depth = [&](int depth, json::parse_event_t, json&) {
-    too_deep |= depth > kMaxJsonDepth;
-    return !too_deep;
-  };
-  json value;
-  try {
-    value = json::parse(text, check_depth);
-  } catch (const json::exception& error) {
-    return errorf(ErrorCode::kCorruptFile, "{}: {}", path.string(), error.what());
-  }
-  if (too_deep)
-    return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", path.string(), kMaxJsonDepth);
-  if (!value.is_object()) {
-    return errorf(ErrorCode::kCorruptFile, "{}: expected a JSON object, got {}", path.string(),
-                  value.type_name());
-  }
-  return value;
-}
-
 bool file_exists(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -138,6 +114,29 @@ Status add_weight_file(const fs::path& path, const std::set<std::string>& wanted
 }
 
 }  // namespace
+
+Result<json> read_json_object(const fs::path& path) {
+  ASSIGN_OR_RETURN(std::string text, read_file(path, kMaxJsonBytes));
+  text = with_named_numbers(std::move(text));
+  bool too_deep = false;
+  const auto check_depth = [&](int depth, json::parse_event_t, json&) {
+    too_deep |= depth > kMaxJsonDepth;
+    return !too_deep;
+  };
+  json value;
+  try {
+    value = json::parse(text, check_depth);
+  } catch (const json::exception& error) {
+    return errorf(ErrorCode::kCorruptFile, "{}: {}", path.string(), error.what());
+  }
+  if (too_deep)
+    return errorf(ErrorCode::kCorruptFile, "{}: nested deeper than {}", path.string(), kMaxJsonDepth);
+  if (!value.is_object()) {
+    return errorf(ErrorCode::kCorruptFile, "{}: expected a JSON object, got {}", path.string(),
+                  value.type_name());
+  }
+  return value;
+}
 
 Result<std::unique_ptr<WeightSource>> open_hf_directory(const fs::path& directory,
                                                         const std::string& only_file) {

@@ -9,4 +9,8 @@ namespace penstock {
 Result<std::unique_ptr<WeightSource>> open_hf_directory(const std::filesystem::path& directory,
                                                         const std::string& only_file = "");
 
+// The JSON object in the file, with Python's NaN and infinities as {"__float__": "NaN"}. Errors: unreadable, not JSON, not an
+// object, nested too deep.
+Result<nlohmann::json> read_json_object(const std::filesystem::path& path);
+
 }  // namespace penstock
