@@ -5,7 +5,7 @@ namespace penstock {
 
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
     add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar, add_embed;
+    add_grammar, add_embed, add_merge_lora;
 
 namespace {
 
@@ -23,6 +23,7 @@ constexpr Command kCommands[] = {
     {"perplexity", "how well a model predicts a text", add_perplexity},
     {"bench", "prefill and decode speed against the machine's limits", add_bench},
     {"quantize", "make a smaller checkpoint of a checkpoint", add_quantize},
+    {"merge-lora", "add a LoRA adapter to a checkpoint's weights", add_merge_lora},
     {"eval-quant", "how much quantized checkpoints differ from their original", add_eval_quant},
     {"imatrix", "which inputs of every layer matter, for quantize --imatrix", add_imatrix},
     {"inspect", "show what is in a model file", add_inspect},

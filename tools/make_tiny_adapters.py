@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/lora/<name>/: a random LoRA adapter of each of some tests/golden/models and what PEFT computes with it.
+
+  adapter_config.json, adapter_model.safetensors   as PEFT saves it
+  adapter.gguf                                     as llama.cpp's converter writes it
+  golden.bin                                       a prompt and its logits, in the form of make_tiny_models.py
+
+Needs torch, transformers, peft, gguf, and LLAMA_CPP, a checkout of llama.cpp. Usage: make_tiny_adapters.py [name...]; deterministic but for the order of target_modules.
+"""
+import os
+import subprocess
+import sys
+
+os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISABLE="1")
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+ALL = ATTENTION + ["gate_proj", "up_proj", "down_proj"]
+# name of the base: what PEFT's LoraConfig says
+ADAPTERS = {
+    "llama2": dict(r=4, lora_alpha=6, target_modules=ALL),
+    "llama_mqa": dict(r=3, lora_alpha=5, target_modules=ALL, use_rslora=True),
+    "qwen2": dict(r=8, lora_alpha=16, target_modules=ALL, rank_pattern={"down_proj": 2, "layers.1.self_attn.q_proj": 5},
+                  alpha_pattern={"down_proj": 3, "k_proj": 1}),
+    "qwen3": dict(r=1, lora_alpha=1, target_modules=ALL, layers_to_transform=[1]),
+    "qwen3_moe": dict(r=4, lora_alpha=8, target_modules=ATTENTION),
+    "gemma2": dict(r=4, lora_alpha=4, target_modules=ALL),
+    "gemma3": dict(r=4, lora_alpha=4, target_modules=r".*\.(q_proj|o_proj|up_proj)"),
+}
+IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe"}  # the converter knows lora_alpha alone
+
+
+def main(names):
+    for name in names or ADAPTERS:
+        base, out = os.path.join(GOLDEN, "models", name), os.path.join(GOLDEN, "lora", name)
+        os.makedirs(out, exist_ok=True)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
+        model.config._name_or_path = ""
+        model.name_or_path = ""
+        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **ADAPTERS[name])).eval()
+        generator = torch.Generator().manual_seed(99)
+        for key, p in model.named_parameters():
+            if "lora_" in key:
+                p.data.normal_(0, 0.6 / p.shape[-1] ** 0.5, generator=generator)
+        ids = torch.randint(2, 71, (1, 24), generator=generator)
+        with torch.no_grad():
+            logits = model(ids).logits[0].numpy()
+            with model.disable_adapter():
+                difference = np.abs(model(ids).logits[0].numpy() - logits).max()
+        model.save_pretrained(out)
+        os.remove(os.path.join(out, "README.md"))
+        with open(os.path.join(out, "golden.bin"), "wb") as f:
+            f.write(np.array([ids.shape[1], 0, logits.shape[1]], np.int32).tobytes())
+            f.write(ids.numpy().astype(np.int32).tobytes() + logits.astype(np.float32).tobytes())
+        if name in IN_GGUF:
+            converter = os.path.join(os.environ["LLAMA_CPP"], "convert_lora_to_gguf.py")
+            subprocess.run([sys.executable, converter, "--base", base, "--outtype", "f32", "--outfile",
+                            os.path.join(out, "adapter.gguf"), out], check=True)
+        print(f"{name}: the adapter changes logits by up to {difference:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
