@@ -124,7 +124,7 @@ class OpenAI(unittest.TestCase):
         with self.assertRaises(self.openai.AuthenticationError):
             self.openai.OpenAI(base_url=script.url + "/v1", api_key="wrong", max_retries=0).models.list()
         with self.assertRaises(self.openai.NotFoundError):
-            self.client.files.list()
+            self.client.fine_tuning.jobs.list()
 
     def test_responses(self):
         reply = self.client.responses.create(model=script.model, input="think", instructions="be brief")
