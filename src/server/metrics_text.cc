@@ -266,6 +266,18 @@ void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& tr
   add("quota_refusals", "requests over their key's quota", count(traffic.quota_refusals));
 }
 
+void add_batch_families(int64_t completed, int64_t failed, int running, std::vector<MetricFamily>& out) {
+  MetricFamily lines;
+  lines.name = "penstock:batch_lines_total";
+  lines.help = "lines of batches that have a result, since the start";
+  lines.type = MetricType::Counter;
+  add_row(lines, Counter{static_cast<double>(completed)}, {{"result", "completed"}});
+  add_row(lines, Counter{static_cast<double>(failed)}, {{"result", "failed"}});
+  out.push_back(std::move(lines));
+  out.push_back(family_of("penstock:batch_lines_running", "lines of batches under way",
+                          Gauge{static_cast<double>(running)}, {}));
+}
+
 // The names that every Prometheus client library gives to these.
 void add_process_families(std::vector<MetricFamily>& out) {
   rusage usage{};

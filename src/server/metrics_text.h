@@ -28,6 +28,9 @@ void join_families(std::vector<prometheus::MetricFamily> more, std::vector<prome
 // The HTTP side and the process.
 void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& traffic,
                        std::vector<prometheus::MetricFamily>& out);
+// Lines of batches that have a result, by whether it is an error; those under way.
+void add_batch_families(int64_t completed, int64_t failed, int running,
+                        std::vector<prometheus::MetricFamily>& out);
 void add_process_families(std::vector<prometheus::MetricFamily>& out);
 
 // `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and gets the

@@ -141,6 +141,11 @@ void Server::open_store() {
   auto store = Store::open(config_.data_dir);
   files_ = store ? StoredFiles::open(std::move(*store), config_.file_limits)
                  : tl::unexpected(std::move(store.error()));
+  if (files_) {
+    batches_ = StoredBatches::open(**files_);
+    if (!batches_) files_ = tl::unexpected(batches_.error());
+  }
+  if (files_) batch_runner_ = std::make_unique<BatchRunner>(*this, **batches_);
   if (!files_) log_->error("files are not served: " + files_.error().message);
 }
 
@@ -151,11 +156,18 @@ Result<StoredFiles*> Server::files() const {
   return errorf(ErrorCode::kNotFound, "this server keeps no files: it was started without --data-dir");
 }
 
+Result<StoredBatches*> Server::batches() const {
+  RETURN_IF_ERROR(files());
+  return batches_->get();
+}
+
 Status Server::run(const std::function<void()>& on_ready) {
   http_->start();
   RETURN_IF_ERROR(models_.load());
+  if (batch_runner_ != nullptr) batch_runner_->start();
   if (on_ready) on_ready();
   http_->wait();
+  batch_runner_.reset();                                         // before the threads that its lines use
   for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
     threads->stop();
     threads->join();
@@ -167,6 +179,7 @@ Status Server::run(const std::function<void()>& on_ready) {
 void Server::stop() {
   drain_end_.store((std::chrono::steady_clock::now() + config_.shutdown_timeout).time_since_epoch());
   if (stopping_.exchange(true)) return;
+  if (batch_runner_ != nullptr) batch_runner_->stop();
   http_->stop(config_.shutdown_timeout, [this] {
     log_->warn("shutdown timeout: requests under way are cut");
     models_.stop();
@@ -206,28 +219,31 @@ Server::Decision Server::decide(Exchange& exchange) {
   return decision;
 }
 
-net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
-  const Route* route = decision.route;
+net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
   std::string failure;
   try {
-    if (decision.refusal) {
-      co_await exchange.reply(std::move(*decision.refusal));
+    const auto lease = co_await load_named(route, exchange);
+    if (lease) {
+      co_await route.handler(*this, exchange);
     } else {
-      const CountedIn load(route->streams ? &n_generating_ : nullptr);
-      const auto lease = co_await load_named(*route, exchange);
-      if (lease) {
-        co_await route->handler(*this, exchange);
-      } else {
-        co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
-      }
+      co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
     }
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  if (!failure.empty()) {
-    log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
-                            exchange.request().path, failure));
-    if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
+  if (failure.empty()) co_return;
+  log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
+                          exchange.request().path, failure));
+  if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
+}
+
+net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
+  const Route* route = decision.route;
+  if (decision.refusal) {
+    co_await exchange.reply(std::move(*decision.refusal));
+  } else {
+    const CountedIn load(route->streams ? &n_generating_ : nullptr);
+    co_await answer(*route, exchange);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "gateway/api_keys.h"
+#include "gateway/store/batches.h"
 #include "gateway/store/files.h"
+#include "server/batch_runner.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/traffic.h"
@@ -113,6 +115,11 @@ class Server {
   bool needs_key() const { return keys_->required(); }
   // Errors: kNotFound without a data_dir, otherwise why it cannot be used.
   Result<StoredFiles*> files() const;
+  // The same, of what computes them.
+  Result<StoredBatches*> batches() const;
+  BatchRunner& batch_runner() { return *batch_runner_; }  // REQUIRES: batches()
+  // Lets the route's handler answer, with the model that the request names. Never throws.
+  net::awaitable<void> answer(const Route& route, Exchange& exchange);
 
  private:
   explicit Server(const ServerConfig& config);
@@ -137,12 +144,14 @@ class Server {
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<ApiKeys> keys_;
   Result<std::unique_ptr<StoredFiles>> files_;  // null without a data_dir
+  Result<std::unique_ptr<StoredBatches>> batches_;
   std::optional<Origins> origins_;
   Traffic traffic_;
   ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
-  net::thread_pool compilations_;  // their results go to handlers of http_
-  net::thread_pool loads_{1};      // of models, the same
+  net::thread_pool compilations_;              // their results go to handlers of http_
+  net::thread_pool loads_{1};                  // of models, the same
+  std::unique_ptr<BatchRunner> batch_runner_;  // with batches_; destroyed before all that its lines use
   std::atomic<int> n_generating_ = 0;
   std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

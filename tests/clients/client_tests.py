@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import script_model
@@ -57,7 +58,7 @@ class OpenAI(unittest.TestCase):
         self.assertEqual(self.client.files.retrieve(file.id), file)
         self.assertEqual(self.client.files.content(file.id).read(), content)
         other = self.client.files.create(file=("two.jsonl", content), purpose="batch")
-        self.assertEqual([one.id for one in self.client.files.list(limit=1)], [other.id, file.id])  # page by page
+        self.assertEqual([one.id for one in self.client.files.list(limit=1)][:2], [other.id, file.id])  # page by page
         self.assertTrue(self.client.files.delete(file.id).deleted)
         with self.assertRaises(self.openai.NotFoundError):
             self.client.files.retrieve(file.id)
@@ -125,6 +126,24 @@ class OpenAI(unittest.TestCase):
             self.openai.OpenAI(base_url=script.url + "/v1", api_key="wrong", max_retries=0).models.list()
         with self.assertRaises(self.openai.NotFoundError):
             self.client.fine_tuning.jobs.list()
+
+    def test_batches(self):
+        lines = [json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
+                             "body": {"model": script.model, "messages": user("say plain words")}}) for i in range(3)]
+        file = self.client.files.create(file=("in.jsonl", "\n".join(lines).encode()), purpose="batch")
+        batch = self.client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h",
+                                           metadata={"of": "clients"})
+        for _ in range(1000):
+            if batch.status == "completed":
+                break
+            time.sleep(0.05)
+            batch = self.client.batches.retrieve(batch.id)
+        self.assertEqual((batch.status, batch.request_counts.completed, batch.metadata), ("completed", 3, {"of": "clients"}))
+        results = [json.loads(one) for one in self.client.files.content(batch.output_file_id).text.splitlines()]
+        self.assertEqual({one["custom_id"] for one in results}, {"0", "1", "2"})
+        self.assertIn(batch.id, [one.id for one in self.client.batches.list(limit=1)])
+        with self.assertRaises(self.openai.BadRequestError):
+            self.client.batches.cancel(batch.id)
 
     def test_responses(self):
         reply = self.client.responses.create(model=script.model, input="think", instructions="be brief")

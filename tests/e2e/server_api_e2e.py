@@ -36,7 +36,8 @@ def setUpModule():
     story = Server().__enter__()
     vectors = Server(SOURCE / "tests" / "golden" / "cross_encoders" / "bert").__enter__()
     model = script_model.write(pathlib.Path(directory.name) / "script")
-    script = Server(model, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template").__enter__()
+    script = Server(model, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template", "--data-dir",
+                    pathlib.Path(directory.name) / "data").__enter__()
 
 
 def tearDownModule():
@@ -50,6 +51,14 @@ def tearDownModule():
 
 def said(word):
     return {"messages": [{"role": "user", "content": word}]}
+
+
+def upload(server, content):
+    body = (b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+            b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' + content + b"\r\n--x--\r\n")
+    status, _, reply = server.request("POST", "/v1/files", body, {"Content-Type": "multipart/form-data; boundary=x"})
+    assert status == 200, reply
+    return json.loads(reply)["id"]
 
 
 def error_of(test, reply, status):
@@ -89,6 +98,7 @@ class Routes(unittest.TestCase):
         cls.paths = script.get("/openapi.json")["paths"]
         admin = {f"/v1/models/{action}": {"model": script.model} for action in ("load", "unload", "reload")}
         cls.bodies = {**GENERATING, **CHATTING, **OLLAMA, **POOLING, **admin}
+        cls.bodies["/v1/batches"] = {"input_file_id": upload(script, b"{}\n"), "endpoint": "/v1/completions", "completion_window": "24h"}
 
     def schema(self, path):
         return self.paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]

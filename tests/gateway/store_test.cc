@@ -187,7 +187,7 @@ TEST_F(StoreTest, ANewerStoreIsRefusedAndLeftAlone) {
   const Error error = open_error();
   EXPECT_EQ(error.code, ErrorCode::kUnsupported);
   EXPECT_THAT(error.message, HasSubstr("got 99"));
-  sql("PRAGMA user_version = 1");
+  sql("PRAGMA user_version = 2");
   open();
 }
 

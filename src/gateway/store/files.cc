@@ -39,6 +39,12 @@ class Descriptor {
   int number_;
 };
 
+Status sync_names(const std::string& folder) {
+  const Descriptor names(folder, O_RDONLY | O_DIRECTORY);
+  if (names.number() < 0 || fsync(names.number()) != 0) return disk_error(folder);
+  return {};
+}
+
 // On disk when it returns, its name in the folder too.
 Status write_synced(const std::string& path, std::string_view content) {
   const Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL);
@@ -50,10 +56,7 @@ Status write_synced(const std::string& path, std::string_view content) {
     content.remove_prefix(static_cast<size_t>(n));
   }
   if (fsync(file.number()) != 0) return disk_error(path);
-  const std::string folder = std::filesystem::path(path).parent_path();
-  const Descriptor names(folder, O_RDONLY | O_DIRECTORY);
-  if (names.number() < 0 || fsync(names.number()) != 0) return disk_error(folder);
-  return {};
+  return sync_names(std::filesystem::path(path).parent_path());
 }
 
 }  // namespace
@@ -113,14 +116,29 @@ Result<StoredFile> StoredFiles::add(const std::string& owner, std::string_view n
   if (kept) {
     kept = store_->database().transact([&]() -> Status {
       RETURN_IF_ERROR(check_room(owner, file.bytes));  // others may have come first
-      return store_->database().run(
-          "INSERT INTO files (id, owner, name, purpose, bytes, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-          {file.id, owner, file.name, file.purpose, file.bytes, file.created});
+      return insert(owner, file);
     });
   }
   if (kept) return file;
   ::unlink(path.c_str());
   return tl::unexpected(kept.error());
+}
+
+Result<StoredFile> StoredFiles::link(std::string_view name, std::string_view purpose,
+                                     const std::filesystem::path& content) {
+  std::error_code error;
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(content, error));
+  StoredFile file{random_id("file-"), std::string(name), std::string(purpose), bytes, std::time(nullptr)};
+  const std::string path = path_of(file.id);
+  if (error || ::link(content.c_str(), path.c_str()) != 0) return disk_error(path);
+  RETURN_IF_ERROR(sync_names(std::filesystem::path(path).parent_path()));
+  return file;
+}
+
+Status StoredFiles::insert(const std::string& owner, const StoredFile& file) {
+  return store_->database().run(
+      "INSERT INTO files (id, owner, name, purpose, bytes, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+      {file.id, owner, file.name, file.purpose, file.bytes, file.created});
 }
 
 Result<StoredFile> StoredFiles::find(const std::string& owner, const std::string& id) {

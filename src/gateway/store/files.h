@@ -42,6 +42,12 @@ class StoredFiles {
   // Errors: kInvalidArgument (the owner has as much as it may), kIo (a full disk, …: nothing is kept).
   Result<StoredFile> add(const std::string& owner, std::string_view name, std::string_view purpose,
                          std::string_view content);
+  // The same of a content that is on disk already, in two steps: the content gets a second name, and goes again at the next
+  // start unless a transaction of the caller's has inserted its row. What an owner may keep does not bound it: it is what
+  // the server made.
+  Result<StoredFile> link(std::string_view name, std::string_view purpose,
+                          const std::filesystem::path& content);
+  Status insert(const std::string& owner, const StoredFile& file);
   Result<StoredFile> find(const std::string& owner, const std::string& id);
   // At most query.limit files; `more`: there are further ones. Error: kNotFound, query.after.
   Result<std::vector<StoredFile>> list(const std::string& owner, const FileQuery& query, bool& more);

@@ -20,6 +20,18 @@ constexpr const char* kSchema[] = {
     "NULL,"
     " name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL);"
     "CREATE INDEX files_of_owner ON files (owner, number);",
+    // 2: batches, whose results are batches/<id>.*.jsonl until they end
+    "CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT "
+    "NULL,"
+    " key TEXT NOT NULL, endpoint TEXT NOT NULL, input_file TEXT NOT NULL, window TEXT NOT NULL,"
+    " metadata TEXT NOT NULL, errors TEXT NOT NULL DEFAULT '', output_file TEXT NOT NULL DEFAULT '',"
+    " error_file TEXT NOT NULL DEFAULT '', status INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT "
+    "0,"
+    " created INTEGER NOT NULL, expires INTEGER NOT NULL, since TEXT NOT NULL DEFAULT '[]',"
+    " total INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL "
+    "DEFAULT 0);"
+    "CREATE INDEX batches_of_owner ON batches (owner, number);"
+    "CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = 0;",
 };
 
 }  // namespace

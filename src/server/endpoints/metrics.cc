@@ -31,6 +31,10 @@ HttpReply metrics_reply(Server& server) {
     join_families(std::move(of_model), families);
   }
   add_http_families(server.http().counters(), server.traffic().snapshot(), families);
+  if (server.batches()) {
+    const BatchRunner::Counts& lines = server.batch_runner().counts();
+    add_batch_families(lines.lines_completed, lines.lines_failed, lines.lines_running, families);
+  }
   add_process_families(families);
   HttpReply reply;
   reply.body = prometheus::TextSerializer().Serialize(families);

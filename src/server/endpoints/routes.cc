@@ -11,12 +11,13 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
     post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
     post_model_load, post_model_unload, post_model_reload, post_file, get_files, get_file, delete_file,
-    get_file_content;
+    get_file_content, post_batch, get_batches, get_batch, post_batch_cancel;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
     ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply,
-    model_admin_request, model_admin_reply, file_reply, files_reply, file_deleted_reply;
+    model_admin_request, model_admin_reply, file_reply, files_reply, file_deleted_reply, batch_request,
+    batch_reply, batches_reply;
 
 namespace {
 
@@ -72,6 +73,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/files/{id}", Access::kKey, get_file, "one of them", nullptr, file_reply},
     {"DELETE", "/v1/files/{id}", Access::kKey, delete_file, "forget one of them", nullptr,
      file_deleted_reply},
+    {"POST", "/v1/batches", Access::kKey, post_batch, "many requests of a file, in time (OpenAI's)",
+     batch_request, batch_reply},
+    {"GET", "/v1/batches", Access::kKey, get_batches, "the batches of this key", nullptr, batches_reply},
+    {"POST", "/v1/batches/{id}/cancel", Access::kKey, post_batch_cancel, "ends one; what it has is kept",
+     nullptr, batch_reply},
+    {"GET", "/v1/batches/{id}", Access::kKey, get_batch, "one of them", nullptr, batch_reply},
     {"POST", "/tokenize", Access::kKey, post_tokenize, "text or messages to token ids", tokenize_request,
      tokenize_reply},
     {"POST", "/detokenize", Access::kKey, post_detokenize, "token ids to text", detokenize_request,

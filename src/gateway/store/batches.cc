@@ -1,0 +1,281 @@
+#include "gateway/store/batches.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "frontend/random_id.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kBatchColumns =
+    "SELECT id, owner, key, endpoint, input_file, window, metadata, errors, output_file, error_file, status, "
+    "created, expires, since, total, completed, failed FROM batches";
+
+StoredBatch batch_of(const DatabaseRow& row) {
+  StoredBatch batch;
+  batch.id = row.text(0), batch.owner = row.text(1), batch.key = row.text(2);
+  batch.endpoint = row.text(3), batch.input_file = row.text(4), batch.window = row.text(5);
+  batch.metadata = row.text(6), batch.errors = row.text(7);
+  batch.output_file = row.text(8), batch.error_file = row.text(9);
+  batch.status = static_cast<BatchStatus>(std::clamp<int64_t>(row.integer(10), 0, kNumBatchStatuses - 1));
+  batch.created = row.integer(11), batch.expires = row.integer(12);
+  const auto since = nlohmann::json::parse(row.text(13), nullptr, false);
+  for (size_t i = 0; since.is_array() && i < std::min<size_t>(since.size(), kNumBatchStatuses); ++i)
+    batch.since[i] = since[i].is_number_integer() ? since[i].get<int64_t>() : 0;
+  batch.total = row.integer(14), batch.completed = row.integer(15), batch.failed = row.integer(16);
+  return batch;
+}
+
+tl::unexpected<Error> batch_disk_error(const fs::path& path) {
+  return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
+}
+
+Result<std::string> read_whole(int file, const fs::path& path) {
+  std::string text;
+  for (;;) {
+    constexpr size_t kPiece = 1 << 20;
+    const size_t before = text.size();
+    text.resize(before + kPiece);
+    const ssize_t n = ::pread(file, text.data() + before, kPiece, static_cast<off_t>(before));
+    text.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n == 0) return text;
+    if (n < 0 && errno != EINTR) return batch_disk_error(path);
+  }
+}
+
+}  // namespace
+
+const char* name_of(BatchStatus status) {
+  static constexpr const char* kNames[kNumBatchStatuses] = {
+      "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"};
+  return kNames[static_cast<int>(status)];
+}
+
+// --- results
+
+Result<std::unique_ptr<BatchResults>> BatchResults::open(const fs::path& stem) {
+  std::unique_ptr<BatchResults> results(new BatchResults(stem));
+  for (const bool failed : {false, true}) RETURN_IF_ERROR(results->read(failed));
+  return results;
+}
+
+BatchResults::~BatchResults() {
+  for (const int file : files_) {
+    if (file >= 0) ::close(file);
+  }
+}
+
+fs::path BatchResults::path(bool failed) const {
+  fs::path path = stem_;
+  path += failed ? ".errors.jsonl" : ".output.jsonl";
+  return path;
+}
+
+Status BatchResults::read(bool failed) {
+  const fs::path name = path(failed);
+  int& file = files_[failed ? 1 : 0];
+  file = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return batch_disk_error(name);
+  ASSIGN_OR_RETURN(const std::string text, read_whole(file, name));
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const auto line = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(begin),
+                                            text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
+      return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", name.string(), begin);
+    done_.insert(line["custom_id"].get<std::string>());
+    ++n_[failed ? 1 : 0];
+    begin = end + 1;
+  }
+  if (begin < text.size() && ::ftruncate(file, static_cast<off_t>(begin)) != 0) return batch_disk_error(name);
+  bytes_[failed ? 1 : 0] = static_cast<int64_t>(begin);
+  return {};
+}
+
+Status BatchResults::append(bool failed, const std::string& custom_id, std::string line) {
+  const size_t which = failed ? 1 : 0;
+  line += '\n';
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t n = ::pwrite(files_[which], line.data() + done, line.size() - done,
+                               bytes_[which] + static_cast<int64_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const auto error = batch_disk_error(path(failed));
+      (void)!::ftruncate(files_[which], bytes_[which]);
+      return error;
+    }
+    done += static_cast<size_t>(n);
+  }
+  if (::fdatasync(files_[which]) != 0) return batch_disk_error(path(failed));
+  bytes_[which] += static_cast<int64_t>(line.size());
+  done_.insert(custom_id);
+  ++n_[which];
+  return {};
+}
+
+// --- batches
+
+Result<std::unique_ptr<StoredBatches>> StoredBatches::open(StoredFiles& files) {
+  std::error_code error;
+  const fs::path folder = files.store().folder() / "batches";
+  fs::create_directories(folder, error);
+  if (error) return errorf(ErrorCode::kIo, "{}: {}", folder.string(), error.message());
+  std::unique_ptr<StoredBatches> batches(new StoredBatches(files));
+  // Of batches that had ended when the process was killed.
+  ASSIGN_OR_RETURN(const auto unfinished, batches->unfinished());
+  std::unordered_set<std::string> known;
+  for (const StoredBatch& batch : unfinished) known.insert(batch.id);
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    std::error_code ignored;
+    if (!known.contains(name.substr(0, name.find('.')))) fs::remove(entry->path(), ignored);
+  }
+  return batches;
+}
+
+Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds) {
+  RETURN_IF_ERROR(files_.find(batch.owner, batch.input_file));
+  batch.id = random_id("batch_");
+  batch.created = std::time(nullptr);
+  batch.expires = batch.created + window_seconds;
+  batch.since[static_cast<size_t>(batch.status)] = batch.created;
+  RETURN_IF_ERROR(database().transact([&]() -> Status {
+    int64_t n = 0;
+    RETURN_IF_ERROR(database().run("SELECT count(*) FROM batches WHERE owner = ?1 AND ended = 0",
+                                   {batch.owner}, [&](const DatabaseRow& row) { n = row.integer(0); }));
+    if (n >= kMostUnfinished) {
+      return errorf(ErrorCode::kResourceExhausted,
+                    "{} batches of this API key have not ended, the most there may be", n);
+    }
+    RETURN_IF_ERROR(database().run(
+        "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, expires) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        {batch.id, batch.owner, batch.key, batch.endpoint, batch.input_file, batch.window, batch.metadata,
+         batch.created, batch.expires}));
+    return write(batch);
+  }));
+  return batch;
+}
+
+Status StoredBatches::write(const StoredBatch& batch) {
+  const std::string since = nlohmann::json(batch.since).dump();
+  return database().run(
+      "UPDATE batches SET status = ?2, since = ?3, total = ?4, completed = ?5, failed = ?6, errors = ?7, "
+      "output_file = ?8, error_file = ?9, ended = ?10 WHERE id = ?1",
+      {batch.id, static_cast<int64_t>(batch.status), since, batch.total, batch.completed, batch.failed,
+       batch.errors, batch.output_file, batch.error_file, static_cast<int64_t>(batch.ended())});
+}
+
+Result<StoredBatch> StoredBatches::find(const std::string& owner, const std::string& id) {
+  std::vector<StoredBatch> found;
+  RETURN_IF_ERROR(database().run(fmt::format("{} WHERE owner = ?1 AND id = ?2", kBatchColumns).c_str(),
+                                 {owner, id},
+                                 [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
+  if (found.empty()) return errorf(ErrorCode::kNotFound, "no such batch: {}", id);
+  return std::move(found.front());
+}
+
+Result<std::vector<StoredBatch>> StoredBatches::list(const std::string& owner, const std::string& after,
+                                                     int64_t limit, bool& more) {
+  int64_t edge = INT64_MAX;
+  if (!after.empty()) {
+    RETURN_IF_ERROR(find(owner, after));
+    RETURN_IF_ERROR(database().run("SELECT number FROM batches WHERE id = ?1", {after},
+                                   [&](const DatabaseRow& row) { edge = row.integer(0); }));
+  }
+  std::vector<StoredBatch> found;
+  RETURN_IF_ERROR(database().run(
+      fmt::format("{} WHERE owner = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3", kBatchColumns).c_str(),
+      {owner, edge, limit + 1}, [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
+  more = static_cast<int64_t>(found.size()) > limit;
+  if (more) found.pop_back();
+  return found;
+}
+
+Result<std::vector<StoredBatch>> StoredBatches::unfinished() {
+  std::vector<StoredBatch> found;
+  RETURN_IF_ERROR(database().run(fmt::format("{} WHERE ended = 0 ORDER BY number", kBatchColumns).c_str(), {},
+                                 [&](const DatabaseRow& row) { found.push_back(batch_of(row)); }));
+  return found;
+}
+
+Result<StoredBatch> StoredBatches::cancel(const std::string& owner, const std::string& id) {
+  StoredBatch batch;
+  RETURN_IF_ERROR(database().transact([&]() -> Status {
+    ASSIGN_OR_RETURN(batch, find(owner, id));
+    if (batch.status == BatchStatus::kCancelling) return {};
+    if (batch.status != BatchStatus::kValidating && batch.status != BatchStatus::kInProgress) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: a batch that is {} cannot be cancelled", id,
+                    name_of(batch.status));
+    }
+    batch.status = BatchStatus::kCancelling;
+    batch.since[static_cast<size_t>(batch.status)] = std::time(nullptr);
+    return write(batch);
+  }));
+  return batch;
+}
+
+Result<std::string> StoredBatches::input_of(const StoredBatch& batch) {
+  ASSIGN_OR_RETURN(const StoredFile file, files_.find(batch.owner, batch.input_file));
+  return files_.read(file, 0, file.bytes);
+}
+
+Result<std::unique_ptr<BatchResults>> StoredBatches::results_of(const StoredBatch& batch) {
+  return BatchResults::open(stem_of(batch.id));
+}
+
+Status StoredBatches::change(StoredBatch& batch, BatchStatus status, bool& taken) {
+  ASSIGN_OR_RETURN(const StoredBatch now, find(batch.owner, batch.id));
+  StoredBatch next = batch;
+  next.status = status;
+  taken = now.status != BatchStatus::kCancelling || next.ended();
+  if (!taken) next.status = BatchStatus::kCancelling;
+  constexpr auto kCancelling = static_cast<size_t>(BatchStatus::kCancelling);
+  next.since[kCancelling] = now.since[kCancelling];
+  int64_t& since = next.since[static_cast<size_t>(next.status)];
+  if (since == 0) since = std::time(nullptr);
+  RETURN_IF_ERROR(write(next));
+  batch = std::move(next);
+  return {};
+}
+
+Result<bool> StoredBatches::update(StoredBatch& batch, BatchStatus status) {
+  bool taken = true;
+  RETURN_IF_ERROR(database().transact([&] { return change(batch, status, taken); }));
+  return taken;
+}
+
+Status StoredBatches::finish(StoredBatch& batch, BatchStatus status, BatchResults& results) {
+  StoredBatch ended = batch;
+  ended.completed = results.n_completed(), ended.failed = results.n_failed();
+  // The contents are linked, not moved: until the rows are there the next process finds them where they were.
+  std::vector<StoredFile> files;
+  for (const bool failed : {false, true}) {
+    if ((failed ? ended.failed : ended.completed) == 0) continue;
+    const std::string name = fmt::format("{}_{}.jsonl", batch.id, failed ? "error" : "output");
+    ASSIGN_OR_RETURN(StoredFile file,
+                     files_.link(name, failed ? "batch_error" : "batch_output", results.path(failed)));
+    (failed ? ended.error_file : ended.output_file) = file.id;
+    files.push_back(std::move(file));
+  }
+  bool taken = true;
+  RETURN_IF_ERROR(database().transact([&]() -> Status {
+    for (const StoredFile& file : files) RETURN_IF_ERROR(files_.insert(batch.owner, file));
+    return change(ended, status, taken);
+  }));
+  batch = std::move(ended);
+  std::error_code ignored;
+  for (const bool failed : {false, true}) fs::remove(results.path(failed), ignored);
+  return {};
+}
+
+}  // namespace penstock
