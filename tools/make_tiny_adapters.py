@@ -29,9 +29,13 @@ ADAPTERS = {
     "qwen3": dict(r=1, lora_alpha=1, target_modules=ALL, layers_to_transform=[1]),
     "qwen3_moe": dict(r=4, lora_alpha=8, target_modules=ATTENTION),
     "gemma2": dict(r=4, lora_alpha=4, target_modules=ALL),
+    "phi3": dict(r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "gpt_neox": dict(r=4, lora_alpha=8, target_modules=["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]),
+    "falcon": dict(r=4, lora_alpha=8, target_modules=["query_key_value", "dense"]),
+    "qwen3_next": dict(r=4, lora_alpha=8, target_modules=["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "o_proj"]),
     "gemma3": dict(r=4, lora_alpha=4, target_modules=r".*\.(q_proj|o_proj|up_proj)"),
 }
-IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe"}  # the converter knows lora_alpha alone
+IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe", "phi3"}  # the converter knows lora_alpha alone
 
 
 def main(names):
@@ -46,7 +50,7 @@ def main(names):
         for key, p in model.named_parameters():
             if "lora_" in key:
                 p.data.normal_(0, 0.6 / p.shape[-1] ** 0.5, generator=generator)
-        ids = torch.randint(2, 71, (1, 24), generator=generator)
+        ids = torch.randint(2, min(71, model.config.vocab_size), (1, 24), generator=generator)
         with torch.no_grad():
             logits = model(ids).logits[0].numpy()
             with model.disable_adapter():

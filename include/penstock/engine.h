@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 enum class Priority : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
 
 class TokenMatcher;  // grammar/token_matcher.h
+class Adapter;       // a LoRA adapter that was opened
 
 // One prompt and how to go on from it. The engine never sees text: whoever owns the tokenizer fills the token
 // forms of the strings in `sampling` (Session in the frontend does) and applies `sampling.stop`.
@@ -39,8 +40,9 @@ struct Request {
   std::shared_ptr<const TokenMatcher> matcher;        // of the output, at its beginning; null: any
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are the model's
   std::optional<ThinkingBudget> thinking;             // absent: reasoning may take all of max_tokens
+  std::shared_ptr<const Adapter> adapter;             // of Engine::open_adapter(); null: the model as it is
   Priority priority = Priority::kNormal;
-  std::string cache_salt;         // requests share cached blocks only when their salts are equal
+  std::string cache_salt;         // requests share cached blocks only when their salts and adapters are equal
   bool read_prefix_cache = true;  // false: compute the whole prompt (prompt_logprobs does so anyway)
   std::optional<Clock::time_point> deadline;  // then the request ends with kAbort, kDeadlineExceeded
 };
@@ -135,6 +137,12 @@ class Engine {
   // parameter, prompt empty, id out of range, prompt + 1 token longer than max_model_len), kUnsupported (beams
   // without a paged cache).
   virtual Status check(const Request& request) const = 0;
+
+  // A LoRA adapter of this model, for requests: a PEFT directory or a GGUF file. It comes into memory with the first of them;
+  // max_loras are there at once, and requests for further ones wait. As long as somebody holds it, its files must stay as they
+  // are. From any thread. Errors: those of the files, kInvalidArgument (of another model, a rank above max_lora_rank),
+  // kUnsupported.
+  virtual Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) = 0;
 
   // Queues a request; the sink lives until its last event. Errors: those of check(), kResourceExhausted (the
   // queue is full: try again later), kCancelled (the engine is shutting down).

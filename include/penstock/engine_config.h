@@ -45,6 +45,8 @@ struct EngineConfig {
   std::string spec_corpus;           // spec ngram: a text that is searched too
   std::string spec_heads;            // spec medusa, eagle3: what was trained beside the model
   int spec_exit_layer = 0;           // spec early-exit: 0 = automatic
+  int max_loras = 8;                 // LoRA adapters in memory at once
+  int max_lora_rank = 256;
   uint64_t seed = 0;
 
   // Calls v(name, field, help) for every field, in this order. Self is EngineConfig or const EngineConfig.
@@ -105,6 +107,8 @@ struct EngineConfig {
     v("spec_corpus", c.spec_corpus, "spec ngram: text file in which to look for continuations too");
     v("spec_heads", c.spec_heads, "spec medusa, eagle3: directory or file with the trained heads");
     v("spec_exit_layer", c.spec_exit_layer, "spec early-exit: layers that guess; 0 is automatic");
+    v("max_loras", c.max_loras, "LoRA adapters in memory at once; requests for more than these wait");
+    v("max_lora_rank", c.max_lora_rank, "largest rank of a LoRA adapter");
     v("seed", c.seed, "seed of the requests that bring none");
   }
 };

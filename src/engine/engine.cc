@@ -13,11 +13,13 @@ namespace penstock {
 EngineImpl::EngineImpl(EngineParts parts)
     : parts_(std::move(parts)),
       inbox_(parts_.config.max_queued_requests, parts_.config.max_queued_tokens),
+      adapters_(*parts_.model, parts_.config.max_loras),
       requests_({.info = parts_.info,
                  .clock = clock_,
                  .seed = parts_.config.seed,
                  .scheduler = *parts_.scheduler,
                  .inbox = inbox_,
+                 .adapters = adapters_,
                  .metrics = metrics_,
                  .speculation = parts_.speculation.get()}),
       steps_({clock_, *parts_.model, *parts_.scheduler, requests_, metrics_},
@@ -52,7 +54,7 @@ void EngineImpl::save_prefixes() {
 }
 
 Status EngineImpl::check(const Request& request) const {
-  return check_request(request, parts_.info, parts_.config, *parts_.scheduler);
+  return check_request(request, parts_.info, parts_.config, *parts_.scheduler, *parts_.model);
 }
 
 Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink> sink) {
@@ -88,7 +90,9 @@ bool EngineImpl::step() {
   return !idle();
 }
 
-bool EngineImpl::idle() const { return parts_.scheduler->idle() && !steps_.under_way(); }
+bool EngineImpl::idle() const {
+  return parts_.scheduler->idle() && !steps_.under_way() && !requests_.some_wait();
+}
 
 bool EngineImpl::run_step() {
   const double started = clock_.now();
@@ -110,6 +114,8 @@ void EngineImpl::take_inbox() {
   inbox_.take(arrived_);
   metrics_->admission_rejections.value = static_cast<double>(inbox_.n_rejected());
   inbox_.run_jobs();
+  if (!arrived_.requests.empty()) adapters_.drop_forgotten();
+  requests_.start_waiting();
   for (auto& state : arrived_.requests) requests_.start(std::move(state));
   for (const Inbox::Cancel& cancel : arrived_.cancels) requests_.cancel(cancel);
   arrived_.requests.clear();

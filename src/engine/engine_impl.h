@@ -7,6 +7,7 @@
 #include "engine/engine_clock.h"
 #include "engine/files/swap_store.h"
 #include "engine/metrics_recorder.h"
+#include "engine/requests/adapter_pool.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/requests.h"
 #include "engine/schedule/scheduler.h"
@@ -38,6 +39,9 @@ class EngineImpl final : public Engine {
   const EngineConfig& config() const override { return parts_.config; }
   Status check(const Request& request) const override;
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
+  Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) override {
+    return Adapter::open(path, *parts_.model, parts_.config.max_lora_rank);
+  }
   void cancel(RequestId request, FinishReason reason) override { cancel(request, -1, reason); }
   void cancel(RequestId request, int index, FinishReason reason) override {
     inbox_.cancel({request, index, reason});
@@ -66,6 +70,7 @@ class EngineImpl final : public Engine {
   const EngineClock clock_;
   Inbox inbox_;
   MetricsRecorder metrics_;
+  AdapterPool adapters_;
   Requests requests_;
   StepLoop steps_;
   Inbox::Content arrived_;

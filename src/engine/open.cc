@@ -111,6 +111,9 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.block_size >= 1 && c.block_size <= 1024, "block_size", "1 to 1024", c.block_size));
   RETURN_IF_ERROR(
       expect(c.max_num_seqs >= 1 && c.max_num_seqs <= 65536, "max_num_seqs", "1 to 65536", c.max_num_seqs));
+  RETURN_IF_ERROR(expect(c.max_loras >= 1 && c.max_loras <= 1024, "max_loras", "1 to 1024", c.max_loras));
+  RETURN_IF_ERROR(
+      expect(c.max_lora_rank >= 1 && c.max_lora_rank <= 4096, "max_lora_rank", "1 to 4096", c.max_lora_rank));
   RETURN_IF_ERROR(expect(c.max_num_batched_tokens >= c.max_num_seqs, "max_num_batched_tokens",
                          "at least max_num_seqs", c.max_num_batched_tokens));
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));

@@ -266,15 +266,6 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
   return adapter;
 }
 
-std::vector<float> decode_rows(const TensorInfo& tensor, int64_t first, int64_t n) {
-  const int64_t cols = tensor.shape[1];
-  const size_t row_bytes = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
-  std::vector<float> values(static_cast<size_t>(n * cols));
-  dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(first) * row_bytes, values.data(),
-                 n * cols);
-  return values;
-}
-
 }  // namespace
 
 Result<LoraAdapter> open_lora(const fs::path& path) {
@@ -307,11 +298,20 @@ Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base) {
   return {};
 }
 
+std::vector<float> lora_rows(const TensorInfo& tensor, int64_t first, int64_t n) {
+  const int64_t cols = tensor.shape[1];
+  const size_t row_bytes = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
+  std::vector<float> values(static_cast<size_t>(n * cols));
+  dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(first) * row_bytes, values.data(),
+                 n * cols);
+  return values;
+}
+
 void add_lora(const LoraModule& module, int64_t first_row, std::span<float> rows) {
   const auto in = static_cast<size_t>(module.in()), rank = static_cast<size_t>(module.rank());
   const size_t n = rows.size() / in;
-  const std::vector<float> a = decode_rows(*module.a, 0, module.rank());
-  const std::vector<float> b = decode_rows(*module.b, first_row, static_cast<int64_t>(n));
+  const std::vector<float> a = lora_rows(*module.a, 0, module.rank());
+  const std::vector<float> b = lora_rows(*module.b, first_row, static_cast<int64_t>(n));
   for (size_t row = 0; row < n; ++row) {
     for (size_t k = 0; k < rank; ++k) {
       const float factor = module.scale * b[row * rank + k];

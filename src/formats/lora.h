@@ -34,6 +34,9 @@ Result<LoraAdapter> open_lora(const std::filesystem::path& path);
 // Errors: kInvalidArgument.
 Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base);
 
+// Rows of a module's matrix as floats, one after the other.
+std::vector<float> lora_rows(const TensorInfo& tensor, int64_t first, int64_t n);
+
 // Adds scale * B A to rows [first_row, first_row + rows.size() / in) of the weight.
 void add_lora(const LoraModule& module, int64_t first_row, std::span<float> rows);
 

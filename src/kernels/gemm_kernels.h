@@ -90,6 +90,9 @@ struct GemmKernels {
   using FloatGemm = void (*)(const PanelMatrix& w, const FloatRows& x, int n_rows, int panel_begin,
                              int panel_end, const GemmOutput& out);
   FloatGemm f32[kPanelTypeCount];
+  // The same for matrices of a few panels and long rows, where one chain of sums would be waited for: each output is a sum of
+  // several. Of F32, F16 and BF16; null otherwise. The sum of an output does not depend on n_rows.
+  FloatGemm few_panels[kPanelTypeCount] = {};
 };
 
 // Matrix units (AMX): products of many rows.

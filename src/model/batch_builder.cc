@@ -31,6 +31,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
   tree_masks_.reserve(max_tokens);
   seq_offsets_.reserve(max_seqs + 1);
   seq_lens_.reserve(max_seqs);
+  adapters_.reserve(max_seqs);
   for (Group& group : groups_) {
     group.slots.reserve(max_tokens);
     group.table_offsets.reserve(max_seqs + 1);
@@ -41,6 +42,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
 
 void BatchBuilder::clear() {
   tokens_.clear(), positions_.clear(), output_rows_.clear(), seq_lens_.clear(), tree_masks_.clear();
+  adapters_.clear(), has_adapters_ = false;
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
     group.slots.clear(), group.tables.clear(), group.first_positions.clear();
@@ -61,6 +63,8 @@ int BatchBuilder::add(const BatchPart& part) {
   if (!part.draft.empty()) add_draft(part);
   seq_offsets_.push_back(n_tokens());
   seq_lens_.push_back(end);
+  adapters_.push_back(part.adapter);
+  has_adapters_ |= part.adapter >= 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupBlocks& kv = part.kv[part.kv.size() > 1 ? g : 0];
     if (static_cast<int>(g) == state_group_) {
@@ -120,7 +124,8 @@ const Batch& BatchBuilder::build() {
     views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
   }
   if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
-  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}};
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}, {}};
+  if (has_adapters_) batch_.adapters = adapters_;
   return batch_;
 }
 

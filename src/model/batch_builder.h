@@ -25,6 +25,7 @@ struct BatchPart {
   // no chain.
   std::span<const TokenId> draft;
   std::span<const int16_t> draft_parents;
+  int adapter = -1;  // slot of the sequence's adapter, -1 = none
 };
 
 class BatchBuilder {
@@ -58,6 +59,8 @@ class BatchBuilder {
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_, seq_offsets_, seq_lens_, output_rows_;
   std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees
+  std::vector<int32_t> adapters_;     // [n_seqs]
+  bool has_adapters_ = false;
   std::vector<Group> groups_;
   std::vector<KvView> views_;
   Batch batch_;

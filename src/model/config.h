@@ -189,6 +189,8 @@ struct ModelConfig {
   bool ternary_weights = false;      // BitNet master weights: round to {-1, 0, 1} * mean(|w|) on load
   bool divide_weight_scale = false;  // packed BitNet weights: {-1, 0, 1} / weight_scale, not * weight_scale
   ActivationFunction activation;
+  bool rope_by_format =
+      false;  // rows of q and k: adjacent pairs in GGUF files, halves in Hugging Face directories
   bool rope_interleaved = false;
   bool learned_positions = false;
   int first_position = 0;  // row of the table for a sequence's first token (RoBERTa)

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "model/adapter_slots.h"
 #include "model/arch/archs.h"
 #include "model/decoder.h"
 #include "model/sources/packed_cache.h"
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
-  model->set_weights(std::move(weights));
+  model->set_weights(std::move(weights), source.naming());
   return model;
 }
 
@@ -104,7 +105,7 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->config_.output_head = false;
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
-  model->set_weights(std::move(weights));
+  model->set_weights(std::move(weights), source.naming());
   return model;
 }
 
@@ -120,7 +121,7 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
     ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],
                      load_layer(source, model->config_, ops, i));
   }
-  model->set_weights(std::move(model->weights_));
+  model->set_weights(std::move(model->weights_), source.naming());
   return model;
 }
 
@@ -133,7 +134,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   if (packed.from != nullptr) {
     auto weights = load_weights(source, model->config_, ops, progress, max_seq_len, &packed);
     if (weights) {
-      model->set_weights(std::move(*weights));
+      model->set_weights(std::move(*weights), source.naming());
       model->mapped_bytes_ = model->weight_bytes_;
       return model;
     }
@@ -142,12 +143,13 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   }
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len, &packed));
   cache.save(source, recoding, ops, packed.made);
-  model->set_weights(std::move(weights));
+  model->set_weights(std::move(weights), source.naming());
   return model;
 }
 
-void Model::set_weights(std::unique_ptr<ModelWeights> weights) {
+void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {
   weights_ = std::move(weights);
+  adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites);
   const Bytes bytes = count_bytes(config_, *weights_);
   weight_bytes_ = bytes.all;
   active_weight_bytes_ = bytes.active;
@@ -161,9 +163,18 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
                  options.stream == nullptr);
   const StepShape shape = ops.begin_step(&batch);
   PENSTOCK_CHECK(options.taps.empty() || (options.states && taps_layers()));
-  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data()},
+  return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data(),
+                  !batch.adapters.empty()},
                  [&] { return architecture->forward(config_, *weights_, shape, cache, ops, options); });
 }
+
+Result<int64_t> Model::check_adapter(const LoraAdapter& adapter) const { return adapters_->check(adapter); }
+
+Status Model::put_adapter(int slot, const LoraAdapter& adapter, Ops& ops) {
+  return adapters_->put(slot, adapter, ops);
+}
+
+void Model::drop_adapter(int slot) { adapters_->drop(slot); }
 
 bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
 

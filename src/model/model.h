@@ -18,6 +18,8 @@
 namespace penstock {
 
 struct ModelWeights;  // weights.h
+struct LoraAdapter;   // formats/lora.h
+class AdapterSlots;   // adapter_slots.h
 class PackedCache;    // packed_cache.h
 
 struct ForwardOptions {
@@ -71,6 +73,13 @@ class Model {
   // ids < vocab_size; positions < max_seq_len with learned positions; no options.stream.
   StepOutputs forward(const Batch& batch, KvCache& cache, Ops& ops, const ForwardOptions& options = {}) const;
 
+  // LoRA adapters beside the weights: Batch::adapters says which sequence has which. Of a model of load(), not of its parts.
+  // Whether the adapter is one of this model, and how many bytes it takes. Any thread. Errors: kInvalidArgument, kUnsupported.
+  Result<int64_t> check_adapter(const LoraAdapter& adapter) const;
+  // Between steps. `ops` is the model's. Errors: those of check_adapter(), kResourceExhausted; then the slot is free.
+  Status put_adapter(int slot, const LoraAdapter& adapter, Ops& ops);
+  void drop_adapter(int slot);
+
   // Whether ForwardOptions::taps is known to the architecture.
   bool taps_layers() const;
   // x [n_tokens, model_dim] = what the first layer reads of the step's tokens.
@@ -81,9 +90,10 @@ class Model {
 
  private:
   Model();
-  void set_weights(std::unique_ptr<ModelWeights> weights);
+  void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming);
   ModelConfig config_;
   std::unique_ptr<ModelWeights> weights_;
+  std::unique_ptr<AdapterSlots> adapters_;
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;

@@ -69,6 +69,8 @@ class TensorLoader {
   Status linear(const std::string& stem, int rows, int cols, LinearWeights& out);
   Status fused(const std::string& stem, std::span<const int> rows, int cols,
                std::span<LinearWeights* const> out, std::span<const int> order = {});
+  void add_site(const std::string& stem, int matrix_rows, int first, int count, int cols,
+                std::span<const int> order, LinearWeights& out);
   void done(const TensorInfo& tensor);
 
   const WeightSource& source_;
@@ -81,6 +83,8 @@ class TensorLoader {
   const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
   std::string prefix_;
   std::unordered_set<std::string_view> used_;
+  bool keeps_sites_ = false;       // what is loaded takes sites_ over at last
+  std::vector<LinearSite> sites_;  // of the layers loaded so far
   int64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 

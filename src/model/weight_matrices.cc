@@ -326,10 +326,26 @@ Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, i
       const auto part = std::span(bias).subspan(static_cast<size_t>(first), static_cast<size_t>(rows[i]));
       ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(part));
     }
+    add_site(stem, total, first, rows[i], cols, order, *out[i]);
     first += rows[i];
   }
   if (m.tensor != nullptr) done(*m.tensor);
   return {};
+}
+
+void TensorLoader::add_site(const std::string& stem, int matrix_rows, int first, int count, int cols,
+                            std::span<const int> order, LinearWeights& out) {
+  if (!keeps_sites_) return;
+  LinearSite& site = sites_.emplace_back();
+  site.name = stem + ".weight";
+  site.matrix_rows = matrix_rows, site.first_row = first, site.n_rows = count, site.cols = cols;
+  if (!order.empty()) {
+    const auto part = order.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    site.rows.assign(part.begin(), part.end());
+  }
+  site.wide = out.weight->packed_bytes() >= int64_t{4} * count * cols;
+  site.terms = std::make_unique<AdapterTerms>();
+  out.adapters = site.terms.get();
 }
 
 }  // namespace penstock

@@ -305,12 +305,14 @@ Status WeightLoader::load_head(ModelWeights& weights) {
 
 Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
+  keeps_sites_ = true;
   RETURN_IF_ERROR(open());
   RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
   for (int i = 0; i < config_.n_layers; ++i) {
     RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
   }
   RETURN_IF_ERROR(check_unused());
+  weights->sites = std::move(sites_);
   if (restores() && progress_) progress_(total_bytes_, total_bytes_);
   return weights;
 }

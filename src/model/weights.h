@@ -20,10 +20,11 @@ struct NormWeights {
 };
 
 struct LinearWeights {
-  std::unique_ptr<Weight> weight;  // [out, in]
-  std::unique_ptr<Vector> bias;    // [out] or null
+  std::unique_ptr<Weight> weight;          // [out, in]
+  std::unique_ptr<Vector> bias;            // [out] or null
+  const AdapterTerms* adapters = nullptr;  // of its LinearSite
 
-  LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out}; }
+  LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out, adapters}; }
 };
 
 struct ExpertWeights {
@@ -119,6 +120,16 @@ struct LayerWeights {
   float output_scale = 1.0f;  // multiplies the stream behind the layer
 };
 
+// Rows of a file's matrix that make a linear layer, to which adapters may add.
+struct LinearSite {
+  std::string name;       // of the matrix, with ".weight"
+  int matrix_rows = 0;    // of the whole matrix
+  std::vector<int> rows;  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
+  int first_row = 0, n_rows = 0, cols = 0;
+  bool wide = false;  // its weights have 32 bits
+  std::unique_ptr<AdapterTerms> terms;
+};
+
 struct ModelWeights {
   std::unique_ptr<Weight> embedding;    // [vocab_size, model_dim]
   std::unique_ptr<Weight> positions;    // [first_position + max_seq_len, model_dim] or null
@@ -133,6 +144,7 @@ struct ModelWeights {
   std::unique_ptr<Vector> alibi_slopes;                   // [n_heads] or null
   std::vector<std::unique_ptr<Vector>> rope_frequencies;  // [n_ropes], [rotary_dim / 2] each
   std::vector<RopeParams> ropes;                          // views of rope_frequencies
+  std::vector<LinearSite> sites;                          // of all linear layers
 
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
 };

@@ -30,6 +30,7 @@ struct Batch {
   std::span<const uint64_t> tree_masks;
   std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
   std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
+  std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_seqs() const { return static_cast<int>(seq_lens.size()); }

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "base/owned_bytes.h"
 #include "base/result.h"
@@ -79,10 +80,19 @@ struct NormedInput {
   Tensor values;                   // as x
 };
 
+// What a LoRA adapter adds to a product x weight^T: (x a^T) b^T. Its scale is in b.
+struct AdapterTerm {
+  const Weight* a = nullptr;  // [rank, in]; null: the adapter leaves this product as it is
+  const Weight* b = nullptr;  // [out, rank]
+};
+using AdapterTerms =
+    std::vector<AdapterTerm>;  // by slot; an adapter beyond its end leaves the product as it is
+
 struct LinearTarget {
-  const Weight* weight;  // [out, in]
-  const Vector* bias;    // [out] or null
-  Tensor out;            // [n_tokens, out]
+  const Weight* weight;                    // [out, in]
+  const Vector* bias;                      // [out] or null
+  Tensor out;                              // [n_tokens, out]
+  const AdapterTerms* adapters = nullptr;  // of the tokens' sequences (Batch::adapters); null: none adds here
 };
 
 // Angles are precomputed per dimension pair; cos and sin are multiplied by `scale` (YaRN, longrope).
@@ -218,6 +228,7 @@ struct StepKey {
   int n_layers = 0;
   bool logits = true, states = false;
   const int* taps = nullptr;
+  bool adapters = false;  // some sequences have one
   bool operator==(const StepKey&) const = default;
 };
 
@@ -323,7 +334,7 @@ class Ops {
   virtual void add(Tensor x, Tensor delta, float delta_scale) = 0;  // x += delta * delta_scale
   virtual void scale(Tensor x, float factor,
                      float softcap) = 0;  // x *= factor; then cap * tanh(x / cap) if cap > 0
-  // targets[i].out = x weight_i^T + bias_i; the targets share x, so it is quantized once.
+  // targets[i].out = x weight_i^T + bias_i, and what the tokens' adapters add; the targets share x, so it is quantized once.
   virtual void linear(Tensor x, std::span<const LinearTarget> targets) = 0;
   // Row r of out is row r of x times the transpose of weights[r % n], n of them: heads of tokens as rows.
   virtual void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) {

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 GroupBlocks blocks(std::vector<uint32_t> ids, int first_block = 0) {
   GroupBlocks kv;

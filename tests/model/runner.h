@@ -29,6 +29,7 @@ class Runner {
   struct Part {
     int seq;
     std::vector<int> tokens;  // the next ones of this sequence
+    int adapter = -1;         // slot
   };
 
   // One step; returns the logits of every token, part after part.
@@ -41,7 +42,11 @@ class Runner {
         seq.kv.blocks.push_back(free_.back());
         free_.pop_back();
       }
-      builder.add({.tokens = part.tokens, .first = first, .kv = {&seq.kv, 1}, .rows = BatchPart::Rows::kAll});
+      builder.add({.tokens = part.tokens,
+                   .first = first,
+                   .kv = {&seq.kv, 1},
+                   .rows = BatchPart::Rows::kAll,
+                   .adapter = part.adapter});
     }
     const Batch& batch = builder.build();
     const StepOutputs result = model_.forward(batch, *cache_, ops_, options);

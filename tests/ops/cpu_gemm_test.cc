@@ -202,6 +202,34 @@ TEST_P(GemmTest, PanelsHoldTheSameWeights) {
   }
 }
 
+TEST_P(GemmTest, FewPanelsMatchTheSpecification) {
+  const auto gemm = table().gemm->few_panels[static_cast<int>(panel_shape(type(), 256).type)];
+  const bool floats = type() == QuantType::kF32 || type() == QuantType::kF16 || type() == QuantType::kBF16;
+  ASSERT_TRUE(gemm != nullptr || !floats);
+  if (gemm == nullptr) return;
+  for (const int cols : {1, 2, 3, 4, 5, 31, 64, 257}) {
+    const Matrix w = random_matrix(type(), 37, cols, 2);
+    const PackedMatrix packed = pack(w);
+    constexpr int kMost = 11;
+    const auto x = random_floats(static_cast<size_t>(kMost) * cols, 3);
+    std::vector<float> first;
+    for (int n_rows = kMost; n_rows > 0; --n_rows) {
+      std::vector<float> y(static_cast<size_t>(n_rows) * w.rows, -77.0f);
+      for (const auto& [begin, end] : {std::pair{0, 1}, std::pair{1, packed.panels().n_panels()}})
+        gemm(packed.panels(), {x.data(), cols}, n_rows, begin, end, {y.data(), w.rows, nullptr});
+      if (first.empty()) first = y;
+      for (int m = 0; m < n_rows; ++m) {
+        for (int n = 0; n < w.rows; ++n) {
+          const size_t at = static_cast<size_t>(m) * w.rows + n;
+          ASSERT_EQ(y[at], first[at]) << m << " " << n << " of " << n_rows;
+          const auto [sum, size] = dot(w, n, [&](int k) { return x[static_cast<size_t>(m) * cols + k]; });
+          ASSERT_NEAR(y[at], sum, 4e-6 * (size + 1)) << m << " " << n << " cols " << cols;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GemmTest, MatchesTheSpecification) {
   const int max_rows = table().name == std::string("scalar") ? 9 : 70;
   for (int cols : columns()) {

@@ -50,13 +50,14 @@ struct KeptBatch {
         seq_lens(copy(from.seq_lens)),
         output_rows(copy(from.output_rows)),
         token_types(copy(from.token_types)),
+        adapters(copy(from.adapters)),
         tree_masks(copy(from.tree_masks)) {
     for (const KvView& kv : from.kv) {
       const Group& group = groups.emplace_back(
           Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
-    batch = {tokens, positions, seq_offsets, seq_lens, views, tree_masks, output_rows, token_types};
+    batch = {tokens, positions, seq_offsets, seq_lens, views, tree_masks, output_rows, token_types, adapters};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -67,7 +68,7 @@ struct KeptBatch {
     std::vector<BlockId> tables;
   };
   std::vector<TokenId> tokens;
-  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, token_types;
+  std::vector<int32_t> positions, seq_offsets, seq_lens, output_rows, token_types, adapters;
   std::vector<uint64_t> tree_masks;
   std::deque<Group> groups;
   std::vector<KvView> views;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/requests/adapter_pool.h"
 #include "engine/requests/context_limit.h"
 #include "sampling/exclusions.h"
 #include "sampling/validate.h"
@@ -82,7 +83,7 @@ Status check_ending(const Request& request, const EngineInfo& info) {
 }  // namespace
 
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
-                     const Scheduler& scheduler) {
+                     const Scheduler& scheduler, const StepModel& model) {
   RETURN_IF_ERROR(validate(request.sampling, info.vocab_size));
   const auto check_ids = [&](const std::vector<TokenId>& ids, const char* what) -> Status {
     for (const TokenId id : ids) {
@@ -98,6 +99,8 @@ Status check_request(const Request& request, const EngineInfo& info, const Engin
   RETURN_IF_ERROR(check_ids(request.eos_token_ids, "eos_token_ids"));
   for (const auto& word : request.bad_words) RETURN_IF_ERROR(check_ids(word, "bad_words"));
   if (request.thinking) RETURN_IF_ERROR(check_thinking(*request.thinking, info.vocab_size));
+  if (request.adapter != nullptr && &request.adapter->model() != &model)
+    return make_error(ErrorCode::kInvalidArgument, "adapter: expected one that this engine has opened");
   RETURN_IF_ERROR(check_beginning(request, info));
   RETURN_IF_ERROR(check_ending(request, info));
   RETURN_IF_ERROR(check_prompt_fits(request.prompt.size(), request.sampling.max_tokens, info.max_model_len));

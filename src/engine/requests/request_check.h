@@ -6,8 +6,10 @@
 
 namespace penstock {
 
+class StepModel;
+
 // Any thread. Errors: kInvalidArgument, kUnsupported, with the parameter's name.
 Status check_request(const Request& request, const EngineInfo& info, const EngineConfig& config,
-                     const Scheduler& scheduler);
+                     const Scheduler& scheduler, const StepModel& model);
 
 }  // namespace penstock

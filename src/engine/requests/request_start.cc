@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/requests/adapter_pool.h"
+
 namespace penstock {
 namespace {
 
@@ -37,6 +39,13 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::
   return std::make_unique<BeamSearch>(std::move(options));
 }
 
+// Sequences of different adapters have different K and V.
+std::string salt_of(const Request& request) {
+  if (request.adapter == nullptr) return request.cache_salt;
+  return fmt::format("{}\n{}{:016x}", request.cache_salt, std::string_view("\0adapter ", 9),
+                     request.adapter->fingerprint());
+}
+
 }  // namespace
 
 void make_sequences(RequestState& state, const SequenceStart& start) {
@@ -46,7 +55,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
   const int n_prompt = static_cast<int>(request.prompt.size());
   const int max_len = static_cast<int>(
       std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), start.info.max_model_len));
-  const BlockHash root = root_hash(request.cache_salt);
+  const BlockHash root = root_hash(salt_of(request));
   const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();
@@ -59,6 +68,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
     sequence->priority = request.priority;
     sequence->arrival = state.submitted;
     sequence->root = root;
+    sequence->adapter = state.adapter_slot;
     sequence->read_cache = request.read_prefix_cache && !(params.prompt_logprobs && index == 0);
     if (params.prompt_logprobs && index == 0) sequence->max_chunk = kPromptLogprobChunk;
     sequence->request = &state;

@@ -63,6 +63,7 @@ struct RequestState {
   std::vector<std::unique_ptr<Running>> sequences;
   std::unique_ptr<BeamSearch> beams;  // sequences [0, n_live) are the live beams
   int n_open = 0;
+  int adapter_slot = -1;  // taken from the pool; -1 = none
   double submitted = 0;
   bool queued = true;            // counts against the queue's bounds
   std::vector<TokenEvent> news;  // that the sink has not got yet

@@ -30,9 +30,55 @@ uint64_t number_of(const RequestState& state) { return static_cast<uint64_t>(sta
 // --- Coming and going
 
 void Requests::start(std::unique_ptr<RequestState> state) {
+  const bool has_adapter = state->request.adapter != nullptr;
+  if (!has_adapter) return begin_or_refuse(std::move(state));
+  try {
+    waiting_.push_back(nullptr);
+    waiting_.back() = std::move(state);
+  } catch (const std::bad_alloc&) {
+    return refuse(*state);
+  }
+  start_waiting();
+}
+
+void Requests::start_waiting() {
+  while (!waiting_.empty() && take_adapter(*waiting_.front())) {
+    std::unique_ptr<RequestState> state = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (state->adapter_slot >= 0) begin_or_refuse(std::move(state));
+  }
+}
+
+// Whether the request waits no more: its adapter has a place, or its sink was told why it cannot be loaded.
+bool Requests::take_adapter(RequestState& state) {
+  const auto tell = [&](const Error& error) {
+    log().error("request {}: {}", number_of(state), error.message);
+    Outbox::send_ends(state, state.n, error);
+    around_.inbox.leave(state);
+    return true;
+  };
+  try {
+    const Result<std::optional<int>> slot = around_.adapters.take(state.request.adapter);
+    if (!slot) return tell(slot.error());
+    if (*slot) state.adapter_slot = **slot;
+    return slot->has_value();
+  } catch (const std::bad_alloc&) {
+    return tell(out_of_memory());
+  }
+}
+
+// One that waits, to be ended: it computes nothing any more.
+void Requests::begin_without_adapter(size_t waiting) {
+  std::unique_ptr<RequestState> state = std::move(waiting_[waiting]);
+  waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(waiting));
+  begin_or_refuse(std::move(state));
+}
+
+void Requests::begin_or_refuse(std::unique_ptr<RequestState> state) {
   try {
     begin(state);
   } catch (const std::bad_alloc&) {
+    if (state->adapter_slot >= 0) around_.adapters.give_back(state->adapter_slot);
     refuse(*state);
   }
 }
@@ -65,6 +111,13 @@ void Requests::refuse(RequestState& state) {
 }
 
 void Requests::cancel(const Inbox::Cancel& cancel) {
+  const auto waiting =
+      std::ranges::find(waiting_, cancel.request, [](const auto& state) { return state->id; });
+  if (waiting != waiting_.end()) {
+    if (cancel.index >= 0 && (*waiting)->n > 1)
+      return around_.inbox.cancel(cancel);  // again when it has begun
+    begin_without_adapter(static_cast<size_t>(waiting - waiting_.begin()));
+  }
   const auto found = running_.find(static_cast<uint64_t>(cancel.request));
   if (found == running_.end()) return;
   try {
@@ -75,8 +128,12 @@ void Requests::cancel(const Inbox::Cancel& cancel) {
 }
 
 void Requests::expire_deadlines() {
-  if (n_with_deadline_ == 0) return;
+  if (n_with_deadline_ == 0 && waiting_.empty()) return;
   const Clock::time_point time = Clock::now();
+  for (size_t i = waiting_.size(); i-- > 0;) {
+    const auto& deadline = waiting_[i]->request.deadline;
+    if (deadline && *deadline <= time) begin_without_adapter(i);
+  }
   for (auto& [id, state] : running_) {
     if (!state->request.deadline || *state->request.deadline > time || state->n_open == 0) continue;
     end_request(*state, -1, FinishReason::kAbort,
@@ -85,6 +142,7 @@ void Requests::expire_deadlines() {
 }
 
 void Requests::end_all(FinishReason reason, const Error& error) {
+  while (!waiting_.empty()) begin_without_adapter(0);
   for (auto& [id, state] : running_) end_request(*state, -1, reason, error);
 }
 
@@ -219,6 +277,7 @@ void Requests::end(Running& sequence, FinishReason reason, TokenEvent event) {
   around_.inbox.leave(state);
   if (--state.n_open == 0) {
     if (state.request.deadline) --n_with_deadline_;
+    if (state.adapter_slot >= 0) around_.adapters.give_back(state.adapter_slot);
     return;
   }
   if (has_token || sequence.index > 0) return;

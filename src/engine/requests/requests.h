@@ -3,6 +3,7 @@
 //
 // Engine thread only.
 #pragma once
+#include <deque>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "engine/engine_clock.h"
 #include "engine/metrics_recorder.h"
+#include "engine/requests/adapter_pool.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/outbox.h"
 #include "engine/requests/request_state.h"
@@ -28,14 +30,19 @@ class Requests {
     uint64_t seed = 0;
     Scheduler& scheduler;
     Inbox& inbox;
+    AdapterPool& adapters;
     MetricsRecorder& metrics;
     Speculation* speculation = nullptr;  // null: none
   };
   explicit Requests(Around around) : around_(std::move(around)) {}
 
   // --- Coming and going ----------------------------------------------------------------------------------------
-  // Begins a request, or tells its sink that there is no memory for it.
+  // Begins a request, or tells its sink that there is no memory for it. One whose adapter finds no place waits, and all behind
+  // it that have an adapter: first come, first served.
   void start(std::unique_ptr<RequestState> state);
+  // Begins those that waited for their adapter, as far as there is a place now.
+  void start_waiting();
+  bool some_wait() const { return !waiting_.empty(); }
   void cancel(const Inbox::Cancel& cancel);
   void expire_deadlines();
   void end_all(FinishReason reason, const Error& error);
@@ -65,12 +72,16 @@ class Requests {
 
  private:
   void begin(std::unique_ptr<RequestState>& state);  // throws std::bad_alloc and leaves it where it was
+  void begin_or_refuse(std::unique_ptr<RequestState> state);
   void refuse(RequestState& state);
+  bool take_adapter(RequestState& state);
+  void begin_without_adapter(size_t waiting);
   void end_request(RequestState& state, int index, FinishReason reason, const Error& error);  // index -1: all
 
   const Around around_;
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
+  std::deque<std::unique_ptr<RequestState>> waiting_;  // for a place for their adapter
   std::vector<std::unique_ptr<RequestState>> ended_, ended_before_;
   uint64_t next_sequence_ = 1;
   int n_with_deadline_ = 0;

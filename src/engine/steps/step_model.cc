@@ -23,6 +23,21 @@ void LoadedModel::wait() {
   --n_under_way_;
 }
 
+// A step under way reads the adapters that were there when it began.
+void LoadedModel::wait_for_all() {
+  for (int i = 0; i < n_under_way_; ++i) ops_->wait(tickets_[i]);
+}
+
+Status LoadedModel::put_adapter(int slot, const LoraAdapter& adapter) {
+  wait_for_all();
+  return model_->put_adapter(slot, adapter, *ops_);
+}
+
+void LoadedModel::drop_adapter(int slot) {
+  wait_for_all();
+  model_->drop_adapter(slot);
+}
+
 void LoadedModel::copy_block(int group, BlockId from, BlockId to) {
   const int block_size = group == cache_->spec().state_group() ? 1 : cache_->spec().block_size;
   from_.resize(block_size);

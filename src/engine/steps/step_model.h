@@ -42,6 +42,17 @@ class StepModel {
   // K and V from slot to slot, in this order, all layers of the group; after a step's submit().
   virtual void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) = 0;
 
+  // LoRA adapters, as Model has them: put and drop between two steps.
+  virtual Result<int64_t> check_adapter(const LoraAdapter& adapter) const {
+    (void)adapter;
+    return make_error(ErrorCode::kUnsupported, "this model takes no adapters");
+  }
+  virtual Status put_adapter(int slot, const LoraAdapter& adapter) {
+    (void)slot, (void)adapter;
+    return make_error(ErrorCode::kUnsupported, "this model takes no adapters");
+  }
+  virtual void drop_adapter(int slot) { (void)slot; }
+
   // Host threads for sampling; as Ops::for_each.
   virtual int n_host_threads() const { return 1; }
   virtual void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
@@ -82,6 +93,11 @@ class LoadedModel : public StepModel {
     ops_->move_kv(*cache_, group, from, to);
   }
   void copy_block(int group, BlockId from, BlockId to) override;
+  Result<int64_t> check_adapter(const LoraAdapter& adapter) const override {
+    return model_->check_adapter(adapter);
+  }
+  Status put_adapter(int slot, const LoraAdapter& adapter) override;
+  void drop_adapter(int slot) override;
   int n_host_threads() const override { return ops_->n_host_threads(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     ops_->for_each(n_items, fn, ctx);
@@ -104,6 +120,8 @@ class LoadedModel : public StepModel {
   }
 
  private:
+  void wait_for_all();
+
   std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;

@@ -23,11 +23,8 @@ struct FloatPanel {
                         kF8 = kF8G || std::is_same_v<Q, panel::F8Row>;
   static constexpr int kColumnBytes = kF32 ? 64 : kF8 ? 16 : 32;
 
-  // acc += w[k] x[k] and w[k + 1] x[k + 1].
-  template <int M>
-  [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
-                                              const Floats& scale, Floats (&acc)[M]) {
-    Floats even, odd;
+  // Two columns of kLanes rows from `lane` on.
+  [[gnu::always_inline]] static void load_pair(const uint8_t* p, int lane, Floats& even, Floats& odd) {
     if constexpr (kF32) {
       even = S::load_aligned(p + 4 * lane), odd = S::load_aligned(p + 64 + 4 * lane);
     } else if constexpr (kF8) {
@@ -37,6 +34,14 @@ struct FloatPanel {
     } else {
       S::load_bf16_pairs(p + 4 * lane, even, odd);
     }
+  }
+
+  // acc += w[k] x[k] and w[k + 1] x[k + 1].
+  template <int M>
+  [[gnu::always_inline]] static void add_pair(const uint8_t* p, int lane, const float* x, ptrdiff_t stride,
+                                              const Floats& scale, Floats (&acc)[M]) {
+    Floats even, odd;
+    load_pair(p, lane, even, odd);
     if constexpr (kF8G) even = S::mul(even, scale), odd = S::mul(odd, scale);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
@@ -130,6 +135,62 @@ struct FloatPanel {
           for (; row + 4 <= last; row += 4) sweep<4, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
         }
         for (; row < last; ++row) sweep<1, kBlockPanels, 0>(w, x, row, panel, panel_end, out);
+      }
+    }
+  }
+
+  // Rows [row, row + M) times kLanes rows of a panel: column k adds to chain k % 4, and the chains are added at last.
+  template <int M>
+  static void block_of_chains(const PanelMatrix& w, const FloatRows& x, int row, int panel, int lane,
+                              const GemmOutput& out) {
+    const uint8_t* p = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    const float* values = x.values + row * x.stride;
+    Floats acc[4][M], even, odd;
+    for (auto& chain : acc) {
+      for (Floats& sum : chain) sum = S::zero();
+    }
+    const auto add_columns = [&](const float* from, ptrdiff_t stride, Floats(&even_sums)[M],
+                                 Floats(&odd_sums)[M]) __attribute__((always_inline)) {
+      load_pair(p, lane, even, odd);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        even_sums[m] = S::fma(even, S::splat(from[m * stride]), even_sums[m]);
+        odd_sums[m] = S::fma(odd, S::splat(from[m * stride + 1]), odd_sums[m]);
+      }
+      p += 2 * kColumnBytes;
+    };
+    int k = 0;
+    for (; k + 4 <= w.cols; k += 4) {
+      __builtin_prefetch(p + 2048, 0, 3);
+      if constexpr (kColumnBytes == 64) __builtin_prefetch(p + 2048 + 64, 0, 3);
+      add_columns(values + k, x.stride, acc[0], acc[1]);
+      add_columns(values + k + 2, x.stride, acc[2], acc[3]);
+    }
+    for (; k < w.cols; k += 2) {  // an odd last column: its partner is 0 in the panel and must be 0 in x
+      float last[2 * M] = {};
+      for (int m = 0; m < M; ++m) {
+        last[2 * m] = values[m * x.stride + k];
+        if (k + 1 < w.cols) last[2 * m + 1] = values[m * x.stride + k + 1];
+      }
+      add_columns(last, 2, acc[0], acc[1]);
+    }
+    for (int m = 0; m < M; ++m) {
+      const Floats sum = S::add(S::add(acc[0][m], acc[1][m]), S::add(acc[2][m], acc[3][m]));
+      store_output<S>(w, panel, lane, sum, row + m, out);
+    }
+  }
+
+  static void chains_gemm(const PanelMatrix& w, const FloatRows& x, int n_rows, int begin, int end,
+                          const GemmOutput& out) {
+    constexpr int kBlock = S::kMaxRows > 8 ? 4 : 2;
+    for (int panel = begin; panel < end; ++panel) {
+      for (int lane = 0; lane < kPanelRows; lane += S::kLanes) {
+        int row = 0;
+        for (; row + kBlock <= n_rows; row += kBlock) block_of_chains<kBlock>(w, x, row, panel, lane, out);
+        if constexpr (kBlock > 2) {
+          for (; row + 2 <= n_rows; row += 2) block_of_chains<2>(w, x, row, panel, lane, out);
+        }
+        for (; row < n_rows; ++row) block_of_chains<1>(w, x, row, panel, lane, out);
       }
     }
   }

@@ -202,6 +202,9 @@ consteval GemmKernels make_scalar_kernels(std::tuple<Q...>*) {
   table.f32[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
   table.f32[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
   table.f32[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
+  table.few_panels[static_cast<int>(QuantType::kF32)] = &float_gemm<quant::F32>;
+  table.few_panels[static_cast<int>(QuantType::kF16)] = &float_gemm<quant::F16>;
+  table.few_panels[static_cast<int>(QuantType::kBF16)] = &float_gemm<quant::BF16>;
   table.f32[static_cast<int>(PanelType::kF8Row)] = &float_gemm<panel::F8Row>;
   table.f32[static_cast<int>(PanelType::kF8G64)] = &float_gemm<panel::F8Groups>;
   return table;

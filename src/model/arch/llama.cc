@@ -5,9 +5,17 @@
 #include "model/arch/archs.h"
 
 namespace penstock {
+namespace {
+
+void set_rope_pairs(ConfigReader& reader, ModelConfig& config) {
+  config.rope_by_format = true;
+  config.rope_interleaved = reader.gguf();
+}
+
+}  // namespace
 
 void configure_llama(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = reader.gguf();  // GGUF files hold q and k with adjacent pairs
+  set_rope_pairs(reader, config);
   if (reader.gguf()) {
     read_windows(reader, config, 0);                                                         // Mistral
     if (reader.integer({"expert_count", ""}, 0, 4096, 0) > 0) read_experts(reader, config);  // Mixtral
@@ -32,7 +40,7 @@ void mixtral_names(NameTable& names, const ModelConfig&) {
 }
 
 void configure_granite(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = reader.gguf();
+  set_rope_pairs(reader, config);
   config.embedding_scale = reader.number({"embedding_scale", "embedding_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.residual_scale = reader.number({"residual_scale", "residual_multiplier"}, -1e6f, 1e6f, 1.0f);
   config.attention_scale = reader.number({"attention.scale", "attention_multiplier"}, -1e6f, 1e6f, 1.0f);
@@ -49,7 +57,7 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
 
 // Queries grow with the logarithm of how many original contexts lie before them.
 void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = reader.gguf();
+  set_rope_pairs(reader, config);
   read_windows(reader, config, 0);
   config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
   if (const nlohmann::json* rope = reader.find({"", "rope_parameters"}); rope != nullptr) {
@@ -68,7 +76,7 @@ void describe_ministral3(ConfigWriter& writer, const ModelConfig& config) {
 
 // Some layers are not rotated; they are those that may have a window.
 void configure_smollm3(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = reader.gguf();
+  set_rope_pairs(reader, config);
   const int interval = reader.integer({"", "no_rope_layer_interval"}, 1, 1024, 4);
   const std::vector<float> rotated = reader.numbers({"", "no_rope_layers"}, 1024);
   if (!rotated.empty() && rotated.size() < config.layers.size()) {
@@ -101,7 +109,7 @@ void describe_smollm3(ConfigWriter& writer, const ModelConfig& config) {
 }
 
 void configure_arcee(ConfigReader& reader, ModelConfig& config) {
-  config.rope_interleaved = reader.gguf();
+  set_rope_pairs(reader, config);
   config.gated_ffn = false;
   if (reader.gguf()) config.activation = Activation::kRelu2;
 }

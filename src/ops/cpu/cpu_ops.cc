@@ -42,7 +42,7 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       config_(config),
       pool_(config.n_threads),
       packer_(pool_),
-      linear_{pool_, linear_scratch_, kernels_, config.batch_invariant},
+      linear_{pool_, linear_scratch_, kernels_, config.batch_invariant, &adapters_},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
@@ -80,6 +80,7 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   arena_.reset();
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
+  adapters_.set(batch_);
   const auto rows = [&](int n) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
+#include "ops/cpu/adapters.h"
 #include "ops/cpu/attention.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
@@ -111,6 +112,7 @@ class CpuOps final : public Ops {
   StepShape shape_;
   LinearScratch linear_scratch_;
   Arena attention_scratch_;
+  AdapterRows adapters_;
   LinearContext linear_;
   AttentionContext attention_;
   std::array<Angles, 4> angles_;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 
 #include "base/check.h"
 #include "kernels/gemm_kernels.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/adapters.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/weight.h"
 
@@ -236,6 +238,7 @@ class Products {
     scratch_bytes_ = forms_.has_tiles() ? context.kernels.tiles->scratch_bytes : 0;
     if (scratch_bytes_ > 0)
       scratch_ = static_cast<uint8_t*>(context.scratch.linear.allocate(scratch_bytes_ * context.pool.size()));
+    adapters_.emplace(context, x, targets);
   }
 
   int n_panels(size_t i) const { return cpu_weight(targets_[i]).panels().n_panels(); }
@@ -244,6 +247,7 @@ class Products {
   void run(size_t i, int64_t begin, int64_t end, int worker) const {
     run_panels(context_, targets_[i], jobs_[i].path, *jobs_[i].activations, n_rows_, static_cast<int>(begin),
                static_cast<int>(end), scratch_ + worker * scratch_bytes_);
+    adapters_->add(i, static_cast<int>(begin), static_cast<int>(end), worker);
   }
 
  private:
@@ -263,6 +267,7 @@ class Products {
   Job jobs_[FormList::kMost];
   uint8_t* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
+  std::optional<AdapterProducts> adapters_;
 };
 
 // One parallel region for all targets: each worker takes pieces of their panels laid end to end.

@@ -16,15 +16,18 @@ struct LinearScratch {
   Arena moe;     // tokens gathered by expert
 };
 
+class AdapterRows;  // adapters.h
+
 struct LinearContext {
   ThreadPool& pool;
   LinearScratch& scratch;
   const KernelTable& kernels;
   bool batch_invariant =
       false;  // each row's result is the same, bit for bit, whatever rows it is computed with
+  const AdapterRows* adapters = nullptr;  // of the step
 };
 
-// targets[i].out = x weight_i^T + bias_i.
+// targets[i].out = x weight_i^T + bias_i + (x a_i^T) b_i^T, a_i and b_i those of the row's adapter.
 void cpu_linear(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
 
 // See Ops::linear_by_head. One region where few rows are multiplied with each weight; else one after the other.

@@ -1,0 +1,92 @@
+#include "engine/requests/adapter_pool.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "formats/lora.h"
+
+namespace penstock {
+namespace {
+
+uint64_t fingerprint_of(const LoraAdapter& adapter) {
+  std::vector<uint64_t> parts;
+  const auto add = [&](std::span<const std::byte> bytes) { parts.push_back(checksum64(bytes)); };
+  for (const LoraModule& module : adapter.modules) {
+    add(std::as_bytes(std::span(module.weight)));
+    for (const TensorInfo* tensor : {module.a, module.b}) {
+      parts.push_back(static_cast<uint64_t>(tensor->type));
+      for (const int64_t size : tensor->shape) parts.push_back(static_cast<uint64_t>(size));
+      add(tensor->bytes);
+    }
+    parts.push_back(std::bit_cast<uint32_t>(module.scale));
+  }
+  return checksum64(std::as_bytes(std::span<const uint64_t>(parts)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path, const StepModel& model,
+                                                     int max_rank) {
+  ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(path));
+  auto adapter = std::make_shared<Adapter>();
+  ASSIGN_OR_RETURN(adapter->bytes_, model.check_adapter(files));
+  for (const LoraModule& module : files.modules)
+    adapter->rank_ = std::max(adapter->rank_, static_cast<int>(module.rank()));
+  if (adapter->rank_ > max_rank)
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected a rank up to max_lora_rank, {}, got {}", path,
+                  max_rank, adapter->rank_);
+  adapter->path_ = path;
+  adapter->fingerprint_ = fingerprint_of(files);
+  adapter->model_ = &model;
+  return adapter;
+}
+
+Result<std::optional<int>> AdapterPool::take(const std::shared_ptr<const Adapter>& adapter) {
+  const auto same = [&](const Slot& slot) {
+    return slot.adapter != nullptr && slot.adapter->fingerprint() == adapter->fingerprint();
+  };
+  auto found = std::ranges::find_if(slots_, same);
+  if (found == slots_.end()) {
+    const auto rank = [](const Slot& slot) { return std::pair(slot.n_users > 0, slot.used); };
+    found = std::ranges::min_element(slots_, {}, rank);
+    if (found == slots_.end() || found->n_users > 0) return std::nullopt;
+    RETURN_IF_ERROR(load(static_cast<size_t>(found - slots_.begin()), adapter));
+  }
+  ++found->n_users;
+  found->used = ++n_taken_;
+  return static_cast<int>(found - slots_.begin());
+}
+
+Status AdapterPool::load(size_t slot, const std::shared_ptr<const Adapter>& adapter) {
+  slots_[slot] = {};
+  model_.drop_adapter(static_cast<int>(slot));
+  ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(adapter->path()));
+  if (fingerprint_of(files) != adapter->fingerprint())
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: the adapter has changed since it was loaded: load it again", adapter->path());
+  RETURN_IF_ERROR(model_.put_adapter(static_cast<int>(slot), files));
+  slots_[slot].adapter = adapter;
+  ++n_loads_;
+  log().info("adapter {}: in memory, rank {}, {} bytes", adapter->path(), adapter->rank(), adapter->bytes());
+  return {};
+}
+
+void AdapterPool::drop_forgotten() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (slot.adapter == nullptr || slot.n_users > 0 || slot.adapter.use_count() > 1) continue;
+    slot = {};
+    model_.drop_adapter(static_cast<int>(i));
+  }
+}
+
+int AdapterPool::n_loaded() const {
+  return static_cast<int>(
+      std::ranges::count_if(slots_, [](const Slot& slot) { return slot.adapter != nullptr; }));
+}
+
+}  // namespace penstock

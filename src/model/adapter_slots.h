@@ -1,0 +1,45 @@
+// LoRA adapters in a model's memory: of each the thin matrices of the layers that it adds to, by slot.
+//
+// An adapter may have another format than the model: names are translated where the layer is one of attention or the dense
+// feed-forward, and the rows of queries and keys are put into the order of the model's rotation.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/lora.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace penstock {
+
+class AdapterSlots {
+ public:
+  // Sites and configuration are the model's, as long as it lives; naming: of its file.
+  AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites)
+      : config_(config), naming_(naming), sites_(sites) {}
+
+  // See Model.
+  Result<int64_t> check(const LoraAdapter& adapter) const;
+  Status put(int slot, const LoraAdapter& adapter, Ops& ops);
+  void drop(int slot);
+
+ private:
+  // One module of an adapter, and the layers that its matrix' rows are.
+  struct Match {
+    const LoraModule* module = nullptr;
+    std::vector<LinearSite*> sites;
+    int swapped_head = 0;  // > 0: rows of heads of so many lie in the other format's order
+  };
+  Result<std::vector<Match>> match(const LoraAdapter& adapter) const;
+  Status check_module(const Match& match, const std::string& where) const;
+  std::vector<float> rows_of_b(const Match& match, const LinearSite& site) const;
+  Status put_match(int slot, const Match& match, Ops& ops);
+
+  const ModelConfig& config_;
+  const Naming naming_;
+  const std::span<LinearSite> sites_;
+  std::vector<std::vector<std::unique_ptr<Weight>>> weights_;  // [slot]
+};
+
+}  // namespace penstock
