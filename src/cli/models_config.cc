@@ -135,6 +135,18 @@ void read_sampling(Section& section, SectionJson& sampling) {
   sampling = *given;
 }
 
+void read_adapters(Section& section, std::vector<AdapterSettings>& adapters) {
+  const SectionJson* given = section.find("lora_modules");
+  if (given == nullptr) return;
+  adapters.clear();
+  if (!given->is_object()) return section.fail("lora_modules", "an object: path by name", *given);
+  for (const auto& [name, path] : given->items()) {
+    if (name.empty() || !path.is_string() || path.get<std::string>().empty())
+      return section.fail("lora_modules", "an object: path by name", *given);
+    adapters.push_back({name, path.get<std::string>()});
+  }
+}
+
 void read_lifetime(Section& section, ModelSettings& model) {
   std::string load = model.at_start ? "start" : "first use";
   section.read("load", load);
@@ -164,6 +176,7 @@ Result<ModelSettings> read_model(const SectionJson& fields, const std::string& p
   read_engine(section, model.engine);
   read_chat(section, model.chat);
   read_sampling(section, model.sampling);
+  read_adapters(section, model.adapters);
   read_lifetime(section, model);
   const auto known = std::ranges::find(runners(), runner, &RunnerRow::name);
   if (known == runners().end())
@@ -206,6 +219,17 @@ Result<std::vector<ModelSettings>> models_of_flags(const std::vector<std::string
     else if (model.names.empty() && is_hub_name(given))
       model.names = {given};
     all.push_back(std::move(model));
+  }
+  return all;
+}
+
+Result<std::vector<AdapterSettings>> adapters_of_flags(const std::vector<std::string>& adapters) {
+  std::vector<AdapterSettings> all;
+  for (const std::string& text : adapters) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+      return errorf(ErrorCode::kInvalidArgument, "--lora-modules: expected NAME=PATH, got {}", text);
+    all.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   return all;
 }

@@ -21,10 +21,13 @@ std::span<const RunnerRow> runners();
 Result<std::vector<ModelSettings>> models_of_flags(const std::vector<std::string>& models,
                                                    const ModelSettings& common);
 
+// One adapter per text, "NAME=PATH". Error: kInvalidArgument.
+Result<std::vector<AdapterSettings>> adapters_of_flags(const std::vector<std::string>& adapters);
+
 // A JSON file, comments allowed:
 //   {"memory": "16GiB", "models": [{"name": "small", "model": "stories", …}, …]}
 // A section has `model`, and may have `name`, `aliases` (a list), every field of EngineConfig, `runner`, `chat_template`,
-// `system_prompt`, `tool_call_parser`, `reasoning_parser`, `sampling` (an object with fields of SamplingParams), `keys` (a
+// `system_prompt`, `tool_call_parser`, `reasoning_parser`, `sampling` (an object with fields of SamplingParams), `lora_modules` (an object: path by name), `keys` (a
 // list of ids of API keys), `load` ("start" or "first use"), `pinned`, `idle_timeout` (seconds) and `memory`. Sizes are
 // numbers of bytes or texts such as "512MiB". What a section does not say is as in `common`.
 // Errors: kNotFound, kIo, kInvalidArgument: file, place, expected, got.

@@ -55,6 +55,11 @@ struct ServeCommand {
            "names in the API, replies show the first (default: the model's name as given, of a path the "
            "file's name)")
         ->delimiter(',');
+    app.add_option("--lora-modules", lora_modules,
+                   "LoRA adapters that requests may name in the place of the model: each a PEFT directory or "
+                   "a GGUF file")
+        ->type_name("NAME=PATH");
+    app.add_flag_function("--enable-lora", [](int64_t) {}, "as vLLM has it; adapters are always enabled");
     app.add_flag("--any-model-name", config.any_model_name, "requests may name any model: this one answers");
     add_api_flags(app);
     add_network_flags(app);
@@ -68,6 +73,7 @@ struct ServeCommand {
   ModelSettings model;  // what the flags say of every model
   std::vector<std::string> models;
   std::string models_config;
+  std::vector<std::string> lora_modules;
   std::string structured_config = "{}";
 
  private:
@@ -210,6 +216,7 @@ void return_large_blocks() { mallopt(M_MMAP_THRESHOLD, 512 * 1024); }
 Status ServeCommand::check_several() const {
   const EngineConfig& engine = model.engine;
   const std::pair<const char*, bool> flags[] = {{"--served-model-name", !model.names.empty()},
+                                                {"--lora-modules", !lora_modules.empty()},
                                                 {"--draft-model", !engine.draft_model.empty()},
                                                 {"--spec-heads", !engine.spec_heads.empty()},
                                                 {"--spec-corpus", !engine.spec_corpus.empty()},
@@ -226,6 +233,7 @@ Status ServeCommand::check_several() const {
 
 Status ServeCommand::read_models() {
   RETURN_IF_ERROR(read_structured_config(structured_config, config.structured, model.chat));
+  ASSIGN_OR_RETURN(model.adapters, adapters_of_flags(lora_modules));
   if (models.size() > 1 || !models_config.empty()) RETURN_IF_ERROR(check_several());
   if (models_config.empty()) {
     ASSIGN_OR_RETURN(config.models, models_of_flags(models, model));

@@ -43,7 +43,7 @@ const char* name_of(ModelState state) {
 }
 
 ServedModel::ServedModel(ModelSettings settings)
-    : settings_(std::move(settings)), created_(std::time(nullptr)) {}
+    : settings_(std::move(settings)), created_(std::time(nullptr)), adapters_(settings_.adapters) {}
 
 ServedModel::~ServedModel() {
   stop();
@@ -101,6 +101,10 @@ Status ServedModel::open(const EngineConfig& config) {
   if (settings_.runner == Runner::kAuto) {
     ASSIGN_OR_RETURN(pools, is_made_for_pooling(config.model));
   }
+  if (pools && !settings_.adapters.empty())
+    return errorf(ErrorCode::kUnsupported,
+                  "adapter {}: the model gives vectors, to which adapters are not applied",
+                  settings_.adapters.front().name);
   if (pools) return open_pooling(config);
   ASSIGN_OR_RETURN(session_, Session::open(config));
   ChatConfig chat = settings_.chat;
@@ -109,6 +113,7 @@ Status ServedModel::open(const EngineConfig& config) {
   defaults_ = session_->default_sampling_params();
   if (settings_.sampling.is_object()) RETURN_IF_ERROR(params_from_json(settings_.sampling, defaults_));
   fingerprint_ = fingerprint_of(name(), session_->engine());
+  RETURN_IF_ERROR(adapters_.open(session_->engine()));
   session_->engine().start();
   return {};
 }
@@ -116,6 +121,7 @@ Status ServedModel::open(const EngineConfig& config) {
 void ServedModel::close() {
   const std::lock_guard lock(opening_);
   chat_.reset();
+  adapters_.close();
   session_.reset();
   pooling_.reset();
 }
@@ -158,6 +164,13 @@ void ServedModel::stop() {
   const std::lock_guard lock(opening_);
   if (pooling_ != nullptr) pooling_->stop();
   if (session_ != nullptr) session_->engine().stop();
+}
+
+Status ServedModel::add_adapter(const AdapterSettings& adapter, bool replace) {
+  if (pools())
+    return errorf(ErrorCode::kUnsupported, "model: {} gives vectors, to which adapters are not applied",
+                  name());
+  return adapters_.add(engine(), adapter, replace);
 }
 
 double ServedModel::seconds_of_queue() const {

@@ -12,6 +12,7 @@
 #include "frontend/chat/chat_setup.h"
 #include "frontend/pooling_queue.h"
 #include "frontend/session.h"
+#include "server/served_adapters.h"
 
 namespace penstock {
 
@@ -21,7 +22,8 @@ enum class Runner : uint8_t { kAuto, kGenerate, kPooling };
 struct ModelSettings {
   std::vector<std::string> names;  // at least one; the first is that of replies and metrics
   EngineConfig engine;
-  ChatConfig chat;  // chat_template may be a file
+  std::vector<AdapterSettings> adapters;  // names beside those above
+  ChatConfig chat;                        // chat_template may be a file
   Runner runner = Runner::kAuto;
   nlohmann::ordered_json sampling =
       nullptr;                    // fields of SamplingParams that hold where a request says nothing
@@ -79,6 +81,12 @@ class ServedModel {
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
   double seconds_of_queue() const;
 
+  // LoRA adapters of this model; none when it pools().
+  const ServedAdapters& adapters() const { return adapters_; }
+  // As ServedAdapters::add() and remove(). REQUIRES: a lease. Error: kUnsupported, the model gives vectors.
+  Status add_adapter(const AdapterSettings& adapter, bool replace);
+  bool remove_adapter(std::string_view name) { return adapters_.remove(name); }
+
   // REQUIRES, here and below: not pools().
   Session& session() const { return *session_; }
   Engine& engine() const { return session_->engine(); }
@@ -103,6 +111,7 @@ class ServedModel {
   std::unique_ptr<ChatSetup> chat_;
   std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both
   EngineInfo pooling_info_;
+  ServedAdapters adapters_;
   SamplingParams defaults_;
   std::string fingerprint_;
   std::atomic<int> max_model_len_{0};

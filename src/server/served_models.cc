@@ -57,7 +57,8 @@ ServedModels::~ServedModels() {
 }
 
 Status ServedModels::add(std::unique_ptr<ServedModel> model) {
-  const auto& names = model->names();
+  std::vector<std::string> names = model->names();
+  for (const AdapterSettings& adapter : model->settings().adapters) names.push_back(adapter.name);
   if (names.empty())
     return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
   for (size_t i = 0; i < names.size(); ++i) {
@@ -65,8 +66,9 @@ Status ServedModels::add(std::unique_ptr<ServedModel> model) {
       return errorf(ErrorCode::kInvalidArgument, "served model name: expected a name, got none");
     const bool own = std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
                      names.begin() + static_cast<ptrdiff_t>(i);
-    const bool other =
-        std::ranges::any_of(models_, [&](const auto& one) { return has_name(*one, names[i]); });
+    const bool other = std::ranges::any_of(models_, [&](const auto& one) {
+      return has_name(*one, names[i]) || one->adapters().find(names[i]) != nullptr;
+    });
     if (own || other) {
       return errorf(ErrorCode::kInvalidArgument, "served model name: expected every name once, got {} for {}",
                     names[i], own ? "the same model twice" : "two models");
@@ -81,9 +83,10 @@ Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view 
   ServedModel* first = nullptr;
   for (const auto& model : models_) {
     if (!model->serves(key)) continue;
-    if (has_name(*model, name)) return model.get();
+    if (has_name(*model, name) || model->adapters().find(name) != nullptr) return model.get();
     if (first == nullptr) first = model.get();
     names.insert(names.end(), model->names().begin(), model->names().end());
+    for (const ServedAdapterRef& adapter : model->adapters().all()) names.push_back(adapter->name);
   }
   if (first == nullptr) return errorf(ErrorCode::kNotFound, "model: this API key may use none");
   if (name.empty() || any_name_) return first;

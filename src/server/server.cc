@@ -275,6 +275,19 @@ net::awaitable<Status> Server::load(ServedModel& model, bool again) {
   co_return loaded;
 }
 
+net::awaitable<Status> Server::add_adapter(ServedModel& model, const AdapterSettings& adapter, bool replace) {
+  Status added;
+  co_await run_on(loads_, [&] {
+    added = models_.load(model);
+    if (!added) return;
+    const ModelLease lease = model.lease();
+    added = lease == nullptr
+                ? Status(errorf(ErrorCode::kCancelled, "model: {} is not loaded: try again", model.name()))
+                : lease->add_adapter(adapter, replace);
+  });
+  co_return added;
+}
+
 net::awaitable<Status> Server::reload(ServedModel& model) {
   Status loaded;
   co_await run_on(loads_, [&] { loaded = models_.reload(model); });

@@ -104,6 +104,8 @@ class Server {
   // On a thread for that. Errors: of loading.
   net::awaitable<Status> load(ServedModel& model, bool again = false);
   net::awaitable<Status> reload(ServedModel& model);
+  // ServedModel::add_adapter() for a model that is loaded first if need be.
+  net::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter, bool replace);
   net::awaitable<void> unload(ServedModel& model);
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }

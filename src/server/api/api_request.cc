@@ -71,7 +71,11 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
-  ASSIGN_OR_RETURN(ModelLease model, server.models().lease(served_name(server, request, body), request.key));
+  const std::string name = served_name(server, request, body);
+  ASSIGN_OR_RETURN(ModelLease model, server.models().lease(name, request.key));
+  ServedAdapterRef adapter = model->adapters().find(name);
+  if (adapter == nullptr && !server.models().find(name, request.key))  // it is gone since
+    return errorf(ErrorCode::kNotFound, "model: {} was unloaded", name);
   if (use == ModelUse::kText && model->pools()) {
     return errorf(ErrorCode::kInvalidArgument,
                   "model: {} gives vectors and no text: it answers /v1/embeddings, /pooling, /classify, "
@@ -83,7 +87,7 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
                   "model: {} is served for text; `penstock serve --runner pooling` serves it for vectors",
                   model->name());
   }
-  return ApiBody{std::move(body), std::move(model)};
+  return ApiBody{std::move(body), std::move(model), std::move(adapter)};
 }
 
 std::string model_named_in(const Server& server, const HttpRequest& request) {
@@ -91,11 +95,12 @@ std::string model_named_in(const Server& server, const HttpRequest& request) {
   return body && body->is_object() ? served_name(server, request, *body) : "";
 }
 
-Result<GenerationCall> read_generation(const Server& server, const ModelLease& lease, const json& body,
+Result<GenerationCall> read_generation(const Server& server, const ApiBody& asked, const json& body,
                                        int default_max_tokens) {
-  const ServedModel& model = *lease;
+  const ServedModel& model = *asked.model;
   GenerationCall call;
-  call.model = lease;
+  call.model = asked.model;
+  call.adapter = asked.adapter;
   call.params = model.default_sampling_params();
   call.params.max_tokens = default_max_tokens;
   call.params.logprobs.reset();

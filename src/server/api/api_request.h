@@ -20,7 +20,8 @@ using json = nlohmann::ordered_json;
 // name), kCancelled (a model that is not loaded). With ignore_unknown_fields, fields of no schema are logged and removed instead.
 struct ApiBody {
   json fields;
-  ModelLease model;  // that the body names
+  ModelLease model;          // that the body names
+  ServedAdapterRef adapter;  // of the model, if the name is an adapter's; else null
 };
 // use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.
 enum class ModelUse : uint8_t { kText, kVectors, kEither };
@@ -33,7 +34,8 @@ std::string model_named_in(const Server& server, const HttpRequest& request);
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the
 // caller's.
-Result<GenerationCall> read_generation(const Server& server, const ModelLease& lease, const json& body,
+// body: asked.fields, or what they mean.
+Result<GenerationCall> read_generation(const Server& server, const ApiBody& asked, const json& body,
                                        int default_max_tokens);
 
 // Error: kInvalidArgument, more alternatives than the server's max_logprobs; -1 asks for the whole vocabulary.

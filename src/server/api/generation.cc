@@ -45,6 +45,7 @@ Status Generation::submit() {
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
     Request request = session_.make_request(call_.prompts[i], call_.params);
     request.matcher = call_.matcher;
+    if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;
     request.priority = call_.priority;
     request.cache_salt = call_.cache_salt;
     if (!call_.thinking.empty()) request.thinking = call_.thinking[i];

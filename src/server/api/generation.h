@@ -12,7 +12,8 @@
 namespace penstock {
 
 struct GenerationCall {
-  ModelLease model;  // whose engine generates; destroyed last
+  ModelLease model;          // whose engine generates; destroyed last
+  ServedAdapterRef adapter;  // null: the model as it is
   std::vector<std::vector<TokenId>> prompts;
   SamplingParams params;
   Priority priority = Priority::kNormal;
@@ -26,6 +27,9 @@ struct GenerationCall {
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
   bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply
+
+  // As replies tell it.
+  const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
 
 using StopReason = decltype(CompletionOutput::stop_reason);

@@ -48,7 +48,7 @@ json envelope(const OpenAiCall& call, const char* object) {
   return {{"id", call.id},
           {"object", object},
           {"created", call.created},
-          {"model", call.generation.model->name()},
+          {"model", call.generation.name()},
           {"system_fingerprint", call.generation.model->fingerprint()}};
 }
 

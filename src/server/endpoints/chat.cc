@@ -58,7 +58,7 @@ Result<ChatCall> read_chat_call(Server& server, const HttpRequest& request) {
   ServedModel& model = *asked.model;
   ChatCall call;
   if (get_bool(body, "echo")) call.echo = last_content(body);
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, -1));
   call.generation.tool_schemas = "function/parameters";
   call.names_function = get_string(get_field(body, "tool_choice"), "type") == "function";
   ASSIGN_OR_RETURN(call.task, read_task(conversation_of_chat(body), call.generation));

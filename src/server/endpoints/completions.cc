@@ -101,7 +101,7 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, completion_request()));
   const json& body = asked.fields;
   CompletionCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, kCompletionMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, kCompletionMaxTokens));
   RETURN_IF_ERROR(read_openai_call(server, body, "cmpl-", call));
   SamplingParams& params = call.generation.params;
   call.echo = get_bool(body, "echo");

@@ -24,7 +24,7 @@ Result<PlainCall> read_plain_call(Server& server, const HttpRequest& request) {
   const json& body = asked.fields;
   const Session& session = asked.model->session();
   PlainCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, kPlainMaxTokens));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, kPlainMaxTokens));
   const std::string& prompt = body["prompt"].get_ref<const std::string&>();
   RETURN_IF_ERROR(session.check_length(prompt));
   call.generation.prompts.push_back(session.encode(prompt, {}));

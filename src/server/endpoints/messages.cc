@@ -34,7 +34,7 @@ Result<MessageCall> read_message_call(Server& server, const HttpRequest& request
   ServedModel& model = *asked.model;
   MessageCall call;
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_messages(body));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, 1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, 1));
   call.generation.tool_schemas = "input_schema";
   ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
   const json& stop = get_field(body, "stop_sequences");
@@ -88,7 +88,7 @@ class MessageShape final : public ReplyShape {
 
 json MessageShape::head() const {
   return {{"id", call_.id},           {"type", "message"},
-          {"role", "assistant"},      {"model", call_.generation.model->name()},
+          {"role", "assistant"},      {"model", call_.generation.name()},
           {"content", json::array()}, {"stop_reason", nullptr},
           {"stop_sequence", nullptr}};
 }

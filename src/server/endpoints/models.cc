@@ -29,6 +29,12 @@ json model_json(const ServedModel& model, const std::string& name) {
   return body;
 }
 
+json adapter_json(const ServedModel& model, const ServedAdapter& adapter) {
+  json body = model_json(model, adapter.name);
+  body["created"] = adapter.created, body["root"] = adapter.path, body["parent"] = model.name();
+  return body;
+}
+
 // The model that the body of an admin's request names.
 Result<ServedModel*> read_model_name(Server& server, const HttpRequest& request) {
   constexpr size_t kMostBytes = 64 * 1024;
@@ -91,6 +97,8 @@ net::awaitable<void> get_models(Server& server, Exchange& exchange) {
   for (const auto& model : server.models().all()) {
     if (!model->serves(exchange.request().key)) continue;
     for (const std::string& name : model->names()) body["data"].push_back(model_json(*model, name));
+    for (const ServedAdapterRef& adapter : model->adapters().all())
+      body["data"].push_back(adapter_json(*model, *adapter));
   }
   co_await exchange.reply(json_reply(body));
 }
@@ -99,7 +107,9 @@ net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
   const auto model = server.models().find(id, exchange.request().key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
-  co_await exchange.reply(json_reply(model_json(**model, id)));
+  const ServedAdapterRef adapter = (*model)->adapters().find(id);
+  const json body = adapter != nullptr ? adapter_json(**model, *adapter) : model_json(**model, id);
+  co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_health(Server&, Exchange& exchange) {

@@ -37,13 +37,14 @@ const char* load_reason(const json& body) {
   return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
 }
 
-Status read_ollama_common(Server& server, const json& body, const ModelLease& lease, OllamaCall& call) {
-  const ServedModel& model = *lease;
+Status read_ollama_common(Server& server, const ApiBody& asked, OllamaCall& call) {
+  const ServedModel& model = *asked.model;
+  const json& body = asked.fields;
   call.name = ollama_name(body, model);
   call.stream = get_bool(body, "stream", true);
   call.logprobs = get_bool(body, "logprobs");
   ASSIGN_OR_RETURN(const json params, params_of_ollama(body, model));
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, lease, params, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, params, -1));
   if (call.generation.params.structured_outputs) call.generation.structured_field = "format";
   call.generation.tool_schemas = "function/parameters";
   return {};
@@ -63,7 +64,7 @@ Result<OllamaCall> read_ollama_chat(Server& server, const HttpRequest& request) 
   ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_chat_request()));
   OllamaCall call;
   call.chat = true;
-  RETURN_IF_ERROR(read_ollama_common(server, asked.fields, asked.model, call));
+  RETURN_IF_ERROR(read_ollama_common(server, asked, call));
   if (!get_field(asked.fields, "messages").is_array() || asked.fields["messages"].empty()) {
     call.only = load_reason(asked.fields);
     return call;
@@ -101,7 +102,7 @@ Result<OllamaCall> read_ollama_generate(Server& server, const HttpRequest& reque
   OllamaCall call;
   if (const json& images = get_field(body, "images"); images.is_array() && !images.empty())
     return errorf(ErrorCode::kInvalidArgument, "images: only text is supported");
-  RETURN_IF_ERROR(read_ollama_common(server, body, asked.model, call));
+  RETURN_IF_ERROR(read_ollama_common(server, asked, call));
   const std::string prompt = get_string(body, "prompt"), system = get_string(body, "system");
   if (prompt.empty()) {
     call.only = load_reason(body);

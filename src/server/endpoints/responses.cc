@@ -63,7 +63,7 @@ Result<ResponseCall> read_response_call(Server& server, const HttpRequest& reque
   json& body = asked.fields;
   ServedModel& model = *asked.model;
   ResponseCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked.model, body, -1));
+  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, -1));
   SamplingParams& params = call.generation.params;
   call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
   ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
@@ -257,7 +257,7 @@ json ResponseShape::head(const char* status) const {
                    {"error", nullptr},
                    {"usage", nullptr},
                    {"incomplete_details", nullptr},
-                   {"model", call_.generation.model->name()},
+                   {"model", call_.generation.name()},
                    {"output", json::array()}};
   response.update(call_.echoed);
   return response;

@@ -10,14 +10,14 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
     get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
     post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
-    post_model_load, post_model_unload, post_model_reload, post_file, get_files, get_file, delete_file,
-    get_file_content, post_batch, get_batches, get_batch, post_batch_cancel;
+    post_model_load, post_load_adapter, post_unload_adapter, post_model_unload, post_model_reload, post_file,
+    get_files, get_file, delete_file, get_file_content, post_batch, get_batches, get_batch, post_batch_cancel;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
-    ollama_chat_reply, ollama_generate_reply, ollama_embed_reply, ollama_embeddings_reply,
-    model_admin_request, model_admin_reply, file_reply, files_reply, file_deleted_reply, batch_request,
-    batch_reply, batches_reply;
+    ollama_chat_reply, ollama_generate_reply, load_adapter_request, unload_adapter_request,
+    ollama_embed_reply, ollama_embeddings_reply, model_admin_request, model_admin_reply, file_reply,
+    files_reply, file_deleted_reply, batch_request, batch_reply, batches_reply;
 
 namespace {
 
@@ -42,6 +42,10 @@ constexpr Route kRoutes[] = {
      "unloads it, when its requests have ended", model_admin_request, model_admin_reply},
     {"POST", "/v1/models/reload", Access::kAdmin, post_model_reload, "both: its files have changed",
      model_admin_request, model_admin_reply},
+    {"POST", "/v1/load_lora_adapter", Access::kAdmin, post_load_adapter,
+     "adds a LoRA adapter to a served model", load_adapter_request, nullptr},
+    {"POST", "/v1/unload_lora_adapter", Access::kAdmin, post_unload_adapter,
+     "forgets it; requests that have it go on", unload_adapter_request, nullptr},
     {"GET", "/v1/models/{id}", Access::kKey, get_model, "one served model", nullptr, model_reply},
     {"POST", "/v1/generate", Access::kKey, post_generate, "one prompt, one text", generate_request,
      generate_reply, true},

@@ -1,0 +1,102 @@
+// POST /v1/load_lora_adapter, /v1/unload_lora_adapter: vLLM's.
+#include <algorithm>
+
+#include "server/api/api_request.h"
+#include "server/api/errors.h"
+#include "server/api/json_check.h"
+#include "server/api/json_reader.h"
+#include "server/api/schema_parts.h"
+#include "server/server.h"
+
+namespace penstock {
+
+RouteSchema load_adapter_request, unload_adapter_request;
+
+namespace {
+
+Result<json> read_adapter_body(const HttpRequest& request, const nlohmann::json& schema) {
+  constexpr size_t kMostBytes = 64 * 1024;
+  ASSIGN_OR_RETURN(json body, read_json(request.body, kMostBytes));
+  RETURN_IF_ERROR(check_json(schema, body));
+  return body;
+}
+
+struct AdapterLoad {
+  AdapterSettings adapter;
+  ServedModel* base = nullptr;
+  bool replace = false;
+};
+
+Result<AdapterLoad> read_adapter_load(Server& server, const HttpRequest& request) {
+  ASSIGN_OR_RETURN(const json body, read_adapter_body(request, load_adapter_request()));
+  AdapterLoad load;
+  load.adapter = {get_string(body, "lora_name"), get_string(body, "lora_path")};
+  load.replace = get_bool(body, "load_inplace");
+  for (const auto& [field, value] :
+       {std::pair("lora_name", &load.adapter.name), std::pair("lora_path", &load.adapter.path)}) {
+    if (value->empty()) return errorf(ErrorCode::kInvalidArgument, "{}: expected a text, got \"\"", field);
+  }
+  ASSIGN_OR_RETURN(load.base, server.models().find(get_string(body, "base_model_name")));
+  // A name is one model's, or one of its adapters'.
+  for (const auto& model : server.models().all()) {
+    const auto& names = model->names();
+    const bool is_model = std::ranges::find(names, load.adapter.name) != names.end();
+    const bool known = model->adapters().find(load.adapter.name) != nullptr;
+    if (is_model || (known && (model.get() != load.base || !load.replace)))
+      return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}", load.adapter.name);
+  }
+  return load;
+}
+
+HttpReply plain_reply(std::string text) {
+  HttpReply reply;
+  reply.content_type = "text/plain; charset=utf-8";
+  reply.body = std::move(text);
+  return reply;
+}
+
+}  // namespace
+
+const nlohmann::json& load_adapter_request() {
+  using schema::text;
+  static const nlohmann::json value = schema::closed(
+      {{"lora_name", text("what requests name it")},
+       {"lora_path", text("a PEFT directory or a GGUF file, on the server")},
+       {"base_model_name", text("the served model that it is for; the first one where this is left out")},
+       {"load_inplace", {{"type", "boolean"}, {"description", "in the place of the adapter of this name"}}}},
+      {"lora_name", "lora_path"});
+  return value;
+}
+
+const nlohmann::json& unload_adapter_request() {
+  using schema::text;
+  static const nlohmann::json value =
+      schema::closed({{"lora_name", text("the adapter's name")},
+                      {"lora_int_id", {{"type", "integer"}, {"description", "not used"}}}},
+                     {"lora_name"});
+  return value;
+}
+
+net::awaitable<void> post_load_adapter(Server& server, Exchange& exchange) {
+  auto load = read_adapter_load(server, exchange.request());
+  if (!load) co_return co_await exchange.reply(error_reply(load.error()));
+  const Status done = co_await server.add_adapter(*load->base, load->adapter, load->replace);
+  if (!done) co_return co_await exchange.reply(error_reply(done.error()));
+  co_await exchange.reply(
+      plain_reply(fmt::format("Success: LoRA adapter '{}' added successfully.", load->adapter.name)));
+}
+
+net::awaitable<void> post_unload_adapter(Server& server, Exchange& exchange) {
+  const auto body = read_adapter_body(exchange.request(), unload_adapter_request());
+  if (!body) co_return co_await exchange.reply(error_reply(body.error()));
+  const std::string name = get_string(*body, "lora_name");
+  bool removed = false;
+  for (const auto& model : server.models().all()) removed |= model->remove_adapter(name);
+  if (!removed) {
+    const Error error{ErrorCode::kNotFound, fmt::format("lora_name: there is no adapter {}", name)};
+    co_return co_await exchange.reply(error_reply(error));
+  }
+  co_await exchange.reply(plain_reply(fmt::format("Success: LoRA adapter '{}' removed successfully.", name)));
+}
+
+}  // namespace penstock
