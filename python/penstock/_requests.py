@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _core
+from ._adapters import Adapters
 from .inputs import ParsedPrompt
 from .logprobs import Logprob, LogprobsOnePosition, PromptLogprobs
+from .lora.request import LoRARequest
 from .outputs import CompletionOutput, RequestOutput, RequestStateStats
 from .sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
@@ -45,7 +47,7 @@ class _Open:
     params: AnyParams
     arrival: float  # since the epoch
     queued: float  # monotonic
-    lora: Any = None
+    lora: Optional[LoRARequest] = None
     # Of a request that streams: what has come of each sequence so far.
     so_far: Dict[int, CompletionOutput] = field(default_factory=dict)
     prompt_ids: Optional[List[int]] = None
@@ -54,8 +56,9 @@ class _Open:
 class Requests:
     """Submits, and gives outputs. One thread polls; others may submit and cancel."""
 
-    def __init__(self, session: _core.ModelSession) -> None:
+    def __init__(self, session: _core.ModelSession, adapters: Adapters) -> None:
         self._session = session
+        self._adapters = adapters
         self._core = _core.Completions(session)
         self._open: Dict[int, _Open] = {}
         # News of a request may be there before submit() has noted its number.
@@ -67,15 +70,17 @@ class Requests:
         return len(self._open)
 
     def submit(self, request_id: str, prompt: ParsedPrompt, params: AnyParams, ready: _core.PreparedParams, priority: int = 1,
-               stream: bool = False) -> int:
+               stream: bool = False, lora: Optional[LoRARequest] = None) -> int:
         """Gives the number by which to cancel it. Errors of the engine: ValueError, MemoryError (its queue is full)."""
         processors = _NO_PROCESSORS
         given = getattr(params, "logits_processors", None)
         if given:
             processors = [(function, _takes_prompt(function)) for function in given]
-        entry = _Open(request_id, prompt, params, time.time(), time.monotonic())
+        entry = _Open(request_id, prompt, params, time.time(), time.monotonic(), lora)
+        adapter = self._adapters.get(lora)
         with self._lock:
-            number = self._core.submit(prompt.content, ready, processors, priority, prompt.cache_salt, stream)
+            number = self._core.submit(prompt.content, ready, processors, priority, prompt.cache_salt, stream,
+                                       adapter=adapter)
             self._open[number] = entry
         return number
 
@@ -112,7 +117,8 @@ class Requests:
             new.logprobs = [self._row(row) for row in rows]
             new.cumulative_logprob = sum(row[0][1] for row in rows)
         if isinstance(entry.params, SamplingParams) and entry.params.output_kind is RequestOutputKind.DELTA:
-            return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, [new], False)
+            return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, [new], False,
+                                 lora_request=entry.lora)
         whole = entry.so_far.get(index)
         if whole is None:
             entry.so_far[index] = whole = CompletionOutput(index, "", [], 0.0 if rows is not None else None,
@@ -124,7 +130,8 @@ class Requests:
             whole.cumulative_logprob = (whole.cumulative_logprob or 0.0) + (new.cumulative_logprob or 0.0)
         outputs = [CompletionOutput(o.index, o.text, o.token_ids, o.cumulative_logprob, o.logprobs)
                    for _, o in sorted(entry.so_far.items())]
-        return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, outputs, False)
+        return RequestOutput(entry.request_id, entry.prompt.text, entry.prompt.token_ids, None, outputs, False,
+                             lora_request=entry.lora)
 
     def _final(self, entry: _Open, done: Any, index: int, text: str, tokens: List[int],
                rows: Optional[List[Row]]) -> RequestOutput:
@@ -139,7 +146,7 @@ class Requests:
         stats = self._stats(entry, [raw[7] for raw in raw_outputs])
         kind = getattr(entry.params, "output_kind", RequestOutputKind.FINAL_ONLY)
         result = RequestOutput(entry.request_id, entry.prompt.text, prompt_ids, self._prompt_logprobs(prompt_rows), outputs, True,
-                               stats, num_cached_tokens=raw_outputs[0][7][0])
+                               stats, num_cached_tokens=raw_outputs[0][7][0], lora_request=entry.lora)
         if kind is RequestOutputKind.DELTA:
             # Sequences that ended before have been told; of the last one what is new.
             last = outputs[index]

@@ -4,15 +4,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from typing import Any, AsyncGenerator, Dict, List, Optional, Tuple, Union
+from typing import Any, AsyncGenerator, Dict, List, Optional, Set, Tuple, Union
 
 from . import _core, metrics
+from ._adapters import Adapters
 from ._lifetime import closes_at_exit
 from ._requests import Requests, prepared
 from .engine_args import AsyncEngineArgs, EngineArgs
 from .errors import EngineError
 from .inputs import parse_prompt, truncated
-from .llm import check_params, default_params, priority_level, refuse_adapters
+from .llm import check_params, default_params, priority_level
+from .lora.request import LoRARequest
 from .outputs import RequestOutput
 from .sampling_params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
@@ -41,7 +43,8 @@ class AsyncLLM:
         self.args = args
         args.config["model"], _ = _core.find_model(args.config["model"])
         self._session = _core.ModelSession(args.config)
-        self._requests = Requests(self._session)
+        self._adapters = Adapters(self._session, args.enable_lora)
+        self._requests = Requests(self._session, self._adapters)
         self._streams: Dict[int, _Stream] = {}
         self._numbers: Dict[str, int] = {}
         self._lock = threading.Lock()
@@ -68,11 +71,11 @@ class AsyncLLM:
         """
         params = sampling_params if sampling_params is not None else default_params(self._session, self.args)
         check_params(params, self.args)
-        refuse_adapters(lora_request)
         level = priority_level(priority, self.args)
         loop = asyncio.get_running_loop()
         stream = _Stream(loop, request_id or "")
-        number = await loop.run_in_executor(None, self._submit, prompt, params, request_id, level, tokenization_kwargs, stream)
+        number = await loop.run_in_executor(None, self._submit, prompt, params, request_id, level, tokenization_kwargs, stream,
+                                            lora_request)
         final_only = params.output_kind is RequestOutputKind.FINAL_ONLY
         interval = params.stream_interval or 1
         n_held = 0
@@ -101,7 +104,7 @@ class AsyncLLM:
                 self._requests.cancel(number)
 
     def _submit(self, prompt: Any, params: SamplingParams, request_id: Optional[str], level: int,
-                options: Optional[Dict[str, Any]], stream: _Stream) -> int:
+                options: Optional[Dict[str, Any]], stream: _Stream, lora: Optional[LoRARequest]) -> int:
         """In a thread of the loop's pool: a long text takes time to become tokens."""
         parsed = parse_prompt(prompt)
         if options:
@@ -109,18 +112,33 @@ class AsyncLLM:
         if parsed.token_ids is None:
             parsed.token_ids = self._session.encode(parsed.text or "")
         ready = prepared(self._session, params)
+        self._adapters.get(lora)
         with self._lock:
             if self._stop:
                 raise EngineError("the engine is closed")
             if request_id is not None and request_id in self._numbers:
                 raise ValueError(f"request_id: {request_id!r} is running already")
             number = self._requests.submit(request_id or "", parsed, params, ready, level,
-                                           stream=params.output_kind is not RequestOutputKind.FINAL_ONLY)
+                                           stream=params.output_kind is not RequestOutputKind.FINAL_ONLY, lora=lora)
             self._streams[number] = stream
             if request_id is not None:
                 self._numbers[request_id] = number
         self._wake.set()
         return number
+
+    async def add_lora(self, lora_request: LoRARequest) -> bool:
+        """Opens an adapter before requests name it; whether it is a new one. Errors as generate() has them."""
+        new = lora_request.lora_int_id not in self._adapters.numbers()
+        await asyncio.get_running_loop().run_in_executor(None, self._adapters.get, lora_request)
+        return new
+
+    async def remove_lora(self, lora_id: int) -> bool:
+        """Forgets an adapter; requests that have it go on. Whether there was one."""
+        return self._adapters.remove(lora_id)
+
+    async def list_loras(self) -> Set[int]:
+        """Numbers of the adapters that were named."""
+        return self._adapters.numbers()
 
     def _follow(self) -> None:
         """The thread that brings news from the engine to the event loops."""

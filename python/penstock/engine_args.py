@@ -24,6 +24,7 @@ _NO_EFFECT = {
     "mm_processor_kwargs", "limit_mm_per_prompt", "allowed_local_media_path", "allowed_media_domains", "worker_cls",
     "max_logprobs", "enable_sleep_mode", "skip_tokenizer_init", "offload_num_in_group",
     "offload_prefetch_step", "prefix_caching_hash_algo",
+    "fully_sharded_loras",
 }
 # Means something on GPUs only.
 _GPU_ONLY = {
@@ -32,8 +33,7 @@ _GPU_ONLY = {
     "attention_backend", "disable_cascade_attn", "watermark",
 }
 _NOT_YET = {
-    "enable_lora": "adapters are not supported yet", "max_loras": "adapters are not supported yet",
-    "max_lora_rank": "adapters are not supported yet", "kv_transfer_config": "caches are not moved between engines",
+    "kv_transfer_config": "caches are not moved between engines",
     "kv_offloading_size": "use swap_dir and preemption='swap'", "hf_token": "set HF_TOKEN in the environment",
     "download_dir": "set HF_HUB_CACHE in the environment", "config_format": "the format is found by the files",
     "logits_processors": "give them to SamplingParams(logits_processors=[...])",
@@ -81,6 +81,7 @@ class EngineArgs:
     pooler_config: PoolerConfig = field(default_factory=PoolerConfig)
     max_logprobs: Optional[int] = None
     profile_dir: str = ""
+    enable_lora: bool = False
     given: Dict[str, Any] = field(default_factory=dict)
 
     def __init__(self, model: str = "", **arguments: Any) -> None:
@@ -91,6 +92,7 @@ class EngineArgs:
         self.pooler_config = PoolerConfig()
         self.max_logprobs = None
         self.profile_dir = ""
+        self.enable_lora = False
         self.given = dict(arguments)
         own = set(engine_settings())
         for name, value in arguments.items():
@@ -196,6 +198,16 @@ def _dtype(_: EngineArgs, value: Any) -> None:
 def _quantization(args: EngineArgs, value: Any) -> None:
     if value is not None and value not in _BY_THE_FILES:
         args.config["quantize"] = str(value)
+
+
+def _enable_lora(args: EngineArgs, value: Any) -> None:
+    args.enable_lora = bool(value)
+
+
+def _max_loras(args: EngineArgs, value: Any) -> None:
+    """Those of a batch are those in memory, which is the processor's: the larger number holds."""
+    if value is not None:
+        args.config["max_loras"] = max(value, args.config.get("max_loras", 0))
 
 
 def _max_model_len(args: EngineArgs, value: Any) -> None:
@@ -321,6 +333,7 @@ def _structured_outputs(_: EngineArgs, value: Any) -> None:
 
 
 _HANDLERS: Dict[str, Handler] = {
+    "enable_lora": _enable_lora, "max_loras": _max_loras, "max_cpu_loras": _max_loras, "lora_dtype": _only("lora_dtype", "auto"),
     "tokenizer": _tokenizer,
     "tokenizer_mode": _only("tokenizer_mode", "auto", "hf", "slow", "mistral"),
     "tokenizer_revision": lambda args, value: None,

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _core, metrics
+from ._adapters import Adapters
 from ._lifetime import closes_at_exit
 from ._pooling import Pooler
 from ._progress import progress
@@ -28,6 +29,8 @@ ParamsOrList = Union[AnyParams, Sequence[AnyParams]]
 
 _POLL_SECONDS = 0.05  # how long Ctrl-C may have to wait
 _MOST_IN_FLIGHT = 1024  # requests of one call that the engine holds at once
+# Its name, what is asked, with what, how soon, and with which adapter.
+Job = Tuple[str, ParsedPrompt, AnyParams, int, Optional[LoRARequest]]
 
 
 class LLM:
@@ -57,7 +60,7 @@ class LLM:
         self._counter = 0
         self._session: Optional[_core.ModelSession] = None
         self._pooler: Optional[Pooler] = None
-        self._queued: List[Tuple[str, ParsedPrompt, AnyParams, int]] = []
+        self._queued: List[Job] = []
         self._profile: Optional[Tuple[float, Dict[str, float]]] = None
         self._closed = False
         self.wake_up()
@@ -101,6 +104,7 @@ class LLM:
         if self.args.runner == "generate":
             if self._session is None:
                 self._session = _core.ModelSession(self.args.config)
+                self._adapters = Adapters(self._session, self.args.enable_lora)
         elif self._pooler is None:
             self._pooler = Pooler(self.args)
 
@@ -200,9 +204,9 @@ class LLM:
 
     def _jobs(self, prompts: List[ParsedPrompt], params: Optional[ParamsOrList], lora_request: Any,
               priority: Union[None, int, Sequence[int]],
-              tokenization_kwargs: Optional[Dict[str, Any]]) -> List[Tuple[str, ParsedPrompt, AnyParams, int]]:
+              tokenization_kwargs: Optional[Dict[str, Any]]) -> List[Job]:
         session = self._generator()
-        refuse_adapters(lora_request)
+        adapters = self._adapters.for_each(lora_request, len(prompts))
         if params is None:
             params = self.get_default_sampling_params()
         each: List[AnyParams] = list(params) if isinstance(params, (list, tuple)) else [params] * len(prompts)  # type: ignore[list-item]
@@ -219,13 +223,12 @@ class LLM:
             prompts = [truncated(prompt, tokenization_kwargs, session.encode, most) for prompt in prompts]
         first = self._counter
         self._counter += len(prompts)
-        return [(str(first + i), prompt, one, level)
-                for i, (prompt, one, level) in enumerate(zip(prompts, each, levels))]
+        return [(str(first + i), prompt, one, level, adapter)
+                for i, (prompt, one, level, adapter) in enumerate(zip(prompts, each, levels, adapters))]
 
-    def _generate(self, jobs: List[Tuple[str, ParsedPrompt, AnyParams, int]], use_tqdm: UseTqdm,
-                  most: int = _MOST_IN_FLIGHT) -> List[RequestOutput]:
+    def _generate(self, jobs: List[Job], use_tqdm: UseTqdm, most: int = _MOST_IN_FLIGHT) -> List[RequestOutput]:
         session = self._generator()
-        requests = Requests(session)
+        requests = Requests(session, self._adapters)
         ready: Dict[int, _core.PreparedParams] = {}
         outputs: List[Optional[RequestOutput]] = [None] * len(jobs)
         places: Dict[int, int] = {}
@@ -234,11 +237,11 @@ class LLM:
         try:
             while waiting or places:
                 while waiting and len(places) < most:
-                    name, prompt, params, level = jobs[waiting[0]]
+                    name, prompt, params, level, adapter = jobs[waiting[0]]
                     try:
                         if id(params) not in ready:
                             ready[id(params)] = prepared(session, params)
-                        number = requests.submit(name, prompt, params, ready[id(params)], level)
+                        number = requests.submit(name, prompt, params, ready[id(params)], level, lora=adapter)
                     except MemoryError:
                         if not places:  # the queue is full of other callers' requests
                             raise
@@ -380,7 +383,7 @@ def refuse_adapters(lora_request: Union[None, LoRARequest, Sequence[Optional[LoR
     """ValueError when there are any."""
     listed = list(lora_request) if isinstance(lora_request, (list, tuple)) else [lora_request]
     if any(one is not None for one in listed):
-        raise ValueError("lora_request: adapters are not supported yet")
+        raise ValueError("lora_request: adapters are not applied to models that give vectors")
 
 
 def check_params(params: Any, args: EngineArgs) -> None:

@@ -220,6 +220,15 @@ ThinkingBudget ModelSession::thinking_budget(int n_tokens, const std::string& te
   return std::move(*budget);
 }
 
+OpenedAdapter ModelSession::open_adapter(const std::string& path) const {
+  const std::shared_ptr<Session> open = session();
+  auto adapter = [&] {
+    const WithoutGil without_gil;
+    return open->engine().open_adapter(path);
+  }();
+  return {value_of(std::move(adapter))};
+}
+
 nb::list ModelSession::metrics() const {
   const std::shared_ptr<Session> session = this->session();
   const Metrics metrics = [&] {
@@ -242,6 +251,7 @@ void ModelSession::reset_prefix_cache() const {
 void define_model_session(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<PreparedParams>(module, "PreparedParams");
+  nb::class_<OpenedAdapter>(module, "OpenedAdapter");
   nb::class_<ModelSession>(module, "ModelSession")
       .def(nb::init<const nb::dict&>(), "config"_a)
       .def("close", &ModelSession::close)
@@ -258,6 +268,7 @@ void define_model_session(nb::module_& module) {
       .def("id_of", &ModelSession::id_of, "piece"_a)
       .def("render_chat", &ModelSession::render_chat, "messages"_a, "options"_a)
       .def("chat_template", &ModelSession::chat_template)
+      .def("open_adapter", &ModelSession::open_adapter, "path"_a)
       .def("metrics", &ModelSession::metrics)
       .def("reset_prefix_cache", &ModelSession::reset_prefix_cache);
 }

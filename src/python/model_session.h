@@ -22,6 +22,11 @@ struct PreparedParams {
   std::optional<int> thinking_tokens;
 };
 
+// A LoRA adapter of a model; given back to the engine when Python forgets it.
+struct OpenedAdapter {
+  std::shared_ptr<const Adapter> adapter;
+};
+
 // Methods are called with the GIL and let go of it where they take time.
 class ModelSession {
  public:
@@ -53,6 +58,9 @@ class ModelSession {
   std::string chat_template() const;
   // Of a request whose prompt is `text`. ValueError where no reasoning is known.
   ThinkingBudget thinking_budget(int n_tokens, const std::string& text) const;
+
+  // Errors as Engine::open_adapter() has them.
+  OpenedAdapter open_adapter(const std::string& path) const;
 
   // [(name, kind, help, value)]: a number; of histograms ([bounds], [counts], sum, count); of vectors [numbers].
   nb::list metrics() const;

@@ -10,6 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import script_model
+from lora_model import write_adapter
 from serving import SMALL_MODEL, SOURCE, Server
 
 PROMPT = "Once upon a time"
@@ -31,12 +32,12 @@ POOLING = {"/v1/embeddings": {"input": "the cat"}, "/pooling": {"input": "the ca
 
 
 def setUpModule():
-    global story, script, vectors, directory
+    global story, script, script_folder, vectors, directory
     directory = tempfile.TemporaryDirectory()
     story = Server().__enter__()
     vectors = Server(SOURCE / "tests" / "golden" / "cross_encoders" / "bert").__enter__()
-    model = script_model.write(pathlib.Path(directory.name) / "script")
-    script = Server(model, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template", "--data-dir",
+    script_folder = script_model.write(pathlib.Path(directory.name) / "script")
+    script = Server(script_folder, "--max-body-bytes", LONGEST_BODY, "--trust-request-chat-template", "--data-dir",
                     pathlib.Path(directory.name) / "data").__enter__()
 
 
@@ -97,6 +98,8 @@ class Routes(unittest.TestCase):
     def setUpClass(cls):
         cls.paths = script.get("/openapi.json")["paths"]
         admin = {f"/v1/models/{action}": {"model": script.model} for action in ("load", "unload", "reload")}
+        admin["/v1/load_lora_adapter"] = {"lora_name": "style", "lora_path": str(write_adapter(pathlib.Path(directory.name) / "style", script_folder))}
+        admin["/v1/unload_lora_adapter"] = {"lora_name": "style"}
         cls.bodies = {**GENERATING, **CHATTING, **OLLAMA, **POOLING, **admin}
         cls.bodies["/v1/batches"] = {"input_file_id": upload(script, b"{}\n"), "endpoint": "/v1/completions", "completion_window": "24h"}
 
@@ -191,7 +194,8 @@ class Routes(unittest.TestCase):
             nulls = {name: None for name in schema["properties"] if name not in schema.get("required", [])}
             self.assertGreater(len(nulls) + path.startswith("/v1/models/"), 0)
             server = story if path in GENERATING else vectors if path in POOLING else script
-            server.post(path, {**nulls, **self.bodies[path]})
+            status, _, reply = server.request("POST", path, json.dumps({**nulls, **self.bodies[path]}))
+            self.assertEqual((path, status), (path, 200), reply)
 
     def test_wrong_types_are_named(self):
         for path in self.bodies:

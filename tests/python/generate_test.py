@@ -186,7 +186,7 @@ def test_bad_calls(stories, prompts, params, error, words):
 def test_adapters_and_priorities_are_refused(stories):
     from penstock.lora.request import LoRARequest
     with pytest.raises(ValueError, match="adapters"):
-        stories.generate("x", GREEDY, lora_request=LoRARequest("a", 1, "/a"))
+        stories.generate("x", GREEDY, lora_request=LoRARequest("a", 1, "/a"))  # without enable_lora
     with pytest.raises(ValueError, match="priority"):
         stories.generate("x", GREEDY, priority=3)
 

@@ -1,5 +1,6 @@
 // POST /v1/load_lora_adapter, /v1/unload_lora_adapter: vLLM's.
 #include <algorithm>
+#include <limits>
 
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
@@ -63,7 +64,7 @@ const nlohmann::json& load_adapter_request() {
       {{"lora_name", text("what requests name it")},
        {"lora_path", text("a PEFT directory or a GGUF file, on the server")},
        {"base_model_name", text("the served model that it is for; the first one where this is left out")},
-       {"load_inplace", {{"type", "boolean"}, {"description", "in the place of the adapter of this name"}}}},
+       {"load_inplace", schema::boolean("in the place of the adapter of this name")}},
       {"lora_name", "lora_path"});
   return value;
 }
@@ -72,7 +73,7 @@ const nlohmann::json& unload_adapter_request() {
   using schema::text;
   static const nlohmann::json value =
       schema::closed({{"lora_name", text("the adapter's name")},
-                      {"lora_int_id", {{"type", "integer"}, {"description", "not used"}}}},
+                      {"lora_int_id", schema::integer(0, std::numeric_limits<int32_t>::max(), "not used")}},
                      {"lora_name"});
   return value;
 }
