@@ -1,0 +1,65 @@
+// What the ranks of one run give each other: sums, parts of rows, a batch to compute.
+//
+// Every rank has one Communicator and calls the same operations in the same order with the same sizes; each returns when
+// this rank has what it asked for. Sums are taken in the order of the ranks: the same inputs give the same bits, on every
+// rank and in every run. One thread calls the operations; fail() and status() are for any thread.
+//
+// A rank that dies, stops or fails ends the run: every operation of the others returns the same error, at once or within
+// CommunicatorConfig::timeout, and so do all that follow.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "parallel/shard.h"
+
+namespace penstock {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  Shard shard() const { return {rank(), size()}; }
+
+  // x = the sum of all ranks' x.
+  virtual Status all_reduce(std::span<float> x) = 0;
+  // Rank r has parts[r] and gets the others'; parts are disjoint and have the same sizes on every rank.
+  virtual Status all_gather(std::span<const std::span<float>> parts) = 0;
+  // x = the root's x.
+  virtual Status broadcast(std::span<std::byte> x, int root) = 0;
+  // Returns when all ranks have called it.
+  virtual Status barrier() = 0;
+
+  // Ends the run for all ranks, for this reason.
+  virtual void fail(std::string_view reason) = 0;
+  // Ok, or why the run has ended. Never waits.
+  virtual Status status() const = 0;
+};
+
+struct CommunicatorConfig {
+  int rank = 0, size = 1;
+  int segment = -1;  // shm: the file descriptor of make_shm_segment()
+  // A rank that shows no life for so long is dead. Its own time counts: a machine that slept has lost nobody.
+  std::chrono::milliseconds timeout{5000};
+  // How long a rank may take to begin.
+  std::chrono::milliseconds join_timeout{60000};
+};
+
+// A row of THE list of communicators (communicators.cc). Errors: kInvalidArgument, kIo.
+Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
+                                                        const CommunicatorConfig& config);
+std::string communicator_names();  // "self, …"
+
+// Memory that ranks on one host share, without a name: a file descriptor, which threads of a process use together and child
+// processes inherit (it is closed by exec unless the caller clears FD_CLOEXEC). Nothing of it is left when its last user ends, however that
+// ends, and /dev/shm is not needed. buffer_bytes: what a rank shows at once; larger messages take several turns.
+// Errors: kInvalidArgument; kResourceExhausted where memory does not suffice.
+inline constexpr size_t kShmBufferBytes = size_t{1} << 20;
+Result<int> make_shm_segment(int n_ranks, size_t buffer_bytes = kShmBufferBytes);
+
+}  // namespace penstock

@@ -1,0 +1,43 @@
+// THE list of communicators. A new one is a file that implements Communicator, its function and its row.
+#include "parallel/communicator.h"
+
+namespace penstock {
+
+using MakeCommunicator = Result<std::unique_ptr<Communicator>>(const CommunicatorConfig& config);
+MakeCommunicator make_self_communicator;
+MakeCommunicator make_shm_communicator;
+
+namespace {
+
+struct CommunicatorRow {
+  std::string_view name;
+  MakeCommunicator* make;
+};
+
+constexpr CommunicatorRow kCommunicators[] = {
+    {"self", make_self_communicator},  // one rank
+    {"shm", make_shm_communicator},    // ranks on one host
+};
+
+}  // namespace
+
+std::string communicator_names() {
+  std::string names;
+  for (const CommunicatorRow& row : kCommunicators)
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
+}
+
+Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
+                                                        const CommunicatorConfig& config) {
+  if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
+    return errorf(ErrorCode::kInvalidArgument, "rank {} of {}: expected a rank from 0 to {}", config.rank,
+                  config.size, config.size - 1);
+  }
+  for (const CommunicatorRow& row : kCommunicators)
+    if (row.name == name) return row.make(config);
+  return errorf(ErrorCode::kInvalidArgument, "communicator '{}' does not exist: expected one of {}", name,
+                communicator_names());
+}
+
+}  // namespace penstock

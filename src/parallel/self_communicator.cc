@@ -1,0 +1,40 @@
+// The only rank.
+#include <mutex>
+
+#include "parallel/communicator.h"
+
+namespace penstock {
+namespace {
+
+class SelfCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  Status all_reduce(std::span<float>) override { return status(); }
+  Status all_gather(std::span<const std::span<float>>) override { return status(); }
+  Status broadcast(std::span<std::byte>, int) override { return status(); }
+  Status barrier() override { return status(); }
+  void fail(std::string_view reason) override {
+    const std::lock_guard lock(mutex_);
+    if (status_) status_ = make_error(ErrorCode::kInternal, std::string(reason));
+  }
+  Status status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Status status_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_self_communicator(const CommunicatorConfig& config) {
+  if (config.size != 1) {
+    return errorf(ErrorCode::kInvalidArgument, "communicator self: expected 1 rank, got {}", config.size);
+  }
+  return std::make_unique<SelfCommunicator>();
+}
+
+}  // namespace penstock

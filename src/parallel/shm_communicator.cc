@@ -1,0 +1,251 @@
+// Ranks on one host: each shows what it has in memory that all map, and reads the others' there.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "parallel/communicator.h"
+#include "parallel/shm_segment.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Longer than ranks that compute the same are apart, shorter than what a core that spins in vain takes from others.
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr milliseconds kLook{50};  // how often one who sleeps looks whether the run has ended
+
+enum Kind : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kBroadcast };
+
+std::string_view kind_name(uint32_t kind) {
+  constexpr std::string_view kNames[] = {"barrier", "all_reduce", "all_gather", "broadcast"};
+  return kind >= kBarrier && kind <= kBroadcast ? kNames[kind - kBarrier] : "nothing known";
+}
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, milliseconds at_most) {
+  const timespec time = {at_most.count() / 1000, at_most.count() % 1000 * 1'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr,
+          0);  // early, late or not at all: the caller looks again
+}
+
+void wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+class ShmCommunicator final : public Communicator {
+ public:
+  ShmCommunicator(ShmSegment segment, const CommunicatorConfig& config)
+      : segment_(std::move(segment)), header_(segment_.header()), config_(config) {
+    watcher_ = std::jthread([this](std::stop_token stop) { watch(std::move(stop)); });
+  }
+  ~ShmCommunicator() override {
+    watcher_.request_stop();
+    watcher_.join();
+    own().left = 1;
+    wake_all(own().turn);
+  }
+
+  int rank() const override { return config_.rank; }
+  int size() const override { return config_.size; }
+
+  Status all_reduce(std::span<float> x) override {
+    const size_t most = segment_.buffer_bytes() / sizeof(float);
+    for (size_t first = 0; first < x.size(); first += most) {
+      const std::span<float> part = x.subspan(first, std::min(most, x.size() - first));
+      std::memcpy(own_buffer(), part.data(), part.size_bytes());
+      RETURN_IF_ERROR(show({kAllReduce, 0, part.size_bytes()}));
+      add_up(part);
+    }
+    return status();
+  }
+
+  Status all_gather(std::span<const std::span<float>> parts) override {
+    size_t widest = 0, total = 0;
+    for (const std::span<float> part : parts) {
+      widest = std::max(widest, part.size());
+      total += part.size_bytes();
+    }
+    const size_t most = segment_.buffer_bytes() / sizeof(float);
+    const auto piece = [&](int rank, size_t first) {
+      const std::span<float> part = parts[static_cast<size_t>(rank)];
+      return first < part.size() ? part.subspan(first, std::min(most, part.size() - first)) : part.first(0);
+    };
+    for (size_t first = 0; first < widest; first += most) {
+      const std::span<float> mine = piece(rank(), first);
+      if (!mine.empty()) std::memcpy(own_buffer(), mine.data(), mine.size_bytes());
+      RETURN_IF_ERROR(show({kAllGather, 0, total}));
+      for (int r = 0; r < size(); ++r) {
+        const std::span<float> part = piece(r, first);
+        if (r != rank() && !part.empty()) std::memcpy(part.data(), shown_by(r), part.size_bytes());
+      }
+    }
+    return status();
+  }
+
+  Status broadcast(std::span<std::byte> x, int root) override {
+    const size_t most = segment_.buffer_bytes();
+    for (size_t first = 0; first < x.size(); first += most) {
+      const std::span<std::byte> part = x.subspan(first, std::min(most, x.size() - first));
+      if (rank() == root) std::memcpy(own_buffer(), part.data(), part.size());
+      RETURN_IF_ERROR(show({kBroadcast, static_cast<uint32_t>(root), part.size()}));
+      if (rank() != root) std::memcpy(part.data(), shown_by(root), part.size());
+    }
+    return status();
+  }
+
+  Status barrier() override { return show({kBarrier, 0, 0}); }
+
+  void fail(std::string_view reason) override {
+    uint32_t none = ShmHeader::kNone;
+    if (header_.failure.compare_exchange_strong(none, ShmHeader::kBeingSaid)) {
+      const size_t n = std::min(reason.size(), sizeof header_.reason - 1);
+      std::memcpy(header_.reason, reason.data(), n);
+      header_.reason[n] = '\0';
+      header_.failure = ShmHeader::kSaid;
+    }
+    for (int r = 0; r < size(); ++r) wake_all(header_.ranks[r].turn);
+  }
+
+  Status status() const override {
+    const uint32_t failure = header_.failure.load(std::memory_order_acquire);
+    if (failure == ShmHeader::kNone) return {};
+    // Whoever says why may have died over it.
+    return make_error(ErrorCode::kInternal,
+                      failure == ShmHeader::kSaid ? std::string(header_.reason) : "a rank has failed");
+  }
+
+ private:
+  RankState& own() { return header_.ranks[rank()]; }
+  std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
+  const std::byte* shown_by(int rank) const { return segment_.buffer(rank, turn_ - 1); }
+  std::string called(int rank) const {
+    return fmt::format("rank {} of {} (process {})", rank, size(), header_.ranks[rank].process.load());
+  }
+
+  // Shows this rank's buffer; then all ranks have shown theirs.
+  Status show(const ShownMessage& message) {
+    RETURN_IF_ERROR(status());
+    own().shown[turn_ % 2] = message;
+    own().turn.store(++turn_);  // before it is looked whether somebody sleeps
+    if (own().sleepers.load() > 0) wake_all(own().turn);
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      RETURN_IF_ERROR(wait_for(r));
+      if (const ShownMessage other = header_.ranks[r].shown[(turn_ - 1) % 2]; other != message) {
+        fail(fmt::format("{} is at {} of {} bytes, rank {} at {} of {} bytes", called(r),
+                         kind_name(other.kind), other.bytes, rank(), kind_name(message.kind), message.bytes));
+        return status();
+      }
+    }
+    return {};
+  }
+
+  bool has_shown(int rank) const {
+    return static_cast<int32_t>(header_.ranks[rank].turn.load(std::memory_order_acquire) - turn_) >= 0;
+  }
+
+  Status wait_for(int rank) {
+    const auto begin = steady_clock::now();
+    do {
+      for (int i = 0; i < 64; ++i) {
+        if (has_shown(rank)) return {};
+        pause();
+      }
+    } while (steady_clock::now() - begin < kSpin);
+    RankState& other = header_.ranks[rank];
+    ++other.sleepers;
+    while (true) {
+      const uint32_t seen = other.turn.load();
+      const bool left = other.left.load() != 0;
+      if (has_shown(rank)) break;
+      if (left) fail(called(rank) + " has ended");
+      if (!status()) break;
+      sleep_on(other.turn, seen, kLook);
+    }
+    --other.sleepers;
+    return has_shown(rank) ? Status() : status();
+  }
+
+  // x = the sum of what all show, in the order of the ranks.
+  void add_up(std::span<float> x) const {
+    float* const out = x.data();
+    const auto n = x.size();
+    std::memcpy(out, shown_by(0), n * sizeof(float));
+    for (int r = 1; r < size(); ++r) {
+      const float* __restrict part = reinterpret_cast<const float*>(shown_by(r));
+      for (size_t i = 0; i < n; ++i) out[i] += part[i];
+    }
+  }
+
+  // Shows that this rank lives, and sees that the others do.
+  void watch(std::stop_token stop) {
+    const milliseconds period = std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
+    const auto patience = config_.timeout / period, join_patience = config_.join_timeout / period;
+    struct {
+      uint32_t beats = 0;
+      long quiet = 0;  // periods of this rank's own
+    } seen[kMaxRanks];
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    while (!stop.stop_requested()) {
+      ++own().beats;
+      for (int r = 0; r < size(); ++r) {
+        const RankState& other = header_.ranks[r];
+        if (r == rank() || other.left != 0) continue;
+        const uint32_t beats = other.beats;
+        seen[r].quiet = beats == seen[r].beats ? seen[r].quiet + 1 : 0;
+        seen[r].beats = beats;
+        if (other.process == 0 && seen[r].quiet > join_patience) {
+          fail(fmt::format("rank {} of {} has not begun within {:.1f} s", r, size(),
+                           std::chrono::duration<double>(config_.join_timeout).count()));
+        } else if (other.process != 0 && seen[r].quiet > patience) {
+          fail(fmt::format("{} has shown no life for {:.1f} s: it has died or was stopped", called(r),
+                           std::chrono::duration<double>(config_.timeout).count()));
+        }
+      }
+      std::unique_lock lock(mutex);
+      wake.wait_for(lock, stop, period, [] { return false; });
+    }
+  }
+
+  const ShmSegment segment_;
+  ShmHeader& header_;
+  const CommunicatorConfig config_;
+  uint32_t turn_ = 0;  // shown by this rank
+  std::jthread watcher_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_shm_communicator(const CommunicatorConfig& config) {
+  ASSIGN_OR_RETURN(ShmSegment segment, ShmSegment::map(config.segment));
+  if (const auto n_ranks = static_cast<int>(segment.header().n_ranks); n_ranks != config.size) {
+    return errorf(ErrorCode::kInvalidArgument, "memory that ranks share is for {} ranks, not {}", n_ranks,
+                  config.size);
+  }
+  RankState& own = segment.header().ranks[config.rank];
+  uint32_t nobody = 0;
+  if (!own.process.compare_exchange_strong(nobody, static_cast<uint32_t>(getpid()))) {
+    return errorf(ErrorCode::kInvalidArgument, "rank {} of {} is taken by process {}", config.rank,
+                  config.size, nobody);
+  }
+  return std::make_unique<ShmCommunicator>(std::move(segment), config);
+}
+
+}  // namespace penstock
