@@ -28,6 +28,11 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   if (config.attention_gate) gated_q_ = ops.new_tensor(n, 2 * config.q_dim());
   make_recurrent_tensors(n);
   out_ = ops.new_tensor(n, config.model_dim);
+  if (weights.padding > 0) {
+    const int values = config.n_heads * config.latent.value_dim;
+    const int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.shared_ffn_dim});
+    padded_ = ops.new_tensor(n, widest + weights.padding);
+  }
   if (config.widest_ffn() > 0) {
     gate_ = ops.new_tensor(n, config.widest_ffn());
     up_ = ops.new_tensor(n, config.widest_ffn());
@@ -170,7 +175,7 @@ void DecoderParts::feed_forward(int i, const NormedInput& h, Tensor x, const Nor
   if (config_.layers[static_cast<size_t>(i)].moe) {
     experts(i, h, h);
     if (layer.shared_down.weight != nullptr) add_shared(layer, h, out_);
-    return add(out_, x, layer.ffn_post_norm, next);
+    return add(out_, layer.expert_down.partial, x, layer.ffn_post_norm, next);
   }
   const Tensor hidden = dense_hidden(i, h);
   add_product(hidden, layer.down, x, layer.ffn_post_norm, next, config_.multipliers.down);
@@ -191,8 +196,8 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
   const LayerWeights& layer = weights_.layers[i];
   const BesideWeights& beside = layer.beside;
   const LinearTarget down = layer.down.into(shared_out_);
-  ops_.linear(dense_hidden(i, h), {&down, 1});
-  ops_.all_reduce(shared_out_);
+  ops_.linear(padded(dense_hidden(i, h), layer.down), {&down, 1});
+  if (down.partial) ops_.all_reduce(shared_out_);
   ops_.norm(shared_out_, norm_params(config_, beside.dense_post_norm), shared_out_);
   // h is read: its tensor is free for what the experts read.
   const NormedInput router{x, norm_params(config_, beside.router_norm), router_in_};
@@ -200,7 +205,7 @@ void DecoderParts::dense_beside_experts(int i, const NormedInput& h, Tensor x) {
   ops_.prepare(router);
   ops_.prepare(input);
   experts(i, router, input);
-  ops_.all_reduce(out_);
+  if (layer.expert_down.partial) ops_.all_reduce(out_);
   ops_.norm(out_, norm_params(config_, beside.expert_post_norm), out_);
   ops_.add(out_, shared_out_, 1.0f);
   ops_.norm(out_, norm_params(config_, layer.ffn_post_norm), out_);
@@ -236,6 +241,7 @@ void DecoderParts::experts(int i, const NormedInput& router_input, const NormedI
   params.selection_bias = layer.selection_bias.get();
   params.expert_scale = layer.beside.expert_scale.get();
   params.activation = layer.activation;
+  params.down_lead = layer.expert_down.lead;
   if (layer.experts_in.weight == nullptr) return ops_.moe(ops_.materialize(h), router_, params, out_);
   const LinearTarget in = layer.experts_in.into(latent_in_), out = layer.experts_out.into(out_);
   ops_.norm_linear(h, {&in, 1});
@@ -252,7 +258,7 @@ void DecoderParts::add_shared(const LayerWeights& layer, const NormedInput& h, T
     ops_.gate_rows(shared_gate_, shared_weight_);
   }
   const LinearTarget down = layer.shared_down.into(shared_out_);
-  ops_.linear(shared_gate_, {&down, 1});
+  ops_.linear(padded(shared_gate_, layer.shared_down), {&down, 1});
   ops_.add(to, shared_out_, 1.0f);
 }
 
@@ -272,21 +278,39 @@ void DecoderParts::multiply(Tensor x, float factor) {
 void DecoderParts::add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
                                const NormedInput* next, float multiplier) {
   const LinearTarget product = weights.into(out_);
-  if (!post) return ops_.linear_add(in, product, x, config_.residual_scale * multiplier, next);
-  ops_.linear(in, {&product, 1});
-  add(out_, x, post, next);
+  if (!post)
+    return ops_.linear_add(padded(in, weights), product, x, config_.residual_scale * multiplier, next);
+  ops_.linear(padded(in, weights), {&product, 1});
+  add(out_, weights.partial, x, post, next);
+}
+
+// x between the zeros that the weights' other inputs are (LinearWeights::lead).
+Tensor DecoderParts::padded(Tensor x, const LinearWeights& weights) {
+  const int cols = weights.weight->cols();
+  if (cols == x.cols) return x;
+  const Tensor whole = padded_.narrowed(cols);
+  ops_.clear(whole);
+  ops_.copy(x, whole.columns(weights.lead, x.cols));
+  return whole;
 }
 
 // x += post(delta).
-void DecoderParts::add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next) {
-  if (!post) return ops_.add_shares(x, delta, config_.residual_scale, next);
-  ops_.all_reduce(delta);
+void DecoderParts::add(Tensor delta, bool partial, Tensor x, const NormWeights& post,
+                       const NormedInput* next) {
+  if (!post && partial) return ops_.add_shares(x, delta, config_.residual_scale, next);
+  if (!post) return ops_.add_whole(x, delta, config_.residual_scale, next);
+  if (partial) ops_.all_reduce(delta);
   ops_.norm(delta, norm_params(config_, post), delta);
   ops_.add_whole(x, delta, config_.residual_scale, next);
 }
 
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops) {
-  ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+  if (weights.shares_vocabulary) {
+    ops.embed_share(*weights.embedding, weights.first_token, config.embedding_scale, x);
+    ops.all_reduce(x);
+  } else {
+    ops.embed_tokens(*weights.embedding, config.embedding_scale, x);
+  }
   if (weights.positions != nullptr) ops.embed_positions(*weights.positions, x);
   if (weights.token_types != nullptr) ops.embed_token_types(*weights.token_types, x);
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
@@ -350,10 +374,12 @@ StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, 
 
 void project_output(const ModelConfig& config, const ModelWeights& weights, Tensor states, Tensor logits,
                     Ops& ops) {
-  const LinearTarget target{&weights.output(), weights.output_bias.get(), logits};
+  const Tensor own = logits.columns(weights.first_token, weights.output().rows());
+  const LinearTarget target{&weights.output(), weights.output_bias.get(), own};
   ops.linear(states, {&target, 1});
   if (config.logit_scale != 1.0f || config.final_softcap > 0)
-    ops.scale(logits, config.logit_scale, config.final_softcap);
+    ops.scale(own, config.logit_scale, config.final_softcap);
+  if (weights.shares_vocabulary) ops.all_gather(logits);
 }
 
 }  // namespace penstock

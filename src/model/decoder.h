@@ -17,7 +17,8 @@ class DecoderParts {
   // The same with both: x += post(norm(dense(h)) + norm(experts(norm(x)))), of which the router reads another norm.
   void dense_beside_experts(int layer, const NormedInput& h, Tensor x);
   // x += post(delta), where there is such a norm; then `next` is prepared.
-  void add(Tensor delta, Tensor x, const NormWeights& post, const NormedInput* next);
+  // partial: delta is a share of the sum over the ranks.
+  void add(Tensor delta, bool partial, Tensor x, const NormWeights& post, const NormedInput* next);
 
  private:
   void latent_attention(int layer, const NormedInput& h, Tensor x, const NormedInput* next);
@@ -47,6 +48,7 @@ class DecoderParts {
   void add_shared(const LayerWeights& layer, const NormedInput& h, Tensor x);
   void add_product(Tensor in, const LinearWeights& weights, Tensor x, const NormWeights& post,
                    const NormedInput* next, float multiplier = 1.0f);
+  Tensor padded(Tensor x, const LinearWeights& weights);
 
   const ModelConfig& config_;
   const ModelWeights& weights_;
@@ -65,6 +67,7 @@ class DecoderParts {
   Tensor delta_a_, delta_b_;        // [n, delta.decays()], [n, delta.n_value_heads]
   Tensor delta_a_in_, delta_z_in_;  // [n, delta.key_dim]
   Tensor out_;                      // [n, model_dim]
+  Tensor padded_;                   // [n, what a product reads at most, with ModelWeights::padding]
   Tensor gate_, up_;                // [n, widest_ffn()]
   Tensor router_;                   // [n, n_experts]
   Tensor shared_gate_, shared_up_;  // [n, shared_ffn_dim]

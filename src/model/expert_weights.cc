@@ -6,18 +6,46 @@
 
 namespace penstock {
 
-Status ExpertLoader::experts(const std::string& pattern, int rows, int cols, ExpertWeights& out) {
-  RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, out.weights));
-  return expert_biases(pattern + ".bias", rows, out.biases);
+Status ExpertLoader::expert_ups(const std::string& pattern, ExpertWeights& out) {
+  const int rows = config_.expert_ffn_dim, cols = config_.expert_dim();
+  Part part{cuts_.expert_ffn(), {0, cols}};
+  RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, part, out.weights));
+  return expert_biases(pattern + ".bias", rows, part.rows, out.biases);
+}
+
+// Biases belong to the sum, once.
+Status ExpertLoader::expert_downs(const std::string& pattern, ExpertWeights& out) {
+  const int rows = config_.expert_dim(), cols = config_.expert_ffn_dim;
+  Part part{{0, rows}, cuts_.expert_ffn()};
+  RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, part, out.weights));
+  out.partial = part.columns.count < cols, out.lead = part.lead;
+  RETURN_IF_ERROR(expert_biases(pattern + ".bias", rows, part.rows, out.biases));
+  if (out.partial && cuts_.shard().rank > 0) out.biases.clear();
+  return {};
 }
 
 // One tensor for each expert or head, or one [count, rows, cols] for all.
 Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
                                   std::vector<std::unique_ptr<Weight>>& out) {
+  Part all{{0, rows}, {0, cols}};
+  return many_weights(pattern, count, rows, cols, all, out);
+}
+
+Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
+                                  std::vector<std::unique_ptr<Weight>>& out) {
   out.resize(static_cast<size_t>(count));
+  const auto narrowed = [&](const std::string& name, FileMatrix& m) -> Status {
+    if (part.columns.count == cols) return {};
+    ASSIGN_OR_RETURN(part.lead, narrow(name, part.columns, m));
+    return {};
+  };
   if (pattern.find("{}") != std::string::npos) {
     for (int e = 0; e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e], weight(with_index(pattern, e), rows, cols, WeightUse::kOutput));
+      const std::string stem = with_index(pattern, e);
+      ASSIGN_OR_RETURN(FileMatrix one, matrix(stem, rows, cols, WeightUse::kOutput));
+      RETURN_IF_ERROR(narrowed(stem, one));
+      ASSIGN_OR_RETURN(out[e], pack_rows(one, part.rows.first, part.rows.count, stem + ".weight"));
+      if (one.tensor != nullptr) done(*one.tensor);
     }
     return {};
   }
@@ -28,8 +56,10 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
   if (prequantized_ != nullptr) {
     FileMatrix all;
     ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, count * rows, cols, all));
+    if (found) RETURN_IF_ERROR(narrowed(pattern, all));
     for (int e = 0; found && e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows, rows, pattern + ".weight"));
+      ASSIGN_OR_RETURN(out[e],
+                       pack_rows(all, e * rows + part.rows.first, part.rows.count, pattern + ".weight"));
     }
     if (found && all.tensor != nullptr) done(*all.tensor);
     if (found) return {};
@@ -39,8 +69,10 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
   RETURN_IF_ERROR(check_type(*tensor));
   const size_t size = tensor->bytes.size() / static_cast<size_t>(count);
   for (int e = 0; e < count; ++e) {
-    const QuantizedMatrix view{tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
-    ASSIGN_OR_RETURN(out[e], pack(view, tensor->name));
+    FileMatrix one;
+    one.view = {tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
+    RETURN_IF_ERROR(narrowed(tensor->name, one));
+    ASSIGN_OR_RETURN(out[e], pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
     keep(tensor->name, e * rows, *out[e]);
   }
   done(*tensor);
@@ -48,14 +80,15 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
 }
 
 // [n_experts, rows] or nothing.
-Status ExpertLoader::expert_biases(const std::string& name, int rows,
+Status ExpertLoader::expert_biases(const std::string& name, int rows, Range part,
                                    std::vector<std::unique_ptr<Vector>>& out) {
   if (name.find("{}") != std::string::npos || find(name) == nullptr) return {};
   const int64_t shape[] = {config_.n_experts, rows};
   ASSIGN_OR_RETURN(const std::vector<float> values, vector(name, shape));
   for (int e = 0; e < config_.n_experts; ++e) {
-    const auto part = std::span(values).subspan(static_cast<size_t>(e) * rows, static_cast<size_t>(rows));
-    ASSIGN_OR_RETURN(out.emplace_back(), ops_.pack_vector(part));
+    const auto own = std::span(values).subspan(static_cast<size_t>(e) * rows + part.first,
+                                               static_cast<size_t>(part.count));
+    ASSIGN_OR_RETURN(out.emplace_back(), ops_.pack_vector(own));
   }
   return {};
 }
@@ -111,10 +144,11 @@ QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scale
 }  // namespace
 
 // One matrix of every expert from a tensor that holds total_rows rows of each.
-Status ExpertLoader::fused_experts(const std::string& name, int total_rows, int first, int step, int rows,
-                                   int cols, std::vector<std::unique_ptr<Weight>>& out) {
-  const std::string part = fmt::format("{}/{}", name, first);
-  const ExpertRows which{first, step};
+Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie, int rows, int cols,
+                                   Part& part, std::vector<std::unique_ptr<Weight>>& out) {
+  const std::string stored = fmt::format("{}/{}", name, lie.first);
+  const ExpertRows which{lie.first + part.rows.first * lie.step, lie.step};
+  const int total_rows = lie.total;
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
   if (!restores() && find(name + "_blocks") != nullptr) {
     const int64_t shape[] = {config_.n_experts, total_rows, cols / 32, 16};
@@ -135,16 +169,20 @@ Status ExpertLoader::fused_experts(const std::string& name, int total_rows, int 
   std::vector<std::byte> storage;
   for (int e = 0; e < config_.n_experts; ++e) {
     if (restores()) {
-      ASSIGN_OR_RETURN(out.emplace_back(), restore(part, e * rows, rows, cols));
+      ASSIGN_OR_RETURN(out.emplace_back(), restore(stored, e * rows, rows, cols));
       continue;
     }
-    const QuantizedMatrix view =
-        blocks != nullptr ? gathered_mxfp4(*blocks, *scales, e, which, rows, cols, storage)
-                          : gathered(*plain, names_.experts_transposed, e, which, rows, cols, storage);
-    ASSIGN_OR_RETURN(out.emplace_back(), pack(view, name));
-    keep(part, e * rows, *out.back());
+    FileMatrix one;
+    const int own = part.rows.count;
+    one.view = blocks != nullptr ? gathered_mxfp4(*blocks, *scales, e, which, own, cols, storage)
+                                 : gathered(*plain, names_.experts_transposed, e, which, own, cols, storage);
+    if (part.columns.count < cols) {
+      ASSIGN_OR_RETURN(part.lead, narrow(name, part.columns, one));
+    }
+    ASSIGN_OR_RETURN(out.emplace_back(), pack(one.view, name));
+    keep(stored, e * rows, *out.back());
   }
-  if (first == 0 && !restores()) done(plain != nullptr ? *plain : *blocks);
+  if (lie.first == 0 && !restores()) done(plain != nullptr ? *plain : *blocks);
   return {};
 }
 
@@ -155,22 +193,33 @@ Status ExpertLoader::load_fused_experts(const std::string& at, LayerWeights& lay
                            (source_.naming() == Naming::kGguf ? ".weight" : "");
   const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
-  RETURN_IF_ERROR(fused_experts(gate_up, 2 * ffn, up, step, ffn, dim, layer.expert_up.weights));
-  RETURN_IF_ERROR(fused_experts(gate_up, 2 * ffn, 0, step, ffn, dim, layer.expert_gate.weights));
-  RETURN_IF_ERROR(fused_experts(down, dim, 0, 1, dim, ffn, layer.expert_down.weights));
-  if (!names_.fused_expert_biases) return {};
+  Part ups{cuts_.expert_ffn(), {0, dim}}, downs{{0, dim}, cuts_.expert_ffn()};
+  RETURN_IF_ERROR(fused_experts(gate_up, {2 * ffn, up, step}, ffn, dim, ups, layer.expert_up.weights));
+  RETURN_IF_ERROR(fused_experts(gate_up, {2 * ffn, 0, step}, ffn, dim, ups, layer.expert_gate.weights));
+  RETURN_IF_ERROR(fused_experts(down, {dim, 0, 1}, dim, ffn, downs, layer.expert_down.weights));
+  layer.expert_down.partial = downs.columns.count < ffn, layer.expert_down.lead = downs.lead;
+  return names_.fused_expert_biases ? fused_expert_biases(gate_up, down, layer) : Status();
+}
+
+Status ExpertLoader::fused_expert_biases(const std::string& gate_up, const std::string& down,
+                                         LayerWeights& layer) {
+  const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
+  const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
+  const Range own = cuts_.expert_ffn();
   const int64_t narrow[] = {config_.n_experts, dim};
   ASSIGN_OR_RETURN(const std::vector<float> downs, vector(down + "_bias", narrow));
   const int64_t shape[] = {config_.n_experts, 2 * ffn};
   ASSIGN_OR_RETURN(const std::vector<float> both, vector(gate_up + "_bias", shape));
   for (int e = 0; e < config_.n_experts; ++e) {
     std::vector<float> gates, ups;
-    for (int r = 0; r < ffn; ++r) {
+    for (int r = own.first; r < own.first + own.count; ++r) {
       gates.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(r * step)]);
       ups.push_back(both[static_cast<size_t>(e) * 2 * ffn + static_cast<size_t>(up + r * step)]);
     }
     const auto down_bias = std::span(downs).subspan(static_cast<size_t>(e) * dim, static_cast<size_t>(dim));
-    ASSIGN_OR_RETURN(layer.expert_down.biases.emplace_back(), ops_.pack_vector(down_bias));
+    if (!layer.expert_down.partial || cuts_.shard().rank == 0) {
+      ASSIGN_OR_RETURN(layer.expert_down.biases.emplace_back(), ops_.pack_vector(down_bias));
+    }
     ASSIGN_OR_RETURN(layer.expert_gate.biases.emplace_back(), ops_.pack_vector(gates));
     ASSIGN_OR_RETURN(layer.expert_up.biases.emplace_back(), ops_.pack_vector(ups));
   }
@@ -186,7 +235,7 @@ bool ExpertLoader::has_fused_experts(const std::string& at) const {
 
 Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
-  const int dim = config_.expert_dim(), ffn = config_.expert_ffn_dim;
+  const int dim = config_.expert_dim();
   RETURN_IF_ERROR(linear(name(names_.router), config_.n_experts, config_.model_dim, layer.router));
   if (config_.expert_latent_dim > 0) {
     RETURN_IF_ERROR(linear(name(names_.experts_in), dim, config_.model_dim, layer.experts_in));
@@ -207,9 +256,9 @@ Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
   if (has_fused_experts(at)) {
     RETURN_IF_ERROR(load_fused_experts(at, layer));
   } else {
-    if (config_.gated_ffn) RETURN_IF_ERROR(experts(name(gate), ffn, dim, layer.expert_gate));
-    RETURN_IF_ERROR(experts(name(up), ffn, dim, layer.expert_up));
-    RETURN_IF_ERROR(experts(name(down), dim, ffn, layer.expert_down));
+    if (config_.gated_ffn) RETURN_IF_ERROR(expert_ups(name(gate), layer.expert_gate));
+    RETURN_IF_ERROR(expert_ups(name(up), layer.expert_up));
+    RETURN_IF_ERROR(expert_downs(name(down), layer.expert_down));
   }
   return config_.shared_ffn_dim > 0 ? load_shared_experts(at, layer) : Status();
 }
@@ -217,15 +266,18 @@ Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
 Status ExpertLoader::load_shared_experts(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim, ffn = config_.shared_ffn_dim;
+  const Range own = cuts_.shared_ffn();
   if (names_.shared_gate_up.empty()) {
-    if (config_.gated_ffn) RETURN_IF_ERROR(linear(name(names_.shared_gate), ffn, dim, layer.shared_gate));
-    RETURN_IF_ERROR(linear(name(names_.shared_up), ffn, dim, layer.shared_up));
+    if (config_.gated_ffn)
+      RETURN_IF_ERROR(linear_rows(name(names_.shared_gate), ffn, dim, own, layer.shared_gate));
+    RETURN_IF_ERROR(linear_rows(name(names_.shared_up), ffn, dim, own, layer.shared_up));
   } else {
     const int rows[] = {ffn, ffn};
     LinearWeights* const parts[] = {&layer.shared_gate, &layer.shared_up};
-    RETURN_IF_ERROR(fused(name(names_.shared_gate_up), rows, dim, parts));
+    const Range owns[] = {own, own};
+    RETURN_IF_ERROR(fused(name(names_.shared_gate_up), rows, dim, parts, {}, owns));
   }
-  RETURN_IF_ERROR(linear(name(names_.shared_down), dim, ffn, layer.shared_down));
+  RETURN_IF_ERROR(linear_columns(name(names_.shared_down), dim, ffn, own, layer.shared_down));
   if (!config_.shared_expert_gate) return {};
   return linear(name(names_.shared_router), 1, dim, layer.shared_router);
 }

@@ -17,14 +17,15 @@ NormParams latent_norm(const NormWeights& norm) {
 Status WeightLoader::load_latent(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const LatentConfig& l = config_.latent;
-  const int dim = config_.model_dim, heads = config_.n_heads, queries = heads * (l.plain_dim + l.rope_dim);
+  const int dim = config_.model_dim, heads = config_.n_heads, query = l.plain_dim + l.rope_dim;
+  const Range own = cuts_.heads(), own_rows{own.first * query, own.count * query};
   LatentWeights& out = layer.latent;
   if (l.query_rank > 0) {
     RETURN_IF_ERROR(linear(name(names_.query_a), l.query_rank, dim, out.query));
     RETURN_IF_ERROR(norm(name(names_.query_a_norm), l.query_rank, out.query_norm));
-    RETURN_IF_ERROR(linear(name(names_.query_b), queries, l.query_rank, layer.q));
+    RETURN_IF_ERROR(linear_rows(name(names_.query_b), heads * query, l.query_rank, own_rows, layer.q));
   } else {
-    RETURN_IF_ERROR(linear(name(names_.q), queries, dim, layer.q));
+    RETURN_IF_ERROR(linear_rows(name(names_.q), heads * query, dim, own_rows, layer.q));
   }
   const int rows[] = {l.kv_rank, l.rope_dim};
   LinearWeights* const parts[] = {&out.latent, &out.rope};
@@ -34,7 +35,12 @@ Status WeightLoader::load_latent(const std::string& at, LayerWeights& layer) {
   if (names_.latent_keys.empty() || find(keys + ".weight") == nullptr)
     return split_latent_b(name(names_.latent_b), out);
   RETURN_IF_ERROR(many_weights(keys, heads, l.kv_rank, l.plain_dim, out.absorb));
-  return many_weights(values, heads, l.value_dim, l.kv_rank, out.values);
+  RETURN_IF_ERROR(many_weights(values, heads, l.value_dim, l.kv_rank, out.values));
+  for (auto* by_head : {&out.absorb, &out.values}) {
+    by_head->erase(by_head->begin() + own.first + own.count, by_head->end());
+    by_head->erase(by_head->begin(), by_head->begin() + own.first);
+  }
+  return {};
 }
 
 // One matrix [n_heads * (plain_dim + value_dim), kv_rank].
@@ -43,7 +49,8 @@ Status WeightLoader::split_latent_b(const std::string& stem, LatentWeights& out)
   const int each = l.plain_dim + l.value_dim;
   ASSIGN_OR_RETURN(const FileMatrix all,
                    matrix(stem, config_.n_heads * each, l.kv_rank, WeightUse::kProjection));
-  for (int h = 0; h < config_.n_heads; ++h) {
+  const Range own = cuts_.heads();
+  for (int h = own.first; h < own.first + own.count; ++h) {
     ASSIGN_OR_RETURN(out.absorb.emplace_back(),
                      transposed_rows(all, h * each, l.plain_dim, stem + ".weight"));
     ASSIGN_OR_RETURN(out.values.emplace_back(),

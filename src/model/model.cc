@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "model/adapter_slots.h"
 #include "model/arch/archs.h"
+#include "model/cuts.h"
 #include "model/decoder.h"
 #include "model/sources/packed_cache.h"
 #include "model/weights.h"
@@ -99,6 +100,18 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
   return model;
 }
 
+Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops& ops,
+                                                 const Progress& progress, int max_seq_len) {
+  std::unique_ptr<Model> model(new Model);
+  ASSIGN_OR_RETURN(model->config_, read_config(source));
+  const Shard shard = ops.shard();
+  ASSIGN_OR_RETURN(auto weights,
+                   load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
+  model->set_weights(std::move(weights), source.naming());
+  model->rank_config_ = ModelCuts(model->config_, shard).rank_config();
+  return model;
+}
+
 Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops,
                                                   const Progress& progress, int max_seq_len) {
   std::unique_ptr<Model> model(new Model);
@@ -149,6 +162,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 
 void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {
   weights_ = std::move(weights);
+  rank_config_ = config_;
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites);
   const Bytes bytes = count_bytes(config_, *weights_);
   weight_bytes_ = bytes.all;
@@ -165,7 +179,7 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
   PENSTOCK_CHECK(options.taps.empty() || (options.states && taps_layers()));
   return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data(),
                   !batch.adapters.empty()},
-                 [&] { return architecture->forward(config_, *weights_, shape, cache, ops, options); });
+                 [&] { return architecture->forward(rank_config_, *weights_, shape, cache, ops, options); });
 }
 
 Result<int64_t> Model::check_adapter(const LoraAdapter& adapter) const { return adapters_->check(adapter); }
@@ -178,10 +192,10 @@ void Model::drop_adapter(int slot) { adapters_->drop(slot); }
 
 bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
 
-void Model::embed(Tensor x, Ops& ops) const { embed_input(config_, *weights_, x, ops); }
+void Model::embed(Tensor x, Ops& ops) const { embed_input(rank_config_, *weights_, x, ops); }
 
 void Model::project(Tensor states, Tensor logits, Ops& ops) const {
-  project_output(config_, *weights_, states, logits, ops);
+  project_output(rank_config_, *weights_, states, logits, ops);
 }
 
 }  // namespace penstock

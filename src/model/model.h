@@ -46,6 +46,10 @@ class Model {
   // model's own limit; it only chooses between longrope's short and long factors.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
+  // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same.
+  // Without adapters.
+  static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
+                                                   const Progress& progress = {}, int max_seq_len = 0);
   // Without what makes logits of states, which the source need not have either: forward() gives states only.
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
                                                     const Progress& progress = {}, int max_seq_len = 0);
@@ -60,8 +64,10 @@ class Model {
                                                           int max_seq_len = 0);
   ~Model();
 
-  const ModelConfig& config() const { return config_; }
-  CacheSpec cache_spec(KvDType dtype, int block_size) const { return config_.cache_spec(dtype, block_size); }
+  const ModelConfig& config() const { return config_; }  // of the whole model
+  CacheSpec cache_spec(KvDType dtype, int block_size) const {
+    return rank_config_.cache_spec(dtype, block_size);
+  }
   int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
@@ -92,6 +98,7 @@ class Model {
   Model();
   void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming);
   ModelConfig config_;
+  ModelConfig rank_config_;  // what is computed here: of a shard its part
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<AdapterSlots> adapters_;
   int64_t weight_bytes_ = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/prequantized.h"
+#include "model/cuts.h"
 #include "model/weights.h"
 
 namespace penstock {
@@ -27,9 +28,11 @@ enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
 class TensorLoader {
  public:
   TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-               const Model::Progress& progress, PackedWeights* packed = nullptr);
+               const Model::Progress& progress, PackedWeights* packed = nullptr, Shard shard = {});
 
  protected:
+  using Range = Shard::Range;
+
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
   // A matrix; one that was packed before is not looked up, for that may encode it.
   bool has_matrix(const std::string& name) const {
@@ -56,7 +59,7 @@ class TensorLoader {
   Result<std::vector<float>> optional_vector(const std::string& name, int64_t size);
   Status norm(const std::string& name, int64_t size, NormWeights& out);
   Status norm(const std::string& name, int64_t size, bool has_bias, NormWeights& out);
-  Status head_norm(const std::string& pattern, int n_heads, NormWeights& out);
+  Status head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out);
   Result<FileMatrix> matrix(const std::string& name, int rows, int cols, WeightUse use);
   Result<bool> find_prequantized(const std::string& stem, int rows, int cols, FileMatrix& out);
   Status unpack_ternary(const std::string& stem, int rows, int cols, FileMatrix& out);
@@ -65,16 +68,29 @@ class TensorLoader {
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
   Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
                                             const std::string& name);
-  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use);
-  Status linear(const std::string& stem, int rows, int cols, LinearWeights& out);
+  Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
+    return weight_rows(name, rows, cols, {0, rows}, use);
+  }
+  Status linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
+    return linear_rows(stem, rows, cols, {0, rows}, out);
+  }
+  // The same of a matrix of which this rank has some rows, or some columns.
+  Result<std::unique_ptr<Weight>> weight_rows(const std::string& name, int rows, int cols, Range part,
+                                              WeightUse use);
+  Status linear_rows(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
+  Status linear_columns(const std::string& stem, int rows, int cols, Range part, LinearWeights& out);
+  // Rows `rows[i]` of what the matrix holds of out[i]; parts[i]: those of them that this rank has, empty = all.
   Status fused(const std::string& stem, std::span<const int> rows, int cols,
-               std::span<LinearWeights* const> out, std::span<const int> order = {});
+               std::span<LinearWeights* const> out, std::span<const int> order = {},
+               std::span<const Range> parts = {});
+  Result<int> narrow(const std::string& name, Range part, FileMatrix& m);
   void add_site(const std::string& stem, int matrix_rows, int first, int count, int cols,
                 std::span<const int> order, LinearWeights& out);
   void done(const TensorInfo& tensor);
 
   const WeightSource& source_;
-  const ModelConfig& config_;
+  const ModelConfig& config_;  // of the whole model
+  const ModelCuts cuts_;
   Ops& ops_;
   const Model::Progress& progress_;
   PackedWeights* packed_;
@@ -85,6 +101,7 @@ class TensorLoader {
   std::unordered_set<std::string_view> used_;
   bool keeps_sites_ = false;       // what is loaded takes sites_ over at last
   std::vector<LinearSite> sites_;  // of the layers loaded so far
+  int padding_ = 0;                // ModelWeights::padding so far
   int64_t done_bytes_ = 0, total_bytes_ = 0;
 };
 
@@ -96,12 +113,27 @@ class ExpertLoader : protected TensorLoader {
   // One tensor for each expert or head, or one [count, rows, cols] for all.
   Status many_weights(const std::string& pattern, int count, int rows, int cols,
                       std::vector<std::unique_ptr<Weight>>& out);
+  // Of each the same rows and columns, behind `lead` other columns.
+  struct Part {
+    Range rows, columns;
+    int lead = 0;
+  };
+  Status many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
+                      std::vector<std::unique_ptr<Weight>>& out);
 
  private:
-  Status experts(const std::string& pattern, int rows, int cols, ExpertWeights& out);
-  Status expert_biases(const std::string& name, int rows, std::vector<std::unique_ptr<Vector>>& out);
-  Status fused_experts(const std::string& name, int total_rows, int first, int step, int rows, int cols,
+  // Up and gate projections, and down projections.
+  Status expert_ups(const std::string& pattern, ExpertWeights& out);
+  Status expert_downs(const std::string& pattern, ExpertWeights& out);
+  Status expert_biases(const std::string& name, int rows, Range part,
+                       std::vector<std::unique_ptr<Vector>>& out);
+  struct FusedRows {
+    int total;        // of an expert in the tensor
+    int first, step;  // where a matrix begins in them, and how far its rows are apart
+  };
+  Status fused_experts(const std::string& name, const FusedRows& lie, int rows, int cols, Part& part,
                        std::vector<std::unique_ptr<Weight>>& out);
+  Status fused_expert_biases(const std::string& gate_up, const std::string& down, LayerWeights& layer);
   bool has_fused_experts(const std::string& at) const;
   Status load_fused_experts(const std::string& at, LayerWeights& layer);
   Status load_shared_experts(const std::string& at, LayerWeights& layer);
@@ -153,6 +185,7 @@ class WeightLoader : protected RecurrenceLoader {
   NextTokenStems next_token_stems(int layer) const;
   Result<std::unique_ptr<Weight>> own_table(const std::string& stem, const std::string& targets,
                                             WeightUse use);
+  Range query_rows(int layer) const;
   Status load_qkv(int i, const std::string& at, LayerWeights& layer);
   Status load_qk_norms(int i, const std::string& at, LayerWeights& layer);
   void pass_over_shared(const std::string& at);

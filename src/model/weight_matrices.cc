@@ -44,9 +44,10 @@ void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float sca
 }  // namespace
 
 TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-                           const Model::Progress& progress, PackedWeights* packed)
+                           const Model::Progress& progress, PackedWeights* packed, Shard shard)
     : source_(source),
       config_(config),
+      cuts_(config, shard),
       ops_(ops),
       progress_(progress),
       packed_(packed),
@@ -117,7 +118,7 @@ Status TensorLoader::norm(const std::string& name, int64_t size, bool has_bias, 
 }
 
 // Weights of its own for every head: one tensor [n_heads, head_dim], or one for each.
-Status TensorLoader::head_norm(const std::string& pattern, int n_heads, NormWeights& out) {
+Status TensorLoader::head_norm(const std::string& pattern, int n_heads, Range part, NormWeights& out) {
   std::vector<float> weights;
   if (pattern.find("{}") != std::string::npos) {
     for (int h = 0; h < n_heads; ++h) {
@@ -129,7 +130,10 @@ Status TensorLoader::head_norm(const std::string& pattern, int n_heads, NormWeig
     const int64_t shape[] = {n_heads, config_.head_dim};
     ASSIGN_OR_RETURN(weights, vector(pattern + ".weight", shape));
   }
-  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(weights));
+  const auto dim = static_cast<size_t>(config_.head_dim);
+  const auto own = std::span(weights).subspan(static_cast<size_t>(part.first) * dim,
+                                              static_cast<size_t>(part.count) * dim);
+  ASSIGN_OR_RETURN(out.weight, ops_.pack_vector(own));
   return {};
 }
 
@@ -294,22 +298,62 @@ Result<std::unique_ptr<Weight>> TensorLoader::restore(const std::string& name, i
   return weight;
 }
 
-Result<std::unique_ptr<Weight>> TensorLoader::weight(const std::string& stem, int rows, int cols,
-                                                     WeightUse use) {
+Result<std::unique_ptr<Weight>> TensorLoader::weight_rows(const std::string& stem, int rows, int cols,
+                                                          Range part, WeightUse use) {
   ASSIGN_OR_RETURN(const FileMatrix m, matrix(stem, rows, cols, use));
-  ASSIGN_OR_RETURN(auto packed, pack_rows(m, 0, rows, stem + ".weight"));
+  ASSIGN_OR_RETURN(auto packed, pack_rows(m, part.first, part.count, stem + ".weight"));
   if (m.tensor != nullptr) done(*m.tensor);
   return packed;
 }
 
-Status TensorLoader::linear(const std::string& stem, int rows, int cols, LinearWeights& out) {
+Status TensorLoader::linear_rows(const std::string& stem, int rows, int cols, Range part,
+                                 LinearWeights& out) {
   LinearWeights* const one[] = {&out};
-  return fused(stem, {&rows, 1}, cols, one);
+  return fused(stem, {&rows, 1}, cols, one, {}, {&part, 1});
+}
+
+// The bias belongs to the sum, once.
+Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols, Range part,
+                                    LinearWeights& out) {
+  if (part.count == cols) return linear(stem, rows, cols, out);
+  ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, rows, cols, WeightUse::kProjection));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(stem + ".bias", rows));
+  ASSIGN_OR_RETURN(out.lead, narrow(stem, part, m));
+  ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, stem + ".weight"));
+  out.partial = true;
+  padding_ = std::max(padding_, out.weight->cols() - part.count);
+  if (m.tensor != nullptr) done(*m.tensor);
+  if (bias.empty() || cuts_.shard().rank > 0) return {};
+  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
+  return {};
+}
+
+// Of the matrix the columns whose blocks hold those of `part`; returns how many come before these.
+Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix& m) {
+  const int cols = m.grouped ? m.grouped->cols : m.view.cols;
+  if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return 0;  // pack() tells
+  if (m.grouped && !m.grouped->input_order.empty()) {
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: layer {}: its groups lie in act-order, over all inputs, and are not cut for several ranks",
+        source_.path().string(), name);
+  }
+  const int group = m.grouped ? m.grouped->group_size : quant_info(m.view.type).block_size;
+  const int block = group == cols && m.grouped ? 1 : group;
+  const int first = part.first / block * block;
+  const int end = std::min(cols, (part.first + part.count + block - 1) / block * block);
+  if (m.grouped) {
+    m.grouped = m.grouped->columns(first, end - first, m.storage);
+  } else {
+    m.view = m.view.column_range(first, end - first);
+  }
+  return part.first - first;
 }
 
 // One tensor that holds several matrices, row after row (or in `order`); each is packed from its rows.
 Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, int cols,
-                           std::span<LinearWeights* const> out, std::span<const int> order) {
+                           std::span<LinearWeights* const> out, std::span<const int> order,
+                           std::span<const Range> parts) {
   int total = 0;
   for (const int count : rows) total += count;
   ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, total, cols, WeightUse::kProjection));
@@ -321,10 +365,12 @@ Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, i
   }
   int first = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first, rows[i], stem + ".weight"));
+    const Range part = parts.empty() ? Range{0, rows[i]} : parts[i];
+    ASSIGN_OR_RETURN(out[i]->weight, pack_rows(m, first + part.first, part.count, stem + ".weight"));
     if (!bias.empty()) {
-      const auto part = std::span(bias).subspan(static_cast<size_t>(first), static_cast<size_t>(rows[i]));
-      ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(part));
+      const auto own =
+          std::span(bias).subspan(static_cast<size_t>(first + part.first), static_cast<size_t>(part.count));
+      ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(own));
     }
     add_site(stem, total, first, rows[i], cols, order, *out[i]);
     first += rows[i];

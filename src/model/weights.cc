@@ -12,24 +12,41 @@
 #include "model/weight_loader.h"
 
 namespace penstock {
+namespace {
+
+Shard::Range times(Shard::Range range, int n) { return {range.first * n, range.count * n}; }
+
+std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
+  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+}
+
+}  // namespace
+
+// Of one head a query, or a query and its gate.
+TensorLoader::Range WeightLoader::query_rows(int layer) const {
+  const int width = config_.head_dim_of(layer) * (config_.attention_gate ? 2 : 1);
+  return times(cuts_.heads(), width);
+}
 
 Status WeightLoader::load_qkv(int i, const std::string& at, LayerWeights& layer) {
   const int q = config_.q_dim_of(i), kv = config_.kv_dim_of(i), dim = config_.model_dim;
+  const Range own_q = query_rows(i), own_kv = times(cuts_.kv_heads(i), config_.head_dim_of(i));
   const LayerConfig& kind = config_.layers[static_cast<size_t>(i)];
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   if (kind.kv_layer >= 0) {
     pass_over_shared(at);
-    return linear(name(names_.q), q, dim, layer.q);
+    return linear_rows(name(names_.q), q, dim, own_q, layer.q);
   }
   if (!names_.qkv.empty() && !config_.attention_gate && has_matrix(name(names_.qkv) + ".weight")) {
     const int rows[] = {q, kv, kv};
     LinearWeights* const parts[] = {&layer.q, &layer.k, &layer.v};
     const std::vector<int> order = config_.qkv_by_group ? rows_by_group(config_) : std::vector<int>();
-    return fused(name(names_.qkv), rows, dim, parts, order);
+    const Range own[] = {own_q, own_kv, own_kv};
+    return fused(name(names_.qkv), rows, dim, parts, order, own);
   }
-  RETURN_IF_ERROR(linear(name(names_.q), config_.attention_gate ? 2 * q : q, dim, layer.q));
-  RETURN_IF_ERROR(linear(name(names_.k), kv, dim, layer.k));
-  return kind.keys_as_values ? Status() : linear(name(names_.v), kv, dim, layer.v);
+  RETURN_IF_ERROR(linear_rows(name(names_.q), config_.attention_gate ? 2 * q : q, dim, own_q, layer.q));
+  RETURN_IF_ERROR(linear_rows(name(names_.k), kv, dim, own_kv, layer.k));
+  return kind.keys_as_values ? Status() : linear_rows(name(names_.v), kv, dim, own_kv, layer.v);
 }
 
 // Published checkpoints hold keys' and values' tensors of layers that use those of an earlier one.
@@ -44,21 +61,23 @@ void WeightLoader::pass_over_shared(const std::string& at) {
 
 Status WeightLoader::load_dense(int i, const std::string& at, LayerWeights& layer) {
   const int width = config_.ffn_dim_of(i);
+  const Range own = cuts_.ffn(i);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const bool separate = !names_.gate.empty() && has_matrix(name(names_.gate) + ".weight");
   const bool both = !names_.gate_up.empty() && has_matrix(name(names_.gate_up) + ".weight");
   if (!config_.gated_ffn) {
-    RETURN_IF_ERROR(linear(name(names_.up), width, config_.model_dim, layer.up));
+    RETURN_IF_ERROR(linear_rows(name(names_.up), width, config_.model_dim, own, layer.up));
   } else if (!separate && both) {
     const int rows[] = {width, width};
     LinearWeights* const parts[] = {&layer.gate, &layer.up};
-    RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts));
+    const Range owns[] = {own, own};
+    RETURN_IF_ERROR(fused(name(names_.gate_up), rows, config_.model_dim, parts, {}, owns));
   } else {
-    RETURN_IF_ERROR(linear(name(names_.gate), width, config_.model_dim, layer.gate));
-    RETURN_IF_ERROR(linear(name(names_.up), width, config_.model_dim, layer.up));
+    RETURN_IF_ERROR(linear_rows(name(names_.gate), width, config_.model_dim, own, layer.gate));
+    RETURN_IF_ERROR(linear_rows(name(names_.up), width, config_.model_dim, own, layer.up));
   }
   if (config_.sub_norms) RETURN_IF_ERROR(norm(name(names_.ffn_sub_norm), width, layer.ffn_sub_norm));
-  return linear(name(names_.down), config_.model_dim, width, layer.down);
+  return linear_columns(name(names_.down), config_.model_dim, width, own, layer.down);
 }
 
 Status WeightLoader::load_qk_norms(int i, const std::string& at, LayerWeights& layer) {
@@ -71,8 +90,8 @@ Status WeightLoader::load_qk_norms(int i, const std::string& at, LayerWeights& l
       RETURN_IF_ERROR(norm(q, config_.head_dim_of(i), layer.q_norm));
       return stores ? norm(k, config_.head_dim_of(i), layer.k_norm) : Status();
     case QkNorm::kHeads:
-      RETURN_IF_ERROR(head_norm(q, config_.n_heads, layer.q_norm));
-      return head_norm(k, config_.n_kv_heads, layer.k_norm);
+      RETURN_IF_ERROR(head_norm(q, config_.n_heads, cuts_.heads(), layer.q_norm));
+      return head_norm(k, config_.n_kv_heads, cuts_.kv_heads(i), layer.k_norm);
     case QkNorm::kRow:
       RETURN_IF_ERROR(norm(q, config_.q_dim_of(i), layer.q_norm));
       return norm(k, config_.kv_dim_of(i), layer.k_norm);
@@ -86,11 +105,13 @@ Status WeightLoader::load_attention(int i, const std::string& at, LayerWeights& 
   RETURN_IF_ERROR(load_qk_norms(i, at, layer));
   if (config_.attention_sinks) {
     ASSIGN_OR_RETURN(const std::vector<float> sinks, vector(name(names_.sinks), config_.n_heads));
-    ASSIGN_OR_RETURN(layer.sinks, ops_.pack_vector(sinks));
+    ASSIGN_OR_RETURN(layer.sinks, ops_.pack_vector(part_of(sinks, cuts_.heads())));
   }
   if (config_.sub_norms)
     RETURN_IF_ERROR(norm(name(names_.attn_sub_norm), config_.q_dim_of(i), layer.attn_sub_norm));
-  return linear(name(names_.o), config_.model_dim, config_.attended_dim_of(i), layer.o);
+  const int head = config_.latent.kv_rank > 0 ? config_.latent.value_dim : config_.head_dim_of(i);
+  return linear_columns(name(names_.o), config_.model_dim, config_.attended_dim_of(i),
+                        times(cuts_.heads(), head), layer.o);
 }
 
 namespace {
@@ -249,7 +270,10 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
   const int dim = config_.model_dim, vocab = config_.vocab_size;
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
-  ASSIGN_OR_RETURN(weights.embedding, weight(name(names_.embedding), vocab, dim, WeightUse::kTable));
+  const Range own = cuts_.vocabulary();
+  weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
+  ASSIGN_OR_RETURN(weights.embedding,
+                   weight_rows(name(names_.embedding), vocab, dim, own, WeightUse::kTable));
   if (config_.learned_positions) {
     ASSIGN_OR_RETURN(
         weights.positions,
@@ -281,7 +305,7 @@ Status WeightLoader::load_alibi(ModelWeights& weights) const {
     const float step = h < n ? static_cast<float>(h + 1) : static_cast<float>(h - n) + 0.5f;
     slopes.push_back(std::exp2(-config_.alibi_max_bias * step / static_cast<float>(n)));
   }
-  ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(slopes));
+  ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(part_of(slopes, cuts_.heads())));
   return {};
 }
 
@@ -296,16 +320,16 @@ Status WeightLoader::load_head(ModelWeights& weights) {
   }
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(head + ".bias", vocab));
   if (!bias.empty()) {
-    ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(bias));
+    ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(part_of(bias, cuts_.vocabulary())));
   }
   if (config_.tied_embeddings) return {};
-  ASSIGN_OR_RETURN(weights.lm_head, weight(head, vocab, dim, WeightUse::kOutput));
+  ASSIGN_OR_RETURN(weights.lm_head, weight_rows(head, vocab, dim, cuts_.vocabulary(), WeightUse::kOutput));
   return {};
 }
 
 Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
-  keeps_sites_ = true;
+  keeps_sites_ = cuts_.shard().n_ranks == 1;
   RETURN_IF_ERROR(open());
   RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
   for (int i = 0; i < config_.n_layers; ++i) {
@@ -313,14 +337,15 @@ Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
   }
   RETURN_IF_ERROR(check_unused());
   weights->sites = std::move(sites_);
+  weights->padding = padding_;
   if (restores() && progress_) progress_(total_bytes_, total_bytes_);
   return weights;
 }
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
-                                                   PackedWeights* packed) {
-  return WeightLoader(source, config, ops, progress, packed).load(max_seq_len);
+                                                   PackedWeights* packed, Shard shard) {
+  return WeightLoader(source, config, ops, progress, packed, shard).load(max_seq_len);
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/sources/packed_cache.h"
 #include "ops/ops.h"
+#include "parallel/shard.h"
 
 namespace penstock {
 
@@ -23,13 +24,19 @@ struct LinearWeights {
   std::unique_ptr<Weight> weight;          // [out, in]
   std::unique_ptr<Vector> bias;            // [out] or null
   const AdapterTerms* adapters = nullptr;  // of its LinearSite
+  // A rank's share of the inputs (ModelCuts): the product is a share of the sum, and where blocks reach over the cut, the weight
+  // has `lead` inputs before the rank's own, and perhaps some behind, which must be zeros.
+  bool partial = false;
+  int lead = 0;
 
-  LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out, adapters}; }
+  LinearTarget into(Tensor out) const { return {weight.get(), bias.get(), out, adapters, partial}; }
 };
 
 struct ExpertWeights {
   std::vector<std::unique_ptr<Weight>> weights;  // [n_experts]
   std::vector<std::unique_ptr<Vector>> biases;   // [n_experts] or empty
+  bool partial = false;                          // as LinearWeights
+  int lead = 0;
 };
 
 // Of attention over latents (LatentConfig); queries are LayerWeights::q.
@@ -131,7 +138,11 @@ struct LinearSite {
 };
 
 struct ModelWeights {
-  std::unique_ptr<Weight> embedding;    // [vocab_size, model_dim]
+  // [vocab_size, model_dim], or of several ranks (ModelCuts) a share of the rows, first_token and what follows; so has lm_head.
+  std::unique_ptr<Weight> embedding;
+  bool shares_vocabulary = false;
+  int first_token = 0;
+  int padding = 0;                      // most inputs that any LinearWeights have beside their own (lead)
   std::unique_ptr<Weight> positions;    // [first_position + max_seq_len, model_dim] or null
   std::unique_ptr<Weight> token_types;  // [n_token_types, model_dim] or null
   NormWeights embedding_norm;
@@ -217,10 +228,11 @@ struct PackedWeights {
 };
 
 // Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
-// another. With packed->from, its error kCorruptFile may also mean that file.
+// another. With packed->from, its error kCorruptFile may also mean that file. shard: of the whole model's config what one of
+// several ranks has (ModelCuts), without LinearSites.
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
-                                                   PackedWeights* packed = nullptr);
+                                                   PackedWeights* packed = nullptr, Shard shard = {});
 
 // Of all matrices, as the backend holds them.
 int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights);

@@ -93,6 +93,8 @@ struct LinearTarget {
   const Vector* bias;                      // [out] or null
   Tensor out;                              // [n_tokens, out]
   const AdapterTerms* adapters = nullptr;  // of the tokens' sequences (Batch::adapters); null: none adds here
+  bool partial =
+      false;  // the weight is this rank's share of the inputs: the product is the sum over all ranks
 };
 
 // Angles are precomputed per dimension pair; cos and sin are multiplied by `scale` (YaRN, longrope).
@@ -201,6 +203,8 @@ struct MoeParams {
       nullptr;  // [n_experts] or null: added to the scores when choosing, not when weighing
   const Vector* expert_scale = nullptr;  // [n_experts] or null: multiplies the weights at last
   ActivationFunction activation;
+  // Of a rank with a share of every expert's width: inputs of down before those of its own, which are zeros.
+  int down_lead = 0;
 };
 
 // Rows of a step's tensors: as many as the batch has, or more where a backend computes in fixed sizes. Nobody reads
@@ -322,6 +326,9 @@ class Ops {
 
   // out[t] = table[token t] * scale; tokens beyond the table have its first row.
   virtual void embed_tokens(const Weight& table, float scale, Tensor out) = 0;
+  // The same of a rank whose table has the rows from `first` on: zeros for tokens that it has not. The sum over all ranks is
+  // what the whole table gives.
+  virtual void embed_share(const Weight& table, int first, float scale, Tensor out) = 0;
   // out[t] += table[position of token t].
   virtual void embed_positions(const Weight& table, Tensor out) = 0;
   // out[t] += table[type of token t].
@@ -345,6 +352,7 @@ class Ops {
     }
   }
   virtual void copy(Tensor from, Tensor to) = 0;  // to = from
+  virtual void clear(Tensor x) = 0;               // x = 0
   // Rounds each row to 8 bits: x = round(x * 127 / m) * m / 127, m = max(|row|, 1e-5), halves to even (BitNet).
   virtual void round_int8(Tensor x) = 0;
   virtual void activate(Tensor x, const ActivationFunction& f) = 0;  // x = f(x)
@@ -394,18 +402,20 @@ class Ops {
     all_reduce(delta);
     add_whole(x, delta, delta_scale, h);
   }
-  // The same for delta = in weight^T + bias; the target's own tensor is scratch.
+  // The same for delta = in weight^T + bias, whole or partial; the target's own tensor is scratch.
   virtual void linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale,
                           const NormedInput* h) {
     linear(in, {&target, 1});
-    add_shares(x, target.out, delta_scale, h);
+    if (target.partial) return add_shares(x, target.out, delta_scale, h);
+    add_whole(x, target.out, delta_scale, h);
   }
 
-  // --- Several ranks, each with its share of the weights (parallel/shard.h). All ask for the same operations.
+  // --- Several ranks, each with its share of the weights (OpsConfig::ranks). All ask for the same of these operations; when
+  // they return after the run has failed (Communicator::status()), x holds anything.
   virtual Shard shard() const { return {}; }
   // x = the sum of all ranks' x, the same bits on every rank.
   virtual void all_reduce(Tensor x) { (void)x; }
-  // Every rank has its own columns of x, those of its shard, and gets the others'.
+  // Every rank has its own columns of x, shard().range(x.cols), and gets the others'.
   virtual void all_gather(Tensor x) { (void)x; }
 
   // Rotates q and k in place, for models that do something to them before they are stored.
@@ -450,11 +460,15 @@ class Ops {
   }
 };
 
+class Communicator;  // parallel/communicator.h
+
 struct OpsConfig {
   int n_threads = 0;             // 0 = as many as the process may use
   bool batch_invariant = false;  // one kernel family and summation order whatever the batch
   double thread_weight = 1;      // > 0: share of the threads beside other models of the process
   int row_multiple = 1;          // cpu: a step's tensors have a multiple of so many rows (tests of StepShape)
+  Communicator* ranks =
+      nullptr;  // those that share a model's weights, which outlive the backend; null: it is alone
 };
 
 // A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.

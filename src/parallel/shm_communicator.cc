@@ -182,12 +182,14 @@ class ShmCommunicator final : public Communicator {
     return has_shown(rank) ? Status() : status();
   }
 
-  // x = the sum of what all show, in the order of the ranks.
+  // x, which this rank has shown, = the sum of what all show, in the order of the ranks. Of the first two summands either may be
+  // the one that lies in x.
   void add_up(std::span<float> x) const {
     float* const out = x.data();
     const auto n = x.size();
-    std::memcpy(out, shown_by(0), n * sizeof(float));
-    for (int r = 1; r < size(); ++r) {
+    if (rank() > 1) std::memcpy(out, shown_by(0), n * sizeof(float));
+    for (int r = rank() == 1 ? 0 : 1; r < size(); ++r) {
+      if (rank() == 1 && r == 1) continue;
       const float* __restrict part = reinterpret_cast<const float*>(shown_by(r));
       for (size_t i = 0; i < n; ++i) out[i] += part[i];
     }

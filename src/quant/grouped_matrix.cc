@@ -1,5 +1,6 @@
 #include "quant/grouped_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -138,6 +139,37 @@ Status GroupedMatrix::check(const std::string& where) const {
     seen[static_cast<size_t>(input)] = true;
   }
   return {};
+}
+
+GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte>& storage) const {
+  GroupedMatrix part = *this;
+  part.cols = count;
+  part.group_size = std::min(group_size, count);
+  part.layout = CodeLayout::kWordsByRow;
+  if (n_groups() > 1) {
+    const auto own = [&](const auto& from, auto& to) {
+      to.clear();
+      for (auto row = from.begin(); row != from.end(); row += n_groups())
+        to.insert(to.end(), row + first / group_size, row + (first + count) / group_size);
+    };
+    own(scales, part.scales);
+    own(zeros, part.zeros);
+  }
+  const int per_word = 32 / bits;
+  const auto n_words = static_cast<size_t>((count + per_word - 1) / per_word);
+  std::vector<uint32_t> words(n_words * static_cast<size_t>(rows));
+  std::vector<uint8_t> row(static_cast<size_t>(cols));
+  for (int r = 0; r < rows; ++r) {
+    codes(r, 1, row.data());
+    for (int j = 0; j < count; ++j) {
+      words[static_cast<size_t>(r) * n_words + static_cast<size_t>(j / per_word)] |=
+          static_cast<uint32_t>(row[static_cast<size_t>(first + j)]) << (j % per_word * bits);
+    }
+  }
+  const auto bytes = std::as_bytes(std::span(words));
+  storage.assign(bytes.begin(), bytes.end());
+  part.packed = storage;
+  return part;
 }
 
 void GroupedMatrix::simplify_zeros() {

@@ -59,6 +59,9 @@ struct GroupedMatrix {
   static uint64_t packed_bytes(CodeLayout layout, int64_t rows, int64_t cols, int bits);
   // Errors: kCorruptFile when sizes do not agree or the order is no permutation; `where` names the layer.
   Status check(const std::string& where) const;
+  // Inputs [first, first + count), with codes of their own in `storage`. REQUIRES: no input_order; whole groups, or one group of
+  // all inputs.
+  GroupedMatrix columns(int first, int count, std::vector<std::byte>& storage) const;
   // Moves equal zeros into uniform_zero.
   void simplify_zeros();
 

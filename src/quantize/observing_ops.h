@@ -61,6 +61,9 @@ class ObservingOps final : public Ops {
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     inner_.embed_tokens(table, scale, out);
   }
+  void embed_share(const Weight& table, int first, float scale, Tensor out) override {
+    inner_.embed_share(table, first, scale, out);
+  }
   void embed_positions(const Weight& table, Tensor out) override { inner_.embed_positions(table, out); }
   void embed_token_types(const Weight& table, Tensor out) override { inner_.embed_token_types(table, out); }
   void gather_outputs(Tensor x, Tensor out) override { inner_.gather_outputs(x, out); }
@@ -88,6 +91,9 @@ class ObservingOps final : public Ops {
   }
   void copy(Tensor from, Tensor to) override {
     if (!stopped_) inner_.copy(from, to);
+  }
+  void clear(Tensor x) override {
+    if (!stopped_) inner_.clear(x);
   }
   void gate_rows(Tensor x, Tensor gate) override {
     if (!stopped_) inner_.gate_rows(x, gate);

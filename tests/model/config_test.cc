@@ -319,7 +319,8 @@ TEST(Config, Gemma3nThatCannotBeComputedIsRefused) {
 TEST(Config, SparseGatesAreThoseOfBothFormats) {
   const auto cutoffs = [](const WeightSource& source) {
     std::vector<float> all;
-    for (const LayerConfig& layer : read_config(source).value().layers) all.push_back(layer.gate_cutoff);
+    const ModelConfig config = read_config(source).value();
+    for (const LayerConfig& layer : config.layers) all.push_back(layer.gate_cutoff);
     return all;
   };
   const auto wanted =

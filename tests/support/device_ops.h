@@ -152,6 +152,9 @@ class DeviceOps final : public Ops {
     inner_->write_rows(values, x);
     memory_.close();
   }
+  void embed_share(const Weight& table, int first, float scale, Tensor out) override {
+    act([this, &table, first, scale, out] { inner_->embed_share(table, first, scale, out); });
+  }
   void embed_tokens(const Weight& table, float scale, Tensor out) override {
     act([this, &table, scale, out] { inner_->embed_tokens(table, scale, out); });
   }
@@ -187,6 +190,9 @@ class DeviceOps final : public Ops {
   }
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override {
     act([this, gate, up, f, out] { inner_->activate_mul(gate, up, f, out); });
+  }
+  void clear(Tensor x) override {
+    act([this, x] { inner_->clear(x); });
   }
   void copy(Tensor from, Tensor to) override {
     act([this, from, to] { inner_->copy(from, to); });

@@ -94,8 +94,6 @@ StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& wei
                               KvCache& cache, Ops& ops, const ForwardOptions& options);
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options);
-StepOutputs gpt2_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
-                         KvCache& cache, Ops& ops, const ForwardOptions& options);
 // Final norm and vocabulary projection of the batch's output rows of the residual stream x.
 StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
                         Ops& ops, const ForwardOptions& options);

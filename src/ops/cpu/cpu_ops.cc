@@ -8,6 +8,7 @@
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/recurrence.h"
+#include "parallel/communicator.h"
 
 namespace penstock {
 namespace {
@@ -126,6 +127,19 @@ void CpuOps::embed_tokens(const Weight& table, float scale, Tensor out) {
   clear_rows(out, batch_.n_tokens());
 }
 
+void CpuOps::embed_share(const Weight& table, int first, float scale, Tensor out) {
+  const size_t n = batch_.tokens.size();
+  int32_t* const rows = arena_.allocate_array<int32_t>(n);
+  const auto is_here = [&](size_t t) {
+    return batch_.tokens[t] >= first && batch_.tokens[t] < first + table.rows();
+  };
+  for (size_t t = 0; t < n; ++t) rows[t] = is_here(t) ? batch_.tokens[t] - first : 0;
+  cpu_embed(linear_, table, {rows, n}, scale, out, false);
+  for (size_t t = 0; t < n; ++t)
+    if (!is_here(t)) std::fill_n(f32(out, static_cast<int>(t)), out.cols, 0.0f);
+  clear_rows(out, batch_.n_tokens());
+}
+
 void CpuOps::embed_positions(const Weight& table, Tensor out) {
   cpu_embed(linear_, table, batch_.positions, 1.0f, out, true);
 }
@@ -202,6 +216,37 @@ void CpuOps::copy(Tensor from, Tensor to) {
   PENSTOCK_CHECK(from.rows == to.rows && from.cols == to.cols);
   for_elements(
       to, [&](int row, int first, int n) { std::copy_n(f32(from, row) + first, n, f32(to, row) + first); });
+}
+
+void CpuOps::clear(Tensor x) {
+  for_elements(x, [&](int row, int first, int n) { std::fill_n(f32(x, row) + first, n, 0.0f); });
+}
+
+Shard CpuOps::shard() const { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
+
+// Whoever runs the steps asks the communicator whether they went well.
+void CpuOps::all_reduce(Tensor x) {
+  if (config_.ranks == nullptr) return;
+  const auto cols = static_cast<size_t>(x.cols);
+  if (x.row_stride == x.cols) {
+    (void)config_.ranks->all_reduce({f32(x, 0), cols * static_cast<size_t>(x.rows)});
+    return;
+  }
+  for (int row = 0; row < x.rows; ++row) (void)config_.ranks->all_reduce({f32(x, row), cols});
+}
+
+void CpuOps::all_gather(Tensor x) {
+  if (config_.ranks == nullptr) return;
+  Shard shard = config_.ranks->shard();
+  std::vector<std::span<float>> parts(static_cast<size_t>(shard.n_ranks));
+  for (int row = 0; row < x.rows; ++row) {
+    for (shard.rank = 0; shard.rank < shard.n_ranks; ++shard.rank) {
+      const Shard::Range columns = shard.range(x.cols);
+      parts[static_cast<size_t>(shard.rank)] = {f32(x, row) + columns.first,
+                                                static_cast<size_t>(columns.count)};
+    }
+    (void)config_.ranks->all_gather(parts);
+  }
 }
 
 void CpuOps::round_int8(Tensor x) {

@@ -47,6 +47,7 @@ class CpuOps final : public Ops {
   void write_rows(std::span<const float> values, Tensor x) override;
   float* in_place(Tensor x) override;
   void embed_tokens(const Weight& table, float scale, Tensor out) override;
+  void embed_share(const Weight& table, int first, float scale, Tensor out) override;
   void embed_positions(const Weight& table, Tensor out) override;
   void embed_token_types(const Weight& table, Tensor out) override;
   void gather_outputs(Tensor x, Tensor out) override;
@@ -64,6 +65,10 @@ class CpuOps final : public Ops {
   void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
+  void clear(Tensor x) override;
+  Shard shard() const override;
+  void all_reduce(Tensor x) override;
+  void all_gather(Tensor x) override;
   void scale_columns(Tensor x, const Vector& by) override;
   void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
   void match_magnitude(Tensor x, Tensor like, float least) override;

@@ -43,7 +43,7 @@ void hidden_of_expert(const LinearContext& context, Tensor x, const MoeParams& p
 // down of it.
 void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
                     Tensor hidden, Tensor up, Tensor out) {
-  hidden_of_expert(context, x, params, expert, hidden, up);
+  hidden_of_expert(context, x, params, expert, hidden.columns(params.down_lead, up.cols), up);
   const LinearTarget down[] = {target_of(params.down, params.down_bias, expert, out)};
   cpu_linear(context, hidden, down);
 }
@@ -74,8 +74,12 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   }
   const int most = *std::max_element(counts, counts + n_experts);
   const int hidden_dim = params.up[0]->rows();
-  const Tensor rows = arena_tensor(arena, most, x.cols), hidden = arena_tensor(arena, most, hidden_dim);
+  const Tensor rows = arena_tensor(arena, most, x.cols),
+               hidden = arena_tensor(arena, most, params.down[0]->cols());
   const Tensor up = arena_tensor(arena, most, hidden_dim), result = arena_tensor(arena, most, out.cols);
+  if (hidden.cols > hidden_dim) {
+    for (int row = 0; row < most; ++row) std::fill_n(f32(hidden, row), hidden.cols, 0.0f);
+  }
   for (int e = 0; e < n_experts; ++e) {
     if (counts[e] == 0) continue;
     const auto for_each_token = [&](auto&& f) {

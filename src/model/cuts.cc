@@ -1,0 +1,121 @@
+#include "model/cuts.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// Features that blocks of all encodings are made of, and of most of them.
+constexpr int kUnits[] = {256, 32, 1};
+
+struct HeadCut {
+  Shard::Range heads, kv_heads;
+};
+
+// REQUIRES: no more ranks than heads.
+HeadCut cut_heads(int n_heads, int n_kv_heads, Shard shard) {
+  const int group = n_heads / n_kv_heads;
+  if (shard.n_ranks <= n_kv_heads) {
+    const Shard::Range kv = shard.range(n_kv_heads);
+    return {{kv.first * group, kv.count * group}, kv};
+  }
+  for (int kv = 0;; ++kv) {
+    const Shard::Range ranks = Shard{kv, n_kv_heads}.range(shard.n_ranks);
+    if (shard.rank >= ranks.first + ranks.count) continue;
+    const Shard::Range own = Shard{shard.rank - ranks.first, ranks.count}.range(group);
+    return {{kv * group + own.first, own.count}, {kv, 1}};
+  }
+}
+
+// A rank has as many heads in every layer: not where layers' heads would be cut at different places.
+bool cuts_all_layers_alike(const ModelConfig& model, const std::vector<int>& layers, int n_ranks) {
+  const auto ends = [&](int layer, int rank) {
+    const Shard::Range heads = cut_heads(model.n_heads, model.n_kv_heads_of(layer), {rank, n_ranks}).heads;
+    return heads.first + heads.count;
+  };
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    for (const int layer : layers)
+      if (ends(layer, rank) != ends(layers[0], rank)) return false;
+  }
+  return true;
+}
+
+std::vector<int> attention_layers(const ModelConfig& model) {
+  std::vector<int> layers;
+  for (int i = 0; i < model.n_layers; ++i)
+    if (model.layers[static_cast<size_t>(i)].attention) layers.push_back(i);
+  return layers;
+}
+
+}  // namespace
+
+ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard) : whole_(whole), shard_(shard) {
+  cuts_heads_ = can_cut_heads();
+  cuts_experts_ = can_cut_experts();
+  heads_ = {0, whole.n_heads};
+  if (cuts_heads_ && whole.latent.kv_rank > 0) {
+    heads_ = shard.range(whole.n_heads);
+  } else if (cuts_heads_) {
+    heads_ = cut_heads(whole.n_heads, whole.n_kv_heads_of(attention_layers(whole)[0]), shard).heads;
+  }
+}
+
+bool ModelCuts::can_cut_heads() const {
+  if (shard_.n_ranks == 1 || shard_.n_ranks > whole_.n_heads) return false;
+  if (whole_.qk_norm == QkNorm::kRow || whole_.sub_norms || whole_.int8_activations) return false;
+  const std::vector<int> layers = attention_layers(whole_);
+  return whole_.latent.kv_rank > 0 ||
+         (!layers.empty() && cuts_all_layers_alike(whole_, layers, shard_.n_ranks));
+}
+
+bool ModelCuts::can_cut_experts() const {
+  const bool shared_too = whole_.shared_ffn_dim == 0 || whole_.shared_ffn_dim >= shard_.n_ranks;
+  return shard_.n_ranks > 1 && whole_.n_experts > 0 && whole_.expert_ffn_dim >= shard_.n_ranks &&
+         whole_.expert_latent_dim == 0 && !whole_.int8_activations && shared_too;
+}
+
+Shard::Range ModelCuts::cut_features(int n) const {
+  const auto unit = std::ranges::find_if(kUnits, [&](int size) { return n / size >= shard_.n_ranks; });
+  return unit == std::end(kUnits) ? Shard::Range{0, n} : shard_.range(n, *unit);
+}
+
+Shard::Range ModelCuts::kv_heads(int layer) const {
+  const int n = whole_.n_kv_heads_of(layer);
+  return cuts_heads_ && whole_.latent.kv_rank == 0 ? cut_heads(whole_.n_heads, n, shard_).kv_heads
+                                                   : Shard::Range{0, n};
+}
+
+Shard::Range ModelCuts::ffn(int layer) const {
+  const int n = whole_.ffn_dim_of(layer);
+  const bool reads_all = whole_.sub_norms || whole_.int8_activations ||
+                         whole_.layers[static_cast<size_t>(layer)].gate_cutoff != kNoCutoff;
+  return reads_all ? Shard::Range{0, n} : cut_features(n);
+}
+
+Shard::Range ModelCuts::expert_ffn() const {
+  const int n = whole_.expert_ffn_dim;
+  return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
+}
+
+Shard::Range ModelCuts::shared_ffn() const {
+  const int n = whole_.shared_ffn_dim;
+  return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
+}
+
+ModelConfig ModelCuts::rank_config() const {
+  ModelConfig config = whole_;
+  if (shard_.n_ranks == 1) return config;
+  config.expert_ffn_dim = expert_ffn().count;
+  config.shared_ffn_dim = shared_ffn().count;
+  if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
+  for (int i = 0; i < whole_.n_layers; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (cuts_heads_ && layer.attention) layer.n_kv_heads = kv_heads(i).count;
+    if (const Shard::Range features = ffn(i); features.count > 0) layer.ffn_dim = features.count;
+  }
+  config.ffn_dim = 0;
+  for (int i = 0; i < whole_.n_layers; ++i) config.ffn_dim = std::max(config.ffn_dim, ffn(i).count);
+  return config;
+}
+
+}  // namespace penstock

@@ -1,0 +1,184 @@
+// Tensor parallelism: what ranks with a share of a model each compute together is what one computes that has all of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "formats/weight_source.h"
+#include "model/cuts.h"
+#include "model/ftype.h"
+#include "model/ranks.h"
+#include "model/runner.h"
+#include "model/sources/synthetic.h"
+#include "model/sources/synthetic_layers.h"
+#include "quant/quant_type.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::max_difference;
+using testing::Rows;
+using testing::Runner;
+using testing::with_ranks;
+
+const std::vector<int> kTokens = {3, 17, 5, 22, 9, 3, 41, 8, 30, 12, 7, 2};
+
+// A prompt in two chunks, then some tokens one by one.
+Rows logits_of(const Model& model, Ops& ops) {
+  Runner runner(model, ops, 16);
+  const std::span<const int> tokens = kTokens;
+  Rows rows = runner.run(0, tokens.first(5));
+  for (auto& row : runner.run(0, tokens.subspan(5, 4))) rows.push_back(row);
+  for (const int token : tokens.subspan(9)) rows.push_back(runner.run(0, {&token, 1}).back());
+  return rows;
+}
+
+float largest(const Rows& rows) {
+  float most = 0;
+  for (const auto& row : rows)
+    for (const float value : row) most = std::max(most, std::abs(value));
+  return most;
+}
+
+Rows whole_logits(const WeightSource& source) {
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const auto model = Model::load(source, *ops);
+  EXPECT_TRUE(model) << model.error().message;
+  return model ? logits_of(**model, *ops) : Rows();
+}
+
+// The logits of every rank.
+std::vector<Rows> shared_logits(const std::function<std::unique_ptr<WeightSource>()>& open, int n_ranks) {
+  std::vector<Rows> logits(static_cast<size_t>(n_ranks));
+  with_ranks(n_ranks, [&](int rank, Ops& ops) {
+    const auto source = open();
+    const auto model = Model::load_shard(*source, ops);
+    ASSERT_TRUE(model) << model.error().message;
+    logits[static_cast<size_t>(rank)] = logits_of(**model, ops);
+  });
+  return logits;
+}
+
+class GoldenShards : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(GoldenShards, GiveWhatTheWholeModelGives) {
+  const Rows whole = whole_logits(*open_weights(GetParam()).value());
+  for (const int n_ranks : {2, 3, 4}) {
+    const auto shared = shared_logits([] { return open_weights(GetParam()).value(); }, n_ranks);
+    for (const Rows& rows : shared) EXPECT_EQ(rows, shared[0]) << n_ranks << " ranks";
+    EXPECT_LE(max_difference(shared[0], whole), 1e-5f * largest(whole)) << n_ranks << " ranks";
+  }
+}
+
+std::vector<fs::path> golden_models() {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
+    paths.push_back(entry.path());
+    if (fs::exists(entry.path() / "model.gguf")) paths.push_back(entry.path() / "model.gguf");
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+std::string name_of(const fs::path& path) {
+  return path.extension() == ".gguf" ? path.parent_path().filename().string() + "_gguf"
+                                     : path.filename().string() + "_hf";
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GoldenShards, ::testing::ValuesIn(golden_models()),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Every encoding. Some numbers of ranks cut 12 heads of 64 and 768 features inside of blocks.
+ModelConfig mixture(int n_experts) {
+  ModelConfig config = config_from_shape(n_experts > 0 ? "mixtral-8x7b" : "llama-3.2-1b").value();
+  config.n_layers = 2;
+  config.layers.resize(2);
+  config.vocab_size = 300, config.model_dim = 256, config.ffn_dim = n_experts > 0 ? 0 : 768;
+  config.n_heads = 12, config.n_kv_heads = 4, config.head_dim = 64;
+  config.n_experts = n_experts, config.expert_ffn_dim = n_experts > 0 ? 512 : 0;
+  config.max_seq_len = 128;
+  for (RopeConfig& rope : config.ropes) rope.rotary_dim = 64;
+  return config;
+}
+
+std::vector<std::string> all_types() {
+  std::vector<std::string> names;
+  for (const FileType& type : file_types()) names.emplace_back(type.name);
+  for (const LayerCoding& coding : layer_codings()) names.emplace_back(coding.name);
+  for (const char* name : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "iq4_nl",
+                           "iq4_xs", "tq1_0", "tq2_0", "mxfp4", "nvfp4"})
+    if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
+  return names;
+}
+
+class ShardsOfTypes : public ::testing::TestWithParam<std::string> {};
+
+// Activations are rounded block by block, or row by row: where a block or a row is cut its parts are rounded by themselves.
+TEST_P(ShardsOfTypes, GiveWhatTheWholeModelGives) {
+  for (const int n_experts : {0, 4}) {
+    const auto source = [&] { return make_synthetic_source(mixture(n_experts), GetParam()).value(); };
+    const Rows whole = whole_logits(*source());
+    for (const int n_ranks : n_experts > 0 ? std::vector{3} : std::vector{2, 4}) {
+      const auto shared = shared_logits(source, n_ranks);
+      for (const Rows& rows : shared) EXPECT_EQ(rows, shared[0]) << n_ranks << " ranks";
+      const float difference = max_difference(shared[0], whole) / largest(whole);
+      RecordProperty(("difference_" + std::to_string(n_ranks)).c_str(), std::to_string(difference));
+      EXPECT_LE(difference, GetParam() == "f32" ? 1e-5f : 0.05f) << n_ranks << " ranks";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ShardsOfTypes, ::testing::ValuesIn(all_types()), [](const auto& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+// A part is a part: of what is cut each rank holds about its share.
+TEST(Shards, HoldTheirShareOfTheWeights) {
+  const auto source = make_synthetic_source(mixture(0), "q8_0").value();
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const int64_t whole = Model::load(*source, *ops).value()->weight_bytes();
+  with_ranks(4, [&](int, Ops& own_ops) {
+    const auto own = make_synthetic_source(mixture(0), "q8_0").value();
+    const auto model = Model::load_shard(*own, own_ops).value();
+    EXPECT_LE(static_cast<double>(model->weight_bytes()), 0.3 * static_cast<double>(whole));
+  });
+}
+
+TEST(ModelCuts, HeadsAreCutWithTheirKvHeads) {
+  ModelConfig config = mixture(0);  // 12 heads, 4 KV heads
+  const auto cut = [&](int rank, int n_ranks) {
+    const ModelCuts cuts(config, {rank, n_ranks});
+    return std::vector<int>{cuts.heads().first, cuts.heads().count, cuts.kv_heads(0).first,
+                            cuts.kv_heads(0).count};
+  };
+  EXPECT_EQ(cut(0, 1), (std::vector<int>{0, 12, 0, 4}));
+  EXPECT_EQ(cut(0, 3), (std::vector<int>{0, 6, 0, 2}));
+  EXPECT_EQ(cut(1, 3), (std::vector<int>{6, 3, 2, 1}));
+  EXPECT_EQ(cut(2, 3), (std::vector<int>{9, 3, 3, 1}));
+  // More ranks than KV heads: these are on several ranks.
+  EXPECT_EQ(cut(0, 6), (std::vector<int>{0, 2, 0, 1}));
+  EXPECT_EQ(cut(1, 6), (std::vector<int>{2, 1, 0, 1}));
+  EXPECT_EQ(cut(2, 6), (std::vector<int>{3, 3, 1, 1}));
+  EXPECT_EQ(cut(5, 6), (std::vector<int>{9, 3, 3, 1}));
+  // More ranks than heads: attention is whole on each.
+  EXPECT_EQ(cut(3, 13), (std::vector<int>{0, 12, 0, 4}));
+}
+
+TEST(ModelCuts, FeaturesAreCutAtBlocksWhereThereAreEnough) {
+  ModelConfig config = mixture(0);  // 768 features
+  const auto first = [&](int rank, int n_ranks) { return ModelCuts(config, {rank, n_ranks}).ffn(0).first; };
+  EXPECT_EQ(first(1, 2), 512);
+  EXPECT_EQ(first(1, 3), 256);
+  EXPECT_EQ(first(1, 4), 192);
+  config.layers[0].gate_cutoff = 1.0f;  // reads all of them
+  EXPECT_EQ(ModelCuts(config, {1, 2}).ffn(0).count, 768);
+  EXPECT_EQ(ModelCuts(config, {1, 2}).ffn(1).count, 256);
+}
+
+}  // namespace
+}  // namespace penstock
