@@ -1,6 +1,6 @@
 // The asynchronous engine: token ids in, token events out. Text lives one level up (penstock/llm.h).
 //
-// Threads: check(), submit(), cancel(), metrics() and info() may be called from any thread. Everything else happens on
+// Threads: check(), submit(), cancel(), status(), metrics() and info() may be called from any thread. Everything else happens on
 // the engine thread: either the one that start() makes, or the caller of step() when start() was not called.
 // Sinks are called on the engine thread and must not block.
 #pragma once
@@ -137,6 +137,9 @@ class Engine {
   // parameter, prompt empty, id out of range, prompt + 1 token longer than max_model_len), kUnsupported (beams
   // without a paged cache).
   virtual Status check(const Request& request) const = 0;
+
+  // Ok, or why nothing can be computed any more: requests end with this error, and new ones are refused with it. From any thread.
+  virtual Status status() const = 0;
 
   // A LoRA adapter of this model, for requests: a PEFT directory or a GGUF file. It comes into memory with the first of them;
   // max_loras are there at once, and requests for further ones wait. As long as somebody holds it, its files must stay as they

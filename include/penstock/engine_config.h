@@ -9,8 +9,9 @@ namespace penstock {
 struct EngineConfig {
   std::string model;  // GGUF file or Hugging Face directory
   std::string backend = "auto";
-  int threads = 0;           // 0 = as many as the process may use
-  double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
+  int threads = 0;               // 0 = as many as the process may use
+  int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
+  double thread_weight = 1;      // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
@@ -54,7 +55,11 @@ struct EngineConfig {
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
     v("backend", c.backend, "where to compute; auto is the best that is here");
-    v("threads", c.threads, "compute threads; 0 is as many as the process may use");
+    v("threads", c.threads,
+      "compute threads, of every rank where there are several; 0 is as many as the process may use");
+    v("tensor_parallel_size", c.tensor_parallel_size,
+      "processes of this host that share the model, each with its part of every layer's weights: one for "
+      "each socket");
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 
 from . import _core
 from .async_llm import AsyncLLM, AsyncLLMEngine
@@ -33,6 +34,7 @@ __version_tuple__ = tuple(int(part) for part in __version__.split("."))
 LLMEngine = LLM
 
 _core.set_engine_error(EngineError)
+_core.set_rank_program([_sys.executable, "-m", "penstock"])  # tensor_parallel_size: other processes of this package
 _core.add_model_folder(_os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "models"))
 
 __all__ = [

@@ -9,6 +9,9 @@ __version__: str
 def run(arguments: Sequence[str]) -> int:
     """The penstock program; its exit code."""
 
+def set_rank_program(command: Sequence[str]) -> None:
+    """What is started as the ranks beside this process."""
+
 def add_model_folder(folder: str) -> None:
     """Where models come with the package."""
 

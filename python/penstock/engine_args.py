@@ -341,7 +341,7 @@ _HANDLERS: Dict[str, Handler] = {
     "quantization": _quantization,
     "quantize": _setting("quantize"),
     "load_format": _only("load_format", "auto", "safetensors", "gguf", "hf", "mistral"),
-    "tensor_parallel_size": _is_one("tensor_parallel_size", "one process is one rank"),
+    "tensor_parallel_size": _setting("tensor_parallel_size", int),
     "pipeline_parallel_size": _is_one("pipeline_parallel_size", "one process is one rank"),
     "data_parallel_size": _is_one("data_parallel_size", "one process is one engine"),
     "max_model_len": _max_model_len,

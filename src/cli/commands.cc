@@ -5,7 +5,7 @@ namespace penstock {
 
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
     add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar, add_embed, add_merge_lora;
+    add_grammar, add_embed, add_merge_lora, add_rank;
 
 namespace {
 
@@ -30,6 +30,7 @@ constexpr Command kCommands[] = {
     {"plan", "memory of weights and KV cache, and how many sequences fit", add_plan},
     {"grammar", "what a schema, regex or grammar allows, and how fast", add_grammar},
     {"render", "print what a chat template makes of a conversation", add_render},
+    {"rank", "compute beside another process, which starts this", add_rank},
 };
 
 }  // namespace

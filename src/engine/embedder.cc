@@ -17,6 +17,11 @@ int blocks_of(size_t n_tokens) { return static_cast<int>((n_tokens + kEmbedderBl
 
 Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> source,
                                                  const EngineConfig& config) {
+  if (config.tensor_parallel_size != 1) {
+    return errorf(ErrorCode::kUnsupported,
+                  "tensor_parallel_size: expected 1 for models that give vectors, got {}",
+                  config.tensor_parallel_size);
+  }
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }

@@ -59,6 +59,7 @@ Status EngineImpl::check(const Request& request) const {
 
 Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink> sink) {
   RETURN_IF_ERROR(check(request));
+  RETURN_IF_ERROR(status());
   auto state = std::make_unique<RequestState>();
   state->sink = std::move(sink);
   state->submitted = clock_.now();
@@ -73,6 +74,7 @@ Result<int> EngineImpl::save_session(std::span<const TokenId> tokens, const std:
   RETURN_IF_ERROR(inbox_.between_steps([&] {
     saved = save_session_file(path, parts_.fingerprint, tokens, cache_salt, *parts_.scheduler, *parts_.model);
   }));
+  RETURN_IF_ERROR(status());
   return saved;
 }
 
@@ -82,6 +84,7 @@ Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
     loaded =
         load_session_file(path, parts_.fingerprint, parts_.info.vocab_size, *parts_.scheduler, *parts_.model);
   }));
+  RETURN_IF_ERROR(status());
   return loaded;
 }
 
@@ -101,6 +104,7 @@ bool EngineImpl::run_step() {
     take_inbox();
     requests_.expire_deadlines();
     progress = steps_.run();
+    if (progress == StepLoop::Progress::kFailed) end_all();
   } catch (const std::bad_alloc&) {
     steps_.recover();
   }
@@ -108,6 +112,14 @@ bool EngineImpl::run_step() {
   if (!requests_.deliver(steps_.under_way())) metrics_.publish(*parts_.scheduler);
   if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   return progress != StepLoop::Progress::kNone;
+}
+
+// Nothing can be computed any more.
+void EngineImpl::end_all() {
+  const Error error = status().error();
+  log().error("the engine has failed: {}", error.message);
+  steps_.drop();
+  requests_.end_all(FinishReason::kError, error);
 }
 
 void EngineImpl::take_inbox() {

@@ -38,6 +38,7 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return parts_.info; }
   const EngineConfig& config() const override { return parts_.config; }
   Status check(const Request& request) const override;
+  Status status() const override { return parts_.model->status(); }
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) override {
     return Adapter::open(path, *parts_.model, parts_.config.max_lora_rank);
@@ -62,6 +63,7 @@ class EngineImpl final : public Engine {
   bool run_step();  // whether there was anything to do
   bool idle() const;
   void take_inbox();
+  void end_all();
   void thread_main();
   void restore_prefixes();
   void save_prefixes();

@@ -1,5 +1,4 @@
 #include "engine/open.h"
-#include "base/thread_pool.h"
 
 #include <spdlog/spdlog.h>
 
@@ -7,11 +6,16 @@
 #include <charconv>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
 #include "engine/engine_impl.h"
+#include "engine/fingerprint.h"
+#include "engine/ranks/rank_worker.h"
+#include "engine/ranks/shared_model.h"
 #include "engine/steps/calibration.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
@@ -32,15 +36,6 @@ constexpr Preset kPresets[] = {
     {"batch", 256, 32768, 0.95},
     {"hybrid", 128, 16384, 0.85},
 };
-
-Result<KvDType> kv_dtype(const std::string& name) {
-  if (name == "auto" || name == "f16" || name == "fp16") return KvDType::kF16;
-  if (name == "f32" || name == "fp32") return KvDType::kF32;
-  if (name == "bf16") return KvDType::kBF16;
-  if (name == "int8" || name == "i8") return KvDType::kI8;
-  return errorf(ErrorCode::kInvalidArgument,
-                "kv_cache_dtype: expected auto, f32, f16, bf16 or int8, got '{}'", name);
-}
 
 void append_ids(const nlohmann::json& object, const char* key, std::vector<TokenId>& ids) {
   const auto found = object.find(key);
@@ -63,34 +58,6 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
-}
-
-// Raise when the bytes of a cache block change.
-constexpr int kBlockVersion = 2;
-
-// Two models with the same fingerprint fill a cache with the same bits.
-uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend) {
-  std::string shape;
-  for (const auto& [key, value] : source.config().items()) {
-    if (!key.starts_with("tokenizer."))
-      shape += key + value.dump();  // large, and tells nothing about K and V
-  }
-  BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
-                                         config.block_size, config.batch_invariant, shape));
-  for (const TensorInfo& tensor : source.tensors()) {
-    const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
-    const auto text = [&](size_t from) {
-      return std::string_view(reinterpret_cast<const char*>(tensor.bytes.data()) + from, n);
-    };
-    for (const std::string_view part :
-         {std::string_view(tensor.name), text(0), text(tensor.bytes.size() - n)}) {
-      const BlockHash of_part = root_hash(part);
-      const TokenId words[4] = {static_cast<TokenId>(of_part.low), static_cast<TokenId>(of_part.low >> 32),
-                                static_cast<TokenId>(of_part.high), static_cast<TokenId>(of_part.high >> 32)};
-      hash = chain_hash(hash, words);
-    }
-  }
-  return hash.low ^ hash.high;
 }
 
 // 0 for auto, -1 for what is no length.
@@ -119,6 +86,9 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
   RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight", "0.01 to 100",
                          c.thread_weight));
+  RETURN_IF_ERROR(
+      expect(c.tensor_parallel_size >= 1, "tensor_parallel_size", "at least 1", c.tensor_parallel_size));
+  if (c.tensor_parallel_size > 1) RETURN_IF_ERROR(check_ranks(c));
   RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
   RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
   RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval", "a number of tokens >= 0",
@@ -163,6 +133,15 @@ Result<EngineConfig> resolve_preset(EngineConfig config) {
   if (config.spec.empty() && !config.draft_model.empty()) config.spec = "draft";
   RETURN_IF_ERROR(check_config(config));
   return config;
+}
+
+Result<KvDType> kv_dtype(const std::string& name) {
+  if (name == "auto" || name == "f16" || name == "fp16") return KvDType::kF16;
+  if (name == "f32" || name == "fp32") return KvDType::kF32;
+  if (name == "bf16") return KvDType::kBF16;
+  if (name == "int8" || name == "i8") return KvDType::kI8;
+  return errorf(ErrorCode::kInvalidArgument,
+                "kv_cache_dtype: expected auto, f32, f16, bf16 or int8, got '{}'", name);
 }
 
 CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk) {
@@ -230,6 +209,7 @@ Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
                   "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
                   source.path().string(), shape.arch);
   }
+  if (config.tensor_parallel_size > 1) return Model::load_shard(source, ops, progress, config.max_model_len);
   if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }
@@ -266,13 +246,14 @@ Result<std::unique_ptr<Drafter>> open_drafter(const EngineConfig& config, KvDTyp
 }
 
 // The swap space that the config asks for, with its slots told to the scheduler; null without one.
-Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const CacheSpec& spec,
-                                             const KvCache& cache, const CachePlan& plan,
+Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const StepModel& model,
+                                             const CachePlan& plan, int64_t kv_bytes,
                                              SchedulerConfig& scheduler) {
   if (config.preemption != "swap") return nullptr;
-  std::vector<int64_t> block_bytes;
-  for (int g = 0; g < std::max(1, spec.n_groups()); ++g) block_bytes.push_back(cache.block_bytes(g));
-  const int64_t bytes = config.swap_space > 0 ? config.swap_space : plan.bytes / 2;
+  std::vector<int64_t> block_bytes;  // of all ranks
+  for (size_t g = 0; g < plan.n_blocks.size(); ++g)
+    block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
+  const int64_t bytes = config.swap_space > 0 ? config.swap_space : kv_bytes / 2;
   const SwapLayout layout = swap_layout(bytes, block_bytes, plan.n_blocks);
   scheduler.swap_slots = layout.n_slots;
   log().info("swap space: {:.1f} MiB of {}", static_cast<double>(layout.bytes()) / (1 << 20),
@@ -283,11 +264,13 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const C
 // Bytes for the target's cache; its drafter's, if there is one, is in proportion.
 int64_t cache_budget(const EngineConfig& config, const Ops& ops, const Model& model, const CacheSpec& spec,
                      const Drafter* drafter) {
-  int64_t budget = config.kv_cache_memory;
+  int64_t budget = config.kv_cache_memory / config.tensor_parallel_size;
   if (budget == 0) {
     // Pages of a mapped file count as available.
-    const auto total = static_cast<double>(ops.memory().free + model.weight_bytes() - model.mapped_bytes());
-    budget = static_cast<int64_t>(config.memory_utilization * total) - model.weight_bytes();
+    const int n_ranks = config.tensor_parallel_size;  // each with its share of the weights, and of the cache
+    const int64_t weights = n_ranks * model.weight_bytes();
+    const auto total = static_cast<double>(ops.memory().free + weights - model.mapped_bytes());
+    budget = (static_cast<int64_t>(config.memory_utilization * total) - weights) / n_ranks;
     if (drafter != nullptr) budget -= drafter->weight_bytes();
   }
   if (drafter == nullptr) return budget;
@@ -359,6 +342,55 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
             {.n_groups = spec.n_groups(), .block_size = spec.block_size, .max_rows = static_cast<int>(most)},
             *parts.speculation);
 }
+
+// The ranks beside this one, on their way to the same model; null: there are none.
+Result<std::unique_ptr<ChildRanks>> start_ranks(const WeightSource& source, EngineConfig& config) {
+  const int n_ranks = config.tensor_parallel_size;
+  if (n_ranks == 1) return nullptr;
+  if (source.files().empty()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "tensor_parallel_size {}: every rank reads its share of a file, and {} is none", n_ranks,
+                  source.path().string());
+  }
+  config.model = source.path().string();
+  if (config.threads == 0) config.threads = std::max(1, available_cpus() / n_ranks);
+  ASSIGN_OR_RETURN(auto ranks, ChildRanks::start(n_ranks));
+  RETURN_IF_ERROR(tell_config(ranks->communicator(), config));
+  return ranks;
+}
+
+// With several ranks its threads are on this one's CPUs, and where its memory is first touched.
+Result<std::unique_ptr<Ops>> make_rank_ops(const EngineConfig& config, ChildRanks* ranks) {
+  OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
+  if (ranks == nullptr) return make_ops(config.backend, ops);
+  ops.ranks = &ranks->communicator();
+  Result<std::unique_ptr<Ops>> made;
+  std::jthread([&] {  // its threads stay where it is
+    stay_on_cpus(cpus_of_rank(0, config.tensor_parallel_size));
+    made = make_ops(config.backend, ops);
+  })
+      .join();
+  return made;
+}
+
+// The model with its backend and cache, here or on all ranks; sums the ranks' bytes up in `info`.
+Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<ChildRanks> ranks,
+                                              std::unique_ptr<LoadedModel> own, std::vector<int> n_blocks,
+                                              EngineInfo& info) {
+  if (ranks == nullptr) return own;
+  auto& communicator = ranks->communicator();
+  RETURN_IF_ERROR(share_blocks(communicator, n_blocks));
+  ASSIGN_OR_RETURN(auto sizes, exchange_sizes(communicator, own->model(), own->cache()));
+  for (size_t rank = 1; rank < sizes.size(); ++rank) {
+    info.weight_bytes += sizes[rank].weight_bytes;
+    info.active_weight_bytes += sizes[rank].active_weight_bytes;
+    info.active_float_parameters += sizes[rank].active_float_weights;
+  }
+  info.kv_bytes *= communicator.size();
+  info.kv_bytes_per_token *= communicator.size();
+  info.n_threads *= communicator.size();
+  return std::make_unique<SharedModel>(std::move(ranks), std::move(own), std::move(sizes));
+}
 }  // namespace
 
 SchedulerConfig scheduler_config(const EngineConfig& config, int max_model_len) {
@@ -382,16 +414,18 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
+  ASSIGN_OR_RETURN(auto ranks, start_ranks(*source, config));
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
   // What one engine takes of the memory counts for the next.
   static std::mutex opening;
   const std::lock_guard one_at_a_time(opening);
-  ASSIGN_OR_RETURN(auto ops,
-                   make_ops(config.backend, {config.threads, config.batch_invariant, config.thread_weight}));
+  ASSIGN_OR_RETURN(auto ops, make_rank_ops(config, ranks.get()));
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto model, load_model(*source, *ops, progress, config, packed_folder));
+  const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
+  if (ranks != nullptr) RETURN_IF_ERROR(agree(ranks->communicator(), fingerprint));
   const ModelConfig& shape = model->config();
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = shape.max_seq_len;
@@ -413,20 +447,21 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
 
   EngineParts parts;
   parts.info = info_of(config, *ops, *model, cache_plan, spec, *source);
+  auto loaded =
+      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  if (speculation && speculation->drafter().wants_states())
+    loaded->keep_states(speculation->drafter().taps());
+  ASSIGN_OR_RETURN(parts.model,
+                   with_ranks(std::move(ranks), std::move(loaded), cache_plan.n_blocks, parts.info));
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
-  ASSIGN_OR_RETURN(parts.swap, make_swap(config, spec, *cache, cache_plan, scheduling));
+  ASSIGN_OR_RETURN(parts.swap, make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
                                                 cache_plan.windows, config.block_size);
   parts.speculation = std::move(speculation);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
-  parts.fingerprint = fingerprint_of(*source, config, ops->name());
+  parts.fingerprint = fingerprint;
   parts.config = std::move(config);
-  auto loaded =
-      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
-  if (parts.speculation && parts.speculation->drafter().wants_states())
-    loaded->keep_states(parts.speculation->drafter().taps());
-  parts.model = std::move(loaded);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
     measure_steps(parts, cache_plan, spec);
   return std::make_unique<EngineImpl>(std::move(parts));

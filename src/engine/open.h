@@ -26,6 +26,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
 // Whether the model makes text; encoders give vectors only. Errors: those of reading a configuration.
 Result<bool> gives_text(const WeightSource& source);
 
+// What `kv_cache_dtype` means. Error: kInvalidArgument.
+Result<KvDType> kv_dtype(const std::string& name);
+
 // Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);

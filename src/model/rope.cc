@@ -1,6 +1,7 @@
 #include "model/rope.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
@@ -203,6 +204,16 @@ float rope_magnitude(const RopeConfig& rope) {
     return std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<float>(rope.original_max_seq_len)));
   }
   return 1.0f;
+}
+
+std::vector<float> alibi_slopes(int n_heads, float max_bias) {
+  const int n = static_cast<int>(std::bit_floor(static_cast<unsigned>(n_heads)));
+  std::vector<float> slopes;
+  for (int h = 0; h < n_heads; ++h) {
+    const float step = h < n ? static_cast<float>(h + 1) : static_cast<float>(h - n) + 0.5f;
+    slopes.push_back(std::exp2(-max_bias * step / static_cast<float>(n)));
+  }
+  return slopes;
 }
 
 }  // namespace penstock

@@ -19,4 +19,8 @@ std::vector<float> rope_frequencies(const RopeConfig& rope, int max_seq_len);
 // What cos and sin are multiplied by.
 float rope_magnitude(const RopeConfig& rope);
 
+// ALiBi's: 2^(-b / n), 2^(-2b / n), ... for n heads, b the largest bias. Where n is no power of two, those of the next smaller
+// one and then every second of the next larger one.
+std::vector<float> alibi_slopes(int n_heads, float max_bias);
+
 }  // namespace penstock

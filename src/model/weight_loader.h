@@ -201,7 +201,6 @@ class WeightLoader : protected RecurrenceLoader {
   Status load_ffn_norm(const std::string& name, LayerWeights& layer);
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
   Status load_head(ModelWeights& weights);
-  Status load_alibi(ModelWeights& weights) const;
   Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
   bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;

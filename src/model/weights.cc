@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 
@@ -290,23 +289,12 @@ Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
     RETURN_IF_ERROR(many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in));
     RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
   }
-  RETURN_IF_ERROR(load_alibi(weights));
+  if (config_.alibi_max_bias > 0) {
+    const std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
+    ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(part_of(slopes, cuts_.heads())));
+  }
   if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
   return load_head(weights);
-}
-
-// 2^(-b / n), 2^(-2b / n), ... for n heads, b the largest bias. Where n is no power of two, those of the next smaller
-// one and then every second of the next larger one.
-Status WeightLoader::load_alibi(ModelWeights& weights) const {
-  if (config_.alibi_max_bias <= 0) return {};
-  const int n = static_cast<int>(std::bit_floor(static_cast<unsigned>(config_.n_heads)));
-  std::vector<float> slopes;
-  for (int h = 0; h < config_.n_heads; ++h) {
-    const float step = h < n ? static_cast<float>(h + 1) : static_cast<float>(h - n) + 0.5f;
-    slopes.push_back(std::exp2(-config_.alibi_max_bias * step / static_cast<float>(n)));
-  }
-  ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(part_of(slopes, cuts_.heads())));
-  return {};
 }
 
 Status WeightLoader::load_head(ModelWeights& weights) {

@@ -13,11 +13,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "parallel/shard.h"
 
 namespace penstock {
+
+inline constexpr int kMaxRanks = 64;  // of one host
 
 class Communicator {
  public:
@@ -54,6 +57,9 @@ struct CommunicatorConfig {
 Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
                                                         const CommunicatorConfig& config);
 std::string communicator_names();  // "self, …"
+
+// A message of any length to all ranks: the others get what the root has.
+Status broadcast_message(Communicator& ranks, std::vector<std::byte>& message, int root);
 
 // Memory that ranks on one host share, without a name: a file descriptor, which threads of a process use together and child
 // processes inherit (it is closed by exec unless the caller clears FD_CLOEXEC). Nothing of it is left when its last user ends, however that

@@ -1,6 +1,9 @@
 // THE list of communicators. A new one is a file that implements Communicator, its function and its row.
 #include "parallel/communicator.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace penstock {
 
 using MakeCommunicator = Result<std::unique_ptr<Communicator>>(const CommunicatorConfig& config);
@@ -38,6 +41,24 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
     if (row.name == name) return row.make(config);
   return errorf(ErrorCode::kInvalidArgument, "communicator '{}' does not exist: expected one of {}", name,
                 communicator_names());
+}
+
+// Short messages go with their length, in one turn.
+Status broadcast_message(Communicator& ranks, std::vector<std::byte>& message, int root) {
+  constexpr size_t kFirst = 2048;
+  std::byte first[kFirst] = {};
+  uint64_t size = message.size();
+  constexpr size_t kWithSize = kFirst - sizeof size;
+  std::memcpy(first, &size, sizeof size);
+  if (ranks.rank() == root)
+    std::copy_n(message.begin(), std::min<size_t>(size, kWithSize), first + sizeof size);
+  RETURN_IF_ERROR(ranks.broadcast(first, root));
+  std::memcpy(&size, first, sizeof size);
+  if (ranks.rank() != root) {
+    message.resize(size);
+    std::copy_n(first + sizeof size, std::min<size_t>(size, kWithSize), message.begin());
+  }
+  return size > kWithSize ? ranks.broadcast(std::span(message).subspan(kWithSize), root) : Status();
 }
 
 }  // namespace penstock

@@ -10,10 +10,9 @@
 #include <memory>
 
 #include "base/result.h"
+#include "parallel/communicator.h"
 
 namespace penstock {
-
-inline constexpr int kMaxRanks = 64;
 
 // What a rank shows in a turn: all ranks must show the same.
 struct ShownMessage {

@@ -6,6 +6,7 @@
 #include "cli/models.h"
 #include "cli/program.h"
 #include "frontend/embedding_model.h"
+#include "parallel/child_ranks.h"
 #include "penstock/version.h"
 #include "python/model_session.h"
 
@@ -40,6 +41,8 @@ NB_MODULE(_core, module) {
   using namespace nb::literals;
   module.attr("__version__") = kVersion;
   module.def("run", &run, "arguments"_a, "The penstock program; its exit code.");
+  module.def("set_rank_program", &set_rank_program, "command"_a,
+             "What is started as the ranks beside this process.");
   module.def("add_model_folder", &add_model_folder, "folder"_a, "Where models come with the package.");
   module.def("end_of_interpreter", &end_of_interpreter, "seconds"_a,
              "Lets no thread into the engine any more, and waits for those that are there.");

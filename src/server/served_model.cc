@@ -160,6 +160,11 @@ void ServedModel::unload() {
   set_state(ModelState::kUnloaded);
 }
 
+Status ServedModel::status() {
+  const std::unique_lock lock(opening_, std::try_to_lock);
+  return lock && session_ != nullptr ? engine().status() : Status();
+}
+
 void ServedModel::stop() {
   const std::lock_guard lock(opening_);
   if (pooling_ != nullptr) pooling_->stop();

@@ -49,6 +49,8 @@ class ServedModel {
   Status load(EngineConfig config);
   // Takes no more leases, waits until those given are back, and closes the model.
   void unload();
+  // Ok, or why the model that is loaded can compute nothing any more. Never waits.
+  Status status();
   // Ends every sequence, and its client hears of it.
   void stop();
 

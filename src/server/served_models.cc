@@ -234,6 +234,11 @@ void ServedModels::watch_idle() {
   }
 }
 
+Status ServedModels::status() const {
+  for (const auto& model : models_) RETURN_IF_ERROR(model->status());
+  return {};
+}
+
 void ServedModels::stop() {
   {
     const std::lock_guard lock(watch_mutex_);

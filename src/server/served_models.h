@@ -52,6 +52,8 @@ class ServedModels {
   Status reload(ServedModel& model);
   // Ends every sequence of all of them.
   void stop();
+  // Ok, or why one of them can compute nothing any more. Never waits.
+  Status status() const;
 
  private:
   Status load_now(ServedModel& model);

@@ -166,14 +166,23 @@ Status Server::run(const std::function<void()>& on_ready) {
   RETURN_IF_ERROR(models_.load());
   if (batch_runner_ != nullptr) batch_runner_->start();
   if (on_ready) on_ready();
+  Status failure;
+  std::jthread watch([&](const std::stop_token& stop_watching) {
+    constexpr auto kLook = std::chrono::milliseconds(200);
+    for (; failure && !stop_watching.stop_requested(); std::this_thread::sleep_for(kLook))
+      failure = models_.status();
+    if (!failure) stop();
+  });
   http_->wait();
+  watch.request_stop();
+  watch.join();
   batch_runner_.reset();                                         // before the threads that its lines use
   for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
     threads->stop();
     threads->join();
   }
   models_.stop();
-  return {};
+  return failure;
 }
 
 void Server::stop() {

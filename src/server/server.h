@@ -92,7 +92,7 @@ class Server {
   ~Server() { models_.stop(); }  // their events go to exchanges of http_
 
   // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop(). Blocks.
-  // Errors: of loading.
+  // Errors: of loading, and of a model that can compute nothing any more.
   Status run(const std::function<void()>& on_ready);
   // From any thread: drains, then run() returns.
   void stop();

@@ -352,6 +352,36 @@ TEST(Engine, DeadlinesEndRequests) {
   EXPECT_EQ(sink->result.sequences[0].error->code, ErrorCode::kDeadlineExceeded);
 }
 
+// Of a model that can compute nothing any more: what ran and waited ends with its error, what it gave at last is told to nobody.
+TEST(Engine, AModelThatFailsEndsEverything) {
+  for (const bool device : {false, true}) {
+    FakeEngineConfig config;
+    config.device = device;
+    config.engine.max_num_seqs = 2;
+    FakeEngine fake(config);
+    std::vector<std::shared_ptr<Collector>> sinks;
+    for (int i = 0; i < 4; ++i) {
+      Request request = request_of(prompt_of(10, i), 100);
+      request.sampling.ignore_eos = true;
+      sinks.push_back(fake.submit(request));
+    }
+    for (int i = 0; i < 5; ++i) fake.engine->step();
+    const size_t n_tokens = sinks[0]->result.sequences[0].tokens.size();
+    fake.model->fail("rank 1 is gone");
+    for (int i = 0; i < 3; ++i) fake.engine->step();
+    for (const auto& sink : sinks) {
+      EXPECT_EQ(sink->result.sequences[0].finish, FinishReason::kError);
+      EXPECT_EQ(sink->result.sequences[0].error->message, "rank 1 is gone");
+    }
+    EXPECT_EQ(sinks[0]->result.sequences[0].tokens.size(), n_tokens);
+    EXPECT_FALSE(fake.engine->status());
+    const auto refused = fake.engine->submit(request_of(prompt_of(10), 5), std::make_shared<Collector>());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message, "rank 1 is gone");
+    fake.engine->stop();
+  }
+}
+
 TEST(Engine, DecodingComesBeforePrompts) {
   FakeEngineConfig config;
   config.engine.max_num_batched_tokens = 64;

@@ -30,6 +30,8 @@ class FakeModel : public StepModel {
   }
 
   void be_device() { device_ = true; }
+  void fail(std::string why) { failure_ = make_error(ErrorCode::kInternal, std::move(why)); }
+  Status status() const override { return failure_; }
 
   int vocab_size() const override { return vocab_size_; }
   bool computes_here() const override { return !device_; }
@@ -148,6 +150,7 @@ class FakeModel : public StepModel {
   }
 
  private:
+  Status failure_;
   // What a step drew and has not told yet.
   struct Drawing {
     std::vector<SampleResult> results;

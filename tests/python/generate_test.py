@@ -412,3 +412,12 @@ def test_server_in_a_block():
         with penstock.openai_server("./no-such-model.gguf"):
             pass
     assert ROOT.exists() and os.path.exists(STORIES)
+
+
+def test_several_ranks_give_the_same():
+    one = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128)
+    two = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, tensor_parallel_size=2, threads=1)
+    prompts = ["Once upon a time", "The dog"]
+    assert text_of(two.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
+    with pytest.raises(ValueError, match="spec early-exit"):
+        penstock.LLM(STORIES, tensor_parallel_size=2, spec="early-exit")

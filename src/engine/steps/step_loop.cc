@@ -49,11 +49,11 @@ StepLoop::Progress StepLoop::run() {
   plan(step);
   const bool any = !step.plan.items.empty();
   if (any) submit(step);
-  if (before != nullptr) finish(*before);
+  if (before != nullptr && !finish(*before)) return Progress::kFailed;
   running_ = any ? &step : nullptr;
   if (!any) return before != nullptr ? Progress::kFinished : Progress::kNone;
   if (may_run_on(step)) return before != nullptr ? Progress::kFinished : Progress::kSubmitted;
-  finish(step);
+  if (!finish(step)) return Progress::kFailed;
   running_ = nullptr;
   return Progress::kFinished;
 }
@@ -137,9 +137,10 @@ void StepLoop::submit(Step& step) {
   ask_for_draws(step);
 }
 
-void StepLoop::finish(Step& step) {
+bool StepLoop::finish(Step& step) {
   around_.model.wait();
   --n_submitted_;
+  if (!around_.model.status()) return false;
   const double computed = around_.clock.now();
   const bool alone = n_submitted_ == 0;
   const double n_tokens = n_prompt_tokens(step.plan) - around_.metrics->generation_tokens.value;
@@ -160,6 +161,7 @@ void StepLoop::finish(Step& step) {
   metrics->iteration_num_seqs.observe(static_cast<double>(step.plan.items.size()));
   finished_ = sampled;
   step.plan.clear();
+  return true;
 }
 
 bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {

@@ -35,6 +35,7 @@ class StepLoop {
     kNone,       // nothing can run now
     kSubmitted,  // a step is under way, none has finished
     kFinished,   // one has
+    kFailed,     // StepModel::status() says why: nothing can be computed any more
   };
   // Throws std::bad_alloc: then recover() is due.
   Progress run();
@@ -50,7 +51,8 @@ class StepLoop {
   void plan(Step& step);
   void submit(Step& step);
   bool may_run_on(const Step& step) const;
-  void finish(Step& step);
+  // False: its results are worth nothing, and nothing was done with them.
+  bool finish(Step& step);
   void wait();
   int prefill_limit();
   bool wants_prompt_rows(const ScheduledItem& item) const;

@@ -39,14 +39,16 @@ void LoadedModel::drop_adapter(int slot) {
 }
 
 void LoadedModel::copy_block(int group, BlockId from, BlockId to) {
-  const int block_size = group == cache_->spec().state_group() ? 1 : cache_->spec().block_size;
-  from_.resize(block_size);
-  to_.resize(block_size);
-  for (int i = 0; i < block_size; ++i) {
-    from_[i] = static_cast<int32_t>(from) * block_size + i;
-    to_[i] = static_cast<int32_t>(to) * block_size + i;
-  }
+  slots_of_block(group, from, from_);
+  slots_of_block(group, to, to_);
   ops_->move_kv(*cache_, group, from_, to_);
+}
+
+void LoadedModel::slots_of_block(int group, BlockId block, std::vector<int32_t>& slots) const {
+  const int block_size = group == cache_->spec().state_group() ? 1 : cache_->spec().block_size;
+  slots.resize(static_cast<size_t>(block_size));
+  for (int i = 0; i < block_size; ++i)
+    slots[static_cast<size_t>(i)] = static_cast<int32_t>(block) * block_size + i;
 }
 
 }  // namespace penstock

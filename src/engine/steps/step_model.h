@@ -24,6 +24,8 @@ class StepModel {
   }
   // Returns when the first step that was not waited for yet is done.
   virtual void wait() = 0;
+  // Ok, or why nothing can be computed any more: what a step that was waited for gave is worth nothing then. Never waits.
+  virtual Status status() const { return {}; }
   // Of the step that was submitted last, after its wait(), in the host's memory: the logits of an output row
   // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
   // none. Valid until the next submit(), or until a drafter computes.
@@ -113,6 +115,8 @@ class LoadedModel : public StepModel {
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
   KvCache& cache() { return *cache_; }
+  // Where copy_block() copies: the slots of a block, of a state's group the block.
+  void slots_of_block(int group, BlockId block, std::vector<int32_t>& slots) const;
   // From now on, for state(). taps: ForwardOptions'.
   void keep_states(std::span<const int> taps) {
     keeps_states_ = true;

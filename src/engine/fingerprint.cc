@@ -1,0 +1,46 @@
+#include "engine/fingerprint.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/result.h"
+#include "cache/block_allocator.h"
+
+namespace penstock {
+namespace {
+
+// Raise when the bytes of a cache block change.
+constexpr int kBlockVersion = 2;
+
+}  // namespace
+
+uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, const char* backend) {
+  std::string shape;
+  for (const auto& [key, value] : source.config().items()) {
+    if (!key.starts_with("tokenizer."))
+      shape += key + value.dump();  // large, and tells nothing about K and V
+  }
+  BlockHash hash = root_hash(fmt::format("{} {} {} {} {} {}", kBlockVersion, backend, config.kv_cache_dtype,
+                                         config.block_size, config.batch_invariant, shape));
+  // A block is what all ranks have of it, one after the other.
+  if (config.tensor_parallel_size > 1)
+    hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});
+  for (const TensorInfo& tensor : source.tensors()) {
+    const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
+    const auto text = [&](size_t from) {
+      return std::string_view(reinterpret_cast<const char*>(tensor.bytes.data()) + from, n);
+    };
+    for (const std::string_view part :
+         {std::string_view(tensor.name), text(0), text(tensor.bytes.size() - n)}) {
+      const BlockHash of_part = root_hash(part);
+      const TokenId words[4] = {static_cast<TokenId>(of_part.low), static_cast<TokenId>(of_part.low >> 32),
+                                static_cast<TokenId>(of_part.high), static_cast<TokenId>(of_part.high >> 32)};
+      hash = chain_hash(hash, words);
+    }
+  }
+  return hash.low ^ hash.high;
+}
+
+}  // namespace penstock

@@ -1,0 +1,68 @@
+#include "engine/ranks/rank_messages.h"
+
+namespace penstock {
+
+void write_config(const EngineConfig& config, MessageWriter& message) {
+  EngineConfig::visit(config, [&](const char*, const auto& field, const char*) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>) {
+      message.text(field);
+    } else {
+      message.value(field);
+    }
+  });
+}
+
+EngineConfig read_config_message(MessageReader& message) {
+  EngineConfig config;
+  EngineConfig::visit(config, [&](const char*, auto& field, const char*) {
+    using Field = std::decay_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, std::string>) {
+      field = message.text();
+    } else {
+      field = message.value<Field>();
+    }
+  });
+  return config;
+}
+
+void write_batch(const Batch& batch, MessageWriter& message) {
+  message.values(batch.tokens);
+  message.values(batch.positions);
+  message.values(batch.seq_offsets);
+  message.values(batch.seq_lens);
+  message.value(uint64_t{batch.kv.size()});
+  for (const KvView& view : batch.kv) {
+    message.values(view.slots);
+    message.values(view.block_tables);
+    message.values(view.table_offsets);
+    message.values(view.first_positions);
+  }
+  message.values(batch.tree_masks);
+  message.values(batch.output_rows);
+  message.values(batch.token_types);
+  message.values(batch.adapters);
+}
+
+BatchMessage read_batch(MessageReader& message) {
+  BatchMessage result;
+  Batch& batch = result.batch;
+  batch.tokens = message.values<TokenId>();
+  batch.positions = message.values<int32_t>();
+  batch.seq_offsets = message.values<int32_t>();
+  batch.seq_lens = message.values<int32_t>();
+  result.kv.resize(static_cast<size_t>(message.value<uint64_t>()));
+  for (KvView& view : result.kv) {
+    view.slots = message.values<int32_t>();
+    view.block_tables = message.values<BlockId>();
+    view.table_offsets = message.values<int32_t>();
+    view.first_positions = message.values<int32_t>();
+  }
+  batch.kv = result.kv;
+  batch.tree_masks = message.values<uint64_t>();
+  batch.output_rows = message.values<int32_t>();
+  batch.token_types = message.values<int32_t>();
+  batch.adapters = message.values<int32_t>();
+  return result;
+}
+
+}  // namespace penstock

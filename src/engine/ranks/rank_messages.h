@@ -1,0 +1,88 @@
+// What rank 0 tells the others: bytes from one run of a program to another of the same (they compare versions first).
+#pragma once
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/batch.h"
+#include "penstock/engine_config.h"
+
+namespace penstock {
+
+enum class RankCommand : uint32_t { kEnd, kStep, kMoveTokens, kReadBlock, kWriteBlock };
+
+class MessageWriter {
+ public:
+  template <class T>
+  void value(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    append(&value, sizeof value);
+  }
+  // Aligned for any number.
+  template <class T>
+  void values(std::span<const T> values) {
+    value(uint64_t{values.size()});
+    bytes_.resize((bytes_.size() + 7) / 8 * 8);
+    append(values.data(), values.size_bytes());
+  }
+  void text(const std::string& text) { values(std::span<const char>(text)); }
+  void clear() { bytes_.clear(); }
+  std::vector<std::byte>& bytes() { return bytes_; }
+
+ private:
+  void append(const void* from, size_t n) {
+    if (n == 0) return;
+    const size_t at = bytes_.size();
+    bytes_.resize(at + n);
+    std::memcpy(bytes_.data() + at, from, n);
+  }
+  std::vector<std::byte> bytes_;
+};
+
+// Of a message as it was written; spans are views of it.
+class MessageReader {
+ public:
+  explicit MessageReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <class T>
+  T value() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  template <class T>
+  std::span<const T> values() {
+    const auto n = static_cast<size_t>(value<uint64_t>());
+    take((8 - at_ % 8) % 8);
+    return {reinterpret_cast<const T*>(take(n * sizeof(T)).data()), n};
+  }
+  std::string text() {
+    const auto chars = values<char>();
+    return {chars.begin(), chars.end()};
+  }
+
+ private:
+  std::span<const std::byte> take(size_t n) {
+    PENSTOCK_CHECK(n <= bytes_.size() - at_);
+    const auto part = bytes_.subspan(at_, n);
+    at_ += n;
+    return part;
+  }
+  std::span<const std::byte> bytes_;
+  size_t at_ = 0;
+};
+
+void write_config(const EngineConfig& config, MessageWriter& message);
+EngineConfig read_config_message(MessageReader& message);
+
+void write_batch(const Batch& batch, MessageWriter& message);
+// A batch in a message, which must outlive it.
+struct BatchMessage {
+  Batch batch;
+  std::vector<KvView> kv;
+};
+BatchMessage read_batch(MessageReader& message);
+
+}  // namespace penstock

@@ -1,0 +1,197 @@
+#include "engine/ranks/rank_worker.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+#include "engine/fingerprint.h"
+#include "engine/open.h"
+#include "engine/ranks/shared_model.h"
+#include "engine/steps/step_model.h"
+#include "formats/weight_source.h"
+#include "model/sources/quantizing_source.h"
+#include "parallel/child_ranks.h"
+#include "penstock/version.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::string_view kDrafters[] = {"", "off", "grammar", "ngram", "draft"};
+
+// The same error on all ranks, with the rank that has it.
+Status failed(Communicator& ranks, const Error& error) {
+  ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message));
+  return ranks.status();
+}
+
+// Ends the process when the run has failed and this rank does not come to see it: nobody waits for it any more.
+void leave_when_failed(const Communicator& ranks, const std::stop_token& stop) {
+  constexpr auto kLook = std::chrono::milliseconds(100), kPatience = std::chrono::milliseconds(2000);
+  for (auto seen = std::chrono::milliseconds(0); !stop.stop_requested(); std::this_thread::sleep_for(kLook)) {
+    if (ranks.status()) continue;
+    seen += kLook;
+    if (seen < kPatience) continue;
+    log().error("rank {} of {}: {}", ranks.rank(), ranks.size(), ranks.status().error().message);
+    _exit(1);
+  }
+}
+
+class RankWorker {
+ public:
+  explicit RankWorker(Communicator& ranks) : ranks_(ranks) {}
+
+  Status load() {
+    RETURN_IF_ERROR(broadcast_message(ranks_, bytes_, 0));
+    MessageReader message(bytes_);
+    if (const std::string version = message.text(); version != kVersion) {
+      return errorf(ErrorCode::kInvalidArgument, "it is penstock {}, rank 0 is {}", kVersion, version);
+    }
+    const EngineConfig config = read_config_message(message);
+    ASSIGN_OR_RETURN(auto source, open_weights(config.model));
+    if (!config.quantize.empty()) {
+      ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+    }
+    ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+    ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {.n_threads = config.threads,
+                                                         .batch_invariant = config.batch_invariant,
+                                                         .thread_weight = config.thread_weight,
+                                                         .ranks = &ranks_}));
+    ASSIGN_OR_RETURN(auto model, Model::load_shard(*source, *ops, {}, config.max_model_len));
+    RETURN_IF_ERROR(agree(ranks_, fingerprint_of(*source, config, ops->name())));
+    std::vector<int> n_blocks;
+    RETURN_IF_ERROR(share_blocks(ranks_, n_blocks));
+    ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(dtype, config.block_size), n_blocks));
+    ASSIGN_OR_RETURN(sizes_, exchange_sizes(ranks_, *model, *cache));
+    model_ =
+        std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+    return {};
+  }
+
+  // Until rank 0 ends the run.
+  Status serve() {
+    for (bool ended = false; !ended;) {
+      RETURN_IF_ERROR(broadcast_message(ranks_, bytes_, 0));
+      MessageReader message(bytes_);
+      ended = carry_out(message.value<RankCommand>(), message);
+    }
+    return {};
+  }
+
+ private:
+  // True: it was the last.
+  bool carry_out(RankCommand command, MessageReader& message) {
+    switch (command) {
+      case RankCommand::kEnd: return true;
+      case RankCommand::kStep: {
+        const BatchMessage step = read_batch(message);
+        model_->submit(step.batch);
+        model_->wait();
+        break;
+      }
+      case RankCommand::kMoveTokens: {
+        const int group = message.value<int>();
+        const auto from = message.values<int32_t>();
+        model_->move_tokens(group, from, message.values<int32_t>());
+        break;
+      }
+      case RankCommand::kReadBlock: {
+        const int group = message.value<int>();
+        show_block(group, message.value<BlockId>());
+        break;
+      }
+      case RankCommand::kWriteBlock: {
+        const int group = message.value<int>();
+        const auto block = message.value<BlockId>();
+        model_->write_block(group, block, own_part(group, message.values<std::byte>()));
+        break;
+      }
+    }
+    return false;
+  }
+
+  int64_t bytes_of(int rank, int group) const {
+    return sizes_[static_cast<size_t>(rank)].block_bytes[static_cast<size_t>(group)];
+  }
+
+  std::span<const std::byte> own_part(int group, std::span<const std::byte> block) const {
+    int64_t first = 0;
+    for (int rank = 0; rank < ranks_.rank(); ++rank) first += bytes_of(rank, group);
+    return block.subspan(static_cast<size_t>(first), static_cast<size_t>(bytes_of(ranks_.rank(), group)));
+  }
+
+  // To rank 0, when it is this one's turn.
+  void show_block(int group, BlockId block) {
+    for (int rank = 1; rank < ranks_.size(); ++rank) {
+      block_.resize(static_cast<size_t>(bytes_of(rank, group)));
+      if (rank == ranks_.rank()) model_->read_block(group, block, block_);
+      (void)ranks_.broadcast(block_, rank);
+    }
+  }
+
+  Communicator& ranks_;
+  std::vector<std::byte> bytes_, block_;
+  std::vector<ShareSizes> sizes_;
+  std::unique_ptr<LoadedModel> model_;
+};
+
+}  // namespace
+
+Status check_ranks(const EngineConfig& config) {
+  const int n_ranks = config.tensor_parallel_size;
+  const auto not_with = [&](std::string_view what) {
+    return errorf(ErrorCode::kUnsupported, "tensor_parallel_size {} with {} is not supported", n_ranks, what);
+  };
+  if (n_ranks > kMaxRanks) {
+    return errorf(ErrorCode::kInvalidArgument, "tensor_parallel_size: expected 1 to {}, got {}", kMaxRanks,
+                  n_ranks);
+  }
+  if (config.backend != "auto" && config.backend != "cpu") return not_with("backend " + config.backend);
+  if (std::ranges::find(kDrafters, config.spec) == std::end(kDrafters))
+    return not_with("spec " + config.spec);
+  if (!config.packed_cache.empty() && config.packed_cache != "off") return not_with("packed_cache");
+  return {};
+}
+
+Status tell_config(Communicator& ranks, const EngineConfig& config) {
+  MessageWriter message;
+  message.text(kVersion);
+  write_config(config, message);
+  return broadcast_message(ranks, message.bytes(), 0);
+}
+
+Status agree(Communicator& ranks, uint64_t fingerprint) {
+  uint64_t wanted = fingerprint;
+  RETURN_IF_ERROR(ranks.broadcast(std::as_writable_bytes(std::span(&wanted, 1)), 0));
+  if (wanted != fingerprint) {
+    ranks.fail(fmt::format("rank {} of {} has another model file or configuration than rank 0", ranks.rank(),
+                           ranks.size()));
+  }
+  return ranks.barrier();
+}
+
+Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
+  MessageWriter message;
+  message.values(std::span<const int>(n_blocks));
+  RETURN_IF_ERROR(broadcast_message(ranks, message.bytes(), 0));
+  const auto told = MessageReader(message.bytes()).values<int>();
+  n_blocks.assign(told.begin(), told.end());
+  return {};
+}
+
+Status serve_rank(const RankPlace& place) {
+  stay_on_cpus(place.cpus);
+  CommunicatorConfig config;
+  config.rank = place.rank, config.size = place.size, config.segment = place.segment;
+  ASSIGN_OR_RETURN(const auto ranks, make_communicator("shm", config));
+  const std::jthread watch([&](const std::stop_token& stop) { leave_when_failed(*ranks, stop); });
+  RankWorker worker(*ranks);
+  Status status = worker.load();
+  if (!status && ranks->status()) status = failed(*ranks, status.error());
+  if (status) status = worker.serve();
+  return !status && status.error().message == kRunEnded ? Status() : status;
+}
+
+}  // namespace penstock

@@ -1,0 +1,36 @@
+// A rank beside rank 0: it loads its share of the model and computes what rank 0 tells it, until rank 0 ends the run.
+//
+// How a run begins, on all ranks: rank 0 tells the version and the configuration (tell_config); all load their shares and compare
+// what they have (agree); rank 0 plans the cache for all and tells its blocks (share_blocks); then come RankCommands.
+#pragma once
+#include <vector>
+
+#include "engine/ranks/rank_messages.h"
+#include "parallel/communicator.h"
+
+namespace penstock {
+
+struct RankPlace {
+  int rank = 1, size = 2;
+  int segment = -1;       // file descriptor of make_shm_segment()
+  std::vector<int> cpus;  // to stay on; empty: all
+};
+
+// Returns when rank 0 has ended the run. Errors: those of loading, and why the run has failed.
+Status serve_rank(const RankPlace& place);
+
+// --- Rank 0's side of the beginning
+
+// Whether several ranks can do what the configuration asks for. Errors: kInvalidArgument, kUnsupported.
+Status check_ranks(const EngineConfig& config);
+// REQUIRES: a resolved config whose model is a path.
+Status tell_config(Communicator& ranks, const EngineConfig& config);
+
+// --- Both
+
+// The fingerprint is that of rank 0. Error, on all ranks: which rank has another one.
+Status agree(Communicator& ranks, uint64_t fingerprint);
+// n_blocks = rank 0's.
+Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks);
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+// A model that several ranks share, as the engine of rank 0 sees it: what the engine asks of its own share, it asks of all.
+#pragma once
+#include "engine/ranks/rank_messages.h"
+#include "engine/steps/step_model.h"
+#include "parallel/child_ranks.h"
+
+namespace penstock {
+
+// What one rank has.
+struct ShareSizes {
+  int64_t weight_bytes = 0, active_weight_bytes = 0, active_float_weights = 0;  // as Model
+  std::vector<int64_t> block_bytes;                                             // by group
+};
+// By rank; the same on all ranks.
+Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model, const KvCache& cache);
+
+class SharedModel final : public StepModel {
+ public:
+  SharedModel(std::unique_ptr<ChildRanks> ranks, std::unique_ptr<LoadedModel> own,
+              std::vector<ShareSizes> sizes)
+      : ranks_(std::move(ranks)), own_(std::move(own)), sizes_(std::move(sizes)) {}
+  ~SharedModel() override;
+
+  int vocab_size() const override { return own_->vocab_size(); }
+  bool computes_here() const override { return own_->computes_here(); }
+  void submit(const Batch& batch) override;
+  void wait() override { own_->wait(); }
+  Status status() const override { return ranks_->communicator().status(); }
+  std::span<float> logits(int row) override { return own_->logits(row); }
+  std::span<const float> hidden(int row) override { return own_->hidden(row); }
+  void copy_block(int group, BlockId from, BlockId to) override;
+  void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
+  Result<int64_t> check_adapter(const LoraAdapter& adapter) const override;
+  int n_host_threads() const override { return own_->n_host_threads(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    own_->for_each(n_items, fn, ctx);
+  }
+  // All ranks' parts of a block, one after the other.
+  int64_t block_bytes(int group) const override;
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override;
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
+
+ private:
+  MessageWriter& begin(RankCommand command) const;
+  void send() const;
+
+  const std::unique_ptr<ChildRanks> ranks_;
+  const std::unique_ptr<LoadedModel> own_;
+  const std::vector<ShareSizes> sizes_;  // by rank
+  mutable MessageWriter message_;
+};
+
+}  // namespace penstock

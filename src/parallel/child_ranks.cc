@@ -1,0 +1,164 @@
+#include "parallel/child_ranks.h"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+
+#include "parallel/shard.h"
+
+extern char** environ;
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string>& rank_program() {
+  static std::vector<std::string> command = {"/proc/self/exe"};
+  return command;
+}
+
+// 0 where the kernel tells of no nodes.
+int node_of_cpu(int cpu) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fmt::format("/sys/devices/system/cpu/cpu{}", cpu), error)) {
+    const std::string name = entry.path().filename().string();
+    int node = 0;
+    if (name.starts_with("node") &&
+        std::from_chars(name.data() + 4, name.data() + name.size(), node).ec == std::errc())
+      return node;
+  }
+  return 0;
+}
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("was ended by signal {}", WTERMSIG(status));
+  return fmt::format("ended with code {}", WEXITSTATUS(status));
+}
+
+// Of what a child gets; freed with it.
+struct FileActions {
+  posix_spawn_file_actions_t actions;
+  FileActions() { posix_spawn_file_actions_init(&actions); }
+  ~FileActions() { posix_spawn_file_actions_destroy(&actions); }
+};
+struct SpawnAttributes {
+  posix_spawnattr_t attributes;
+  SpawnAttributes() {
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+  }
+  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes); }
+};
+
+struct OpenFile {
+  const int fd;
+  ~OpenFile() { close(fd); }
+};
+
+}  // namespace
+
+void set_rank_program(std::vector<std::string> command) { rank_program() = std::move(command); }
+
+std::vector<int> cpus_of_rank(int rank, int n_ranks) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < n_ranks) return {};
+  std::vector<std::pair<int, int>> cpus;  // node, CPU
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.emplace_back(node_of_cpu(cpu), cpu);
+  std::ranges::sort(cpus);
+  const Shard::Range own = Shard{rank, n_ranks}.range(static_cast<int>(cpus.size()));
+  std::vector<int> result;
+  for (int i = own.first; i < own.first + own.count; ++i)
+    result.push_back(cpus[static_cast<size_t>(i)].second);
+  return result;
+}
+
+void stay_on_cpus(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus) CPU_SET(cpu, &mask);
+  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
+}
+
+Result<std::unique_ptr<ChildRanks>> ChildRanks::start(int n_ranks) {
+  ASSIGN_OR_RETURN(const int fd, make_shm_segment(n_ranks));
+  const OpenFile segment{fd};
+  std::unique_ptr<ChildRanks> ranks(new ChildRanks);
+  CommunicatorConfig config;
+  config.size = n_ranks, config.segment = segment.fd;
+  ASSIGN_OR_RETURN(ranks->communicator_, make_communicator("shm", config));
+  for (int rank = 1; rank < n_ranks; ++rank) RETURN_IF_ERROR(ranks->spawn(rank, n_ranks, segment.fd));
+  return ranks;
+}
+
+Status ChildRanks::spawn(int rank, int n_ranks, int segment) {
+  FileActions files;
+  posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files.actions, STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files.actions, segment, kRankSegmentFd);
+  posix_spawn_file_actions_addclosefrom_np(&files.actions, kRankSegmentFd + 1);
+  const SpawnAttributes how;
+  std::vector<std::string> command = rank_program();
+  for (const std::string& argument : {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd),
+                                      fmt::format("--rank={}", rank), fmt::format("--size={}", n_ranks)})
+    command.push_back(argument);
+  const std::vector<int> cpus = cpus_of_rank(rank, n_ranks);
+  if (!cpus.empty()) command.push_back(fmt::format("--cpus={}", fmt::join(cpus, ",")));
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  const int error =
+      posix_spawn(&process, arguments[0], &files.actions, &how.attributes, arguments.data(), environ);
+  if (error != 0) {
+    return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks, command[0],
+                  std::strerror(error));
+  }
+  ++n_running_;
+  children_.push_back({process, std::jthread([this, rank, process] { wait_for(rank, process); })});
+  return {};
+}
+
+void ChildRanks::wait_for(int rank, pid_t process) {
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!ending_) {
+    communicator_->fail(fmt::format("rank {} of {} (process {}) {}", rank, communicator_->size(), process,
+                                    how_it_ended(status)));
+  }
+  --n_running_;
+}
+
+ChildRanks::~ChildRanks() {
+  ending_ = true;
+  if (communicator_ != nullptr) communicator_->fail(kRunEnded);
+  constexpr std::chrono::milliseconds kPatience(3000), kLook(2);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (n_running_ > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kLook);
+  // Those that have ended are not waited for yet only for an instant: their numbers are not used again before that.
+  if (n_running_ > 0)
+    for (const Child& child : children_) kill(child.process, SIGKILL);
+  children_.clear();  // waits for their ends
+}
+
+}  // namespace penstock

@@ -1,0 +1,59 @@
+// The ranks of one host that a process starts beside itself: rank 0 is the process, each other rank a child of it.
+//
+// A child is another run of the program (set_rank_program(), else this process' own file) with the arguments "rank --segment 3
+// --rank R --size N". It has the shared memory as file 3 and no other but standard error, a process group of its own, so that a
+// terminal's Ctrl-C is rank 0's alone, and the CPUs of its share.
+#pragma once
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "parallel/communicator.h"
+
+namespace penstock {
+
+inline constexpr int kRankSegmentFd = 3;
+
+// Why a run ends when its rank 0 does, which is no error of anybody.
+inline constexpr const char* kRunEnded = "rank 0 has ended the run";
+
+// What is started for a child, before the arguments above; for processes that are no penstock program. Before any ChildRanks.
+void set_rank_program(std::vector<std::string> command);
+
+// Rank r's share of the CPUs that this process may use, neighbours in the order of NUMA nodes; empty where there are fewer CPUs than
+// ranks.
+std::vector<int> cpus_of_rank(int rank, int n_ranks);
+// Keeps this thread, and those it makes, on them; does nothing for none.
+void stay_on_cpus(const std::vector<int>& cpus);
+
+class ChildRanks {
+ public:
+  // Starts ranks 1 to n_ranks - 1. Errors: those of make_shm_segment() and of starting programs.
+  static Result<std::unique_ptr<ChildRanks>> start(int n_ranks);
+  // Ends the run: the children get a few seconds to leave by themselves.
+  ~ChildRanks();
+
+  // Of rank 0. A child that ends before this does fails the run, with how it ended.
+  Communicator& communicator() { return *communicator_; }
+
+ private:
+  struct Child {
+    pid_t process;
+    std::jthread waits;  // for its end
+  };
+  ChildRanks() = default;
+  Status spawn(int rank, int n_ranks, int segment);
+  void wait_for(int rank, pid_t process);
+
+  std::unique_ptr<Communicator> communicator_;
+  std::atomic<bool> ending_ = false;
+  std::atomic<int> n_running_ = 0;
+  std::vector<Child> children_;
+};
+
+}  // namespace penstock

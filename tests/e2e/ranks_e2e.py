@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Tensor parallelism by processes of one host: the same text as one process, and an end for all when one of them ends."""
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
+
+PROMPTS = ["Once upon a time", "The dog", "Lily and Tom", "One day, a little boy named Tim", "In the forest", "Mom said"]
+ENDS_WITHIN = 10  # seconds, of all ranks
+
+
+def run(*args, code=0, env=None):
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=120 * SLOW, env={**os.environ, **(env or {})})
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return done
+
+
+def children(process):
+    """Processes that this one has started and that are still there."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process.pid and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def listens(port):
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def texts(server, **fields):
+    """Greedy texts of all prompts at once."""
+    return in_threads(len(PROMPTS), lambda i: server.generate(PROMPTS[i], **{"max_tokens": 40, **fields}).json()["text"])
+
+
+class SameText(unittest.TestCase):
+    def test_generate_by_one_to_four(self):
+        for model in (MODEL, LARGER_MODEL, SOURCE / "models" / "penstock-stories-sliding-4m-q8_0.gguf"):
+            one = run("generate", "-m", model, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0], "--kv-cache-dtype", "f32")
+            for n in (2, 3, 4):
+                several = run("generate", "-m", model, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0],
+                              "--kv-cache-dtype", "f32", "--tensor-parallel-size", n, "--threads", 1)
+                self.assertEqual(several.stdout, one.stdout, f"{model.name}, {n} ranks")
+                self.assertNotIn("rank", several.stderr)
+
+    def serve_both(self, *args, fields=None):
+        with Server(*args) as one:
+            wanted = texts(one, **(fields or {}))
+            self.assertEqual(one.stop(), 0)
+        with Server("--tensor-parallel-size", 2, "--threads", 1, *args) as two:
+            self.assertEqual(texts(two, **(fields or {})), wanted)
+            self.assertEqual(texts(two, **(fields or {})), wanted)  # now with a prefix cache
+            ranks = children(two.process)
+            self.assertEqual(len(ranks), 1)
+            self.assertEqual(two.stop(), 0, two.log())
+            self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks))))
+
+    def test_served_together(self):
+        self.serve_both()
+
+    def test_with_speculation(self):
+        self.serve_both("--spec", "ngram")
+        self.serve_both("--draft-model", MODEL)
+
+    # Blocks of all ranks go out of the cache and come back as they were.
+    def test_with_swapping(self):
+        args = ("--tensor-parallel-size", 2, "--threads", 1, "--batch-invariant")
+        with Server(*args) as roomy:
+            wanted = texts(roomy, max_tokens=110)
+        with Server(*args, "--preemption", "swap", "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
+            self.assertEqual(texts(server, max_tokens=110), wanted)
+            self.assertGreater(server.metric("penstock:swapped_in_blocks_total"), 0)
+            self.assertEqual(server.stop(), 0, server.log())
+
+    def test_prefixes_are_kept_in_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            args = ("--tensor-parallel-size", 2, "--threads", 1, "--prefix-cache-file", os.path.join(folder, "prefixes"))
+            prompt = "Once upon a time there was a little girl who loved to play with her dog in the big green park. " * 2
+            with Server(*args) as server:
+                first = server.generate(prompt).json()
+                self.assertEqual(server.stop(), 0, server.log())
+            with Server(*args) as server:
+                self.assertEqual(server.generate(prompt).json()["text"], first["text"])
+                self.assertGreater(server.metric("penstock:prefix_cache_hits_total"), 16)
+
+    # Whatever comes and goes, what stays is what one process gives.
+    def test_requests_that_come_and_go(self):
+        chance = random.Random(7)
+        with Server("--tensor-parallel-size", 2, "--threads", 1, "--max-num-seqs", 4, "--kv-cache-memory", "2M") as server:
+            wanted = server.generate(max_tokens=30).body
+            for _ in range(12):
+                socks = [server.stream({"prompt": chance.choice(PROMPTS), "max_tokens": 200, "stream": True, "ignore_eos": True},
+                                       path="/v1/completions") for _ in range(chance.randrange(6))]
+                time.sleep(chance.random() * 0.1)
+                for sock in socks:
+                    sock.close()
+                self.assertEqual(server.generate(max_tokens=30).json()["text"], json.loads(wanted)["text"])
+            self.assertEqual(server.stop(), 0, server.log())
+
+
+class Faults(unittest.TestCase):
+    def served(self, victim, number):
+        """A server under load whose rank gets a signal."""
+        server = slow_server("--tensor-parallel-size", 3)
+        with server:
+            ranks = children(server.process)
+            self.assertEqual(len(ranks), 2)
+            sock = server.stream({"prompt": "Once upon a time", "max_tokens": 400, "stream": True, "ignore_eos": True})
+            read_until(sock, b"data:")
+            os.kill(ranks[victim] if victim is not None else server.process.pid, number)
+            begin = time.monotonic()
+            if victim is not None:
+                self.assertEqual(server.process.wait(ENDS_WITHIN * SLOW), 1, server.log())
+                tail = b""
+                while part := sock.recv(65536):
+                    tail += part
+                self.assertIn(b'"error"', tail)
+                self.assertIn(b"rank ", tail)
+                self.assertIn(f"process {ranks[victim]}", server.log())
+            still = [rank for rank in ranks if number != signal.SIGSTOP or victim is None or rank != ranks[victim]]
+            self.assertTrue(wait_for(lambda: not any(map(is_alive, still)), ENDS_WITHIN * SLOW))
+            self.assertLess(time.monotonic() - begin, ENDS_WITHIN * SLOW)
+            if victim is None:
+                server.process.kill()
+                server.process.wait()
+            self.assertFalse(listens(server.port))
+            for rank in ranks:
+                if is_alive(rank):
+                    os.kill(rank, signal.SIGKILL)
+
+    def test_a_killed_rank(self):
+        self.served(0, signal.SIGKILL)
+        self.served(1, signal.SIGKILL)
+
+    def test_a_stopped_rank(self):
+        self.served(1, signal.SIGSTOP)
+
+    def test_a_killed_server(self):
+        self.served(None, signal.SIGKILL)
+
+    def test_a_stopped_server(self):
+        self.served(None, signal.SIGSTOP)
+
+    def test_a_killed_rank_of_an_idle_server(self):
+        with Server("--tensor-parallel-size", 2, "--threads", 1) as server:
+            os.kill(children(server.process)[0], signal.SIGKILL)
+            self.assertEqual(server.process.wait(ENDS_WITHIN * SLOW), 1)
+            self.assertIn("was ended by signal 9", server.log())
+
+    # No room for what ranks share: memory is limited, not files, for they have no name.
+    def test_what_cannot_be_is_refused(self):
+        cases = {
+            ("--tensor-parallel-size", 0): "tensor_parallel_size: expected at least 1, got 0",
+            ("--tensor-parallel-size", 65): "tensor_parallel_size: expected 1 to 64, got 65",
+            ("--tensor-parallel-size", 2, "--spec", "early-exit"): "tensor_parallel_size 2 with spec early-exit is not supported",
+            ("--tensor-parallel-size", 2, "--packed-cache", "on"): "tensor_parallel_size 2 with packed_cache is not supported",
+        }
+        for args, message in cases.items():
+            done = subprocess.run([PROGRAM, "generate", "-m", str(MODEL), *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(message, done.stderr)
+        done = subprocess.run([PROGRAM, "bench", "--shape", "tiny", "--tensor-parallel-size", "2"], capture_output=True, text=True,
+                              timeout=60 * SLOW)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("every rank reads its share of a file", done.stderr)
+
+    def test_a_rank_that_cannot_begin(self):
+        with tempfile.TemporaryDirectory() as folder:
+            args = ("generate", "-m", MODEL, "--tensor-parallel-size", 2, "--kv-cache-memory", "64M")
+            done = subprocess.run([PROGRAM, *map(str, args), "--max-model-len", "100000000"], capture_output=True, text=True, cwd=folder,
+                                  timeout=60 * SLOW)
+            self.assertNotEqual(done.returncode, 0)
+        place = subprocess.run([PROGRAM, "rank", "--segment", "0", "--rank", "1", "--size", "2"], capture_output=True, text=True,
+                               stdin=subprocess.DEVNULL, timeout=60 * SLOW)
+        self.assertNotEqual(place.returncode, 0)
+        self.assertIn("file descriptor 0 is no memory that ranks share", place.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
