@@ -1,9 +1,11 @@
 #include "formats/lora.h"
 
+#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
 
+#include "base/checksum.h"
 #include "formats/gguf.h"
 #include "formats/hf_directory.h"
 #include "formats/safetensors.h"
@@ -270,7 +272,10 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
 
 Result<LoraAdapter> open_lora(const fs::path& path) {
   std::error_code error;
-  return fs::is_directory(path, error) ? open_peft(path) : open_gguf_lora(path);
+  ASSIGN_OR_RETURN(LoraAdapter adapter,
+                   fs::is_directory(path, error) ? open_peft(path) : open_gguf_lora(path));
+  adapter.path = path;
+  return adapter;
 }
 
 Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base) {
@@ -318,6 +323,21 @@ void add_lora(const LoraModule& module, int64_t first_row, std::span<float> rows
       for (size_t col = 0; col < in; ++col) rows[row * in + col] += factor * a[k * in + col];
     }
   }
+}
+
+uint64_t lora_fingerprint(const LoraAdapter& adapter) {
+  std::vector<uint64_t> parts;
+  const auto add = [&](std::span<const std::byte> bytes) { parts.push_back(checksum64(bytes)); };
+  for (const LoraModule& module : adapter.modules) {
+    add(std::as_bytes(std::span(module.weight)));
+    for (const TensorInfo* tensor : {module.a, module.b}) {
+      parts.push_back(static_cast<uint64_t>(tensor->type));
+      for (const int64_t size : tensor->shape) parts.push_back(static_cast<uint64_t>(size));
+      add(tensor->bytes);
+    }
+    parts.push_back(std::bit_cast<uint32_t>(module.scale));
+  }
+  return checksum64(std::as_bytes(std::span<const uint64_t>(parts)));
 }
 
 }  // namespace penstock

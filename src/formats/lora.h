@@ -21,6 +21,7 @@ struct LoraModule {
 };
 
 struct LoraAdapter {
+  std::filesystem::path path;            // that was opened
   std::unique_ptr<WeightSource> source;  // what the modules point into; its naming is that of their weights
   std::vector<LoraModule> modules;       // at least one, by name
 };
@@ -33,6 +34,9 @@ Result<LoraAdapter> open_lora(const std::filesystem::path& path);
 // Whether the adapter is one of this model, which is of the same format: each weight is there and is a matrix [out, in].
 // Errors: kInvalidArgument.
 Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base);
+
+// Of its content: two with the same compute the same.
+uint64_t lora_fingerprint(const LoraAdapter& adapter);
 
 // Rows of a module's matrix as floats, one after the other.
 std::vector<float> lora_rows(const TensorInfo& tensor, int64_t first, int64_t n);

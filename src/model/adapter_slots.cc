@@ -63,6 +63,15 @@ int row_in_pairs(int row, int head_dim) {
   return row - in_head + in_head % half * 2 + in_head / half;
 }
 
+// Those of the site's inputs.
+std::vector<float> columns_of_a(const LoraModule& module, const LinearSite& site) {
+  const std::vector<float> all = lora_rows(*module.a, 0, module.rank());
+  std::vector<float> own;
+  for (auto row = all.begin(); row != all.end(); row += module.in())
+    own.insert(own.end(), row + site.first_col, row + site.first_col + site.n_cols);
+  return own;
+}
+
 Result<std::unique_ptr<Weight>> pack_floats(std::span<const float> values, int rows, int cols, bool wide,
                                             Ops& ops) {
   if (wide) return ops.pack({QuantType::kF32, rows, cols, std::as_bytes(values)});
@@ -156,9 +165,9 @@ Status AdapterSlots::put_match(int slot, const Match& match, Ops& ops) {
   const LoraModule& module = *match.module;
   const auto rank = static_cast<int>(module.rank());
   auto& weights = weights_[static_cast<size_t>(slot)];
-  const std::vector<float> a = lora_rows(*module.a, 0, rank);
+  const LinearSite& first = *match.sites.front();
   ASSIGN_OR_RETURN(auto packed_a,
-                   pack_floats(a, rank, static_cast<int>(module.in()), match.sites.front()->wide, ops));
+                   pack_floats(columns_of_a(module, first), rank, first.n_cols, first.wide, ops));
   weights.push_back(std::move(packed_a));
   const Weight* const shared_a = weights.back().get();
   for (LinearSite* site : match.sites) {

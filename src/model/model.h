@@ -47,7 +47,6 @@ class Model {
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
   // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same.
-  // Without adapters.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
                                                    const Progress& progress = {}, int max_seq_len = 0);
   // Without what makes logits of states, which the source need not have either: forward() gives states only.

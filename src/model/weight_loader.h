@@ -84,8 +84,8 @@ class TensorLoader {
                std::span<LinearWeights* const> out, std::span<const int> order = {},
                std::span<const Range> parts = {});
   Result<int> narrow(const std::string& name, Range part, FileMatrix& m);
-  void add_site(const std::string& stem, int matrix_rows, int first, int count, int cols,
-                std::span<const int> order, LinearWeights& out);
+  void add_site(const std::string& stem, int matrix_rows, Range rows, int cols, std::span<const int> order,
+                LinearWeights& out, int first_col = 0);
   void done(const TensorInfo& tensor);
 
   const WeightSource& source_;

@@ -322,6 +322,7 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, stem + ".weight"));
   out.partial = true;
   padding_ = std::max(padding_, out.weight->cols() - part.count);
+  add_site(stem, rows, {0, rows}, cols, {}, out, part.first - out.lead);
   if (m.tensor != nullptr) done(*m.tensor);
   if (bias.empty() || cuts_.shard().rank > 0) return {};
   ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
@@ -372,24 +373,25 @@ Status TensorLoader::fused(const std::string& stem, std::span<const int> rows, i
           std::span(bias).subspan(static_cast<size_t>(first + part.first), static_cast<size_t>(part.count));
       ASSIGN_OR_RETURN(out[i]->bias, ops_.pack_vector(own));
     }
-    add_site(stem, total, first, rows[i], cols, order, *out[i]);
+    add_site(stem, total, {first + part.first, part.count}, cols, order, *out[i]);
     first += rows[i];
   }
   if (m.tensor != nullptr) done(*m.tensor);
   return {};
 }
 
-void TensorLoader::add_site(const std::string& stem, int matrix_rows, int first, int count, int cols,
-                            std::span<const int> order, LinearWeights& out) {
+void TensorLoader::add_site(const std::string& stem, int matrix_rows, Range rows, int cols,
+                            std::span<const int> order, LinearWeights& out, int first_col) {
   if (!keeps_sites_) return;
   LinearSite& site = sites_.emplace_back();
   site.name = stem + ".weight";
-  site.matrix_rows = matrix_rows, site.first_row = first, site.n_rows = count, site.cols = cols;
+  site.matrix_rows = matrix_rows, site.first_row = rows.first, site.n_rows = rows.count, site.cols = cols;
+  site.first_col = first_col, site.n_cols = out.weight->cols();
   if (!order.empty()) {
-    const auto part = order.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    const auto part = order.subspan(static_cast<size_t>(rows.first), static_cast<size_t>(rows.count));
     site.rows.assign(part.begin(), part.end());
   }
-  site.wide = out.weight->packed_bytes() >= int64_t{4} * count * cols;
+  site.wide = out.weight->packed_bytes() >= int64_t{4} * rows.count * site.n_cols;
   site.terms = std::make_unique<AdapterTerms>();
   out.adapters = site.terms.get();
 }

@@ -317,7 +317,7 @@ Status WeightLoader::load_head(ModelWeights& weights) {
 
 Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
-  keeps_sites_ = cuts_.shard().n_ranks == 1;
+  keeps_sites_ = true;
   RETURN_IF_ERROR(open());
   RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
   for (int i = 0; i < config_.n_layers; ++i) {

@@ -133,6 +133,8 @@ struct LinearSite {
   int matrix_rows = 0;    // of the whole matrix
   std::vector<int> rows;  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
   int first_row = 0, n_rows = 0, cols = 0;
+  int first_col = 0,
+      n_cols = 0;     // of the matrix' columns, those that the layer's weight has; all of them, or a rank's
   bool wide = false;  // its weights have 32 bits
   std::unique_ptr<AdapterTerms> terms;
 };
@@ -229,7 +231,7 @@ struct PackedWeights {
 
 // Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be
 // another. With packed->from, its error kCorruptFile may also mean that file. shard: of the whole model's config what one of
-// several ranks has (ModelCuts), without LinearSites.
+// several ranks has (ModelCuts).
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
                                                    PackedWeights* packed = nullptr, Shard shard = {});

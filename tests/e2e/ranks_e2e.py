@@ -13,6 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lora_model import write_adapter  # noqa: E402
 from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
 
 PROMPTS = ["Once upon a time", "The dog", "Lily and Tom", "One day, a little boy named Tim", "In the forest", "Mom said"]
@@ -83,6 +84,28 @@ class SameText(unittest.TestCase):
     def test_with_speculation(self):
         self.serve_both("--spec", "ngram")
         self.serve_both("--draft-model", MODEL)
+
+    def test_with_adapters(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [write_adapter(pathlib.Path(folder) / f"lora{i}", MODEL, seed=i + 1) for i in range(3)]
+            flags = ["--lora-modules", *(f"style{i}={path}" for i, path in enumerate(paths)), "--max-loras", 2]
+            names = [MODEL.name, "style0", "style1", "style2", "style0"]
+
+            def texts_of(server):
+                one = lambda i: server.post("/v1/completions", {"model": names[i], "prompt": "Once upon a time", "max_tokens": 20, "temperature": 0})
+                return [reply.json()["choices"][0]["text"] for reply in in_threads(len(names), one)]
+
+            with Server(*flags) as server:
+                wanted = texts_of(server)
+            self.assertEqual(len(set(wanted)), 4)
+            with Server("--tensor-parallel-size", 2, "--threads", 1, *flags) as server:
+                self.assertEqual(texts_of(server), wanted)
+                bad = pathlib.Path(folder) / "other"
+                write_adapter(bad, LARGER_MODEL)
+                reply = server.post("/v1/load_lora_adapter", {"lora_name": "bad", "lora_path": str(bad)})
+                self.assertGreaterEqual(reply.status, 400)
+                self.assertEqual(texts_of(server), wanted)
+                self.assertEqual(server.stop(), 0, server.log())
 
     # Blocks of all ranks go out of the cache and come back as they were.
     def test_with_swapping(self):

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/lora.h"
 #include "formats/weight_source.h"
 #include "model/cuts.h"
 #include "model/ftype.h"
@@ -90,6 +91,33 @@ std::string name_of(const fs::path& path) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenShards, ::testing::ValuesIn(golden_models()),
                          [](const auto& info) { return name_of(info.param); });
+
+// Adapters of tests/golden/lora: their matrices are cut as those that they add to.
+TEST(ShardsWithAdapters, GiveWhatTheWholeModelGives) {
+  int n = 0;
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "lora")) {
+    const fs::path base = tests_dir() / "golden" / "models" / entry.path().filename();
+    SCOPED_TRACE(base);
+    const auto with_adapter = [&](Model& model, Ops& ops) {
+      const LoraAdapter adapter = open_lora(entry.path()).value();
+      const Status put = model.put_adapter(1, adapter, ops);
+      EXPECT_TRUE(put) << put.error().message;
+      return Runner(model, ops, 16).step({{0, kTokens, 1}, {1, {5, 6, 7}}});
+    };
+    const auto source = open_weights(base).value();
+    const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+    const Rows whole = with_adapter(*Model::load(*source, *ops).value(), *ops);
+    for (const int n_ranks : {2, 3}) {
+      with_ranks(n_ranks, [&](int, Ops& own_ops) {
+        const auto own = open_weights(base).value();
+        const Rows shared = with_adapter(*Model::load_shard(*own, own_ops).value(), own_ops);
+        EXPECT_LE(max_difference(shared, whole), 1e-5f * largest(whole)) << n_ranks << " ranks";
+      });
+    }
+    ++n;
+  }
+  EXPECT_GE(n, 10);
+}
 
 // Every encoding. Some numbers of ranks cut 12 heads of 64 and 768 features inside of blocks.
 ModelConfig mixture(int n_experts) {

@@ -12,7 +12,15 @@
 
 namespace penstock {
 
-enum class RankCommand : uint32_t { kEnd, kStep, kMoveTokens, kReadBlock, kWriteBlock };
+enum class RankCommand : uint32_t {
+  kEnd,
+  kStep,
+  kMoveTokens,
+  kReadBlock,
+  kWriteBlock,
+  kPutAdapter,
+  kDropAdapter
+};
 
 class MessageWriter {
  public:

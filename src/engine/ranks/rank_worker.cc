@@ -11,6 +11,7 @@
 #include "engine/open.h"
 #include "engine/ranks/shared_model.h"
 #include "engine/steps/step_model.h"
+#include "formats/lora.h"
 #include "formats/weight_source.h"
 #include "model/sources/quantizing_source.h"
 #include "parallel/child_ranks.h"
@@ -108,8 +109,22 @@ class RankWorker {
         model_->write_block(group, block, own_part(group, message.values<std::byte>()));
         break;
       }
+      case RankCommand::kPutAdapter: {
+        const int slot = message.value<int>();
+        const auto fingerprint = message.value<uint64_t>();
+        (void)agree_on(ranks_, put_adapter(slot, fingerprint, message.text()));
+        break;
+      }
+      case RankCommand::kDropAdapter: model_->drop_adapter(message.value<int>()); break;
     }
     return false;
+  }
+
+  Status put_adapter(int slot, uint64_t fingerprint, const std::string& path) {
+    ASSIGN_OR_RETURN(const LoraAdapter adapter, open_lora(path));
+    if (lora_fingerprint(adapter) != fingerprint)
+      return errorf(ErrorCode::kInvalidArgument, "{}: the adapter has changed since it was loaded", path);
+    return model_->put_adapter(slot, adapter);
   }
 
   int64_t bytes_of(int rank, int group) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/lora.h"
+
 namespace penstock {
 
 // After an error every call is answered at once; the engine asks status().
@@ -40,9 +42,21 @@ void SharedModel::copy_block(int group, BlockId from, BlockId to) {
   move_tokens(group, from_slots, to_slots);
 }
 
-Result<int64_t> SharedModel::check_adapter(const LoraAdapter&) const {
-  return make_error(ErrorCode::kUnsupported,
-                    "LoRA adapters with tensor_parallel_size above 1 are not supported");
+Status SharedModel::put_adapter(int slot, const LoraAdapter& adapter) {
+  MessageWriter& message = begin(RankCommand::kPutAdapter);
+  message.value(slot);
+  message.value(lora_fingerprint(adapter));
+  message.text(adapter.path.string());
+  send();
+  const Status put = agree_on(ranks_->communicator(), own_->put_adapter(slot, adapter));
+  if (!put) drop_adapter(slot);
+  return put;
+}
+
+void SharedModel::drop_adapter(int slot) {
+  begin(RankCommand::kDropAdapter).value(slot);
+  send();
+  own_->drop_adapter(slot);
 }
 
 int64_t SharedModel::block_bytes(int group) const {
@@ -88,6 +102,21 @@ Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model&
     sizes.push_back({numbers[0], numbers[1], numbers[2], {numbers.begin() + 3, numbers.end()}});
   }
   return sizes;
+}
+
+Status agree_on(Communicator& ranks, const Status& own) {
+  Status all;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    MessageWriter message;
+    message.value(own ? ErrorCode::kInternal : own.error().code);
+    message.text(own ? "" : own.error().message);
+    RETURN_IF_ERROR(broadcast_message(ranks, message.bytes(), rank));
+    MessageReader reader(message.bytes());
+    const auto code = reader.value<ErrorCode>();
+    const std::string text = reader.text();
+    if (all && !text.empty()) all = make_error(code, text);
+  }
+  return all;
 }
 
 }  // namespace penstock

@@ -14,6 +14,9 @@ struct ShareSizes {
 // By rank; the same on all ranks.
 Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model, const KvCache& cache);
 
+// Every rank has come so far: ok where all have, else the first one's error.
+Status agree_on(Communicator& ranks, const Status& own);
+
 class SharedModel final : public StepModel {
  public:
   SharedModel(std::unique_ptr<ChildRanks> ranks, std::unique_ptr<LoadedModel> own,
@@ -30,7 +33,12 @@ class SharedModel final : public StepModel {
   std::span<const float> hidden(int row) override { return own_->hidden(row); }
   void copy_block(int group, BlockId from, BlockId to) override;
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
-  Result<int64_t> check_adapter(const LoraAdapter& adapter) const override;
+  Result<int64_t> check_adapter(const LoraAdapter& adapter) const override {
+    return own_->check_adapter(adapter);
+  }
+  // Every rank reads its part of the adapter's files.
+  Status put_adapter(int slot, const LoraAdapter& adapter) override;
+  void drop_adapter(int slot) override;
   int n_host_threads() const override { return own_->n_host_threads(); }
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
     own_->for_each(n_items, fn, ctx);

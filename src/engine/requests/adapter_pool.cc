@@ -3,32 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <bit>
 
-#include "base/checksum.h"
 #include "base/log.h"
 #include "formats/lora.h"
 
 namespace penstock {
-namespace {
-
-uint64_t fingerprint_of(const LoraAdapter& adapter) {
-  std::vector<uint64_t> parts;
-  const auto add = [&](std::span<const std::byte> bytes) { parts.push_back(checksum64(bytes)); };
-  for (const LoraModule& module : adapter.modules) {
-    add(std::as_bytes(std::span(module.weight)));
-    for (const TensorInfo* tensor : {module.a, module.b}) {
-      parts.push_back(static_cast<uint64_t>(tensor->type));
-      for (const int64_t size : tensor->shape) parts.push_back(static_cast<uint64_t>(size));
-      add(tensor->bytes);
-    }
-    parts.push_back(std::bit_cast<uint32_t>(module.scale));
-  }
-  return checksum64(std::as_bytes(std::span<const uint64_t>(parts)));
-}
-
-}  // namespace
-
 Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path, const StepModel& model,
                                                      int max_rank) {
   ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(path));
@@ -40,7 +19,7 @@ Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path, co
     return errorf(ErrorCode::kInvalidArgument, "{}: expected a rank up to max_lora_rank, {}, got {}", path,
                   max_rank, adapter->rank_);
   adapter->path_ = path;
-  adapter->fingerprint_ = fingerprint_of(files);
+  adapter->fingerprint_ = lora_fingerprint(files);
   adapter->model_ = &model;
   return adapter;
 }
@@ -65,7 +44,7 @@ Status AdapterPool::load(size_t slot, const std::shared_ptr<const Adapter>& adap
   slots_[slot] = {};
   model_.drop_adapter(static_cast<int>(slot));
   ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(adapter->path()));
-  if (fingerprint_of(files) != adapter->fingerprint())
+  if (lora_fingerprint(files) != adapter->fingerprint())
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: the adapter has changed since it was loaded: load it again", adapter->path());
   RETURN_IF_ERROR(model_.put_adapter(static_cast<int>(slot), files));
