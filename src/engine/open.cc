@@ -209,7 +209,9 @@ Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
                   "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
                   source.path().string(), shape.arch);
   }
-  if (config.tensor_parallel_size > 1) return Model::load_shard(source, ops, progress, config.max_model_len);
+  if (config.tensor_parallel_size > 1) {
+    return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config));
+  }
   if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }

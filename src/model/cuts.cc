@@ -49,7 +49,8 @@ std::vector<int> attention_layers(const ModelConfig& model) {
 
 }  // namespace
 
-ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard) : whole_(whole), shard_(shard) {
+ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary)
+    : whole_(whole), shard_(shard), cuts_vocabulary_(cuts_vocabulary) {
   cuts_heads_ = can_cut_heads();
   cuts_experts_ = can_cut_experts();
   heads_ = {0, whole.n_heads};

@@ -10,9 +10,15 @@
 
 namespace penstock {
 
+struct ShardOptions {
+  Shard shard;
+  bool cuts_vocabulary = true;
+};
+
 class ModelCuts {
  public:
-  explicit ModelCuts(const ModelConfig& whole, Shard shard = {});
+  // cuts_vocabulary: false where somebody on rank 0 looks tokens up and makes logits by itself (drafters that share these matrices).
+  explicit ModelCuts(const ModelConfig& whole, Shard shard = {}, bool cuts_vocabulary = true);
 
   Shard shard() const { return shard_; }
   // Of one rank's model: its numbers of heads and features.
@@ -27,7 +33,9 @@ class ModelCuts {
   Shard::Range ffn(int layer) const;
   Shard::Range expert_ffn() const;
   Shard::Range shared_ffn() const;  // cut where experts are
-  Shard::Range vocabulary() const { return shard_.range(whole_.vocab_size); }
+  Shard::Range vocabulary() const {
+    return cuts_vocabulary_ ? shard_.range(whole_.vocab_size) : Shard::Range{0, whole_.vocab_size};
+  }
 
  private:
   bool can_cut_heads() const;
@@ -36,7 +44,7 @@ class ModelCuts {
 
   const ModelConfig& whole_;
   Shard shard_;
-  bool cuts_heads_ = false, cuts_experts_ = false;
+  bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false;
   Shard::Range heads_;
 };
 

@@ -101,14 +101,15 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 }
 
 Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops& ops,
-                                                 const Progress& progress, int max_seq_len) {
+                                                 const Progress& progress, int max_seq_len,
+                                                 bool cuts_vocabulary) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  const Shard shard = ops.shard();
+  const ShardOptions shard{ops.shard(), cuts_vocabulary};
   ASSIGN_OR_RETURN(auto weights,
                    load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
   model->set_weights(std::move(weights), source.naming());
-  model->rank_config_ = ModelCuts(model->config_, shard).rank_config();
+  model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 

@@ -48,7 +48,8 @@ class Model {
                                              const Progress& progress = {}, int max_seq_len = 0);
   // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
-                                                   const Progress& progress = {}, int max_seq_len = 0);
+                                                   const Progress& progress = {}, int max_seq_len = 0,
+                                                   bool cuts_vocabulary = true);
   // Without what makes logits of states, which the source need not have either: forward() gives states only.
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
                                                     const Progress& progress = {}, int max_seq_len = 0);

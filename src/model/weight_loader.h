@@ -28,7 +28,8 @@ enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
 class TensorLoader {
  public:
   TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-               const Model::Progress& progress, PackedWeights* packed = nullptr, Shard shard = {});
+               const Model::Progress& progress, PackedWeights* packed = nullptr,
+               const ShardOptions& shard = {});
 
  protected:
   using Range = Shard::Range;

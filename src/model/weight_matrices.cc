@@ -44,10 +44,10 @@ void store_ternary(std::span<const uint8_t> codes, int rows, int cols, float sca
 }  // namespace
 
 TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config, Ops& ops,
-                           const Model::Progress& progress, PackedWeights* packed, Shard shard)
+                           const Model::Progress& progress, PackedWeights* packed, const ShardOptions& shard)
     : source_(source),
       config_(config),
-      cuts_(config, shard),
+      cuts_(config, shard.shard, shard.cuts_vocabulary),
       ops_(ops),
       progress_(progress),
       packed_(packed),

@@ -332,7 +332,7 @@ Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
-                                                   PackedWeights* packed, Shard shard) {
+                                                   PackedWeights* packed, const ShardOptions& shard) {
   return WeightLoader(source, config, ops, progress, packed, shard).load(max_seq_len);
 }
 

@@ -8,10 +8,10 @@
 #include "base/result.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
+#include "model/cuts.h"
 #include "model/model.h"
 #include "model/sources/packed_cache.h"
 #include "ops/ops.h"
-#include "parallel/shard.h"
 
 namespace penstock {
 
@@ -234,7 +234,8 @@ struct PackedWeights {
 // several ranks has (ModelCuts).
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,
                                                    Ops& ops, const Model::Progress& progress, int max_seq_len,
-                                                   PackedWeights* packed = nullptr, Shard shard = {});
+                                                   PackedWeights* packed = nullptr,
+                                                   const ShardOptions& shard = {});
 
 // Of all matrices, as the backend holds them.
 int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights);

@@ -84,6 +84,11 @@ class SameText(unittest.TestCase):
     def test_with_speculation(self):
         self.serve_both("--spec", "ngram")
         self.serve_both("--draft-model", MODEL)
+        for drafter in (["ngram"], ["medusa", "--spec-heads", SOURCE / "models" / "penstock-stories-15m-medusa"]):
+            args = ("-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0], "--kv-cache-dtype", "f32")
+            one = run("generate", *args)
+            two = run("generate", *args, "--spec", *drafter, "--tensor-parallel-size", 2, "--threads", 1)
+            self.assertEqual(two.stdout, one.stdout, drafter)
 
     def test_with_adapters(self):
         with tempfile.TemporaryDirectory() as folder:

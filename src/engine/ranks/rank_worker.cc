@@ -20,7 +20,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kDrafters[] = {"", "off", "grammar", "ngram", "draft"};
+constexpr std::string_view kDraftersWithVocabulary[] = {"medusa", "eagle3", "mtp"};
 
 // The same error on all ranks, with the rank that has it.
 Status failed(Communicator& ranks, const Error& error) {
@@ -60,7 +60,8 @@ class RankWorker {
                                                          .batch_invariant = config.batch_invariant,
                                                          .thread_weight = config.thread_weight,
                                                          .ranks = &ranks_}));
-    ASSIGN_OR_RETURN(auto model, Model::load_shard(*source, *ops, {}, config.max_model_len));
+    ASSIGN_OR_RETURN(auto model,
+                     Model::load_shard(*source, *ops, {}, config.max_model_len, cuts_vocabulary(config)));
     RETURN_IF_ERROR(agree(ranks_, fingerprint_of(*source, config, ops->name())));
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(share_blocks(ranks_, n_blocks));
@@ -164,10 +165,14 @@ Status check_ranks(const EngineConfig& config) {
                   n_ranks);
   }
   if (config.backend != "auto" && config.backend != "cpu") return not_with("backend " + config.backend);
-  if (std::ranges::find(kDrafters, config.spec) == std::end(kDrafters))
-    return not_with("spec " + config.spec);
+  // It would compute on a part of the cache.
+  if (config.spec == "early-exit") return not_with("spec early-exit");
   if (!config.packed_cache.empty() && config.packed_cache != "off") return not_with("packed_cache");
   return {};
+}
+
+bool cuts_vocabulary(const EngineConfig& config) {
+  return std::ranges::find(kDraftersWithVocabulary, config.spec) == std::end(kDraftersWithVocabulary);
 }
 
 Status tell_config(Communicator& ranks, const EngineConfig& config) {

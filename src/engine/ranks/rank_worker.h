@@ -23,6 +23,8 @@ Status serve_rank(const RankPlace& place);
 
 // Whether several ranks can do what the configuration asks for. Errors: kInvalidArgument, kUnsupported.
 Status check_ranks(const EngineConfig& config);
+// Drafters that take the target's matrices of the vocabulary find them whole on rank 0, and then all ranks have them.
+bool cuts_vocabulary(const EngineConfig& config);
 // REQUIRES: a resolved config whose model is a path.
 Status tell_config(Communicator& ranks, const EngineConfig& config);
 
