@@ -77,6 +77,7 @@ struct Metrics {
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
   Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
+  Counter rank_calls, rank_bytes, rank_seconds;
   Histogram time_to_first_token_seconds{kFirstTokenBounds}, inter_token_latency_seconds{kInterTokenBounds};
   Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
   Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
@@ -126,6 +127,10 @@ struct Metrics {
     v("request_success_abort", m.request_success_abort, "sequences that were cancelled");
     v("request_success_error", m.request_success_error, "sequences that failed");
     v("step_seconds", m.step_seconds, "time in steps");
+    v("rank_calls", m.rank_calls, "operations between rank 0 and the others");
+    v("rank_bytes", m.rank_bytes, "bytes that rank 0 has shown the others");
+    v("rank_seconds", m.rank_seconds,
+      "time of rank 0 in operations between ranks, waiting for the others included");
     v("schedule_seconds", m.schedule_seconds, "time in the scheduler and in bookkeeping");
     v("forward_seconds", m.forward_seconds, "time in the model");
     v("sample_seconds", m.sample_seconds, "time in the sampler");

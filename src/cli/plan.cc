@@ -1,5 +1,6 @@
 // penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
-// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation.
+// 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation;
+// with --tensor-parallel-size that of several ranks.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "cli/flags.h"
 #include "cli/machine.h"
 #include "cli/models.h"
+#include "cli/plan_ranks.h"
 #include "cli/terminal.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
@@ -22,7 +24,7 @@ namespace penstock {
 namespace {
 
 struct PlanCommand {
-  explicit PlanCommand(CLI::App& app) : spec(app) {
+  explicit PlanCommand(CLI::App& app) : spec(app), ranks(app) {
     std::string names;
     for (const NamedShape& shape : named_shapes())
       names += (names.empty() ? "" : ", ") + std::string(shape.name);
@@ -48,7 +50,10 @@ struct PlanCommand {
   int block_size = 16;
   bool json = false;
   SpecPlan spec;
+  RanksPlan ranks;
 };
+
+constexpr int64_t kTypicalTokens = 1024;  // of a sequence, where its step time depends on them
 
 KvDType parse_kv_dtype(const std::string& name) {
   if (name == "f32") return KvDType::kF32;
@@ -134,6 +139,14 @@ int PlanCommand::run() const {
   const auto plan = make_plan(*this);
   if (!plan) return fail(plan.error());
   const ModelConfig& config = plan->config;
+  if (ranks.wanted()) {
+    const double bytes_per_weight =
+        static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
+    const int64_t length = tokens > 0 ? tokens : std::min<int64_t>(plan->tokens, kTypicalTokens);
+    const Status done =
+        ranks.run({plan->name, config, bytes_per_weight, length, parse_kv_dtype(kv_dtype), block_size}, json);
+    return done ? kExitOk : fail(done.error());
+  }
   if (json) {
     const nlohmann::json object = {{"model", plan->name},
                                    {"parameters", config.n_parameters()},

@@ -17,6 +17,7 @@ Action add_rank(CLI::App& app) {
       ->required();
   app.add_option("--rank", place->rank, "from 1 to size - 1")->required();
   app.add_option("--size", place->size, "number of ranks")->required();
+  app.add_option("--parent", place->parent, "process that has started this one")->required();
   app.add_option("--cpus", place->cpus, "to compute on")->delimiter(',');
   return [place] {
     const Status served = serve_rank(*place);

@@ -108,6 +108,7 @@ bool EngineImpl::run_step() {
   } catch (const std::bad_alloc&) {
     steps_.recover();
   }
+  metrics_.note_communication(parts_.model->communication());
   metrics_.publish(*parts_.scheduler);
   if (!requests_.deliver(steps_.under_way())) metrics_.publish(*parts_.scheduler);
   if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);

@@ -73,6 +73,12 @@ void MetricsRecorder::note_step(double seconds) {
   }
 }
 
+void MetricsRecorder::note_communication(const CommunicatorUse& use) {
+  metrics_.rank_calls.value = static_cast<double>(use.calls);
+  metrics_.rank_bytes.value = static_cast<double>(use.bytes);
+  metrics_.rank_seconds.value = use.seconds;
+}
+
 void MetricsRecorder::publish(const Scheduler& scheduler) {
   metrics_.num_requests_running.value = scheduler.n_running();
   metrics_.num_requests_waiting.value = scheduler.n_waiting();

@@ -4,6 +4,7 @@
 
 #include "engine/requests/request_state.h"
 #include "engine/schedule/scheduler.h"
+#include "parallel/communicator.h"
 #include "penstock/metrics.h"
 
 namespace penstock {
@@ -19,6 +20,8 @@ class MetricsRecorder {
   void note_draft(int n_proposed, int n_accepted);
   // Published at once: events are delivered within a step, after publish(), so that who has one finds its token counted.
   void note_step(double seconds);
+
+  void note_communication(const CommunicatorUse& use);
 
   void publish(const Scheduler& scheduler);
   Metrics published() const;  // any thread

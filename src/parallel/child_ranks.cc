@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "parallel/shard.h"
 
@@ -72,7 +74,37 @@ struct OpenFile {
   ~OpenFile() { close(fd); }
 };
 
+Result<pid_t> spawn(int rank, int n_ranks, int segment) {
+  FileActions files;
+  posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files.actions, STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files.actions, segment, kRankSegmentFd);
+  posix_spawn_file_actions_addclosefrom_np(&files.actions, kRankSegmentFd + 1);
+  const SpawnAttributes how;
+  std::vector<std::string> command = rank_program();
+  for (const std::string& argument :
+       {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd), fmt::format("--rank={}", rank),
+        fmt::format("--size={}", n_ranks), fmt::format("--parent={}", getpid())})
+    command.push_back(argument);
+  const std::vector<int> cpus = cpus_of_rank(rank, n_ranks);
+  if (!cpus.empty()) command.push_back(fmt::format("--cpus={}", fmt::join(cpus, ",")));
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  const int error =
+      posix_spawn(&process, arguments[0], &files.actions, &how.attributes, arguments.data(), environ);
+  if (error == 0) return process;
+  return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks, command[0],
+                std::strerror(error));
+}
+
 }  // namespace
+
+void end_with_parent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it ended before
+}
 
 void set_rank_program(std::vector<std::string> command) { rank_program() = std::move(command); }
 
@@ -106,35 +138,20 @@ Result<std::unique_ptr<ChildRanks>> ChildRanks::start(int n_ranks) {
   CommunicatorConfig config;
   config.size = n_ranks, config.segment = segment.fd;
   ASSIGN_OR_RETURN(ranks->communicator_, make_communicator("shm", config));
-  for (int rank = 1; rank < n_ranks; ++rank) RETURN_IF_ERROR(ranks->spawn(rank, n_ranks, segment.fd));
+  for (int rank = 1; rank < n_ranks; ++rank) RETURN_IF_ERROR(ranks->start_child(rank, n_ranks, segment.fd));
   return ranks;
 }
 
-Status ChildRanks::spawn(int rank, int n_ranks, int segment) {
-  FileActions files;
-  posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files.actions, STDERR_FILENO, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files.actions, segment, kRankSegmentFd);
-  posix_spawn_file_actions_addclosefrom_np(&files.actions, kRankSegmentFd + 1);
-  const SpawnAttributes how;
-  std::vector<std::string> command = rank_program();
-  for (const std::string& argument : {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd),
-                                      fmt::format("--rank={}", rank), fmt::format("--size={}", n_ranks)})
-    command.push_back(argument);
-  const std::vector<int> cpus = cpus_of_rank(rank, n_ranks);
-  if (!cpus.empty()) command.push_back(fmt::format("--cpus={}", fmt::join(cpus, ",")));
-  std::vector<char*> arguments;
-  for (std::string& argument : command) arguments.push_back(argument.data());
-  arguments.push_back(nullptr);
-  pid_t process = 0;
-  const int error =
-      posix_spawn(&process, arguments[0], &files.actions, &how.attributes, arguments.data(), environ);
-  if (error != 0) {
-    return errorf(ErrorCode::kIo, "rank {} of {} cannot be started as {}: {}", rank, n_ranks, command[0],
-                  std::strerror(error));
-  }
-  ++n_running_;
-  children_.push_back({process, std::jthread([this, rank, process] { wait_for(rank, process); })});
+Status ChildRanks::start_child(int rank, int n_ranks, int segment) {
+  std::promise<Result<pid_t>> started;
+  std::jthread parent([&, this, rank] {
+    const Result<pid_t> process = spawn(rank, n_ranks, segment);
+    if (process) ++n_running_;
+    started.set_value(process);  // after this the arguments may be gone
+    if (process) wait_for(rank, *process);
+  });
+  ASSIGN_OR_RETURN(const pid_t process, started.get_future().get());
+  children_.push_back({process, std::move(parent)});
   return {};
 }
 

@@ -1,7 +1,7 @@
 // The ranks of one host that a process starts beside itself: rank 0 is the process, each other rank a child of it.
 //
 // A child is another run of the program (set_rank_program(), else this process' own file) with the arguments "rank --segment 3
-// --rank R --size N". It has the shared memory as file 3 and no other but standard error, a process group of its own, so that a
+// --rank R --size N --parent P". It has the shared memory as file 3 and no other but standard error, a process group of its own, so that a
 // terminal's Ctrl-C is rank 0's alone, and the CPUs of its share.
 #pragma once
 #include <sys/types.h>
@@ -31,6 +31,9 @@ std::vector<int> cpus_of_rank(int rank, int n_ranks);
 // Keeps this thread, and those it makes, on them; does nothing for none.
 void stay_on_cpus(const std::vector<int>& cpus);
 
+// Has the kernel end this process when the one that started it, `parent`, has ended, however that was.
+void end_with_parent(pid_t parent);
+
 class ChildRanks {
  public:
   // Starts ranks 1 to n_ranks - 1. Errors: those of make_shm_segment() and of starting programs.
@@ -44,10 +47,10 @@ class ChildRanks {
  private:
   struct Child {
     pid_t process;
-    std::jthread waits;  // for its end
+    std::jthread parent;  // starts it and waits for its end; to the kernel a thread is a child's parent
   };
   ChildRanks() = default;
-  Status spawn(int rank, int n_ranks, int segment);
+  Status start_child(int rank, int n_ranks, int segment);
   void wait_for(int rank, pid_t process);
 
   std::unique_ptr<Communicator> communicator_;

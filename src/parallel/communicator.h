@@ -7,8 +7,10 @@
 // A rank that dies, stops or fails ends the run: every operation of the others returns the same error, at once or within
 // CommunicatorConfig::timeout, and so do all that follow.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +24,13 @@ namespace penstock {
 
 inline constexpr int kMaxRanks = 64;  // of one host
 
+// What a rank's operations have taken so far.
+struct CommunicatorUse {
+  int64_t calls = 0;
+  int64_t bytes = 0;   // that this rank has shown the others
+  double seconds = 0;  // in the operations, waiting for other ranks included
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -30,18 +39,31 @@ class Communicator {
   Shard shard() const { return {rank(), size()}; }
 
   // x = the sum of all ranks' x.
-  virtual Status all_reduce(std::span<float> x) = 0;
+  Status all_reduce(std::span<float> x);
   // Rank r has parts[r] and gets the others'; parts are disjoint and have the same sizes on every rank.
-  virtual Status all_gather(std::span<const std::span<float>> parts) = 0;
+  Status all_gather(std::span<const std::span<float>> parts);
   // x = the root's x.
-  virtual Status broadcast(std::span<std::byte> x, int root) = 0;
+  Status broadcast(std::span<std::byte> x, int root);
   // Returns when all ranks have called it.
-  virtual Status barrier() = 0;
+  Status barrier();
+  // For any thread.
+  CommunicatorUse use() const { return {calls_, bytes_, seconds_}; }
 
   // Ends the run for all ranks, for this reason.
   virtual void fail(std::string_view reason) = 0;
   // Ok, or why the run has ended. Never waits.
   virtual Status status() const = 0;
+
+ private:
+  virtual Status sum(std::span<float> x) = 0;
+  virtual Status gather(std::span<const std::span<float>> parts) = 0;
+  virtual Status send(std::span<std::byte> x, int root) = 0;
+  virtual Status meet() = 0;
+
+  template <class Operation>
+  Status counted(size_t bytes, const Operation& operation);
+  std::atomic<int64_t> calls_ = 0, bytes_ = 0;
+  std::atomic<double> seconds_ = 0;
 };
 
 struct CommunicatorConfig {

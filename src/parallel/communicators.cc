@@ -43,6 +43,35 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
                 communicator_names());
 }
 
+// One thread writes the counters.
+template <class Operation>
+Status Communicator::counted(size_t bytes, const Operation& operation) {
+  const auto begin = std::chrono::steady_clock::now();
+  Status status = operation();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  constexpr auto kAnyOrder = std::memory_order_relaxed;
+  calls_.store(calls_.load(kAnyOrder) + 1, kAnyOrder);
+  bytes_.store(bytes_.load(kAnyOrder) + static_cast<int64_t>(bytes), kAnyOrder);
+  seconds_.store(seconds_.load(kAnyOrder) + taken.count(), kAnyOrder);
+  return status;
+}
+
+Status Communicator::all_reduce(std::span<float> x) {
+  return counted(x.size_bytes(), [&] { return sum(x); });
+}
+
+Status Communicator::all_gather(std::span<const std::span<float>> parts) {
+  return counted(parts[static_cast<size_t>(rank())].size_bytes(), [&] { return gather(parts); });
+}
+
+Status Communicator::broadcast(std::span<std::byte> x, int root) {
+  return counted(rank() == root ? x.size() : 0, [&] { return send(x, root); });
+}
+
+Status Communicator::barrier() {
+  return counted(0, [&] { return meet(); });
+}
+
 // Short messages go with their length, in one turn.
 Status broadcast_message(Communicator& ranks, std::vector<std::byte>& message, int root) {
   constexpr size_t kFirst = 2048;

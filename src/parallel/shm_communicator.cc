@@ -64,7 +64,27 @@ class ShmCommunicator final : public Communicator {
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
 
-  Status all_reduce(std::span<float> x) override {
+  void fail(std::string_view reason) override {
+    uint32_t none = ShmHeader::kNone;
+    if (header_.failure.compare_exchange_strong(none, ShmHeader::kBeingSaid)) {
+      const size_t n = std::min(reason.size(), sizeof header_.reason - 1);
+      std::memcpy(header_.reason, reason.data(), n);
+      header_.reason[n] = '\0';
+      header_.failure = ShmHeader::kSaid;
+    }
+    for (int r = 0; r < size(); ++r) wake_all(header_.ranks[r].turn);
+  }
+
+  Status status() const override {
+    const uint32_t failure = header_.failure.load(std::memory_order_acquire);
+    if (failure == ShmHeader::kNone) return {};
+    // Whoever says why may have died over it.
+    return make_error(ErrorCode::kInternal,
+                      failure == ShmHeader::kSaid ? std::string(header_.reason) : "a rank has failed");
+  }
+
+ private:
+  Status sum(std::span<float> x) override {
     const size_t most = segment_.buffer_bytes() / sizeof(float);
     for (size_t first = 0; first < x.size(); first += most) {
       const std::span<float> part = x.subspan(first, std::min(most, x.size() - first));
@@ -75,7 +95,7 @@ class ShmCommunicator final : public Communicator {
     return status();
   }
 
-  Status all_gather(std::span<const std::span<float>> parts) override {
+  Status gather(std::span<const std::span<float>> parts) override {
     size_t widest = 0, total = 0;
     for (const std::span<float> part : parts) {
       widest = std::max(widest, part.size());
@@ -98,7 +118,7 @@ class ShmCommunicator final : public Communicator {
     return status();
   }
 
-  Status broadcast(std::span<std::byte> x, int root) override {
+  Status send(std::span<std::byte> x, int root) override {
     const size_t most = segment_.buffer_bytes();
     for (size_t first = 0; first < x.size(); first += most) {
       const std::span<std::byte> part = x.subspan(first, std::min(most, x.size() - first));
@@ -109,28 +129,8 @@ class ShmCommunicator final : public Communicator {
     return status();
   }
 
-  Status barrier() override { return show({kBarrier, 0, 0}); }
+  Status meet() override { return show({kBarrier, 0, 0}); }
 
-  void fail(std::string_view reason) override {
-    uint32_t none = ShmHeader::kNone;
-    if (header_.failure.compare_exchange_strong(none, ShmHeader::kBeingSaid)) {
-      const size_t n = std::min(reason.size(), sizeof header_.reason - 1);
-      std::memcpy(header_.reason, reason.data(), n);
-      header_.reason[n] = '\0';
-      header_.failure = ShmHeader::kSaid;
-    }
-    for (int r = 0; r < size(); ++r) wake_all(header_.ranks[r].turn);
-  }
-
-  Status status() const override {
-    const uint32_t failure = header_.failure.load(std::memory_order_acquire);
-    if (failure == ShmHeader::kNone) return {};
-    // Whoever says why may have died over it.
-    return make_error(ErrorCode::kInternal,
-                      failure == ShmHeader::kSaid ? std::string(header_.reason) : "a rank has failed");
-  }
-
- private:
   RankState& own() { return header_.ranks[rank()]; }
   std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
   const std::byte* shown_by(int rank) const { return segment_.buffer(rank, turn_ - 1); }

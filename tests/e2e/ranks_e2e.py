@@ -73,6 +73,10 @@ class SameText(unittest.TestCase):
         with Server("--tensor-parallel-size", 2, "--threads", 1, *args) as two:
             self.assertEqual(texts(two, **(fields or {})), wanted)
             self.assertEqual(texts(two, **(fields or {})), wanted)  # now with a prefix cache
+            tokens, said = (two.metric(f"penstock:{name}_total") for name in ("generation_tokens", "rank_bytes"))
+            self.assertGreater(said, tokens * 4 * 256, "less than one sum of a narrow model for each token")
+            self.assertGreater(two.metric("penstock:rank_calls_total"), tokens / 8)  # tokens of several sequences are in one sum
+            self.assertGreater(two.metric("penstock:rank_seconds_total"), 0)
             ranks = children(two.process)
             self.assertEqual(len(ranks), 1)
             self.assertEqual(two.stop(), 0, two.log())
@@ -220,7 +224,7 @@ class Faults(unittest.TestCase):
             done = subprocess.run([PROGRAM, *map(str, args), "--max-model-len", "100000000"], capture_output=True, text=True, cwd=folder,
                                   timeout=60 * SLOW)
             self.assertNotEqual(done.returncode, 0)
-        place = subprocess.run([PROGRAM, "rank", "--segment", "0", "--rank", "1", "--size", "2"], capture_output=True, text=True,
+        place = subprocess.run([PROGRAM, "rank", "--parent", str(os.getpid()), "--segment", "0", "--rank", "1", "--size", "2"], capture_output=True, text=True,
                                stdin=subprocess.DEVNULL, timeout=60 * SLOW)
         self.assertNotEqual(place.returncode, 0)
         self.assertIn("file descriptor 0 is no memory that ranks share", place.stderr)

@@ -457,6 +457,8 @@ TEST(Shapes, ParametersAsPublished) {
   EXPECT_NEAR(billions("llama-2-7b"), 6.738, 0.001);
   EXPECT_NEAR(billions("llama-2-70b"), 68.977, 0.001);
   EXPECT_NEAR(billions("llama-3.1-8b"), 8.030, 0.001);
+  EXPECT_NEAR(billions("llama-3.1-405b"), 405.853, 0.001);
+  EXPECT_NEAR(billions("deepseek-v3"), 671.026, 0.001);
   EXPECT_NEAR(billions("llama-3.2-1b"), 1.236, 0.001);
   EXPECT_NEAR(billions("mistral-7b"), 7.242, 0.001);
   EXPECT_NEAR(billions("mixtral-8x7b"), 46.703, 0.001);

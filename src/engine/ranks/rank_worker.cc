@@ -202,6 +202,7 @@ Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
 }
 
 Status serve_rank(const RankPlace& place) {
+  end_with_parent(place.parent);
   stay_on_cpus(place.cpus);
   CommunicatorConfig config;
   config.rank = place.rank, config.size = place.size, config.segment = place.segment;

@@ -13,6 +13,7 @@ namespace penstock {
 struct RankPlace {
   int rank = 1, size = 2;
   int segment = -1;       // file descriptor of make_shm_segment()
+  int parent = 0;         // rank 0's process; it ends with that
   std::vector<int> cpus;  // to stay on; empty: all
 };
 

@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "ops/host_rows.h"
 #include "ops/ops.h"
+#include "parallel/communicator.h"
 
 namespace penstock {
 
@@ -26,6 +27,8 @@ class StepModel {
   virtual void wait() = 0;
   // Ok, or why nothing can be computed any more: what a step that was waited for gave is worth nothing then. Never waits.
   virtual Status status() const { return {}; }
+  // What rank 0 has given and taken so far, where several ranks share the model.
+  virtual CommunicatorUse communication() const { return {}; }
   // Of the step that was submitted last, after its wait(), in the host's memory: the logits of an output row
   // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
   // none. Valid until the next submit(), or until a drafter computes.
