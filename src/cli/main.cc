@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/mpi_ranks.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -45,6 +46,7 @@ int run_main(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.summary);
     sub->get_formatter()->column_width(34);
     actions.push_back(command.add(*sub));
+    add_hosts_flag(*sub);
     subs.push_back(sub);
   }
   std::vector<const char*> args(argv, argv + argc);
@@ -56,7 +58,7 @@ int run_main(int argc, char** argv) {
     return code == 0 ? kExitOk : kExitUsage;
   }
   for (size_t i = 0; i < subs.size(); ++i) {
-    if (subs[i]->parsed()) return actions[i]();
+    if (subs[i]->parsed()) return carry_out(*subs[i], actions[i], argv);
   }
   std::fputs(app.help().c_str(), stdout);
   return kExitOk;

@@ -265,14 +265,13 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
 
 // Bytes for the target's cache; its drafter's, if there is one, is in proportion.
 int64_t cache_budget(const EngineConfig& config, const Ops& ops, const Model& model, const CacheSpec& spec,
-                     const Drafter* drafter) {
+                     int n_ranks_here, const Drafter* drafter) {
   int64_t budget = config.kv_cache_memory / config.tensor_parallel_size;
   if (budget == 0) {
     // Pages of a mapped file count as available.
-    const int n_ranks = config.tensor_parallel_size;  // each with its share of the weights, and of the cache
-    const int64_t weights = n_ranks * model.weight_bytes();
+    const int64_t weights = n_ranks_here * model.weight_bytes();  // each with its share, and one of the cache
     const auto total = static_cast<double>(ops.memory().free + weights - model.mapped_bytes());
-    budget = (static_cast<int64_t>(config.memory_utilization * total) - weights) / n_ranks;
+    budget = (static_cast<int64_t>(config.memory_utilization * total) - weights) / n_ranks_here;
     if (drafter != nullptr) budget -= drafter->weight_bytes();
   }
   if (drafter == nullptr) return budget;
@@ -346,7 +345,7 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
 }
 
 // The ranks beside this one, on their way to the same model; null: there are none.
-Result<std::unique_ptr<ChildRanks>> start_ranks(const WeightSource& source, EngineConfig& config) {
+Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config) {
   const int n_ranks = config.tensor_parallel_size;
   if (n_ranks == 1) return nullptr;
   if (source.files().empty()) {
@@ -355,20 +354,20 @@ Result<std::unique_ptr<ChildRanks>> start_ranks(const WeightSource& source, Engi
                   source.path().string());
   }
   config.model = source.path().string();
-  if (config.threads == 0) config.threads = std::max(1, available_cpus() / n_ranks);
-  ASSIGN_OR_RETURN(auto ranks, ChildRanks::start(n_ranks));
+  ASSIGN_OR_RETURN(auto ranks, start_ranks(n_ranks));
+  if (config.threads == 0) config.threads = std::max(1, static_cast<int>(ranks->cpus().size()));
   RETURN_IF_ERROR(tell_config(ranks->communicator(), config));
   return ranks;
 }
 
 // With several ranks its threads are on this one's CPUs, and where its memory is first touched.
-Result<std::unique_ptr<Ops>> make_rank_ops(const EngineConfig& config, ChildRanks* ranks) {
+Result<std::unique_ptr<Ops>> make_rank_ops(const EngineConfig& config, RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
   if (ranks == nullptr) return make_ops(config.backend, ops);
   ops.ranks = &ranks->communicator();
   Result<std::unique_ptr<Ops>> made;
   std::jthread([&] {  // its threads stay where it is
-    stay_on_cpus(cpus_of_rank(0, config.tensor_parallel_size));
+    stay_on_cpus(ranks->cpus());
     made = make_ops(config.backend, ops);
   })
       .join();
@@ -376,7 +375,7 @@ Result<std::unique_ptr<Ops>> make_rank_ops(const EngineConfig& config, ChildRank
 }
 
 // The model with its backend and cache, here or on all ranks; sums the ranks' bytes up in `info`.
-Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<ChildRanks> ranks,
+Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<RankRun> ranks,
                                               std::unique_ptr<LoadedModel> own, std::vector<int> n_blocks,
                                               EngineInfo& info) {
   if (ranks == nullptr) return own;
@@ -416,7 +415,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
-  ASSIGN_OR_RETURN(auto ranks, start_ranks(*source, config));
+  ASSIGN_OR_RETURN(auto ranks, begin_run(*source, config));
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }
@@ -436,7 +435,7 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
                                               {model.get(), ops.get(), source.get()}));
   const CacheSpec spec = model->cache_spec(dtype, config.block_size);
-  const int64_t budget = cache_budget(config, *ops, *model, spec, drafter.get());
+  const int64_t budget = cache_budget(config, *ops, *model, spec, ranks ? ranks->n_here() : 1, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
   ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
   std::unique_ptr<Speculation> speculation;

@@ -2,45 +2,24 @@
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <future>
-
-#include "parallel/shard.h"
 
 extern char** environ;
 
 namespace penstock {
 namespace {
 
-namespace fs = std::filesystem;
-
 std::vector<std::string>& rank_program() {
   static std::vector<std::string> command = {"/proc/self/exe"};
   return command;
-}
-
-// 0 where the kernel tells of no nodes.
-int node_of_cpu(int cpu) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fmt::format("/sys/devices/system/cpu/cpu{}", cpu), error)) {
-    const std::string name = entry.path().filename().string();
-    int node = 0;
-    if (name.starts_with("node") &&
-        std::from_chars(name.data() + 4, name.data() + name.size(), node).ec == std::errc())
-      return node;
-  }
-  return 0;
 }
 
 std::string how_it_ended(int status) {
@@ -108,30 +87,7 @@ void end_with_parent(pid_t parent) {
 
 void set_rank_program(std::vector<std::string> command) { rank_program() = std::move(command); }
 
-std::vector<int> cpus_of_rank(int rank, int n_ranks) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < n_ranks) return {};
-  std::vector<std::pair<int, int>> cpus;  // node, CPU
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &mask)) cpus.emplace_back(node_of_cpu(cpu), cpu);
-  std::ranges::sort(cpus);
-  const Shard::Range own = Shard{rank, n_ranks}.range(static_cast<int>(cpus.size()));
-  std::vector<int> result;
-  for (int i = own.first; i < own.first + own.count; ++i)
-    result.push_back(cpus[static_cast<size_t>(i)].second);
-  return result;
-}
-
-void stay_on_cpus(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  for (const int cpu : cpus) CPU_SET(cpu, &mask);
-  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
-}
-
-Result<std::unique_ptr<ChildRanks>> ChildRanks::start(int n_ranks) {
+Result<std::unique_ptr<RankRun>> ChildRanks::start(int n_ranks) {
   ASSIGN_OR_RETURN(const int fd, make_shm_segment(n_ranks));
   const OpenFile segment{fd};
   std::unique_ptr<ChildRanks> ranks(new ChildRanks);

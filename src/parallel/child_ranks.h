@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "parallel/communicator.h"
+#include "parallel/rank_run.h"
 
 namespace penstock {
 
@@ -25,24 +26,20 @@ inline constexpr const char* kRunEnded = "rank 0 has ended the run";
 // What is started for a child, before the arguments above; for processes that are no penstock program. Before any ChildRanks.
 void set_rank_program(std::vector<std::string> command);
 
-// Rank r's share of the CPUs that this process may use, neighbours in the order of NUMA nodes; empty where there are fewer CPUs than
-// ranks.
-std::vector<int> cpus_of_rank(int rank, int n_ranks);
-// Keeps this thread, and those it makes, on them; does nothing for none.
-void stay_on_cpus(const std::vector<int>& cpus);
-
 // Has the kernel end this process when the one that started it, `parent`, has ended, however that was.
 void end_with_parent(pid_t parent);
 
-class ChildRanks {
+class ChildRanks final : public RankRun {
  public:
   // Starts ranks 1 to n_ranks - 1. Errors: those of make_shm_segment() and of starting programs.
-  static Result<std::unique_ptr<ChildRanks>> start(int n_ranks);
+  static Result<std::unique_ptr<RankRun>> start(int n_ranks);
   // Ends the run: the children get a few seconds to leave by themselves.
-  ~ChildRanks();
+  ~ChildRanks() override;
 
-  // Of rank 0. A child that ends before this does fails the run, with how it ended.
-  Communicator& communicator() { return *communicator_; }
+  // A child that ends before this does fails the run, with how it ended.
+  Communicator& communicator() override { return *communicator_; }
+  int n_here() const override { return communicator_->size(); }
+  std::vector<int> cpus() const override { return cpus_of_rank(0, communicator_->size()); }
 
  private:
   struct Child {

@@ -69,6 +69,7 @@ class Communicator {
 struct CommunicatorConfig {
   int rank = 0, size = 1;
   int segment = -1;  // shm: the file descriptor of make_shm_segment()
+  // mpi: rank and size are those of mpi_place().
   // A rank that shows no life for so long is dead. Its own time counts: a machine that slept has lost nobody.
   std::chrono::milliseconds timeout{5000};
   // How long a rank may take to begin.

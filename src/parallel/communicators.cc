@@ -9,6 +9,7 @@ namespace penstock {
 using MakeCommunicator = Result<std::unique_ptr<Communicator>>(const CommunicatorConfig& config);
 MakeCommunicator make_self_communicator;
 MakeCommunicator make_shm_communicator;
+MakeCommunicator make_mpi_communicator;
 
 namespace {
 
@@ -20,6 +21,7 @@ struct CommunicatorRow {
 constexpr CommunicatorRow kCommunicators[] = {
     {"self", make_self_communicator},  // one rank
     {"shm", make_shm_communicator},    // ranks on one host
+    {"mpi", make_mpi_communicator},    // ranks on several, started by mpirun or srun
 };
 
 }  // namespace

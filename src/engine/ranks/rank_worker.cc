@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <thread>
 
 #include "base/log.h"
@@ -201,18 +202,37 @@ Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
   return {};
 }
 
+namespace {
+
+Status serve_rank(Communicator& ranks) {
+  const std::jthread watch([&](const std::stop_token& stop) { leave_when_failed(ranks, stop); });
+  RankWorker worker(ranks);
+  Status status = worker.load();
+  if (!status && ranks.status()) status = failed(ranks, status.error());
+  if (status) status = worker.serve();
+  return !status && status.error().message == kRunEnded ? Status() : status;
+}
+
+}  // namespace
+
 Status serve_rank(const RankPlace& place) {
   end_with_parent(place.parent);
   stay_on_cpus(place.cpus);
   CommunicatorConfig config;
   config.rank = place.rank, config.size = place.size, config.segment = place.segment;
   ASSIGN_OR_RETURN(const auto ranks, make_communicator("shm", config));
-  const std::jthread watch([&](const std::stop_token& stop) { leave_when_failed(*ranks, stop); });
-  RankWorker worker(*ranks);
-  Status status = worker.load();
-  if (!status && ranks->status()) status = failed(*ranks, status.error());
-  if (status) status = worker.serve();
-  return !status && status.error().message == kRunEnded ? Status() : status;
+  return serve_rank(*ranks);
+}
+
+// Who ends all processes of a job with a signal wants rank 0 to end it in good order.
+Status serve_rank(const MpiPlace& place) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+  CommunicatorConfig config;
+  config.rank = place.rank, config.size = place.size;
+  ASSIGN_OR_RETURN(const auto ranks, make_communicator("mpi", config));
+  ASSIGN_OR_RETURN(const HostShare share, share_host(*ranks));
+  stay_on_cpus(share.cpus);
+  return serve_rank(*ranks);
 }
 
 }  // namespace penstock

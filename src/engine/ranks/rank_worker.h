@@ -7,6 +7,7 @@
 
 #include "engine/ranks/rank_messages.h"
 #include "parallel/communicator.h"
+#include "parallel/rank_run.h"
 
 namespace penstock {
 
@@ -19,6 +20,8 @@ struct RankPlace {
 
 // Returns when rank 0 has ended the run. Errors: those of loading, and why the run has failed.
 Status serve_rank(const RankPlace& place);
+// The same of a process that MPI has started. REQUIRES: a rank above 0.
+Status serve_rank(const MpiPlace& place);
 
 // --- Rank 0's side of the beginning
 

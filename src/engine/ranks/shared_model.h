@@ -2,7 +2,7 @@
 #pragma once
 #include "engine/ranks/rank_messages.h"
 #include "engine/steps/step_model.h"
-#include "parallel/child_ranks.h"
+#include "parallel/rank_run.h"
 
 namespace penstock {
 
@@ -19,8 +19,7 @@ Status agree_on(Communicator& ranks, const Status& own);
 
 class SharedModel final : public StepModel {
  public:
-  SharedModel(std::unique_ptr<ChildRanks> ranks, std::unique_ptr<LoadedModel> own,
-              std::vector<ShareSizes> sizes)
+  SharedModel(std::unique_ptr<RankRun> ranks, std::unique_ptr<LoadedModel> own, std::vector<ShareSizes> sizes)
       : ranks_(std::move(ranks)), own_(std::move(own)), sizes_(std::move(sizes)) {}
   ~SharedModel() override;
 
@@ -53,7 +52,7 @@ class SharedModel final : public StepModel {
   MessageWriter& begin(RankCommand command) const;
   void send() const;
 
-  const std::unique_ptr<ChildRanks> ranks_;
+  const std::unique_ptr<RankRun> ranks_;
   const std::unique_ptr<LoadedModel> own_;
   const std::vector<ShareSizes> sizes_;  // by rank
   mutable MessageWriter message_;

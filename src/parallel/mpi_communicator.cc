@@ -1,0 +1,348 @@
+// Ranks of several hosts, in processes that mpirun or srun has started.
+//
+// Collectives run on one communicator, signs of life and the end of the run on another. Calls are taken in turn (a lock) and never
+// wait within MPI, so that who waits for others hears that the run has failed. Sums are taken here and not by MPI: in the order of
+// the ranks, so that they have the bits that ranks of one host get (shm_communicator.cc).
+#include "parallel/communicator.h"
+
+#if PENSTOCK_MPI
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "parallel/mpi_library.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+enum Tag : int { kBeat = 1, kFailure, kLeaving };
+
+// Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer ones by parts: two turns, and
+// each byte on the wire only twice.
+constexpr size_t kSmallSum = size_t{256} << 10;
+constexpr size_t kMostFloats = size_t{1} << 22;  // in one operation
+constexpr size_t kMostReason = 4000;
+
+class MpiCommunicator final : public Communicator {
+ public:
+  static Result<std::unique_ptr<Communicator>> join(const CommunicatorConfig& config) {
+    ASSIGN_OR_RETURN(const MpiLibrary* mpi, enter_mpi());
+    static std::atomic<bool> taken = false;
+    if (taken.exchange(true)) {
+      return make_error(ErrorCode::kUnsupported,
+                        "processes that MPI has started serve one model: they have ended with the first");
+    }
+    std::unique_ptr<MpiCommunicator> ranks(new MpiCommunicator(*mpi, config));
+    RETURN_IF_ERROR(ranks->begin());
+    return ranks;
+  }
+  ~MpiCommunicator() override;
+
+  int rank() const override { return config_.rank; }
+  int size() const override { return config_.size; }
+
+  void fail(std::string_view reason) override {
+    const std::string text(reason.substr(0, kMostReason));
+    if (!take_reason(text)) return;
+    const std::lock_guard lock(calls_mutex_);
+    for (int other = 0; other < size(); ++other)
+      if (other != rank()) send_control(other, kFailure, reason_);
+  }
+
+  Status status() const override {
+    if (!failed_.load(std::memory_order_acquire)) return {};
+    return make_error(ErrorCode::kInternal, reason_);
+  }
+
+ private:
+  MpiCommunicator(const MpiLibrary& mpi, const CommunicatorConfig& config) : mpi_(mpi), config_(config) {}
+
+  Status begin();
+  Status sum(std::span<float> x) override;
+  Status sum_of_everything(std::span<float> x);
+  Status sum_by_parts(std::span<float> x);
+  Status gather(std::span<const std::span<float>> parts) override;
+  Status send(std::span<std::byte> x, int root) override;
+  Status meet() override;
+
+  // Starts an operation and waits for its end. It reads and writes memory of this object only, which is kept when the run fails.
+  template <class Start>
+  Status carry_out(const char* what, const Start& start);
+  Status error_of(const char* what, int code) const;
+  bool take_reason(const std::string& reason);
+  void send_control(int to, Tag tag, const std::string& text);
+  void watch(const std::stop_token& stop);
+  void hear();
+  std::string called(int rank) const { return fmt::format("rank {} of {}", rank, size()); }
+
+  // Who this rank hears of: rank 0 of all, the others of rank 0, which tells them about the rest.
+  bool watches(int other) const { return other != rank() && (rank() == 0 || other == 0); }
+
+  const MpiLibrary& mpi_;
+  const CommunicatorConfig config_;
+  MPI_Comm data_ = nullptr, control_ = nullptr;
+  std::mutex calls_mutex_;  // of MPI
+  std::vector<float> out_, in_;
+  std::vector<std::byte> message_;
+
+  std::mutex reason_mutex_;
+  std::string reason_;  // written once, before failed_
+  std::atomic<bool> failed_ = false;
+
+  inline static const std::string kNothing;
+  struct Peer {
+    bool heard = false, left = false;
+    long quiet = 0;  // periods of this rank's own
+  };
+  std::vector<Peer> peers_;     // the watcher's
+  std::atomic<int> left_ = -1;  // one that has, which may have done all that is waited for
+  std::jthread watcher_;
+};
+
+Status MpiCommunicator::error_of(const char* what, int code) const {
+  if (code == MPI_SUCCESS) return {};
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  mpi_.error_string(code, text, &length);
+  return errorf(ErrorCode::kIo, "{}: {}: {}", called(rank()), what, text);
+}
+
+Status MpiCommunicator::begin() {
+  int rank = 0, size = 0;
+  RETURN_IF_ERROR(error_of("MPI_Comm_rank", mpi_.comm_rank(mpi_.world, &rank)));
+  RETURN_IF_ERROR(error_of("MPI_Comm_size", mpi_.comm_size(mpi_.world, &size)));
+  if (rank != config_.rank || size != config_.size) {
+    return errorf(ErrorCode::kInvalidArgument, "MPI calls this rank {} of {}, expected {} of {}", rank, size,
+                  config_.rank, config_.size);
+  }
+  for (MPI_Comm* comm : {&data_, &control_}) {
+    RETURN_IF_ERROR(error_of("MPI_Comm_dup", mpi_.comm_dup(mpi_.world, comm)));
+    RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(*comm, mpi_.errors_return)));
+  }
+  peers_.resize(static_cast<size_t>(size));
+  watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  return {};
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  watcher_.request_stop();
+  if (watcher_.joinable()) watcher_.join();
+  if (control_ == nullptr) return;
+  const std::lock_guard lock(calls_mutex_);
+  for (int other = 0; other < size(); ++other)
+    if (watches(other)) send_control(other, kLeaving, kNothing);
+  if (!failed_) return;
+  // Operations that have not ended may still write where they were told to.
+  leave_mpi();
+  new std::vector<float>(std::move(out_));
+  new std::vector<float>(std::move(in_));
+  new std::vector<std::byte>(std::move(message_));
+}
+
+template <class Start>
+Status MpiCommunicator::carry_out(const char* what, const Start& start) {
+  // Spins as long as ranks that compute the same are apart, then lets others have the CPU; who has waited for long is idle.
+  constexpr auto kSpin = std::chrono::microseconds(200), kShort = std::chrono::microseconds(20),
+                 kLong = std::chrono::microseconds(500);
+  constexpr auto kIdle = milliseconds(200);
+  RETURN_IF_ERROR(status());
+  MPI_Request request;
+  {
+    const std::lock_guard lock(calls_mutex_);
+    RETURN_IF_ERROR(error_of(what, start(&request)));
+  }
+  for (const auto begin = steady_clock::now();;) {
+    int done = 0;
+    {
+      const std::lock_guard lock(calls_mutex_);
+      RETURN_IF_ERROR(error_of(what, mpi_.test(&request, &done, MPI_STATUS_IGNORE)));
+    }
+    if (done != 0) return {};
+    RETURN_IF_ERROR(status());
+    const auto waited = steady_clock::now() - begin;
+    if (const int left = left_; left >= 0 && waited > config_.timeout) fail(called(left) + " has ended");
+    if (waited > kIdle) {
+      std::this_thread::sleep_for(kLong);
+    } else if (waited > kSpin) {
+      std::this_thread::sleep_for(kShort);
+    }
+  }
+}
+
+Status MpiCommunicator::sum(std::span<float> x) {
+  for (size_t first = 0; first < x.size(); first += kMostFloats) {
+    const std::span<float> part = x.subspan(first, std::min(kMostFloats, x.size() - first));
+    RETURN_IF_ERROR(part.size_bytes() * static_cast<size_t>(size()) <= kSmallSum ? sum_of_everything(part)
+                                                                                 : sum_by_parts(part));
+  }
+  return status();
+}
+
+Status MpiCommunicator::sum_of_everything(std::span<float> x) {
+  const size_t n = x.size();
+  out_.assign(x.begin(), x.end());
+  in_.resize(n * static_cast<size_t>(size()));
+  RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
+    const auto count = static_cast<int>(n);
+    return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
+  }));
+  std::copy_n(in_.begin(), n, x.begin());
+  for (size_t r = 1; r < static_cast<size_t>(size()); ++r) {
+    const float* const part = in_.data() + r * n;
+    for (size_t i = 0; i < n; ++i) x[i] += part[i];
+  }
+  return {};
+}
+
+// Each rank sums one part of x and gives it to all.
+Status MpiCommunicator::sum_by_parts(std::span<float> x) {
+  const auto n_ranks = static_cast<size_t>(size());
+  const size_t n = (x.size() + n_ranks - 1) / n_ranks;
+  const auto count = static_cast<int>(n);
+  out_.assign(n * n_ranks, 0.0f);
+  in_.resize(n * n_ranks);
+  std::copy(x.begin(), x.end(), out_.begin());
+  RETURN_IF_ERROR(carry_out("MPI_Ialltoall", [&](MPI_Request* request) {
+    return mpi_.ialltoall(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
+  }));
+  for (size_t r = 1; r < n_ranks; ++r) {
+    const float* const part = in_.data() + r * n;
+    for (size_t i = 0; i < n; ++i) in_[i] += part[i];
+  }
+  out_.swap(in_);
+  RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
+    return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
+  }));
+  std::copy_n(in_.begin(), x.size(), x.begin());
+  return {};
+}
+
+Status MpiCommunicator::gather(std::span<const std::span<float>> parts) {
+  size_t widest = 0;
+  for (const std::span<float> part : parts) widest = std::max(widest, part.size());
+  const auto piece = [&](size_t r, size_t first) {
+    return first < parts[r].size() ? parts[r].subspan(first, std::min(kMostFloats, parts[r].size() - first))
+                                   : parts[r].first(0);
+  };
+  const auto own = static_cast<size_t>(rank());
+  for (size_t first = 0; first < widest; first += kMostFloats) {
+    const size_t n = std::min(kMostFloats, widest - first);
+    const auto count = static_cast<int>(n);
+    out_.assign(n, 0.0f);
+    std::ranges::copy(piece(own, first), out_.begin());
+    in_.resize(n * parts.size());
+    RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
+      return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
+    }));
+    for (size_t r = 0; r < parts.size(); ++r) {
+      const std::span<float> part = piece(r, first);
+      if (r != own) std::copy_n(in_.data() + r * n, part.size(), part.begin());
+    }
+  }
+  return status();
+}
+
+Status MpiCommunicator::send(std::span<std::byte> x, int root) {
+  constexpr size_t kMost = kMostFloats * sizeof(float);
+  for (size_t first = 0; first < x.size(); first += kMost) {
+    const std::span<std::byte> part = x.subspan(first, std::min(kMost, x.size() - first));
+    message_.assign(part.begin(), part.end());
+    RETURN_IF_ERROR(carry_out("MPI_Ibcast", [&](MPI_Request* request) {
+      return mpi_.ibcast(message_.data(), static_cast<int>(part.size()), mpi_.bytes, root, data_, request);
+    }));
+    if (rank() != root) std::ranges::copy(message_, part.begin());
+  }
+  return status();
+}
+
+Status MpiCommunicator::meet() {
+  return carry_out("MPI_Ibarrier", [&](MPI_Request* request) { return mpi_.ibarrier(data_, request); });
+}
+
+// True: it is the first.
+bool MpiCommunicator::take_reason(const std::string& reason) {
+  const std::lock_guard lock(reason_mutex_);
+  if (failed_) return false;
+  reason_ = reason;
+  failed_.store(true, std::memory_order_release);
+  return true;
+}
+
+// Never waits. The text must live as long as this. REQUIRES: calls_mutex_.
+void MpiCommunicator::send_control(int to, Tag tag, const std::string& text) {
+  MPI_Request request;
+  const auto n = static_cast<int>(text.size());
+  if (mpi_.isend(text.data(), n, mpi_.bytes, to, tag, control_, &request) == MPI_SUCCESS)
+    mpi_.request_free(&request);
+}
+
+// All that others have said.
+void MpiCommunicator::hear() {
+  for (int arrived = 1; arrived != 0;) {
+    std::string text;
+    MPI_Status from;
+    {
+      const std::lock_guard lock(calls_mutex_);
+      if (mpi_.iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, control_, &arrived, &from) != MPI_SUCCESS || arrived == 0)
+        return;
+      int n = 0;
+      mpi_.get_count(&from, mpi_.bytes, &n);
+      text.resize(static_cast<size_t>(std::max(n, 0)));
+      mpi_.recv(text.data(), n, mpi_.bytes, from.MPI_SOURCE, from.MPI_TAG, control_, MPI_STATUS_IGNORE);
+    }
+    Peer& peer = peers_[static_cast<size_t>(from.MPI_SOURCE)];
+    peer.heard = true, peer.quiet = 0;
+    if (from.MPI_TAG == kLeaving) peer.left = true, left_ = from.MPI_SOURCE;
+    if (from.MPI_TAG == kFailure) take_reason(text);
+  }
+}
+
+// Shows that this rank lives, and sees that the others do.
+void MpiCommunicator::watch(const std::stop_token& stop) {
+  const milliseconds period = std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
+  const auto patience = config_.timeout / period, join_patience = config_.join_timeout / period;
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  while (!stop.stop_requested()) {
+    hear();
+    for (int other = 0; other < size(); ++other) {
+      Peer& peer = peers_[static_cast<size_t>(other)];
+      if (!watches(other) || peer.left) continue;
+      {
+        const std::lock_guard lock(calls_mutex_);
+        send_control(other, kBeat, kNothing);
+      }
+      if (++peer.quiet <= (peer.heard ? patience : join_patience)) continue;
+      const auto limit = peer.heard ? config_.timeout : config_.join_timeout;
+      fail(fmt::format("{} has shown no life for {:.1f} s: it has died, was stopped or cannot be reached",
+                       called(other), std::chrono::duration<double>(limit).count()));
+    }
+    std::unique_lock lock(mutex);
+    wake.wait_for(lock, stop, period, [] { return false; });
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_mpi_communicator(const CommunicatorConfig& config) {
+  return MpiCommunicator::join(config);
+}
+
+}  // namespace penstock
+#else
+namespace penstock {
+
+Result<std::unique_ptr<Communicator>> make_mpi_communicator(const CommunicatorConfig&) {
+  return make_error(ErrorCode::kUnsupported,
+                    "this penstock was built without MPI, which ranks of several hosts need");
+}
+
+}  // namespace penstock
+#endif

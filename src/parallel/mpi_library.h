@@ -1,0 +1,42 @@
+// MPI as a library that is loaded when it is wanted: who has one host needs none. Types and constants are those of OpenMPI's mpi.h
+// (PENSTOCK_MPI tells that it was there), the functions are found by name in libmpi.so.40.
+#pragma once
+#define OMPI_SKIP_MPICXX 1  // the C++ bindings that MPI has given up
+#include <mpi.h>
+
+#include "base/result.h"
+
+namespace penstock {
+
+struct MpiLibrary {
+  // Of what is called below, in MPI's own words.
+  decltype(&MPI_Init_thread) init_thread;
+  decltype(&MPI_Finalize) finalize;
+  decltype(&MPI_Comm_rank) comm_rank;
+  decltype(&MPI_Comm_size) comm_size;
+  decltype(&MPI_Comm_dup) comm_dup;
+  decltype(&MPI_Comm_set_errhandler) comm_set_errhandler;
+  decltype(&MPI_Error_string) error_string;
+  decltype(&MPI_Iallgather) iallgather;
+  decltype(&MPI_Ialltoall) ialltoall;
+  decltype(&MPI_Ibcast) ibcast;
+  decltype(&MPI_Ibarrier) ibarrier;
+  decltype(&MPI_Test) test;
+  decltype(&MPI_Isend) isend;
+  decltype(&MPI_Recv) recv;
+  decltype(&MPI_Iprobe) iprobe;
+  decltype(&MPI_Get_count) get_count;
+  decltype(&MPI_Request_free) request_free;
+
+  MPI_Comm world;
+  MPI_Datatype bytes, floats;
+  MPI_Errhandler errors_return;
+};
+
+// Loaded, and initialized for threads that call it one at a time; finalized when the program ends, unless leave_mpi() was called.
+// Errors: kUnsupported.
+Result<const MpiLibrary*> enter_mpi();
+// The other ranks may not come to the end any more: ends without them.
+void leave_mpi();
+
+}  // namespace penstock

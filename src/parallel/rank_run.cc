@@ -1,0 +1,130 @@
+#include "parallel/rank_run.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "parallel/child_ranks.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+
+// 0 where the kernel tells of no nodes.
+int node_of_cpu(int cpu) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fmt::format("/sys/devices/system/cpu/cpu{}", cpu), error)) {
+    const std::string name = entry.path().filename().string();
+    int node = 0;
+    if (name.starts_with("node") &&
+        std::from_chars(name.data() + 4, name.data() + name.size(), node).ec == std::errc())
+      return node;
+  }
+  return 0;
+}
+
+std::optional<int> number_in_environment(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  int number = 0;
+  const std::string_view all = text;
+  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), number);
+  return error == std::errc() && end == all.data() + all.size() ? std::optional(number) : std::nullopt;
+}
+
+// Where a rank is: those with the same bytes share CPUs.
+struct RankHost {
+  char name[256];
+  cpu_set_t cpus;
+};
+
+class MpiRun final : public RankRun {
+ public:
+  MpiRun(std::unique_ptr<Communicator> communicator, HostShare share)
+      : communicator_(std::move(communicator)), share_(std::move(share)) {}
+  Communicator& communicator() override { return *communicator_; }
+  int n_here() const override { return share_.n_here; }
+  std::vector<int> cpus() const override { return share_.cpus; }
+
+ private:
+  const std::unique_ptr<Communicator> communicator_;
+  const HostShare share_;
+};
+
+}  // namespace
+
+std::vector<int> cpus_of_rank(int rank, int n_ranks) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < n_ranks) return {};
+  std::vector<std::pair<int, int>> cpus;  // node, CPU
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.emplace_back(node_of_cpu(cpu), cpu);
+  std::ranges::sort(cpus);
+  const Shard::Range own = Shard{rank, n_ranks}.range(static_cast<int>(cpus.size()));
+  std::vector<int> result;
+  for (int i = own.first; i < own.first + own.count; ++i)
+    result.push_back(cpus[static_cast<size_t>(i)].second);
+  return result;
+}
+
+void stay_on_cpus(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus) CPU_SET(cpu, &mask);
+  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
+}
+
+std::optional<MpiPlace> mpi_place() {
+  constexpr const char* kNames[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                       {"PMIX_RANK", "SLURM_NTASKS"}};
+  for (const auto& [rank_name, size_name] : kNames) {
+    const auto rank = number_in_environment(rank_name), size = number_in_environment(size_name);
+    if (rank && size && *size > 1 && *rank >= 0 && *rank < *size) return MpiPlace{*rank, *size};
+  }
+  return std::nullopt;
+}
+
+Result<HostShare> share_host(Communicator& ranks) {
+  RankHost own{};
+  gethostname(own.name, sizeof own.name - 1);
+  sched_getaffinity(0, sizeof own.cpus, &own.cpus);
+  HostShare share{0, {}};
+  int n_alike = 0, place = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    RankHost host = own;
+    RETURN_IF_ERROR(ranks.broadcast(std::as_writable_bytes(std::span(&host, 1)), rank));
+    if (std::string_view(host.name) != own.name) continue;
+    ++share.n_here;
+    if (!CPU_EQUAL(&host.cpus, &own.cpus)) continue;
+    if (rank < ranks.rank()) ++place;
+    ++n_alike;
+  }
+  share.cpus = cpus_of_rank(place, n_alike);
+  return share;
+}
+
+Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks) {
+  const auto place = mpi_place();
+  if (!place) return ChildRanks::start(n_ranks);
+  if (place->size != n_ranks) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "tensor_parallel_size: MPI has started {} ranks, expected as many, got {}", place->size,
+                  n_ranks);
+  }
+  CommunicatorConfig config;
+  config.rank = place->rank, config.size = place->size;
+  ASSIGN_OR_RETURN(auto communicator, make_communicator("mpi", config));
+  ASSIGN_OR_RETURN(HostShare share, share_host(*communicator));
+  return std::make_unique<MpiRun>(std::move(communicator), std::move(share));
+}
+
+}  // namespace penstock

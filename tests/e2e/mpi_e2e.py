@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Ranks that mpirun has started: the same bits as ranks of one host, and an end for all when one of them ends."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, Server, in_threads, read_until, wait_for  # noqa: E402
+from two_hosts import TwoHosts, available  # noqa: E402
+from ranks_e2e import ENDS_WITHIN, PROMPTS, is_alive, listens  # noqa: E402
+
+# Root as CI is; more ranks than CPUs; no binding, so that Penstock shares the CPUs out.
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+LONG = "Once upon a time there was a little girl who loved to play with her dog in the big green park. " * 6
+
+
+def mpirun(n):
+    return ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(n)]
+
+
+def run(n, *args, code=0):
+    done = subprocess.run([*mpirun(n), PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=120 * SLOW, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **ENVIRONMENT})
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return done
+
+
+def serve(n, *args, env=None, **kwargs):
+    return Server("--tensor-parallel-size", n, "--threads", 1, *args, launcher=mpirun(n), env={**ENVIRONMENT, **(env or {})}, **kwargs)
+
+
+def ranks_of(server):
+    """Processes of the ranks that mpirun has started, in their order."""
+    ranks = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (path / "stat").read_text().rsplit(")", 1)[1].split()
+            environment = (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        for entry in environment:
+            if entry.startswith(b"OMPI_COMM_WORLD_RANK=") and int(fields[1]) == server.process.pid:
+                ranks[int(entry.split(b"=")[1])] = int(path.name)
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def answers(server):
+    """Greedy texts with the logarithms of their chances, all at once: every bit of the sums shows."""
+    def one(i):
+        body = {"prompt": [*PROMPTS, LONG][i], "max_tokens": 24, "temperature": 0, "logprobs": 3}
+        return server.post("/v1/completions", body).json()["choices"][0]
+    return in_threads(len(PROMPTS) + 1, one)
+
+
+class SameBits(unittest.TestCase):
+    def test_generate(self):
+        args = ("generate", "-m", MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0], "--kv-cache-dtype", "f32")
+        one = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, check=True)
+        for n in (2, 3):
+            self.assertEqual(run(n, *args, "--tensor-parallel-size", n, "--threads", 1).stdout, one.stdout, n)
+
+    def test_started_by_penstock(self):
+        args = [PROGRAM, "generate", "-m", str(MODEL), "--temperature", "0", "--max-tokens", "40", "--prompt", PROMPTS[0]]
+        one = subprocess.run(args, capture_output=True, text=True, check=True)
+        several = [*args, "--tensor-parallel-size", "2", "--threads", "1"]
+        for hosts in (["--hosts", "localhost"], ["--hosts=localhost"]):
+            two = subprocess.run([*several, *hosts], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * SLOW,
+                                 env={**os.environ, **ENVIRONMENT})
+            self.assertEqual((two.returncode, two.stdout), (0, one.stdout), two.stderr)
+        wrong = subprocess.run([*several, "--hosts", "a,b,c"], capture_output=True, text=True, timeout=60 * SLOW)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--hosts: expected --tensor-parallel-size to be a multiple of the 3 hosts, got 2", wrong.stderr)
+        none = subprocess.run([*several, "--hosts", "localhost"], capture_output=True, text=True, timeout=60 * SLOW, env={"PATH": "/nowhere"})
+        self.assertIn("mpirun cannot be started", none.stderr)
+
+    def test_served(self):
+        for model, n in ((MODEL, 2), (LARGER_MODEL, 2), (MODEL, 3)):
+            with Server("--tensor-parallel-size", n, "--threads", 1, "--batch-invariant", model=model) as server:
+                wanted = answers(server)
+            with serve(n, "--batch-invariant", model=model) as server:
+                self.assertEqual(answers(server), wanted)
+                self.assertEqual(len(ranks_of(server)), n)
+                self.assertGreater(server.metric("penstock:rank_bytes_total"), 0)
+                os.kill(ranks_of(server)[0], signal.SIGTERM)  # rank 0 ends the run in good order
+                self.assertEqual(server.process.wait(60 * SLOW), 0, server.log())
+
+
+class Faults(unittest.TestCase):
+    def served(self, victim, number):
+        """A server under load whose rank gets a signal."""
+        with serve(3, model=LARGER_MODEL, env=SLOW_KERNELS) as server:
+            ranks = ranks_of(server)
+            self.assertEqual(len(ranks), 3)
+            sock = server.stream({"prompt": "Once upon a time", "max_tokens": 400, "stream": True, "ignore_eos": True})
+            read_until(sock, b"data:")
+            os.kill(ranks[victim], number)
+            begin = time.monotonic()
+            self.assertNotEqual(server.process.wait(ENDS_WITHIN * SLOW), 0, server.log())
+            self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks)), ENDS_WITHIN * SLOW))
+            self.assertLess(time.monotonic() - begin, ENDS_WITHIN * SLOW)
+            self.assertFalse(listens(server.port))
+            tail = b""
+            try:
+                while part := sock.recv(65536):
+                    tail += part
+            except ConnectionError:
+                pass
+            return tail, server.log()
+
+    # mpirun itself ends the others.
+    def test_a_killed_rank(self):
+        for victim in (0, 2):
+            self.served(victim, signal.SIGKILL)
+
+    # mpirun does not see that it is stopped; rank 0 does.
+    def test_a_stopped_rank(self):
+        tail, log = self.served(1, signal.SIGSTOP)
+        self.assertIn(b"rank 1 of 3 has shown no life", tail)
+        self.assertIn("rank 1 of 3 has shown no life", log)
+
+    def test_another_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.gguf"
+            shutil.copy(MODEL, path)
+            # Rank 1 sees a folder of its own in the place of this one, with another file: a host whose copy is not the same.
+            wrapper = pathlib.Path(folder) / "run"
+            other = pathlib.Path(folder) / "other"
+            other.mkdir()
+            shutil.copy(LARGER_MODEL, other / "model.gguf")
+            wrapper.write_text(f"""#!/bin/sh
+if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec unshare -m sh -c 'mount --bind {other}/model.gguf {path}; exec "$0" "$@"' {PROGRAM} "$@"; fi
+exec {PROGRAM} "$@"
+""")
+            wrapper.chmod(0o755)
+            if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+                self.skipTest("needs mounts of its own (root)")
+            done = subprocess.run([*mpirun(2), wrapper, "generate", "-m", path, "--prompt", "Once", "--tensor-parallel-size", "2"],
+                                  capture_output=True, text=True, timeout=60 * SLOW, stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertRegex(done.stderr, "rank 1 of 2|another model")
+
+    def test_what_cannot_be_is_refused(self):
+        for args, message in ((("inspect", "-m", MODEL), "inspect: MPI has started 2 processes: expected a command with --tensor-parallel-size 2"),
+                              (("generate", "-m", MODEL, "--prompt", "a"), "expected a command with --tensor-parallel-size 2"),
+                              (("generate", "-m", MODEL, "--prompt", "a", "--tensor-parallel-size", 3),
+                               "tensor_parallel_size: MPI has started 2 ranks, expected as many, got 3")):
+            done = subprocess.run([*mpirun(2), PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW,
+                                  stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(message, done.stderr)
+
+
+@unittest.skipUnless(available(), "needs network namespaces (root, iproute2)")
+class Hosts(unittest.TestCase):
+    """Two hosts that talk by TCP."""
+    def test_generate(self):
+        args = [PROGRAM, "generate", "-m", MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", LONG, "--tensor-parallel-size", 2,
+                "--threads", 1]
+        here = subprocess.run(list(map(str, args)), capture_output=True, text=True, check=True)
+        with TwoHosts() as hosts:
+            two = subprocess.run(hosts.mpirun(*args), capture_output=True, text=True,
+                                 stdin=subprocess.DEVNULL, timeout=60 * SLOW, env={**os.environ, **ENVIRONMENT})
+        self.assertEqual((two.returncode, two.stdout), (0, here.stdout), two.stderr)
+
+    def test_a_cut_cable(self):
+        args = [PROGRAM, "generate", "-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 2000, "--max-model-len", 2048, "--ignore-eos",
+                "--prompt", "Once", "--tensor-parallel-size", 2, "--threads", 1]
+        with tempfile.TemporaryFile("w+") as output, TwoHosts() as hosts:
+            process = subprocess.Popen(hosts.mpirun(*args), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                                       env={**os.environ, **ENVIRONMENT, **SLOW_KERNELS})
+
+            def said():
+                output.seek(0)
+                return output.read()
+            self.assertTrue(wait_for(lambda: "Once upon" in said(), 60 * SLOW), said())
+            ranks = [hosts.pids(host, "penstock") for host in (0, 1)]
+            self.assertTrue(all(ranks), ranks)
+            hosts.cut()
+            begin = time.monotonic()
+            self.assertTrue(wait_for(lambda: not any(is_alive(rank) for rank in sum(ranks, [])), ENDS_WITHIN * SLOW))
+            self.assertLess(time.monotonic() - begin, ENDS_WITHIN * SLOW)
+            process.kill()  # it waits for its daemon on the other host
+            process.wait()
+            self.assertIn("rank 1 of 2 has shown no life", said())
+
+
+if __name__ == "__main__":
+    if shutil.which("mpirun") is None:
+        print("skipped: no mpirun (Debian: openmpi-bin)")
+        sys.exit(0)
+    unittest.main(verbosity=2)
