@@ -1,4 +1,6 @@
 // What configurations say of experts and how they are chosen.
+#include <nlohmann/json.hpp>
+
 #include "model/arch/archs.h"
 
 namespace penstock {
