@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "model/arch/archs.h"
+#include "model/sources/synthetic.h"
 #include "quantize/tensor_mapper.h"
 
 namespace penstock {
