@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/result.h"
+
 namespace penstock {
 namespace {
 
