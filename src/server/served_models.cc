@@ -1,5 +1,7 @@
 #include "server/served_models.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
