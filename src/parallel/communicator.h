@@ -4,6 +4,8 @@
 // this rank has what it asked for. Sums are taken in the order of the ranks: the same inputs give the same bits, on every
 // rank and in every run. One thread calls the operations; fail() and status() are for any thread.
 //
+// After form_groups() sums, gathers, broadcasts and barriers are those of this rank's group; messages go to any rank still.
+//
 // A rank that dies, stops or fails ends the run: every operation of the others returns the same error, at once or within
 // CommunicatorConfig::timeout, and so do all that follow.
 #pragma once
@@ -36,7 +38,10 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  Shard shard() const { return {rank(), size()}; }
+  // Of those with which it takes sums: its place in its group.
+  Shard shard() const {
+    return group_size_ == 0 ? Shard{rank(), size()} : Shard{rank() % group_size_, group_size_};
+  }
 
   // x = the sum of all ranks' x.
   Status all_reduce(std::span<float> x);
@@ -46,6 +51,15 @@ class Communicator {
   Status broadcast(std::span<std::byte> x, int root);
   // Returns when all ranks have called it.
   Status barrier();
+  // From now on this rank shares operations with those of the same quotient rank / group_size only, whose number in the group is
+  // what `root` means. All ranks call it, once. REQUIRES: group_size divides size().
+  Status form_groups(int group_size);
+
+  // To one other rank, which gets what one rank sends it in its order. The message may change when this returns, which it does
+  // before the other has taken it, unless that one is many messages behind.
+  Status send_to(std::span<const std::byte> message, int to);
+  // The next message of that rank, once it is there.
+  Status receive_from(int from, std::vector<std::byte>& message);
   // For any thread.
   CommunicatorUse use() const { return {calls_, bytes_, seconds_}; }
 
@@ -59,11 +73,15 @@ class Communicator {
   virtual Status gather(std::span<const std::span<float>> parts) = 0;
   virtual Status send(std::span<std::byte> x, int root) = 0;
   virtual Status meet() = 0;
+  virtual Status split(int group_size) = 0;
+  virtual Status post(std::span<const std::byte> message, int to) = 0;
+  virtual Status take(int from, std::vector<std::byte>& message) = 0;
 
   template <class Operation>
   Status counted(size_t bytes, const Operation& operation);
   std::atomic<int64_t> calls_ = 0, bytes_ = 0;
   std::atomic<double> seconds_ = 0;
+  int group_size_ = 0;  // 0: no groups were formed
 };
 
 struct CommunicatorConfig {

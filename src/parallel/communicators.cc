@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace penstock {
 
 using MakeCommunicator = Result<std::unique_ptr<Communicator>>(const CommunicatorConfig& config);
@@ -63,15 +65,32 @@ Status Communicator::all_reduce(std::span<float> x) {
 }
 
 Status Communicator::all_gather(std::span<const std::span<float>> parts) {
-  return counted(parts[static_cast<size_t>(rank())].size_bytes(), [&] { return gather(parts); });
+  return counted(parts[static_cast<size_t>(shard().rank)].size_bytes(), [&] { return gather(parts); });
 }
 
 Status Communicator::broadcast(std::span<std::byte> x, int root) {
-  return counted(rank() == root ? x.size() : 0, [&] { return send(x, root); });
+  return counted(shard().rank == root ? x.size() : 0, [&] { return send(x, root); });
 }
 
 Status Communicator::barrier() {
   return counted(0, [&] { return meet(); });
+}
+
+Status Communicator::form_groups(int group_size) {
+  PENSTOCK_CHECK(group_size_ == 0 && group_size >= 1 && size() % group_size == 0);
+  RETURN_IF_ERROR(split(group_size));
+  group_size_ = group_size;
+  return {};
+}
+
+Status Communicator::send_to(std::span<const std::byte> message, int to) {
+  PENSTOCK_CHECK(to >= 0 && to < size() && to != rank());
+  return counted(message.size(), [&] { return post(message, to); });
+}
+
+Status Communicator::receive_from(int from, std::vector<std::byte>& message) {
+  PENSTOCK_CHECK(from >= 0 && from < size() && from != rank());
+  return counted(0, [&] { return take(from, message); });
 }
 
 // Short messages go with their length, in one turn.
@@ -81,11 +100,11 @@ Status broadcast_message(Communicator& ranks, std::vector<std::byte>& message, i
   uint64_t size = message.size();
   constexpr size_t kWithSize = kFirst - sizeof size;
   std::memcpy(first, &size, sizeof size);
-  if (ranks.rank() == root)
+  if (ranks.shard().rank == root)
     std::copy_n(message.begin(), std::min<size_t>(size, kWithSize), first + sizeof size);
   RETURN_IF_ERROR(ranks.broadcast(first, root));
   std::memcpy(&size, first, sizeof size);
-  if (ranks.rank() != root) {
+  if (ranks.shard().rank != root) {
     message.resize(size);
     std::copy_n(first + sizeof size, std::min<size_t>(size, kWithSize), message.begin());
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -22,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-enum Tag : int { kBeat = 1, kFailure, kLeaving };
+enum Tag : int { kBeat = 1, kFailure, kLeaving, kMessage };
 
 // Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer ones by parts: two turns, and
 // each byte on the wire only twice.
@@ -71,6 +72,10 @@ class MpiCommunicator final : public Communicator {
   Status gather(std::span<const std::span<float>> parts) override;
   Status send(std::span<std::byte> x, int root) override;
   Status meet() override;
+  Status split(int group_size) override;
+  Status post(std::span<const std::byte> message, int to) override;
+  Status take(int from, std::vector<std::byte>& message) override;
+  void push(const std::stop_token& stop);
 
   // Starts an operation and waits for its end. It reads and writes memory of this object only, which is kept when the run fails.
   template <class Start>
@@ -80,6 +85,9 @@ class MpiCommunicator final : public Communicator {
   void send_control(int to, Tag tag, const std::string& text);
   void watch(const std::stop_token& stop);
   void hear();
+  // Calls `ready`, which asks MPI, until it says so.
+  template <class Ready>
+  Status wait_until(const char* what, const Ready& ready);
   std::string called(int rank) const { return fmt::format("rank {} of {}", rank, size()); }
 
   // Who this rank hears of: rank 0 of all, the others of rank 0, which tells them about the rest.
@@ -87,10 +95,18 @@ class MpiCommunicator final : public Communicator {
 
   const MpiLibrary& mpi_;
   const CommunicatorConfig config_;
-  MPI_Comm data_ = nullptr, control_ = nullptr;
-  std::mutex calls_mutex_;  // of MPI
+  MPI_Comm data_ = nullptr, messages_ = nullptr, control_ = nullptr;
+  std::mutex calls_mutex_;        // of MPI
+  int place_ = 0, n_places_ = 1;  // this rank in data_, which is all ranks or its group
   std::vector<float> out_, in_;
   std::vector<std::byte> message_;
+  // On their way to others; MPI has their addresses.
+  struct Posted {
+    std::vector<std::byte> message;
+    MPI_Request request;
+  };
+  std::deque<Posted> posted_;  // calls_mutex_
+  std::condition_variable_any posts_;
 
   std::mutex reason_mutex_;
   std::string reason_;  // written once, before failed_
@@ -103,7 +119,7 @@ class MpiCommunicator final : public Communicator {
   };
   std::vector<Peer> peers_;     // the watcher's
   std::atomic<int> left_ = -1;  // one that has, which may have done all that is waited for
-  std::jthread watcher_;
+  std::jthread watcher_, pusher_;
 };
 
 Status MpiCommunicator::error_of(const char* what, int code) const {
@@ -122,47 +138,46 @@ Status MpiCommunicator::begin() {
     return errorf(ErrorCode::kInvalidArgument, "MPI calls this rank {} of {}, expected {} of {}", rank, size,
                   config_.rank, config_.size);
   }
-  for (MPI_Comm* comm : {&data_, &control_}) {
+  place_ = rank, n_places_ = size;
+  for (MPI_Comm* comm : {&data_, &messages_, &control_}) {
     RETURN_IF_ERROR(error_of("MPI_Comm_dup", mpi_.comm_dup(mpi_.world, comm)));
     RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(*comm, mpi_.errors_return)));
   }
   peers_.resize(static_cast<size_t>(size));
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  pusher_ = std::jthread([this](const std::stop_token& stop) { push(stop); });
   return {};
 }
 
 MpiCommunicator::~MpiCommunicator() {
   watcher_.request_stop();
   if (watcher_.joinable()) watcher_.join();
+  pusher_.request_stop();
+  if (pusher_.joinable()) pusher_.join();
   if (control_ == nullptr) return;
   const std::lock_guard lock(calls_mutex_);
   for (int other = 0; other < size(); ++other)
     if (watches(other)) send_control(other, kLeaving, kNothing);
-  if (!failed_) return;
+  if (!failed_ && posted_.empty()) return;
   // Operations that have not ended may still write where they were told to.
   leave_mpi();
   new std::vector<float>(std::move(out_));
   new std::vector<float>(std::move(in_));
   new std::vector<std::byte>(std::move(message_));
+  new std::deque<Posted>(std::move(posted_));
 }
 
-template <class Start>
-Status MpiCommunicator::carry_out(const char* what, const Start& start) {
+template <class Ready>
+Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
   // Spins as long as ranks that compute the same are apart, then lets others have the CPU; who has waited for long is idle.
   constexpr auto kSpin = std::chrono::microseconds(200), kShort = std::chrono::microseconds(20),
                  kLong = std::chrono::microseconds(500);
   constexpr auto kIdle = milliseconds(200);
-  RETURN_IF_ERROR(status());
-  MPI_Request request;
-  {
-    const std::lock_guard lock(calls_mutex_);
-    RETURN_IF_ERROR(error_of(what, start(&request)));
-  }
   for (const auto begin = steady_clock::now();;) {
     int done = 0;
     {
       const std::lock_guard lock(calls_mutex_);
-      RETURN_IF_ERROR(error_of(what, mpi_.test(&request, &done, MPI_STATUS_IGNORE)));
+      RETURN_IF_ERROR(error_of(what, ready(&done)));
     }
     if (done != 0) return {};
     RETURN_IF_ERROR(status());
@@ -176,11 +191,82 @@ Status MpiCommunicator::carry_out(const char* what, const Start& start) {
   }
 }
 
+template <class Start>
+Status MpiCommunicator::carry_out(const char* what, const Start& start) {
+  RETURN_IF_ERROR(status());
+  MPI_Request request;
+  {
+    const std::lock_guard lock(calls_mutex_);
+    RETURN_IF_ERROR(error_of(what, start(&request)));
+  }
+  return wait_until(what, [&](int* done) { return mpi_.test(&request, done, MPI_STATUS_IGNORE); });
+}
+
+Status MpiCommunicator::split(int group_size) {
+  MPI_Comm group = nullptr;
+  RETURN_IF_ERROR(meet());  // all come to it at about the same time: the call waits for them
+  {
+    const std::lock_guard lock(calls_mutex_);
+    RETURN_IF_ERROR(error_of("MPI_Comm_split", mpi_.comm_split(data_, rank() / group_size, rank(), &group)));
+    RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(group, mpi_.errors_return)));
+  }
+  data_ = group;
+  place_ = rank() % group_size, n_places_ = group_size;
+  return {};
+}
+
+Status MpiCommunicator::post(std::span<const std::byte> message, int to) {
+  RETURN_IF_ERROR(status());
+  const std::lock_guard lock(calls_mutex_);
+  posted_.push_back({{message.begin(), message.end()}, nullptr});
+  Posted& posted = posted_.back();
+  const Status sent =
+      error_of("MPI_Isend", mpi_.isend(posted.message.data(), static_cast<int>(message.size()), mpi_.bytes,
+                                       to, kMessage, messages_, &posted.request));
+  if (!sent) posted_.pop_back();
+  posts_.notify_one();
+  return sent;
+}
+
+Status MpiCommunicator::take(int from, std::vector<std::byte>& message) {
+  RETURN_IF_ERROR(status());
+  MPI_Status found;
+  RETURN_IF_ERROR(wait_until(
+      "MPI_Iprobe", [&](int* arrived) { return mpi_.iprobe(from, kMessage, messages_, arrived, &found); }));
+  int n = 0;
+  mpi_.get_count(&found, mpi_.bytes, &n);
+  message_.resize(static_cast<size_t>(std::max(n, 0)));
+  RETURN_IF_ERROR(carry_out("MPI_Irecv", [&](MPI_Request* request) {
+    return mpi_.irecv(message_.data(), n, mpi_.bytes, from, kMessage, messages_, request);
+  }));
+  message.swap(message_);
+  return {};
+}
+
+// Long messages leave only while somebody calls MPI: here, while their rank computes.
+void MpiCommunicator::push(const std::stop_token& stop) {
+  constexpr auto kTurn = std::chrono::microseconds(100);
+  constexpr int kLastTurns = 10000;  // for what was posted before the end
+  int n_last = 0;
+  std::unique_lock lock(calls_mutex_);
+  while (posts_.wait(lock, stop, [&] { return !posted_.empty(); })) {
+    while (!posted_.empty()) {
+      int done = 0;
+      if (mpi_.test(&posted_.front().request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) break;
+      posted_.pop_front();
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(kTurn);
+    lock.lock();
+    if (failed_ || (stop.stop_requested() && ++n_last > kLastTurns)) return;
+  }
+}
+
 Status MpiCommunicator::sum(std::span<float> x) {
   for (size_t first = 0; first < x.size(); first += kMostFloats) {
     const std::span<float> part = x.subspan(first, std::min(kMostFloats, x.size() - first));
-    RETURN_IF_ERROR(part.size_bytes() * static_cast<size_t>(size()) <= kSmallSum ? sum_of_everything(part)
-                                                                                 : sum_by_parts(part));
+    RETURN_IF_ERROR(part.size_bytes() * static_cast<size_t>(n_places_) <= kSmallSum ? sum_of_everything(part)
+                                                                                    : sum_by_parts(part));
   }
   return status();
 }
@@ -188,13 +274,13 @@ Status MpiCommunicator::sum(std::span<float> x) {
 Status MpiCommunicator::sum_of_everything(std::span<float> x) {
   const size_t n = x.size();
   out_.assign(x.begin(), x.end());
-  in_.resize(n * static_cast<size_t>(size()));
+  in_.resize(n * static_cast<size_t>(n_places_));
   RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
     const auto count = static_cast<int>(n);
     return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
   }));
   std::copy_n(in_.begin(), n, x.begin());
-  for (size_t r = 1; r < static_cast<size_t>(size()); ++r) {
+  for (size_t r = 1; r < static_cast<size_t>(n_places_); ++r) {
     const float* const part = in_.data() + r * n;
     for (size_t i = 0; i < n; ++i) x[i] += part[i];
   }
@@ -203,7 +289,7 @@ Status MpiCommunicator::sum_of_everything(std::span<float> x) {
 
 // Each rank sums one part of x and gives it to all.
 Status MpiCommunicator::sum_by_parts(std::span<float> x) {
-  const auto n_ranks = static_cast<size_t>(size());
+  const auto n_ranks = static_cast<size_t>(n_places_);
   const size_t n = (x.size() + n_ranks - 1) / n_ranks;
   const auto count = static_cast<int>(n);
   out_.assign(n * n_ranks, 0.0f);
@@ -231,7 +317,7 @@ Status MpiCommunicator::gather(std::span<const std::span<float>> parts) {
     return first < parts[r].size() ? parts[r].subspan(first, std::min(kMostFloats, parts[r].size() - first))
                                    : parts[r].first(0);
   };
-  const auto own = static_cast<size_t>(rank());
+  const auto own = static_cast<size_t>(place_);
   for (size_t first = 0; first < widest; first += kMostFloats) {
     const size_t n = std::min(kMostFloats, widest - first);
     const auto count = static_cast<int>(n);
@@ -257,7 +343,7 @@ Status MpiCommunicator::send(std::span<std::byte> x, int root) {
     RETURN_IF_ERROR(carry_out("MPI_Ibcast", [&](MPI_Request* request) {
       return mpi_.ibcast(message_.data(), static_cast<int>(part.size()), mpi_.bytes, root, data_, request);
     }));
-    if (rank() != root) std::ranges::copy(message_, part.begin());
+    if (place_ != root) std::ranges::copy(message_, part.begin());
   }
   return status();
 }

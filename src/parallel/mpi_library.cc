@@ -47,6 +47,7 @@ Result<MpiLibrary> load() {
   symbols.find("MPI_Comm_rank", mpi.comm_rank);
   symbols.find("MPI_Comm_size", mpi.comm_size);
   symbols.find("MPI_Comm_dup", mpi.comm_dup);
+  symbols.find("MPI_Comm_split", mpi.comm_split);
   symbols.find("MPI_Comm_set_errhandler", mpi.comm_set_errhandler);
   symbols.find("MPI_Error_string", mpi.error_string);
   symbols.find("MPI_Iallgather", mpi.iallgather);
@@ -56,6 +57,7 @@ Result<MpiLibrary> load() {
   symbols.find("MPI_Test", mpi.test);
   symbols.find("MPI_Isend", mpi.isend);
   symbols.find("MPI_Recv", mpi.recv);
+  symbols.find("MPI_Irecv", mpi.irecv);
   symbols.find("MPI_Iprobe", mpi.iprobe);
   symbols.find("MPI_Get_count", mpi.get_count);
   symbols.find("MPI_Request_free", mpi.request_free);

@@ -15,6 +15,7 @@ struct MpiLibrary {
   decltype(&MPI_Comm_rank) comm_rank;
   decltype(&MPI_Comm_size) comm_size;
   decltype(&MPI_Comm_dup) comm_dup;
+  decltype(&MPI_Comm_split) comm_split;
   decltype(&MPI_Comm_set_errhandler) comm_set_errhandler;
   decltype(&MPI_Error_string) error_string;
   decltype(&MPI_Iallgather) iallgather;
@@ -24,6 +25,7 @@ struct MpiLibrary {
   decltype(&MPI_Test) test;
   decltype(&MPI_Isend) isend;
   decltype(&MPI_Recv) recv;
+  decltype(&MPI_Irecv) irecv;
   decltype(&MPI_Iprobe) iprobe;
   decltype(&MPI_Get_count) get_count;
   decltype(&MPI_Request_free) request_free;

@@ -1,4 +1,4 @@
-// Which share of a model's weights one of several ranks has.
+// Which share of a model's weights one of several ranks has: a part of every layer (Shard), some of the layers (Stage), or both.
 #pragma once
 #include <cstdint>
 
@@ -21,6 +21,14 @@ struct Shard {
     };
     return {cut(rank), cut(rank + 1) - cut(rank)};
   }
+};
+
+// Which part of a pipeline: layers one after the other. The first has the embedding, the last makes logits.
+struct Stage {
+  int index = 0;
+  int count = 1;
+  constexpr bool first() const { return index == 0; }
+  constexpr bool last() const { return index + 1 == count; }
 };
 
 }  // namespace penstock

@@ -1,16 +1,15 @@
 // Ranks on one host: each shows what it has in memory that all map, and reads the others' there.
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "parallel/communicator.h"
+#include "parallel/futex.h"
+#include "parallel/shm_inbox.h"
 #include "parallel/shm_segment.h"
 
 namespace penstock {
@@ -38,27 +37,22 @@ void pause() {
 #endif
 }
 
-void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, milliseconds at_most) {
-  const timespec time = {at_most.count() / 1000, at_most.count() % 1000 * 1'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr,
-          0);  // early, late or not at all: the caller looks again
-}
-
-void wake_all(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
 class ShmCommunicator final : public Communicator {
  public:
   ShmCommunicator(ShmSegment segment, const CommunicatorConfig& config)
-      : segment_(std::move(segment)), header_(segment_.header()), config_(config) {
+      : segment_(std::move(segment)),
+        header_(segment_.header()),
+        config_(config),
+        inboxes_(segment_, config.rank),
+        group_{0, config.size} {
     watcher_ = std::jthread([this](std::stop_token stop) { watch(std::move(stop)); });
   }
   ~ShmCommunicator() override {
     watcher_.request_stop();
     watcher_.join();
     own().left = 1;
-    wake_all(own().turn);
+    futex_wake(own().turn);
+    for (int r = 0; r < size(); ++r) futex_wake(header_.inboxes[r].bell);
   }
 
   int rank() const override { return config_.rank; }
@@ -72,7 +66,10 @@ class ShmCommunicator final : public Communicator {
       header_.reason[n] = '\0';
       header_.failure = ShmHeader::kSaid;
     }
-    for (int r = 0; r < size(); ++r) wake_all(header_.ranks[r].turn);
+    for (int r = 0; r < size(); ++r) {
+      futex_wake(header_.ranks[r].turn);
+      futex_wake(header_.inboxes[r].bell);
+    }
   }
 
   Status status() const override {
@@ -103,14 +100,14 @@ class ShmCommunicator final : public Communicator {
     }
     const size_t most = segment_.buffer_bytes() / sizeof(float);
     const auto piece = [&](int rank, size_t first) {
-      const std::span<float> part = parts[static_cast<size_t>(rank)];
+      const std::span<float> part = parts[static_cast<size_t>(rank - group_.first)];
       return first < part.size() ? part.subspan(first, std::min(most, part.size() - first)) : part.first(0);
     };
     for (size_t first = 0; first < widest; first += most) {
       const std::span<float> mine = piece(rank(), first);
       if (!mine.empty()) std::memcpy(own_buffer(), mine.data(), mine.size_bytes());
       RETURN_IF_ERROR(show({kAllGather, 0, total}));
-      for (int r = 0; r < size(); ++r) {
+      for (int r = group_.first; r < group_.first + group_.count; ++r) {
         const std::span<float> part = piece(r, first);
         if (r != rank() && !part.empty()) std::memcpy(part.data(), shown_by(r), part.size_bytes());
       }
@@ -118,7 +115,8 @@ class ShmCommunicator final : public Communicator {
     return status();
   }
 
-  Status send(std::span<std::byte> x, int root) override {
+  Status send(std::span<std::byte> x, int place) override {
+    const int root = group_.first + place;
     const size_t most = segment_.buffer_bytes();
     for (size_t first = 0; first < x.size(); first += most) {
       const std::span<std::byte> part = x.subspan(first, std::min(most, x.size() - first));
@@ -130,6 +128,47 @@ class ShmCommunicator final : public Communicator {
   }
 
   Status meet() override { return show({kBarrier, 0, 0}); }
+
+  Status split(int group_size) override {
+    RETURN_IF_ERROR(meet());
+    // Another group does not wait for this rank any more, and would show something else before this one has read what all showed.
+    for (++header_.n_grouped; header_.n_grouped < static_cast<uint32_t>(size());) {
+      RETURN_IF_ERROR(status());
+      std::this_thread::sleep_for(kSpin);
+    }
+    group_ = {rank() / group_size * group_size, group_size};
+    return {};
+  }
+
+  // Who waits for room makes room, so that two can write to each other.
+  Status post(std::span<const std::byte> message, int to) override {
+    constexpr auto kNap = std::chrono::microseconds(20);
+    size_t done = 0;
+    do {
+      while (!inboxes_.write(to, message, done)) {
+        RETURN_IF_ERROR(status());
+        if (header_.ranks[to].left != 0) fail(called(to) + " has ended");
+        inboxes_.drain();
+        std::this_thread::sleep_for(kNap);
+      }
+    } while (done < message.size());
+    return status();
+  }
+
+  Status take(int from, std::vector<std::byte>& message) override {
+    for (const auto begin = steady_clock::now();;) {
+      for (int i = 0; i < 64; ++i) {
+        if (inboxes_.pop(from, message)) return status();
+        pause();
+      }
+      if (steady_clock::now() - begin < kSpin) continue;
+      RETURN_IF_ERROR(status());
+      const bool left = header_.ranks[from].left.load() != 0;
+      if (inboxes_.pop(from, message)) return status();
+      if (left) fail(called(from) + " has ended");
+      inboxes_.sleep(kLook);
+    }
+  }
 
   RankState& own() { return header_.ranks[rank()]; }
   std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
@@ -143,8 +182,8 @@ class ShmCommunicator final : public Communicator {
     RETURN_IF_ERROR(status());
     own().shown[turn_ % 2] = message;
     own().turn.store(++turn_);  // before it is looked whether somebody sleeps
-    if (own().sleepers.load() > 0) wake_all(own().turn);
-    for (int r = 0; r < size(); ++r) {
+    if (own().sleepers.load() > 0) futex_wake(own().turn);
+    for (int r = group_.first; r < group_.first + group_.count; ++r) {
       if (r == rank()) continue;
       RETURN_IF_ERROR(wait_for(r));
       if (const ShownMessage other = header_.ranks[r].shown[(turn_ - 1) % 2]; other != message) {
@@ -176,7 +215,7 @@ class ShmCommunicator final : public Communicator {
       if (has_shown(rank)) break;
       if (left) fail(called(rank) + " has ended");
       if (!status()) break;
-      sleep_on(other.turn, seen, kLook);
+      futex_wait(other.turn, seen, kLook);
     }
     --other.sleepers;
     return has_shown(rank) ? Status() : status();
@@ -187,10 +226,11 @@ class ShmCommunicator final : public Communicator {
   void add_up(std::span<float> x) const {
     float* const out = x.data();
     const auto n = x.size();
-    if (rank() > 1) std::memcpy(out, shown_by(0), n * sizeof(float));
-    for (int r = rank() == 1 ? 0 : 1; r < size(); ++r) {
-      if (rank() == 1 && r == 1) continue;
-      const float* __restrict part = reinterpret_cast<const float*>(shown_by(r));
+    const int place = rank() - group_.first;
+    if (place > 1) std::memcpy(out, shown_by(group_.first), n * sizeof(float));
+    for (int r = place == 1 ? 0 : 1; r < group_.count; ++r) {
+      if (place == 1 && r == 1) continue;
+      const float* __restrict part = reinterpret_cast<const float*>(shown_by(group_.first + r));
       for (size_t i = 0; i < n; ++i) out[i] += part[i];
     }
   }
@@ -229,7 +269,9 @@ class ShmCommunicator final : public Communicator {
   const ShmSegment segment_;
   ShmHeader& header_;
   const CommunicatorConfig config_;
-  uint32_t turn_ = 0;  // shown by this rank
+  ShmInboxes inboxes_;
+  Shard::Range group_;  // of ranks: those of collective operations
+  uint32_t turn_ = 0;   // shown by this rank
   std::jthread watcher_;
 };
 

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr uint64_t kMagic = std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '1'}));
+constexpr uint64_t kMagic = std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '2'}));
 constexpr size_t kMaxBufferBytes = size_t{1} << 30;
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = (sizeof(ShmHeader) + kPage - 1) / kPage * kPage;
@@ -23,7 +23,7 @@ constexpr size_t kHeaderBytes = (sizeof(ShmHeader) + kPage - 1) / kPage * kPage;
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 size_t segment_bytes(int n_ranks, size_t buffer_bytes) {
-  return kHeaderBytes + 2 * static_cast<size_t>(n_ranks) * buffer_bytes;
+  return kHeaderBytes + (2 + kInboxBuffers) * static_cast<size_t>(n_ranks) * buffer_bytes;
 }
 
 // All of its memory now: a page that cannot be had later would be a signal.
@@ -97,6 +97,12 @@ Result<ShmSegment> ShmSegment::map(int fd) {
 std::byte* ShmSegment::buffer(int rank, uint32_t turn) const {
   return static_cast<std::byte*>(memory_.get()) + kHeaderBytes +
          (2 * static_cast<size_t>(rank) + turn % 2) * buffer_bytes_;
+}
+
+std::byte* ShmSegment::inbox(int rank) const {
+  const size_t n_ranks = header().n_ranks;
+  return static_cast<std::byte*>(memory_.get()) + kHeaderBytes +
+         (2 * n_ranks + kInboxBuffers * static_cast<size_t>(rank)) * buffer_bytes_;
 }
 
 }  // namespace penstock

@@ -1,8 +1,10 @@
-// What ranks on one host share: a state for each, and two buffers of each, used in turn.
+// What ranks on one host share: a state for each, two buffers of each, used in turn, and an inbox of each.
 //
 // A message is shown in turns. In a turn a rank fills the buffer of that turn, counts its `turn` up, waits until all have
 // counted theirs up as far, and reads their buffers. It fills the same buffer again two turns later: by then all have counted
 // up the turn between, so they have read what was there.
+//
+// An inbox is a ring of records, which all others write and its owner reads. A message is one record or, where it is long, several.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -31,15 +33,27 @@ struct alignas(64) RankState {
   ShownMessage shown[2];           // of the last two turns
 };
 
+struct alignas(64) InboxState {
+  std::atomic<uint64_t> written;  // bytes, ever; by whoever has the turn
+  std::atomic<uint64_t> read;     // by the owner
+  std::atomic<uint32_t> writer;   // 1 + the rank that writes now; 0: none
+  std::atomic<uint32_t> bell;     // counts records up; the owner sleeps on it (futex)
+  std::atomic<uint32_t> asleep;   // 1: it does, or is about to
+};
+
 struct ShmHeader {
   uint64_t magic;
   uint32_t n_ranks;
   uint64_t buffer_bytes;
   enum Failure : uint32_t { kNone, kBeingSaid, kSaid };
   std::atomic<uint32_t> failure;
-  char reason[480];  // of the failure, with a zero behind it
+  char reason[480];                 // of the failure, with a zero behind it
+  std::atomic<uint32_t> n_grouped;  // ranks that read nothing any more that was shown to all
   RankState ranks[kMaxRanks];
+  InboxState inboxes[kMaxRanks];
 };
+
+inline constexpr size_t kInboxBuffers = 4;  // an inbox is as large as so many buffers
 
 class ShmSegment {
  public:
@@ -48,6 +62,9 @@ class ShmSegment {
   ShmHeader& header() const { return *static_cast<ShmHeader*>(memory_.get()); }
   size_t buffer_bytes() const { return buffer_bytes_; }
   std::byte* buffer(int rank, uint32_t turn) const;
+  // Its ring, of inbox_bytes().
+  std::byte* inbox(int rank) const;
+  size_t inbox_bytes() const { return kInboxBuffers * buffer_bytes_; }
 
  private:
   struct Unmap {
