@@ -29,6 +29,10 @@ struct Finalize {
 
 int bind_value(sqlite3_stmt* statement, int index, const Database::Value& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return sqlite3_bind_int64(statement, index, *number);
+  if (const auto* blob = std::get_if<Database::Bytes>(&value)) {
+    return sqlite3_bind_blob64(statement, index, blob->bytes.empty() ? "" : blob->bytes.data(),
+                               blob->bytes.size(), SQLITE_STATIC);
+  }
   const auto text = std::get<std::string_view>(value);
   // Null would be NULL: the empty text has an address too. The caller's text lives as long as the statement.
   return sqlite3_bind_text64(statement, index, text.empty() ? "" : text.data(), text.size(), SQLITE_STATIC,
@@ -41,6 +45,12 @@ int64_t DatabaseRow::integer(int column) const { return sqlite3_column_int64(sta
 
 std::string DatabaseRow::text(int column) const {
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  return bytes == nullptr ? std::string()
+                          : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
+}
+
+std::string DatabaseRow::bytes(int column) const {
+  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
   return bytes == nullptr ? std::string()
                           : std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column)));
 }

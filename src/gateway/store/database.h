@@ -26,6 +26,7 @@ class DatabaseRow {
   explicit DatabaseRow(sqlite3_stmt* statement) : statement_(statement) {}
   int64_t integer(int column) const;
   std::string text(int column) const;
+  std::string bytes(int column) const;  // of a BLOB
 
  private:
   sqlite3_stmt* statement_;
@@ -34,7 +35,10 @@ class DatabaseRow {
 // Any thread; one statement or transaction at a time.
 class Database {
  public:
-  using Value = std::variant<int64_t, std::string_view>;
+  struct Bytes {  // for a BLOB
+    std::string_view bytes;
+  };
+  using Value = std::variant<int64_t, std::string_view, Bytes>;
   using OnRow = std::function<void(const DatabaseRow&)>;
 
   // Opens or creates it and brings it to version schema.size(): schema[i] is the SQL that leads from version i to i + 1.
