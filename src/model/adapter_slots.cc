@@ -99,6 +99,7 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
   }
   std::vector<Match> matches;
   for (const LoraModule& module : adapter.modules) {
+    if (is_elsewhere(module.weight, other_names)) continue;
     Match match{&module, {}, 0};
     if (other == naming_) {
       const auto found = by_name.find(within_layers(module.weight, names.layer));
@@ -114,6 +115,18 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
     matches.push_back(std::move(match));
   }
   return matches;
+}
+
+// Whether another stage of the pipeline has the layer.
+bool AdapterSlots::is_elsewhere(std::string_view weight, const NameTable& names) const {
+  const std::string_view head = names.layer.substr(0, names.layer.find("{}"));
+  std::string_view name = within_layers(weight, names.layer);
+  int layer = -1;
+  if (!name.starts_with(head)) return false;
+  name.remove_prefix(head.size());
+  if (std::from_chars(name.data(), name.data() + name.size(), layer).ec != std::errc()) return false;
+  return layer >= 0 && layer < config_.n_layers &&
+         (layer < layers_.first || layer >= layers_.first + layers_.count);
 }
 
 Status AdapterSlots::check_module(const Match& match, const std::string& where) const {

@@ -15,9 +15,9 @@ namespace penstock {
 
 class AdapterSlots {
  public:
-  // Sites and configuration are the model's, as long as it lives; naming: of its file.
-  AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites)
-      : config_(config), naming_(naming), sites_(sites) {}
+  // Sites and configuration are the model's, as long as it lives; naming: of its file; layers: that are computed here.
+  AdapterSlots(const ModelConfig& config, Naming naming, std::span<LinearSite> sites, Shard::Range layers)
+      : config_(config), naming_(naming), sites_(sites), layers_(layers) {}
 
   // See Model.
   Result<int64_t> check(const LoraAdapter& adapter) const;
@@ -32,6 +32,7 @@ class AdapterSlots {
     int swapped_head = 0;  // > 0: rows of heads of so many lie in the other format's order
   };
   Result<std::vector<Match>> match(const LoraAdapter& adapter) const;
+  bool is_elsewhere(std::string_view weight, const NameTable& names) const;
   Status check_module(const Match& match, const std::string& where) const;
   std::vector<float> rows_of_b(const Match& match, const LinearSite& site) const;
   Status put_match(int slot, const Match& match, Ops& ops);
@@ -39,6 +40,7 @@ class AdapterSlots {
   const ModelConfig& config_;
   const Naming naming_;
   const std::span<LinearSite> sites_;
+  const Shard::Range layers_;
   std::vector<std::vector<std::unique_ptr<Weight>>> weights_;  // [slot]
 };
 

@@ -28,23 +28,26 @@ Status WeightLoader::load_altup(const std::string& at, AltUpWeights& out) {
   return norm(name(names_.laurel_norm), dim, out.laurel_norm);
 }
 
-AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops)
+AltUp::AltUp(const ModelConfig& config, const ModelWeights& weights, int n_tokens, Ops& ops)
     : config_(config), weights_(weights), ops_(ops) {
   const int n = config.altup.n_streams, dim = config.model_dim;
-  streams_ = ops.new_tensor(x.rows, n * dim, TensorRole::kStream);
-  predicted_ = ops.new_tensor(x.rows, n * dim, TensorRole::kStream);
-  other_ = ops.new_tensor(x.rows, dim, TensorRole::kStream);
-  projected_ = ops.new_tensor(x.rows, dim, TensorRole::kStream);
-  routed_ = ops.new_tensor(x.rows, n, TensorRole::kLogits);
-  mixing_ = ops.new_tensor(x.rows, n * n, TensorRole::kLogits);
-  correction_ = ops.new_tensor(x.rows, n, TensorRole::kLogits);
-  narrow_ = ops.new_tensor(x.rows, config.altup.laurel_rank);
-  ops.copy(x, stream(0));
-  for (int s = 1; s < n; ++s) {
-    const LinearTarget target{weights.streams_in[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
-    ops.linear(x, {&target, 1});
-    ops.match_magnitude(projected_, x, kLeastSquare);
-    ops.copy(projected_, stream(s));
+  streams_ = ops.new_tensor(n_tokens, n * dim, TensorRole::kStream);
+  predicted_ = ops.new_tensor(n_tokens, n * dim, TensorRole::kStream);
+  other_ = ops.new_tensor(n_tokens, dim, TensorRole::kStream);
+  projected_ = ops.new_tensor(n_tokens, dim, TensorRole::kStream);
+  routed_ = ops.new_tensor(n_tokens, n, TensorRole::kLogits);
+  mixing_ = ops.new_tensor(n_tokens, n * n, TensorRole::kLogits);
+  correction_ = ops.new_tensor(n_tokens, n, TensorRole::kLogits);
+  narrow_ = ops.new_tensor(n_tokens, config.altup.laurel_rank);
+}
+
+void AltUp::begin(Tensor x) {
+  ops_.copy(x, stream(0));
+  for (int s = 1; s < config_.altup.n_streams; ++s) {
+    const LinearTarget target{weights_.streams_in[static_cast<size_t>(s) - 1].get(), nullptr, projected_};
+    ops_.linear(x, {&target, 1});
+    ops_.match_magnitude(projected_, x, kLeastSquare);
+    ops_.copy(projected_, stream(s));
   }
 }
 

@@ -6,8 +6,14 @@ namespace penstock {
 
 class AltUp {
  public:
+  // Of n tokens.
+  AltUp(const ModelConfig& config, const ModelWeights& weights, int n, Ops& ops);
+
   // x: [n, model_dim], the first stream, from which the others are made.
-  AltUp(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
+  void begin(Tensor x);
+  // The streams as another stage has left them: [n, n_streams * model_dim].
+  void go_on(Tensor streams) { ops_.copy(streams, streams_); }
+  Tensor all() const { return streams_; }
 
   // All streams become what the layer predicts; x = the active one, on which it computes.
   void predict(int layer, Tensor x);

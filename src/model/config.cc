@@ -448,6 +448,10 @@ int ModelConfig::largest(int (ModelConfig::*size)(int) const, int least) const {
   return least;
 }
 
+int ModelConfig::stage_dim(int first_layer) const {
+  return model_dim * std::max(1, altup.n_streams) + (n_layers - first_layer) * per_layer_dim;
+}
+
 CacheSpec ModelConfig::cache_spec(KvDType dtype, int block_size) const {
   CacheSpec spec;
   spec.dtype = dtype;

@@ -13,6 +13,7 @@ namespace penstock {
 struct ShardOptions {
   Shard shard;
   bool cuts_vocabulary = true;
+  Stage stage;
 };
 
 class ModelCuts {

@@ -316,9 +316,43 @@ void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor 
   if (weights.embedding_norm) ops.norm(x, norm_params(config, weights.embedding_norm), x);
 }
 
+LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options) {
+  const Shard::Range own = weights.layers_of(config);
+  return {options.stream != nullptr ? options.first_layer : own.first,
+          options.n_layers > 0 ? options.n_layers : own.first + own.count};
+}
+
+void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
+                  const ForwardOptions& options) {
+  if (options.stream != nullptr) return;
+  if (weights.layers_of(config).first == 0) return embed_input(config, weights, x, ops);
+  ops.write_rows(options.stage_input, x);
+}
+
+Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Ops& ops,
+                   const ForwardOptions& options) {
+  const Tensor all =
+      ops.new_tensor(shape.tokens, config.stage_dim(weights.layers_of(config).first), TensorRole::kStream);
+  ops.write_rows(options.stage_input, all);
+  return all;
+}
+
+StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops) {
+  StepOutputs result;
+  int cols = 0;
+  for (const Tensor& part : parts) cols += part.cols;
+  result.stream = ops.new_tensor(parts[0].rows, cols, TensorRole::kStream);
+  cols = 0;
+  for (const Tensor& part : parts) {
+    if (part.cols > 0) ops.copy(part, result.stream.columns(cols, part.cols));
+    cols += part.cols;
+  }
+  return result;
+}
+
 StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   // [n, model_dim], the residual stream
   const Tensor x = options.stream != nullptr
                        ? *options.stream
@@ -331,18 +365,18 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
     return norm ? NormedInput{x, norm_params(config, norm), normed} : NormedInput{x, {}, x};
   };
 
-  if (options.stream == nullptr) embed_input(config, weights, x, ops);
-  NormedInput h = input(weights.layers[options.first_layer].attn_norm);
+  begin_stream(config, weights, x, ops, options);
+  NormedInput h = input(weights.layers[first_layer].attn_norm);
   ops.prepare(h);
   const auto n_taps = static_cast<int>(options.taps.size());
   const Tensor tapped = n_taps > 0 ? ops.new_tensor(shape.tokens, n_taps * config.model_dim) : Tensor();
-  for (int i = options.first_layer; i < n_layers; ++i) {
+  for (int i = first_layer; i < end_layer; ++i) {
     for (int k = 0; k < n_taps; ++k)
       if (options.taps[static_cast<size_t>(k)] == i)
         ops.copy(x, tapped.columns(k * config.model_dim, config.model_dim));
     const NormedInput between = input(weights.layers[i].ffn_norm);
     decoder.attention(i, h, x, &between);
-    const bool last = i + 1 == n_layers;
+    const bool last = i + 1 == end_layer;
     if (!last) h = input(weights.layers[i + 1].attn_norm);
     decoder.feed_forward(i, between, x, last ? nullptr : &h);
   }
@@ -358,6 +392,10 @@ StepOutputs decoder_forward(const ModelConfig& config, const ModelWeights& weigh
 StepOutputs output_head(const ModelConfig& config, const ModelWeights& weights, Tensor x, StepShape shape,
                         Ops& ops, const ForwardOptions& options) {
   StepOutputs result;
+  if (goes_on(config, weights)) {
+    result.stream = x;
+    return result;
+  }
   if (options.states) {
     result.states = ops.new_tensor(shape.tokens, config.model_dim);
     ops.norm(x, norm_params(config, weights.final_norm), result.states);

@@ -80,4 +80,24 @@ class DecoderParts {
 // x = what the first layer reads: the tokens' embeddings, with their positions and norm where the model has them.
 void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops);
 
+// --- Of a whole model, an early exit, a single layer, or a stage of a pipeline
+struct LayerRange {
+  int first, end;
+};
+// Those that a forward computes.
+LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options);
+// x = what the first of them reads: of a model with one stream, and nothing beside it.
+void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,
+                  const ForwardOptions& options);
+// What the stage before has given: [n, stage_dim(layers.first)].
+Tensor stage_input(const ModelConfig& config, const ModelWeights& weights, StepShape shape, Ops& ops,
+                   const ForwardOptions& options);
+// Whether another stage goes on behind the last of them.
+inline bool goes_on(const ModelConfig& config, const ModelWeights& weights) {
+  const Shard::Range own = weights.layers_of(config);
+  return own.first + own.count < config.n_layers;
+}
+// What the next stage needs: the parts side by side.
+StepOutputs end_stage(std::span<const Tensor> parts, Ops& ops);
+
 }  // namespace penstock

@@ -32,7 +32,9 @@ struct Bytes {
 
 Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   Bytes bytes;
-  bytes.add(weights.embedding.get(), weights.lm_head ? 0.0 : 1.0);
+  const Shard::Range layers = weights.layers_of(config);
+  const bool makes_logits = layers.first + layers.count == config.n_layers;
+  bytes.add(weights.embedding.get(), weights.lm_head || !makes_logits ? 0.0 : 1.0);
   bytes.add(weights.positions.get(), 0.0);
   bytes.add(weights.lm_head.get());
   const double share =
@@ -102,10 +104,10 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 
 Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops& ops,
                                                  const Progress& progress, int max_seq_len,
-                                                 bool cuts_vocabulary) {
+                                                 bool cuts_vocabulary, Stage stage) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  const ShardOptions shard{ops.shard(), cuts_vocabulary};
+  const ShardOptions shard{ops.shard(), cuts_vocabulary, stage};
   ASSIGN_OR_RETURN(auto weights,
                    load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
   model->set_weights(std::move(weights), source.naming());
@@ -164,7 +166,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {
   weights_ = std::move(weights);
   rank_config_ = config_;
-  adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites);
+  adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
   const Bytes bytes = count_bytes(config_, *weights_);
   weight_bytes_ = bytes.all;
   active_weight_bytes_ = bytes.active;
@@ -181,6 +183,26 @@ StepOutputs Model::forward(const Batch& batch, KvCache& cache, Ops& ops,
   return ops.run({this, &cache, shape, options.n_layers, options.logits, options.states, options.taps.data(),
                   !batch.adapters.empty()},
                  [&] { return architecture->forward(rank_config_, *weights_, shape, cache, ops, options); });
+}
+
+Shard::Range Model::layers() const { return weights_->layers_of(config_); }
+
+int Model::stage_input_dim() const { return layers().first > 0 ? config_.stage_dim(layers().first) : 0; }
+
+int Model::stage_output_dim() const {
+  const int end = layers().first + layers().count;
+  return end < config_.n_layers ? config_.stage_dim(end) : 0;
+}
+
+CacheSpec Model::cache_spec(KvDType dtype, int block_size) const {
+  CacheSpec spec = pipeline_cache_spec(dtype, block_size);
+  const Shard::Range own = layers();
+  for (int i = 0; i < config_.n_layers; ++i) {
+    if (i >= own.first && i < own.first + own.count) continue;
+    spec.layers[static_cast<size_t>(i)].n_kv_heads = 0;
+    if (spec.has_states()) spec.state_values[static_cast<size_t>(i)] = 0;
+  }
+  return spec;
 }
 
 Result<int64_t> Model::check_adapter(const LoraAdapter& adapter) const { return adapters_->check(adapter); }

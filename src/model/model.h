@@ -14,6 +14,7 @@
 #include "ops/batch.h"
 #include "ops/ops.h"
 #include "ops/tensor.h"
+#include "parallel/shard.h"
 
 namespace penstock {
 
@@ -35,6 +36,8 @@ struct ForwardOptions {
   // time (and has begun the step).
   const Tensor* stream = nullptr;
   int first_layer = 0;
+  // Of a stage of a pipeline that is not the first: StepOutputs::stream of the one before.
+  std::span<const float> stage_input = {};
 };
 
 class Model {
@@ -46,10 +49,11 @@ class Model {
   // model's own limit; it only chooses between longrope's short and long factors.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops,
                                              const Progress& progress = {}, int max_seq_len = 0);
-  // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same.
+  // The share of one of several ranks (ModelCuts); `ops` is one of theirs (OpsConfig::ranks), and all load and compute the same. Of a
+  // stage only its layers (cut_stages()), and their part of the cache.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
                                                    const Progress& progress = {}, int max_seq_len = 0,
-                                                   bool cuts_vocabulary = true);
+                                                   bool cuts_vocabulary = true, Stage stage = {});
   // Without what makes logits of states, which the source need not have either: forward() gives states only.
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
                                                     const Progress& progress = {}, int max_seq_len = 0);
@@ -65,9 +69,15 @@ class Model {
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model
-  CacheSpec cache_spec(KvDType dtype, int block_size) const {
+  CacheSpec cache_spec(KvDType dtype, int block_size) const;
+  // Of all stages of a pipeline together.
+  CacheSpec pipeline_cache_spec(KvDType dtype, int block_size) const {
     return rank_config_.cache_spec(dtype, block_size);
   }
+  Shard::Range layers() const;  // that are computed here
+  // Values of a token that the stage before gives, and that this one gives to the next; 0: there is none.
+  int stage_input_dim() const;
+  int stage_output_dim() const;
   int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).

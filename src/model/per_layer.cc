@@ -7,15 +7,6 @@
 
 namespace penstock {
 
-Status WeightLoader::load_per_layer_frame(PerLayerFrame& out) {
-  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
-  const int all = config_.n_layers * config_.per_layer_dim;
-  ASSIGN_OR_RETURN(out.table,
-                   weight(name(names_.per_layer_table), config_.per_layer_rows(), all, WeightUse::kTable));
-  RETURN_IF_ERROR(linear(name(names_.per_layer_frame), all, config_.model_dim, out.projection));
-  return norm(name(names_.per_layer_frame_norm), config_.per_layer_dim, out.norm);
-}
-
 Status WeightLoader::load_per_layer(const std::string& at, PerLayerWeights& out) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.model_dim, own = config_.per_layer_dim;
@@ -54,12 +45,19 @@ PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& we
   ops.scale(all_, std::sqrt(0.5f), 0.0f);
 }
 
+PerLayerInputs::PerLayerInputs(const ModelConfig& config, const ModelWeights& weights, Tensor inputs,
+                               int first_layer, Ops& ops)
+    : config_(config), weights_(weights), ops_(ops), first_layer_(first_layer), all_(inputs) {
+  gated_ = ops.new_tensor(inputs.rows, config.per_layer_dim);
+  out_ = ops.new_tensor(inputs.rows, config.model_dim);
+}
+
 Tensor PerLayerInputs::update(int layer, Tensor x) {
   const PerLayerWeights& weights = weights_.layers[static_cast<size_t>(layer)].per_layer;
   const LinearTarget gate = weights.gate.into(gated_), projection = weights.projection.into(out_);
   ops_.linear(x, {&gate, 1});
   ops_.activate(gated_, config_.activation);
-  ops_.multiply(gated_, all_.columns(layer * config_.per_layer_dim, config_.per_layer_dim));
+  ops_.multiply(gated_, from(layer).columns(0, config_.per_layer_dim));
   ops_.linear(gated_, {&projection, 1});
   ops_.norm(out_, norm_params(config_, weights.post_norm), out_);
   return out_;

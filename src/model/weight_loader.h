@@ -92,6 +92,8 @@ class TensorLoader {
   const WeightSource& source_;
   const ModelConfig& config_;  // of the whole model
   const ModelCuts cuts_;
+  const Stage stage_;
+  const bool cuts_vocabulary_;
   Ops& ops_;
   const Model::Progress& progress_;
   PackedWeights* packed_;
@@ -164,13 +166,32 @@ struct NextTokenStems {
   std::string layer, projection, embedding_norm, state_norm, final_norm, embedding, head;
 };
 
-// What a decoder is made of.
-class WeightLoader : protected RecurrenceLoader {
- public:
+// What is outside of the layers; in frame_weights.cc.
+class FrameLoader : protected RecurrenceLoader {
+ protected:
   using RecurrenceLoader::RecurrenceLoader;
+  // Of a stage of a pipeline what it needs.
+  Status load_frame(ModelWeights& weights, int max_seq_len);
+  Status load_ropes(ModelWeights& weights, int max_seq_len);
+  // Tensors whose names begin so are somebody else's.
+  void pass_over(const std::string& stem);
+  // And what the stages before and behind this one have, of which these layers are.
+  void pass_over_other_stages(Range own);
+
+ private:
+  Status load_streams(ModelWeights& weights);
+  Status load_per_layer_frame(PerLayerFrame& out);
+  Status load_head(ModelWeights& weights);
+  Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
+};
+
+// What a decoder is made of.
+class WeightLoader : protected FrameLoader {
+ public:
+  using FrameLoader::FrameLoader;
+  using FrameLoader::load_frame;
   Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
   Status open();  // before anything else
-  Status load_frame(ModelWeights& weights, int max_seq_len);
   Status load_layer(int i, LayerWeights& layer);
   // The layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer. In
   // next_token_layer.cc.
@@ -179,7 +200,6 @@ class WeightLoader : protected RecurrenceLoader {
  protected:
   Status load_activation(int i, const std::string& at, LayerWeights& layer);
   Status load_feed_forward(int i, const std::string& at, LayerWeights& layer);
-  Status load_ropes(ModelWeights& weights, int max_seq_len);
 
  private:
   Status load_layer_at(int i, const std::string& at, LayerWeights& layer);
@@ -190,7 +210,7 @@ class WeightLoader : protected RecurrenceLoader {
   Status load_qkv(int i, const std::string& at, LayerWeights& layer);
   Status load_qk_norms(int i, const std::string& at, LayerWeights& layer);
   void pass_over_shared(const std::string& at);
-  Status load_per_layer_frame(PerLayerFrame& out);
+  Status load_layers(ModelWeights& weights);
   Status load_per_layer(const std::string& at, PerLayerWeights& out);
   Status load_altup(const std::string& at, AltUpWeights& out);
   Status load_beside(const std::string& at, BesideWeights& out);
@@ -201,8 +221,6 @@ class WeightLoader : protected RecurrenceLoader {
   Status load_attention(int i, const std::string& at, LayerWeights& layer);
   Status load_ffn_norm(const std::string& name, LayerWeights& layer);
   Status load_dense(int i, const std::string& at, LayerWeights& layer);
-  Status load_head(ModelWeights& weights);
-  Status divide_by_factors(const std::string& name, std::vector<float>& frequencies);
   bool is_of_later_layer(std::string_view name) const;
   Status check_unused() const;
 };

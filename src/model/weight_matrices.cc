@@ -48,6 +48,8 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
     : source_(source),
       config_(config),
       cuts_(config, shard.shard, shard.cuts_vocabulary),
+      stage_(shard.stage),
+      cuts_vocabulary_(shard.cuts_vocabulary),
       ops_(ops),
       progress_(progress),
       packed_(packed),

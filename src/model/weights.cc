@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "model/names.h"
 #include "model/rope.h"
+#include "model/stages.h"
 #include "model/weight_loader.h"
 
 namespace penstock {
@@ -50,12 +51,8 @@ Status WeightLoader::load_qkv(int i, const std::string& at, LayerWeights& layer)
 
 // Published checkpoints hold keys' and values' tensors of layers that use those of an earlier one.
 void WeightLoader::pass_over_shared(const std::string& at) {
-  for (const std::string_view part : {names_.k, names_.v, names_.k_norm}) {
-    const std::string stem = at + std::string(part) + ".";
-    for (const TensorInfo& tensor : source_.tensors()) {
-      if (tensor.name.starts_with(stem)) used_.insert(tensor.name);
-    }
-  }
+  for (const std::string_view part : {names_.k, names_.v, names_.k_norm})
+    pass_over(at + std::string(part) + ".");
 }
 
 Status WeightLoader::load_dense(int i, const std::string& at, LayerWeights& layer) {
@@ -188,38 +185,6 @@ Status WeightLoader::load_feed_forward(int i, const std::string& at, LayerWeight
   return load_experts(at, layer);
 }
 
-Status WeightLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
-  ASSIGN_OR_RETURN(const std::vector<float> factors, vector(name, static_cast<int64_t>(frequencies.size())));
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0)) {
-      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
-                    source_.path().string(), name, factors[i], i);
-    }
-    frequencies[i] /= factors[i];
-  }
-  return {};
-}
-
-// GGUF gives llama3's and longrope's factors as tensors.
-Status WeightLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
-  if (max_seq_len <= 0) max_seq_len = config_.max_seq_len;
-  for (const RopeConfig& rope : config_.ropes) {
-    std::vector<float> frequencies = rope_frequencies(rope, max_seq_len);
-    std::string name = "rope_freqs.weight";
-    if (find(name) == nullptr)
-      name =
-          max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
-    if (source_.naming() == Naming::kGguf && rope.tensor_factors && find(name) != nullptr) {
-      RETURN_IF_ERROR(divide_by_factors(name, frequencies));
-    }
-    ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
-    weights.ropes.push_back(
-        {packed.get(), rope_magnitude(rope), config_.rope_interleaved, config_.latent.kv_rank});
-    weights.rope_frequencies.push_back(std::move(packed));
-  }
-  return {};
-}
-
 // Layers behind the last one predict further tokens; checkpoints keep them under the same name.
 bool WeightLoader::is_of_later_layer(std::string_view name) const {
   const std::string begin = prefix_ + std::string(names_.layer.substr(0, names_.layer.find("{}")));
@@ -265,69 +230,31 @@ Status WeightLoader::open() {
   return {};
 }
 
-Status WeightLoader::load_frame(ModelWeights& weights, int max_seq_len) {
-  const int dim = config_.model_dim, vocab = config_.vocab_size;
-  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
-  RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
-  const Range own = cuts_.vocabulary();
-  weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
-  ASSIGN_OR_RETURN(weights.embedding,
-                   weight_rows(name(names_.embedding), vocab, dim, own, WeightUse::kTable));
-  if (config_.learned_positions) {
-    ASSIGN_OR_RETURN(
-        weights.positions,
-        weight(name(names_.positions), config_.first_position + config_.max_seq_len, dim, WeightUse::kTable));
-  }
-  if (config_.n_token_types > 0) {
-    ASSIGN_OR_RETURN(weights.token_types,
-                     weight(name(names_.token_types), config_.n_token_types, dim, WeightUse::kTable));
-  }
-  if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
-  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
-  if (config_.altup.n_streams > 0) {
-    const int others = config_.altup.n_streams - 1;
-    RETURN_IF_ERROR(many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in));
-    RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
-  }
-  if (config_.alibi_max_bias > 0) {
-    const std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
-    ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(part_of(slopes, cuts_.heads())));
-  }
-  if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
-  return load_head(weights);
-}
-
-Status WeightLoader::load_head(ModelWeights& weights) {
-  if (!config_.output_head) return {};
-  const int dim = config_.model_dim, vocab = config_.vocab_size;
-  std::string head(names_.lm_head);
-  for (const std::string_view inside :
-       {"language_model.", "model.language_model."}) {  // of a multimodal model
-    if (!has_matrix(head + ".weight") && has_matrix(std::string(inside) + head + ".weight"))
-      head = std::string(inside) + head;
-  }
-  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(head + ".bias", vocab));
-  if (!bias.empty()) {
-    ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(part_of(bias, cuts_.vocabulary())));
-  }
-  if (config_.tied_embeddings) return {};
-  ASSIGN_OR_RETURN(weights.lm_head, weight_rows(head, vocab, dim, cuts_.vocabulary(), WeightUse::kOutput));
-  return {};
-}
-
 Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
   auto weights = std::make_unique<ModelWeights>();
   keeps_sites_ = true;
   RETURN_IF_ERROR(open());
   RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
-  for (int i = 0; i < config_.n_layers; ++i) {
-    RETURN_IF_ERROR(load_layer(i, weights->layers.emplace_back()));
-  }
+  RETURN_IF_ERROR(load_layers(*weights));
   RETURN_IF_ERROR(check_unused());
   weights->sites = std::move(sites_);
   weights->padding = padding_;
   if (restores() && progress_) progress_(total_bytes_, total_bytes_);
   return weights;
+}
+
+// All, or those of this stage; then the others are empty.
+Status WeightLoader::load_layers(ModelWeights& weights) {
+  Range own{0, config_.n_layers};
+  if (stage_.count > 1) {
+    ASSIGN_OR_RETURN(const auto stages, cut_stages(config_, layer_bytes(source_, config_), stage_.count));
+    weights.own_layers = own = stages[static_cast<size_t>(stage_.index)];
+    pass_over_other_stages(own);
+  }
+  weights.layers.resize(static_cast<size_t>(config_.n_layers));
+  for (int i = own.first; i < own.first + own.count; ++i)
+    RETURN_IF_ERROR(load_layer(i, weights.layers[static_cast<size_t>(i)]));
+  return {};
 }
 
 Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, const ModelConfig& config,

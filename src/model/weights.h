@@ -158,8 +158,12 @@ struct ModelWeights {
   std::vector<std::unique_ptr<Vector>> rope_frequencies;  // [n_ropes], [rotary_dim / 2] each
   std::vector<RopeParams> ropes;                          // views of rope_frequencies
   std::vector<LinearSite> sites;                          // of all linear layers
+  Shard::Range own_layers = {0, 0};  // of a stage of a pipeline: the others are empty; {0, 0}: all are there
 
   const Weight& output() const { return lm_head ? *lm_head : *embedding; }
+  Shard::Range layers_of(const ModelConfig& config) const {
+    return own_layers.count > 0 ? own_layers : Shard::Range{0, config.n_layers};
+  }
 };
 
 // A layer that predicts a token further (next_token_layer.h).

@@ -221,6 +221,8 @@ struct StepOutputs {
   Tensor hidden;  // [rows, model_dim], after the final norm
   Tensor
       states;  // [n_tokens, model_dim], the same of every token, or what ForwardOptions::taps says; empty when not wanted
+  Tensor
+      stream;  // [n_tokens, ModelConfig::stage_dim()] of a stage of a pipeline that is not the last, and then nothing else
 };
 
 // Names what a step computes: steps with equal keys are the same operations, in the same order, with the same

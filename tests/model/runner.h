@@ -51,11 +51,16 @@ class Runner {
     const Batch& batch = builder.build();
     const StepOutputs result = model_.forward(batch, *cache_, ops_, options);
     hidden_ = rows_of(ops_, result.hidden, builder.n_rows());
+    stream_ = result.stream.cols > 0 ? rows_of(ops_, result.stream, builder.n_rows()) : Rows();
+    if (result.logits.cols == 0) return {};
     return rows_of(ops_, result.logits, builder.n_rows());
   }
 
   // Of the last step: every token's state after the final norm.
   const Rows& hidden() const { return hidden_; }
+
+  // Of a stage of a pipeline, what the next one reads.
+  const Rows& stream() const { return stream_; }
 
   // The first n rows; all by default.
   static Rows rows_of(Ops& ops, const Tensor& tensor, int n = -1) {
@@ -90,7 +95,7 @@ class Runner {
   std::unique_ptr<KvCache> cache_;
   std::vector<BlockId> free_;
   std::map<int, Sequence> sequences_;
-  Rows hidden_;
+  Rows hidden_, stream_;
 };
 
 inline float max_difference(const Rows& a, const Rows& b) {

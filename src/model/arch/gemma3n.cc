@@ -1,5 +1,6 @@
 // Gemma 3n (text): several streams (alt_up.h), features of a token beside them, feed-forwards of which few gates are open, and last
 // layers that attend to earlier ones' keys and values.
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -143,15 +144,24 @@ void gemma3n_gguf_names(NameTable& names, const ModelConfig&) {
 StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                             KvCache& cache, Ops& ops, const ForwardOptions& options) {
   PENSTOCK_CHECK(options.stream == nullptr);  // its streams are several
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   // [n, model_dim], the stream that a layer computes on
   const Tensor x = ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   DecoderParts decoder(config, weights, shape, cache, ops);
-  embed_input(config, weights, x, ops);
-  PerLayerInputs beside(config, weights, x, ops);
-  AltUp streams(config, weights, x, ops);
-  for (int i = 0; i < n_layers; ++i) {
+  AltUp streams(config, weights, shape.tokens, ops);
+  std::optional<PerLayerInputs> beside;
+  if (first_layer == 0) {
+    embed_input(config, weights, x, ops);
+    beside.emplace(config, weights, x, ops);
+    streams.begin(x);
+  } else {
+    const Tensor given = stage_input(config, weights, shape, ops, options);
+    const int dim = config.altup.n_streams * config.model_dim;
+    streams.go_on(given.columns(0, dim));
+    beside.emplace(config, weights, given.columns(dim, given.cols - dim), first_layer, ops);
+  }
+  for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     streams.predict(i, x);
     const NormedInput h{x, norm_params(config, layer.attn_norm), normed};
@@ -163,8 +173,9 @@ StepOutputs gemma3n_forward(const ModelConfig& config, const ModelWeights& weigh
     ops.scale(x, std::sqrt(0.5f), 0.0f);
     ops.prepare(between);
     decoder.feed_forward(i, between, x, nullptr);
-    streams.add_to_others(beside.update(i, streams.correct(i, x)));
+    streams.add_to_others(beside->update(i, streams.correct(i, x)));
   }
+  if (goes_on(config, weights)) return end_stage(std::array{streams.all(), beside->from(end_layer)}, ops);
   streams.merge(x);
   return output_head(config, weights, x, shape, ops, options);
 }

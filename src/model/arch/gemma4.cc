@@ -1,6 +1,7 @@
 // Gemma 4 (text): layers that see everything have larger heads, of which proportional rope turns a part; the last layers attend
 // to the keys and values of earlier ones; some sizes get features of a token beside the stream, others experts beside the
 // feed-forward.
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -277,7 +278,7 @@ void gemma4_gguf_names(NameTable& names, const ModelConfig&) {
 
 StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                            KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   const Tensor x = options.stream != nullptr
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
@@ -287,10 +288,17 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
     return NormedInput{x, norm_params(config, norm), normed};
   };
 
-  if (options.stream == nullptr) embed_input(config, weights, x, ops);
   std::optional<PerLayerInputs> beside;
-  if (config.per_layer_dim > 0) beside.emplace(config, weights, x, ops);
-  for (int i = options.first_layer; i < n_layers; ++i) {
+  if (config.per_layer_dim > 0 && !options.stage_input.empty()) {
+    const Tensor given = stage_input(config, weights, shape, ops, options);
+    ops.copy(given.columns(0, config.model_dim), x);
+    beside.emplace(config, weights, given.columns(config.model_dim, given.cols - config.model_dim),
+                   first_layer, ops);
+  } else {
+    begin_stream(config, weights, x, ops, options);
+    if (config.per_layer_dim > 0) beside.emplace(config, weights, x, ops);
+  }
+  for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     const NormedInput h = input(layer.attn_norm), between = input(layer.ffn_norm);
     ops.prepare(h);
@@ -304,6 +312,7 @@ StepOutputs gemma4_forward(const ModelConfig& config, const ModelWeights& weight
     if (layer.output_scale != 1.0f) ops.scale(x, layer.output_scale, 0.0f);
   }
   if (options.stream != nullptr) return {};
+  if (beside && goes_on(config, weights)) return end_stage(std::array{x, beside->from(end_layer)}, ops);
   return output_head(config, weights, x, shape, ops, options);
 }
 

@@ -124,14 +124,14 @@ void nemotron_h_names(NameTable& names, const ModelConfig& config) {
 
 StepOutputs one_mixer_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                               KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   const Tensor x = options.stream != nullptr
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   const Tensor normed = ops.new_tensor(shape.tokens, config.model_dim);
   DecoderParts decoder(config, weights, shape, cache, ops);
-  if (options.stream == nullptr) embed_input(config, weights, x, ops);
-  for (int i = options.first_layer; i < n_layers; ++i) {
+  begin_stream(config, weights, x, ops, options);
+  for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     const NormedInput h{x, norm_params(config, layer.attn_norm), normed};
     ops.prepare(h);

@@ -7,7 +7,7 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
                              KvCache& cache, Ops& ops, const ForwardOptions& options) {
   if (!config.parallel) return decoder_forward(config, weights, shape, cache, ops, options);
   const int n = shape.tokens;
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   // [n, model_dim], the residual stream
   const Tensor x =
       options.stream != nullptr ? *options.stream : ops.new_tensor(n, config.model_dim, TensorRole::kStream);
@@ -15,8 +15,8 @@ StepOutputs parallel_forward(const ModelConfig& config, const ModelWeights& weig
   const Tensor ffn_in = config.parallel_norms ? ops.new_tensor(n, config.model_dim) : attn_in;
   DecoderParts decoder(config, weights, shape, cache, ops);
 
-  if (options.stream == nullptr) embed_input(config, weights, x, ops);
-  for (int i = options.first_layer; i < n_layers; ++i) {
+  begin_stream(config, weights, x, ops, options);
+  for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[i];
     ops.norm(x, norm_params(config, layer.attn_norm), attn_in);
     if (config.parallel_norms) ops.norm(x, norm_params(config, layer.ffn_norm), ffn_in);

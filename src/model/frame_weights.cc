@@ -1,0 +1,146 @@
+// Weights outside of the layers, and who passes over what other stages of a pipeline have.
+#include <algorithm>
+
+#include "model/names.h"
+#include "model/rope.h"
+#include "model/weight_loader.h"
+
+namespace penstock {
+namespace {
+
+std::span<const float> range_of(const std::vector<float>& values, Shard::Range range) {
+  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+}
+
+}  // namespace
+
+void FrameLoader::pass_over(const std::string& stem) {
+  for (const TensorInfo& tensor : source_.tensors()) {
+    if (tensor.name.starts_with(stem)) used_.insert(tensor.name);
+  }
+}
+
+Status FrameLoader::divide_by_factors(const std::string& name, std::vector<float>& frequencies) {
+  ASSIGN_OR_RETURN(const std::vector<float> factors, vector(name, static_cast<int64_t>(frequencies.size())));
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0)) {
+      return errorf(ErrorCode::kCorruptFile, "{}: tensor {}: expected positive factors, got {} at {}",
+                    source_.path().string(), name, factors[i], i);
+    }
+    frequencies[i] /= factors[i];
+  }
+  return {};
+}
+
+// GGUF gives llama3's and longrope's factors as tensors.
+Status FrameLoader::load_ropes(ModelWeights& weights, int max_seq_len) {
+  if (max_seq_len <= 0) max_seq_len = config_.max_seq_len;
+  for (const RopeConfig& rope : config_.ropes) {
+    std::vector<float> frequencies = rope_frequencies(rope, max_seq_len);
+    std::string name = "rope_freqs.weight";
+    if (find(name) == nullptr)
+      name =
+          max_seq_len > rope.original_max_seq_len ? "rope_factors_long.weight" : "rope_factors_short.weight";
+    if (source_.naming() == Naming::kGguf && rope.tensor_factors && find(name) != nullptr) {
+      RETURN_IF_ERROR(divide_by_factors(name, frequencies));
+    }
+    ASSIGN_OR_RETURN(auto packed, ops_.pack_vector(frequencies));
+    weights.ropes.push_back(
+        {packed.get(), rope_magnitude(rope), config_.rope_interleaved, config_.latent.kv_rank});
+    weights.rope_frequencies.push_back(std::move(packed));
+  }
+  return {};
+}
+
+Status FrameLoader::load_per_layer_frame(PerLayerFrame& out) {
+  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
+  const int all = config_.n_layers * config_.per_layer_dim;
+  ASSIGN_OR_RETURN(out.table,
+                   weight(name(names_.per_layer_table), config_.per_layer_rows(), all, WeightUse::kTable));
+  RETURN_IF_ERROR(linear(name(names_.per_layer_frame), all, config_.model_dim, out.projection));
+  return norm(name(names_.per_layer_frame_norm), config_.per_layer_dim, out.norm);
+}
+
+Status FrameLoader::load_frame(ModelWeights& weights, int max_seq_len) {
+  const int dim = config_.model_dim, vocab = config_.vocab_size;
+  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
+  RETURN_IF_ERROR(load_ropes(weights, max_seq_len));
+  const Range own = cuts_.vocabulary();
+  weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
+  // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
+  const bool on_last = stage_.last() && (config_.tied_embeddings || !cuts_vocabulary_);
+  if (stage_.first() || on_last) {
+    ASSIGN_OR_RETURN(weights.embedding,
+                     weight_rows(name(names_.embedding), vocab, dim, own, WeightUse::kTable));
+  }
+  RETURN_IF_ERROR(load_streams(weights));
+  if (config_.alibi_max_bias > 0) {
+    const std::vector<float> slopes = alibi_slopes(config_.n_heads, config_.alibi_max_bias);
+    ASSIGN_OR_RETURN(weights.alibi_slopes, ops_.pack_vector(range_of(slopes, cuts_.heads())));
+  }
+  if (!stage_.last()) return {};
+  if (!names_.final_norm.empty()) RETURN_IF_ERROR(norm(name(names_.final_norm), dim, weights.final_norm));
+  return load_head(weights);
+}
+
+// What makes the first layer's input of tokens, and one stream of several.
+Status FrameLoader::load_streams(ModelWeights& weights) {
+  const int dim = config_.model_dim, vocab = config_.vocab_size;
+  const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
+  const int others = config_.altup.n_streams - 1;
+  if (others >= 0 && stage_.last())
+    RETURN_IF_ERROR(many_weights(name(names_.streams_out), others, dim, dim, weights.streams_out));
+  if (!stage_.first()) return {};
+  if (config_.learned_positions) {
+    ASSIGN_OR_RETURN(
+        weights.positions,
+        weight(name(names_.positions), config_.first_position + config_.max_seq_len, dim, WeightUse::kTable));
+  }
+  if (config_.n_token_types > 0) {
+    ASSIGN_OR_RETURN(weights.token_types,
+                     weight(name(names_.token_types), config_.n_token_types, dim, WeightUse::kTable));
+  }
+  if (config_.embedding_norm) RETURN_IF_ERROR(norm(name(names_.embedding_norm), dim, weights.embedding_norm));
+  if (config_.per_layer_dim > 0) RETURN_IF_ERROR(load_per_layer_frame(weights.per_layer));
+  if (others < 0) return {};
+  return many_weights(name(names_.streams_in), others, dim, dim, weights.streams_in);
+}
+
+Status FrameLoader::load_head(ModelWeights& weights) {
+  if (!config_.output_head) return {};
+  const int dim = config_.model_dim, vocab = config_.vocab_size;
+  std::string head(names_.lm_head);
+  for (const std::string_view inside :
+       {"language_model.", "model.language_model."}) {  // of a multimodal model
+    if (!has_matrix(head + ".weight") && has_matrix(std::string(inside) + head + ".weight"))
+      head = std::string(inside) + head;
+  }
+  ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(head + ".bias", vocab));
+  if (!bias.empty()) {
+    ASSIGN_OR_RETURN(weights.output_bias, ops_.pack_vector(range_of(bias, cuts_.vocabulary())));
+  }
+  if (config_.tied_embeddings) return {};
+  ASSIGN_OR_RETURN(weights.lm_head, weight_rows(head, vocab, dim, cuts_.vocabulary(), WeightUse::kOutput));
+  return {};
+}
+
+void FrameLoader::pass_over_other_stages(Range own) {
+  for (int i = 0; i < config_.n_layers; ++i) {
+    if (i < own.first || i >= own.first + own.count) pass_over(prefix_ + with_index(names_.layer, i));
+  }
+  const auto frame = [&](std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names)
+      if (!name.empty()) pass_over(prefix_ + std::string(name.substr(0, name.find("{}"))));
+  };
+  if (!stage_.first()) {
+    frame({names_.embedding, names_.positions, names_.token_types, names_.embedding_norm,
+           names_.per_layer_table, names_.per_layer_frame, names_.per_layer_frame_norm, names_.streams_in});
+  }
+  if (stage_.last()) return;
+  frame({names_.final_norm, names_.streams_out});
+  for (const TensorInfo& tensor : source_.tensors())
+    if (is_of_a_head(tensor.name)) used_.insert(tensor.name);
+  pass_over(std::string(names_.lm_head) + ".");
+}
+
+}  // namespace penstock

@@ -1,0 +1,111 @@
+#include "model/stages.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "model/names.h"
+
+namespace penstock {
+namespace {
+
+// The layer of a tensor, -1 = of none.
+int layer_of(std::string_view name, std::string_view pattern) {
+  const std::string_view head = pattern.substr(0, pattern.find("{}"));
+  const size_t at = head.empty() ? std::string_view::npos : name.find(head);
+  if (at == std::string_view::npos) return -1;
+  name.remove_prefix(at + head.size());
+  int layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return error == std::errc() ? layer : -1;
+}
+
+// Whether it is the matrix of that name, in whatever part of the model.
+bool is_matrix(std::string_view name, std::string_view matrix) {
+  if (!name.ends_with(".weight")) return false;
+  name.remove_suffix(std::string_view(".weight").size());
+  return name.ends_with(matrix) &&
+         (name.size() == matrix.size() || name[name.size() - matrix.size() - 1] == '.');
+}
+
+// Whether no layer from `first` on attends to what one before it keeps.
+bool may_cut(const ModelConfig& config, int first) {
+  return std::none_of(config.layers.begin() + first, config.layers.end(), [&](const LayerConfig& layer) {
+    return layer.kv_layer >= 0 && layer.kv_layer < first;
+  });
+}
+
+Error no_such_cut(const ModelConfig& config, int n_stages, int n_places) {
+  const bool shares = n_places + 1 < config.n_layers;
+  return {ErrorCode::kUnsupported,
+          fmt::format("pipeline_parallel_size {}: expected at most {}, for {} of {} layers{}", n_stages,
+                      n_places + 1, config.arch, config.n_layers,
+                      shares ? ", of which those that share keys and values stay together" : "")};
+}
+
+}  // namespace
+
+LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
+  const NameTable names = tensor_names(config, source.naming());
+  LayerBytes bytes{std::vector<int64_t>(static_cast<size_t>(config.n_layers), 0), 0};
+  int64_t embedding = 0;
+  for (const TensorInfo& tensor : source.tensors()) {
+    const auto size = static_cast<int64_t>(tensor.bytes.size());
+    const int layer = layer_of(tensor.name, names.layer);
+    if (layer >= 0 && layer < config.n_layers) bytes.layers[static_cast<size_t>(layer)] += size;
+    if (layer < 0 && is_matrix(tensor.name, names.lm_head)) bytes.output = size;
+    if (layer < 0 && is_matrix(tensor.name, names.embedding)) embedding = size;
+  }
+  if (config.tied_embeddings) bytes.output = embedding;
+  return bytes;
+}
+
+Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const LayerBytes& bytes,
+                                             int n_stages) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  const int n = config.n_layers;
+  std::vector<int> places;  // where a stage may begin, and the end of the last
+  for (int first = 0; first < n; ++first)
+    if (first == 0 || may_cut(config, first)) places.push_back(first);
+  const auto n_parts = static_cast<int>(places.size());
+  if (n_stages > n_parts) return tl::unexpected(no_such_cut(config, n_stages, n_parts - 1));
+  places.push_back(n);
+  std::vector<int64_t> before(static_cast<size_t>(n) + 1, 0);  // bytes of the layers before
+  for (int i = 0; i < n; ++i)
+    before[static_cast<size_t>(i) + 1] =
+        before[static_cast<size_t>(i)] + bytes.layers[static_cast<size_t>(i)];
+  const auto cost = [&](int from, int to) {
+    const auto at = [&](int place) {
+      return before[static_cast<size_t>(places[static_cast<size_t>(place)])];
+    };
+    return at(to) - at(from) + (to == n_parts ? bytes.output : 0);
+  };
+  // slowest[k][p]: of the first k stages, which end at place p; from[k][p]: where the last of them begins.
+  const std::vector<int64_t> none(static_cast<size_t>(n_parts) + 1, kNone);
+  std::vector<std::vector<int64_t>> slowest(static_cast<size_t>(n_stages) + 1, none);
+  std::vector<std::vector<int>> from(static_cast<size_t>(n_stages) + 1,
+                                     std::vector<int>(static_cast<size_t>(n_parts) + 1, 0));
+  slowest[0][0] = 0;
+  for (size_t k = 1; k <= static_cast<size_t>(n_stages); ++k) {
+    for (int p = 1; p <= n_parts; ++p) {
+      for (int q = 0; q < p; ++q) {
+        const int64_t others = slowest[k - 1][static_cast<size_t>(q)];
+        if (others == kNone) continue;
+        const int64_t all = std::max(others, cost(q, p));
+        if (all >= slowest[k][static_cast<size_t>(p)]) continue;
+        slowest[k][static_cast<size_t>(p)] = all;
+        from[k][static_cast<size_t>(p)] = q;
+      }
+    }
+  }
+  std::vector<Shard::Range> stages(static_cast<size_t>(n_stages));
+  for (int k = n_stages, end = n_parts; k > 0; --k) {
+    const int begin = from[static_cast<size_t>(k)][static_cast<size_t>(end)];
+    const int first = places[static_cast<size_t>(begin)];
+    stages[static_cast<size_t>(k) - 1] = {first, places[static_cast<size_t>(end)] - first};
+    end = begin;
+  }
+  return stages;
+}
+
+}  // namespace penstock

@@ -1,0 +1,22 @@
+// Which layers each stage of a pipeline has: contiguous ones, so that what a step reads of the weights takes the slowest stage as
+// short as can be. The last has the output matrix besides, the embedding counts nowhere: of it a step reads a row for each token.
+#pragma once
+#include "formats/weight_source.h"
+#include "model/config.h"
+#include "parallel/shard.h"
+
+namespace penstock {
+
+// What the file has of every layer and of the output matrix.
+struct LayerBytes {
+  std::vector<int64_t> layers;  // [n_layers]
+  int64_t output = 0;
+};
+LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
+
+// Layers that attend to an earlier one's keys and values are on its stage. Error: kUnsupported where that, or their number, leaves a
+// stage without layers.
+Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const LayerBytes& bytes,
+                                             int n_stages);
+
+}  // namespace penstock
