@@ -8,6 +8,8 @@ namespace penstock {
 // Of a backend that is there. Error: kInvalidArgument, what the environment or the config asks for is not available here.
 using MakeOps = Result<std::unique_ptr<Ops>>(const OpsConfig& config);
 MakeOps make_cpu_ops;
+MakeOps make_cuda_ops, make_emulated_cuda_ops;
+bool cuda_available();
 
 namespace {
 
@@ -18,7 +20,11 @@ struct Backend {
 };
 
 constexpr Backend kBackends[] = {
+#ifdef PENSTOCK_CUDA_EMULATION
+    {"cuda_emulated", make_emulated_cuda_ops, [] { return false; }},  // for tests, when asked for
+#endif
     {"cpu", make_cpu_ops, [] { return true; }},
+    {"cuda", make_cuda_ops, cuda_available},
 };
 
 }  // namespace

@@ -14,11 +14,16 @@
 namespace penstock {
 
 struct OpsUnderTest {
-  std::string name;  // "cpu_avx2_t3_invariant"
-  std::string isa;
+  std::string name;     // "cpu_avx2_t3_invariant"
+  std::string isa;      // of the cpu
   OpsConfig config;
+  std::string backend = "cpu";
 
-  std::unique_ptr<Ops> make() const { return std::make_unique<CpuOps>(**select_kernels(isa), config); }
+  bool is_cpu() const { return backend == "cpu"; }
+  std::unique_ptr<Ops> make() const {
+    if (!is_cpu()) return std::move(make_ops(backend, config).value());
+    return std::make_unique<CpuOps>(**select_kernels(isa), config);
+  }
   friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) { return out << ops.name; }
 };
 
@@ -32,6 +37,11 @@ inline std::vector<OpsUnderTest> ops_under_test() {
         all.push_back({name, table.name, {threads, invariant}});
       }
     }
+  }
+  for (const std::string backend : {"cuda_emulated", "cuda"}) {
+    const OpsConfig config{.n_threads = 1};
+    const auto made = make_ops(backend, config);  // an error: not in this build, or no GPU here
+    if (made) all.push_back({backend, "", config, backend});
   }
   return all;
 }

@@ -1,0 +1,69 @@
+#include "ops/cuda/batch_upload.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace penstock::cuda {
+
+// n values, as far as there are some, then `missing`. Returns where they will be on the device.
+template <class T>
+const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
+  used_ = (used_ + alignof(uint64_t) - 1) / alignof(uint64_t) * alignof(uint64_t);
+  const size_t at = used_;
+  used_ += n * sizeof(T);
+  if (measuring_) return nullptr;
+  auto* to = reinterpret_cast<T*>(staged_.data() + at);
+  const size_t given = std::min(n, values.size());
+  if (given > 0) std::memcpy(to, values.data(), given * sizeof(T));
+  std::fill(to + given, to + n, missing);
+  return reinterpret_cast<const T*>(memory_.as<std::byte>() + at);
+}
+
+Status BatchUpload::set(const Batch& batch, bool& moved) {
+  const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
+  PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
+  std::vector<int32_t> sequences(n);
+  for (size_t s = 0; s < n_seqs && s + 1 < batch.seq_offsets.size(); ++s)
+    for (int32_t t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t)
+      sequences[static_cast<size_t>(t)] = static_cast<int32_t>(s);
+  const auto fill = [&] {
+    used_ = sizeof(BatchOnDevice);
+    BatchOnDevice all = {};
+    all.n_tokens = batch.n_tokens(), all.n_seqs = batch.n_seqs();
+    all.n_outputs = static_cast<int32_t>(batch.output_rows.size());
+    all.n_groups = static_cast<int32_t>(batch.kv.size());
+    all.tokens = put<int32_t>(batch.tokens, n, 0);
+    all.positions = put<int32_t>(batch.positions, n, 0);
+    all.sequences = put<int32_t>(sequences, n, 0);
+    all.seq_offsets = put<int32_t>(batch.seq_offsets, n_seqs + 1, 0);
+    all.seq_lens = put<int32_t>(batch.seq_lens, n_seqs, 0);
+    all.output_rows = put<int32_t>(batch.output_rows, batch.output_rows.size(), 0);
+    all.token_types = put<int32_t>(batch.token_types, n, 0);
+    all.adapters = put<int32_t>(batch.adapters, n_seqs, -1);
+    all.tree_masks = put<uint64_t>(batch.tree_masks, n, 0);
+    for (size_t g = 0; g < batch.kv.size(); ++g) {
+      const KvView& view = batch.kv[g];
+      const auto* tables = reinterpret_cast<const int32_t*>(view.block_tables.data());
+      all.kv[g] = {put<int32_t>(view.slots, n, 0), put<int32_t>({tables, view.block_tables.size()}, view.block_tables.size(), 0),
+                   put<int32_t>(view.table_offsets, n_seqs + 1, 0), put<int32_t>(view.first_positions, n_seqs, 0)};
+    }
+    return all;
+  };
+  measuring_ = true;
+  fill();
+  if (used_ > memory_.bytes()) {
+    memory_.reset();
+    ASSIGN_OR_RETURN(memory_, Memory::make(device_, std::max(2 * used_, size_t{1} << 16)));
+    moved = true;
+  }
+  measuring_ = false;
+  staged_.resize(std::max(staged_.size(), used_));
+  const BatchOnDevice all = fill();
+  std::memcpy(staged_.data(), &all, sizeof all);
+  device_.copy_in(memory_.data(), staged_.data(), used_);
+  return {};
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,105 @@
+#include "ops/cuda/cuda_ops.h"
+
+#include <spdlog/spdlog.h>
+
+#include "base/log.h"
+
+namespace penstock {
+
+// Error: kInvalidArgument, this build has no CUDA backend, or this machine no GPU for it.
+Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
+#ifdef PENSTOCK_CUDA
+  if (config.ranks != nullptr)
+    return make_error(ErrorCode::kUnsupported, "backend cuda: several ranks are not supported, expected one");
+  ASSIGN_OR_RETURN(std::unique_ptr<cuda::Device> device, cuda::open_cuda_device());
+  return std::make_unique<cuda::CudaOps>(std::move(device), config);
+#else
+  (void)config;
+  return make_error(ErrorCode::kInvalidArgument,
+                    "backend cuda: this program was built without a CUDA compiler (docs/cuda.md)");
+#endif
+}
+
+bool cuda_available() {
+#ifdef PENSTOCK_CUDA
+  return cuda::cuda_device_available();
+#else
+  return false;
+#endif
+}
+
+#ifdef PENSTOCK_CUDA_EMULATION
+Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
+  if (config.ranks != nullptr)
+    return make_error(ErrorCode::kUnsupported, "backend cuda_emulated: several ranks are not supported, expected one");
+  return std::make_unique<cuda::CudaOps>(cuda::make_emulated_device(), config);
+}
+#endif
+
+}  // namespace penstock
+
+namespace penstock::cuda {
+
+CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
+    : device_(std::move(device)),
+      config_(config),
+      pool_(config.n_threads),
+      step_memory_(*device_),
+      upload_(*device_) {}
+
+CudaOps::~CudaOps() = default;
+
+MachineLimits CudaOps::limits(int64_t) { return {}; }
+
+Result<std::unique_ptr<Vector>> CudaOps::pack_vector(std::span<const float> values) {
+  ASSIGN_OR_RETURN(Memory memory, Memory::make(*device_, values.size_bytes()));
+  device_->copy_in(memory.data(), values.data(), values.size_bytes());
+  return std::make_unique<CudaVector>(std::move(memory), static_cast<int>(values.size()));
+}
+
+void CudaOps::for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) {
+  pool_.for_ranges(n_items, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i) fn(ctx, static_cast<int>(i), thread);
+  });
+}
+
+StepShape CudaOps::begin_step(const Batch* batch) {
+  ThreadPool::give_way(config_.thread_weight);
+  host_batch_ = batch != nullptr ? *batch : Batch{};
+  step_memory_.reset();
+  bool moved = false;
+  if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
+  const auto rows = [&](int n) { return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple; };
+  return shape_ = {rows(host_batch_.n_tokens()), rows(static_cast<int>(host_batch_.output_rows.size()))};
+}
+
+void* CudaOps::take_scratch(size_t bytes) {
+  Result<void*> taken = step_memory_.take(bytes);
+  if (taken) return *taken;
+  device_->give_up(taken.error());
+  return nullptr;
+}
+
+Tensor CudaOps::new_tensor(int rows, int cols, TensorRole) {
+  return {scratch<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32, rows, cols, cols};
+}
+
+void CudaOps::read_rows(Tensor x, std::span<float> out) {
+  const auto cols = static_cast<size_t>(x.cols), rows = static_cast<size_t>(x.rows);
+  PENSTOCK_CHECK(out.size() == cols * rows);
+  const Rows from = rows_of(x);
+  if (x.row_stride == x.cols) return device_->copy_out(out.data(), from.data, out.size_bytes());
+  for (size_t row = 0; row < rows; ++row)
+    device_->copy_out(out.data() + row * cols, from.row(static_cast<int>(row)), cols * sizeof(float));
+}
+
+void CudaOps::write_rows(std::span<const float> values, Tensor x) {
+  const auto cols = static_cast<size_t>(x.cols), rows = static_cast<size_t>(x.rows);
+  PENSTOCK_CHECK(values.size() == cols * rows);
+  const Rows to = rows_of(x);
+  if (x.row_stride == x.cols) return device_->copy_in(to.data, values.data(), values.size_bytes());
+  for (size_t row = 0; row < rows; ++row)
+    device_->copy_in(to.row(static_cast<int>(row)), values.data() + row * cols, cols * sizeof(float));
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,129 @@
+// The CUDA backend: whole-batch operations as kernels on a device (device.h), a GPU or the emulated one.
+//
+// Activations are F32. Each operation asks for one kernel or a few; what a step needs beside them is in its batch, which
+// begin_step() brings to the device. One file per kind of operation: rows (cuda_rows.cc), products (cuda_linear.cc), ...
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "ops/cuda/batch_upload.h"
+#include "ops/cuda/device.h"
+#include "ops/cuda/kernels/rows.h"
+#include "ops/cuda/step_memory.h"
+#include "ops/ops.h"
+
+namespace penstock::cuda {
+
+class CudaVector final : public Vector {
+ public:
+  CudaVector(Memory memory, int size) : memory_(std::move(memory)), size_(size) {}
+  int size() const override { return size_; }
+  const float* data() const { return memory_.as<const float>(); }
+
+ private:
+  Memory memory_;
+  int size_;
+};
+// REQUIRES: a vector of this backend, or null.
+inline const float* data_of(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+
+inline Rows rows_of(Tensor x) { return {static_cast<float*>(x.data), x.row_stride, x.rows, x.cols}; }
+// Of a kernel with a block per row, and 16 doubles of scratch for sums over it.
+inline Grid a_block_per_row(Tensor x) { return {x.rows, 1, 16 * static_cast<int>(sizeof(double))}; }
+// Of a kernel with a thread per element.
+template <class K>
+Grid a_thread_per_element(Tensor x) {
+  return {x.rows, (x.cols + K::kThreads - 1) / K::kThreads, 0};
+}
+
+class CudaOps final : public Ops {
+ public:
+  CudaOps(std::unique_ptr<Device> device, const OpsConfig& config);
+  ~CudaOps() override;
+
+  const char* name() const override { return device_->name().c_str(); }
+  MemoryState memory() const override { return device_->memory(); }
+  MachineLimits limits(int64_t read_bytes) override;
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) override;
+  Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override;
+  Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
+
+  int n_host_threads() const override { return pool_.size(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override;
+
+  StepShape begin_step(const Batch* batch) override;
+  StepTicket submit() override { return device_->mark(); }
+  void wait(StepTicket ticket) override { device_->wait(ticket); }
+  Tensor new_tensor(int rows, int cols, TensorRole role) override;
+  void read_rows(Tensor x, std::span<float> out) override;
+  void write_rows(std::span<const float> values, Tensor x) override;
+
+  // cuda_rows.cc
+  void gather_outputs(Tensor x, Tensor out) override;
+  void norm(Tensor x, const NormParams& params, Tensor out) override;
+  void add_norm(Tensor x, Tensor delta, float delta_scale, const NormParams& params, Tensor out) override;
+  void add(Tensor x, Tensor delta, float delta_scale) override;
+  void scale(Tensor x, float factor, float softcap) override;
+  void copy(Tensor from, Tensor to) override;
+  void clear(Tensor x) override;
+  void round_int8(Tensor x) override;
+  void activate(Tensor x, const ActivationFunction& f) override;
+  void activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, Tensor out) override;
+  void gate_rows(Tensor x, Tensor gate) override;
+  void multiply(Tensor x, Tensor by) override;
+  void scale_columns(Tensor x, const Vector& by) override;
+  void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
+  void match_magnitude(Tensor x, Tensor like, float least) override;
+  void keep_above(Tensor x, float deviations) override;
+  void scale_by_position(Tensor x, const PositionScale& scale) override;
+
+  // cuda_linear.cc
+  void embed_tokens(const Weight& table, float scale, Tensor out) override;
+  void embed_share(const Weight& table, int first, float scale, Tensor out) override;
+  void embed_positions(const Weight& table, Tensor out) override;
+  void embed_token_types(const Weight& table, Tensor out) override;
+  void linear(Tensor x, std::span<const LinearTarget> targets) override;
+
+  // cuda_moe.cc
+  void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+
+  // cuda_attention.cc
+  void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache, int layer) override;
+  void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
+  void move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
+
+  // cuda_recurrence.cc
+  void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
+  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache, Tensor out) override;
+  void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
+                   Tensor out) override;
+
+ private:
+  template <class K>
+  void launch(const K& kernel, Grid grid) {
+    device_->launch(kernel, grid);
+  }
+  // Memory until the next begin_step. Null after a failure, when nothing is launched any more.
+  template <class T>
+  T* scratch(size_t n) {
+    return static_cast<T*>(take_scratch(n * sizeof(T)));
+  }
+  void* take_scratch(size_t bytes);
+  const BatchOnDevice* batch() const { return upload_.on_device(); }
+
+  std::unique_ptr<Device> device_;
+  OpsConfig config_;
+  ThreadPool pool_;
+  StepMemory step_memory_;
+  BatchUpload upload_;
+  Batch host_batch_;  // the step's, as the host gave it: valid until submit()
+  StepShape shape_;
+};
+
+}  // namespace penstock::cuda

@@ -1,0 +1,107 @@
+// What the backend needs of a device: memory, copies, kernels, in one order. Two do it: the CUDA runtime (runtime/), and
+// this machine's processor (emulation/), on which the kernels of the same source run as fibers, for tests.
+//
+// Everything happens in the order of the calls. Copies and kernels may return before they are done; copy_out() and wait()
+// return when all before them is. The first failure stays (status()): from then on nothing is done any more.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "ops/cuda/kernels/launch.h"
+#include "ops/ops.h"
+
+namespace penstock::cuda {
+
+class Device {
+ public:
+  Device(std::string name, bool emulated) : name_(std::move(name)), emulated_(emulated) {}
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const std::string& name() const { return name_; }
+  Status status() const;
+  // What was to be done cannot be done: a failure like the device's own.
+  void give_up(Error error) { fail(std::move(error)); }
+  virtual MemoryState memory() const = 0;
+
+  // 256-byte aligned, not cleared. Error: kResourceExhausted, with both sizes; or what status() says.
+  virtual Result<void*> allocate(size_t bytes) = 0;
+  virtual void release(void* memory) = 0;  // waits for what uses it
+
+  // `from` may be used again when this returns.
+  virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
+  // Waits. After a failure: zeros.
+  virtual void copy_out(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_within(void* to, const void* from, size_t bytes) = 0;  // they do not overlap
+  virtual void clear(void* at, size_t bytes) = 0;
+
+  // The present end of what was asked for, and returning when all up to one is done.
+  virtual StepTicket mark() = 0;
+  virtual void wait(StepTicket ticket) = 0;
+
+  template <class K>
+  void launch(const K& kernel, Grid grid) {
+    if (failed_ != nullptr) return;
+    if (emulated_) {
+#ifdef PENSTOCK_CUDA_EMULATION
+      Emulated<K>::launch(kernel, grid);
+#endif
+    } else {
+#ifdef PENSTOCK_CUDA
+      check(OnCuda<K>::launch(kernel, grid, stream_), kernel_name<K>());
+#endif
+    }
+  }
+
+ protected:
+  void fail(Error error);
+  bool failed() const { return failed_ != nullptr; }
+  // A cudaError_t of what was done; a failure is kept and logged.
+  virtual void check(int code, const char* what) = 0;
+
+  void* stream_ = nullptr;
+
+ private:
+  std::string name_;
+  bool emulated_;
+  std::unique_ptr<const Error> failed_;
+};
+
+// Memory of a device, given back with its owner.
+class Memory {
+ public:
+  Memory() = default;
+  static Result<Memory> make(Device& device, size_t bytes);
+  ~Memory() { reset(); }
+  Memory(Memory&& other) noexcept
+      : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(device_, other.device_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  void reset();
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Error: kInvalidArgument, no driver, no GPU or none that this program has code for.
+Result<std::unique_ptr<Device>> open_cuda_device();
+bool cuda_device_available();
+std::unique_ptr<Device> make_emulated_device();
+
+}  // namespace penstock::cuda

@@ -1,0 +1,202 @@
+#include "ops/cuda/emulation/fibers.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
+#include <cstdlib>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+namespace context = boost::context;
+
+constexpr size_t kStackBytes = 64 * 1024;
+
+// A block at a time; fibers are kept and take one thread after the other.
+class Scheduler final : public Fibers {
+ public:
+  Scheduler() : random_(1) {}
+  void seed(uint64_t value) { random_.seed(static_cast<uint32_t>(value * 2654435761u + 1)); }
+
+  void run_grid(const void* kernel, Body body, const char* name, int n_threads, Grid grid) {
+    kernel_ = kernel, body_ = body, name_ = name, n_threads_ = n_threads, grid_ = grid;
+    shared_.resize((static_cast<size_t>(grid.shared_bytes) + kAlign) / sizeof(uint64_t) + kAlign);
+    std::vector<int> order(static_cast<size_t>(grid.x) * static_cast<size_t>(grid.y));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+    shuffle(order);
+    for (const int block : order) run_block(block % grid.x, block / grid.x);
+  }
+
+  void meet_warp(int thread, void* mine, Together together) override {
+    meet(warps_[static_cast<size_t>(thread / kWarp)], thread, mine, together);
+  }
+  void meet_block(int thread, void* mine, Together together) override { meet(block_, thread, mine, together); }
+
+ private:
+  static constexpr size_t kAlign = 128;
+  // Those who meet: the lanes of a warp, or all.
+  struct Party {
+    int first = 0, size = 0, n_here = 0;
+    Together together = nullptr;
+    std::vector<void*> mine;
+  };
+  struct Worker {
+    context::fiber at;
+    int thread = 0;
+    bool done = false;
+  };
+
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random_() % i]);
+  }
+
+  void run_block(int x, int y) {
+    x_ = x, y_ = y;
+    std::fill(shared_.begin(), shared_.end(), ~uint64_t{0});  // not a number, before somebody writes it
+    begin(block_, 0, n_threads_);
+    warps_.resize(static_cast<size_t>(n_threads_ / kWarp));
+    for (size_t w = 0; w < warps_.size(); ++w) begin(warps_[w], static_cast<int>(w) * kWarp, kWarp);
+    at_.assign(static_cast<size_t>(n_threads_), nullptr);
+    ready_.resize(static_cast<size_t>(n_threads_));
+    for (int t = 0; t < n_threads_; ++t) ready_[static_cast<size_t>(t)] = t;
+    int n_left = n_threads_;
+    while (!ready_.empty()) {
+      const size_t chosen = random_() % ready_.size();
+      const int thread = ready_[chosen];
+      ready_[chosen] = ready_.back(), ready_.pop_back();
+      if (go_on(thread)) --n_left;
+    }
+    if (n_left != 0) die("some threads wait for others that have returned or wait elsewhere");
+  }
+
+  static void begin(Party& party, int first, int size) {
+    party.first = first, party.size = size, party.n_here = 0;
+    party.mine.assign(static_cast<size_t>(size), nullptr);
+  }
+
+  // Whether the thread has returned.
+  bool go_on(int thread) {
+    Worker*& worker = at_[static_cast<size_t>(thread)];
+    if (worker == nullptr) {
+      worker = take_worker();
+      worker->thread = thread, worker->done = false;
+    }
+    current_ = worker;
+    worker->at = std::move(worker->at).resume();
+    if (!worker->done) return false;
+    idle_.push_back(worker);
+    worker = nullptr;
+    return true;
+  }
+
+  Worker* take_worker() {
+    if (!idle_.empty()) {
+      Worker* const worker = idle_.back();
+      idle_.pop_back();
+      return worker;
+    }
+    Worker* const worker = workers_.emplace_back(std::make_unique<Worker>()).get();
+    worker->at = context::fiber(std::allocator_arg, context::fixedsize_stack(kStackBytes),
+                                [this, worker](context::fiber&& main) {
+                                  main_ = std::move(main);
+                                  while (true) {
+                                    body_(kernel_, thread_of(worker->thread));
+                                    worker->done = true;
+                                    main_ = std::move(main_).resume();
+                                  }
+                                  return std::move(main_);
+                                });
+    return worker;
+  }
+
+  Thread thread_of(int index) {
+    auto address = reinterpret_cast<uintptr_t>(shared_.data());
+    address = (address + kAlign - 1) / kAlign * kAlign;
+    return {index, x_, y_, grid_.x, reinterpret_cast<std::byte*>(address), this};
+  }
+
+  void meet(Party& party, int thread, void* mine, Together together) {
+    if (party.n_here == 0) party.together = together;
+    if (party.together != together) die("threads that should do the same together do different things");
+    party.mine[static_cast<size_t>(thread - party.first)] = mine;
+    if (++party.n_here < party.size) {
+      main_ = std::move(main_).resume();
+      return;
+    }
+    together(party.mine.data(), party.size);
+    party.n_here = 0;
+    for (int t = party.first; t < party.first + party.size; ++t) ready_.push_back(t);
+    main_ = std::move(main_).resume();  // the last has no right to go first
+  }
+
+  [[noreturn]] void die(const char* what) {
+    log().critical("emulated kernel {}: {} (block {}, {})", name_, what, x_, y_);
+    std::abort();
+  }
+
+  std::minstd_rand random_;
+  const void* kernel_ = nullptr;
+  Body body_ = nullptr;
+  const char* name_ = "";
+  int n_threads_ = 0, x_ = 0, y_ = 0;
+  Grid grid_;
+  std::vector<uint64_t> shared_;
+  Party block_;
+  std::vector<Party> warps_;
+  std::vector<int> ready_;     // threads
+  std::vector<Worker*> at_;    // [thread], null: not begun, or done
+  std::vector<Worker*> idle_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  Worker* current_ = nullptr;
+  context::fiber main_;
+};
+
+Scheduler& scheduler() {
+  thread_local Scheduler value;
+  return value;
+}
+
+}  // namespace
+
+void Fibers::run(const void* kernel, Body body, const char* name, int n_threads, Grid grid) {
+  if (grid.x > 0 && grid.y > 0) scheduler().run_grid(kernel, body, name, n_threads, grid);
+}
+
+void Fibers::seed(uint64_t value) { scheduler().seed(value); }
+
+namespace emulation {
+
+void mma_together(void* const* lanes, int) {
+  const auto lane = [&](int i) { return static_cast<const MmaLane*>(lanes[i]); };
+  const auto half = [](uint32_t word, int which) {
+    return float_of_bits(which == 0 ? word << 16 : word & 0xffff0000u);
+  };
+  float a[16][16], b[16][8];
+  for (int g = 0; g < 8; ++g) {
+    for (int t = 0; t < 4; ++t) {
+      const MmaLane* const from = lane(4 * g + t);
+      for (int i = 0; i < 4; ++i)
+        for (int h = 0; h < 2; ++h) a[g + 8 * (i & 1)][8 * (i >> 1) + 2 * t + h] = half(from->a[i], h);
+      for (int i = 0; i < 2; ++i)
+        for (int h = 0; h < 2; ++h) b[8 * i + 2 * t + h][g] = half(from->b[i], h);
+    }
+  }
+  float d[16][8] = {};
+  for (int m = 0; m < 16; ++m)
+    for (int k = 0; k < 16; ++k)
+      for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
+  for (int i = 0; i < 32; ++i)
+    for (int j = 0; j < 4; ++j) lane(i)->d[j] += d[i / 4 + 8 * (j >> 1)][2 * (i % 4) + (j & 1)];
+}
+
+}  // namespace emulation
+}  // namespace penstock::cuda

@@ -1,0 +1,17 @@
+// Starting a kernel on fibers (g++).
+#pragma once
+#include "ops/cuda/emulation/fibers.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+
+template <class K>
+void Emulated<K>::launch(const K& kernel, Grid grid) {
+  Fibers::run(
+      &kernel, [](const void* k, const Thread& thread) { (*static_cast<const K*>(k))(thread); },
+      kernel_name<K>(), K::kThreads, grid);
+}
+
+}  // namespace penstock::cuda
+
+#define PENSTOCK_KERNEL(K) template struct Emulated<K>;

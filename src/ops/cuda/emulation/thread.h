@@ -1,0 +1,64 @@
+// The primitives of kernels/thread.h on fibers.
+#pragma once
+#include "base/half.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+
+inline void Thread::sync() const {
+  fibers->meet_block(index, nullptr, [](void* const*, int) {});
+}
+inline void Thread::sync_warp() const {
+  fibers->meet_warp(index, nullptr, [](void* const*, int) {});
+}
+
+template <class T>
+T Thread::shuffle(T value, int from_lane) const {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  struct Mine {
+    T value;
+    int from;
+    T got;
+  } mine{value, from_lane, value};
+  fibers->meet_warp(index, &mine, [](void* const* all, int) {
+    for (int lane = 0; lane < kWarp; ++lane) {
+      auto* const to = static_cast<Mine*>(all[lane]);
+      to->got = static_cast<const Mine*>(all[to->from % kWarp])->value;
+    }
+  });
+  return mine.got;
+}
+
+namespace emulation {
+struct MmaLane {
+  float* d;
+  const uint32_t *a, *b;
+};
+void mma_together(void* const* lanes, int n);  // MmaLane
+}  // namespace emulation
+
+inline void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  emulation::MmaLane mine{d, a, b};
+  fibers->meet_warp(index, &mine, emulation::mma_together);
+}
+
+inline int atomic_add(int* to, int value) {  // one thread at a time
+  const int before = *to;
+  *to += value;
+  return before;
+}
+
+inline float float_of_bits(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline uint32_t bits_of_float(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline float half_to_float(uint16_t bits) { return to_float(Half{bits}); }
+inline uint16_t float_to_half(float x) { return to_half(x).bits; }
+
+}  // namespace penstock::cuda

@@ -1,0 +1,132 @@
+// What kernel bodies are written in: who a thread is, and what the threads of a warp or of a block do together. Instructions
+// of the GPU under nvcc; under g++ the threads are fibers that meet at each of these calls (emulation/fibers.h).
+//
+// All 32 lanes of a warp make the same calls of shuffle and mma, all threads of a block the same calls of sync. A thread
+// that returns early while others wait for it is an error that the emulation finds. Threads that may have nothing to do
+// go on with zeros instead.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cuda/kernels/launch.h"
+
+#if !defined(__CUDACC__)
+#include <cmath>
+#include <cstring>
+
+#include "ops/cuda/emulation/fibers.h"
+#endif
+
+namespace penstock::cuda {
+
+inline constexpr int kWarp = 32;
+
+struct Thread {
+  int index;  // in its block
+  int x, y;   // the block in the grid
+  int n_x;    // Grid::x
+  std::byte* shared;  // Grid::shared_bytes of the block, 128-byte aligned
+
+  PENSTOCK_DEVICE int lane() const { return index % kWarp; }
+  PENSTOCK_DEVICE int warp() const { return index / kWarp; }
+  template <class T>
+  PENSTOCK_DEVICE T* shared_as(size_t offset_bytes = 0) const {
+    return reinterpret_cast<T*>(shared + offset_bytes);
+  }
+
+  // All threads of the block are here, and see what the others wrote.
+  PENSTOCK_DEVICE void sync() const;
+  // The lanes of the warp are here, and see what the others wrote into shared memory.
+  PENSTOCK_DEVICE void sync_warp() const;
+  // The value of another lane (4 or 8 bytes).
+  template <class T>
+  PENSTOCK_DEVICE T shuffle(T value, int from_lane) const;
+  template <class T>
+  PENSTOCK_DEVICE T shuffle_xor(T value, int mask) const {
+    return shuffle(value, lane() ^ mask);
+  }
+  // d += a b in F32 with BF16 a [16, 16] and b [16, 8], in the fragments of mma.m16n8k16: with g = lane / 4 and t = lane % 4,
+  // a[i] has row g + 8 (i & 1), columns 8 (i >> 1) + 2t and + 1; b[i] rows 8i + 2t and + 1 of column g; d[i] is row
+  // g + 8 (i >> 1), column 2t + (i & 1). The lower half of a word comes first.
+  PENSTOCK_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+
+#if !defined(__CUDACC__)
+  Fibers* fibers;
+#endif
+};
+
+PENSTOCK_DEVICE int atomic_add(int* to, int value);
+
+// --- By all lanes of a warp: every one gets the result. The order of the additions is fixed.
+
+template <class T>
+PENSTOCK_DEVICE T warp_sum(const Thread& t, T value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
+  return value;
+}
+template <class T>
+PENSTOCK_DEVICE T warp_max(const Thread& t, T value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const T other = t.shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// --- By all threads of a block of kThreads. scratch: kThreads / 32 values in shared memory, free again when this returns.
+
+template <int kThreads, class T>
+PENSTOCK_DEVICE T block_sum(const Thread& t, T value, T* scratch) {
+  value = warp_sum(t, value);
+  if (t.lane() == 0) scratch[t.warp()] = value;
+  t.sync();
+  T sum = scratch[0];
+  for (int w = 1; w < kThreads / kWarp; ++w) sum += scratch[w];
+  t.sync();
+  return sum;
+}
+template <int kThreads, class T>
+PENSTOCK_DEVICE T block_max(const Thread& t, T value, T* scratch) {
+  value = warp_max(t, value);
+  if (t.lane() == 0) scratch[t.warp()] = value;
+  t.sync();
+  T most = scratch[0];
+  for (int w = 1; w < kThreads / kWarp; ++w) most = scratch[w] > most ? scratch[w] : most;
+  t.sync();
+  return most;
+}
+
+// --- Numbers.
+
+PENSTOCK_DEVICE float float_of_bits(uint32_t bits);
+PENSTOCK_DEVICE uint32_t bits_of_float(float x);
+
+PENSTOCK_DEVICE float bf16_to_float(uint16_t bits) { return float_of_bits(static_cast<uint32_t>(bits) << 16); }
+// Rounded to nearest, ties to even.
+PENSTOCK_DEVICE uint16_t float_to_bf16(float x) {
+  const uint32_t bits = bits_of_float(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // not a number
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+PENSTOCK_DEVICE float half_to_float(uint16_t bits);
+PENSTOCK_DEVICE uint16_t float_to_half(float x);  // to nearest, ties to even
+
+// Two BF16 in a word, and what rounding left of both: hi + lo has 16 bits of a mantissa.
+struct SplitPair {
+  uint32_t hi, lo;
+};
+PENSTOCK_DEVICE SplitPair split_pair(float first, float second) {
+  const uint16_t a = float_to_bf16(first), b = float_to_bf16(second);
+  const uint16_t c = float_to_bf16(first - bf16_to_float(a)), d = float_to_bf16(second - bf16_to_float(b));
+  return {a | static_cast<uint32_t>(b) << 16, c | static_cast<uint32_t>(d) << 16};
+}
+
+}  // namespace penstock::cuda
+
+#if defined(__CUDACC__)
+#include "ops/cuda/runtime/thread.cuh"
+#include "ops/cuda/runtime/start.cuh"
+#else
+#include "ops/cuda/emulation/thread.h"
+#include "ops/cuda/emulation/start.h"
+#endif

@@ -1,0 +1,137 @@
+// The CUDA runtime as a Device: one GPU, one stream. The runtime is linked statically and looks for the driver when it is
+// first called, so the program starts on machines without one.
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <deque>
+
+#include "base/result.h"
+#include "ops/cuda/device.h"
+
+namespace penstock::cuda {
+namespace {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
+      : Device(fmt::format("cuda/{}", properties.name), false) {
+    stream_ = stream;
+  }
+  ~CudaDevice() override {
+    cudaStreamSynchronize(stream());
+    for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
+    cudaStreamDestroy(stream());
+  }
+
+  MemoryState memory() const override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+    return {static_cast<int64_t>(total), static_cast<int64_t>(free)};
+  }
+
+  Result<void*> allocate(size_t bytes) override {
+    if (failed()) return tl::unexpected(status().error());
+    void* data = nullptr;
+    const cudaError_t code = cudaMalloc(&data, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // an ordinary error: the device goes on
+      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of memory wanted, {} of {} are free", name(), bytes,
+                    memory().free, memory().total);
+    }
+    check(code, "cudaMalloc");
+    if (failed()) return tl::unexpected(status().error());
+    return data;
+  }
+  void release(void* data) override { check(cudaFree(data), "cudaFree"); }
+
+  void copy_in(void* to, const void* from, size_t bytes) override {
+    // From memory that is not pinned the runtime returns when it has read it.
+    if (!failed() && bytes > 0)
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
+  }
+  void copy_out(void* to, const void* from, size_t bytes) override {
+    if (!failed() && bytes > 0) {
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "copy from the device");
+      check(cudaStreamSynchronize(stream()), "what was computed before a copy from the device");
+    }
+    if (failed()) std::memset(to, 0, bytes);
+  }
+  void copy_within(void* to, const void* from, size_t bytes) override {
+    if (!failed() && bytes > 0)
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "copy on the device");
+  }
+  void clear(void* at, size_t bytes) override {
+    if (!failed() && bytes > 0) check(cudaMemsetAsync(at, 0, bytes, stream()), "clearing memory");
+  }
+
+  StepTicket mark() override {
+    cudaEvent_t event = nullptr;
+    if (!failed()) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+      if (event != nullptr) check(cudaEventRecord(event, stream()), "cudaEventRecord");
+    }
+    if (event != nullptr) marks_.push_back({n_marks_ + 1, event});
+    return ++n_marks_;
+  }
+  void wait(StepTicket ticket) override {
+    while (!marks_.empty() && marks_.front().ticket <= ticket) {
+      if (!failed()) check(cudaEventSynchronize(marks_.front().event), "a step");
+      cudaEventDestroy(marks_.front().event);
+      marks_.pop_front();
+    }
+  }
+
+ protected:
+  void check(int code, const char* what) override {
+    if (code == cudaSuccess) return;
+    const auto error = static_cast<cudaError_t>(code);
+    fail({ErrorCode::kInternal, fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
+                                            cudaGetErrorString(error), cudaGetErrorName(error))});
+  }
+
+ private:
+  struct Mark {
+    StepTicket ticket;
+    cudaEvent_t event;
+  };
+  cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_); }
+  std::deque<Mark> marks_;
+  StepTicket n_marks_ = 0;
+};
+
+}  // namespace
+
+bool cuda_device_available() {
+  int n_devices = 0;
+  return cudaGetDeviceCount(&n_devices) == cudaSuccess && n_devices > 0;
+}
+
+Result<std::unique_ptr<Device>> open_cuda_device() {
+  const auto refuse = [](std::string_view what) {
+    return errorf(ErrorCode::kInvalidArgument, "backend cuda: {}", what);
+  };
+  int n_devices = 0, driver = 0;
+  cudaDriverGetVersion(&driver);
+  const cudaError_t counted = cudaGetDeviceCount(&n_devices);
+  if (driver == 0) return refuse("no NVIDIA driver is installed on this machine");
+  if (counted == cudaErrorInsufficientDriver) {
+    return refuse(fmt::format("the driver is for CUDA {}.{}, expected {}.{} or newer", driver / 1000, driver % 1000 / 10,
+                              CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+  }
+  if (counted != cudaSuccess || n_devices == 0)
+    return refuse(fmt::format("no GPU is visible ({})", cudaGetErrorString(counted)));
+  cudaDeviceProp properties;
+  cudaStream_t stream = nullptr;
+  if (const cudaError_t code = cudaGetDeviceProperties(&properties, 0); code != cudaSuccess)
+    return refuse(cudaGetErrorString(code));
+  const bool has_code = properties.major == 8 || (properties.major == 9 && properties.minor == 0);
+  if (!has_code) {
+    return refuse(fmt::format("{} has compute capability {}.{}, expected 8.x or 9.0", properties.name,
+                              properties.major, properties.minor));
+  }
+  if (const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); code != cudaSuccess)
+    return refuse(cudaGetErrorString(code));
+  return std::make_unique<CudaDevice>(properties, stream);
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,32 @@
+// The primitives of kernels/thread.h as the GPU has them.
+#pragma once
+#include <cuda_fp16.h>
+
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+
+PENSTOCK_DEVICE void Thread::sync() const { __syncthreads(); }
+PENSTOCK_DEVICE void Thread::sync_warp() const { __syncwarp(); }
+
+template <class T>
+PENSTOCK_DEVICE T Thread::shuffle(T value, int from_lane) const {
+  return __shfl_sync(0xffffffffu, value, from_lane);
+}
+
+PENSTOCK_DEVICE void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+PENSTOCK_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
+
+PENSTOCK_DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
+PENSTOCK_DEVICE uint32_t bits_of_float(float x) { return __float_as_uint(x); }
+PENSTOCK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+PENSTOCK_DEVICE uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+}  // namespace penstock::cuda

@@ -1,0 +1,49 @@
+// Memory of one step: taken piece by piece, all given back at once. The same pieces in the same order lie where they lay in
+// the step before, once a step has found all it needs in one place.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "ops/cuda/device.h"
+
+namespace penstock::cuda {
+
+class StepMemory {
+ public:
+  explicit StepMemory(Device& device) : device_(device) {}
+
+  // Everything taken before is free again. Returns whether what will be taken may lie elsewhere than before.
+  bool reset() {
+    used_ = 0;
+    if (pieces_.size() <= 1) return false;
+    size_t total = 0;
+    for (const Memory& piece : pieces_) total += piece.bytes();
+    pieces_.clear();
+    (void)grow(total);
+    return true;
+  }
+  // 256-byte aligned. Error: kResourceExhausted.
+  Result<void*> take(size_t bytes) {
+    bytes = (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
+    if (pieces_.empty() || used_ + bytes > pieces_.back().bytes()) {
+      RETURN_IF_ERROR(grow(std::max(bytes, kLeastPiece)));
+      used_ = 0;
+    }
+    void* const taken = pieces_.back().as<std::byte>() + used_;
+    used_ += bytes;
+    return taken;
+  }
+
+ private:
+  static constexpr size_t kAlign = 256, kLeastPiece = size_t{4} << 20;
+  Status grow(size_t bytes) {
+    ASSIGN_OR_RETURN(Memory piece, Memory::make(device_, bytes));
+    pieces_.push_back(std::move(piece));
+    return {};
+  }
+  Device& device_;
+  std::vector<Memory> pieces_;
+  size_t used_ = 0;  // of the last one
+};
+
+}  // namespace penstock::cuda
