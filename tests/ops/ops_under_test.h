@@ -14,8 +14,8 @@
 namespace penstock {
 
 struct OpsUnderTest {
-  std::string name;     // "cpu_avx2_t3_invariant"
-  std::string isa;      // of the cpu
+  std::string name;  // "cpu_avx2_t3_invariant"
+  std::string isa;   // of the cpu
   OpsConfig config;
   std::string backend = "cpu";
 
@@ -27,7 +27,8 @@ struct OpsUnderTest {
   friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) { return out << ops.name; }
 };
 
-inline std::vector<OpsUnderTest> ops_under_test() {
+// cached: those only that have the operations with a cache, and experts (CUDA's are to come).
+inline std::vector<OpsUnderTest> ops_under_test(bool cached = true) {
   std::vector<OpsUnderTest> all;
   for (const KernelTable& table : available_kernels()) {
     for (const int threads : {1, 3}) {
@@ -39,7 +40,8 @@ inline std::vector<OpsUnderTest> ops_under_test() {
     }
   }
   for (const std::string backend : {"cuda_emulated", "cuda"}) {
-    const OpsConfig config{.n_threads = 1};
+    if (cached) continue;
+    const OpsConfig config{.n_threads = 1, .batch_invariant = true};  // it is so in any case
     const auto made = make_ops(backend, config);  // an error: not in this build, or no GPU here
     if (made) all.push_back({backend, "", config, backend});
   }

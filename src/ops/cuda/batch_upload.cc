@@ -46,8 +46,10 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
     for (size_t g = 0; g < batch.kv.size(); ++g) {
       const KvView& view = batch.kv[g];
       const auto* tables = reinterpret_cast<const int32_t*>(view.block_tables.data());
-      all.kv[g] = {put<int32_t>(view.slots, n, 0), put<int32_t>({tables, view.block_tables.size()}, view.block_tables.size(), 0),
-                   put<int32_t>(view.table_offsets, n_seqs + 1, 0), put<int32_t>(view.first_positions, n_seqs, 0)};
+      all.kv[g] = {put<int32_t>(view.slots, n, 0),
+                   put<int32_t>({tables, view.block_tables.size()}, view.block_tables.size(), 0),
+                   put<int32_t>(view.table_offsets, n_seqs + 1, 0),
+                   put<int32_t>(view.first_positions, n_seqs, 0)};
     }
     return all;
   };

@@ -1,9 +1,5 @@
 #include "ops/cuda/cuda_ops.h"
 
-#include <spdlog/spdlog.h>
-
-#include "base/log.h"
-
 namespace penstock {
 
 // Error: kInvalidArgument, this build has no CUDA backend, or this machine no GPU for it.
@@ -20,18 +16,11 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 #endif
 }
 
-bool cuda_available() {
-#ifdef PENSTOCK_CUDA
-  return cuda::cuda_device_available();
-#else
-  return false;
-#endif
-}
-
 #ifdef PENSTOCK_CUDA_EMULATION
 Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
   if (config.ranks != nullptr)
-    return make_error(ErrorCode::kUnsupported, "backend cuda_emulated: several ranks are not supported, expected one");
+    return make_error(ErrorCode::kUnsupported,
+                      "backend cuda_emulated: several ranks are not supported, expected one");
   return std::make_unique<cuda::CudaOps>(cuda::make_emulated_device(), config);
 }
 #endif
@@ -44,6 +33,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
     : device_(std::move(device)),
       config_(config),
       pool_(config.n_threads),
+      packer_(*device_, pool_),
       step_memory_(*device_),
       upload_(*device_) {}
 
@@ -69,7 +59,9 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   step_memory_.reset();
   bool moved = false;
   if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
-  const auto rows = [&](int n) { return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple; };
+  const auto rows = [&](int n) {
+    return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
+  };
   return shape_ = {rows(host_batch_.n_tokens()), rows(static_cast<int>(host_batch_.output_rows.size()))};
 }
 
@@ -81,7 +73,8 @@ void* CudaOps::take_scratch(size_t bytes) {
 }
 
 Tensor CudaOps::new_tensor(int rows, int cols, TensorRole) {
-  return {scratch<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32, rows, cols, cols};
+  return {scratch<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32, rows, cols,
+          cols};
 }
 
 void CudaOps::read_rows(Tensor x, std::span<float> out) {

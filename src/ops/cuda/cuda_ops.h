@@ -10,7 +10,9 @@
 #include "base/thread_pool.h"
 #include "ops/cuda/batch_upload.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
+#include "ops/cuda/packed_weight.h"
 #include "ops/cuda/step_memory.h"
 #include "ops/ops.h"
 
@@ -27,7 +29,7 @@ class CudaVector final : public Vector {
   int size_;
 };
 // REQUIRES: a vector of this backend, or null.
-inline const float* data_of(const Vector* vector) {
+inline const float* device_data(const Vector* vector) {
   return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
 }
 
@@ -49,7 +51,8 @@ class CudaOps final : public Ops {
   MemoryState memory() const override { return device_->memory(); }
   MachineLimits limits(int64_t read_bytes) override;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
-  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) override;
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                               int n_rows) override;
   Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override;
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
@@ -94,13 +97,16 @@ class CudaOps final : public Ops {
 
   // cuda_attention.cc
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
-  void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache, int layer) override;
+  void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,
+                      int layer) override;
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) override;
-  void move_kv(KvCache& cache, int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
+  void move_kv(KvCache& cache, int group, std::span<const int32_t> from,
+               std::span<const int32_t> to) override;
 
   // cuda_recurrence.cc
   void causal_conv(Tensor x, const ConvParams& params, KvCache& cache, Tensor out) override;
-  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache, Tensor out) override;
+  void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
+                   Tensor out) override;
   void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
                    Tensor out) override;
 
@@ -115,11 +121,13 @@ class CudaOps final : public Ops {
     return static_cast<T*>(take_scratch(n * sizeof(T)));
   }
   void* take_scratch(size_t bytes);
+  void multiply(const Product& product);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
 
   std::unique_ptr<Device> device_;
   OpsConfig config_;
   ThreadPool pool_;
+  WeightPacker packer_;
   StepMemory step_memory_;
   BatchUpload upload_;
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()

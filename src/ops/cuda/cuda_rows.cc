@@ -8,8 +8,9 @@ bool same_shape(Tensor a, Tensor b) { return a.rows == b.rows && a.cols == b.col
 
 AddNorm norm_kernel(Tensor x, const NormParams& params, Tensor out) {
   const int weight_rows = params.weight != nullptr ? std::max(params.weight->size() / x.cols, 1) : 1;
-  return {rows_of(x),  {},         rows_of(out),      0.0f, data_of(params.weight), data_of(params.bias),
-          weight_rows, params.eps, params.layer_norm};
+  return {
+      rows_of(x),  {},         rows_of(out),     0.0f, device_data(params.weight), device_data(params.bias),
+      weight_rows, params.eps, params.layer_norm};
 }
 
 }  // namespace
@@ -64,17 +65,19 @@ void CudaOps::activate_mul(Tensor gate, Tensor up, const ActivationFunction& f, 
 
 void CudaOps::gate_rows(Tensor x, Tensor gate) {
   PENSTOCK_CHECK(x.rows == gate.rows && gate.cols == 1);
-  launch(MultiplyRows{rows_of(x), rows_of(gate), MultiplyRows::How::kGate}, a_thread_per_element<MultiplyRows>(x));
+  launch(MultiplyRows{rows_of(x), rows_of(gate), MultiplyRows::How::kGate},
+         a_thread_per_element<MultiplyRows>(x));
 }
 
 void CudaOps::multiply(Tensor x, Tensor by) {
   PENSTOCK_CHECK(same_shape(x, by));
-  launch(MultiplyRows{rows_of(x), rows_of(by), MultiplyRows::How::kElements}, a_thread_per_element<MultiplyRows>(x));
+  launch(MultiplyRows{rows_of(x), rows_of(by), MultiplyRows::How::kElements},
+         a_thread_per_element<MultiplyRows>(x));
 }
 
 void CudaOps::scale_columns(Tensor x, const Vector& by) {
   PENSTOCK_CHECK(x.cols == by.size());
-  const Rows row{const_cast<float*>(data_of(&by)), 0, 1, by.size()};
+  const Rows row{const_cast<float*>(device_data(&by)), 0, 1, by.size()};
   launch(MultiplyRows{rows_of(x), row, MultiplyRows::How::kColumns}, a_thread_per_element<MultiplyRows>(x));
 }
 
@@ -90,7 +93,9 @@ void CudaOps::match_magnitude(Tensor x, Tensor like, float least) {
   launch(MatchMagnitude{rows_of(x), rows_of(like), least}, a_block_per_row(x));
 }
 
-void CudaOps::keep_above(Tensor x, float deviations) { launch(KeepAbove{rows_of(x), deviations}, a_block_per_row(x)); }
+void CudaOps::keep_above(Tensor x, float deviations) {
+  launch(KeepAbove{rows_of(x), deviations}, a_block_per_row(x));
+}
 
 void CudaOps::scale_by_position(Tensor x, const PositionScale& scale) {
   launch(ScaleByPosition{rows_of(x), batch(), scale.beta, scale.period, scale.offset},

@@ -46,6 +46,7 @@ class Device {
 
   template <class K>
   void launch(const K& kernel, Grid grid) {
+    (void)kernel, (void)grid;  // of a build with neither
     if (failed_ != nullptr) return;
     if (emulated_) {
 #ifdef PENSTOCK_CUDA_EMULATION
@@ -79,7 +80,9 @@ class Memory {
   static Result<Memory> make(Device& device, size_t bytes);
   ~Memory() { reset(); }
   Memory(Memory&& other) noexcept
-      : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : device_(other.device_),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
     std::swap(device_, other.device_), std::swap(data_, other.data_), std::swap(bytes_, other.bytes_);
     return *this;

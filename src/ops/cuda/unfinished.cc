@@ -8,22 +8,19 @@ Result<std::unique_ptr<KvCache>> CudaOps::make_cache(const CacheSpec&, std::span
 }
 void CudaOps::moe(Tensor, Tensor, const MoeParams&, Tensor) { PENSTOCK_CHECK(false); }
 void CudaOps::rotate(Tensor, Tensor, const RopeParams&, int) { PENSTOCK_CHECK(false); }
-void CudaOps::rope_and_store(Tensor, Tensor, Tensor, const RopeParams*, KvCache&, int) { PENSTOCK_CHECK(false); }
+void CudaOps::rope_and_store(Tensor, Tensor, Tensor, const RopeParams*, KvCache&, int) {
+  PENSTOCK_CHECK(false);
+}
 void CudaOps::attend(Tensor, const KvCache&, const AttentionParams&, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::move_kv(KvCache&, int, std::span<const int32_t>, std::span<const int32_t>) { PENSTOCK_CHECK(false); }
+void CudaOps::move_kv(KvCache&, int, std::span<const int32_t>, std::span<const int32_t>) {
+  PENSTOCK_CHECK(false);
+}
 void CudaOps::causal_conv(Tensor, const ConvParams&, KvCache&, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::gated_delta(Tensor, Tensor, Tensor, const DeltaParams&, KvCache&, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::state_space(Tensor, Tensor, Tensor, const StateSpaceParams&, KvCache&, Tensor) { PENSTOCK_CHECK(false); }
-Result<std::unique_ptr<Weight>> CudaOps::pack(const QuantizedMatrix&) {
-  return make_error(ErrorCode::kUnsupported, "backend cuda: no weights yet");
+void CudaOps::gated_delta(Tensor, Tensor, Tensor, const DeltaParams&, KvCache&, Tensor) {
+  PENSTOCK_CHECK(false);
 }
-Result<std::unique_ptr<Weight>> CudaOps::pack_grouped(const GroupedMatrix&, int, int) {
-  return make_error(ErrorCode::kUnsupported, "backend cuda: no weights yet");
+void CudaOps::state_space(Tensor, Tensor, Tensor, const StateSpaceParams&, KvCache&, Tensor) {
+  PENSTOCK_CHECK(false);
 }
-void CudaOps::embed_tokens(const Weight&, float, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::embed_share(const Weight&, int, float, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::embed_positions(const Weight&, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::embed_token_types(const Weight&, Tensor) { PENSTOCK_CHECK(false); }
-void CudaOps::linear(Tensor, std::span<const LinearTarget>) { PENSTOCK_CHECK(false); }
 
 }  // namespace penstock::cuda

@@ -25,8 +25,8 @@ class EmulatedDevice final : public Device {
 
   Result<void*> allocate(size_t bytes) override {
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
-      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory wanted, {} are free", bytes,
-                    memory().free);
+      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory wanted, {} are free",
+                    bytes, memory().free);
     }
     void* data = std::aligned_alloc(kAlign, (bytes + kGuard + kAlign - 1) / kAlign * kAlign);
     if (data == nullptr)

@@ -38,7 +38,9 @@ class Scheduler final : public Fibers {
   void meet_warp(int thread, void* mine, Together together) override {
     meet(warps_[static_cast<size_t>(thread / kWarp)], thread, mine, together);
   }
-  void meet_block(int thread, void* mine, Together together) override { meet(block_, thread, mine, together); }
+  void meet_block(int thread, void* mine, Together together) override {
+    meet(block_, thread, mine, together);
+  }
 
  private:
   static constexpr size_t kAlign = 128;
@@ -152,8 +154,8 @@ class Scheduler final : public Fibers {
   std::vector<uint64_t> shared_;
   Party block_;
   std::vector<Party> warps_;
-  std::vector<int> ready_;     // threads
-  std::vector<Worker*> at_;    // [thread], null: not begun, or done
+  std::vector<int> ready_;   // threads
+  std::vector<Worker*> at_;  // [thread], null: not begun, or done
   std::vector<Worker*> idle_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Worker* current_ = nullptr;

@@ -37,7 +37,7 @@ const char* kernel_name() {
 // PENSTOCK_DEVICE: functions that kernels call. PENSTOCK_BODY: a kernel's operator().
 #if defined(__CUDACC__)
 #define PENSTOCK_DEVICE __device__ __forceinline__
-#define PENSTOCK_BODY __device__
+#define PENSTOCK_BODY __device__ inline  // or the host part of what nvcc makes would define it, too
 #else
 #define PENSTOCK_DEVICE inline
 #define PENSTOCK_BODY

@@ -24,7 +24,8 @@ struct AddNorm {
   static constexpr int kThreads = 256;
   Rows x, delta, out;
   float delta_scale;
-  const float *weight, *bias;  // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
+  const float *weight,
+      *bias;  // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
   int weight_rows;
   float eps;
   bool layer_norm;

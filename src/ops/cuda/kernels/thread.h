@@ -22,9 +22,9 @@ namespace penstock::cuda {
 inline constexpr int kWarp = 32;
 
 struct Thread {
-  int index;  // in its block
-  int x, y;   // the block in the grid
-  int n_x;    // Grid::x
+  int index;          // in its block
+  int x, y;           // the block in the grid
+  int n_x;            // Grid::x
   std::byte* shared;  // Grid::shared_bytes of the block, 128-byte aligned
 
   PENSTOCK_DEVICE int lane() const { return index % kWarp; }
@@ -101,7 +101,9 @@ PENSTOCK_DEVICE T block_max(const Thread& t, T value, T* scratch) {
 PENSTOCK_DEVICE float float_of_bits(uint32_t bits);
 PENSTOCK_DEVICE uint32_t bits_of_float(float x);
 
-PENSTOCK_DEVICE float bf16_to_float(uint16_t bits) { return float_of_bits(static_cast<uint32_t>(bits) << 16); }
+PENSTOCK_DEVICE float bf16_to_float(uint16_t bits) {
+  return float_of_bits(static_cast<uint32_t>(bits) << 16);
+}
 // Rounded to nearest, ties to even.
 PENSTOCK_DEVICE uint16_t float_to_bf16(float x) {
   const uint32_t bits = bits_of_float(x);
@@ -124,9 +126,9 @@ PENSTOCK_DEVICE SplitPair split_pair(float first, float second) {
 }  // namespace penstock::cuda
 
 #if defined(__CUDACC__)
-#include "ops/cuda/runtime/thread.cuh"
 #include "ops/cuda/runtime/start.cuh"
+#include "ops/cuda/runtime/thread.cuh"
 #else
-#include "ops/cuda/emulation/thread.h"
 #include "ops/cuda/emulation/start.h"
+#include "ops/cuda/emulation/thread.h"
 #endif

@@ -35,8 +35,8 @@ class CudaDevice final : public Device {
     const cudaError_t code = cudaMalloc(&data, bytes);
     if (code == cudaErrorMemoryAllocation) {
       (void)cudaGetLastError();  // an ordinary error: the device goes on
-      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of memory wanted, {} of {} are free", name(), bytes,
-                    memory().free, memory().total);
+      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of memory wanted, {} of {} are free", name(),
+                    bytes, memory().free, memory().total);
     }
     check(code, "cudaMalloc");
     if (failed()) return tl::unexpected(status().error());
@@ -85,8 +85,9 @@ class CudaDevice final : public Device {
   void check(int code, const char* what) override {
     if (code == cudaSuccess) return;
     const auto error = static_cast<cudaError_t>(code);
-    fail({ErrorCode::kInternal, fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
-                                            cudaGetErrorString(error), cudaGetErrorName(error))});
+    fail({ErrorCode::kInternal,
+          fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
+                      cudaGetErrorString(error), cudaGetErrorName(error))});
   }
 
  private:
@@ -115,8 +116,8 @@ Result<std::unique_ptr<Device>> open_cuda_device() {
   const cudaError_t counted = cudaGetDeviceCount(&n_devices);
   if (driver == 0) return refuse("no NVIDIA driver is installed on this machine");
   if (counted == cudaErrorInsufficientDriver) {
-    return refuse(fmt::format("the driver is for CUDA {}.{}, expected {}.{} or newer", driver / 1000, driver % 1000 / 10,
-                              CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
+    return refuse(fmt::format("the driver is for CUDA {}.{}, expected {}.{} or newer", driver / 1000,
+                              driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10));
   }
   if (counted != cudaSuccess || n_devices == 0)
     return refuse(fmt::format("no GPU is visible ({})", cudaGetErrorString(counted)));

@@ -7,7 +7,7 @@
 namespace penstock::cuda {
 
 template <class K>
-__global__ void __launch_bounds__(K::kThreads) run_kernel(const K kernel) {
+__global__ void __launch_bounds__(K::kThreads, 1) run_kernel(const K kernel) {
   extern __shared__ __align__(128) std::byte shared[];
   kernel(Thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
                 static_cast<int>(gridDim.x), shared});
@@ -22,8 +22,9 @@ int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream) {
     if (asked != cudaSuccess) return asked;
   }
   const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  run_kernel<K><<<blocks, K::kThreads, static_cast<size_t>(grid.shared_bytes),
-                  static_cast<cudaStream_t>(stream)>>>(kernel);
+  run_kernel<K>
+      <<<blocks, K::kThreads, static_cast<size_t>(grid.shared_bytes), static_cast<cudaStream_t>(stream)>>>(
+          kernel);
   return cudaGetLastError();
 }
 

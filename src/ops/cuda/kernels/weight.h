@@ -1,0 +1,75 @@
+// Weights as they lie on the device, and one element of them.
+//
+// Codes lie as fragments of mma A, so that one packing serves any number of rows. Output rows are M: a tile is 16 of them, a
+// unit 64 inputs of a tile. With g = lane / 4 and t = lane % 4, register i of k step s (16 inputs) of a lane is two codes, of
+// row g + 8 (i & 1) and the inputs 16 s + 8 (i >> 1) + 2 t and + 1, in the lower and in the upper half of a word. A unit has
+//   a plane of 4 bits, 4 words per lane: word s, shifted by 4 i and masked with 0x000f000f;
+//   a plane of 2 bits, 2 words per lane: word s / 2, shifted by 8 (s % 2) + 2 i, masked with 0x00030003;
+//   a plane of 1 bit, 1 word per lane: shifted by 4 s + i, masked with 0x00010001;
+// of 8 bits = 4 + 4, 6 = 4 + 2, 5 = 4 + 1, 4, 3 = 2 + 1, 2, 1 those that it needs, the lowest bits first; then its scales, in the order
+// [g][row g, row g + 8][group], and behind all scales offsets, zeros or sub-mins, if any. A tile is its units one after the other,
+// behind which are FP16 factors of 256 inputs and a row each ([256 inputs][row][1 or 2]) where scales are whole numbers.
+// Rows are padded to 16, inputs to 64 (256 where there are such factors). Floats lie row by row, padded the same way.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cuda/kernels/launch.h"
+
+namespace penstock::cuda {
+
+enum class WeightForm : uint8_t { kF32, kF16, kBF16, kCodes };
+enum class ScaleForm : uint8_t { kHalf, kFloat, kSuper };
+
+struct WeightOnDevice {
+  static constexpr int kTileRows = 16, kUnitCols = 64, kSuperCols = 256;
+
+  const std::byte* data = nullptr;
+  const float* levels = nullptr;         // [1 << bits] what a code stands for
+  const int32_t* input_order = nullptr;  // [cols] column k multiplies input order[k]; null: as they are
+  int rows = 0, cols = 0, padded_cols = 0;
+  WeightForm form = WeightForm::kF32;
+  // Of codes: value = scale * level + offset, or scale * (level - zero).
+  ScaleForm scales = ScaleForm::kHalf;
+  bool offsets = false, zeros = false;
+  int bits = 0, group = 0;  // group: 16, 32 or 64 inputs that share a scale
+  float unit = 1.0f;        // multiplies super scales
+  int unit_bytes = 0;
+  int64_t tile_bytes = 0;
+
+  PENSTOCK_DEVICE int n_units() const { return padded_cols / kUnitCols; }
+  PENSTOCK_DEVICE int groups_per_unit() const { return kUnitCols / group; }
+  PENSTOCK_DEVICE int code_bytes() const { return bits * kTileRows * kUnitCols / 8; }
+  PENSTOCK_DEVICE int scale_bytes() const {
+    return scales == ScaleForm::kSuper ? 1 : scales == ScaleForm::kHalf ? 2 : 4;
+  }
+  PENSTOCK_DEVICE int extra_bytes() const {
+    return scales == ScaleForm::kSuper ? 1 : 2;
+  }  // of an offset or a zero
+  PENSTOCK_DEVICE const std::byte* unit_at(int tile, int unit_index) const {
+    return data + tile * tile_bytes + static_cast<int64_t>(unit_index) * unit_bytes;
+  }
+};
+
+// Where the bits of a code lie in a plane of so many bits: word of the plane, and how far it is shifted.
+struct CodePlace {
+  int word, shift;
+};
+PENSTOCK_DEVICE CodePlace code_place(int plane_bits, int row, int k) {
+  const int g = row % 8, t = k % 8 / 2, lane = 4 * g + t, i = row / 8 + 2 * (k % 16 / 8), s = k / 16;
+  const int high = k % 2 * 16;
+  if (plane_bits == 4) return {lane * 4 + s, 4 * i + high};
+  if (plane_bits == 2) return {lane * 2 + s / 2, 8 * (s % 2) + 2 * i + high};
+  return {lane, 4 * s + i + high};
+}
+// The planes of so many bits: plane_bits(bits, done) is the next one's after those of `done` bits.
+PENSTOCK_DEVICE int plane_bits(int bits, int done) {
+  const int left = bits - done;
+  return left >= 4 ? 4 : left >= 2 ? 2 : left;
+}
+// Which scale of a unit.
+PENSTOCK_DEVICE int scale_place(int groups, int row, int group) {
+  return (row % 8 * 2 + row / 8) * groups + group;
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,118 @@
+#include "ops/cuda/packed_weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr size_t kStagedBytes = size_t{16} << 20;  // at once on their way
+
+void put_half_at(std::byte* to, int64_t index, float value) {
+  const Half half = to_half(value);
+  std::memcpy(to + 2 * index, &half, 2);
+}
+template <class T>
+void put_at(std::byte* to, int64_t index, T value) {
+  std::memcpy(to + static_cast<int64_t>(sizeof value) * index, &value, sizeof value);
+}
+
+void put_codes(const WeightOnDevice& w, const RowCodes& from, int row, int unit, std::byte* to) {
+  const int first = unit * kUnitCols, n = std::min(kUnitCols, w.cols - first);
+  for (int done = 0; done < w.bits;) {
+    const int width = plane_bits(w.bits, done);
+    for (int k = 0; k < n; ++k) {
+      const uint32_t code = from.codes[static_cast<size_t>(first + k)] >> done & ((1u << width) - 1);
+      const CodePlace place = code_place(width, row, k);
+      uint32_t word;
+      std::memcpy(&word, to + 4 * place.word, sizeof word);
+      word |= code << place.shift;
+      std::memcpy(to + 4 * place.word, &word, sizeof word);
+    }
+    to += width * kTileRows * kUnitCols / 8;
+    done += width;
+  }
+}
+
+void put_scales(const WeightOnDevice& w, const RowCodes& from, int row, int unit, std::byte* to) {
+  const int groups = w.groups_per_unit();
+  std::byte* const extra = to + kTileRows * groups * w.scale_bytes();
+  for (int group = 0; group < groups; ++group) {
+    const size_t of = static_cast<size_t>(unit * groups + group);
+    const int place = scale_place(groups, row, group);
+    if (unit * kUnitCols + group * w.group >= w.cols) continue;
+    if (w.scales == ScaleForm::kSuper) {
+      put_at(to, place, from.sub_scales[of]);
+      if (w.offsets) put_at(extra, place, from.sub_mins[of]);
+      continue;
+    }
+    if (w.scales == ScaleForm::kHalf) put_half_at(to, place, from.scales[of]);
+    if (w.scales == ScaleForm::kFloat) put_at(to, place, from.scales[of]);
+    if (w.offsets) put_half_at(extra, place, from.offsets[of]);
+    if (w.zeros) put_at(extra, place, from.zeros[of]);
+  }
+}
+
+void put_factors(const WeightOnDevice& w, const RowCodes& from, int row, std::byte* to) {
+  const int per_row = w.offsets ? 2 : 1;
+  for (size_t block = 0; block < from.factors.size(); ++block) {
+    const int64_t at = (static_cast<int64_t>(block) * kTileRows + row) * per_row;
+    put_half_at(to, at, from.factors[block]);
+    if (w.offsets) put_half_at(to, at + 1, from.min_factors[block]);
+  }
+}
+
+// A tile, which is zeros before.
+void pack_tile(const WeightSource& source, int tile, std::byte* to) {
+  const WeightOnDevice& w = source.shape;
+  RowCodes row_codes;
+  for (int r = 0; r < kTileRows && tile * kTileRows + r < w.rows; ++r) {
+    const int row = tile * kTileRows + r;
+    if (w.form != WeightForm::kCodes) {
+      source.floats(row, to + r * (w.tile_bytes / kTileRows));
+      continue;
+    }
+    source.codes(row, row_codes);
+    for (int unit = 0; unit * kUnitCols < w.cols; ++unit) {
+      std::byte* const at = to + static_cast<int64_t>(unit) * w.unit_bytes;
+      put_codes(w, row_codes, r, unit, at);
+      put_scales(w, row_codes, r, unit, at + w.code_bytes());
+    }
+    if (w.scales == ScaleForm::kSuper)
+      put_factors(w, row_codes, r, to + static_cast<int64_t>(w.n_units()) * w.unit_bytes);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
+  WeightOnDevice shape = source.shape;
+  const int n_tiles = (shape.rows + kTileRows - 1) / kTileRows;
+  const auto tile_bytes = static_cast<size_t>(shape.tile_bytes);
+  const size_t tiles = tile_bytes * static_cast<size_t>(n_tiles);
+  const size_t levels = source.levels.size() * sizeof(float),
+               order = source.input_order.size() * sizeof(int32_t);
+  ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, tiles + levels + order));
+  std::byte* const data = memory.as<std::byte>();
+  const int at_once = std::max(1, static_cast<int>(kStagedBytes / tile_bytes));
+  for (int first = 0; first < n_tiles; first += at_once) {
+    const int n = std::min(at_once, n_tiles - first);
+    staged_.assign(static_cast<size_t>(n) * tile_bytes, std::byte{0});
+    pool_.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i)
+        pack_tile(source, first + static_cast<int>(i), staged_.data() + static_cast<size_t>(i) * tile_bytes);
+    });
+    device_.copy_in(data + static_cast<size_t>(first) * tile_bytes, staged_.data(), staged_.size());
+  }
+  device_.copy_in(data + tiles, source.levels.data(), levels);
+  device_.copy_in(data + tiles + levels, source.input_order.data(), order);
+  RETURN_IF_ERROR(device_.status());
+  shape.data = data;
+  shape.levels = reinterpret_cast<const float*>(data + tiles);
+  if (order > 0) shape.input_order = reinterpret_cast<const int32_t*>(data + tiles + levels);
+  return std::make_unique<CudaWeight>(shape, std::move(memory), source.rounding);
+}
+
+}  // namespace penstock::cuda

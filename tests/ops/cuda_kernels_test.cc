@@ -1,0 +1,177 @@
+// What kernels of the CUDA backend are written in, on the emulated device; and that it finds the mistakes it is for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "ops/ops.h"
+
+#ifdef PENSTOCK_CUDA_EMULATION
+#include "ops/cuda/device.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+// Neighbours exchange what they have through shared memory.
+struct Exchange {
+  static constexpr int kThreads = 64;
+  int* out;
+  bool with_barrier;
+  void operator()(const Thread& t) const {
+    int* const shared = t.shared_as<int>();
+    shared[t.index] = t.index;
+    if (with_barrier) t.sync();
+    out[t.index] = shared[(t.index + 1) % kThreads];
+  }
+};
+
+// Some lanes leave before the others meet.
+struct LeavesEarly {
+  static constexpr int kThreads = 32;
+  void operator()(const Thread& t) const {
+    if (t.lane() < 3) return;
+    t.sync_warp();
+  }
+};
+
+struct Differs {
+  static constexpr int kThreads = 32;
+  int* out;
+  void operator()(const Thread& t) const {
+    if (t.lane() < 3) {
+      t.sync_warp();
+    } else {
+      out[t.lane()] = t.shuffle(1, 0);
+    }
+  }
+};
+
+struct Collectives {
+  static constexpr int kThreads = 96;
+  double* out;  // [4]
+  void operator()(const Thread& t) const {
+    const double a = warp_sum(t, static_cast<double>(t.index)),
+                 b = warp_max(t, static_cast<double>(-t.index));
+    const double c = block_sum<kThreads>(t, static_cast<double>(t.index), t.shared_as<double>());
+    const double d = block_max<kThreads>(t, static_cast<double>(t.index), t.shared_as<double>());
+    if (t.index == 40) out[0] = a, out[1] = b, out[2] = c, out[3] = d;
+  }
+};
+
+// One product of mma, with matrices that lie row by row.
+struct OneMma {
+  static constexpr int kThreads = 32;
+  const float *a, *b;
+  float* d;
+  void operator()(const Thread& t) const {
+    const int g = t.lane() / 4, q = t.lane() % 4;
+    const auto pair = [](float x, float y) {
+      return float_to_bf16(x) | static_cast<uint32_t>(float_to_bf16(y)) << 16;
+    };
+    uint32_t fa[4], fb[2];
+    for (int i = 0; i < 4; ++i) {
+      const float* const from = a + (g + 8 * (i & 1)) * 16 + 8 * (i >> 1) + 2 * q;
+      fa[i] = pair(from[0], from[1]);
+    }
+    for (int i = 0; i < 2; ++i) fb[i] = pair(b[(8 * i + 2 * q) * 8 + g], b[(8 * i + 2 * q + 1) * 8 + g]);
+    float fd[4];
+    for (int i = 0; i < 4; ++i) fd[i] = d[(g + 8 * (i >> 1)) * 8 + 2 * q + (i & 1)];
+    t.mma(fd, fa, fb);
+    for (int i = 0; i < 4; ++i) d[(g + 8 * (i >> 1)) * 8 + 2 * q + (i & 1)] = fd[i];
+  }
+};
+
+TEST(CudaKernels, ABarrierIsMissedWhereItIsMissing) {
+  std::vector<int> out(Exchange::kThreads);
+  const auto n_wrong = [&](bool with_barrier) {
+    int wrong = 0;
+    for (int round = 0; round < 10; ++round) {
+      Emulated<Exchange>::launch({out.data(), with_barrier}, {1, 1, 4 * Exchange::kThreads});
+      for (int i = 0; i < Exchange::kThreads; ++i)
+        wrong += out[static_cast<size_t>(i)] != (i + 1) % Exchange::kThreads;
+    }
+    return wrong;
+  };
+  EXPECT_EQ(n_wrong(true), 0);
+  EXPECT_GT(n_wrong(false), 100);
+}
+
+TEST(CudaKernels, AThreadThatDoesNotComeIsFound) {
+  EXPECT_DEATH(Emulated<LeavesEarly>::launch({}, {1, 1, 0}), "LeavesEarly.*wait for others");
+  int out[32];
+  EXPECT_DEATH(Emulated<Differs>::launch({out}, {1, 1, 0}), "Differs.*do different things");
+}
+
+TEST(CudaKernels, SumsOfWarpsAndBlocks) {
+  double out[4] = {};
+  Emulated<Collectives>::launch({out}, {1, 1, 64});
+  EXPECT_EQ(out[0], (32 + 63) * 16);
+  EXPECT_EQ(out[1], -32);
+  EXPECT_EQ(out[2], 95 * 48);
+  EXPECT_EQ(out[3], 95);
+}
+
+TEST(CudaKernels, MmaIsAProduct) {
+  std::vector<float> a(16 * 16), b(16 * 8), d(16 * 8), expected(16 * 8);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i * 53 % 89) - 44) / 8;
+  for (size_t i = 0; i < d.size(); ++i) d[i] = expected[i] = static_cast<float>(i);
+  for (size_t m = 0; m < 16; ++m)
+    for (size_t n = 0; n < 8; ++n)
+      for (size_t k = 0; k < 16; ++k) expected[m * 8 + n] += a[m * 16 + k] * b[k * 8 + n];
+  Emulated<OneMma>::launch({a.data(), b.data(), d.data()}, {1, 1, 0});
+  EXPECT_EQ(d, expected);  // all are small whole numbers of eighths
+}
+
+TEST(CudaKernels, TwoBf16HoldSixteenBits) {
+  for (float x : {1.0f, -3.14159274f, 1e-20f, 65504.0f, 1.0f / 3}) {
+    const SplitPair pair = split_pair(x, -x);
+    for (int half = 0; half < 2; ++half) {
+      const auto part = [&](uint32_t word) {
+        return bf16_to_float(static_cast<uint16_t>(word >> (16 * half)));
+      };
+      EXPECT_NEAR(part(pair.hi) + part(pair.lo), half == 0 ? x : -x, std::fabs(x) * 0x1p-16);
+    }
+  }
+}
+
+TEST(CudaDevice, TooMuchMemoryIsAnOrdinaryError) {
+  const auto device = make_emulated_device();
+  const Result<void*> refused = device->allocate(size_t{1} << 60);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(device->status().has_value());  // the device goes on
+  EXPECT_TRUE(Memory::make(*device, 1000).has_value());
+}
+
+TEST(CudaDevice, AWriteBeyondTheEndIsFound) {
+  const auto write_beyond = [] {
+    const auto device = make_emulated_device();
+    const Memory memory = Memory::make(*device, 1000).value();
+    memory.as<char>()[1000] = 1;
+  };
+  EXPECT_DEATH(write_beyond(), "kGuardByte");
+}
+
+TEST(CudaDevice, TheFirstFailureStays) {
+  const auto device = make_emulated_device();
+  device->give_up({ErrorCode::kInternal, "first"});
+  device->give_up({ErrorCode::kInternal, "second"});
+  EXPECT_EQ(device->status().error().message, "first");
+}
+
+}  // namespace
+}  // namespace penstock::cuda
+#endif
+
+namespace penstock {
+namespace {
+TEST(CudaDevice, AGpuIsTriedWhereThereIsOne) {
+  const auto made = make_ops("cuda", {});
+  if (!made) GTEST_SKIP() << "not run on a GPU: " << made.error().message;
+  EXPECT_NE(std::string((*made)->name()).find("cuda/"), std::string::npos);
+}
+}  // namespace
+}  // namespace penstock
