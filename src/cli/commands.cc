@@ -5,7 +5,7 @@ namespace penstock {
 
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
     add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar, add_embed, add_merge_lora, add_rank;
+    add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch;
 
 namespace {
 
@@ -13,6 +13,7 @@ constexpr Command kCommands[] = {
     {"run", "chat with a model in the terminal", add_run},
     {"generate", "go on from a prompt", add_generate},
     {"serve", "OpenAI-compatible server", add_serve},
+    {"run-batch", "compute the requests of a file, without a server", add_run_batch},
     {"keys", "make, list and revoke the API keys of a server", add_keys},
     {"models", "list the models on this machine", add_models},
     {"pull", "download models of a Hugging Face hub", add_pull},

@@ -162,6 +162,25 @@ void read_lifetime(Section& section, ModelSettings& model) {
   section.read_bytes("memory", model.memory);
 }
 
+// For a million tokens.
+Status read_price(Section& section, const std::string& place, TokenPrice& price) {
+  const SectionJson* given = section.find("price");
+  if (given == nullptr) return {};
+  if (!given->is_object()) {
+    section.fail("price", "an object with input, output, cached_input", *given);
+    return {};
+  }
+  Section fields(*given, place + ".price");
+  const std::pair<const char*, double*> all[] = {
+      {"input", &price.input}, {"output", &price.output}, {"cached_input", &price.cached_input}};
+  for (const auto& [name, value] : all) {
+    fields.read(name, *value);
+    if (given->contains(name) && !(*value >= 0 && *value <= 1e9))
+      fields.fail(name, "0 to 1e9", (*given)[name]);
+  }
+  return fields.check();
+}
+
 Result<ModelSettings> read_model(const SectionJson& fields, const std::string& place,
                                  const ModelSettings& common) {
   if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
@@ -178,6 +197,7 @@ Result<ModelSettings> read_model(const SectionJson& fields, const std::string& p
   read_sampling(section, model.sampling);
   read_adapters(section, model.adapters);
   read_lifetime(section, model);
+  RETURN_IF_ERROR(read_price(section, place, model.price));
   const auto known = std::ranges::find(runners(), runner, &RunnerRow::name);
   if (known == runners().end())
     section.fail("runner", "auto, generate or pooling", runner);

@@ -9,24 +9,17 @@
 #include <memory>
 #include <thread>
 
+#include "cli/chat_flags.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
 #include "cli/models_config.h"
 #include "cli/structured_config.h"
 #include "cli/terminal.h"
-#include "frontend/chat/reply_parser.h"
 #include "server/server.h"
 
 namespace penstock {
 namespace {
-
-template <class Rows>
-std::string parser_names(const Rows& rows) {
-  std::string names;
-  for (const auto& row : rows) names += (names.empty() ? "" : ", ") + std::string(row.name);
-  return names;
-}
 
 struct ServeCommand {
   explicit ServeCommand(CLI::App& app) {
@@ -96,34 +89,11 @@ struct ServeCommand {
 };
 
 void ServeCommand::add_api_flags(CLI::App& app) {
-  ChatConfig& chat = model.chat;
-  app.add_option("--chat-template", chat.chat_template,
-                 "a file, or a template's text, instead of the model's");
-  app.add_flag("--trust-request-chat-template", chat.trust_request_template,
-               "requests may bring a chat template of their own");
-  app.add_option(
-         "--tool-call-parser", chat.tool_call_parser,
-         "reads tool calls in replies: auto (by the chat template), none or " + parser_names(tool_parsers()))
-      ->capture_default_str();
-  app.add_option("--reasoning-parser", chat.reasoning_parser,
-                 "splits reasoning from answers: auto, none or " + parser_names(reasoning_formats()))
-      ->capture_default_str();
-  app.add_flag("--ignore-tools-without-place", chat.ignore_tools_without_place,
-               "leave tools out where the chat template does not know them, instead of refusing the request");
+  add_chat_flags(app, model);
   app.add_option("--structured-outputs-config", structured_config,
                  "vLLM's: a JSON object; disable_any_whitespace, disable_additional_properties and "
                  "reasoning_parser count, backend may be \"auto\"")
       ->type_name("JSON");
-  app.add_option("--system-prompt", chat.system_prompt, "of conversations that bring none")
-      ->type_name("TEXT");
-  std::map<std::string, Runner> by_name;
-  for (const RunnerRow& row : runners()) by_name.emplace(row.name, row.runner);
-  app.add_option("--runner", model.runner,
-                 "what the model is served for: generate (text), pooling (vectors, classes, scores) or auto, "
-                 "as the checkpoint was made for")
-      ->transform(CLI::CheckedTransformer(by_name).description(""))
-      ->type_name("NAME")
-      ->default_str("auto");
   app.add_option("--max-logprobs", config.max_logprobs,
                  "alternatives per token a request may ask for; -1 is any number")
       ->capture_default_str();
@@ -180,13 +150,28 @@ void ServeCommand::add_store_flags(CLI::App& app) {
   app.add_option("--data-dir", config.data_dir,
                  "folder for what is kept between runs, /v1/files above all; without it nothing is")
       ->type_name("PATH");
-  app.add_option("--max-stored-files", config.file_limits.files, "files of one API key")
+  app.add_option("--max-stored-files", config.store_limits.files.files, "files of one API key")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--max-stored-bytes", config.file_limits.bytes,
+  app.add_option("--max-stored-bytes", config.store_limits.files.bytes,
                  "of the files of one API key together; one file is a request body: see --max-body-bytes")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  ResponseLimits& responses = config.store_limits.responses;
+  app.add_option("--max-stored-responses", responses.responses,
+                 "of one API key; the oldest make room for new ones")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-stored-response-bytes", responses.bytes, "of the responses of one API key together")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option_function<double>(
+         "--stored-response-days",
+         [&responses](double days) { responses.seconds = static_cast<int64_t>(days * 86400); },
+         "how long a response is kept")
+      ->check(CLI::Range(0.0, 36500.0))
+      ->type_name("DAYS")
+      ->default_str("30");
 }
 
 void ServeCommand::add_log_flags(CLI::App& app) {

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::string_view kPrefix = "pst-";
+constexpr std::string_view kPrefix = "pst-", kPlain = "plain-";
 constexpr size_t kIdDigits = 12, kSecretBytes = 32, kSaltBytes = 16;
 constexpr size_t kLongestKey = 512;  // bytes; longer ones are not looked at
 
@@ -108,8 +108,10 @@ std::string scope_names(uint8_t scopes) {
 }
 
 Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests_per_minute,
-                               double tokens_per_minute) {
-  for (const double limit : {requests_per_minute, tokens_per_minute}) {
+                               double tokens_per_minute, const Budget& budget) {
+  std::vector<double> limits = {requests_per_minute, tokens_per_minute};
+  Budget::visit(budget, [&](std::string_view, double limit) { limits.push_back(limit); });
+  for (const double limit : limits) {
     if (!std::isfinite(limit) || limit < 0) {
       return errorf(ErrorCode::kInvalidArgument, "quota: expected a number that is not negative, got {}",
                     limit);
@@ -123,6 +125,7 @@ Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests
   made.record.scopes = scopes;
   made.record.requests_per_minute = requests_per_minute;
   made.record.tokens_per_minute = tokens_per_minute;
+  made.record.budget = budget;
   made.key = fmt::format("{}{}-{}", kPrefix, made.record.id, to_hex(secret));
   RETURN_IF_ERROR(hash_into(made.key, made.record));
   return made;
@@ -137,12 +140,13 @@ Result<ApiKeyRecord> record_of_plain_key(std::string_view key) {
   record.scopes = static_cast<uint8_t>(Scope::kAdmin);
   record.name = "given at the start";
   RETURN_IF_ERROR(hash_into(key, record));
-  record.id = "plain-" + record.hash.substr(0, 6);
+  record.id = std::string(kPlain) + record.hash.substr(0, 6);
   return record;
 }
 
 ApiKey::ApiKey(ApiKeyRecord record)
     : record_(std::move(record)),
+      payer_(record_.id.starts_with(kPlain) ? "plain" : record_.id),
       salt_(from_hex(record_.salt)),
       hash_(from_hex(record_.hash)),
       requests_(record_.requests_per_minute),
@@ -196,6 +200,17 @@ std::shared_ptr<ApiKey> ApiKeys::find(std::string_view key) {
     if (candidate->matches(key)) found = candidate;  // no early end: the time does not tell which one
   }
   return found;
+}
+
+std::shared_ptr<ApiKey> ApiKeys::with_id(std::string_view id) const {
+  const std::scoped_lock lock(mutex_);
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : found->second;
+}
+
+bool ApiKeys::any_budget() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(by_id_, [](const auto& one) { return one.second->record().budget.limited(); });
 }
 
 std::string ApiKeys::warning() {

@@ -7,6 +7,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "gateway/budget.h"
 #include "gateway/quota.h"
 
 namespace penstock {
@@ -33,7 +35,8 @@ struct ApiKeyRecord {
   std::string salt, hash;  // hexadecimal; hash = SHA-256(salt bytes + key)
   uint8_t scopes = static_cast<uint8_t>(Scope::kInference);
   double requests_per_minute = 0, tokens_per_minute = 0;  // 0 = no limit
-  int64_t created = 0;                                    // unix time, seconds
+  Budget budget;
+  int64_t created = 0;  // unix time, seconds
 };
 
 // A new key: the record to keep and the key to hand out.
@@ -42,7 +45,7 @@ struct NewApiKey {
   std::string key;
 };
 Result<NewApiKey> make_api_key(std::string name, uint8_t scopes, double requests_per_minute,
-                               double tokens_per_minute);
+                               double tokens_per_minute, const Budget& budget = {});
 // The record of a key that was chosen by the user; it may do everything.
 Result<ApiKeyRecord> record_of_plain_key(std::string_view key);
 
@@ -56,6 +59,8 @@ class ApiKey {
  public:
   explicit ApiKey(ApiKeyRecord record);
   const ApiKeyRecord& record() const { return record_; }
+  // Under which name its use is counted: its id; of keys that were given as they are, whose ids change, "plain".
+  const std::string& payer() const { return payer_; }
   bool may(Scope scope) const;
   bool matches(std::string_view key) const;  // constant time
 
@@ -75,6 +80,7 @@ class ApiKey {
 
  private:
   const ApiKeyRecord record_;
+  const std::string payer_;
   std::string salt_, hash_;  // bytes
   mutable std::mutex mutex_;
   Quota requests_, tokens_;
@@ -84,26 +90,35 @@ class ApiKey {
 class ApiKeys {
  public:
   // `file` may be empty, then only the plain keys count. Errors: of the file; an empty plain key.
+  // on_change: told by the thread that watches the file of "key added", "key revoked", "key changed".
+  using OnChange = std::function<void(std::string_view act, const ApiKeyRecord& record)>;
   static Result<std::unique_ptr<ApiKeys>> open(const std::string& file,
-                                               const std::vector<std::string>& plain_keys);
+                                               const std::vector<std::string>& plain_keys,
+                                               OnChange on_change = {});
 
   // Whether requests need a key: there is a plain key or a file, even one whose last key was revoked.
   bool required() const { return required_; }
   // Null when the key is unknown. A change of the file is taken up within a second; a file that became
   // unreadable leaves the keys as they were (warning() says so once per change).
   std::shared_ptr<ApiKey> find(std::string_view key);
+  // Of the file. Null: there is none of that id.
+  std::shared_ptr<ApiKey> with_id(std::string_view id) const;
+  bool any_budget() const;
   // The last problem with the file, cleared by the call.
   std::string warning();
 
  private:
   ApiKeys() = default;
   void watch(const std::stop_token& stop);
+  using KeysById = std::map<std::string, std::shared_ptr<ApiKey>, std::less<>>;
   void take(std::vector<ApiKeyRecord> records);
+  void tell_changes(const KeysById& before, const KeysById& after) const;
 
   std::string file_;
+  OnChange on_change_;
   bool required_ = false;
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<ApiKey>, std::less<>> by_id_;
+  KeysById by_id_;
   std::vector<std::shared_ptr<ApiKey>> plain_;
   std::pair<int64_t, int64_t>
       stamp_{};  // of the file: modification time in nanoseconds, size; of the watcher

@@ -49,8 +49,12 @@ Result<ApiKeyRecord> read_record(const json& entry, const std::string& where) {
   record.scopes = *scopes;
   record.requests_per_minute = limit_of(entry, "requests_per_minute");
   record.tokens_per_minute = limit_of(entry, "tokens_per_minute");
-  if (record.requests_per_minute < 0 || record.tokens_per_minute < 0)
-    return wrong("a quota is not a number >= 0");
+  bool valid = record.requests_per_minute >= 0 && record.tokens_per_minute >= 0;
+  Budget::visit(record.budget, [&](const char* name, double& limit) {
+    limit = limit_of(entry, name);
+    valid = valid && limit >= 0;
+  });
+  if (!valid) return wrong("a quota is not a number >= 0");
   if (const auto created = entry.find("created"); created != entry.end() && created->is_number_integer()) {
     record.created = created->get<int64_t>();
   }
@@ -58,14 +62,18 @@ Result<ApiKeyRecord> read_record(const json& entry, const std::string& where) {
 }
 
 json to_json(const ApiKeyRecord& record) {
-  return {{"id", record.id},
-          {"name", record.name},
-          {"salt", record.salt},
-          {"hash", record.hash},
-          {"scopes", scope_names(record.scopes)},
-          {"requests_per_minute", record.requests_per_minute},
-          {"tokens_per_minute", record.tokens_per_minute},
-          {"created", record.created}};
+  json entry = {{"id", record.id},
+                {"name", record.name},
+                {"salt", record.salt},
+                {"hash", record.hash},
+                {"scopes", scope_names(record.scopes)},
+                {"requests_per_minute", record.requests_per_minute},
+                {"tokens_per_minute", record.tokens_per_minute},
+                {"created", record.created}};
+  Budget::visit(record.budget, [&](const char* name, double limit) {
+    if (limit > 0) entry[name] = limit;
+  });
+  return entry;
 }
 
 std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
@@ -122,9 +130,11 @@ Status write_key_file(const std::string& path, const std::vector<ApiKeyRecord>& 
 }
 
 Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
-                                               const std::vector<std::string>& plain_keys) {
+                                               const std::vector<std::string>& plain_keys,
+                                               OnChange on_change) {
   std::unique_ptr<ApiKeys> keys(new ApiKeys);
   keys->file_ = file;
+  keys->on_change_ = std::move(on_change);
   keys->required_ = !file.empty() || !plain_keys.empty();
   for (const std::string& key : plain_keys) {
     ASSIGN_OR_RETURN(ApiKeyRecord record, record_of_plain_key(key));
@@ -138,8 +148,23 @@ Result<std::unique_ptr<ApiKeys>> ApiKeys::open(const std::string& file,
   return keys;
 }
 
+// What differs, in the words of the audit log.
+void ApiKeys::tell_changes(const KeysById& before, const KeysById& after) const {
+  if (!on_change_) return;
+  for (const auto& [id, key] : after) {
+    const auto old = before.find(id);
+    if (old == before.end())
+      on_change_("key added", key->record());
+    else if (to_json(old->second->record()) != to_json(key->record()))
+      on_change_("key changed", key->record());
+  }
+  for (const auto& [id, key] : before) {
+    if (!after.contains(id)) on_change_("key revoked", key->record());
+  }
+}
+
 void ApiKeys::take(std::vector<ApiKeyRecord> records) {
-  std::map<std::string, std::shared_ptr<ApiKey>, std::less<>> fresh;
+  KeysById fresh;
   for (ApiKeyRecord& record : records) {
     const auto old = by_id_.find(record.id);
     auto key = std::make_shared<ApiKey>(std::move(record));
@@ -159,12 +184,18 @@ void ApiKeys::watch(const std::stop_token& stop) {
     if (stamp == stamp_) continue;
     stamp_ = stamp;
     auto records = read_key_file(file_);
-    const std::scoped_lock keys_lock(mutex_);
-    if (records) {
-      take(std::move(*records));
-    } else {
-      warning_ = records.error().message + "; the keys read before stay in force";
+    KeysById before, after;
+    {
+      const std::scoped_lock keys_lock(mutex_);
+      before = by_id_;
+      if (records) {
+        take(std::move(*records));
+      } else {
+        warning_ = records.error().message + "; the keys read before stay in force";
+      }
+      after = by_id_;
     }
+    tell_changes(before, after);
   }
 }
 

@@ -8,56 +8,15 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "frontend/random_id.h"
 #include "server/api/api_request.h"
-#include "server/api/json_reader.h"
 #include "server/server.h"
 
 namespace penstock {
 namespace {
 
-constexpr size_t kMostMistakes = 100;
-constexpr int kBesideOthers = 1;                       // lines at once while other requests run
-constexpr auto kLook = std::chrono::milliseconds(20);  // how soon it is seen that others have come or gone
-constexpr auto kFullQueue = std::chrono::milliseconds(500);
-constexpr int kMostTries = 60;  // of a line whose model is not there; where the queue is full it waits on
-
-std::string_view trimmed(std::string_view line) {
-  while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
-    line.remove_suffix(1);
-  return line;
-}
-
-// What is wrong with a line's fields; "" nothing. param: which.
-std::string mistake_of(const json& line, std::string_view endpoint, std::string& param) {
-  const auto text = [&](const char* name) -> std::string {
-    param = name;
-    return get_field(line, name).is_string() ? line[name].get<std::string>() : "";
-  };
-  if (!line.is_object()) return "expected a JSON object";
-  if (text("custom_id").empty()) return "custom_id: expected a text";
-  if (text("method") != "POST") return "method: expected POST";
-  if (text("url") != endpoint) return fmt::format("url: expected {}, as of the batch", endpoint);
-  param = "body";
-  if (!get_field(line, "body").is_object()) return "body: expected an object";
-  param = "body.stream";
-  if (get_bool(line["body"], "stream")) return "body.stream: the results of a batch are not streamed";
-  return "";
-}
-
-json response_line(const std::string& custom_id, int status, const std::string& request_id, json body) {
-  return {{"id", random_id("batch_req_")},
-          {"custom_id", custom_id},
-          {"response", {{"status_code", status}, {"request_id", request_id}, {"body", std::move(body)}}},
-          {"error", nullptr}};
-}
-
-json unanswered_line(const std::string& custom_id, const char* code, const char* message) {
-  return {{"id", random_id("batch_req_")},
-          {"custom_id", custom_id},
-          {"response", nullptr},
-          {"error", {{"code", code}, {"message", message}}}};
-}
+constexpr int kBesideOthers = 1;                        // lines at once while other requests run
+constexpr auto kLook = std::chrono::milliseconds(20);   // how soon it is seen that others have come or gone
+constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
 
 std::string errors_json(const std::vector<BatchMistake>& mistakes) {
   json list = json::array();
@@ -70,57 +29,10 @@ std::string errors_json(const std::vector<BatchMistake>& mistakes) {
   return dump({{"object", "list"}, {"data", std::move(list)}});
 }
 
-const Route* post_route(std::string_view path) {
-  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
-    return route.path == path && std::string_view(route.method) == "POST";
-  });
-  return found == routes().end() ? nullptr : &*found;
-}
-
 }  // namespace
-
-std::vector<BatchLine> read_batch(std::string_view text, std::string_view endpoint,
-                                  std::vector<BatchMistake>& mistakes) {
-  std::vector<BatchLine> lines;
-  std::unordered_set<std::string> seen;
-  int64_t number = 0;
-  const auto add = [&](const char* code, std::string message, std::string param) {
-    mistakes.push_back({code, std::move(message), std::move(param), number});
-  };
-  while (!text.empty() && mistakes.size() < kMostMistakes) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view one = trimmed(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++number;
-    if (one.empty()) continue;
-    constexpr size_t kAllowance = size_t{8} << 20;
-    auto parsed = read_json(one, kAllowance);
-    std::string param;
-    if (!parsed) {
-      add("invalid_json_line", "expected a JSON object: " + parsed.error().message, "");
-    } else if (const std::string wrong = mistake_of(*parsed, endpoint, param); !wrong.empty()) {
-      add("invalid_request", wrong, param);
-    } else {
-      BatchLine line{(*parsed)["custom_id"].get<std::string>(), dump((*parsed)["body"])};
-      if (!seen.insert(line.custom_id).second)
-        add("duplicate_custom_id", "custom_id: given twice: " + line.custom_id, "custom_id");
-      else
-        lines.push_back(std::move(line));
-    }
-    if (static_cast<int64_t>(lines.size()) > kMostBatchLines) {
-      add("too_many_lines", fmt::format("expected at most {} lines", kMostBatchLines), "");
-      break;
-    }
-  }
-  if (lines.empty() && mistakes.empty())
-    mistakes.push_back({"empty_file", "expected at least one line", "", 0});
-  if (!mistakes.empty()) lines.clear();
-  return lines;
-}
 
 struct BatchRunner::Run {
   StoredBatch batch;
-  const Route* route = nullptr;
   std::vector<BatchLine> lines;
   std::unique_ptr<BatchResults> results;
   int n_under_way = 0;
@@ -128,7 +40,8 @@ struct BatchRunner::Run {
   std::optional<Error> failure;  // of the disk
 };
 
-BatchRunner::BatchRunner(Server& server, StoredBatches& batches) : server_(server), batches_(batches) {}
+BatchRunner::BatchRunner(Server& server, StoredBatches& batches)
+    : server_(server), batches_(batches), lines_(server, thread_.get_executor()) {}
 
 BatchRunner::~BatchRunner() {
   stop();
@@ -144,13 +57,9 @@ void BatchRunner::wake() {
 void BatchRunner::stop() {
   if (stopping_.exchange(true)) return;
   net::post(thread_, [this] {
-    give_up();
+    lines_.give_up();
     news_.cancel();
   });
-}
-
-void BatchRunner::give_up() {
-  for (LineExchange* line : under_way_) line->leave();
 }
 
 // Until there is news, or so long.
@@ -190,10 +99,9 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
   const auto give_up_for_now = [&](const Error& error) {
     server_.log().error(fmt::format("{}: {}", id, error.message));
   };
-  run.route = post_route(run.batch.endpoint);
   const auto input = batches_.input_of(run.batch);
   std::vector<BatchMistake> mistakes;
-  if (run.route == nullptr)
+  if (batch_route(run.batch.endpoint) == nullptr)
     mistakes.push_back({"invalid_endpoint", "this server has no such endpoint", "endpoint"});
   if (!input) {
     mistakes.push_back({"input_file", input.error().message, "input_file_id"});
@@ -232,7 +140,7 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
       end = BatchStatus::kExpired;
     return {};
   };
-  auto written = std::chrono::steady_clock::now();
+  auto written = std::chrono::steady_clock::now(), synced = written;
   while (!stopping_ && !run.failure && end == BatchStatus::kCompleted) {
     while (next < run.lines.size() && run.results->has(run.lines[next].custom_id)) ++next;
     if (next == run.lines.size() && run.n_under_way == 0) break;
@@ -245,21 +153,25 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
     }
     co_await wait(kLook);
     const auto now = std::chrono::steady_clock::now();
-    if (now - written < std::chrono::seconds(1)) continue;
+    if (now - synced >= kSync || now - written >= std::chrono::seconds(1)) {
+      synced = now;
+      if (const Status kept = run.results->sync(); !kept) run.failure = kept.error();
+    }
+    if (run.failure || now - written < std::chrono::seconds(1)) continue;
     written = now;
     run.batch.completed = run.results->n_completed(), run.batch.failed = run.results->n_failed();
     if (const auto updated = batches_.update(run.batch, BatchStatus::kInProgress); !updated)
       run.failure = updated.error();
   }
   run.ending = true;
-  if (stopping_ || run.failure || end == BatchStatus::kExpired) give_up();
+  if (stopping_ || run.failure || end == BatchStatus::kExpired) lines_.give_up();
   while (run.n_under_way > 0) co_await wait(kLook);
   if (stopping_ || run.failure) co_return;
   for (const BatchLine& line : run.lines) {
     if (end != BatchStatus::kExpired || run.results->has(line.custom_id)) continue;
     const Status kept = run.results->append(
         true, line.custom_id,
-        dump(unanswered_line(line.custom_id, "batch_expired", "the batch's completion window is over")));
+        unanswered_line(line.custom_id, "batch_expired", "the batch's completion window is over"));
     if (!kept) run.failure = kept.error();
     if (!kept) co_return;
   }
@@ -276,39 +188,13 @@ net::awaitable<void> BatchRunner::run_lines(Run& run) {
 net::awaitable<void> BatchRunner::run_line(Run& run, const BatchLine& line) {
   ++counts_.lines_running;
   HttpRequest request;
-  request.method = "POST";
-  request.path = run.batch.endpoint;
-  request.headers = {{"content-type", "application/json"}};
-  request.key = run.batch.key;
-  request.body = line.body;
+  request.key = run.batch.key, request.payer = run.batch.payer;
   request.peer = run.batch.id;
-  if (run.route->request().contains("/properties/priority/type"_json_pointer)) {
-    json body = json::parse(line.body);
-    body["priority"] = 1;  // behind all others
-    request.body = dump(body);
-  }
-  for (int tries = 0; !stopping_ && (tries == 0 || !run.ending); ++tries) {
-    request.id = random_id("req_");
-    LineExchange exchange(thread_.get_executor(), request);
-    under_way_.push_back(&exchange);
-    const auto place = std::prev(under_way_.end());
-    co_await server_.answer(*run.route, exchange);
-    under_way_.erase(place);
-    if (exchange.gone() || !exchange.replied()) break;
-    if (exchange.status() == 429 || (exchange.status() == 503 && tries < kMostTries)) {
-      net::steady_timer again(thread_, kFullQueue);
-      co_await again.async_wait(net::use_awaitable);
-      continue;
-    }
-    const bool failed = exchange.status() != 200;
-    json body = json::parse(exchange.body(), nullptr, false);
-    if (body.is_discarded()) body = exchange.body();
-    const Status kept = run.results->append(
-        failed, line.custom_id,
-        dump(response_line(line.custom_id, exchange.status(), request.id, std::move(body))));
-    if (!kept) run.failure = kept.error();
-    ++(failed ? counts_.lines_failed : counts_.lines_completed);
-    break;
+  const auto wanted = [&] { return !stopping_ && !run.ending; };
+  if (const auto result = co_await lines_.compute(line, std::move(request), wanted)) {
+    if (const Status kept = run.results->append(result->failed, line.custom_id, result->text); !kept)
+      run.failure = kept.error();
+    ++(result->failed ? counts_.lines_failed : counts_.lines_completed);
   }
   --counts_.lines_running;
   --run.n_under_way;

@@ -3,33 +3,17 @@
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gateway/store/batches.h"
-#include "server/batch_line.h"
+#include "server/batch_lines.h"
 
 namespace penstock {
 
 class Server;
-
-// One line of an input file that is one.
-struct BatchLine {
-  std::string custom_id;
-  std::string body;  // JSON
-};
-struct BatchMistake {
-  std::string code, message, param;
-  int64_t line = 0;  // from 1 on
-};
-inline constexpr int64_t kMostBatchLines = 50000;
-// Lines of {"custom_id", "method": "POST", "url", "body"}, every custom_id once, every url `endpoint`. With mistakes the first
-// hundred of them, and no lines.
-std::vector<BatchLine> read_batch(std::string_view text, std::string_view endpoint,
-                                  std::vector<BatchMistake>& mistakes);
 
 class BatchRunner {
  public:
@@ -59,13 +43,12 @@ class BatchRunner {
   net::awaitable<void> run_line(Run& run, const BatchLine& line);
   net::awaitable<void> wait(std::chrono::milliseconds most);
   int room() const;
-  void give_up();
 
   Server& server_;
   StoredBatches& batches_;
   net::thread_pool thread_{1};  // everything below is this thread's
   net::steady_timer news_{thread_};
-  std::list<LineExchange*> under_way_;
+  LineComputer lines_;
   Counts counts_;
   std::atomic<bool> stopping_{false};
 };

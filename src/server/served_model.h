@@ -12,6 +12,7 @@
 #include "frontend/chat/chat_setup.h"
 #include "frontend/pooling_queue.h"
 #include "frontend/session.h"
+#include "gateway/usage.h"
 #include "server/served_adapters.h"
 
 namespace penstock {
@@ -26,7 +27,8 @@ struct ModelSettings {
   ChatConfig chat;                        // chat_template may be a file
   Runner runner = Runner::kAuto;
   nlohmann::ordered_json sampling =
-      nullptr;                    // fields of SamplingParams that hold where a request says nothing
+      nullptr;  // fields of SamplingParams that hold where a request says nothing
+  TokenPrice price;
   std::vector<std::string> keys;  // ids of the API keys that may use it; empty: all
   bool at_start = true;           // loaded when the server starts, else when it is first asked for
   bool pinned = false;            // never unloaded to make room for another one

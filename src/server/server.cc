@@ -121,8 +121,18 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   for (const ModelSettings& model : server->config_.models)
     RETURN_IF_ERROR(server->models_.add(std::make_unique<ServedModel>(model)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
-  server->open_store();
-  ASSIGN_OR_RETURN(server->keys_, ApiKeys::open(config.api_key_file, config.api_keys));
+  RETURN_IF_ERROR(server->open_store());
+  if (!config.listens) {
+    ASSIGN_OR_RETURN(server->keys_, ApiKeys::open("", {}));
+    return server;
+  }
+  ASSIGN_OR_RETURN(server->keys_,
+                   ApiKeys::open(config.api_key_file, config.api_keys,
+                                 [raw = server.get()](std::string_view act, const ApiKeyRecord& record) {
+                                   raw->audit_key(act, record);
+                                 }));
+  if (!server->keeps_use() && server->keys_->any_budget())
+    server->log_->warn("budgets of API keys count from the start of the server only: there is no --data-dir");
   RETURN_IF_ERROR(check_model_keys(server->config_, server->keys_->required()));
   ASSIGN_OR_RETURN(server->origins_, Origins::open(origin_config(config, server->keys_->required())));
   ASSIGN_OR_RETURN(
@@ -136,29 +146,73 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
 }
 
 // A store that cannot be used keeps nothing from being served but what needs it.
-void Server::open_store() {
-  if (config_.data_dir.empty()) return;
-  auto store = Store::open(config_.data_dir);
-  files_ = store ? StoredFiles::open(std::move(*store), config_.file_limits)
-                 : tl::unexpected(std::move(store.error()));
-  if (files_) {
-    batches_ = StoredBatches::open(**files_);
-    if (!batches_) files_ = tl::unexpected(batches_.error());
+Status Server::open_store() {
+  if (!config_.data_dir.empty()) {
+    stores_ = Stores::open(config_.data_dir, config_.store_limits);
+    if (stores_) batch_runner_ = std::make_unique<BatchRunner>(*this, *(*stores_)->batches);
+    if (!stores_) log_->error("nothing is kept: " + stores_.error().message);
   }
-  if (files_) batch_runner_ = std::make_unique<BatchRunner>(*this, **batches_);
-  if (!files_) log_->error("files are not served: " + files_.error().message);
+  const auto warn = [this](const std::string& text) { log_->error(text); };
+  ASSIGN_OR_RETURN(usage_, Usage::open(keeps_use() ? (*stores_)->store : nullptr, warn));
+  return {};
 }
 
-Result<StoredFiles*> Server::files() const {
+void Server::note_use(const Exchange& exchange, std::chrono::steady_clock::time_point start) {
+  if (exchange.model().empty()) return;
+  const std::chrono::duration<double, std::micro> elapsed = std::chrono::steady_clock::now() - start;
+  UseCounts use{1,
+                exchange.prompt_tokens(),
+                exchange.cached_tokens(),
+                exchange.completion_tokens(),
+                static_cast<int64_t>(elapsed.count()),
+                0};
+  if (const auto model = models_.find(exchange.model()))
+    use.nano_cost = nano_cost_of((*model)->settings().price, use);
+  usage_->note(exchange.request().payer, exchange.model(), use);
+}
+
+std::vector<BudgetState> Server::budgets_of(const std::string& key) const {
+  const auto known = keys_->with_id(key);
+  if (known == nullptr) return {};
+  return budget_states(known->record().budget, usage_->spent(key), usage_->now());
+}
+
+std::optional<BudgetState> Server::spent_budget_of(const std::string& key) const {
+  const auto known = keys_->with_id(key);
+  if (known == nullptr || !known->record().budget.limited()) return std::nullopt;
+  return spent_budget(known->record().budget, usage_->spent(key), usage_->now());
+}
+
+// After the reply: who waits for it has it.
+net::awaitable<void> Server::audit(const Exchange& exchange) {
+  if (!keeps_use()) co_return;
+  const HttpRequest& request = exchange.request();
+  Status kept;
+  co_await run_on(compilations_, [&] {
+    kept = (*stores_)->audit->add({0, 0, request.payer, request.peer, request.method + " " + request.path,
+                                   request.body, exchange.status()});
+  });
+  if (!kept) log_->error("the audit log cannot be written: " + kept.error().message);
+}
+
+// On the thread that watches the file of keys.
+void Server::audit_key(std::string_view act, const ApiKeyRecord& record) {
+  if (!keeps_use()) return;
+  const std::string about =
+      fmt::format("{} \"{}\" with {}", record.id, record.name, scope_names(record.scopes));
+  if (const Status kept = (*stores_)->audit->add({0, 0, "", "", std::string(act), about, 0}); !kept)
+    log_->error("the audit log cannot be written: " + kept.error().message);
+}
+
+Result<Stores*> Server::stores() const {
   // Whatever it is, it is nothing about the request.
-  if (!files_) return errorf(ErrorCode::kInternal, "{}", files_.error().message);
-  if (*files_ != nullptr) return files_->get();
-  return errorf(ErrorCode::kNotFound, "this server keeps no files: it was started without --data-dir");
+  if (!stores_) return errorf(ErrorCode::kInternal, "{}", stores_.error().message);
+  if (*stores_ != nullptr) return stores_->get();
+  return errorf(ErrorCode::kNotFound, "this server keeps nothing: it was started without --data-dir");
 }
 
-Result<StoredBatches*> Server::batches() const {
-  RETURN_IF_ERROR(files());
-  return batches_->get();
+std::string Server::owner_of(const HttpRequest& request) const {
+  return needs_key() ? (*stores_)->store->owner_of(presented_key(request)) : std::string();
 }
 
 Status Server::run(const std::function<void()>& on_ready) {
@@ -176,7 +230,8 @@ Status Server::run(const std::function<void()>& on_ready) {
   http_->wait();
   watch.request_stop();
   watch.join();
-  batch_runner_.reset();                                         // before the threads that its lines use
+  batch_runner_.reset();  // before the threads that its lines use
+  background_.drain(std::chrono::steady_clock::time_point(drain_end_.load()));
   for (net::thread_pool* threads : {&compilations_, &loads_}) {  // what they have begun uses the models
     threads->stop();
     threads->join();
@@ -248,17 +303,21 @@ net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
 
 net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   const Route* route = decision.route;
-  if (decision.refusal) {
+  const bool refused = decision.refusal.has_value();
+  if (refused) {
     co_await exchange.reply(std::move(*decision.refusal));
   } else {
     const CountedIn load(route->streams ? &n_generating_ : nullptr);
     co_await answer(*route, exchange);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - decision.start;
+  note_use(exchange, decision.start);
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
   log_->request(exchange, elapsed.count(),
                 decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id));
+  if (route != nullptr && route->access == Access::kAdmin && !refused && exchange.request().method != "GET")
+    co_await audit(exchange);
 }
 
 net::awaitable<Result<ModelLease>> Server::load_named(const Route& route, Exchange& exchange) {
@@ -350,7 +409,12 @@ std::optional<HttpReply> Server::check_key(Exchange& exchange, Access access, st
                     scope_names(key->record().scopes)));
   }
   if (!key->may(Scope::kAdmin)) exchange.set_key(key->record().id);
+  exchange.set_payer(key->payer());
   if (access != Access::kKey || request.method != "POST") return std::nullopt;
+  if (const auto spent = spent_budget_of(key->payer())) {
+    traffic_.note_quota_refusal();
+    return error_reply(request, over_budget(*spent, usage_->now()));
+  }
   const auto now = std::chrono::steady_clock::now();
   const auto refused = key->admit(now);
   add_quota_headers(*key, exchange);

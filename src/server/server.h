@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "gateway/api_keys.h"
-#include "gateway/store/batches.h"
-#include "gateway/store/files.h"
+#include "gateway/store/stores.h"
+#include "gateway/usage.h"
+#include "server/background_runs.h"
 #include "server/batch_runner.h"
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
@@ -30,6 +31,8 @@ struct StructuredDefaults {
 
 struct ServerConfig {
   HttpConfig http;
+  bool listens =
+      true;  // false: there is no socket and there are no keys, only answer() is used, after load()
   std::vector<ModelSettings>
       models;                   // at least one, the first is the default; without names: the file's name
   int64_t models_memory = 0;    // bytes for all of them together (served_models.h)
@@ -49,7 +52,7 @@ struct ServerConfig {
   std::chrono::milliseconds shutdown_timeout{30000};
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
   std::string data_dir;                                  // what is kept between runs; "": nothing is
-  FileLimits file_limits;                                // for each API key
+  StoreLimits store_limits;                              // for each API key
   LogConfig log;
   bool vllm_metrics = true;          // /metrics also under vLLM's names
   bool force_include_usage = false;  // every event of a stream tells the usage
@@ -94,6 +97,8 @@ class Server {
   // Answers /health and /ready at once, loads the models, calls `on_ready`, serves until stop(). Blocks.
   // Errors: of loading, and of a model that can compute nothing any more.
   Status run(const std::function<void()>& on_ready);
+  // REQUIRES: not config.listens. Loads the models. Errors: of loading.
+  Status load() { return models_.load(); }
   // From any thread: drains, then run() returns.
   void stop();
   // Threads for grammars, of which one may take long.
@@ -116,10 +121,18 @@ class Server {
   RequestLog& log() { return *log_; }
   bool needs_key() const { return keys_->required(); }
   // Errors: kNotFound without a data_dir, otherwise why it cannot be used.
-  Result<StoredFiles*> files() const;
-  // The same, of what computes them.
-  Result<StoredBatches*> batches() const;
-  BatchRunner& batch_runner() { return *batch_runner_; }  // REQUIRES: batches()
+  Result<Stores*> stores() const;
+  BatchRunner& batch_runner() { return *batch_runner_; }  // REQUIRES: stores()
+  BackgroundRuns& background() { return background_; }
+  Usage& usage() { return *usage_; }
+  bool keeps_use() const { return stores_ && *stores_ != nullptr; }  // else it is forgotten with the process
+  // Counts what an exchange, which has ended, has used.
+  void note_use(const Exchange& exchange, std::chrono::steady_clock::time_point start);
+  // Of the API key of that id: the budget that keeps it from being used, if there is one.
+  std::optional<BudgetState> spent_budget_of(const std::string& key) const;
+  std::vector<BudgetState> budgets_of(const std::string& key) const;
+  // Whose things a request may see. REQUIRES: stores()
+  std::string owner_of(const HttpRequest& request) const;
   // Lets the route's handler answer, with the model that the request names. Never throws.
   net::awaitable<void> answer(const Route& route, Exchange& exchange);
 
@@ -132,7 +145,9 @@ class Server {
     std::optional<HttpReply> refusal;
     std::chrono::steady_clock::time_point start;
   };
-  void open_store();
+  Status open_store();
+  net::awaitable<void> audit(const Exchange& exchange);
+  void audit_key(std::string_view act, const ApiKeyRecord& record);
   HttpPlan plan(Exchange& exchange);
   Decision decide(Exchange& exchange);
   net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
@@ -144,16 +159,17 @@ class Server {
 
   ServerConfig config_;
   std::unique_ptr<RequestLog> log_;
+  Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir
+  std::unique_ptr<Usage> usage_;
   std::unique_ptr<ApiKeys> keys_;
-  Result<std::unique_ptr<StoredFiles>> files_;  // null without a data_dir
-  Result<std::unique_ptr<StoredBatches>> batches_;
   std::optional<Origins> origins_;
   Traffic traffic_;
   ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
   net::thread_pool compilations_;              // their results go to handlers of http_
   net::thread_pool loads_{1};                  // of models, the same
-  std::unique_ptr<BatchRunner> batch_runner_;  // with batches_; destroyed before all that its lines use
+  std::unique_ptr<BatchRunner> batch_runner_;  // with stores_; destroyed before all that its lines use
+  BackgroundRuns background_;                  // likewise
   std::atomic<int> n_generating_ = 0;
   std::atomic<bool> stopping_{false};
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();

@@ -161,6 +161,26 @@ class OpenAI(unittest.TestCase):
         with self.assertRaises(self.openai.BadRequestError):
             self.client.responses.create(model=script.model, input="x", previous_response_id="resp_1")
 
+    def test_stored_responses(self):
+        responses = self.client.responses
+        first = responses.create(model=script.model, input="plain")
+        second = responses.create(model=script.model, input="think", previous_response_id=first.id)
+        self.assertEqual((second.output_text, second.previous_response_id), ("The answer is 42.", first.id))
+        self.assertEqual(responses.retrieve(second.id).output_text, second.output_text)
+        roles = [item.role for item in responses.input_items.list(second.id, order="asc", limit=2)]
+        self.assertEqual(roles, ["user", "assistant", "user"])
+        responses.delete(first.id)
+        with self.assertRaises(self.openai.NotFoundError):
+            responses.retrieve(first.id)
+        stream = responses.create(model=script.model, input="think", background=True, stream=True)
+        begun = next(iter(stream))
+        stream.close()
+        rest = list(responses.retrieve(begun.response.id, stream=True, starting_after=begun.sequence_number))
+        self.assertEqual((rest[-1].type, rest[-1].response.output_text), ("response.completed", "The answer is 42."))
+        waiting = responses.create(model=script.model, input="think", background=True)
+        self.assertEqual(waiting.status, "queued")
+        self.assertIn(responses.cancel(waiting.id).status, ("cancelled", "completed"))
+
     def test_many_at_once(self):
         async def run():
             client = self.openai.AsyncOpenAI(base_url=script.url + "/v1", api_key=KEY)

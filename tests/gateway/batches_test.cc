@@ -2,11 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <sstream>
+
+#include "gateway/old_stores.h"
 
 namespace penstock {
 namespace {
@@ -86,7 +87,9 @@ TEST_F(BatchesTest, ResultsGoOnWhereTheyWereSynced) {
   std::stringstream text;
   text << std::ifstream(results->path(false)).rdbuf();
   EXPECT_EQ(text.str(), "{\"custom_id\":\"a\"}\n{\"custom_id\":\"c\"}\n");
+  EXPECT_EQ(batches_->results_of(batch).error().code, ErrorCode::kIo);  // one at a time
   std::ofstream(results->path(true), std::ios::app) << "what\n";
+  results.reset();
   const auto damaged = batches_->results_of(batch);
   ASSERT_FALSE(damaged);
   EXPECT_EQ(damaged.error().code, ErrorCode::kCorruptFile);
@@ -133,18 +136,12 @@ TEST_F(BatchesTest, SoManyAtATime) {
 }
 
 // The tables as the first version made them.
-TEST_F(BatchesTest, AnOlderStoreIsBroughtUp) {
+TEST_F(BatchesTest, AStoreWithoutBatchesIsBroughtUp) {
+  sql_on(folder_, kStoreVersion1);
+  sql_on(folder_, "INSERT INTO files VALUES (1, 'file-1', 'me', 'in.jsonl', 'batch', 3, 1)");
+  std::ofstream(folder_ / "files" / "file-1") << "{}\n";
   open();
-  const std::string file = files_->add("me", "in.jsonl", "batch", "{}\n").value().id;
-  batches_.reset();
-  files_.reset();
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open((folder_ / "penstock.db").c_str(), &database), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(database, "DROP TABLE batches; PRAGMA user_version = 1", nullptr, nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(database);
-  open();
-  EXPECT_TRUE(files_->find("me", file));
+  EXPECT_TRUE(files_->find("me", "file-1"));
   EXPECT_EQ(batches_->find("me", add().id).value().status, BatchStatus::kValidating);
 }
 

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "gateway/old_stores.h"
 #include "gateway/store/files.h"
 
 namespace penstock {
@@ -183,11 +184,12 @@ TEST_F(StoreTest, OneProcessHasTheFolder) {
 
 TEST_F(StoreTest, ANewerStoreIsRefusedAndLeftAlone) {
   open();
+  const std::string version = sql_on(folder_, "PRAGMA user_version");
   sql("PRAGMA user_version = 99");
   const Error error = open_error();
   EXPECT_EQ(error.code, ErrorCode::kUnsupported);
   EXPECT_THAT(error.message, HasSubstr("got 99"));
-  sql("PRAGMA user_version = 2");
+  sql_on(folder_, "PRAGMA user_version = " + version);
   open();
 }
 

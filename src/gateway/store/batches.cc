@@ -1,6 +1,7 @@
 #include "gateway/store/batches.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kBatchColumns =
     "SELECT id, owner, key, endpoint, input_file, window, metadata, errors, output_file, error_file, status, "
-    "created, expires, since, total, completed, failed FROM batches";
+    "created, expires, since, total, completed, failed, payer FROM batches";
 
 StoredBatch batch_of(const DatabaseRow& row) {
   StoredBatch batch;
@@ -32,24 +33,12 @@ StoredBatch batch_of(const DatabaseRow& row) {
   for (size_t i = 0; since.is_array() && i < std::min<size_t>(since.size(), kNumBatchStatuses); ++i)
     batch.since[i] = since[i].is_number_integer() ? since[i].get<int64_t>() : 0;
   batch.total = row.integer(14), batch.completed = row.integer(15), batch.failed = row.integer(16);
+  batch.payer = row.text(17);
   return batch;
 }
 
 tl::unexpected<Error> batch_disk_error(const fs::path& path) {
   return errorf(ErrorCode::kIo, "{}: {}", path.string(), std::strerror(errno));
-}
-
-Result<std::string> read_whole(int file, const fs::path& path) {
-  std::string text;
-  for (;;) {
-    constexpr size_t kPiece = 1 << 20;
-    const size_t before = text.size();
-    text.resize(before + kPiece);
-    const ssize_t n = ::pread(file, text.data() + before, kPiece, static_cast<off_t>(before));
-    text.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
-    if (n == 0) return text;
-    if (n < 0 && errno != EINTR) return batch_disk_error(path);
-  }
 }
 
 }  // namespace
@@ -62,63 +51,90 @@ const char* name_of(BatchStatus status) {
 
 // --- results
 
-Result<std::unique_ptr<BatchResults>> BatchResults::open(const fs::path& stem) {
-  std::unique_ptr<BatchResults> results(new BatchResults(stem));
-  for (const bool failed : {false, true}) RETURN_IF_ERROR(results->read(failed));
+Result<std::unique_ptr<BatchResults>> BatchResults::open(const fs::path& completed, const fs::path& failed) {
+  std::unique_ptr<BatchResults> results(new BatchResults);
+  results->files_[0].path = completed;
+  results->last_ = completed == failed ? 0 : 1;
+  RETURN_IF_ERROR(results->read(results->files_[0]));
+  if (results->last_ == 0) return results;
+  results->files_[1].path = failed;
+  RETURN_IF_ERROR(results->read(results->files_[1]));
   return results;
 }
 
 BatchResults::~BatchResults() {
-  for (const int file : files_) {
-    if (file >= 0) ::close(file);
+  for (const File& file : files_) {
+    if (file.descriptor >= 0) ::close(file.descriptor);
   }
 }
 
-fs::path BatchResults::path(bool failed) const {
-  fs::path path = stem_;
-  path += failed ? ".errors.jsonl" : ".output.jsonl";
-  return path;
+Status BatchResults::take(const File& file, std::string_view text, size_t place) {
+  const auto line = nlohmann::json::parse(text, nullptr, false);
+  if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
+    return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", file.path.string(), place);
+  done_.insert(line["custom_id"].get<std::string>());
+  const auto response = line.find("response");
+  const bool answered = response != line.end() && response->is_object() &&
+                        response->contains("status_code") && (*response)["status_code"] == 200;
+  const bool failed = last_ == 1 ? &file == &files_[1] : !answered;
+  ++n_[failed ? 1 : 0];
+  return {};
 }
 
-Status BatchResults::read(bool failed) {
-  const fs::path name = path(failed);
-  int& file = files_[failed ? 1 : 0];
-  file = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0) return batch_disk_error(name);
-  ASSIGN_OR_RETURN(const std::string text, read_whole(file, name));
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const auto line = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(begin),
-                                            text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || !line.contains("custom_id") || !line["custom_id"].is_string())
-      return errorf(ErrorCode::kCorruptFile, "{}: byte {}: expected a result", name.string(), begin);
-    done_.insert(line["custom_id"].get<std::string>());
-    ++n_[failed ? 1 : 0];
-    begin = end + 1;
+Status BatchResults::read(File& file) {
+  file.descriptor = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file.descriptor < 0) return batch_disk_error(file.path);
+  if (::flock(file.descriptor, LOCK_EX | LOCK_NB) != 0)
+    return errorf(ErrorCode::kIo, "{}: another process writes it", file.path.string());
+  std::string rest;  // of the piece before: the begin of a line
+  for (int64_t place = 0;;) {
+    constexpr size_t kPiece = size_t{1} << 20;
+    const size_t before = rest.size();
+    rest.resize(before + kPiece);
+    const ssize_t n = ::pread(file.descriptor, rest.data() + before, kPiece, static_cast<off_t>(place));
+    rest.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    if (n < 0 && errno != EINTR) return batch_disk_error(file.path);
+    if (n == 0) break;
+    place += std::max<ssize_t>(n, 0);
+    size_t begin = 0;
+    for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', begin)) {
+      RETURN_IF_ERROR(
+          take(file, std::string_view(rest).substr(begin, end - begin), static_cast<size_t>(file.bytes)));
+      file.bytes += static_cast<int64_t>(end + 1 - begin);
+      begin = end + 1;
+    }
+    rest.erase(0, begin);
   }
-  if (begin < text.size() && ::ftruncate(file, static_cast<off_t>(begin)) != 0) return batch_disk_error(name);
-  bytes_[failed ? 1 : 0] = static_cast<int64_t>(begin);
+  if (!rest.empty() && ::ftruncate(file.descriptor, file.bytes) != 0) return batch_disk_error(file.path);
   return {};
 }
 
 Status BatchResults::append(bool failed, const std::string& custom_id, std::string line) {
-  const size_t which = failed ? 1 : 0;
+  File& file = files_[failed ? last_ : 0];
   line += '\n';
   for (size_t done = 0; done < line.size();) {
-    const ssize_t n = ::pwrite(files_[which], line.data() + done, line.size() - done,
-                               bytes_[which] + static_cast<int64_t>(done));
+    const ssize_t n = ::pwrite(file.descriptor, line.data() + done, line.size() - done,
+                               file.bytes + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      const auto error = batch_disk_error(path(failed));
-      (void)!::ftruncate(files_[which], bytes_[which]);
+      const auto error = batch_disk_error(file.path);
+      (void)!::ftruncate(file.descriptor, file.bytes);
       return error;
     }
     done += static_cast<size_t>(n);
   }
-  if (::fdatasync(files_[which]) != 0) return batch_disk_error(path(failed));
-  bytes_[which] += static_cast<int64_t>(line.size());
+  file.bytes += static_cast<int64_t>(line.size());
+  file.dirty = true;
   done_.insert(custom_id);
-  ++n_[which];
+  ++n_[failed ? 1 : 0];
+  return {};
+}
+
+Status BatchResults::sync() {
+  for (File& file : files_) {
+    if (!std::exchange(file.dirty, false)) continue;
+    if (::fdatasync(file.descriptor) != 0) return batch_disk_error(file.path);
+  }
   return {};
 }
 
@@ -157,10 +173,10 @@ Result<StoredBatch> StoredBatches::add(StoredBatch batch, int64_t window_seconds
                     "{} batches of this API key have not ended, the most there may be", n);
     }
     RETURN_IF_ERROR(database().run(
-        "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, expires) "
-        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO batches (id, owner, key, endpoint, input_file, window, metadata, created, expires, "
+        "payer) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         {batch.id, batch.owner, batch.key, batch.endpoint, batch.input_file, batch.window, batch.metadata,
-         batch.created, batch.expires}));
+         batch.created, batch.expires, batch.payer}));
     return write(batch);
   }));
   return batch;
@@ -230,7 +246,7 @@ Result<std::string> StoredBatches::input_of(const StoredBatch& batch) {
 }
 
 Result<std::unique_ptr<BatchResults>> StoredBatches::results_of(const StoredBatch& batch) {
-  return BatchResults::open(stem_of(batch.id));
+  return BatchResults::open(stem_of(batch.id) += ".output.jsonl", stem_of(batch.id) += ".errors.jsonl");
 }
 
 Status StoredBatches::change(StoredBatch& batch, BatchStatus status, bool& taken) {
@@ -255,6 +271,7 @@ Result<bool> StoredBatches::update(StoredBatch& batch, BatchStatus status) {
 }
 
 Status StoredBatches::finish(StoredBatch& batch, BatchStatus status, BatchResults& results) {
+  RETURN_IF_ERROR(results.sync());
   StoredBatch ended = batch;
   ended.completed = results.n_completed(), ended.failed = results.n_failed();
   // The contents are linked, not moved: until the rows are there the next process finds them where they were.

@@ -1,6 +1,6 @@
 // The batches of /v1/batches: a row of the database each, and while one runs two files that its results are appended to.
 //
-// A result is synced before it counts. Killed at any moment, the next process finds every result that was acknowledged, goes
+// A result is synced before it is counted. Killed at any moment, the next process finds every result that was acknowledged, goes
 // on with the lines that have none, and writes none twice: what it may do again is the work of lines that were under way.
 #pragma once
 #include <array>
@@ -29,7 +29,9 @@ inline constexpr int kNumBatchStatuses = 8;
 const char* name_of(BatchStatus status);  // "in_progress", …
 
 struct StoredBatch {
-  std::string id, owner, key;  // key: id of the API key, "" where there is none
+  std::string id, owner;
+  std::string key,
+      payer;  // ids of its API key: for what it may use ("" of one that may use all), for what it pays
   std::string endpoint, input_file;
   std::string window;                   // as the client said it: "24h"
   std::string metadata, errors;         // JSON texts, "" = none
@@ -48,25 +50,38 @@ struct StoredBatch {
 // Of one batch that runs: lines of JSON. One thread.
 class BatchResults {
  public:
-  // Reads what there is already; half a line at an end is cut off. Errors: kIo, kCorruptFile.
-  static Result<std::unique_ptr<BatchResults>> open(const std::filesystem::path& stem);
+  // Reads what there is already; half a line at an end is cut off. Both may be the same file, which one process has at a
+  // time. Errors: kIo, kCorruptFile.
+  static Result<std::unique_ptr<BatchResults>> open(const std::filesystem::path& completed,
+                                                    const std::filesystem::path& failed);
   ~BatchResults();
 
   bool has(const std::string& custom_id) const { return done_.contains(custom_id); }
+  const std::unordered_set<std::string>& done() const { return done_; }
   int64_t n_completed() const { return n_[0]; }
   int64_t n_failed() const { return n_[1]; }
-  // On disk when it returns. line: without its end. Errors: kIo; then nothing of it is there.
+  // line: without its end. A killed process leaves it, a power cut after sync() too. Errors: kIo; then nothing of it is
+  // there.
   Status append(bool failed, const std::string& custom_id, std::string line);
+  // All lines so far are on the disk when it returns. Error: kIo.
+  Status sync();
   // Where the lines are: completed, failed.
-  std::filesystem::path path(bool failed) const;
+  const std::filesystem::path& path(bool failed) const { return files_[failed ? last_ : 0].path; }
 
  private:
-  explicit BatchResults(std::filesystem::path stem) : stem_(std::move(stem)) {}
-  Status read(bool failed);
+  struct File {
+    std::filesystem::path path;
+    int descriptor = -1;
+    int64_t bytes = 0;
+    bool dirty = false;
+  };
+  BatchResults() = default;
+  Status read(File& file);
+  Status take(const File& file, std::string_view line, size_t place);
 
-  std::filesystem::path stem_;
-  std::array<int, 2> files_{-1, -1};
-  std::array<int64_t, 2> n_{}, bytes_{};
+  std::array<File, 2> files_;
+  size_t last_ = 1;  // the file of those that failed
+  std::array<int64_t, 2> n_{};
   std::unordered_set<std::string> done_;
 };
 

@@ -58,16 +58,30 @@ std::string DatabaseRow::bytes(int column) const {
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& path,
                                                  std::span<const char* const> schema) {
   std::unique_ptr<Database> database(new Database(path));
-  RETURN_IF_ERROR(database->connect());
+  RETURN_IF_ERROR(database->connect(true));
   RETURN_IF_ERROR(database->check());
   RETURN_IF_ERROR(database->upgrade(schema));
   return database;
 }
 
+Result<std::unique_ptr<Database>> Database::open_existing(const std::filesystem::path& path,
+                                                          int64_t version) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none))
+    return errorf(ErrorCode::kNotFound, "{}: there is no store", path.string());
+  std::unique_ptr<Database> database(new Database(path));
+  RETURN_IF_ERROR(database->connect(false));
+  RETURN_IF_ERROR(database->check());
+  ASSIGN_OR_RETURN(const int64_t found, database->number("PRAGMA user_version"));
+  if (found == version) return database;
+  return errorf(ErrorCode::kUnsupported, "{}: expected a store of version {}, got {}{}", path.string(),
+                version, found, found < version ? ": a server that uses it brings it up" : "");
+}
+
 Database::~Database() { sqlite3_close(database_); }
 
-Status Database::connect() {
-  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX;
+Status Database::connect(bool may_create) {
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX | (may_create ? SQLITE_OPEN_CREATE : 0);
   const int code = sqlite3_open_v2(path_.c_str(), &database_, flags, nullptr);
   if (code != SQLITE_OK) return failure(code, "open");
   sqlite3_busy_timeout(database_, kBusyMilliseconds);

@@ -46,6 +46,8 @@ class Database {
   // kUnsupported (of a newer version).
   static Result<std::unique_ptr<Database>> open(const std::filesystem::path& path,
                                                 std::span<const char* const> schema);
+  // One that is there and has this version already. Errors: kNotFound; of open().
+  static Result<std::unique_ptr<Database>> open_existing(const std::filesystem::path& path, int64_t version);
   ~Database();
 
   // One statement with its parameters ?1, ?2, … Errors: kIo (disk full, …), kCorruptFile, kInternal.
@@ -55,7 +57,7 @@ class Database {
 
  private:
   explicit Database(std::filesystem::path path) : path_(std::move(path)) {}
-  Status connect();
+  Status connect(bool may_create);
   Status check();
   Status upgrade(std::span<const char* const> schema);
   Result<int64_t> number(const char* sql);

@@ -32,6 +32,22 @@ constexpr const char* kSchema[] = {
     "DEFAULT 0);"
     "CREATE INDEX batches_of_owner ON batches (owner, number);"
     "CREATE INDEX unfinished_batches ON batches (ended) WHERE ended = 0;",
+    // 3: responses; the large columns last, so that bounds are computed without them
+    "CREATE TABLE responses (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+    " owner TEXT NOT NULL, bytes INTEGER NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT NULL,"
+    " ended INTEGER NOT NULL, input TEXT NOT NULL, reply TEXT NOT NULL, events TEXT NOT NULL DEFAULT '');"
+    "CREATE INDEX responses_of_owner ON responses (owner, number, bytes);"
+    "CREATE INDEX expiring_responses ON responses (expires);"
+    "CREATE INDEX unfinished_responses ON responses (ended) WHERE ended = 0;",
+    // 4: what keys have used, who pays for a batch, what administrators did
+    "CREATE TABLE usage (day INTEGER NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, requests INTEGER NOT "
+    "NULL,"
+    " input_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,"
+    " microseconds INTEGER NOT NULL, nano_cost INTEGER NOT NULL, PRIMARY KEY (day, key, model)) WITHOUT "
+    "ROWID;"
+    "ALTER TABLE batches ADD COLUMN payer TEXT NOT NULL DEFAULT '';"
+    "CREATE TABLE audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, key TEXT NOT NULL,"
+    " peer TEXT NOT NULL, act TEXT NOT NULL, about TEXT NOT NULL, status INTEGER NOT NULL);",
 };
 
 }  // namespace
@@ -45,6 +61,10 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& folder) 
   ASSIGN_OR_RETURN(store->database_, Database::open(folder / "penstock.db", kSchema));
   RETURN_IF_ERROR(store->read_salt());
   return store;
+}
+
+Result<std::unique_ptr<Database>> Store::open_database(const std::filesystem::path& folder) {
+  return Database::open_existing(folder / "penstock.db", std::size(kSchema));
 }
 
 Store::~Store() {

@@ -17,6 +17,8 @@ class Store {
   // Makes the folder when it is not there. Errors: kIo (also: another process uses it), those of Database::open.
   static Result<std::unique_ptr<Store>> open(const std::filesystem::path& folder);
   ~Store();
+  // To read the database beside the process that has the folder. Errors: kNotFound, those of Database::open_existing.
+  static Result<std::unique_ptr<Database>> open_database(const std::filesystem::path& folder);
 
   Database& database() { return *database_; }
   const std::filesystem::path& folder() const { return folder_; }

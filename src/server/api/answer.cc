@@ -10,14 +10,6 @@
 namespace penstock {
 namespace {
 
-HttpReply stream_head(const char* content_type) {
-  HttpReply head;
-  head.content_type = content_type;
-  head.headers.emplace_back("Cache-Control", "no-cache");
-  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
-  return head;
-}
-
 // "x-request-timeout: SECONDS" shortens the server's own limit.
 Status read_timeout(const HttpRequest& request, std::optional<std::chrono::milliseconds>& timeout) {
   const std::string text(request.header("x-request-timeout"));
@@ -50,15 +42,26 @@ net::awaitable<void> answer_stream(Server& server, Exchange& exchange, Generatio
     open = !exchange.gone();
   }
   if (!open || generation.client_gone()) co_return;
-  const auto& error = generation.error();
-  std::string tail =
-      error && error->code != ErrorCode::kCancelled ? shape.error_event(*error) : shape.end(generation);
+  const auto& failure = generation.error();
+  const Error* error = failure && failure->code != ErrorCode::kCancelled ? &*failure : nullptr;
+  co_await shape.keep(generation, error);
+  std::string tail = error != nullptr ? shape.error_event(*error) : shape.end(generation);
   if (co_await exchange.write(tail)) co_await exchange.end_stream();
 }
 
 }  // namespace
 
+HttpReply stream_head(const char* content_type) {
+  HttpReply head;
+  head.content_type = content_type;
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // proxies must not hold events back
+  return head;
+}
+
 std::string ReplyShape::begin(const Generation&) { return {}; }
+
+net::awaitable<void> ReplyShape::keep(const Generation&, const Error*) { co_return; }
 
 HttpReply ReplyShape::error(const Error& error) { return error_reply(error); }
 
@@ -99,6 +102,7 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   }
   if (generation.client_gone()) co_return;
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
+  co_await shape.keep(generation, nullptr);
   co_await exchange.reply(json_reply(shape.whole(generation)));
 }
 

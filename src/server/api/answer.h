@@ -26,6 +26,9 @@ class ReplyShape {
   virtual const char* content_type() const { return "text/event-stream; charset=utf-8"; }
   virtual const char* keep_alive() const { return ": keep-alive\n\n"; }
 
+  // Before the end of a reply is made, which waits for it: a place to keep what was generated. error: instead of an end.
+  virtual net::awaitable<void> keep(const Generation& generation, const Error* error);
+
   // Of a whole reply: its body.
   virtual nlohmann::ordered_json whole(const Generation& generation) = 0;
 
@@ -33,6 +36,9 @@ class ReplyShape {
   virtual HttpReply error(const Error& error);
   virtual std::string error_event(const Error& error);
 };
+
+// How the reply of a stream begins.
+HttpReply stream_head(const char* content_type);
 
 // What a delta adds to a chat's reply. A call that must be the only one ends the choice.
 std::vector<ReplySegment> read_delta(ChatReader& reader, const ChoiceDelta& delta, Generation& generation);

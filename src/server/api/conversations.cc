@@ -213,7 +213,7 @@ Conversation conversation_of_chat(json& body) {
   return conversation;
 }
 
-Result<Conversation> conversation_of_response(json& body) {
+Result<Conversation> conversation_of_response(json& body, size_t n_earlier) {
   Conversation conversation;
   ResponseInput input;
   if (std::string text = take_string(body, "instructions"); !text.empty()) {
@@ -223,7 +223,7 @@ Result<Conversation> conversation_of_response(json& body) {
     input.messages.push_back(message_of("user", take_field(body, "input")));
   } else {
     for (size_t i = 0; i < body["input"].size(); ++i) {
-      RETURN_IF_ERROR(input.add(body["input"][i], fmt::format("input[{}]", i)));
+      RETURN_IF_ERROR(input.add(body["input"][i], fmt::format("input[{}]", i - std::min(i, n_earlier))));
     }
   }
   conversation.messages = std::move(input.messages);

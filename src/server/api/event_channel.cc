@@ -1,7 +1,6 @@
 #include "server/api/event_channel.h"
 
 #include <boost/asio/execution/context.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <unordered_set>
@@ -19,19 +18,22 @@ constexpr size_t kMostPendingBytes = 8 << 20;
 // one for each token of a step.
 class Doorbell : public std::enable_shared_from_this<Doorbell> {
  public:
-  explicit Doorbell(net::execution_context& context) : context_(static_cast<net::io_context&>(context)) {}
-
+  // On the executor; an executor of the same context each time.
+  void use(const net::any_io_executor& executor) {
+    const std::scoped_lock lock(mutex_);
+    if (!executor_) executor_ = executor;
+  }
   // From any thread.
   void ring(std::shared_ptr<EventChannel> channel) {
     const std::scoped_lock lock(mutex_);
     if (closed_) return;
     rung_.push_back(std::move(channel));
-    if (!std::exchange(posted_, true)) net::post(context_, [self = shared_from_this()] { self->answer(); });
+    if (!std::exchange(posted_, true)) net::post(executor_, [self = shared_from_this()] { self->answer(); });
   }
   template <class F>
   void post(F&& f) {
     const std::scoped_lock lock(mutex_);
-    if (!closed_) net::post(context_, std::forward<F>(f));
+    if (!closed_) net::post(executor_, std::forward<F>(f));
   }
 
   // On the executor.
@@ -63,7 +65,7 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
     answered_.clear();
   }
 
-  net::io_context& context_;
+  net::any_io_executor executor_;
   std::unordered_set<EventChannel*> channels_;  // that a coroutine may wait on
   std::mutex mutex_;
   std::vector<std::shared_ptr<EventChannel>> rung_, answered_;
@@ -72,12 +74,12 @@ class Doorbell : public std::enable_shared_from_this<Doorbell> {
 
 namespace {
 
-// The one doorbell of an io_context.
+// The one doorbell of a context.
 struct BellService : net::execution_context::service {
   using key_type = BellService;
   static net::execution_context::id id;
   explicit BellService(net::execution_context& context)
-      : service(context), bell(std::make_shared<Doorbell>(context)) {}
+      : service(context), bell(std::make_shared<Doorbell>()) {}
   void shutdown() override { bell->close(); }
 
   std::shared_ptr<Doorbell> bell;
@@ -103,6 +105,7 @@ struct EventChannel::WaiterOf final : Waiter {
 EventChannel::EventChannel(const net::any_io_executor& executor)
     : bell_(net::use_service<BellService>(net::query(executor, net::execution::context)).bell),
       timer_(std::in_place, executor) {
+  bell_->use(executor);
   bell_->add(this);
 }
 

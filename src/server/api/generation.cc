@@ -57,6 +57,7 @@ Status Generation::submit() {
     builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params,
                                                         std::move(call_.prompts[i]), call_.keep_markers));
     n_prompt_tokens_ += n_tokens;
+    exchange_.note_model(call_.name());
     exchange_.count_tokens(n_tokens, 0);
     ++n_open_;
   }
@@ -86,7 +87,9 @@ void Generation::handle(const OwnedEvent& event) {
       delta.finish = output.finish_reason;
       delta.stop_reason = output.stop_reason;
       if (output.error && !error_) error_ = output.error;
-      n_cached_tokens_ += event.index == 0 ? output.stats.cached_tokens : 0;
+      const int n_cached = event.index == 0 ? output.stats.cached_tokens : 0;
+      n_cached_tokens_ += n_cached;
+      exchange_.count_cached(n_cached);
       n_draft_tokens_ += output.stats.draft_tokens;
       n_accepted_tokens_ += output.stats.accepted_tokens;
     }

@@ -95,6 +95,7 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& 
   const auto arrival = std::make_shared<Arrival>(executor);
   if (server.config().request_timeout.count() > 0)
     call.deadline = std::chrono::steady_clock::now() + server.config().request_timeout;
+  exchange.note_model(model.name());
   exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
   const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
     net::post(executor, [arrival, result = std::move(result)]() mutable {

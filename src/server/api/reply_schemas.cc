@@ -125,15 +125,16 @@ const Json& chat_reply() {
 }
 
 const Json& responses_reply() {
-  static const Json value =
-      open({{"id", plain("string")},
-            {"object", exactly("response")},
-            {"created_at", plain("number")},
-            {"status", {{"enum", {"completed", "incomplete", "failed", "in_progress"}}}},
-            {"model", plain("string")},
-            {"output", items(open({{"type", plain("string")}, {"id", plain("string")}}, {"type", "id"}))},
-            {"usage", counts({"input_tokens", "output_tokens", "total_tokens"})}},
-           {"id", "object", "created_at", "status", "model", "output", "usage"});
+  static const Json value = open(
+      {{"id", plain("string")},
+       {"object", exactly("response")},
+       {"created_at", plain("number")},
+       {"status", {{"enum", {"completed", "incomplete", "failed", "in_progress", "queued", "cancelled"}}}},
+       {"model", plain("string")},
+       {"output", items(open({{"type", plain("string")}, {"id", plain("string")}}, {"type", "id"}))},
+       {"usage",
+        {{"anyOf", {counts({"input_tokens", "output_tokens", "total_tokens"}), {{"type", "null"}}}}}}},
+      {"id", "object", "created_at", "status", "model", "output", "usage"});
   return value;
 }
 

@@ -2,13 +2,12 @@
 #include <charconv>
 
 #include "server/api/api_request.h"
-#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/schema_parts.h"
+#include "server/api/store_call.h"
 #include "server/batch_runner.h"
-#include "server/http/access.h"
 #include "server/server.h"
 
 namespace penstock {
@@ -17,7 +16,6 @@ RouteSchema batch_request, batch_reply, batches_reply;
 
 namespace {
 
-constexpr std::string_view kBatchesPath = "/v1/batches/", kCancelPath = "/cancel";
 constexpr int64_t kLongestBatchPage = 100;
 constexpr int64_t kLongestWindowHours = 24 * 30;
 
@@ -72,7 +70,7 @@ Result<StoredBatch> read_new_batch(const HttpRequest& request, int64_t& window) 
   ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
   RETURN_IF_ERROR(check_json(batch_request(), body));
   StoredBatch batch;
-  batch.key = request.key;
+  batch.key = request.key, batch.payer = request.payer;
   batch.endpoint = get_string(body, "endpoint");
   batch.input_file = get_string(body, "input_file_id");
   batch.window = get_string(body, "completion_window");
@@ -104,35 +102,6 @@ Result<BatchQuery> read_batch_query(const HttpRequest& request) {
     }
   }
   return query;
-}
-
-// What handlers here share: the store, whose things the request may see, and the id that its path has.
-struct BatchCall {
-  StoredBatches* batches = nullptr;
-  std::string owner, id;
-};
-
-using BatchWork = std::function<Result<json>(const BatchCall&)>;
-
-// `work` with them, on a thread that may wait for the disk; its value or error is the reply.
-net::awaitable<void> answer_batch(Server& server, Exchange& exchange, const BatchWork& work) {
-  Result<json> reply;
-  co_await run_compilation(server, [&] {
-    const HttpRequest& request = exchange.request();
-    auto batches = server.batches();
-    if (!batches) {
-      reply = tl::unexpected(batches.error());
-      return;
-    }
-    BatchCall call{*batches, {}, {}};
-    if (server.needs_key()) call.owner = (*server.files())->store().owner_of(presented_key(request));
-    if (request.path.starts_with(kBatchesPath)) call.id = request.path.substr(kBatchesPath.size());
-    if (request.method == "POST" && call.id.ends_with(kCancelPath))
-      call.id.resize(call.id.size() - kCancelPath.size());
-    reply = work(call);
-  });
-  HttpReply whole = reply ? json_reply(*reply) : error_reply(reply.error());  // not inside: see json_reply
-  co_await exchange.reply(std::move(whole));
 }
 
 }  // namespace
@@ -182,20 +151,21 @@ net::awaitable<void> post_batch(Server& server, Exchange& exchange) {
   int64_t window = 0;
   auto asked = read_new_batch(exchange.request(), window);
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error()));
-  const BatchWork work = [&](const BatchCall& call) -> Result<json> {
+  const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     asked->owner = call.owner;
-    ASSIGN_OR_RETURN(const StoredBatch batch, call.batches->add(*std::move(asked), window));
+    ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->add(*std::move(asked), window));
     server.batch_runner().wake();
     return batch_json(batch);
   };
-  co_await answer_batch(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/batches", work);
 }
 
 net::awaitable<void> get_batches(Server& server, Exchange& exchange) {
-  const BatchWork work = [&](const BatchCall& call) -> Result<json> {
+  const StoreWork work = [&](const StoreCall& call) -> Result<json> {
     ASSIGN_OR_RETURN(const BatchQuery query, read_batch_query(exchange.request()));
     bool more = false;
-    ASSIGN_OR_RETURN(const auto batches, call.batches->list(call.owner, query.after, query.limit, more));
+    ASSIGN_OR_RETURN(const auto batches,
+                     call.stores->batches->list(call.owner, query.after, query.limit, more));
     json reply = {{"object", "list"}, {"data", json::array()}};
     for (const StoredBatch& batch : batches) reply["data"].push_back(batch_json(batch));
     reply["first_id"] = batches.empty() ? json() : json(batches.front().id);
@@ -203,24 +173,24 @@ net::awaitable<void> get_batches(Server& server, Exchange& exchange) {
     reply["has_more"] = more;
     return reply;
   };
-  co_await answer_batch(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/batches", work);
 }
 
 net::awaitable<void> get_batch(Server& server, Exchange& exchange) {
-  const BatchWork work = [](const BatchCall& call) -> Result<json> {
-    ASSIGN_OR_RETURN(const StoredBatch batch, call.batches->find(call.owner, call.id));
+  const StoreWork work = [](const StoreCall& call) -> Result<json> {
+    ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->find(call.owner, call.id));
     return batch_json(batch);
   };
-  co_await answer_batch(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/batches/{id}", work);
 }
 
 net::awaitable<void> post_batch_cancel(Server& server, Exchange& exchange) {
-  const BatchWork work = [&](const BatchCall& call) -> Result<json> {
-    ASSIGN_OR_RETURN(const StoredBatch batch, call.batches->cancel(call.owner, call.id));
+  const StoreWork work = [&](const StoreCall& call) -> Result<json> {
+    ASSIGN_OR_RETURN(const StoredBatch batch, call.stores->batches->cancel(call.owner, call.id));
     server.batch_runner().wake();
     return batch_json(batch);
   };
-  co_await answer_batch(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/batches/{id}/cancel", work);
 }
 
 }  // namespace penstock

@@ -6,14 +6,13 @@
 #include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/schema_parts.h"
-#include "server/http/access.h"
+#include "server/api/store_call.h"
 #include "server/http/multipart.h"
 #include "server/server.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::string_view kFilesPath = "/v1/files/", kContent = "/content";
 constexpr int64_t kLongestPage = 10000;     // files of one list, OpenAI's
 constexpr int64_t kContentPiece = 1 << 18;  // bytes of a content read at once
 constexpr size_t kLongestName = 512;
@@ -87,34 +86,6 @@ Result<FileQuery> read_file_query(const HttpRequest& request) {
   return query;
 }
 
-// What handlers here share: the store, whose things the request may see, and the id that its path has.
-struct FileRequest {
-  StoredFiles* files = nullptr;
-  std::string owner, id;
-};
-
-Result<FileRequest> open_request(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(StoredFiles * files, server.files());
-  FileRequest asked{files, {}, {}};
-  if (server.needs_key()) asked.owner = files->store().owner_of(presented_key(request));
-  if (request.path.starts_with(kFilesPath)) asked.id = request.path.substr(kFilesPath.size());
-  if (asked.id.ends_with(kContent)) asked.id.resize(asked.id.size() - kContent.size());
-  return asked;
-}
-
-using FileWork = std::function<Result<json>(const FileRequest&)>;
-
-// `work` with them, on a thread that may wait for the disk; its value or error is the reply.
-net::awaitable<void> answer_from_store(Server& server, Exchange& exchange, const FileWork& work) {
-  Result<json> reply;
-  co_await run_compilation(server, [&] {
-    auto asked = open_request(server, exchange.request());
-    reply = asked ? work(*asked) : Result<json>(tl::unexpected(asked.error()));
-  });
-  HttpReply whole = reply ? json_reply(*reply) : error_reply(reply.error());  // not inside: see json_reply
-  co_await exchange.reply(std::move(whole));
-}
-
 HttpReply content_head() {
   HttpReply head;
   head.content_type = "application/octet-stream";
@@ -159,21 +130,21 @@ const nlohmann::json& file_deleted_reply() {
 
 net::awaitable<void> post_file(Server& server, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const FileWork work = [&](const FileRequest& asked) -> Result<json> {
+  const StoreWork work = [&](const StoreCall& asked) -> Result<json> {
     ASSIGN_OR_RETURN(const Upload upload, read_upload(request));
     ASSIGN_OR_RETURN(const StoredFile file,
-                     asked.files->add(asked.owner, upload.name, "batch", upload.content));
+                     asked.stores->files->add(asked.owner, upload.name, "batch", upload.content));
     return file_json(file);
   };
-  co_await answer_from_store(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/files", work);
 }
 
 net::awaitable<void> get_files(Server& server, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const FileWork work = [&](const FileRequest& asked) -> Result<json> {
+  const StoreWork work = [&](const StoreCall& asked) -> Result<json> {
     ASSIGN_OR_RETURN(const FileQuery query, read_file_query(request));
     bool more = false;
-    ASSIGN_OR_RETURN(const auto files, asked.files->list(asked.owner, query, more));
+    ASSIGN_OR_RETURN(const auto files, asked.stores->files->list(asked.owner, query, more));
     json reply = {{"object", "list"}, {"data", json::array()}};
     for (const StoredFile& file : files) reply["data"].push_back(file_json(file));
     reply["first_id"] = files.empty() ? json() : json(files.front().id);
@@ -181,23 +152,23 @@ net::awaitable<void> get_files(Server& server, Exchange& exchange) {
     reply["has_more"] = more;
     return reply;
   };
-  co_await answer_from_store(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/files", work);
 }
 
 net::awaitable<void> get_file(Server& server, Exchange& exchange) {
-  const FileWork work = [](const FileRequest& asked) -> Result<json> {
-    ASSIGN_OR_RETURN(const StoredFile file, asked.files->find(asked.owner, asked.id));
+  const StoreWork work = [](const StoreCall& asked) -> Result<json> {
+    ASSIGN_OR_RETURN(const StoredFile file, asked.stores->files->find(asked.owner, asked.id));
     return file_json(file);
   };
-  co_await answer_from_store(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/files/{id}", work);
 }
 
 net::awaitable<void> delete_file(Server& server, Exchange& exchange) {
-  const FileWork work = [](const FileRequest& asked) -> Result<json> {
-    RETURN_IF_ERROR(asked.files->remove(asked.owner, asked.id));
+  const StoreWork work = [](const StoreCall& asked) -> Result<json> {
+    RETURN_IF_ERROR(asked.stores->files->remove(asked.owner, asked.id));
     return json{{"id", asked.id}, {"object", "file"}, {"deleted", true}};
   };
-  co_await answer_from_store(server, exchange, work);
+  co_await answer_from_stores(server, exchange, "/v1/files/{id}", work);
 }
 
 // In pieces: what it needs of memory does not depend on the file.
@@ -205,10 +176,10 @@ net::awaitable<void> get_file_content(Server& server, Exchange& exchange) {
   Result<StoredFile> file;
   Result<std::string> piece;
   int64_t done = 0;
-  const auto read = [&] { piece = (*server.files())->read(*file, done, kContentPiece); };
+  const auto read = [&] { piece = (*server.stores())->files->read(*file, done, kContentPiece); };
   co_await run_compilation(server, [&] {
-    const auto asked = open_request(server, exchange.request());
-    file = asked ? asked->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
+    const auto asked = read_store_call(server, exchange.request(), "/v1/files/{id}/content");
+    file = asked ? asked->stores->files->find(asked->owner, asked->id) : tl::unexpected(asked.error());
     if (file) read();
   });
   if (!file) co_return co_await exchange.reply(error_reply(file.error()));

@@ -31,7 +31,7 @@ HttpReply metrics_reply(Server& server) {
     join_families(std::move(of_model), families);
   }
   add_http_families(server.http().counters(), server.traffic().snapshot(), families);
-  if (server.batches()) {
+  if (server.stores()) {
     const BatchRunner::Counts& lines = server.batch_runner().counts();
     add_batch_families(lines.lines_completed, lines.lines_failed, lines.lines_running, families);
   }

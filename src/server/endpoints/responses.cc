@@ -1,11 +1,11 @@
-// POST /v1/responses: OpenAI's responses, plain and as typed stream events. Nothing is stored.
-#include "server/api/conversations.h"
-
+// POST /v1/responses: OpenAI's responses, plain and as typed stream events, at once or in the background.
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
+#include "server/api/background_stream.h"
+#include "server/api/constrain.h"
 #include "server/api/errors.h"
 #include "server/api/openai_json.h"
-#include "server/api/schemas.h"
+#include "server/api/response_call.h"
 #include "server/http/run_apart.h"
 #include "server/server.h"
 
@@ -14,84 +14,15 @@ namespace {
 
 using Kind = ReplySegment::Kind;
 
-struct ResponseCall {
-  GenerationCall generation;
-  ChatTask task;
-  json echoed = json::object();  // the fields of the reply that repeat the request
-  std::string id;
-  bool stream = false, logprobs = false, timings = false;
-};
-
-// The request's own fields in the reply, with the defaults of those it left out.
-json echoed_fields(const json& body, const SamplingParams& params) {
-  const auto given = [&](const char* name, json fallback) {
-    const json& value = get_field(body, name);
-    return value.is_null() ? fallback : value;
-  };
-  const json& reasoning = get_field(body, "reasoning");
-  const json& text = get_field(body, "text");
-  const json format = text.is_object() ? get_field(text, "format") : json();
-  return {
-      {"instructions", given("instructions", nullptr)},
-      {"max_output_tokens", given("max_output_tokens", nullptr)},
-      {"metadata", given("metadata", json::object())},
-      {"parallel_tool_calls", get_bool(body, "parallel_tool_calls", true)},
-      {"reasoning",
-       {{"effort", reasoning.is_object() ? get_field(reasoning, "effort") : json()}, {"summary", nullptr}}},
-      {"temperature", params.temperature},
-      {"top_p", params.top_p},
-      {"text", {{"format", format.is_null() ? json{{"type", "text"}} : format}}},
-      {"tool_choice", given("tool_choice", "auto")},
-      {"tools", given("tools", json::array())},
-      {"top_logprobs", get_int(body, "top_logprobs", 0)},
-      {"truncation", "disabled"},
-      {"previous_response_id", nullptr},
-      {"background", false},
-      {"store", false},
-      {"service_tier", "default"},
-      {"user", given("user", nullptr)}};
-}
-
-bool wants_logprobs(const json& body) {
-  const json& include = get_field(body, "include");
-  return include.is_array() &&
-         std::ranges::find(include, json("message.output_text.logprobs")) != include.end();
-}
-
-Result<ResponseCall> read_response_call(Server& server, const HttpRequest& request) {
-  ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, responses_request()));
-  json& body = asked.fields;
-  ServedModel& model = *asked.model;
-  ResponseCall call;
-  ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, body, -1));
-  SamplingParams& params = call.generation.params;
-  call.echoed = echoed_fields(body, params);  // before the conversation takes what it needs
-  ASSIGN_OR_RETURN(Conversation conversation, conversation_of_response(body));
-  call.generation.tool_schemas = "parameters";
-  call.generation.strict_tools = true;
-  ASSIGN_OR_RETURN(call.task, read_task(std::move(conversation), call.generation));
-  const int room = model.max_model_len() - static_cast<int>(call.task.prompt.size());
-  params.max_tokens = static_cast<int>(get_int(body, "max_output_tokens", std::max(room, 1)));
-  const auto top = static_cast<int>(get_int(body, "top_logprobs", 0));
-  call.logprobs = wants_logprobs(body);
-  if (top > 0 && !call.logprobs) {
-    return errorf(ErrorCode::kInvalidArgument,
-                  "top_logprobs: needs include: [\"message.output_text.logprobs\"]");
-  }
-  if (call.logprobs) params.logprobs = top;
-  call.generation.prompts.push_back(std::move(call.task.prompt));
-  call.generation.keep_markers = call.task.parses();
-  const std::string id = get_string(body, "request_id");
-  call.id = id.empty() ? random_id("resp_") : "resp_" + id;
-  call.stream = get_bool(body, "stream");
-  call.timings = get_bool(body, "timings");
-  return call;
-}
-
 class ResponseShape final : public ReplyShape {
  public:
-  explicit ResponseShape(const ResponseCall& call)
-      : call_(call), names_(call.generation.model->tokenizer(), false), reader_(call.task, "call_") {}
+  // run: of one in the background, else null.
+  ResponseShape(Server& server, const ResponseCall& call, const BackgroundRun* run)
+      : server_(server),
+        call_(call),
+        run_(run),
+        names_(call.generation.model->tokenizer(), false),
+        reader_(call.task, "call_") {}
 
   std::string begin(const Generation&) override {
     const json response = head("in_progress");
@@ -99,10 +30,17 @@ class ResponseShape final : public ReplyShape {
     return events += event("response.in_progress", {{"response", response}});
   }
   std::string add(const ChoiceDelta& delta, Generation& generation) override;
-  std::string end(const Generation& generation) override;
-  json whole(const Generation& generation) override;
+  net::awaitable<void> keep(const Generation& generation, const Error* error) override;
+  std::string end(const Generation&) override { return last_event(); }
+  json whole(const Generation&) override { return last_; }
   HttpReply error(const Error& error) override { return error_reply(error, "input"); }
-  std::string error_event(const Error& error) override;
+  std::string error_event(const Error&) override { return last_event(); }
+
+  // As it is before anything is generated.
+  json head(const char* status) const;
+  bool kept() const { return !last_.is_null(); }
+  // Keeps one that came to no end. reason: "" if it was cancelled. Returns the event that tells it.
+  net::awaitable<std::string> keep_unfinished(std::string reason);
 
  private:
   struct Item {
@@ -120,20 +58,25 @@ class ResponseShape final : public ReplyShape {
   std::string call_events();
   json item_json(const Item& item, const char* status) const;
   json part_json(const Item& item) const;
-  json head(const char* status) const;
   json finished(const Generation& generation) const;
+  json failed(std::string_view message) const;
+  std::string last_event() const;
+  net::awaitable<void> store();
   // The place of the open item in events.
   json place() const {
     return {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}, {"content_index", 0}};
   }
 
+  Server& server_;
   const ResponseCall& call_;
+  const BackgroundRun* const run_;
   TokenNames names_;
   ChatReader reader_;
   std::vector<Item> items_;
   bool open_ = false;          // the last item may still grow
   json held_ = json::array();  // log-probabilities of text that is still held back
   int64_t created_ = unix_time(), sequence_ = 0;
+  json last_;  // the response as it has ended
 };
 
 std::string ResponseShape::event(const std::string& type, json fields) {
@@ -280,27 +223,116 @@ json ResponseShape::finished(const Generation& generation) const {
   return response;
 }
 
-std::string ResponseShape::end(const Generation& generation) {
-  const bool cut = reader_.finish() == FinishReason::kLength;
-  return event(cut ? "response.incomplete" : "response.completed", {{"response", finished(generation)}});
+json ResponseShape::failed(std::string_view message) const {
+  json response = head("failed");
+  response["error"] = {{"code", "server_error"}, {"message", message}};
+  return response;
 }
 
-json ResponseShape::whole(const Generation& generation) { return finished(generation); }
+std::string ResponseShape::last_event() const {
+  const std::string type = "response." + get_string(last_, "status");
+  return sse_event(type, {{"response", last_}, {"type", type}, {"sequence_number", sequence_}});
+}
 
-std::string ResponseShape::error_event(const Error& error) {
-  json response = head("failed");
-  response["error"] = {{"code", "server_error"}, {"message", error.message}};
-  return event("response.failed", {{"response", std::move(response)}});
+net::awaitable<void> ResponseShape::keep(const Generation& generation, const Error* error) {
+  last_ = error != nullptr ? failed(error->message) : finished(generation);
+  if (call_.store) co_await store();
+}
+
+net::awaitable<std::string> ResponseShape::keep_unfinished(std::string reason) {
+  last_ = reason.empty() ? head("cancelled") : failed(reason);
+  co_await store();
+  co_return last_event();
+}
+
+net::awaitable<void> ResponseShape::store() {
+  StoredResponse stored;
+  stored.id = call_.id, stored.owner = call_.owner;
+  stored.input = call_.items, stored.reply = dump(last_);
+  if (run_ != nullptr && run_->keeps_events()) stored.events = run_->events() + last_event();
+  Result<bool> kept;
+  co_await run_compilation(server_, [&] {
+    StoredResponses& responses = *(*server_.stores())->responses;
+    if (run_ == nullptr)
+      kept = responses.add(std::move(stored));
+    else if (const Status ended = responses.end(stored); !ended)
+      kept = tl::unexpected(ended.error());
+    else
+      kept = true;
+  });
+  if (kept && *kept) co_return;
+  last_["store"] = false;
+  server_.log().error(
+      fmt::format("{} is not kept: {}", call_.id,
+                  kept ? "it is larger than what an API key may keep" : kept.error().message));
+}
+
+using SharedCall = std::shared_ptr<Result<ResponseCall>>;
+
+// The reason of a run that came to no end.
+std::string reason_of(const BackgroundRun& run, const UnattendedExchange& exchange) {
+  if (run.cancelled()) return "";
+  if (exchange.replied() && exchange.status() != 200) {
+    const json body = json::parse(exchange.body(), nullptr, false);
+    return get_string(get_field(body, "error"), "message", "it could not be generated");
+  }
+  if (run.overflowed()) return "its events are more than the server keeps";
+  return "the server was stopped while it generated this response";
+}
+
+BackgroundRuns::Work background_work(Server& server, const SharedCall& call) {
+  return [&server, call](BackgroundRun& run, UnattendedExchange& exchange) -> net::awaitable<void> {
+    const auto start = std::chrono::steady_clock::now();
+    ResponseShape shape(server, **call, &run);
+    co_await answer(server, exchange, (*call)->generation, true, shape);
+    server.note_use(exchange, start);
+    if (shape.kept() || (exchange.status() == 429 && !exchange.gone())) co_return;
+    exchange.put(co_await shape.keep_unfinished(reason_of(run, exchange)));
+  };
+}
+
+HttpReply queued_reply(Server& server, const ResponseCall& call) {
+  return json_reply(ResponseShape(server, call, nullptr).head("queued"));
+}
+
+net::awaitable<void> answer_in_background(Server& server, Exchange& exchange, const SharedCall& call) {
+  if (server.background().full())
+    co_return co_await exchange.reply(error_reply(429, "background: too much is waiting already"));
+  HttpReply queued = queued_reply(server, **call);
+  Result<bool> kept;
+  co_await run_compilation(server, [&] {
+    StoredResponse stored;
+    stored.id = (*call)->id, stored.owner = (*call)->owner;
+    stored.input = (*call)->items, stored.reply = queued.body;
+    stored.ended = false;
+    kept = (*server.stores())->responses->add(std::move(stored));
+  });
+  if (!kept) co_return co_await exchange.reply(error_reply(kept.error()));
+  if (!*kept) {
+    co_return co_await exchange.reply(
+        error_reply(400, "input: it is more than what an API key may keep", "input"));
+  }
+  const bool keeps_events =
+      std::exchange((*call)->stream, true);  // without them nobody sees that it has begun
+  const auto run = server.background().start((*call)->id, keeps_events, exchange, (*call)->items.size(),
+                                             background_work(server, call));
+  if (keeps_events) co_return co_await stream_run(server, exchange, run, 0);
+  co_await exchange.reply(std::move(queued));
 }
 
 }  // namespace
 
 net::awaitable<void> post_responses(Server& server, Exchange& exchange) {
-  decltype(read_response_call(server, exchange.request())) call;
-  co_await run_apart(exchange, [&] { call = read_response_call(server, exchange.request()); });
-  if (!call) co_return co_await exchange.reply(error_reply(call.error()));
-  ResponseShape shape(*call);
-  co_await answer(server, exchange, call->generation, call->stream, shape);
+  const auto call = std::make_shared<Result<ResponseCall>>();
+  const auto read = [&] { *call = read_response_call(server, exchange.request()); };
+  if (server.config().data_dir.empty())
+    co_await run_apart(exchange, read);
+  else
+    co_await run_compilation(server, read);
+  if (!*call) co_return co_await exchange.reply(error_reply(call->error()));
+  if ((*call)->background) co_return co_await answer_in_background(server, exchange, call);
+  ResponseShape shape(server, **call, nullptr);
+  co_await answer(server, exchange, (*call)->generation, (*call)->stream, shape);
 }
 
 }  // namespace penstock

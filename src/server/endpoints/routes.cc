@@ -11,13 +11,15 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
     post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
     post_model_load, post_load_adapter, post_unload_adapter, post_model_unload, post_model_reload, post_file,
-    get_files, get_file, delete_file, get_file_content, post_batch, get_batches, get_batch, post_batch_cancel;
+    get_files, get_file, delete_file, get_file_content, post_batch, get_batches, get_batch, post_batch_cancel,
+    get_response, delete_response, post_response_cancel, get_response_items, get_usage, get_audit;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
     ollama_chat_reply, ollama_generate_reply, load_adapter_request, unload_adapter_request,
     ollama_embed_reply, ollama_embeddings_reply, model_admin_request, model_admin_reply, file_reply,
-    files_reply, file_deleted_reply, batch_request, batch_reply, batches_reply;
+    files_reply, file_deleted_reply, batch_request, batch_reply, batches_reply, response_deleted_reply,
+    response_items_reply, usage_reply, audit_reply;
 
 namespace {
 
@@ -33,6 +35,9 @@ constexpr Route kRoutes[] = {
     {"GET", "/metrics", Access::kMetrics, get_metrics, "Prometheus metrics", nullptr, nullptr},
     {"GET", "/v1/metrics", Access::kMetrics, get_metrics_json, "totals and averages as JSON", nullptr,
      numbers_reply},
+    {"GET", "/v1/usage", Access::kKey, get_usage,
+     "what keys have used, by day and model; others' for administrators", nullptr, usage_reply},
+    {"GET", "/v1/audit", Access::kAdmin, get_audit, "what administrators did", nullptr, audit_reply},
     {"POST", "/reset_prefix_cache", Access::kAdmin, post_reset_prefix_cache, "forget the cached prefixes",
      nullptr, nullptr},
     {"GET", "/v1/models", Access::kKey, get_models, "served models", nullptr, models_reply},
@@ -55,6 +60,14 @@ constexpr Route kRoutes[] = {
      chat_request, chat_reply, true},
     {"POST", "/v1/responses", Access::kKey, post_responses, "OpenAI responses", responses_request,
      responses_reply, true},
+    {"POST", "/v1/responses/{id}/cancel", Access::kKey, post_response_cancel, "ends one in the background",
+     nullptr, responses_reply},
+    {"GET", "/v1/responses/{id}/input_items", Access::kKey, get_response_items, "what one was asked with",
+     nullptr, response_items_reply},
+    {"GET", "/v1/responses/{id}", Access::kKey, get_response, "a response that is kept", nullptr,
+     responses_reply, true},
+    {"DELETE", "/v1/responses/{id}", Access::kKey, delete_response, "forget it", nullptr,
+     response_deleted_reply},
     {"POST", "/v1/messages", Access::kKey, post_messages, "Anthropic messages", messages_request,
      messages_reply, true},
     {"POST", "/v1/messages/count_tokens", Access::kKey, post_count_tokens, "tokens of such messages",

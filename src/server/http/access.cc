@@ -57,6 +57,19 @@ HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal) {
           {{"Retry-After", fmt::format("{:.0f}", seconds)}}};
 }
 
+std::string text_of_budget(const BudgetState& budget) {
+  std::string what = budget.name;
+  std::ranges::replace(what, '_', ' ');
+  return fmt::format("this API key's budget is {} {}, and {} are used; it is renewed at {}T00:00:00Z",
+                     budget.limit, what, budget.used, day_text(day_of(budget.resets_at)));
+}
+
+HttpRefusal over_budget(const BudgetState& budget, int64_t now) {
+  return {429,
+          text_of_budget(budget),
+          {{"Retry-After", std::to_string(std::max<int64_t>(budget.resets_at - now, 1))}}};
+}
+
 void add_quota_headers(const ApiKey& key, Exchange& exchange) {
   const auto left = key.left(std::chrono::steady_clock::now());
   const auto add = [&](const char* what, double limit, double remaining) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "gateway/api_keys.h"
+#include "gateway/budget.h"
 #include "server/http/exchange.h"
 
 namespace penstock {
@@ -16,6 +17,9 @@ std::string presented_key(const HttpRequest& request);
 HttpRefusal unauthorized(const HttpRequest& request);
 // 429 with Retry-After.
 HttpRefusal over_quota(const ApiKey& key, const ApiKey::Refusal& refusal);
+// The same of a budget that is spent, and its text: with the time when it is renewed.
+HttpRefusal over_budget(const BudgetState& budget, int64_t now);
+std::string text_of_budget(const BudgetState& budget);
 // x-ratelimit-limit-… and x-ratelimit-remaining-… of the quotas that the key has.
 void add_quota_headers(const ApiKey& key, Exchange& exchange);
 

@@ -23,9 +23,10 @@ struct HttpRequest {
   std::map<std::string, std::string> query;
   std::map<std::string, std::string> headers;  // names in lower case; repeated ones joined by ", "
   std::string body;
-  std::string id;    // x-request-id of the client, or a fresh one
-  std::string peer;  // address of the client
-  std::string key;   // id of its API key; empty where there are none, and of one that may do everything
+  std::string id;     // x-request-id of the client, or a fresh one
+  std::string peer;   // address of the client
+  std::string key;    // id of its API key; empty where there are none, and of one that may do everything
+  std::string payer;  // id of its API key; empty where there are none
 
   std::string_view header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -56,6 +57,7 @@ class Exchange {
   // A path may have several names; handlers see its route's.
   void set_path(std::string path) { request_.path = std::move(path); }
   void set_key(std::string id) { request_.key = std::move(id); }
+  void set_payer(std::string id) { request_.payer = std::move(id); }
   virtual net::any_io_executor executor() = 0;
 
   // Exactly one of reply() or begin_stream() … end_stream() per exchange.
@@ -90,6 +92,12 @@ class Exchange {
     completion_tokens_ += completion;
     if (on_tokens) on_tokens(prompt + completion);
   }
+  // Of the prompt tokens: those that were not computed again.
+  void count_cached(int n) { cached_tokens_ += n; }
+  // Which model computes for it, as replies call it.
+  void note_model(std::string name) { model_ = std::move(name); }
+  const std::string& model() const { return model_; }  // "": none
+  int cached_tokens() const { return cached_tokens_; }
   int prompt_tokens() const { return prompt_tokens_; }
   int completion_tokens() const { return completion_tokens_; }
   bool replied() const { return replied_; }
@@ -99,7 +107,8 @@ class Exchange {
  protected:
   HttpRequest request_;
   bool replied_ = false, gone_ = false;
-  int status_ = 0, prompt_tokens_ = 0, completion_tokens_ = 0;
+  int status_ = 0, prompt_tokens_ = 0, completion_tokens_ = 0, cached_tokens_ = 0;
+  std::string model_;
 };
 
 }  // namespace penstock

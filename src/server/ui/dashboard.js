@@ -3,6 +3,7 @@ import { get_text } from "./api.js";
 import { Chart, format_number } from "./chart.js";
 import { $, element } from "./dom.js";
 import { finish_rate, quantile, rate, ratio, Reading } from "./metrics.js";
+import { UseTable } from "./use.js";
 
 const kShownMs = 1000, kHiddenMs = 3000;
 const kKeptSeconds = 960;
@@ -56,6 +57,7 @@ export class Dashboard {
   // onpoll(error or null) is told how each reading went.
   constructor(onpoll) {
     this.onpoll = onpoll;
+    this.use = new UseTable();
     this.readings = [];
     this.points = [];
     this.shown = false;
@@ -74,6 +76,7 @@ export class Dashboard {
 
   show(shown) {
     this.shown = shown;
+    this.use.show(shown);
     this.draw();
     this.schedule(0);
   }

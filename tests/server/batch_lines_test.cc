@@ -1,7 +1,9 @@
-#include "server/batch_runner.h"
+#include "server/batch_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/result.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-// One line of a batch as a request of its own, and its answer.
+// A request that no client waits for, and its answer: a line of a batch, a reply that is made in the background.
 #pragma once
 #include <boost/asio/any_io_executor.hpp>
 #include <string>
@@ -8,9 +8,9 @@
 namespace penstock {
 
 // An exchange with nobody at the other end: the answer is kept.
-class LineExchange final : public Exchange {
+class UnattendedExchange : public Exchange {
  public:
-  LineExchange(net::any_io_executor executor, HttpRequest request) : executor_(std::move(executor)) {
+  UnattendedExchange(net::any_io_executor executor, HttpRequest request) : executor_(std::move(executor)) {
     request_ = std::move(request);
   }
 

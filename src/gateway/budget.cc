@@ -1,0 +1,29 @@
+#include "gateway/budget.h"
+
+namespace penstock {
+
+std::vector<BudgetState> budget_states(const Budget& budget, const Usage::Spent& spent, int64_t now) {
+  constexpr int64_t kSecondsOfDay = 86400;
+  std::vector<BudgetState> states;
+  const int64_t today = day_of(now);
+  Budget::visit(budget, [&](std::string_view name, double limit) {
+    if (limit <= 0) return;
+    const bool day = name.ends_with("day");
+    const UseCounts& use = day ? spent.today : spent.month;
+    const int64_t next = day ? today + 1 : first_day_of_next_month(today);
+    states.push_back({std::string(name), limit,
+                      name.starts_with("cost") ? use.cost() : static_cast<double>(use.tokens()),
+                      next * kSecondsOfDay});
+  });
+  return states;
+}
+
+std::optional<BudgetState> spent_budget(const Budget& budget, const Usage::Spent& spent, int64_t now) {
+  std::optional<BudgetState> worst;
+  for (BudgetState& one : budget_states(budget, spent, now)) {
+    if (one.used >= one.limit && (!worst || one.resets_at > worst->resets_at)) worst = std::move(one);
+  }
+  return worst;
+}
+
+}  // namespace penstock

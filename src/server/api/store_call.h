@@ -1,0 +1,28 @@
+// Requests for things that are kept: files, batches, responses.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "gateway/store/stores.h"
+#include "server/http/exchange.h"
+
+namespace penstock {
+
+class Server;
+
+// What their handlers share: the stores, whose things the request may see, and the id that its path has.
+struct StoreCall {
+  Stores* stores = nullptr;
+  std::string owner, id;
+};
+
+// route: the path of the handler's route, "/v1/files/{id}/content". Blocks. Errors: of the store.
+Result<StoreCall> read_store_call(Server& server, const HttpRequest& request, std::string_view route);
+
+// `work` with that, on a thread that may wait for the disk; its value or error is the reply.
+using StoreWork = std::function<Result<nlohmann::ordered_json>(const StoreCall&)>;
+net::awaitable<void> answer_from_stores(Server& server, Exchange& exchange, std::string_view route,
+                                        const StoreWork& work);
+
+}  // namespace penstock
