@@ -884,7 +884,7 @@ class Responses(unittest.TestCase):
         reply = script.post("/v1/responses", {"input": "endless", "max_output_tokens": 3, "instructions": "sing",
                                               "metadata": {"a": "b"}})
         self.assertEqual((reply["status"], reply["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
-        self.assertEqual((reply["instructions"], reply["metadata"], reply["store"]), ("sing", {"a": "b"}, False))
+        self.assertEqual((reply["instructions"], reply["metadata"], reply["store"]), ("sing", {"a": "b"}, True))
         self.assertEqual(reply["usage"]["output_tokens"], 3)
         self.assertEqual(script.events("/v1/responses", {"input": "endless", "max_output_tokens": 3})[-1][0], "response.incomplete")
 
