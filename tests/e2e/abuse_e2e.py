@@ -12,6 +12,7 @@ import re
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -76,8 +77,9 @@ class Healthy:
 class Abuse(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
         # The batch-invariant engine gives the healthy client the same text whatever else runs.
-        cls.server = Server("--no-log-requests", "--header-timeout", "1", "--body-timeout", "2", "--idle-timeout", "20",
+        cls.server = Server("--data-dir", cls.folder.name, "--no-log-requests", "--header-timeout", "1", "--body-timeout", "2", "--idle-timeout", "20",
                             "--write-timeout", "2", "--max-num-seqs", "16", "--batch-invariant", "--max-queued-requests", "1000")
         cls.healthy = Healthy(cls.server).__enter__()
         for i in range(20):
@@ -91,6 +93,7 @@ class Abuse(unittest.TestCase):
         code = cls.server.stop()
         log = cls.server.log()
         cls.server.__exit__()
+        cls.folder.cleanup()
         assert code == 0, f"exit code {code}: {log[-3000:]}"
         assert "Sanitizer" not in log and "runtime error" not in log, log[-5000:]
         assert not cls.healthy.failures, cls.healthy.failures[:5]
@@ -221,15 +224,31 @@ class Abuse(unittest.TestCase):
                   b'{"prompt":"x","logit_bias":{"99999999":1}}', b'{"prompt":"x","seed":-1.5}', b'{"prompt":[[' + b"1," * 20000 + b"1]]}",
                   b'{"prompt":[' + b'"a",' * 20000 + b'"a"]}', b'{"messages":' + b"[" * 63 + b"]" * 63 + b"}",
                   b'{"messages":[{"role":"user","content":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}]}", b'{"prompt":"' + b"\\u0000" * 1000 + b'"}']
-        for path in ("/v1/generate", "/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/apply-template", "/v1/embeddings",
-                     "/pooling", "/classify", "/v1/score", "/v1/rerank", "/v2/rerank", "/api/generate", "/api/chat", "/api/show",
-                     "/api/embed", "/api/embeddings"):
+        routes = json.loads(self.server.get("/openapi.json").body)["paths"]
+        paths = [path.replace("{id}", "none") for path, methods in routes.items() if "post" in methods]
+        self.assertGreater(len(paths), 20)
+        for path in paths:
             for body in bodies:
                 reply = self.send(http("POST", path, body, "Connection: close"))
                 status = status_of(reply)
-                self.assertTrue(status in (200, 400, 404, 422), (path, body[:60], reply[:300]))
+                self.assertTrue(status in (200, 400, 404, 415, 422), (path, body[:60], reply[:300]))
                 if status != 200:
                     self.assertIn("error", json.loads(reply.partition(b"\r\n\r\n")[2]))
+
+    def test_ids_and_queries(self):
+        """Of every route that has any: what they do not know is refused, whatever it is."""
+        routes = json.loads(self.server.get("/openapi.json").body)["paths"]
+        ids = ["x", "%00", "%ff%fe", "..%2f..%2fetc%2fpasswd", "'%20OR%201=1--", "a" * 8000, "resp_" + "0" * 24, "%F0%9F%98%80"]
+        queries = ["", "?limit=-1", "?limit=9" + "9" * 100, "?after=%00", "?starting_after=-1&stream=true", "?start=0000-00-00", "?" + "&".join(f"q{i}=1" for i in range(500))]
+        for path, methods in routes.items():
+            for method in methods:
+                if method == "post" and "{id}" not in path or path in ("/metrics", "/v1/metrics"):
+                    continue
+                for one in ids if "{id}" in path else [""]:
+                    for query in queries:
+                        reply = self.send(http(method.upper(), path.replace("{id}", one) + query, b"", "Connection: close"))
+                        self.assertIn(status_of(reply), (200, 400, 404, 415), (method, path, one[:40], query[:40], reply[:200]))
+                        self.assertNotIn(b"root:", reply)
 
     def test_what_a_refused_body_costs(self):
         """Bodies as large as they may be, of every shape, take a few times their size and a moment."""
