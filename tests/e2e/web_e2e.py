@@ -389,6 +389,13 @@ class DashboardPage(Page):
         labels = browser.run("return [...document.querySelectorAll('.chart svg')].map((chart) => chart.getAttribute('aria-label'))")
         for title in ("Throughput", "Time to first token", "Time between tokens", "Requests", "Batch size", "KV cache"):
             self.assertTrue(any(label.startswith(title) for label in labels), labels)
+        # The table of use, asked for again when the page is shown.
+        browser.click("#chat-tab")
+        browser.click("#dashboard-tab")
+        browser.wait("document.querySelector('#use-table tfoot td:nth-child(3)')?.textContent === '7'")
+        row = browser.run("return [...document.querySelectorAll('#use-table tbody td')].map((cell) => cell.textContent)")
+        self.assertEqual((row[0], row[2], row[5]), ("–", "7", "1,082"))
+        self.assertEqual(browser.text("#use-since"), "since the server's start")
         browser.hover(".chart svg")
         browser.wait("document.querySelector('.cross')")
         browser.dark(True)
