@@ -334,7 +334,8 @@ def make(name):
     mode = getattr(config, "quantization_config", {}).get("quantization_mode")
     plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k != "quantization_config"})
     plain._attn_implementation = "eager"
-    model = T.AutoModelForCausalLM.from_config(plain).float().eval()
+    kind = getattr(T, type(config).__name__.replace("Config", "ForCausalLM"), None) if name.startswith("mistral4") else None
+    model = (kind(plain) if kind else T.AutoModelForCausalLM.from_config(plain)).float().eval()  # which lists it not
     randomize(model, name)
     path = os.path.join(OUT, name) if name != "gpt_oss_mxfp4" else os.path.join(OUT, "..", "mxfp4", "gpt_oss")
     shutil.rmtree(path, ignore_errors=True)

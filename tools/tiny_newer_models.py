@@ -243,6 +243,64 @@ MODELS = {
         vocab_size_per_layer_input=48, rope_parameters={
             "sliding_attention": rope(3e4), "full_attention": rope(2e5)}, activation_sparsity_pattern=[0.3] * 5, final_logit_softcapping=2.5,
         tie_word_embeddings=False, attention_bias=True)), False),
+    "mistral4": lambda: (T.Mistral4Config(**mistral4(0.0)), True),  # of which the converter says nothing
+    "mistral4_groups": lambda: (T.Mistral4Config(**mistral4(
+        0.3, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, first_k_dense_replace=0, q_lora_rank=None,
+        routed_scaling_factor=1.4, rope_interleave=False, tie_word_embeddings=True)), False),
+    "solar_open": lambda: (T.SolarOpenConfig(**sigmoid_moe(n_routed_experts=5, n_shared_experts=2)), True),
+    "solar_open_groups": lambda: (T.SolarOpenConfig(**sigmoid_moe(
+        n_routed_experts=8, n_group=2, topk_group=1, n_shared_experts=1, norm_topk_prob=False, tie_word_embeddings=True,
+        rope_parameters=YARN)), False),
+    "dots1": lambda: (T.Dots1Config(**sigmoid_moe(first_k_dense_replace=1, n_shared_experts=2, sliding_window=None)), True),
+    "dots1_windows": lambda: (T.Dots1Config(**sigmoid_moe(
+        num_hidden_layers=4, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=1, norm_topk_prob=True, sliding_window=9,
+        max_window_layers=2, attention_bias=True)), False),
+    "exaone_moe": lambda: (T.ExaoneMoeConfig(**exaone_moe()), True),
+    "exaone_moe_mixed": lambda: (T.ExaoneMoeConfig(**exaone_moe(
+        num_hidden_layers=4, layer_types=["full_attention", *SLIDING], mlp_layer_types=["sparse", "dense", "dense", "sparse"],
+        num_experts=8, n_group=2, topk_group=1, norm_topk_prob=False, num_shared_experts=2, tie_word_embeddings=True)), False),
+    "hy_v3": lambda: (T.HYV3Config(**hy_v3()), True),
+    "hy_v3_mixed": lambda: (T.HYV3Config(**hy_v3(
+        num_hidden_layers=4, mlp_layer_types=["sparse", "dense", "sparse", "dense"], num_shared_experts=2, attention_bias=True,
+        mlp_bias=True, tie_word_embeddings=True)), False),
+    "hunyuan_moe": lambda: (T.HunYuanMoEV1Config(**base(num_experts=5, moe_topk=2)), True),
+    "hunyuan_moe_biases": lambda: (T.HunYuanMoEV1Config(**base(
+        num_experts=4, moe_topk=1, attention_bias=True, tie_word_embeddings=True,
+        rope_parameters=rope(rope_type="dynamic", alpha=50.0, factor=1.0))), False),
+    "olmoe": lambda: (T.OlmoeConfig(**plain_heads(num_experts=5, num_experts_per_tok=2)), True),
+    "olmoe_normed": lambda: (T.OlmoeConfig(**plain_heads(num_experts=3, num_experts_per_tok=2, norm_topk_prob=True, attention_bias=True,
+                                                         tie_word_embeddings=True)), False),
+    "nemotron": lambda: (T.NemotronConfig(**nemotron()), True),
+    "nemotron_biases": lambda: (T.NemotronConfig(**nemotron(
+        num_key_value_heads=3, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        rope_parameters=rope(partial_rotary_factor=1.0))), False),
+    "jais2": lambda: (T.Jais2Config(**jais2()), True),
+    "jais2_plain": lambda: (T.Jais2Config(**jais2(attention_bias=False, mlp_bias=False, tie_word_embeddings=True)), False),
+    "helium": lambda: (T.HeliumConfig(**base(num_attention_heads=3, num_key_value_heads=1)), False),
+    "helium_biases": lambda: (T.HeliumConfig(**base(num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
+                                                    tie_word_embeddings=True)), False),
+    "glm": lambda: (T.GlmConfig(**base(hidden_size=32, rms_norm_eps=1.5625e-7, rope_parameters=rope(partial_rotary_factor=0.5))), True),
+    "glm_plain": lambda: (T.GlmConfig(**base(attention_bias=False, tie_word_embeddings=True,
+                                             rope_parameters=rope(1e6, partial_rotary_factor=0.25))), False),
+    "cwm": lambda: (T.CwmConfig(**base(num_hidden_layers=3, sliding_window=9, rope_parameters=LLAMA3,
+                                       layer_types=["full_attention", "sliding_attention", "sliding_attention"])), False),
+    "ministral": lambda: (T.MinistralConfig(**base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING)), False),
+    "hyperclovax": lambda: (T.HyperCLOVAXConfig(**hyperclovax()), False),
+    "hyperclovax_plain": lambda: (T.HyperCLOVAXConfig(**hyperclovax(use_post_norm=False, attention_multiplier=None, attention_bias=True,
+                                                                    mlp_bias=True, tie_word_embeddings=True)), False),
+    "granite_swa": lambda: (T.GraniteSWAConfig(**granite_swa()), True),
+    "granite_swa_ropes": lambda: (T.GraniteSWAConfig(**granite_swa(
+        num_key_value_heads=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        layer_rope_theta=[10000.0, 0, 500000.0], attention_bias=True, mlp_bias=True, tie_word_embeddings=True)), False),
+    "granitemoe_swa": lambda: (T.GraniteMoeSWAConfig(**granite_swa(num_local_experts=5, num_experts_per_tok=2)), True),
+    "granitemoe_swa_shared": lambda: (T.GraniteMoeSWAConfig(**granite_swa(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=24, layer_rope_theta=[0, 10000.0, 0],
+        tie_word_embeddings=True)), False),
+    "lfm3": lambda: (T.Lfm3Config(**lfm3()), False),
+    "lfm3_plain": lambda: (T.Lfm3Config(**lfm3(
+        num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "conv"], use_sandwich_norm=False,
+        use_attention_gate=False, conv_L_cache=3, conv_bias=True, attention_bias=True, tie_word_embeddings=True,
+        rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e5)})), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -532,6 +590,60 @@ def kimi_linear(**more):
     return config
 
 
+def mistral4(beta, **more):
+    """Latent attention whose queries grow with the position, experts by softmax."""
+    return latent(n_shared_experts=1, rope_parameters=YARN | dict(
+        original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=beta)) | more
+
+
+def sigmoid_moe(**more):
+    return base(num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+                routed_scaling_factor=1.5) | more
+
+
+def exaone_moe(**more):
+    return base(num_hidden_layers=3, sliding_window=9, layer_types=SLIDING, num_experts=6, num_experts_per_tok=2,
+                moe_intermediate_size=16, num_shared_experts=1, first_k_dense_replace=1) | more
+
+
+def hy_v3(**more):
+    return base(num_hidden_layers=3, num_experts=5, num_experts_per_tok=2, num_shared_experts=1, moe_intermediate_size=16,
+                router_scaling_factor=1.7) | more
+
+
+def nemotron(**more):
+    config = plain_heads(norm_eps=1e-5, rope_parameters=rope(partial_rotary_factor=0.5)) | more
+    del config["layer_norm_eps"], config["rms_norm_eps"]
+    return config
+
+
+def jais2(**more):
+    config = plain_heads() | more
+    del config["rms_norm_eps"]
+    return config
+
+
+def hyperclovax(**more):
+    return plain_heads(embedding_multiplier=1.7, logits_scaling=0.6, residual_multiplier=0.4, attention_multiplier=0.3) | more
+
+
+def granite_swa(**more):
+    config = granite_moe(num_hidden_layers=3, sliding_window=9, layer_types=["full_attention", "sliding_attention",
+                                                                             "sliding_attention"]) | more
+    for key in () if "num_local_experts" in more else ("num_local_experts", "num_experts_per_tok"):
+        del config[key]
+    return config
+
+
+def lfm3(**more):
+    config = base(num_hidden_layers=4, norm_eps=1e-5, conv_L_cache=7, sliding_window=9,
+                  layer_types=["conv", "sliding_attention", "full_attention", "conv"], rope_parameters={
+                      "sliding_attention": rope(), "full_attention": rope(
+                          1e6, rope_type="proportional", partial_rotary_factor=0.5)}) | more
+    del config["rms_norm_eps"]
+    return config
+
+
 def qwen2_moe(**more):
     return plain_heads(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16,
                        shared_expert_intermediate_size=24) | more
@@ -598,6 +710,11 @@ PUBLISHED = {"granitemoehybrid": lambda c: dict(layer_types=[
                      head_dim=c["linear_head_dim"], num_heads=c["linear_num_heads"], short_conv_kernel_size=c["linear_conv_kernel_dim"],
                      full_attn_layers=[i + 1 for i, kind in enumerate(c["layer_types"]) if kind == "full_attention"],
                      kda_layers=[i + 1 for i, kind in enumerate(c["layer_types"]) if kind == "linear_attention"])),
+             "hunyuan_v1_moe": lambda c: {key: [value] * c["num_hidden_layers"] for key, value in dict(
+                 moe_intermediate_size=c["intermediate_size"], moe_topk=c["moe_topk"], num_shared_expert=1).items()},
+             "mistral4": lambda c: dict(architectures=["Mistral3ForConditionalGeneration"]),
+             "solar_open": lambda c: dict(partial_rotary_factor=1.0),
+             "glm": lambda c: dict(seq_length=c["max_position_embeddings"], layernorm_epsilon=c["rms_norm_eps"]),
              "phimoe": lambda c: dict(architectures=["PhiMoEForCausalLM"], original_max_position_embeddings=
                  c["rope_parameters"].get("original_max_position_embeddings", 128)),
              "mpt": lambda c: dict(architectures=["MPTForCausalLM"])}

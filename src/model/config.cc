@@ -485,7 +485,8 @@ int64_t attention_parameters(const ModelConfig& c, int i) {
   const int64_t norms = c.qk_norm == QkNorm::kHead ? (stored > 0 ? 2 : 1) * c.head_dim_of(i)
                         : c.qk_norm == QkNorm::kNone || c.qk_norm == QkNorm::kPlain ? 0
                                                                                     : q + kv;
-  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv) + norms + (c.sub_norms ? q : 0);
+  return dim * ((c.attention_gate ? 3 : 2) * q + stored * kv + (c.head_gates ? c.n_heads : 0)) + norms +
+         (c.sub_norms ? q : 0);
 }
 
 int64_t mixer_parameters(const ModelConfig& c, int i) {

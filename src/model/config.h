@@ -204,6 +204,7 @@ struct ModelConfig {
   bool attention_sinks = false;
   bool attention_gate =
       false;  // what was attended to is multiplied by the sigmoid of a projection beside the query
+  bool head_gates = false;    // the same with a number for each head, by a projection of its own
   PositionScale query_scale;  // in layers that say so
   bool gated_ffn = true;      // down(act(gate) * up); otherwise down(act(up))
   bool tied_embeddings = false;

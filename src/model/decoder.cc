@@ -26,6 +26,7 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   attended_ = ops.new_tensor(
       n, config.latent.kv_rank > 0 ? config.n_heads * config.cache_value_dim() : config.q_dim());
   if (config.attention_gate) gated_q_ = ops.new_tensor(n, 2 * config.q_dim());
+  if (config.head_gates) head_gates_ = ops.new_tensor(n, config.n_heads);
   make_recurrent_tensors(n);
   out_ = ops.new_tensor(n, config.model_dim);
   if (weights.padding > 0) {
@@ -106,6 +107,7 @@ void DecoderParts::attention_of_heads(int i, const NormedInput& h, Tensor x, con
     const Tensor by_head = attended.reshaped(config_.head_dim);
     ops_.activate_mul(half_heads(gated_q_, 1), by_head, Activation::kSigmoid, by_head);
   }
+  if (config_.head_gates) ops_.gate_rows(attended.reshaped(config_.head_dim), head_gates_.reshaped(1));
   if (layer.attn_sub_norm) ops_.norm(attended, norm_params(config_, layer.attn_sub_norm), attended);
   if (config_.int8_activations) ops_.round_int8(attended);
   add_product(attended, layer.o, x, layer.attn_post_norm, next, config_.multipliers.attention_out);
@@ -129,9 +131,11 @@ DecoderParts::Heads DecoderParts::project_heads(int i, const NormedInput& h) {
   const int kv_dim = config_.kv_dim_of(i);
   const Heads heads{q, k_.narrowed(kv_dim), v_.narrowed(kv_dim)};
   const bool gated = config_.attention_gate;
-  const LinearTarget qkv[] = {layer.q.into(gated ? gated_q_ : heads.q), layer.k.into(heads.k),
-                              layer.v.into(heads.v)};
-  ops_.norm_linear(rounded(h), std::span(qkv).first(kind.keys_as_values ? 2 : 3));
+  LinearTarget targets[4] = {layer.q.into(gated ? gated_q_ : heads.q), layer.k.into(heads.k)};
+  size_t n_targets = 2;
+  if (!kind.keys_as_values) targets[n_targets++] = layer.v.into(heads.v);
+  if (config_.head_gates) targets[n_targets++] = layer.head_gate.into(head_gates_);
+  ops_.norm_linear(rounded(h), std::span(targets).first(n_targets));
   if (gated) ops_.copy(half_heads(gated_q_, 0), heads.q.reshaped(config_.head_dim));
   if (kind.keys_as_values) ops_.copy(heads.k, heads.v);
   return heads;

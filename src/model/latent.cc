@@ -109,6 +109,7 @@ void DecoderParts::latent_attention(int i, const NormedInput& h, Tensor x, const
   ops_.linear_by_head(plain.columns(0, l.plain_dim), layer.latent.absorb, query.columns(0, l.kv_rank));
   const int rope = config_.layers[i].rope;
   ops_.rope_and_store(q_, k_, Tensor(), rope < 0 ? nullptr : &weights_.ropes[rope], cache_, i);
+  if (config_.layers[i].query_scale) ops_.scale_by_position(q_, config_.query_scale);
   ops_.attend(q_, cache_, {i, config_.n_heads, config_.attention_scale, 0.0f, nullptr, nullptr}, attended_);
   ops_.linear_by_head(attended_.reshaped(l.kv_rank), layer.latent.values, values_.reshaped(l.value_dim));
   add_product(values_, layer.o, x, layer.attn_post_norm, next);

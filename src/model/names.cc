@@ -12,7 +12,7 @@ NameTable gguf_names() {
   n.final_norm = "output_norm", n.lm_head = "output";
   n.layer = "blk.{}.";
   n.attn_norm = "attn_norm", n.q = "attn_q", n.k = "attn_k", n.v = "attn_v", n.qkv = "attn_qkv",
-  n.o = "attn_output";
+  n.o = "attn_output", n.head_gate = "attn_gate";
   n.q_norm = "attn_q_norm", n.k_norm = "attn_k_norm", n.attn_sub_norm = "attn_sub_norm";
   n.attn_post_norm = "post_attention_norm", n.ffn_norm = "ffn_norm", n.ffn_post_norm = "post_ffw_norm";
   n.gate = "ffn_gate", n.up = "ffn_up", n.gate_up = "ffn_up", n.down = "ffn_down",
@@ -47,7 +47,8 @@ NameTable hf_names(const ModelConfig& config) {
   n.embedding = "embed_tokens", n.final_norm = "norm", n.lm_head = "lm_head", n.layer = "layers.{}.";
   n.attn_norm = "input_layernorm";
   n.q = "self_attn.q_proj", n.k = "self_attn.k_proj", n.v = "self_attn.v_proj", n.qkv = "self_attn.qkv_proj";
-  n.o = "self_attn.o_proj", n.q_norm = "self_attn.q_norm", n.k_norm = "self_attn.k_norm";
+  n.o = "self_attn.o_proj", n.head_gate = "self_attn.g_proj", n.q_norm = "self_attn.q_norm",
+  n.k_norm = "self_attn.k_norm";
   n.attn_sub_norm = "self_attn.attn_sub_norm", n.ffn_sub_norm = "mlp.ffn_sub_norm";
   n.query_a = "self_attn.q_a_proj", n.query_a_norm = "self_attn.q_a_layernorm",
   n.query_b = "self_attn.q_b_proj";

@@ -272,6 +272,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       {"parallel layers", a.parallel == b.parallel && a.parallel_norms == b.parallel_norms},
       {"biases of scores",
        close(a.alibi_max_bias, b.alibi_max_bias) && a.attention_sinks == b.attention_sinks},
+      {"gates of heads", a.head_gates == b.head_gates},
       {"growing queries", close(a.query_scale.beta, b.query_scale.beta) &&
                               (a.query_scale.beta == 0 || close(a.query_scale.period, b.query_scale.period))},
       {"activation", a.activation.kind == b.activation.kind && a.gated_ffn == b.gated_ffn &&

@@ -333,6 +333,9 @@ void Mapper::attention(std::vector<MappedTensor>& list, int layer) {
     if (kind.kv_layer < 0 && !kind.keys_as_values) values(list, layer, kv);
   }
   qk_norms(list, layer);
+  if (config_.head_gates)
+    linear(list, layer,
+           {in_.head_gate, out_.head_gate, WeightRole::kRouter, config_.n_heads, dim, Site::kAttention});
   if (config_.attention_sinks) layer_vector(list, layer, in_.sinks, out_.sinks, config_.n_heads);
   if (config_.sub_norms) norm(list, layer, in_.attn_sub_norm, out_.attn_sub_norm, q);
   linear(list, layer,

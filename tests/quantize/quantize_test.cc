@@ -86,7 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4_experts", "gemma4_full", "gemma3n", "gemma3n_apart", "gemma3n_streams",
                       "granitemoehybrid_attention", "mamba2", "mamba2_groups", "nemotron_h", "nemotron_h_odd",
                       "nemotron_h_moe", "nemotron_h_moe_latent", "nemotron_h_moe_groups", "falcon_h1",
-                      "falcon_h1_norm", "falcon_h1_biases"));
+                      "falcon_h1_norm", "falcon_h1_biases", "solar_open", "solar_open_groups", "dots1",
+                      "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe", "olmoe_normed",
+                      "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases", "glm",
+                      "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa"));
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};
@@ -108,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Models, IntoGguf,
                                            "deepseek_v3_halves", "glm4_moe_lite", "qwen3_next",
                                            "qwen3_next_mixed", "llama4", "granitemoehybrid",
                                            "granitemoehybrid_dense", "granitemoehybrid_rope", "bamba",
-                                           "bamba_biases", "kimi_linear"));
+                                           "bamba_biases", "kimi_linear", "mistral4", "mistral4_groups",
+                                           "granitemoe_swa"));
 
 // In GGUF delta attention has as many heads as attention over latents.
 TEST(Quantize, HeadsOfKimiLinearThatGgufCannotSayAreRefused) {

@@ -9,7 +9,6 @@ namespace penstock {
 // Each in its own file.
 void configure_llama(ConfigReader&, ModelConfig&);
 void configure_mistral(ConfigReader&, ModelConfig&);
-void configure_mixtral(ConfigReader&, ModelConfig&);
 void configure_ministral3(ConfigReader&, ModelConfig&);
 void configure_granite(ConfigReader&, ModelConfig&);
 void configure_smollm3(ConfigReader&, ModelConfig&);
@@ -19,18 +18,6 @@ void configure_ernie4_5(ConfigReader&, ModelConfig&);
 void configure_apertus(ConfigReader&, ModelConfig&);
 void configure_qwen2(ConfigReader&, ModelConfig&);
 void configure_qwen3(ConfigReader&, ModelConfig&);
-void configure_qwen3_moe(ConfigReader&, ModelConfig&);
-void configure_qwen2_moe(ConfigReader&, ModelConfig&);
-void configure_granite_moe(ConfigReader&, ModelConfig&);
-void configure_minimax_m2(ConfigReader&, ModelConfig&);
-void configure_ernie4_5_moe(ConfigReader&, ModelConfig&);
-void configure_phimoe(ConfigReader&, ModelConfig&);
-void configure_deepseek2(ConfigReader&, ModelConfig&);
-void configure_deepseek3(ConfigReader&, ModelConfig&);
-void configure_glm4_moe_lite(ConfigReader&, ModelConfig&);
-void configure_llama4(ConfigReader&, ModelConfig&);
-void configure_gpt_oss(ConfigReader&, ModelConfig&);
-void configure_glm4_moe(ConfigReader&, ModelConfig&);
 void configure_gemma(ConfigReader&, ModelConfig&);
 void configure_gemma2(ConfigReader&, ModelConfig&);
 void configure_gemma3(ConfigReader&, ModelConfig&);
@@ -42,6 +29,13 @@ void configure_olmo3(ConfigReader&, ModelConfig&);
 void configure_exaone4(ConfigReader&, ModelConfig&);
 void configure_glm4(ConfigReader&, ModelConfig&);
 void configure_hunyuan(ConfigReader&, ModelConfig&);
+void configure_helium(ConfigReader&, ModelConfig&);
+void configure_ministral(ConfigReader&, ModelConfig&);
+void configure_cwm(ConfigReader&, ModelConfig&);
+void configure_hyperclovax(ConfigReader&, ModelConfig&);
+void configure_nemotron(ConfigReader&, ModelConfig&);
+void configure_jais2(ConfigReader&, ModelConfig&);
+void configure_glm(ConfigReader&, ModelConfig&);
 void configure_cohere(ConfigReader&, ModelConfig&);
 void configure_cohere2(ConfigReader&, ModelConfig&);
 void configure_gpt_neox(ConfigReader&, ModelConfig&);
@@ -53,6 +47,7 @@ void configure_mpt(ConfigReader&, ModelConfig&);
 void configure_bloom(ConfigReader&, ModelConfig&);
 void configure_lfm2(ConfigReader&, ModelConfig&);
 void configure_lfm2_moe(ConfigReader&, ModelConfig&);
+void configure_lfm3(ConfigReader&, ModelConfig&);
 void configure_qwen3_next(ConfigReader&, ModelConfig&);
 void configure_qwen35(ConfigReader&, ModelConfig&);
 void configure_qwen35_moe(ConfigReader&, ModelConfig&);
@@ -60,7 +55,6 @@ void configure_kimi_linear(ConfigReader&, ModelConfig&);
 void configure_gpt2(ConfigReader&, ModelConfig&);
 void configure_bitnet(ConfigReader&, ModelConfig&);
 void configure_bitnet_silu(ConfigReader&, ModelConfig&);
-void mixtral_names(NameTable&, const ModelConfig&);
 void apertus_names(NameTable&, const ModelConfig&);
 void gemma3n_names(NameTable&, const ModelConfig&);
 void gemma3n_gguf_names(NameTable&, const ModelConfig&);
@@ -76,6 +70,8 @@ void phi2_names(NameTable&, const ModelConfig&);
 void mpt_names(NameTable&, const ModelConfig&);
 void bloom_names(NameTable&, const ModelConfig&);
 void lfm2_names(NameTable&, const ModelConfig&);
+void lfm3_names(NameTable&, const ModelConfig&);
+void hyperclovax_names(NameTable&, const ModelConfig&);
 void lfm2_gguf_names(NameTable&, const ModelConfig&);
 void qwen3_next_names(NameTable&, const ModelConfig&);
 void qwen35_names(NameTable&, const ModelConfig&);
@@ -84,29 +80,14 @@ void qwen35_gguf_names(NameTable&, const ModelConfig&);
 void kimi_linear_names(NameTable&, const ModelConfig&);
 void kimi_linear_gguf_names(NameTable&, const ModelConfig&);
 void gpt2_names(NameTable&, const ModelConfig&);
-void qwen2_moe_names(NameTable&, const ModelConfig&);
-void granite_moe_names(NameTable&, const ModelConfig&);
-void minimax_m2_names(NameTable&, const ModelConfig&);
-void ernie4_5_moe_names(NameTable&, const ModelConfig&);
-void llama4_names(NameTable&, const ModelConfig&);
-void gpt_oss_names(NameTable&, const ModelConfig&);
-void gpt_oss_gguf_names(NameTable&, const ModelConfig&);
-void glm4_moe_gguf_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
-void describe_qwen2_moe(ConfigWriter&, const ModelConfig&);
-void describe_granite_moe(ConfigWriter&, const ModelConfig&);
-void describe_minimax_m2(ConfigWriter&, const ModelConfig&);
-void describe_ernie4_5_moe(ConfigWriter&, const ModelConfig&);
-void describe_phimoe(ConfigWriter&, const ModelConfig&);
-void describe_deepseek(ConfigWriter&, const ModelConfig&);
-void describe_llama4(ConfigWriter&, const ModelConfig&);
-void describe_gpt_oss(ConfigWriter&, const ModelConfig&);
-void describe_glm4_moe(ConfigWriter&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
-void describe_ministral3(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
 void describe_biases(ConfigWriter&, const ModelConfig&);
+void describe_hyperclovax(ConfigWriter&, const ModelConfig&);
+void describe_nemotron(ConfigWriter&, const ModelConfig&);
+void describe_jais2(ConfigWriter&, const ModelConfig&);
 void describe_ernie4_5(ConfigWriter&, const ModelConfig&);
 void describe_exaone4(ConfigWriter&, const ModelConfig&);
 void describe_glm4(ConfigWriter&, const ModelConfig&);
@@ -119,6 +100,7 @@ void describe_starcoder2(ConfigWriter&, const ModelConfig&);
 void describe_phi2(ConfigWriter&, const ModelConfig&);
 void describe_mpt(ConfigWriter&, const ModelConfig&);
 void describe_lfm2(ConfigWriter&, const ModelConfig&);
+void describe_lfm3(ConfigWriter&, const ModelConfig&);
 void describe_lfm2_moe(ConfigWriter&, const ModelConfig&);
 void describe_qwen_delta(ConfigWriter&, const ModelConfig&);
 void describe_kimi_linear(ConfigWriter&, const ModelConfig&);
@@ -130,7 +112,6 @@ namespace {
 
 constexpr std::string_view kLlama[] = {"llama", "LlamaForCausalLM"};
 constexpr std::string_view kMistral[] = {"mistral", "MistralForCausalLM"};
-constexpr std::string_view kMixtral[] = {"mixtral", "MixtralForCausalLM"};
 constexpr std::string_view kMinistral3[] = {"ministral3", "Ministral3ForCausalLM"};
 constexpr std::string_view kGranite[] = {"granite", "GraniteForCausalLM"};
 constexpr std::string_view kSmolLm3[] = {"smollm3", "SmolLM3ForCausalLM"};
@@ -140,20 +121,6 @@ constexpr std::string_view kErnie45[] = {"ernie4_5", "Ernie4_5ForCausalLM"};
 constexpr std::string_view kApertus[] = {"apertus", "ApertusForCausalLM"};
 constexpr std::string_view kQwen2[] = {"qwen2", "Qwen2ForCausalLM"};
 constexpr std::string_view kQwen3[] = {"qwen3", "Qwen3ForCausalLM"};
-constexpr std::string_view kQwen3Moe[] = {"qwen3_moe", "Qwen3MoeForCausalLM"};
-constexpr std::string_view kQwen2Moe[] = {"qwen2_moe", "Qwen2MoeForCausalLM"};
-constexpr std::string_view kGraniteMoe[] = {"granitemoe", "GraniteMoeForCausalLM", "granitemoeshared",
-                                            "GraniteMoeSharedForCausalLM"};
-constexpr std::string_view kMiniMaxM2[] = {"minimax_m2", "MiniMaxM2ForCausalLM"};
-constexpr std::string_view kErnie45Moe[] = {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"};
-constexpr std::string_view kPhiMoe[] = {"phimoe", "PhimoeForCausalLM", "PhiMoEForCausalLM"};
-constexpr std::string_view kDeepSeek2[] = {"deepseek_v2", "DeepseekV2ForCausalLM"};
-constexpr std::string_view kDeepSeek3[] = {"deepseek_v3", "DeepseekV3ForCausalLM", "kimi_k2"};
-constexpr std::string_view kGlm4MoeLite[] = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"};
-constexpr std::string_view kLlama4[] = {"llama4_text", "Llama4ForCausalLM", "llama4",
-                                        "Llama4ForConditionalGeneration"};
-constexpr std::string_view kGptOss[] = {"gpt_oss", "GptOssForCausalLM"};
-constexpr std::string_view kGlm4Moe[] = {"glm4_moe", "Glm4MoeForCausalLM"};
 constexpr std::string_view kGemma[] = {"gemma", "GemmaForCausalLM"};
 constexpr std::string_view kGemma2[] = {"gemma2", "Gemma2ForCausalLM"};
 constexpr std::string_view kPhi3[] = {"phi3", "Phi3ForCausalLM"};
@@ -172,6 +139,14 @@ constexpr std::string_view kPhi2[] = {"phi", "PhiForCausalLM"};
 constexpr std::string_view kMpt[] = {"mpt", "MptForCausalLM", "MPTForCausalLM"};
 constexpr std::string_view kBloom[] = {"bloom", "BloomForCausalLM"};
 constexpr std::string_view kLfm2[] = {"lfm2", "Lfm2ForCausalLM", "LFM2ForCausalLM"};
+constexpr std::string_view kLfm3[] = {"lfm3", "Lfm3ForCausalLM"};
+constexpr std::string_view kHelium[] = {"helium", "HeliumForCausalLM"};
+constexpr std::string_view kMinistral[] = {"ministral", "MinistralForCausalLM"};
+constexpr std::string_view kCwm[] = {"cwm", "CwmForCausalLM"};
+constexpr std::string_view kHyperClovaX[] = {"hyperclovax", "HyperCLOVAXForCausalLM"};
+constexpr std::string_view kNemotron[] = {"nemotron", "NemotronForCausalLM"};
+constexpr std::string_view kJais2[] = {"jais2", "Jais2ForCausalLM"};
+constexpr std::string_view kGlm[] = {"glm", "GlmForCausalLM"};
 constexpr std::string_view kLfm2Moe[] = {"lfm2_moe", "Lfm2MoeForCausalLM"};
 constexpr std::string_view kQwen3Next[] = {"qwen3_next", "Qwen3NextForCausalLM"};
 constexpr std::string_view kQwen35[] = {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen3_5",
@@ -202,19 +177,12 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .hf_defaults = kMistralDefaults,
      .gguf_pairs = true},
-    {.name = "mixtral",
-     .hf_types = kMixtral,
-     .configure = configure_mixtral,
-     .hf_names = mixtral_names,
-     .forward = decoder_forward,
-     .hf_defaults = kMixtralDefaults,
-     .gguf_pairs = true},
     {.name = "mistral3",
      .hf_types = kMinistral3,
      .configure = configure_ministral3,
      .forward = decoder_forward,
      .hf_defaults = kMinistral3Defaults,
-     .describe = describe_ministral3,
+     .describe = describe_query_scale,
      .gguf_pairs = true},
     {.name = "granite",
      .hf_types = kGranite,
@@ -222,6 +190,49 @@ constexpr Architecture kArchitectures[] = {
      .forward = decoder_forward,
      .describe = describe_granite,
      .gguf_pairs = true},
+    {.name = "hyperclovax",
+     .hf_types = kHyperClovaX,
+     .configure = configure_hyperclovax,
+     .hf_names = hyperclovax_names,
+     .forward = decoder_forward,
+     .describe = describe_hyperclovax,
+     .gguf_pairs = true},
+    {.name = "ministral",
+     .hf_types = kMinistral,
+     .configure = configure_ministral,
+     .forward = decoder_forward,
+     .hf_defaults = kMinistralDefaults},
+    {.name = "cwm",
+     .hf_types = kCwm,
+     .configure = configure_cwm,
+     .forward = decoder_forward,
+     .hf_defaults = kCwmDefaults},
+    {.name = "helium",
+     .hf_types = kHelium,
+     .configure = configure_helium,
+     .forward = decoder_forward,
+     .hf_defaults = kHeliumDefaults,
+     .describe = describe_biases},
+    {.name = "nemotron",
+     .hf_types = kNemotron,
+     .configure = configure_nemotron,
+     .forward = decoder_forward,
+     .hf_defaults = kNemotronDefaults,
+     .hf_aliases = kNemotronAliases,
+     .describe = describe_nemotron,
+     .hf_norms_less_one = true},
+    {.name = "jais2",
+     .hf_types = kJais2,
+     .configure = configure_jais2,
+     .forward = decoder_forward,
+     .hf_defaults = kJais2Defaults,
+     .describe = describe_jais2},
+    {.name = "chatglm",
+     .hf_types = kGlm,
+     .configure = configure_glm,
+     .forward = decoder_forward,
+     .hf_defaults = kGlm4Defaults,
+     .describe = describe_glm4},
     {.name = "smollm3",
      .hf_types = kSmolLm3,
      .configure = configure_smollm3,
@@ -261,82 +272,6 @@ constexpr Architecture kArchitectures[] = {
      .configure = configure_qwen3,
      .forward = decoder_forward,
      .hf_defaults = kQwen3Defaults},
-    {.name = "qwen3moe", .hf_types = kQwen3Moe, .configure = configure_qwen3_moe, .forward = decoder_forward},
-    {.name = "qwen2moe",
-     .hf_types = kQwen2Moe,
-     .configure = configure_qwen2_moe,
-     .hf_names = qwen2_moe_names,
-     .forward = decoder_forward,
-     .describe = describe_qwen2_moe},
-    {.name = "granitemoe",
-     .hf_types = kGraniteMoe,
-     .configure = configure_granite_moe,
-     .hf_names = granite_moe_names,
-     .forward = decoder_forward,
-     .hf_defaults = kGraniteMoeDefaults,
-     .describe = describe_granite_moe,
-     .gguf_pairs = true},
-    {.name = "minimax-m2",
-     .hf_types = kMiniMaxM2,
-     .configure = configure_minimax_m2,
-     .hf_names = minimax_m2_names,
-     .forward = decoder_forward,
-     .hf_defaults = kMiniMaxM2Defaults,
-     .describe = describe_minimax_m2},
-    {.name = "ernie4_5-moe",
-     .hf_types = kErnie45Moe,
-     .configure = configure_ernie4_5_moe,
-     .hf_names = ernie4_5_moe_names,
-     .forward = decoder_forward,
-     .hf_defaults = kErnie45MoeDefaults,
-     .describe = describe_ernie4_5_moe},
-    {.name = "phimoe",
-     .hf_types = kPhiMoe,
-     .configure = configure_phimoe,
-     .hf_names = mixtral_names,
-     .forward = decoder_forward,
-     .hf_defaults = kPhiMoeDefaults,
-     .describe = describe_phimoe},
-    {.name = "deepseek2",
-     .hf_types = kDeepSeek2,
-     .configure = configure_deepseek2,
-     .forward = decoder_forward,
-     .hf_defaults = kDeepSeek2Defaults,
-     .describe = describe_deepseek},
-    {.name = "deepseek3",
-     .hf_types = kDeepSeek3,
-     .configure = configure_deepseek3,
-     .forward = decoder_forward,
-     .hf_defaults = kDeepSeek3Defaults,
-     .describe = describe_deepseek},
-    {.name = "glm4moelite",
-     .hf_types = kGlm4MoeLite,
-     .configure = configure_glm4_moe_lite,
-     .forward = decoder_forward,
-     .hf_defaults = kGlm4MoeLiteDefaults,
-     .describe = describe_deepseek},
-    {.name = "llama4",
-     .hf_types = kLlama4,
-     .configure = configure_llama4,
-     .hf_names = llama4_names,
-     .forward = decoder_forward,
-     .hf_defaults = kLlama4Defaults,
-     .describe = describe_llama4},
-    {.name = "gpt-oss",
-     .hf_types = kGptOss,
-     .configure = configure_gpt_oss,
-     .hf_names = gpt_oss_names,
-     .forward = decoder_forward,
-     .hf_defaults = kGptOssDefaults,
-     .describe = describe_gpt_oss,
-     .gguf_names = gpt_oss_gguf_names},
-    {.name = "glm4moe",
-     .hf_types = kGlm4Moe,
-     .configure = configure_glm4_moe,
-     .forward = decoder_forward,
-     .hf_defaults = kGlm4MoeDefaults,
-     .describe = describe_glm4_moe,
-     .gguf_names = glm4_moe_gguf_names},
     {.name = "gemma",
      .hf_types = kGemma,
      .configure = configure_gemma,
@@ -499,6 +434,15 @@ constexpr Architecture kArchitectures[] = {
      .hf_aliases = kLfm2Aliases,
      .describe = describe_lfm2_moe,
      .gguf_names = lfm2_gguf_names},
+    {.name = "lfm3",
+     .hf_types = kLfm3,
+     .configure = configure_lfm3,
+     .hf_names = lfm3_names,
+     .forward = decoder_forward,
+     .hf_defaults = kLfm3Defaults,
+     .hf_aliases = kLfm2Aliases,
+     .describe = describe_lfm3,
+     .gguf_names = lfm2_gguf_names},
     {.name = "qwen3next",
      .hf_types = kQwen3Next,
      .configure = configure_qwen3_next,
@@ -556,7 +500,7 @@ constexpr Architecture kArchitectures[] = {
 std::span<const Architecture> architectures() {
   static const std::vector<Architecture> all = [] {
     std::vector<Architecture> lists(std::begin(kArchitectures), std::end(kArchitectures));
-    for (const auto more : {scan_architectures(), encoder_architectures()})
+    for (const auto more : {mixture_architectures(), scan_architectures(), encoder_architectures()})
       lists.insert(lists.end(), more.begin(), more.end());
     return lists;
   }();

@@ -38,8 +38,9 @@ struct Architecture {
       false;  // GGUF files have embedding_scale, logit_scale and multipliers in the weights
 };
 
-// THE list of decoders, and behind it those of decoders that scan and of encoders.
+// THE list of decoders, and behind it those of decoders with experts, of decoders that scan and of encoders.
 std::span<const Architecture> architectures();
+std::span<const Architecture> mixture_architectures();
 std::span<const Architecture> scan_architectures();
 std::span<const Architecture> encoder_architectures();
 // nullptr when unknown. `name` is a row's name.
@@ -62,6 +63,11 @@ void read_sparse_layers(ConfigReader& reader, ModelConfig& config);
 void read_hybrid_layers(ConfigReader& reader, ModelConfig& config);
 void read_state_space(ConfigReader& reader, ModelConfig& config);
 void describe_state_space(ConfigWriter& writer, const ModelConfig& config);
+// By layer: "sparse" (experts) or "dense"; nothing where the file has no such list.
+void read_mlp_layer_types(ConfigReader& reader, ModelConfig& config);
+void describe_mlp_layer_types(ConfigWriter& writer, const ModelConfig& config);
+// Those before the first with experts.
+int leading_dense_layers(const ModelConfig& config);
 // Sigmoid scores with a bias for the choice, groups whose two best experts count, weights that are scaled.
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config);
 // Fails unless the groups are equal and have enough experts to choose from.
@@ -70,6 +76,9 @@ void describe_sigmoid_routing(ConfigWriter& writer, const ModelConfig& config);
 // Attention over latents, its rope that of the first of the model's; in deepseek.cc, like the two that follow.
 void read_latent(ConfigReader& reader, ModelConfig& config);
 void describe_latent(ConfigWriter& writer, const ModelConfig& config);
+// Queries grow with the logarithm of how many original contexts lie before them (Ministral 3, Mistral 4); in llama.cc.
+void read_query_scale(ConfigReader& reader, ModelConfig& config);
+void describe_query_scale(ConfigWriter& writer, const ModelConfig& config);
 // The first layers have none, and what every token takes is some experts wide.
 void read_dense_layers(ConfigReader& reader, ModelConfig& config);
 void read_shared_experts(ConfigReader& reader, ModelConfig& config);

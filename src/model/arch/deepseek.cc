@@ -1,5 +1,5 @@
-// DeepSeek V2 and V3, GLM-4.7-Flash: attention over latents, experts chosen by groups behind some dense layers. In GGUF all are
-// `deepseek2`, which says how experts are scored.
+// DeepSeek V2 and V3, GLM-4.7-Flash, Mistral 4: attention over latents, experts chosen by groups behind some dense layers. In GGUF all but
+// Mistral 4 are `deepseek2`, which says how experts are scored.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -116,9 +116,7 @@ void describe_deepseek(ConfigWriter& writer, const ModelConfig& config) {
   describe_latent(writer, config);
   describe_sigmoid_routing(writer, config);
   if (config.routing.score == RouterScore::kSoftmax) writer.set({"expert_gating_func", ""}, 1);
-  int n_dense = 0;
-  while (n_dense < config.n_layers && !config.layers[static_cast<size_t>(n_dense)].moe) ++n_dense;
-  writer.set({"leading_dense_block_count", ""}, n_dense);
+  writer.set({"leading_dense_block_count", ""}, leading_dense_layers(config));
   writer.set({"expert_shared_count", ""}, config.shared_ffn_dim / config.expert_ffn_dim);
 }
 
@@ -142,22 +140,40 @@ void configure_deepseek3(ConfigReader& reader, ModelConfig& config) {
   read_shared_experts(reader, config);
 }
 
+// Experts by softmax, with the groups and the weights of sigmoid scores; queries grow with the position.
+void configure_mistral4(ConfigReader& reader, ModelConfig& config) {
+  read_latent(reader, config);
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  ExpertRouting& routing = config.routing;
+  routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, true);
+  routing.sum_eps = 1e-20f;
+  routing.scale = reader.number({"expert_weights_scale", "routed_scaling_factor"}, -1e6f, 1e6f, 1.0f);
+  routing.n_groups = reader.integer({"expert_group_count", "n_group"}, 1, kMaxExpertGroups, 1);
+  routing.n_active_groups = reader.integer({"expert_group_used_count", "topk_group"}, 1, routing.n_groups, 1);
+  routing.group_top = 2;
+  check_expert_groups(reader, config);
+  read_shared_experts(reader, config);
+  read_query_scale(reader, config);
+}
+
+void describe_mistral4(ConfigWriter& writer, const ModelConfig& config) {
+  describe_deepseek(writer, config);
+  describe_query_scale(writer, config);
+}
+
+// Experts as published, or one tensor for each.
+void mistral4_names(NameTable& names, const ModelConfig&) {
+  names.expert_gate_up = "mlp.experts.gate_up_proj", names.fused_expert_down = "mlp.experts.down_proj";
+}
+
+void mistral4_gguf_names(NameTable& names, const ModelConfig&) {
+  names.expert_gate_up = "ffn_gate_up_exps.weight";
+}
+
 void configure_glm4_moe_lite(ConfigReader& reader, ModelConfig& config) {
   configure_deepseek3(reader, config);
-  const nlohmann::json* types = reader.find({"", "mlp_layer_types"});
-  if (types == nullptr) return;
-  if (!types->is_array() || types->size() != config.layers.size()) {
-    return reader.fail(ErrorCode::kCorruptFile,
-                       fmt::format("mlp_layer_types: expected a list of {} layers", config.layers.size()));
-  }
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const nlohmann::json& type = (*types)[i];
-    if (type != "sparse" && type != "dense") {
-      return reader.fail(ErrorCode::kUnsupported,
-                         fmt::format("mlp_layer_types: expected sparse or dense, got {}", type.dump()));
-    }
-    config.layers[i].moe = type == "sparse";
-  }
+  read_mlp_layer_types(reader, config);
 }
 
 }  // namespace penstock

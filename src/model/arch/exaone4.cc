@@ -1,4 +1,4 @@
-// EXAONE 4: norms after each sub-layer and on every head; with windows, layers without one are not rotated.
+// K-EXAONE: EXAONE 4's attention with a norm before it, and DeepSeek V3's experts. EXAONE 4: norms after each sub-layer and on every head; with windows, layers without one are not rotated.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -34,6 +34,32 @@ void configure_exaone4(ConfigReader& reader, ModelConfig& config) {
     read_windows(reader, config, period, is_32b ? 4096 : 0);
   }
   for (LayerConfig& layer : config.layers) layer.rope = layer.window > 0 ? 0 : -1;
+}
+
+void configure_exaone_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_exaone4(reader, config);
+  config.norms = NormPlacement::kPre;
+  read_experts(reader, config);
+  const Key dense{"leading_dense_block_count", reader.has({"", "first_last_k_dense_replace"})
+                                                   ? "first_last_k_dense_replace"
+                                                   : "first_k_dense_replace"};
+  const int n_dense = reader.integer(dense, 0, 1 << 20, 1);
+  for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
+  read_mlp_layer_types(reader, config);
+  read_sigmoid_routing(reader, config);
+  read_shared_experts(reader, config);
+}
+
+void exaone_moe_names(NameTable& names, const ModelConfig&) {
+  names.selection_bias = "mlp.e_score_correction_bias";
+}
+
+void describe_exaone_moe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_sigmoid_routing(writer, config);
+  describe_mlp_layer_types(writer, config);
+  writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
+  writer.set({"expert_shared_count", "num_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
 }
 
 void describe_exaone4(ConfigWriter& writer, const ModelConfig& config) {

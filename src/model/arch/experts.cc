@@ -20,6 +20,34 @@ void read_experts(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.moe = true;
 }
 
+void read_mlp_layer_types(ConfigReader& reader, ModelConfig& config) {
+  const nlohmann::json* types = reader.find({"", "mlp_layer_types"});
+  if (types == nullptr) return;
+  if (!types->is_array() || types->size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile,
+                       fmt::format("mlp_layer_types: expected a list of {} layers", config.layers.size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const nlohmann::json& type = (*types)[i];
+    if (type != "sparse" && type != "dense") {
+      return reader.fail(ErrorCode::kUnsupported,
+                         fmt::format("mlp_layer_types: expected sparse or dense, got {}", type.dump()));
+    }
+    config.layers[i].moe = type == "sparse";
+  }
+}
+
+void describe_mlp_layer_types(ConfigWriter& writer, const ModelConfig& config) {
+  nlohmann::json types = nlohmann::json::array();
+  for (const LayerConfig& layer : config.layers) types.push_back(layer.moe ? "sparse" : "dense");
+  writer.set({"", "mlp_layer_types"}, types);
+}
+
+int leading_dense_layers(const ModelConfig& config) {
+  const auto first = std::ranges::find(config.layers, true, &LayerConfig::moe);
+  return static_cast<int>(first - config.layers.begin());
+}
+
 void read_sigmoid_routing(ConfigReader& reader, ModelConfig& config) {
   ExpertRouting& routing = config.routing;
   routing.score = RouterScore::kSigmoid;

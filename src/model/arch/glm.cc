@@ -1,10 +1,12 @@
-// GLM-4: adjacent rotated pairs in half of a head, norms before and after each sub-layer. GLM-4.5 and 4.6: experts chosen
+// The first GLM-4: adjacent rotated pairs in half of a head. GLM-4: norms before and after each sub-layer, too. GLM-4.5 and 4.6: experts chosen
 // by groups and by a bias, behind some dense layers.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
 
 namespace penstock {
+
+void configure_glm(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
 
 void configure_glm4(ConfigReader&, ModelConfig& config) {
   config.norms = NormPlacement::kBoth;
@@ -25,7 +27,8 @@ void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
       reader.gguf() ? reader.has_tensor("blk.0.attn_q_norm.weight") : reader.flag({"", "use_qk_norm"}, false);
   if (norms) config.qk_norm = QkNorm::kHead;
   read_experts(reader, config);
-  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20, 1);
+  const int n_dense = reader.integer({"leading_dense_block_count", "first_k_dense_replace"}, 0, 1 << 20,
+                                     reader.gguf() ? 0 : 1);  // converters write it where there are some
   for (int i = 0; i < config.n_layers && i < n_dense; ++i) config.layers[static_cast<size_t>(i)].moe = false;
   read_sigmoid_routing(reader, config);
   const int n_shared = reader.integer({"expert_shared_count", "n_shared_experts"}, 0, 1024, 1);
@@ -34,13 +37,12 @@ void configure_glm4_moe(ConfigReader& reader, ModelConfig& config) {
 
 void describe_glm4_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_sigmoid_routing(writer, config);
-  int n_dense = 0;
-  while (n_dense < config.n_layers && !config.layers[static_cast<size_t>(n_dense)].moe) ++n_dense;
-  writer.set({"leading_dense_block_count", "first_k_dense_replace"}, n_dense);
+  writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
   writer.set({"expert_shared_count", "n_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
   writer.erase({"", "num_experts"});
   writer.set({"", "n_routed_experts"}, config.n_experts);
   writer.set({"", "use_qk_norm"}, config.qk_norm != QkNorm::kNone);
+  writer.set({"", "partial_rotary_factor"}, static_cast<float>(config.ropes[0].rotary_dim) / config.head_dim);
   writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 

@@ -126,6 +126,37 @@ inline constexpr std::string_view kKimiLinearDefaults =
     "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
     "qk_nope_head_dim": 128, "v_head_dim": 128})";
 
+inline constexpr std::string_view kMistral4Defaults = R"({"q_lora_rank": 1024, "kv_lora_rank": 256,
+    "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 2048, "first_k_dense_replace": 0})";
+inline constexpr std::string_view kSolarOpenDefaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1,
+    "moe_intermediate_size": 1280})";
+inline constexpr std::string_view kDots1Defaults =
+    R"({"sliding_window": 4096, "norm_topk_prob": false, "moe_intermediate_size": 1408})";
+inline constexpr std::string_view kExaoneMoeDefaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096,
+    "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5})";
+inline constexpr std::string_view kHyV3Defaults = R"({"head_dim": 128, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5, "rope_theta": 11158840.0, "num_experts": 192, "num_experts_per_tok": 8, "n_shared_experts": 1,
+    "moe_intermediate_size": 1536, "routed_scaling_factor": 2.826})";
+inline constexpr std::string_view kOlmoeDefaults =
+    R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})";
+inline constexpr std::string_view kGraniteSwaDefaults =
+    R"({"rms_norm_eps": 1e-5, "tie_word_embeddings": true, "num_key_value_heads": 4})";
+inline constexpr std::string_view kNemotronDefaults =
+    R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5})";
+inline constexpr std::string_view kJais2Defaults = R"({"hidden_act": "relu2", "layer_norm_eps": 1e-5})";
+inline constexpr std::string_view kHeliumDefaults =
+    R"({"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5})";
+inline constexpr std::string_view kMinistralDefaults =
+    R"({"num_key_value_heads": 8, "sliding_window": 4096})";
+inline constexpr std::string_view kCwmDefaults =
+    R"({"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6, "sliding_window": 8192})";
+inline constexpr std::string_view kLfm3Defaults =
+    R"({"head_dim": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5})";
+
 // Names that config.json files of some types have for the usual keys.
 inline constexpr std::string_view kMamba2Aliases =
     R"({"num_heads": "mamba_n_heads", "head_dim": "mamba_d_head", "n_groups": "mamba_n_groups",
@@ -146,6 +177,10 @@ inline constexpr std::string_view kLfm2Aliases =
 inline constexpr std::string_view kKimiLinearAliases =
     R"({"num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
     "num_expert_group": "n_group", "moe_renormalize": "norm_topk_prob", "model_max_length": "max_position_embeddings"})";
+inline constexpr std::string_view kExaoneMoeAliases = R"({"num_shared_experts": "n_shared_experts"})";
+inline constexpr std::string_view kHyV3Aliases =
+    R"({"num_shared_experts": "n_shared_experts", "router_scaling_factor": "routed_scaling_factor"})";
+inline constexpr std::string_view kNemotronAliases = R"({"norm_eps": "layer_norm_eps"})";
 inline constexpr std::string_view kFalconAliases =
     R"({"n_embed": "hidden_size", "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads", "ffn_hidden_size": "intermediate_size", "activation": "activation_function"})";

@@ -1,4 +1,5 @@
-// Hunyuan dense: every head of q and k is rotated, then normed.
+// Hunyuan dense and with experts: every head of q and k is rotated, then normed. Hy3: normed, then rotated, and experts
+// chosen by sigmoid and a bias.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,82 @@ void describe_hunyuan(ConfigWriter& writer, const ModelConfig&) {
 
 void hunyuan_names(NameTable& names, const ModelConfig&) {
   names.q_norm = "self_attn.query_layernorm", names.k_norm = "self_attn.key_layernorm";
+}
+
+namespace {
+
+// Of all layers, which files may list one by one.
+int number_for_all(ConfigReader& reader, Key key, int high, int fallback) {
+  if (!reader.has(key)) return fallback;
+  const std::vector<int> numbers = reader.integers(key, 0, high);
+  const bool same = !numbers.empty() && std::ranges::count(numbers, numbers[0]) == std::ssize(numbers);
+  if (!same)
+    reader.fail(ErrorCode::kUnsupported,
+                fmt::format("{}: expected the same number for all layers", reader.name(key)));
+  return same ? numbers[0] : fallback;
+}
+
+}  // namespace
+
+void configure_hunyuan_moe(ConfigReader& reader, ModelConfig& config) {
+  configure_hunyuan(reader, config);
+  config.n_experts = number_for_all(reader, {"expert_count", "num_experts"}, 4096, 1);
+  config.routing.n_active = number_for_all(reader, {"expert_used_count", "moe_topk"}, config.n_experts, 1);
+  config.routing.normalize = true;
+  config.expert_ffn_dim = number_for_all(reader, {"expert_feed_forward_length", "moe_intermediate_size"},
+                                         1 << 20, config.ffn_dim);
+  const int n_shared = number_for_all(reader, {"expert_shared_count", "num_shared_expert"}, 1024, 1);
+  config.shared_ffn_dim = std::min(n_shared * config.ffn_dim, 1 << 20);
+  if (config.n_experts < 1 || config.routing.n_active < 1 || config.expert_ffn_dim < 1)
+    reader.fail(ErrorCode::kCorruptFile, "num_experts, moe_topk, moe_intermediate_size: expected at least 1");
+  for (LayerConfig& layer : config.layers) layer.moe = true;
+}
+
+void hunyuan_moe_names(NameTable& names, const ModelConfig& config) {
+  hunyuan_names(names, config);
+  names.router = "mlp.gate.wg";
+  names.shared_gate = "mlp.shared_mlp.gate_proj", names.shared_up = "mlp.shared_mlp.up_proj";
+  names.shared_down = "mlp.shared_mlp.down_proj";
+}
+
+void describe_hunyuan_moe(ConfigWriter& writer, const ModelConfig& config) {
+  describe_hunyuan(writer, config);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
+  writer.set({"expert_shared_count", "num_shared_expert"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"", "moe_topk"}, config.routing.n_active);
+  for (const std::string_view key : {"num_experts_per_tok", "norm_topk_prob"}) writer.erase({"", key});
+}
+
+void configure_hy_v3(ConfigReader& reader, ModelConfig& config) {
+  config.qk_norm = QkNorm::kHead;
+  read_experts(reader, config);
+  config.layers[0].moe = false;
+  read_mlp_layer_types(reader, config);
+  for (int i = 0; reader.gguf() && i < config.n_layers; ++i)
+    config.layers[static_cast<size_t>(i)].moe =
+        reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i));
+  read_sigmoid_routing(reader, config);
+  if (!reader.gguf()) return read_shared_experts(reader, config);
+  config.shared_ffn_dim = reader.integer({"expert_shared_feed_forward_length", ""}, 0, 1 << 20, 0);
+}
+
+void hy_v3_names(NameTable& names, const ModelConfig& config) {
+  hunyuan_moe_names(names, config);
+  names.q_norm = "self_attn.q_norm", names.k_norm = "self_attn.k_norm";
+  names.router = "mlp.router.gate", names.selection_bias = "mlp.expert_bias";
+}
+
+void hy_v3_gguf_names(NameTable& names, const ModelConfig&) { names.selection_bias = "exp_probs_b"; }
+
+void describe_hy_v3(ConfigWriter& writer, const ModelConfig& config) {
+  describe_sigmoid_routing(writer, config);
+  describe_mlp_layer_types(writer, config);
+  writer.set({"expert_shared_feed_forward_length", ""}, config.shared_ffn_dim);
+  writer.set({"", "num_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.set({"", "router_scaling_factor"}, config.routing.scale);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+  for (const std::string_view key : {"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
+    writer.erase({"", key});
 }
 
 }  // namespace penstock

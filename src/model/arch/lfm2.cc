@@ -1,4 +1,5 @@
 // LFM2: gated short convolutions in most layers, attention in the others; LFM2-MoE: experts behind some dense layers.
+// LFM3: windows in some of the others, norms behind each sub-layer, what a head attended to gated.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -11,8 +12,9 @@ constexpr int kMaxTaps = 64;
 
 using nlohmann::json;
 
-// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have attention.
-void read_mixers(ConfigReader& reader, ModelConfig& config) {
+// By layer: KV heads in GGUF files; names in directories, older ones only say which layers have attention. window: of those
+// that slide, 0 where none may.
+void read_mixers(ConfigReader& reader, ModelConfig& config, int window) {
   const json* kinds = reader.find({"attention.head_count_kv", "layer_types"});
   const json* attending = reader.find({"", "full_attn_idxs"});
   const size_t n = config.layers.size();
@@ -27,10 +29,13 @@ void read_mixers(ConfigReader& reader, ModelConfig& config) {
       attention = (*kinds)[i] != 0;
     } else if (kinds != nullptr) {
       const json& kind = (*kinds)[i];
-      attention = kind == "full_attention";
+      const bool sliding = window > 0 && kind == "sliding_attention";
+      attention = kind == "full_attention" || sliding;
+      if (sliding) config.layers[i].window = window;
       if (!attention && kind != "conv")
         reader.fail(ErrorCode::kUnsupported,
-                    fmt::format("layer_types: expected conv or full_attention, got {}", kind.dump()));
+                    fmt::format("layer_types: expected conv{} or full_attention, got {}",
+                                window > 0 ? ", sliding_attention" : "", kind.dump()));
     } else if (attending != nullptr) {
       attention = std::ranges::find(*attending, json(i)) != attending->end();
     }
@@ -56,10 +61,10 @@ void adjust_ffn(ConfigReader& reader, ModelConfig& config) {
                 fmt::format("block_ffn_dim_multiplier: a feed-forward of {}", config.ffn_dim));
 }
 
-void configure_common(ConfigReader& reader, ModelConfig& config) {
+void configure_common(ConfigReader& reader, ModelConfig& config, int taps = 3, int window = 0) {
   config.qk_norm = QkNorm::kHead;
-  config.conv_taps = reader.integer({"shortconv.l_cache", "conv_L_cache"}, 1, kMaxTaps, 3);
-  read_mixers(reader, config);
+  config.conv_taps = reader.integer({"shortconv.l_cache", "conv_L_cache"}, 1, kMaxTaps, taps);
+  read_mixers(reader, config, window);
 }
 
 void describe_common(ConfigWriter& writer, const ModelConfig& config) {
@@ -94,6 +99,16 @@ void configure_lfm2_moe(ConfigReader& reader, ModelConfig& config) {
   config.expert_selection_bias = reader.gguf() ? gguf_bias : reader.flag({"", "use_expert_bias"}, true);
 }
 
+void configure_lfm3(ConfigReader& reader, ModelConfig& config) {
+  const int window = reader.integer({"attention.sliding_window", "sliding_window"}, 0, 1 << 30, 256);
+  configure_common(reader, config, 7, window);
+  if (!reader.gguf() && !reader.has({"", "layer_types"}))
+    return reader.fail(ErrorCode::kCorruptFile, "layer_types is missing");
+  read_local_rope(reader, config);
+  if (reader.flag({"", "use_sandwich_norm"}, true)) config.norms = NormPlacement::kBoth;
+  config.head_gates = reader.flag({"", "use_attention_gate"}, true);
+}
+
 void lfm2_names(NameTable& names, const ModelConfig&) {
   names.final_norm = "embedding_norm", names.attn_norm = "operator_norm", names.ffn_norm = "ffn_norm";
   names.o = "self_attn.out_proj", names.q_norm = "self_attn.q_layernorm";
@@ -106,6 +121,13 @@ void lfm2_names(NameTable& names, const ModelConfig&) {
   names.expert_down = "feed_forward.experts.{}.w2";
 }
 
+void lfm3_names(NameTable& names, const ModelConfig& config) {
+  lfm2_names(names, config);
+  names.q_norm = "self_attn.q_norm", names.k_norm = "self_attn.k_norm", names.o = "self_attn.o_proj";
+  names.head_gate = "self_attn.gate_proj";
+  names.attn_post_norm = "post_operator_norm", names.ffn_post_norm = "post_ffn_norm";
+}
+
 // The final norm has the name that others give to one behind the embedding.
 void lfm2_gguf_names(NameTable& names, const ModelConfig&) { names.final_norm = "token_embd_norm"; }
 
@@ -114,15 +136,20 @@ void describe_lfm2(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"", "block_auto_adjust_ff_dim"}, false);
 }
 
+void describe_lfm3(ConfigWriter& writer, const ModelConfig& config) {
+  describe_common(writer, config);
+  writer.set({"", "use_sandwich_norm"}, config.norms == NormPlacement::kBoth);
+  writer.set({"", "use_attention_gate"}, config.head_gates);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
 void describe_lfm2_moe(ConfigWriter& writer, const ModelConfig& config) {
   describe_common(writer, config);
   describe_sigmoid_routing(writer, config);
   for (const std::string_view key : {"n_group", "topk_group"}) writer.erase({"", key});
   for (const std::string_view key : {"expert_group_count", "expert_group_used_count"})
     writer.erase({key, ""});
-  int n_dense = 0;
-  while (n_dense < config.n_layers && !config.layers[static_cast<size_t>(n_dense)].moe) ++n_dense;
-  writer.set({"leading_dense_block_count", "num_dense_layers"}, n_dense);
+  writer.set({"leading_dense_block_count", "num_dense_layers"}, leading_dense_layers(config));
   writer.set({"", "use_expert_bias"}, config.expert_selection_bias);
 }
 

@@ -1,5 +1,5 @@
-// Llama 1 to 3.2 and what is computed nearly the same way: Mistral, Mixtral, Ministral 3, Granite, SmolLM3, Arcee,
-// Seed-OSS, ERNIE 4.5.
+// Llama 1 to 3.2 and what is computed nearly the same way: Mistral, Ministral, Mixtral, Ministral 3, Granite, HyperCLOVA X,
+// SmolLM3, Arcee, Seed-OSS, ERNIE 4.5, Helium, CWM.
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
@@ -55,10 +55,7 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"logit_scale", "logits_scaling"}, 1.0f / config.logit_scale);
 }
 
-// Queries grow with the logarithm of how many original contexts lie before them.
-void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
-  set_rope_pairs(reader, config);
-  read_windows(reader, config, 0);
+void read_query_scale(ConfigReader& reader, ModelConfig& config) {
   config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
   if (const nlohmann::json* rope = reader.find({"", "rope_parameters"}); rope != nullptr) {
     ConfigReader inner(*rope, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
@@ -69,9 +66,15 @@ void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) layer.query_scale = config.query_scale.beta != 0.0f;
 }
 
-void describe_ministral3(ConfigWriter& writer, const ModelConfig& config) {
+void describe_query_scale(ConfigWriter& writer, const ModelConfig& config) {
   writer.set({"attention.temperature_scale", ""}, config.query_scale.beta);
   writer.set_inside({"", "rope_parameters"}, "llama_4_scaling_beta", config.query_scale.beta);
+}
+
+void configure_ministral3(ConfigReader& reader, ModelConfig& config) {
+  set_rope_pairs(reader, config);
+  read_windows(reader, config, 0);
+  read_query_scale(reader, config);
 }
 
 // Some layers are not rotated; they are those that may have a window.
@@ -125,6 +128,40 @@ void describe_biases(ConfigWriter& writer, const ModelConfig&) {
 void seed_oss_gguf_names(NameTable& names, const ModelConfig&) { names.ffn_norm = "post_attention_norm"; }
 
 void configure_ernie4_5(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
+
+void configure_helium(ConfigReader&, ModelConfig& config) { config.rope_interleaved = true; }
+
+// The same by layer.
+void configure_ministral(ConfigReader& reader, ModelConfig& config) { read_windows(reader, config, 0); }
+
+// Where the file does not list them, every fourth layer sees everything, the first among them.
+void configure_cwm(ConfigReader& reader, ModelConfig& config) {
+  read_windows(reader, config, 0, 8192);
+  if (reader.has({"attention.sliding_window_pattern", "layer_types"})) return;
+  for (size_t i = 0; i < config.layers.size(); i += 4) config.layers[i].window = 0;
+}
+
+// Granite whose logits are multiplied, not divided, and with norms behind each sub-layer where the file does not say otherwise.
+void configure_hyperclovax(ConfigReader& reader, ModelConfig& config) {
+  configure_granite(reader, config);
+  config.logit_scale = reader.number({"logit_scale", "logits_scaling"}, -1e6f, 1e6f, 1.0f);
+  if (!reader.has({"attention.scale", "attention_multiplier"})) config.attention_scale = 0.0f;
+  const bool norms = reader.gguf() ? reader.has_tensor("blk.0.post_attention_norm.weight")
+                                   : reader.flag({"", "use_post_norm"}, true);
+  if (norms) config.norms = NormPlacement::kBoth;
+}
+
+void describe_hyperclovax(ConfigWriter& writer, const ModelConfig& config) {
+  describe_granite(writer, config);
+  describe_biases(writer, config);
+  writer.set({"logit_scale", "logits_scaling"}, config.logit_scale);
+  writer.set({"", "use_post_norm"}, config.norms == NormPlacement::kBoth);
+}
+
+void hyperclovax_names(NameTable& names, const ModelConfig&) {
+  names.ffn_norm = "post_attention_layernorm";
+  names.attn_post_norm = "post_norm1", names.ffn_post_norm = "post_norm2";
+}
 
 void describe_ernie4_5(ConfigWriter& writer, const ModelConfig&) {
   writer.set({"", "use_bias"}, writer.has_tensor("blk.0.attn_q.bias"));

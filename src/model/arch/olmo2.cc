@@ -1,4 +1,4 @@
-// OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
+// OLMoE: norms over whole rows of q and k, experts whose weights are not divided by their sum unless the file says so. OLMo 2 and 3: norms after attention and feed-forward only, and over whole rows of q and k. OLMo 3 has windows, and
 // stretches the rope of layers without one only. In GGUF both are one architecture.
 #include <nlohmann/json.hpp>
 
@@ -35,6 +35,17 @@ void configure_olmo2(ConfigReader& reader, ModelConfig& config) {
   RopeConfig sliding = unscaled(config.ropes[0]);
   sliding.theta = reader.number({"rope.freq_base_swa", ""}, 1.0f, 1e12f, sliding.theta);
   split_ropes(config, sliding);
+}
+
+void configure_olmoe(ConfigReader& reader, ModelConfig& config) {
+  config.qk_norm = QkNorm::kRow;
+  read_experts(reader, config);
+  config.routing.normalize = reader.flag({"expert_weights_norm", "norm_topk_prob"}, false);
+}
+
+void describe_olmoe(ConfigWriter& writer, const ModelConfig& config) {
+  writer.set({"expert_weights_norm", "norm_topk_prob"}, config.routing.normalize);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
 }
 
 void configure_olmo3(ConfigReader& reader, ModelConfig& config) {

@@ -56,6 +56,7 @@ std::string gguf_arch(const ModelConfig& c) {
   if (c.arch == "bamba") return "granitehybrid";
   if (c.arch == "granitehybrid" && !c.has_states()) return c.n_experts > 0 ? "granitemoe" : "granite";
   if (c.arch == "deepseek3" || c.arch == "glm4moelite") return "deepseek2";
+  if (c.arch == "solaropen") return "glm4moe";
   if (c.arch == "bitnet-b1.58" && c.activation.kind == Activation::kSilu) return "bitnet";
   return c.arch;
 }
@@ -201,6 +202,7 @@ void WantedTensors::attention() {
     matrix(n_.v, WeightRole::kV, {kv, dim});
   }
   matrix(n_.o, WeightRole::kO, {dim, c_.attended_dim_of(layer_)});
+  if (c_.head_gates) matrix(n_.head_gate, WeightRole::kRouter, {c_.n_heads, dim});
   if (c_.attention_sinks) floats(std::string(n_.sinks), c_.n_heads);
   if (c_.arch != "qwen2") return;
   for (const auto& [name, size] : {std::pair(n_.q, q), {n_.k, kv}, {n_.v, kv}})

@@ -1,0 +1,35 @@
+// dots.llm1 and Solar Open: DeepSeek V3's experts behind ordinary attention.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_solar_open(ConfigReader& reader, ModelConfig& config) {
+  read_experts(reader, config);
+  read_dense_layers(reader, config);
+  read_sigmoid_routing(reader, config);
+  read_shared_experts(reader, config);
+}
+
+// A norm on every head of q and k, and windows in the layers behind max_window_layers.
+void configure_dots1(ConfigReader& reader, ModelConfig& config) {
+  config.qk_norm = QkNorm::kHead;
+  configure_solar_open(reader, config);
+  if (reader.gguf()) return;
+  read_windows(reader, config, 0);
+  if (reader.has({"", "layer_types"})) return;
+  const int first = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 62);
+  for (int i = 0; i < config.n_layers && i < first; ++i) config.layers[static_cast<size_t>(i)].window = 0;
+}
+
+void describe_dots1(ConfigWriter& writer, const ModelConfig& config) {
+  describe_sigmoid_routing(writer, config);
+  writer.set({"leading_dense_block_count", "first_k_dense_replace"}, leading_dense_layers(config));
+  writer.set({"expert_shared_count", "n_shared_experts"}, config.shared_ffn_dim / config.expert_ffn_dim);
+  writer.erase({"", "num_experts"});
+  writer.set({"", "n_routed_experts"}, config.n_experts);
+  writer.set({"", "attention_bias"}, writer.has_tensor("blk.0.attn_q.bias"));
+}
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// Granite with windows in most layers, a sink for every head, and a rope by layer; with experts, and without.
+#include <nlohmann/json.hpp>
+
+#include "model/arch/archs.h"
+
+namespace penstock {
+
+void configure_granite(ConfigReader&, ModelConfig&);
+void describe_granite(ConfigWriter&, const ModelConfig&);
+void describe_biases(ConfigWriter&, const ModelConfig&);
+
+namespace {
+
+// By layer what the frequencies are made of, 0 for none; in GGUF whether a layer is rotated.
+void read_layer_ropes(ConfigReader& reader, ModelConfig& config) {
+  const Key key{"attention.rope_pattern", "layer_rope_theta"};
+  const nlohmann::json* list = reader.find(key);
+  if (list == nullptr) return;
+  if (!list->is_array() || list->size() != config.layers.size()) {
+    return reader.fail(ErrorCode::kCorruptFile, fmt::format("{}: expected a list of {} layers",
+                                                            reader.name(key), config.layers.size()));
+  }
+  const RopeConfig usual = config.ropes[0];
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const nlohmann::json& item = (*list)[i];
+    const bool on = item.is_boolean() && item.get<bool>();
+    const double theta = on                  ? usual.theta
+                         : item.is_number()  ? item.get<double>()
+                         : item.is_boolean() ? 0
+                                             : -1;
+    if (!(theta == 0 || (theta >= 1 && theta <= 1e12))) {
+      return reader.fail(ErrorCode::kCorruptFile,
+                         fmt::format("{}: expected 0 or a number of at least 1, got {}", reader.name(key),
+                                     item.dump().substr(0, 60)));
+    }
+    config.layers[i].rope = -1;
+    if (theta == 0) continue;
+    const auto found = std::ranges::find(config.ropes, static_cast<float>(theta), &RopeConfig::theta);
+    config.layers[i].rope = static_cast<int>(found - config.ropes.begin());
+    if (found != config.ropes.end()) continue;
+    config.ropes.push_back(usual);
+    config.ropes.back().theta = static_cast<float>(theta);
+  }
+}
+
+}  // namespace
+
+void configure_granite_swa(ConfigReader& reader, ModelConfig& config) {
+  configure_granite(reader, config);
+  config.attention_sinks = true;
+  read_windows(reader, config, 0, 128);
+  if (!reader.has({"attention.sliding_window_pattern", "layer_types"})) {
+    for (size_t i = 0; i < config.layers.size(); i += 4) config.layers[i].window = 0;
+  }
+  read_layer_ropes(reader, config);
+  if (!reader.has({"expert_count", "num_local_experts"})) return;
+  read_experts(reader, config);
+  config.shared_ffn_dim =
+      reader.integer({"expert_shared_feed_forward_length", "shared_intermediate_size"}, 0, 1 << 20, 0);
+}
+
+void granite_swa_names(NameTable& names, const ModelConfig& config) {
+  if (config.n_experts == 0) return;
+  names.router = "block_sparse_moe.router";
+  names.expert_gate_up = "block_sparse_moe.experts.gate_up_proj";
+  names.expert_down = "block_sparse_moe.experts.down_proj";
+  names.shared_gate_up = "shared_mlp.input_linear", names.shared_down = "shared_mlp.output_linear";
+}
+
+void granite_swa_gguf_names(NameTable& names, const ModelConfig& config) {
+  names.expert_gate_up = "ffn_gate_up_exps.weight";
+  if (config.shared_ffn_dim > 0) names.shared_gate_up = "ffn_up_shexp";
+}
+
+void describe_granite_swa(ConfigWriter& writer, const ModelConfig& config) {
+  describe_granite(writer, config);
+  describe_biases(writer, config);
+  nlohmann::json thetas = nlohmann::json::array(), rotated = nlohmann::json::array();
+  for (const LayerConfig& layer : config.layers) {
+    thetas.push_back(layer.rope < 0 ? 0.0f : config.ropes[static_cast<size_t>(layer.rope)].theta);
+    rotated.push_back(layer.rope >= 0);
+  }
+  writer.set({"", "layer_rope_theta"}, thetas);
+  writer.set({"attention.rope_pattern", ""}, rotated);
+  if (config.shared_ffn_dim > 0)
+    writer.set({"expert_shared_feed_forward_length", "shared_intermediate_size"}, config.shared_ffn_dim);
+}
+
+}  // namespace penstock
