@@ -35,23 +35,38 @@ int available_cpus() {
   return n > 0 ? n : 1;
 }
 
+void stay_on_cpus(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus) CPU_SET(cpu, &mask);
+  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
+}
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a thread that runs regions had of the CPUs. Written by it, read by the others.
+class Turns;
+
+// What a thread that runs regions had of a place's CPUs. Written by it, read by the others.
 struct Share {
-  Share();
+  explicit Share(Turns& at);
   ~Share();
+  Turns& turns;
   std::atomic<double> used{0};        // seconds / weight, while there was another one
   std::atomic<int64_t> last_turn{0};  // when its last one ended, nanoseconds
   double weight = 1;
   Clock::time_point turn_begin{};  // of the turn it has, when turns are timed
 };
 
-Share& own_share() {
-  thread_local Share share;
-  return share;
+// Most threads run the regions of one place only.
+Share& own_share(Turns& at) {
+  thread_local std::vector<std::unique_ptr<Share>> shares;
+  for (const auto& share : shares)
+    if (&share->turns == &at) return *share;
+  shares.push_back(std::make_unique<Share>(at));
+  return *shares.back();
 }
 
 int64_t nanoseconds(Clock::time_point time) {
@@ -71,7 +86,7 @@ class Turns {
       n_waiting_.fetch_sub(1, std::memory_order_relaxed);
     }
     n_taken_.store(n_taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    Share& share = own_share();
+    Share& share = own_share(*this);
     n_same_ = &share == last_ ? n_same_ + 1 : 0;
     last_ = &share;
     const bool contended = n_same_ < kManySame;
@@ -80,7 +95,7 @@ class Turns {
     share.turn_begin = contended ? Clock::now() : Clock::time_point();
   }
   void give() {
-    Share& share = own_share();
+    Share& share = own_share(*this);
     if (share.turn_begin != Clock::time_point()) {
       const Clock::time_point now = Clock::now();
       const double seconds = std::chrono::duration<double>(now - share.turn_begin).count();
@@ -92,7 +107,7 @@ class Turns {
   }
 
   void let_others(double weight) {
-    Share& share = own_share();
+    Share& share = own_share(*this);
     share.weight = weight;
     if (!contended_.load(std::memory_order_relaxed)) return;
     catch_up(share);
@@ -161,11 +176,9 @@ class Turns {
   std::vector<Share*> shares_;
 };
 
-// Never destroyed: threads may end after it would be.
-Turns& turns = *new Turns;
 thread_local bool in_region = false;
 
-Share::Share() { turns.add(this); }
+Share::Share(Turns& at) : turns(at) { turns.add(this); }
 Share::~Share() { turns.remove(this); }
 
 }  // namespace
@@ -176,10 +189,7 @@ Share::~Share() { turns.remove(this); }
 // slice per region.
 class ThreadPool::Workers {
  public:
-  // Those of all pools of this size.
-  static std::shared_ptr<Workers> of_size(int n_threads);
-
-  explicit Workers(int n_threads);
+  Workers(int n_threads, const std::vector<int>& cpus);
   ~Workers();
   // REQUIRES: it is the caller's turn.
   void run(Fn fn, void* ctx);
@@ -206,18 +216,14 @@ class ThreadPool::Workers {
   std::vector<std::thread> threads_;
 };
 
-std::shared_ptr<ThreadPool::Workers> ThreadPool::Workers::of_size(int n_threads) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<Workers>> all;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<Workers>& known = all[n_threads];
-  std::shared_ptr<Workers> workers = known.lock();
-  if (workers == nullptr) known = workers = std::make_shared<Workers>(n_threads);
-  return workers;
-}
-
-ThreadPool::Workers::Workers(int n_threads) : n_threads_(n_threads), parts_(n_threads) {
-  for (int worker = 1; worker < n_threads; ++worker) threads_.emplace_back([this, worker] { loop(worker); });
+ThreadPool::Workers::Workers(int n_threads, const std::vector<int>& cpus)
+    : n_threads_(n_threads), parts_(n_threads) {
+  for (int worker = 1; worker < n_threads; ++worker) {
+    threads_.emplace_back([this, worker, cpus] {
+      stay_on_cpus(cpus);
+      loop(worker);
+    });
+  }
 }
 
 ThreadPool::Workers::~Workers() {
@@ -265,19 +271,47 @@ void ThreadPool::Workers::loop(int worker) {
   }
 }
 
+// CPUs on which pools take turns.
+struct ThreadPool::Place {
+  // None: all that the process may use, and no worker stays on any.
+  static Place& of(const std::vector<int>& cpus) {
+    static std::mutex mutex;
+    static auto& all =
+        *new std::map<std::vector<int>, Place>;  // never destroyed: threads may end after it would be
+    const std::lock_guard lock(mutex);
+    Place& place = all[cpus];
+    place.cpus = cpus;
+    return place;
+  }
+  // Those of all its pools of this size.
+  std::shared_ptr<Workers> workers_of(int n_threads) {
+    const std::lock_guard lock(mutex);
+    std::weak_ptr<Workers>& known = workers[n_threads];
+    std::shared_ptr<Workers> found = known.lock();
+    if (found == nullptr) known = found = std::make_shared<Workers>(n_threads, cpus);
+    return found;
+  }
+
+  std::vector<int> cpus;
+  Turns turns;
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<Workers>> workers;  // by size
+};
+
 struct alignas(64) ThreadPool::Rest {
   std::atomic<int64_t> next{0};
   int64_t end = 0;
 };
 
-ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
+ThreadPool::ThreadPool(int n_threads, const std::vector<int>& cpus)
+    : place_(Place::of(cpus)), n_threads_(n_threads > 0 ? n_threads : available_cpus()) {
   rests_ = std::make_unique<Rest[]>(n_threads_);
-  if (n_threads_ > 1) workers_ = Workers::of_size(n_threads_);
+  if (n_threads_ > 1) workers_ = place_.workers_of(n_threads_);
 }
 
 ThreadPool::~ThreadPool() = default;
 
-void ThreadPool::give_way(double weight) { turns.let_others(weight); }
+void ThreadPool::give_way(double weight) { place_.turns.let_others(weight); }
 
 void ThreadPool::run_impl(Fn fn, void* ctx) {
   if (n_threads_ == 1) return fn(ctx, 0, 1);
@@ -285,11 +319,11 @@ void ThreadPool::run_impl(Fn fn, void* ctx) {
     for (int worker = 0; worker < n_threads_; ++worker) fn(ctx, worker, n_threads_);
     return;
   }
-  turns.take();
+  place_.turns.take();
   in_region = true;
   workers_->run(fn, ctx);
   in_region = false;
-  turns.give();
+  place_.turns.give();
 }
 
 void ThreadPool::lay_out_pieces(int64_t n_items, int64_t grain) {

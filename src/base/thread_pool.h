@@ -4,22 +4,26 @@
 // Workers spin briefly after a region and then park, so that regions inside a step start in under a
 // microsecond and an idle engine uses no CPU. Pools of the same size have the same workers, and one pool of the
 // process runs a region at a time: several engines take turns instead of slowing each other down, step by step where
-// they give way between their steps, and share the time by their weights. A pool's run() is called by one thread only (the engine thread).
+// they give way between their steps, and share the time by their weights. Pools that keep to CPUs of their own know of no others than
+// those on the same ones. A pool's run() is called by one thread only (the engine thread).
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace penstock {
 
 // Threads that the affinity mask and the cgroup CPU quota allow, at least 1. Never the host's count.
 int available_cpus();
+// Keeps this thread, and those it makes, on them; does nothing for none.
+void stay_on_cpus(const std::vector<int>& cpus);
 
 class ThreadPool {
  public:
-  // n_threads <= 0 means available_cpus().
-  explicit ThreadPool(int n_threads = 0);
+  // n_threads <= 0 means available_cpus(). cpus: where its workers stay; the caller sees to itself.
+  explicit ThreadPool(int n_threads = 0, const std::vector<int>& cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -28,7 +32,7 @@ class ThreadPool {
 
   // Where one's own work may wait, as before a step: lets those threads go first that had less of the CPUs while they wanted
   // them, each for its weight (> 0).
-  static void give_way(double weight = 1);
+  void give_way(double weight = 1);
 
   // Calls fn(worker, n_workers) once for every worker and returns when all are done. fn must not throw,
   // allocate or wait for another worker's call: one thread may make several of them, one after the other. A region
@@ -82,6 +86,7 @@ class ThreadPool {
     int64_t begin = 0, end = 0;
   };
   class Workers;
+  struct Place;
   void lay_out_pieces(int64_t n_items, int64_t grain);
   bool take_piece(int worker, int64_t grain, Piece& piece);
   void run_impl(Fn fn, void* ctx);
@@ -89,6 +94,7 @@ class ThreadPool {
   // What is left of a worker's range in for_pieces.
   struct Rest;
   std::unique_ptr<Rest[]> rests_;  // [worker]
+  Place& place_;
   std::shared_ptr<Workers> workers_;
   int n_threads_;
 };

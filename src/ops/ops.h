@@ -30,7 +30,8 @@
 
 namespace penstock {
 
-// A weight matrix in the backend's own layout. Built by Ops::pack, used only with the backend that made it.
+// A weight matrix in the backend's own layout. Built by Ops::pack, used only with the backend that made it, or others of the same name
+// that make_ops() gives (several engines share a model's weights).
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -40,7 +41,7 @@ class Weight {
 };
 
 // A vector that operations read beside their tensors: a norm's weights, biases, rope frequencies. Built by
-// Ops::pack_vector, used only with the backend that made it.
+// Ops::pack_vector, used as a Weight is.
 class Vector {
  public:
   virtual ~Vector() = default;
@@ -469,6 +470,7 @@ struct OpsConfig {
   bool batch_invariant = false;  // one kernel family and summation order whatever the batch
   double thread_weight = 1;      // > 0: share of the threads beside other models of the process
   int row_multiple = 1;          // cpu: a step's tensors have a multiple of so many rows (tests of StepShape)
+  std::vector<int> cpus = {};    // cpu: where its threads stay; the caller's own place is its business
   Communicator* ranks =
       nullptr;  // those that share a model's weights, which outlive the backend; null: it is alone
 };

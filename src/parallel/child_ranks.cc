@@ -12,6 +12,8 @@
 #include <cstring>
 #include <future>
 
+#include "parallel/host_cpus.h"
+
 extern char** environ;
 
 namespace penstock {
@@ -53,7 +55,7 @@ struct OpenFile {
   ~OpenFile() { close(fd); }
 };
 
-Result<pid_t> spawn(int rank, int n_ranks, int segment) {
+Result<pid_t> spawn(int rank, int n_ranks, int segment, const std::vector<int>& cpus) {
   FileActions files;
   posix_spawn_file_actions_addopen(&files.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files.actions, STDERR_FILENO, STDOUT_FILENO);
@@ -65,7 +67,6 @@ Result<pid_t> spawn(int rank, int n_ranks, int segment) {
        {std::string("rank"), fmt::format("--segment={}", kRankSegmentFd), fmt::format("--rank={}", rank),
         fmt::format("--size={}", n_ranks), fmt::format("--parent={}", getpid())})
     command.push_back(argument);
-  const std::vector<int> cpus = cpus_of_rank(rank, n_ranks);
   if (!cpus.empty()) command.push_back(fmt::format("--cpus={}", fmt::join(cpus, ",")));
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
@@ -87,21 +88,26 @@ void end_with_parent(pid_t parent) {
 
 void set_rank_program(std::vector<std::string> command) { rank_program() = std::move(command); }
 
-Result<std::unique_ptr<RankRun>> ChildRanks::start(int n_ranks) {
+Result<std::unique_ptr<RankRun>> ChildRanks::start(int n_ranks, const RunPlace& among) {
   ASSIGN_OR_RETURN(const int fd, make_shm_segment(n_ranks));
   const OpenFile segment{fd};
-  std::unique_ptr<ChildRanks> ranks(new ChildRanks);
+  std::unique_ptr<ChildRanks> ranks(new ChildRanks(among));
   CommunicatorConfig config;
   config.size = n_ranks, config.segment = segment.fd;
   ASSIGN_OR_RETURN(ranks->communicator_, make_communicator("shm", config));
-  for (int rank = 1; rank < n_ranks; ++rank) RETURN_IF_ERROR(ranks->start_child(rank, n_ranks, segment.fd));
+  for (int rank = 1; rank < n_ranks; ++rank) RETURN_IF_ERROR(ranks->start_child(rank, segment.fd));
   return ranks;
 }
 
-Status ChildRanks::start_child(int rank, int n_ranks, int segment) {
+std::vector<int> ChildRanks::cpus_of(int rank) const {
+  const int n_ranks = communicator_->size();
+  return cpus_of_rank(among_.index * n_ranks + rank, among_.count * n_ranks);
+}
+
+Status ChildRanks::start_child(int rank, int segment) {
   std::promise<Result<pid_t>> started;
   std::jthread parent([&, this, rank] {
-    const Result<pid_t> process = spawn(rank, n_ranks, segment);
+    const Result<pid_t> process = spawn(rank, communicator_->size(), segment, cpus_of(rank));
     if (process) ++n_running_;
     started.set_value(process);  // after this the arguments may be gone
     if (process) wait_for(rank, *process);

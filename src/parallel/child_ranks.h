@@ -32,24 +32,26 @@ void end_with_parent(pid_t parent);
 class ChildRanks final : public RankRun {
  public:
   // Starts ranks 1 to n_ranks - 1. Errors: those of make_shm_segment() and of starting programs.
-  static Result<std::unique_ptr<RankRun>> start(int n_ranks);
+  static Result<std::unique_ptr<RankRun>> start(int n_ranks, const RunPlace& among);
   // Ends the run: the children get a few seconds to leave by themselves.
   ~ChildRanks() override;
 
   // A child that ends before this does fails the run, with how it ended.
   Communicator& communicator() override { return *communicator_; }
   int n_here() const override { return communicator_->size(); }
-  std::vector<int> cpus() const override { return cpus_of_rank(0, communicator_->size()); }
+  std::vector<int> cpus() const override { return cpus_of(0); }
 
  private:
   struct Child {
     pid_t process;
     std::jthread parent;  // starts it and waits for its end; to the kernel a thread is a child's parent
   };
-  ChildRanks() = default;
-  Status start_child(int rank, int n_ranks, int segment);
+  explicit ChildRanks(const RunPlace& among) : among_(among) {}
+  std::vector<int> cpus_of(int rank) const;
+  Status start_child(int rank, int segment);
   void wait_for(int rank, pid_t process);
 
+  const RunPlace among_;
   std::unique_ptr<Communicator> communicator_;
   std::atomic<bool> ending_ = false;
   std::atomic<int> n_running_ = 0;

@@ -7,28 +7,13 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "parallel/child_ranks.h"
+#include "parallel/host_cpus.h"
 
 namespace penstock {
 namespace {
-
-namespace fs = std::filesystem;
-
-// 0 where the kernel tells of no nodes.
-int node_of_cpu(int cpu) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fmt::format("/sys/devices/system/cpu/cpu{}", cpu), error)) {
-    const std::string name = entry.path().filename().string();
-    int node = 0;
-    if (name.starts_with("node") &&
-        std::from_chars(name.data() + 4, name.data() + name.size(), node).ec == std::errc())
-      return node;
-  }
-  return 0;
-}
 
 std::optional<int> number_in_environment(const char* name) {
   const char* const text = std::getenv(name);
@@ -60,29 +45,6 @@ class MpiRun final : public RankRun {
 
 }  // namespace
 
-std::vector<int> cpus_of_rank(int rank, int n_ranks) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < n_ranks) return {};
-  std::vector<std::pair<int, int>> cpus;  // node, CPU
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &mask)) cpus.emplace_back(node_of_cpu(cpu), cpu);
-  std::ranges::sort(cpus);
-  const Shard::Range own = Shard{rank, n_ranks}.range(static_cast<int>(cpus.size()));
-  std::vector<int> result;
-  for (int i = own.first; i < own.first + own.count; ++i)
-    result.push_back(cpus[static_cast<size_t>(i)].second);
-  return result;
-}
-
-void stay_on_cpus(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  for (const int cpu : cpus) CPU_SET(cpu, &mask);
-  sched_setaffinity(0, sizeof mask, &mask);  // what is not allowed is not needed either
-}
-
 std::optional<MpiPlace> mpi_place() {
   constexpr const char* kNames[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                        {"PMIX_RANK", "SLURM_NTASKS"}};
@@ -112,9 +74,9 @@ Result<HostShare> share_host(Communicator& ranks) {
   return share;
 }
 
-Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks) {
+Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks, const RunPlace& among) {
   const auto place = mpi_place();
-  if (!place) return ChildRanks::start(n_ranks);
+  if (!place) return ChildRanks::start(n_ranks, among);
   if (place->size != n_ranks) {
     return errorf(ErrorCode::kInvalidArgument,
                   "tensor_parallel_size: MPI has started {} ranks, expected as many, got {}", place->size,

@@ -23,9 +23,14 @@ class RankRun {
   virtual std::vector<int> cpus() const = 0;
 };
 
+// Which of several runs with as many ranks each, that one process has: they share its host's CPUs.
+struct RunPlace {
+  int index = 0, count = 1;
+};
+
 // Starts n_ranks - 1 others, or finds those that were started with this process. Errors: kInvalidArgument: MPI has started
 // another number; those of starting them.
-Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks);
+Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks, const RunPlace& among = {});
 
 // Which rank MPI has started this process as, by the environment that OpenMPI's mpirun or Slurm's srun --mpi=pmix gives it; none where
 // there is one process only.
@@ -41,11 +46,5 @@ struct HostShare {
 };
 // All ranks call it.
 Result<HostShare> share_host(Communicator& ranks);
-
-// Rank r's share of the CPUs that this process may use, neighbours in the order of NUMA nodes; empty where there are fewer CPUs than
-// ranks.
-std::vector<int> cpus_of_rank(int rank, int n_ranks);
-// Keeps this thread, and those it makes, on them; does nothing for none.
-void stay_on_cpus(const std::vector<int>& cpus);
 
 }  // namespace penstock

@@ -2,6 +2,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -134,6 +135,30 @@ TEST(ThreadPool, PoolsOfOneSizeShareTheirWorkers) {
   EXPECT_EQ(counts, std::vector<int>(5, 5));
 }
 
+// Who has CPUs of his own waits for nobody else: a region of each runs while the other's does.
+TEST(ThreadPool, PoolsOnCpusOfTheirOwnRunSideBySide) {
+  const int cpu = sched_getcpu();
+  ThreadPool own(2, {cpu}), others(2);
+  std::atomic<bool> inside{false}, was_inside{false}, stayed{true};
+  std::thread other([&] {
+    while (!inside) std::this_thread::yield();
+    others.run([&](int worker, int) {
+      if (worker == 0) was_inside = true;
+    });
+  });
+  own.run([&](int worker, int) {
+    if (worker != 0) {
+      stayed = stayed && sched_getcpu() == cpu;
+      return;
+    }
+    inside = true;
+    while (!was_inside) std::this_thread::yield();  // for ever, if they took turns
+  });
+  other.join();
+  EXPECT_TRUE(was_inside);
+  EXPECT_TRUE(stayed);
+}
+
 // Engines on threads of their own: every region is whole, and all get on.
 TEST(ThreadPool, OwnersTakeTurns) {
   constexpr int kOwners = 3, kSteps = 200, kRegions = 20;
@@ -145,7 +170,7 @@ TEST(ThreadPool, OwnersTakeTurns) {
       ThreadPool pool(owner == 2 ? 3 : 2);
       std::vector<int64_t> parts(3, 0);  // plain memory
       for (int step = 0; step < kSteps; ++step) {
-        ThreadPool::give_way();
+        pool.give_way();
         for (int i = 0; i < kRegions; ++i) {
           pool.run([&](int worker, int) {
             if (worker == 0) {
@@ -172,7 +197,7 @@ TEST(ThreadPool, WhoGivesWayLetsOthersIn) {
   std::thread greedy([&] {
     ThreadPool pool(2);
     while (!stop) {
-      ThreadPool::give_way();
+      pool.give_way();
       for (int i = 0; i < 50; ++i) pool.run([](int, int) {});
       ++n_greedy;
     }
@@ -192,7 +217,7 @@ double ratio_of_shares(double weight, double other_weight) {
   const auto compute = [&](int n_regions, double own_weight, int64_t& n_done) {
     ThreadPool pool(2);
     while (!stop) {
-      ThreadPool::give_way(own_weight);
+      pool.give_way(own_weight);
       for (int i = 0; i < n_regions; ++i) {
         pool.run([](int, int) {
           const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "engine/fingerprint.h"
 #include "engine/open.h"
 #include "engine/ranks/shared_model.h"

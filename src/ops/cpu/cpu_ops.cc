@@ -41,7 +41,7 @@ Result<std::unique_ptr<Ops>> make_cpu_ops(const OpsConfig& config) {
 CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
     : kernels_(kernels),
       config_(config),
-      pool_(config.n_threads),
+      pool_(config.n_threads, config.cpus),
       packer_(pool_),
       linear_{pool_, linear_scratch_, kernels_, config.batch_invariant, &adapters_},
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
@@ -77,7 +77,7 @@ Result<std::unique_ptr<KvCache>> CpuOps::make_cache(const CacheSpec& spec, std::
 }
 
 StepShape CpuOps::begin_step(const Batch* batch) {
-  ThreadPool::give_way(config_.thread_weight);
+  pool_.give_way(config_.thread_weight);
   arena_.reset();
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
