@@ -211,6 +211,12 @@ Status AdapterSlots::put(int slot, const LoraAdapter& adapter, Ops& ops) {
   return {};
 }
 
+void AdapterSlots::reserve(int n_slots) {
+  const auto n = static_cast<size_t>(n_slots);
+  weights_.resize(n);
+  for (LinearSite& site : sites_) site.terms->resize(n);
+}
+
 void AdapterSlots::drop(int slot) {
   if (slot >= static_cast<int>(weights_.size())) return;
   for (LinearSite& site : sites_) {

@@ -23,6 +23,7 @@ class AdapterSlots {
   Result<int64_t> check(const LoraAdapter& adapter) const;
   Status put(int slot, const LoraAdapter& adapter, Ops& ops);
   void drop(int slot);
+  void reserve(int n_slots);
 
  private:
   // One module of an adapter, and the layers that its matrix' rows are.

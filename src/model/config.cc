@@ -420,7 +420,7 @@ namespace {
 int64_t state_values(const ModelConfig& config, const LayerConfig& layer) {
   switch (layer.recurrence) {
     case Recurrence::kNone: return 0;
-    case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.model_dim;
+    case Recurrence::kShortConv: return (config.conv_taps - int64_t{1}) * config.short_conv_dim();
     case Recurrence::kStateSpace:
     case Recurrence::kDeltaNet:
       return config.delta.state_offset(config.conv_taps) +

@@ -165,6 +165,8 @@ struct ModelConfig {
   int per_layer_vocab = 0;  // rows of that table where not vocab_size: tokens beyond have its first
   AltUpConfig altup;
 
+  int conv_dim = 0;  // channels of short convolutions; 0 = model_dim
+  int short_conv_dim() const { return conv_dim > 0 ? conv_dim : model_dim; }
   int conv_taps = 0;  // of convolutions: tokens that each sees, itself included
 
   std::vector<LayerConfig> layers;  // [n_layers]

@@ -59,6 +59,21 @@ ModelCuts::ModelCuts(const ModelConfig& whole, Shard shard, bool cuts_vocabulary
   } else if (cuts_heads_) {
     heads_ = cut_heads(whole.n_heads, whole.n_kv_heads_of(attention_layers(whole)[0]), shard).heads;
   }
+  cuts_recurrence_ = can_cut_recurrence();
+  key_heads_ = {0, whole.delta.n_key_heads}, value_heads_ = {0, whole.delta.n_value_heads};
+  if (cuts_recurrence_) {
+    const HeadCut cut = cut_heads(whole.delta.n_value_heads, whole.delta.n_key_heads, shard);
+    key_heads_ = cut.kv_heads, value_heads_ = cut.heads;
+  }
+}
+
+bool ModelCuts::can_cut_recurrence() const {
+  const DeltaConfig& delta = whole_.delta;
+  if (shard_.n_ranks == 1 || shard_.n_ranks > delta.n_value_heads || whole_.int8_activations) return false;
+  if (delta.key_heads_in_turn && delta.n_value_heads > delta.n_key_heads) return false;
+  const bool scans = std::ranges::find(whole_.layers, Recurrence::kStateSpace, &LayerConfig::recurrence) !=
+                     whole_.layers.end();
+  return !scans || !whole_.scan_norm || shard_.n_ranks <= delta.n_key_heads;
 }
 
 bool ModelCuts::can_cut_heads() const {
@@ -103,11 +118,18 @@ Shard::Range ModelCuts::shared_ffn() const {
   return cuts_experts_ ? cut_features(n) : Shard::Range{0, n};
 }
 
+Shard::Range ModelCuts::conv_channels() const {
+  const int n = whole_.short_conv_dim();
+  return whole_.int8_activations ? Shard::Range{0, n} : cut_features(n);
+}
+
 ModelConfig ModelCuts::rank_config() const {
   ModelConfig config = whole_;
   if (shard_.n_ranks == 1) return config;
   config.expert_ffn_dim = expert_ffn().count;
   config.shared_ffn_dim = shared_ffn().count;
+  config.delta.n_key_heads = key_heads_.count, config.delta.n_value_heads = value_heads_.count;
+  config.conv_dim = conv_channels().count;
   if (cuts_heads_) config.n_heads = heads_.count, config.n_kv_heads = 1;  // or more, as the layer says
   for (int i = 0; i < whole_.n_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];

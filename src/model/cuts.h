@@ -34,6 +34,12 @@ class ModelCuts {
   Shard::Range ffn(int layer) const;
   Shard::Range expert_ffn() const;
   Shard::Range shared_ffn() const;  // cut where experts are
+  // Of delta networks, and of scans groups and heads: cut as KV heads and heads of attention. Whole where a norm would read heads of several
+  // ranks, and where neighbouring value heads have different key heads.
+  bool cuts_recurrence() const { return cuts_recurrence_; }
+  Shard::Range key_heads() const { return key_heads_; }
+  Shard::Range value_heads() const { return value_heads_; }
+  Shard::Range conv_channels() const;  // of short convolutions
   Shard::Range vocabulary() const {
     return cuts_vocabulary_ ? shard_.range(whole_.vocab_size) : Shard::Range{0, whole_.vocab_size};
   }
@@ -41,12 +47,13 @@ class ModelCuts {
  private:
   bool can_cut_heads() const;
   bool can_cut_experts() const;
+  bool can_cut_recurrence() const;
   Shard::Range cut_features(int n) const;
 
   const ModelConfig& whole_;
   Shard shard_;
-  bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false;
-  Shard::Range heads_;
+  bool cuts_vocabulary_ = true, cuts_heads_ = false, cuts_experts_ = false, cuts_recurrence_ = false;
+  Shard::Range heads_, key_heads_, value_heads_;
 };
 
 }  // namespace penstock

@@ -31,7 +31,8 @@ DecoderParts::DecoderParts(const ModelConfig& config, const ModelWeights& weight
   out_ = ops.new_tensor(n, config.model_dim);
   if (weights.padding > 0) {
     const int values = config.n_heads * config.latent.value_dim;
-    const int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.shared_ffn_dim});
+    const int widest = std::max({config.q_dim(), values, config.widest_ffn(), config.shared_ffn_dim,
+                                 config.delta.values(), config.short_conv_dim()});
     padded_ = ops.new_tensor(n, widest + weights.padding);
   }
   if (config.widest_ffn() > 0) {
@@ -58,8 +59,8 @@ void DecoderParts::make_recurrent_tensors(int n) {
     return std::ranges::find(config_.layers, kind, &LayerConfig::recurrence) != config_.layers.end();
   };
   if (has(Recurrence::kShortConv)) {
-    conv_in_ = ops_.new_tensor(n, 3 * config_.model_dim);
-    convolved_ = ops_.new_tensor(n, config_.model_dim);
+    conv_in_ = ops_.new_tensor(n, 3 * config_.short_conv_dim());
+    convolved_ = ops_.new_tensor(n, config_.short_conv_dim());
   }
   if (has(Recurrence::kDeltaNet) || has(Recurrence::kStateSpace)) {
     const DeltaConfig& delta = config_.delta;

@@ -8,44 +8,59 @@ namespace penstock {
 
 // Those of Kimi Delta Attention, each by itself.
 Status RecurrenceLoader::load_delta_by_key(const std::string& at, DeltaNetWeights& out) {
-  const auto load = [&](std::string_view part, int rows, int cols, LinearWeights& to) {
-    return linear(at + std::string(part), rows, cols, to);
-  };
+  const auto name = [&](std::string_view part) { return at + std::string(part); };
   const DeltaConfig& delta = config_.delta;
   const int dim = config_.model_dim, inner = delta.key_dim;
-  RETURN_IF_ERROR(load(names_.q, delta.keys(), dim, out.q));
-  RETURN_IF_ERROR(load(names_.k, delta.keys(), dim, out.k));
-  RETURN_IF_ERROR(load(names_.v, delta.values(), dim, out.v));
-  RETURN_IF_ERROR(load(names_.delta_a_in, inner, dim, out.a_in));
-  RETURN_IF_ERROR(load(names_.delta_a, delta.decays(), inner, out.a));
-  RETURN_IF_ERROR(load(names_.delta_z_in, inner, dim, out.z_in));
-  RETURN_IF_ERROR(load(names_.delta_z, delta.values(), inner, out.z));
-  return load(names_.delta_b, delta.n_value_heads, dim, out.b);
+  const Range decays = times(cuts_.value_heads(), delta.key_dim);
+  RETURN_IF_ERROR(linear_rows(name(names_.q), delta.keys(), dim, own_keys(), out.q));
+  RETURN_IF_ERROR(linear_rows(name(names_.k), delta.keys(), dim, own_keys(), out.k));
+  RETURN_IF_ERROR(linear_rows(name(names_.v), delta.values(), dim, own_values(), out.v));
+  RETURN_IF_ERROR(linear(name(names_.delta_a_in), inner, dim, out.a_in));
+  RETURN_IF_ERROR(linear_rows(name(names_.delta_a), delta.decays(), inner, decays, out.a));
+  RETURN_IF_ERROR(linear(name(names_.delta_z_in), inner, dim, out.z_in));
+  RETURN_IF_ERROR(linear_rows(name(names_.delta_z), delta.values(), inner, own_values(), out.z));
+  return linear_rows(name(names_.delta_b), delta.n_value_heads, dim, cuts_.value_heads(), out.b);
+}
+
+// Queries, keys and values in one tensor.
+Status RecurrenceLoader::load_channels(const std::string& stem, DeltaNetWeights& out) {
+  const DeltaConfig& delta = config_.delta;
+  if (!cuts_.cuts_recurrence()) return linear(stem, delta.channels(), config_.model_dim, out.qkv);
+  const int rows[] = {delta.keys(), delta.keys(), delta.values()};
+  LinearWeights* const parts[] = {&out.q, &out.k, &out.v};
+  const Range own[] = {own_keys(), own_keys(), own_values()};
+  return fused(stem, rows, config_.model_dim, parts, {}, own);
 }
 
 Status RecurrenceLoader::load_delta_projections(const std::string& at, DeltaNetWeights& out) {
   if (config_.delta.decay_by_key) return load_delta_by_key(at, out);
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const DeltaConfig& delta = config_.delta;
-  const int dim = config_.model_dim, channels = delta.channels(), values = delta.values();
+  const int dim = config_.model_dim, keys = delta.keys(), values = delta.values();
+  const Range own[] = {own_keys(), own_keys(), own_values(), own_values()}, heads = cuts_.value_heads();
   const auto apart = [&](std::string_view fused, std::string_view separate) {
     return fused.empty() || (!separate.empty() && !has_matrix(name(fused) + ".weight"));
   };
   if (apart(names_.delta_qkvz, names_.delta_qkv)) {
-    RETURN_IF_ERROR(linear(name(names_.delta_qkv), channels, dim, out.qkv));
-    RETURN_IF_ERROR(linear(name(names_.delta_z), values, dim, out.z));
+    RETURN_IF_ERROR(load_channels(name(names_.delta_qkv), out));
+    RETURN_IF_ERROR(linear_rows(name(names_.delta_z), values, dim, own_values(), out.z));
+  } else if (cuts_.cuts_recurrence()) {
+    const int rows[] = {keys, keys, values, values};
+    LinearWeights* const parts[] = {&out.q, &out.k, &out.v, &out.z};
+    RETURN_IF_ERROR(fused(name(names_.delta_qkvz), rows, dim, parts, qkvz_rows(delta), own));
   } else {
-    const int rows[] = {channels, values};
+    const int rows[] = {delta.channels(), values};
     LinearWeights* const parts[] = {&out.qkv, &out.z};
     RETURN_IF_ERROR(fused(name(names_.delta_qkvz), rows, dim, parts, qkvz_rows(delta)));
   }
   if (apart(names_.delta_ba, names_.delta_a)) {
-    RETURN_IF_ERROR(linear(name(names_.delta_a), delta.n_value_heads, dim, out.a));
-    return linear(name(names_.delta_b), delta.n_value_heads, dim, out.b);
+    RETURN_IF_ERROR(linear_rows(name(names_.delta_a), delta.n_value_heads, dim, heads, out.a));
+    return linear_rows(name(names_.delta_b), delta.n_value_heads, dim, heads, out.b);
   }
   const int rows[] = {delta.n_value_heads, delta.n_value_heads};
   LinearWeights* const parts[] = {&out.b, &out.a};
-  return fused(name(names_.delta_ba), rows, dim, parts, ba_rows(delta));
+  const Range own_heads[] = {heads, heads};
+  return fused(name(names_.delta_ba), rows, dim, parts, ba_rows(delta), own_heads);
 }
 
 // Of decays by key they are [1, 1, heads, 1], in GGUF files perhaps without the outer dimensions.
@@ -66,33 +81,42 @@ Status RecurrenceLoader::load_delta_net(const std::string& at, DeltaNetWeights& 
                             {with_letter(name(names_.delta_conv), 'k') + ".weight", delta.keys()},
                             {with_letter(name(names_.delta_conv), 'v') + ".weight", delta.values()}};
   const std::span<const ConvPart> parts = delta.decay_by_key ? std::span<const ConvPart>(apart) : together;
-  ASSIGN_OR_RETURN(out.conv, conv_weights(parts, config_.conv_taps));
+  const Range own[] = {own_keys(), behind(delta.keys(), own_keys()), behind(2 * delta.keys(), own_values())};
+  ASSIGN_OR_RETURN(out.conv, conv_weights(parts, config_.conv_taps, own));
   ASSIGN_OR_RETURN(std::vector<float> rate, delta_rates(name(names_.delta_rate)));
   // Directories have the logarithm of what GGUF files have negated.
   if (source_.naming() == Naming::kHuggingFace) {
     for (float& value : rate) value = -std::exp(value);
   }
-  ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(rate));
+  const Range heads = cuts_.value_heads();
+  ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(part_of(rate, heads)));
   ASSIGN_OR_RETURN(const std::vector<float> bias, vector(name(names_.delta_bias), delta.decays()));
-  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(bias));
+  ASSIGN_OR_RETURN(out.bias,
+                   ops_.pack_vector(part_of(bias, times(heads, delta.decays() / delta.n_value_heads))));
   ASSIGN_OR_RETURN(const std::vector<float> norm,
                    vector(name(names_.delta_norm) + ".weight", delta.value_dim));
   ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(norm));  // stored as it is applied
-  return linear(name(names_.delta_out), config_.model_dim, delta.values(), out.out);
+  return linear_columns(name(names_.delta_out), config_.model_dim, delta.values(), own_values(), out.out);
 }
 
 // conv_in_, delta_a_, delta_b_ and delta_z_ of h.
 void DecoderParts::project_delta(const DeltaNetWeights& net, const NormedInput& h) {
   const DeltaConfig& delta = config_.delta;
-  if (!delta.decay_by_key) {
-    const LinearTarget projections[] = {net.qkv.into(conv_in_), net.z.into(delta_z_), net.a.into(delta_a_),
-                                        net.b.into(delta_b_)};
-    return ops_.norm_linear(rounded(h), projections);
-  }
   const int keys = delta.keys();
-  const LinearTarget projections[] = {net.q.into(conv_in_.columns(0, keys)),
-                                      net.k.into(conv_in_.columns(keys, keys)),
-                                      net.v.into(conv_in_.columns(2 * keys, delta.values())),
+  const Tensor q = conv_in_.columns(0, keys), k = conv_in_.columns(keys, keys),
+               v = conv_in_.columns(2 * keys, delta.values());
+  if (!delta.decay_by_key) {
+    const LinearTarget rest[] = {net.z.into(delta_z_), net.a.into(delta_a_), net.b.into(delta_b_)};
+    if (net.qkv.weight) {
+      const LinearTarget all[] = {net.qkv.into(conv_in_), rest[0], rest[1], rest[2]};
+      return ops_.norm_linear(rounded(h), all);
+    }
+    const LinearTarget all[] = {net.q.into(q), net.k.into(k), net.v.into(v), rest[0], rest[1], rest[2]};
+    return ops_.norm_linear(rounded(h), all);
+  }
+  const LinearTarget projections[] = {net.q.into(q),
+                                      net.k.into(k),
+                                      net.v.into(v),
                                       net.a_in.into(delta_a_in_),
                                       net.z_in.into(delta_z_in_),
                                       net.b.into(delta_b_)};

@@ -59,6 +59,9 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
                                         &layer.shared_up,
                                         &layer.shared_down,
                                         &layer.conv.in,
+                                        &layer.conv.before,
+                                        &layer.conv.behind,
+                                        &layer.conv.values,
                                         &layer.conv.out,
                                         &layer.per_layer.gate,
                                         &layer.per_layer.projection,
@@ -68,6 +71,11 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
                                         &layer.altup.laurel_in,
                                         &layer.altup.laurel_out,
                                         &layer.delta.qkv,
+                                        &layer.delta.q,
+                                        &layer.delta.k,
+                                        &layer.delta.v,
+                                        &layer.delta.a_in,
+                                        &layer.delta.z_in,
                                         &layer.delta.z,
                                         &layer.delta.a,
                                         &layer.delta.b,
@@ -212,6 +220,8 @@ Status Model::put_adapter(int slot, const LoraAdapter& adapter, Ops& ops) {
 }
 
 void Model::drop_adapter(int slot) { adapters_->drop(slot); }
+
+void Model::reserve_adapter_slots(int n_slots) { adapters_->reserve(n_slots); }
 
 bool Model::taps_layers() const { return find_architecture(config_.arch)->forward == decoder_forward; }
 

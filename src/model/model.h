@@ -95,6 +95,9 @@ class Model {
   // Between steps. `ops` is the model's. Errors: those of check_adapter(), kResourceExhausted; then the slot is free.
   Status put_adapter(int slot, const LoraAdapter& adapter, Ops& ops);
   void drop_adapter(int slot);
+  // Engines that share the model each have slots of their own below n_slots: who puts and drops there does not disturb the others'
+  // steps. Before any of them computes.
+  void reserve_adapter_slots(int n_slots);
 
   // Whether ForwardOptions::taps is known to the architecture.
   bool taps_layers() const;

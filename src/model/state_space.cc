@@ -5,18 +5,38 @@
 
 namespace penstock {
 
+Status RecurrenceLoader::load_scan_projections(const std::string& stem, DeltaNetWeights& out) {
+  const DeltaConfig& ssm = config_.delta;
+  const int values = ssm.values(), groups = ssm.keys(), heads = ssm.n_value_heads;
+  if (!cuts_.cuts_recurrence()) {
+    const int rows[] = {values, ssm.channels(), heads};
+    LinearWeights* const parts[] = {&out.z, &out.qkv, &out.a};
+    return fused(stem, rows, config_.model_dim, parts);
+  }
+  const int rows[] = {values, values, groups, groups, heads};
+  LinearWeights* const parts[] = {&out.z, &out.q, &out.k, &out.v, &out.a};
+  const Range own[] = {own_values(), own_values(), own_keys(), own_keys(), cuts_.value_heads()};
+  return fused(stem, rows, config_.model_dim, parts, {}, own);
+}
+
 Status RecurrenceLoader::load_state_space(const std::string& at, DeltaNetWeights& out) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const DeltaConfig& ssm = config_.delta;
   const int dim = config_.model_dim, channels = ssm.channels(), heads = ssm.n_value_heads;
-  const int rows[] = {ssm.values(), channels, heads};
-  LinearWeights* const parts[] = {&out.z, &out.qkv, &out.a};
-  RETURN_IF_ERROR(fused(name(names_.ssm_in), rows, dim, parts));
+  const Range own_heads = cuts_.value_heads();
+  const Range own_channels[] = {own_values(), behind(ssm.values(), own_keys()),
+                                behind(ssm.values() + ssm.keys(), own_keys())};
+  RETURN_IF_ERROR(load_scan_projections(name(names_.ssm_in), out));
   const ConvPart conv{name(names_.ssm_conv) + ".weight", channels};
-  ASSIGN_OR_RETURN(out.conv, conv_weights({&conv, 1}, config_.conv_taps));
+  ASSIGN_OR_RETURN(out.conv, conv_weights({&conv, 1}, config_.conv_taps, own_channels));
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(name(names_.ssm_conv) + ".bias", channels));
   if (!bias.empty()) {
-    ASSIGN_OR_RETURN(out.conv_bias, ops_.pack_vector(bias));
+    std::vector<float> own;
+    for (const Range& range : own_channels) {
+      const auto part = part_of(bias, range);
+      own.insert(own.end(), part.begin(), part.end());
+    }
+    ASSIGN_OR_RETURN(out.conv_bias, ops_.pack_vector(own));
   }
   // GGUF files have columns of them, and of the norm a row for each group.
   const auto numbers = [&](const std::string& of, int64_t n, int64_t per_row) -> Result<std::vector<float>> {
@@ -30,30 +50,34 @@ Status RecurrenceLoader::load_state_space(const std::string& at, DeltaNetWeights
   if (source_.naming() == Naming::kHuggingFace) {
     for (float& value : rate) value = -std::exp(value);
   }
-  ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(rate));
+  ASSIGN_OR_RETURN(out.rate, ops_.pack_vector(part_of(rate, own_heads)));
   ASSIGN_OR_RETURN(const std::vector<float> skip, numbers(name(names_.ssm_skip), heads, 1));
-  ASSIGN_OR_RETURN(out.skip, ops_.pack_vector(skip));
+  ASSIGN_OR_RETURN(out.skip, ops_.pack_vector(part_of(skip, own_heads)));
   ASSIGN_OR_RETURN(const std::vector<float> steps, vector(name(names_.ssm_bias), heads));
-  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(steps));
+  ASSIGN_OR_RETURN(out.bias, ops_.pack_vector(part_of(steps, own_heads)));
   if (config_.scan_norm) {
     const int in_group = ssm.values() / ssm.n_key_heads;
     ASSIGN_OR_RETURN(const std::vector<float> norm,
                      numbers(name(names_.ssm_norm) + ".weight", ssm.values(), in_group));
-    ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(norm));
+    ASSIGN_OR_RETURN(out.norm, ops_.pack_vector(part_of(norm, own_values())));
   }
-  return linear(name(names_.ssm_out), dim, ssm.values(), out.out);
+  return linear_columns(name(names_.ssm_out), dim, ssm.values(), own_values(), out.out);
 }
 
 void DecoderParts::state_space(int i, const NormedInput& h, Tensor x, const NormedInput* next) {
   const DeltaNetWeights& net = weights_.layers[i].delta;
   const DeltaConfig& ssm = config_.delta;
-  const LinearTarget projections[] = {net.z.into(delta_z_), net.qkv.into(conv_in_), net.a.into(delta_a_)};
-  ops_.norm_linear(rounded(h), projections);
+  const Tensor scanned = conv_in_.columns(0, ssm.values()), b = conv_in_.columns(ssm.values(), ssm.keys()),
+               c = conv_in_.columns(ssm.values() + ssm.keys(), ssm.keys());
+  const LinearTarget z = net.z.into(delta_z_), step = net.a.into(delta_a_);
+  const LinearTarget together[] = {z, net.qkv.into(conv_in_), step},
+                     each[] = {z, net.q.into(scanned), net.k.into(b), net.v.into(c), step};
+  ops_.norm_linear(rounded(h), net.qkv.weight ? std::span<const LinearTarget>(together) : each);
   const Multipliers& by = config_.multipliers;
   multiply(delta_z_, by.z);
-  multiply(conv_in_.columns(0, ssm.values()), by.x);
-  multiply(conv_in_.columns(ssm.values(), ssm.keys()), by.b);
-  multiply(conv_in_.columns(ssm.values() + ssm.keys(), ssm.keys()), by.c);
+  multiply(scanned, by.x);
+  multiply(b, by.b);
+  multiply(c, by.c);
   multiply(delta_a_, by.step);
   ops_.causal_conv(conv_in_, {net.conv.get(), net.conv_bias.get(), config_.conv_taps, i}, cache_, convolved_);
   ops_.activate(convolved_, Activation::kSilu);

@@ -21,6 +21,12 @@ struct FileMatrix {
 
 std::string shown_shape(std::span<const int64_t> shape);  // "[2, 3]"
 
+// Parts of things that are cut: of n features each, and of a vector.
+inline Shard::Range times(Shard::Range range, int n) { return {range.first * n, range.count * n}; }
+inline std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
+  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+}
+
 // What a matrix is for: tables are looked up, only projections are ternary in BitNet or transposed in GPT-2.
 enum class WeightUse : uint8_t { kTable, kOutput, kProjection };
 
@@ -155,8 +161,16 @@ class RecurrenceLoader : protected ExpertLoader {
     std::string name;
     int channels;
   };
-  Result<std::unique_ptr<Vector>> conv_weights(std::span<const ConvPart> parts, int taps);
+  // own: those of the channels, in the order of the parts, that this rank has.
+  Result<std::unique_ptr<Vector>> conv_weights(std::span<const ConvPart> parts, int taps,
+                                               std::span<const Range> own);
+  // Rows of this rank's heads: of queries or keys (or a scan's groups), and of values.
+  Range own_keys() const { return times(cuts_.key_heads(), config_.delta.key_dim); }
+  Range own_values() const { return times(cuts_.value_heads(), config_.delta.value_dim); }
   Result<std::vector<float>> delta_rates(const std::string& name);
+  static Range behind(int n, Range range) { return {n + range.first, range.count}; }
+  Status load_scan_projections(const std::string& stem, DeltaNetWeights& out);
+  Status load_channels(const std::string& stem, DeltaNetWeights& out);
   Status load_delta_by_key(const std::string& at, DeltaNetWeights& out);
   Status load_delta_projections(const std::string& at, DeltaNetWeights& out);
 };

@@ -12,15 +12,7 @@
 #include "model/weight_loader.h"
 
 namespace penstock {
-namespace {
-
-Shard::Range times(Shard::Range range, int n) { return {range.first * n, range.count * n}; }
-
-std::span<const float> part_of(const std::vector<float>& values, Shard::Range range) {
-  return std::span(values).subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // Of one head a query, or a query and its gate.
 TensorLoader::Range WeightLoader::query_rows(int layer) const {

@@ -52,7 +52,8 @@ struct LatentWeights {
 
 // Of a gated short convolution.
 struct ShortConvWeights {
-  LinearWeights in;  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved
+  LinearWeights in;  // [3 * model_dim, model_dim]: a gate before, one behind, and what is convolved;
+  LinearWeights before, behind, values;  // or each by itself (of a rank's channels)
   std::unique_ptr<Vector> weight, bias;  // [taps, model_dim]; [model_dim] or null
   LinearWeights out;                     // [model_dim, model_dim]
 };
@@ -60,7 +61,7 @@ struct ShortConvWeights {
 // Of a gated delta network or a scan of Mamba 2 (DeltaConfig), which has no b, and x, B and C in the place of q, k and v.
 struct DeltaNetWeights {
   LinearWeights qkv;         // [channels, model_dim]: queries, keys and values of all heads
-  LinearWeights q, k, v;     // or each by itself
+  LinearWeights q, k, v;     // or each by itself (decays by key, a rank's heads)
   LinearWeights a_in, z_in;  // [key_dim, model_dim]: what a and z read instead of the stream, or empty
   LinearWeights z;           // [values, model_dim]: gates of what comes out
   LinearWeights a,

@@ -197,6 +197,48 @@ TEST(ModelCuts, HeadsAreCutWithTheirKvHeads) {
   EXPECT_EQ(cut(3, 13), (std::vector<int>{0, 12, 0, 4}));
 }
 
+// Heads of recurrent layers, key heads or groups with their value heads.
+TEST(ModelCuts, RecurrentHeadsAreCutWithTheirKeyHeads) {
+  ModelConfig config = mixture(0);
+  config.delta.n_key_heads = 4, config.delta.n_value_heads = 12,
+  config.delta.key_dim = config.delta.value_dim = 16;
+  const auto cut = [&](int rank, int n_ranks) {
+    const ModelCuts cuts(config, {rank, n_ranks});
+    return std::vector<int>{cuts.value_heads().first, cuts.value_heads().count, cuts.key_heads().first,
+                            cuts.key_heads().count};
+  };
+  config.layers[0].recurrence = Recurrence::kDeltaNet;
+  EXPECT_EQ(cut(1, 2), (std::vector<int>{6, 6, 2, 2}));
+  EXPECT_EQ(cut(1, 6), (std::vector<int>{2, 1, 0, 1}));
+  config.delta.key_heads_in_turn = true;
+  EXPECT_EQ(cut(1, 2), (std::vector<int>{0, 12, 0, 4}));
+  config.delta.key_heads_in_turn = false;
+  config.layers[0].recurrence = Recurrence::kStateSpace;
+  EXPECT_EQ(cut(3, 4), (std::vector<int>{9, 3, 3, 1}));
+  EXPECT_EQ(cut(1, 6), (std::vector<int>{0, 12, 0, 4})) << "its norm reads all heads of a group";
+  config.scan_norm = false;
+  EXPECT_EQ(cut(1, 6), (std::vector<int>{2, 1, 0, 1}));
+}
+
+// What is cut is not there in full: of every tiny model with recurrent layers the states, where there are heads for all.
+TEST(Shards, HoldTheirShareOfTheStates) {
+  int n_cut = 0;
+  for (const fs::path& path : golden_models()) {
+    const auto source = open_weights(path).value();
+    const ModelConfig config = read_config(*source).value();
+    const int64_t whole = config.cache_spec(KvDType::kF32, 16).state_bytes();
+    if (whole == 0) continue;
+    int64_t most = 0;
+    for (const int rank : {0, 1}) {
+      const ModelConfig own = ModelCuts(config, {rank, 2}).rank_config();
+      most = std::max(most, own.cache_spec(KvDType::kF32, 16).state_bytes());
+    }
+    RecordProperty(name_of(path).c_str(), fmt::format("{} of {}", most, whole));
+    n_cut += most < whole * 3 / 4;
+  }
+  EXPECT_GE(n_cut, 10);
+}
+
 TEST(ModelCuts, FeaturesAreCutAtBlocksWhereThereAreEnough) {
   ModelConfig config = mixture(0);  // 768 features
   const auto first = [&](int rank, int n_ranks) { return ModelCuts(config, {rank, n_ranks}).ffn(0).first; };
