@@ -169,6 +169,12 @@ class Engine {
 
   // A copy as of the last finished step.
   virtual Metrics metrics() const = 0;
+  // With data_parallel_size above 1 this is several engines, of which each has metrics and a cache of its own.
+  virtual int n_engines() const { return 1; }
+  virtual const Engine& engine_at(int index) const {
+    (void)index;
+    return *this;
+  }
   virtual void reset_prefix_cache() = 0;
 
   // Writes tokens and the cached K and V of as many of them as are known (whole blocks) to a file; returns

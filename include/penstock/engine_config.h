@@ -11,7 +11,8 @@ struct EngineConfig {
   std::string backend = "auto";
   int threads = 0;               // 0 = as many as the process may use
   int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
-  double thread_weight = 1;      // > 0: share of the threads while other models of the process compute too
+  int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
+  double thread_weight = 1;    // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
@@ -56,10 +57,15 @@ struct EngineConfig {
     v("model", c.model, "GGUF file or Hugging Face directory");
     v("backend", c.backend, "where to compute; auto is the best that is here");
     v("threads", c.threads,
-      "compute threads, of every rank where there are several; 0 is as many as the process may use");
+      "compute threads, of every rank and engine where there are several; 0 is as many as the process may "
+      "use");
     v("tensor_parallel_size", c.tensor_parallel_size,
       "processes of this host that share the model, each with its part of every layer's weights: one for "
       "each socket");
+    v("data_parallel_size", c.data_parallel_size,
+      "engines that serve the model side by side, each with CPUs, a part of the KV cache and requests of its "
+      "own; 0 is one for "
+      "each NUMA node");
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");

@@ -22,6 +22,11 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> s
                   "tensor_parallel_size: expected 1 for models that give vectors, got {}",
                   config.tensor_parallel_size);
   }
+  if (config.data_parallel_size > 1) {
+    return errorf(ErrorCode::kUnsupported,
+                  "data_parallel_size: expected 1 for models that give vectors, got {}",
+                  config.data_parallel_size);
+  }
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
   }

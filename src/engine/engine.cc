@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "engine/engine_impl.h"
 #include "engine/files/prefix_file.h"
 #include "engine/files/session_file.h"
@@ -12,8 +13,8 @@ namespace penstock {
 
 EngineImpl::EngineImpl(EngineParts parts)
     : parts_(std::move(parts)),
-      inbox_(parts_.config.max_queued_requests, parts_.config.max_queued_tokens),
-      adapters_(*parts_.model, parts_.config.max_loras),
+      inbox_(parts_.config.max_queued_requests, parts_.config.max_queued_tokens, parts_.next_request),
+      adapters_(*parts_.model, parts_.config.max_loras, parts_.first_adapter_slot),
       requests_({.info = parts_.info,
                  .clock = clock_,
                  .seed = parts_.config.seed,
@@ -144,6 +145,7 @@ void EngineImpl::start() {
 
 void EngineImpl::thread_main() {
   using Patience = Inbox::Patience;
+  stay_on_cpus(parts_.cpus);
   for (;;) {
     const bool ran = run_step();
     // A policy may hold its batch back.

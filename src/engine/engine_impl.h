@@ -28,6 +28,10 @@ struct EngineParts {
   int max_num_seqs = 0;
   int max_num_batched_tokens = 0;
   uint64_t fingerprint = 0;  // of the model and of all that shapes its cache
+  // Of one of several engines that share a model.
+  int first_adapter_slot = 0;
+  std::shared_ptr<std::atomic<uint64_t>> next_request;  // they number their requests together; null: alone
+  std::vector<int> cpus;                                // where its thread stays; none: anywhere
 };
 
 class EngineImpl final : public Engine {

@@ -3,39 +3,23 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <charconv>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/log.h"
-#include "base/thread_pool.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
 #include "engine/engine_impl.h"
 #include "engine/fingerprint.h"
 #include "engine/ranks/rank_worker.h"
 #include "engine/ranks/shared_model.h"
+#include "engine/replicas/engine_group.h"
 #include "engine/steps/calibration.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
 
 namespace penstock {
 namespace {
-
-struct Preset {
-  const char* name;
-  int max_num_seqs;
-  int max_num_batched_tokens;
-  double memory_utilization;
-};
-
-constexpr Preset kPresets[] = {
-    {"", 64, 2048, 0.85},
-    {"chat", 32, 4096, 0.70},
-    {"batch", 256, 32768, 0.95},
-    {"hybrid", 128, 16384, 0.85},
-};
 
 void append_ids(const nlohmann::json& object, const char* key, std::vector<TokenId>& ids) {
   const auto found = object.find(key);
@@ -60,89 +44,7 @@ std::vector<TokenId> end_ids(const WeightSource& source, int vocab_size) {
   return ids;
 }
 
-// 0 for auto, -1 for what is no length.
-int spec_length(const std::string& text) {
-  if (text == "auto" || text.empty()) return 0;
-  int length = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  return error == std::errc() && end == text.data() + text.size() && length >= 1 && length <= kMaxDraftNodes
-             ? length
-             : -1;
-}
-
-Status check_config(const EngineConfig& c) {
-  const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {
-    if (ok) return {};
-    return errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", name, expected, got);
-  };
-  RETURN_IF_ERROR(expect(c.block_size >= 1 && c.block_size <= 1024, "block_size", "1 to 1024", c.block_size));
-  RETURN_IF_ERROR(
-      expect(c.max_num_seqs >= 1 && c.max_num_seqs <= 65536, "max_num_seqs", "1 to 65536", c.max_num_seqs));
-  RETURN_IF_ERROR(expect(c.max_loras >= 1 && c.max_loras <= 1024, "max_loras", "1 to 1024", c.max_loras));
-  RETURN_IF_ERROR(
-      expect(c.max_lora_rank >= 1 && c.max_lora_rank <= 4096, "max_lora_rank", "1 to 4096", c.max_lora_rank));
-  RETURN_IF_ERROR(expect(c.max_num_batched_tokens >= c.max_num_seqs, "max_num_batched_tokens",
-                         "at least max_num_seqs", c.max_num_batched_tokens));
-  RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
-  RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight", "0.01 to 100",
-                         c.thread_weight));
-  RETURN_IF_ERROR(
-      expect(c.tensor_parallel_size >= 1, "tensor_parallel_size", "at least 1", c.tensor_parallel_size));
-  if (c.tensor_parallel_size > 1) RETURN_IF_ERROR(check_ranks(c));
-  RETURN_IF_ERROR(expect(c.threads >= 0 && c.threads <= 4096, "threads", "0 to 4096", c.threads));
-  RETURN_IF_ERROR(expect(c.prefill_chunk >= 0, "prefill_chunk", "a number >= 0", c.prefill_chunk));
-  RETURN_IF_ERROR(expect(c.state_snapshot_interval >= 0, "state_snapshot_interval", "a number of tokens >= 0",
-                         c.state_snapshot_interval));
-  RETURN_IF_ERROR(
-      expect(c.kv_cache_memory >= 0, "kv_cache_memory", "a number of bytes >= 0", c.kv_cache_memory));
-  RETURN_IF_ERROR(expect(c.memory_utilization > 0 && c.memory_utilization <= 1, "memory_utilization",
-                         "a number in (0, 1]", c.memory_utilization));
-  RETURN_IF_ERROR(expect(c.kv_layout == "paged" || c.kv_layout == "contiguous", "kv_layout",
-                         "paged or contiguous", c.kv_layout));
-  RETURN_IF_ERROR(expect(c.preemption == "recompute" || c.preemption == "swap", "preemption",
-                         "recompute or swap", c.preemption));
-  RETURN_IF_ERROR(expect(c.swap_space >= 0, "swap_space", "a number of bytes >= 0", c.swap_space));
-  RETURN_IF_ERROR(
-      expect(c.max_tokens_per_batch >= 0, "max_tokens_per_batch", "a number >= 0", c.max_tokens_per_batch));
-  RETURN_IF_ERROR(
-      expect(c.max_queued_requests >= 1, "max_queued_requests", "at least 1", c.max_queued_requests));
-  RETURN_IF_ERROR(expect(spec_length(c.spec_length) >= 0, "spec_length", "auto or 1 to 63", c.spec_length));
-  RETURN_IF_ERROR(expect(c.spec_exit_layer >= 0, "spec_exit_layer", "a number >= 0", c.spec_exit_layer));
-  RETURN_IF_ERROR(expect(c.draft_model.empty() || c.spec.empty() || c.spec == "draft", "draft_model",
-                         "spec draft beside it", c.spec));
-  RETURN_IF_ERROR(
-      expect(c.spec_corpus.empty() || c.spec == "ngram", "spec_corpus", "spec ngram beside it", c.spec));
-  return {};
-}
-
 }  // namespace
-
-Result<EngineConfig> resolve_preset(EngineConfig config) {
-  const auto* preset =
-      std::ranges::find_if(kPresets, [&](const Preset& row) { return config.preset == row.name; });
-  if (preset == std::end(kPresets)) {
-    return errorf(ErrorCode::kInvalidArgument, "preset: expected chat, batch or hybrid, got '{}'",
-                  config.preset);
-  }
-  if (config.max_num_seqs == 0) config.max_num_seqs = preset->max_num_seqs;
-  if (config.max_num_batched_tokens == 0) {
-    config.max_num_batched_tokens = std::max(preset->max_num_batched_tokens, config.max_num_seqs);
-  }
-  if (config.memory_utilization == 0) config.memory_utilization = preset->memory_utilization;
-  if (config.max_batch_size == 0) config.max_batch_size = config.max_num_seqs;
-  if (config.spec.empty() && !config.draft_model.empty()) config.spec = "draft";
-  RETURN_IF_ERROR(check_config(config));
-  return config;
-}
-
-Result<KvDType> kv_dtype(const std::string& name) {
-  if (name == "auto" || name == "f16" || name == "fp16") return KvDType::kF16;
-  if (name == "f32" || name == "fp32") return KvDType::kF32;
-  if (name == "bf16") return KvDType::kBF16;
-  if (name == "int8" || name == "i8") return KvDType::kI8;
-  return errorf(ErrorCode::kInvalidArgument,
-                "kv_cache_dtype: expected auto, f32, f16, bf16 or int8, got '{}'", name);
-}
 
 CachePlan plan_cache(const CacheSpec& spec, int64_t budget, int max_num_seqs, int max_len, int max_chunk) {
   // Sliding windows pay off from this length on; a cache of mostly shorter sequences needs the same blocks
@@ -201,19 +103,19 @@ bool has_short_window(const CacheSpec& spec) {
          });
 }
 
-Result<std::unique_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
-                                          const EngineConfig& config, const std::filesystem::path& folder) {
+Status check_gives_text(const WeightSource& source) {
   ASSIGN_OR_RETURN(const ModelConfig shape, read_config(source));
-  if (!shape.output_head) {
-    return errorf(ErrorCode::kUnsupported,
-                  "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
-                  source.path().string(), shape.arch);
-  }
-  if (config.tensor_parallel_size > 1) {
-    return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config));
-  }
-  if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
-  return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
+  if (shape.output_head) return {};
+  return errorf(ErrorCode::kUnsupported,
+                "{}: architecture {} is an encoder, which gives vectors and no text: penstock embed",
+                source.path().string(), shape.arch);
+}
+
+Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
+                                          const EngineConfig& config) {
+  if (config.tensor_parallel_size == 1) return load_whole(source, ops, config, progress);
+  RETURN_IF_ERROR(check_gives_text(source));
+  return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config));
 }
 
 // A rotation exists for every position, a learned vector only for those that were learned.
@@ -255,7 +157,7 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
   std::vector<int64_t> block_bytes;  // of all ranks
   for (size_t g = 0; g < plan.n_blocks.size(); ++g)
     block_bytes.push_back(model.block_bytes(static_cast<int>(g)));
-  const int64_t bytes = config.swap_space > 0 ? config.swap_space : kv_bytes / 2;
+  const int64_t bytes = config.swap_space > 0 ? config.swap_space / config.data_parallel_size : kv_bytes / 2;
   const SwapLayout layout = swap_layout(bytes, block_bytes, plan.n_blocks);
   scheduler.swap_slots = layout.n_slots;
   log().info("swap space: {:.1f} MiB of {}", static_cast<double>(layout.bytes()) / (1 << 20),
@@ -263,17 +165,23 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
   return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
 }
 
+// What a rank's part of an engine's cache, with its drafter, may take.
+int64_t memory_for_cache(const EngineConfig& config, const EngineGroup& group, const Ops& ops,
+                         const Model& model, int n_ranks_here) {
+  if (config.kv_cache_memory > 0)
+    return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
+  const int64_t loaded = n_ranks_here * model.weight_bytes();  // each with its share, and one of the cache
+  const int64_t weights = group.n_copies * loaded;
+  // Pages of a mapped file count as available.
+  const auto total = static_cast<double>(ops.memory().free + loaded - model.mapped_bytes());
+  return (static_cast<int64_t>(config.memory_utilization * total) - weights) / (n_ranks_here * group.size());
+}
+
 // Bytes for the target's cache; its drafter's, if there is one, is in proportion.
-int64_t cache_budget(const EngineConfig& config, const Ops& ops, const Model& model, const CacheSpec& spec,
-                     int n_ranks_here, const Drafter* drafter) {
-  int64_t budget = config.kv_cache_memory / config.tensor_parallel_size;
-  if (budget == 0) {
-    // Pages of a mapped file count as available.
-    const int64_t weights = n_ranks_here * model.weight_bytes();  // each with its share, and one of the cache
-    const auto total = static_cast<double>(ops.memory().free + weights - model.mapped_bytes());
-    budget = (static_cast<int64_t>(config.memory_utilization * total) - weights) / n_ranks_here;
-    if (drafter != nullptr) budget -= drafter->weight_bytes();
-  }
+int64_t cache_budget(const EngineConfig& config, int64_t bytes, const CacheSpec& spec,
+                     const Drafter* drafter) {
+  int64_t budget = bytes;
+  if (drafter != nullptr && config.kv_cache_memory == 0) budget -= drafter->weight_bytes();
   if (drafter == nullptr) return budget;
   // Without attention tokens take nothing.
   const auto own = static_cast<double>(token_bytes(spec)),
@@ -345,7 +253,8 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
 }
 
 // The ranks beside this one, on their way to the same model; null: there are none.
-Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config) {
+Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config,
+                                           const RunPlace& among) {
   const int n_ranks = config.tensor_parallel_size;
   if (n_ranks == 1) return nullptr;
   if (source.files().empty()) {
@@ -354,24 +263,22 @@ Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineCon
                   source.path().string());
   }
   config.model = source.path().string();
-  ASSIGN_OR_RETURN(auto ranks, start_ranks(n_ranks));
+  ASSIGN_OR_RETURN(auto ranks, start_ranks(n_ranks, among));
   if (config.threads == 0) config.threads = std::max(1, static_cast<int>(ranks->cpus().size()));
   RETURN_IF_ERROR(tell_config(ranks->communicator(), config));
   return ranks;
 }
 
-// With several ranks its threads are on this one's CPUs, and where its memory is first touched.
-Result<std::unique_ptr<Ops>> make_rank_ops(const EngineConfig& config, RankRun* ranks) {
+// With several ranks or engines its threads are on this one's CPUs, and where its memory is first touched.
+Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const EnginePlace& place,
+                                             RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
-  if (ranks == nullptr) return make_ops(config.backend, ops);
-  ops.ranks = &ranks->communicator();
-  Result<std::unique_ptr<Ops>> made;
-  std::jthread([&] {  // its threads stay where it is
-    stay_on_cpus(ranks->cpus());
-    made = make_ops(config.backend, ops);
-  })
-      .join();
-  return made;
+  ops.cpus = place.cpus;
+  if (ranks != nullptr) {
+    ops.cpus = ranks->cpus();
+    ops.ranks = &ranks->communicator();
+  }
+  return make_ops(config.backend, ops);
 }
 
 // The model with its backend and cache, here or on all ranks; sums the ranks' bytes up in `info`.
@@ -410,32 +317,40 @@ PolicyConfig policy_config(const EngineConfig& config) {
           config.priority_ageing_s};
 }
 
-Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
-                                            const LoadProgress& progress, SpeculationInputs inputs) {
-  ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
+Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, const EngineConfig& config,
+                                          const LoadProgress& progress) {
+  RETURN_IF_ERROR(check_gives_text(source));
+  ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
+  if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
+  return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
+}
+
+Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy copy,
+                                            EngineConfig config, const LoadProgress& progress,
+                                            SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
-  ASSIGN_OR_RETURN(auto ranks, begin_run(*source, config));
-  if (!config.quantize.empty()) {
-    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+  const EnginePlace& place = group.places[static_cast<size_t>(index)];
+  ASSIGN_OR_RETURN(auto ranks, begin_run(*copy.source, config, {index, group.size()}));
+  ASSIGN_OR_RETURN(auto ops, make_member_ops(config, place, ranks.get()));
+  const bool shares_model = copy.model != nullptr;
+  if (!shares_model) {
+    ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
   }
-  // What one engine takes of the memory counts for the next.
-  static std::mutex opening;
-  const std::lock_guard one_at_a_time(opening);
-  ASSIGN_OR_RETURN(auto ops, make_rank_ops(config, ranks.get()));
-  ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
-  ASSIGN_OR_RETURN(auto model, load_model(*source, *ops, progress, config, packed_folder));
-  const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
+  const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   if (ranks != nullptr) RETURN_IF_ERROR(agree(ranks->communicator(), fingerprint));
-  const ModelConfig& shape = model->config();
+  const Model& model = *copy.model;
   const bool automatic_length = config.max_model_len == 0;
-  if (automatic_length) config.max_model_len = shape.max_seq_len;
-  RETURN_IF_ERROR(check_length(config.max_model_len, shape));
+  if (automatic_length) config.max_model_len = model.config().max_seq_len;
+  RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
 
+  ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
-                                              {model.get(), ops.get(), source.get()}));
-  const CacheSpec spec = model->cache_spec(dtype, config.block_size);
-  const int64_t budget = cache_budget(config, *ops, *model, spec, ranks ? ranks->n_here() : 1, drafter.get());
+                                              {&model, ops.get(), copy.source.get()}));
+  const CacheSpec spec = model.cache_spec(dtype, config.block_size);
+  if (index == 0)
+    group.cache_bytes = memory_for_cache(config, group, *ops, model, ranks ? ranks->n_here() : 1);
+  const int64_t budget = cache_budget(config, group.cache_bytes, spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
   ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
   std::unique_ptr<Speculation> speculation;
@@ -447,9 +362,9 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   }
 
   EngineParts parts;
-  parts.info = info_of(config, *ops, *model, cache_plan, spec, *source);
-  auto loaded =
-      std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+  parts.info = info_of(config, *ops, model, cache_plan, spec, *copy.source);
+  auto loaded = std::make_unique<LoadedModel>(std::move(copy.source), std::move(ops), std::move(copy.model),
+                                              std::move(cache));
   if (speculation && speculation->drafter().wants_states())
     loaded->keep_states(speculation->drafter().taps());
   ASSIGN_OR_RETURN(parts.model,
@@ -462,10 +377,30 @@ Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = fingerprint;
+  parts.next_request = group.next_request;
+  parts.cpus = place.cpus;
+  parts.first_adapter_slot = shares_model ? index * config.max_loras : 0;
   parts.config = std::move(config);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
     measure_steps(parts, cache_plan, spec);
   return std::make_unique<EngineImpl>(std::move(parts));
+}
+
+Result<std::unique_ptr<Engine>> open_engine(std::unique_ptr<WeightSource> source, const EngineConfig& wanted,
+                                            const LoadProgress& progress, SpeculationInputs inputs) {
+  ASSIGN_OR_RETURN(EngineConfig config, resolve_preset(wanted));
+  if (!config.quantize.empty()) {
+    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+  }
+  // What one engine takes of the memory counts for the next.
+  static std::mutex opening;
+  const std::lock_guard one_at_a_time(opening);
+  if (config.data_parallel_size > 1) {
+    return open_engines(engine_places(host_cpus(), config.data_parallel_size), std::move(source), config,
+                        progress, std::move(inputs));
+  }
+  EngineGroup alone;
+  return open_member(alone, 0, {std::move(source), nullptr}, std::move(config), progress, std::move(inputs));
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineConfig& config) {

@@ -33,6 +33,9 @@ Result<KvDType> kv_dtype(const std::string& name);
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);
 
+// What `spec_length` means: 0 for auto, -1 for what is no length.
+int spec_length(const std::string& text);
+
 // REQUIRES: a resolved config.
 PolicyConfig policy_config(const EngineConfig& config);
 

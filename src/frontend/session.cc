@@ -66,6 +66,12 @@ Metrics Session::metrics() const {
   return metrics;
 }
 
+Metrics Session::metrics_of(int engine) const {
+  Metrics metrics = engine_->engine_at(engine).metrics();
+  if (engine == 0) grammars_->add_metrics(metrics);
+  return metrics;
+}
+
 Result<std::shared_ptr<const TokenMatcher>> Session::matcher(const SamplingParams& params) const {
   if (!params.structured_outputs) return nullptr;
   ASSIGN_OR_RETURN(Constraint constraint, grammars_->compile(*params.structured_outputs));

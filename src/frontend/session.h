@@ -29,6 +29,8 @@ class Session {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // The engine's, and what happens before its requests.
   Metrics metrics() const;
+  // Of one of several engines (Engine::n_engines()); what happens before is counted with the first.
+  Metrics metrics_of(int engine) const;
   const SamplingParams& default_sampling_params() const { return defaults_; }
 
   std::vector<TokenId> encode(std::string_view text, const PromptOptions& options) const;

@@ -134,7 +134,9 @@ Histogram for_vllm(const Histogram& histogram, Buckets buckets, int context) {
   return histogram;
 }
 
-Labels model_labels(const MetricsSource& source) { return {{"model_name", source.model}, {"engine", "0"}}; }
+Labels model_labels(const MetricsSource& source) {
+  return {{"model_name", source.model}, {"engine", std::to_string(source.engine)}};
+}
 
 Labels with(Labels labels, const char* name, std::string value) {
   labels.push_back({name, std::move(value)});
@@ -143,7 +145,7 @@ Labels with(Labels labels, const char* name, std::string value) {
 
 Labels cache_labels(const MetricsSource& source) {
   const EngineConfig& config = *source.config;
-  Labels labels = {{"engine", "0"}};
+  Labels labels = {{"engine", std::to_string(source.engine)}};
   labels.push_back({"block_size", std::to_string(source.info->block_size)});
   labels.push_back({"cache_dtype", config.kv_cache_dtype});
   labels.push_back({"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"});

@@ -17,6 +17,7 @@ struct MetricsSource {
   const EngineInfo* info = nullptr;
   const EngineConfig* config = nullptr;
   std::string model;  // label model_name
+  int engine = 0;     // label engine
 };
 
 // "penstock:NAME", every metric of Metrics::visit.

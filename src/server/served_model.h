@@ -80,6 +80,14 @@ class ServedModel {
   bool pools() const { return pooling_ != nullptr; }
   PoolingQueue& pooling() const { return *pooling_; }  // REQUIRES: pools()
   Metrics metrics() const { return pools() ? pooling_->metrics() : session_->metrics(); }
+  // Of one engine of several; one alone is number 0.
+  int n_engines() const { return pools() ? 1 : engine().n_engines(); }
+  Metrics metrics_of(int engine) const {
+    return pools() ? pooling_->metrics() : session_->metrics_of(engine);
+  }
+  const EngineInfo& info_of(int which) const {
+    return pools() ? pooling_info_ : engine().engine_at(which).info();
+  }
   const EngineInfo& info() const { return pools() ? pooling_info_ : engine().info(); }
   const EngineConfig& config() const { return pools() ? settings_.engine : engine().config(); }
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.

@@ -24,10 +24,11 @@ struct FakeEngineConfig {
   int max_model_len = 200;
   std::vector<int> swap_slots;  // with a SwapStore
   EngineConfig engine;
-  std::shared_ptr<DraftScript> drafts;  // null: no speculation
-  int spec_length = 0;                  // 0 = automatic
-  bool draft_forced = false;            // without drafts: what grammars force is drafted
-  bool device = false;                  // the model draws by itself
+  std::shared_ptr<DraftScript> drafts;                  // null: no speculation
+  int spec_length = 0;                                  // 0 = automatic
+  bool draft_forced = false;                            // without drafts: what grammars force is drafted
+  bool device = false;                                  // the model draws by itself
+  std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
 };
 
 struct FakeEngine {
@@ -53,6 +54,7 @@ struct FakeEngine {
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);
     scheduling.swap_slots = c.swap_slots;
     parts.swap = std::move(swap);
+    parts.next_request = c.next_request;
     parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy).value(), c.n_blocks,
                                                   c.windows, c.block_size);
     if (c.drafts) {

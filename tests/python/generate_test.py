@@ -414,6 +414,15 @@ def test_server_in_a_block():
     assert ROOT.exists() and os.path.exists(STORIES)
 
 
+def test_several_engines_give_the_same():
+    one = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128)
+    two = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, data_parallel_size=2, threads=1)
+    prompts = ["Once upon a time", "The dog", "Lily", "One day"]
+    assert text_of(two.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
+    with pytest.raises(ValueError, match="data_parallel_size"):
+        penstock.LLM(STORIES, data_parallel_size=65)
+
+
 def test_several_ranks_give_the_same():
     one = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128)
     two = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, tensor_parallel_size=2, threads=1)

@@ -24,6 +24,12 @@ Result<std::shared_ptr<const Adapter>> Adapter::open(const std::string& path, co
   return adapter;
 }
 
+std::shared_ptr<const Adapter> Adapter::of_engines(std::vector<std::shared_ptr<const Adapter>> opened) {
+  auto adapter = std::make_shared<Adapter>(*opened.front());
+  adapter->opened_ = std::move(opened);
+  return adapter;
+}
+
 Result<std::optional<int>> AdapterPool::take(const std::shared_ptr<const Adapter>& adapter) {
   const auto same = [&](const Slot& slot) {
     return slot.adapter != nullptr && slot.adapter->fingerprint() == adapter->fingerprint();
@@ -37,17 +43,17 @@ Result<std::optional<int>> AdapterPool::take(const std::shared_ptr<const Adapter
   }
   ++found->n_users;
   found->used = ++n_taken_;
-  return static_cast<int>(found - slots_.begin());
+  return first_ + static_cast<int>(found - slots_.begin());
 }
 
 Status AdapterPool::load(size_t slot, const std::shared_ptr<const Adapter>& adapter) {
   slots_[slot] = {};
-  model_.drop_adapter(static_cast<int>(slot));
+  model_.drop_adapter(first_ + static_cast<int>(slot));
   ASSIGN_OR_RETURN(const LoraAdapter files, open_lora(adapter->path()));
   if (lora_fingerprint(files) != adapter->fingerprint())
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: the adapter has changed since it was loaded: load it again", adapter->path());
-  RETURN_IF_ERROR(model_.put_adapter(static_cast<int>(slot), files));
+  RETURN_IF_ERROR(model_.put_adapter(first_ + static_cast<int>(slot), files));
   slots_[slot].adapter = adapter;
   ++n_loads_;
   log().info("adapter {}: in memory, rank {}, {} bytes", adapter->path(), adapter->rank(), adapter->bytes());
@@ -59,7 +65,7 @@ void AdapterPool::drop_forgotten() {
     Slot& slot = slots_[i];
     if (slot.adapter == nullptr || slot.n_users > 0 || slot.adapter.use_count() > 1) continue;
     slot = {};
-    model_.drop_adapter(static_cast<int>(i));
+    model_.drop_adapter(first_ + static_cast<int>(i));
   }
 }
 

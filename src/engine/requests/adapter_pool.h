@@ -25,23 +25,32 @@ class Adapter {
   uint64_t fingerprint() const { return fingerprint_; }
   const StepModel& model() const { return *model_; }
 
+  // The same adapter as each of several engines has opened it, at least one.
+  static std::shared_ptr<const Adapter> of_engines(std::vector<std::shared_ptr<const Adapter>> opened);
+  // Of an adapter of several: what engine i has opened; null: this is none.
+  std::shared_ptr<const Adapter> of_engine(size_t i) const {
+    return i < opened_.size() ? opened_[i] : nullptr;
+  }
+
  private:
   std::string path_;
   int rank_ = 0;
   int64_t bytes_ = 0;
   uint64_t fingerprint_ = 0;
   const StepModel* model_ = nullptr;
+  std::vector<std::shared_ptr<const Adapter>> opened_;
 };
 
-// The slots of the model's memory, each with one adapter that stays until another needs the place. Engine thread only.
+// The slots of the model's memory from `first` on, each with one adapter that stays until another needs the place. Engine thread only.
 class AdapterPool {
  public:
-  AdapterPool(StepModel& model, int n_slots) : model_(model), slots_(static_cast<size_t>(n_slots)) {}
+  AdapterPool(StepModel& model, int n_slots, int first = 0)
+      : model_(model), first_(first), slots_(static_cast<size_t>(n_slots)) {}
 
   // The slot of an adapter, which stays there until it was given back as often as it was taken; nullopt: all slots are taken.
   // Errors: the file has changed or cannot be read, memory.
   Result<std::optional<int>> take(const std::shared_ptr<const Adapter>& adapter);
-  void give_back(int slot) { --slots_[static_cast<size_t>(slot)].n_users; }
+  void give_back(int slot) { --slots_[static_cast<size_t>(slot - first_)].n_users; }
   // Frees the memory of adapters that nobody can ask for any more.
   void drop_forgotten();
 
@@ -57,6 +66,7 @@ class AdapterPool {
   Status load(size_t slot, const std::shared_ptr<const Adapter>& adapter);
 
   StepModel& model_;
+  const int first_;
   std::vector<Slot> slots_;
   int64_t n_taken_ = 0, n_loads_ = 0;
 };

@@ -22,10 +22,10 @@ Result<RequestId> Inbox::submit(std::unique_ptr<RequestState> state) {
                   "the queue is full: {} prompt tokens are waiting, at most {} may", n_queued_tokens_,
                   max_tokens_);
   }
-  const RequestId id{next_request_};
-  state->id = id;
+  RequestState& request = *state;
   content_.requests.push_back(std::move(state));  // the last that can run out of memory
-  ++next_request_;
+  const RequestId id{next_request_->fetch_add(1)};
+  request.id = id;
   ++n_queued_;
   n_queued_tokens_ += n_prompt;
   filled_.notify_one();

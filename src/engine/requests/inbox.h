@@ -3,6 +3,7 @@
 //
 // Callers: any thread. The engine's side: its thread alone.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -15,8 +16,14 @@ namespace penstock {
 
 class Inbox {
  public:
-  // Of requests that have not begun to run; max_tokens: of their prompts, 0 = no limit.
-  Inbox(int max_requests, int64_t max_tokens) : max_requests_(max_requests), max_tokens_(max_tokens) {}
+  using Numbers = std::shared_ptr<std::atomic<uint64_t>>;  // the next request's
+  // Of requests that have not begun to run; max_tokens: of their prompts, 0 = no limit. next_request: with several inboxes that
+  // number their requests together.
+  Inbox(int max_requests, int64_t max_tokens, Numbers next_request = nullptr)
+      : max_requests_(max_requests),
+        max_tokens_(max_tokens),
+        next_request_(next_request != nullptr ? std::move(next_request)
+                                              : std::make_shared<std::atomic<uint64_t>>(1)) {}
 
   struct Cancel {
     RequestId request;
@@ -67,7 +74,7 @@ class Inbox {
   Content content_;
   std::vector<Job*> jobs_;  // of callers that wait in between_steps
   bool closed_ = false, served_ = false;
-  uint64_t next_request_ = 1;
+  const Numbers next_request_;
   int n_queued_ = 0;
   int64_t n_queued_tokens_ = 0, n_rejected_ = 0;
 };

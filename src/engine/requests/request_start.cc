@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/requests/adapter_pool.h"
+#include "engine/requests/prefix_salt.h"
 
 namespace penstock {
 namespace {
@@ -39,14 +40,14 @@ std::unique_ptr<BeamSearch> make_beam_search(const SamplingParams& params, std::
   return std::make_unique<BeamSearch>(std::move(options));
 }
 
+}  // namespace
+
 // Sequences of different adapters have different K and V.
-std::string salt_of(const Request& request) {
+std::string prefix_salt(const Request& request) {
   if (request.adapter == nullptr) return request.cache_salt;
   return fmt::format("{}\n{}{:016x}", request.cache_salt, std::string_view("\0adapter ", 9),
                      request.adapter->fingerprint());
 }
-
-}  // namespace
 
 void make_sequences(RequestState& state, const SequenceStart& start) {
   const Request& request = state.request;
@@ -55,7 +56,7 @@ void make_sequences(RequestState& state, const SequenceStart& start) {
   const int n_prompt = static_cast<int>(request.prompt.size());
   const int max_len = static_cast<int>(
       std::min<int64_t>(int64_t{n_prompt} + std::max(params.max_tokens, 1), start.info.max_model_len));
-  const BlockHash root = root_hash(salt_of(request));
+  const BlockHash root = root_hash(prefix_salt(request));
   const int n_sequences = params.use_beam_search ? params.beam_width : params.n;
   for (int index = 0; index < n_sequences; ++index) {
     auto sequence = std::make_unique<Running>();

@@ -70,10 +70,10 @@ class StepModel {
   virtual void write_block(int group, BlockId block, std::span<const std::byte> bytes) = 0;
 };
 
-// A loaded model with its backend and cache.
+// A loaded model with its backend and cache. Several engines may share the model and its source.
 class LoadedModel : public StepModel {
  public:
-  LoadedModel(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::unique_ptr<Model> model,
+  LoadedModel(std::shared_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::shared_ptr<Model> model,
               std::unique_ptr<KvCache> cache)
       : source_(std::move(source)),
         ops_(std::move(ops)),
@@ -129,9 +129,9 @@ class LoadedModel : public StepModel {
  private:
   void wait_for_all();
 
-  std::unique_ptr<WeightSource> source_;  // a backend may keep views into it
+  std::shared_ptr<WeightSource> source_;  // a backend may keep views into it
   std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Model> model_;
+  std::shared_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::vector<int32_t> from_, to_;
   StepTicket tickets_[2] = {};

@@ -54,7 +54,7 @@ void CudaOps::for_each(int n_items, void (*fn)(void* ctx, int item, int thread),
 }
 
 StepShape CudaOps::begin_step(const Batch* batch) {
-  ThreadPool::give_way(config_.thread_weight);
+  pool_.give_way(config_.thread_weight);
   host_batch_ = batch != nullptr ? *batch : Batch{};
   step_memory_.reset();
   bool moved = false;

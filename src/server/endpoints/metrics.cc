@@ -24,11 +24,14 @@ HttpReply metrics_reply(Server& server) {
   for (const auto& one : server.models().all()) {
     const ModelLease model = one->lease();
     if (model == nullptr) continue;
-    const MetricsSource source{model->metrics(), &model->info(), &model->config(), model->name()};
-    std::vector<prometheus::MetricFamily> of_model;
-    add_own_families(source, of_model);
-    if (server.config().vllm_metrics) add_vllm_families(source, of_model);
-    join_families(std::move(of_model), families);
+    for (int engine = 0; engine < model->n_engines(); ++engine) {
+      const MetricsSource source{model->metrics_of(engine), &model->info_of(engine), &model->config(),
+                                 model->name(), engine};
+      std::vector<prometheus::MetricFamily> of_engine;
+      add_own_families(source, of_engine);
+      if (server.config().vllm_metrics) add_vllm_families(source, of_engine);
+      join_families(std::move(of_engine), families);
+    }
   }
   add_http_families(server.http().counters(), server.traffic().snapshot(), families);
   if (server.stores()) {
