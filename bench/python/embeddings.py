@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Texts to vectors: penstock.LLM.embed beside sentence-transformers, the same random checkpoint, texts and threads, by turns.
+"""Texts to vectors: penstock.LLM.embed beside sentence-transformers and, where they are installed, onnxruntime and OpenVINO; the
+same random checkpoint, texts and threads, by turns.
 
-Usage: embeddings.py [--shape all-minilm-l6] [--texts 256] [--rounds 5] [--quantize q8_0]
-       (in an environment with the wheel, torch, transformers and sentence-transformers; nothing else running)
+Usage: embeddings.py [--shape all-minilm-l6] [--texts 256] [--rounds 5] [--quantize q8_0] [--peers onnxruntime openvino]
+       (in an environment with the wheel, torch, transformers and sentence-transformers, for the peers onnx, onnxscript and themselves;
+       nothing else running)
 """
 import argparse
 import os
@@ -57,12 +59,104 @@ def make_checkpoint(shape, folder):
     return path
 
 
+class Exported:
+    """The checkpoint as an ONNX file, run as sentence-transformers runs it: texts sorted by length, 32 at a time."""
+
+    def __init__(self, path, pooling, texts, file):
+        self.pooling = pooling
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        self.order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        self.encode = lambda chunk: tokenizer([texts[i] for i in chunk], padding=True, truncation=True, max_length=512, return_tensors="np")
+        self.chunks = [self.order[i:i + 32] for i in range(0, len(texts), 32)]
+        model = transformers.AutoModel.from_pretrained(path, attn_implementation="sdpa").eval()
+
+        class States(torch.nn.Module):
+            def forward(self, input_ids, attention_mask):
+                return model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+        example = torch.randint(4, 1000, (2, 16)), torch.ones(2, 16, dtype=torch.int64)
+        batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=512)
+        torch.onnx.export(States().eval(), example, file, input_names=["input_ids", "attention_mask"], output_names=["states"], dynamo=True,
+                          dynamic_shapes=({0: batch, 1: length}, {0: batch, 1: length}), external_data=True, verbose=False)
+
+    def vectors(self, states, mask):
+        if self.pooling == "mean":
+            pooled = (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1)[:, None]
+        else:
+            pooled = states[numpy.arange(len(states)), mask.sum(axis=1) - 1 if self.pooling == "lasttoken" else 0]
+        return pooled / numpy.linalg.norm(pooled, axis=1, keepdims=True)
+
+    def in_order(self, parts):
+        out = numpy.concatenate(parts)
+        result = numpy.empty_like(out)
+        result[self.order] = out
+        return result
+
+
+def with_onnxruntime(exported, file, threads):
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+    def run():
+        parts = []
+        for chunk in exported.chunks:
+            batch = exported.encode(chunk)
+            feeds = {name: batch[name].astype(numpy.int64) for name in ("input_ids", "attention_mask")}
+            parts.append(exported.vectors(session.run(None, feeds)[0], feeds["attention_mask"]))
+        return exported.in_order(parts)
+    return run, f"onnxruntime {onnxruntime.__version__}"
+
+
+def with_openvino(exported, file, threads, stream):
+    """stream: all threads on one batch at a time; otherwise a batch for each, as its hint for throughput has it."""
+    import openvino
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(file), "CPU", {
+        "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY" if stream else "THROUGHPUT"})
+    queue = openvino.AsyncInferQueue(compiled)
+
+    def run():
+        parts = [None] * len(exported.chunks)
+
+        def done(request, job):
+            index, mask = job
+            parts[index] = exported.vectors(request.get_output_tensor(0).data, mask)
+        queue.set_callback(done)
+        for index, chunk in enumerate(exported.chunks):
+            batch = exported.encode(chunk)
+            mask = batch["attention_mask"].astype(numpy.int64)
+            queue.start_async({"input_ids": batch["input_ids"].astype(numpy.int64), "attention_mask": mask}, (index, mask))
+        queue.wait_all()
+        return exported.in_order(parts)
+    return run, f"OpenVINO {openvino.__version__.split('-')[0]}"
+
+
+def add_peers(args, path, texts, folder, threads, engines):
+    """Their versions, by engine."""
+    if not args.peers:
+        return {}
+    file = os.path.join(folder, "model.onnx")
+    exported = Exported(path, SHAPES[args.shape][1], texts, file)
+    versions = {}
+    for name in args.peers:
+        if name == "onnxruntime":
+            engines[name], versions[name] = with_onnxruntime(exported, file, threads)
+        else:
+            for kind, stream in (("latency", True), ("throughput", False)):
+                engines[f"openvino, {kind}"], versions[name] = with_openvino(exported, file, threads, stream)
+    return versions
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--shape", choices=SHAPES, default="all-minilm-l6")
     parser.add_argument("--texts", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quantize", default="", help="also with weights rounded to this type")
+    parser.add_argument("--peers", nargs="*", choices=["onnxruntime", "openvino"], default=[])
     args = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
@@ -77,6 +171,7 @@ def main():
             llm = penstock.LLM(path, threads=threads, **more)
             opened.append(llm)
             engines[name] = lambda llm=llm: numpy.array([one.outputs.embedding for one in llm.embed(texts, use_tqdm=False)])
+        versions = add_peers(args, path, texts, folder, threads, engines)
         expected = engines["sentence-transformers"]()
         n_tokens = sum(len(text.split()) + 2 for text in texts)
         seconds = {name: [] for name in engines}
@@ -97,7 +192,7 @@ def main():
               f"{n_tokens / statistics.median(times):,.0f} tokens/s, {ratio:.2f} of sentence-transformers")
     processor = next(line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                      if line.startswith("model name"))
-    print(f"{processor}; torch {torch.__version__}, penstock {penstock.__version__}")
+    print("; ".join([processor, f"torch {torch.__version__}", *versions.values(), f"penstock {penstock.__version__}"]))
 
 
 if __name__ == "__main__":

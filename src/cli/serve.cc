@@ -68,6 +68,7 @@ struct ServeCommand {
   std::string models_config;
   std::vector<std::string> lora_modules;
   std::string structured_config = "{}";
+  std::string otlp_endpoint;
 
  private:
   Status read_models();  // into config
@@ -180,6 +181,10 @@ void ServeCommand::add_log_flags(CLI::App& app) {
   app.add_option("--log-format", config.log.format, "text or json")->capture_default_str();
   app.add_option("--log-level", config.log.level, "trace, debug, info, warn, error or off")
       ->capture_default_str();
+  app.add_option(
+         "--otlp-endpoint,--otlp-traces-endpoint", otlp_endpoint,
+         "OTLP/HTTP receiver to send spans of requests to; without it as OTEL_EXPORTER_OTLP_ENDPOINT says")
+      ->type_name("URL");
   app.add_flag("--vllm-metrics,!--no-vllm-metrics", config.vllm_metrics,
                "show /metrics under vLLM's names too");
 }
@@ -233,6 +238,9 @@ Status ServeCommand::read_models() {
 int ServeCommand::run() {
   return_large_blocks();
   if (const Status read = read_models(); !read) return fail(read.error());
+  auto otlp = otlp_config(otlp_endpoint);
+  if (!otlp) return fail(otlp.error());
+  config.otlp = std::move(*otlp);
   raise_file_limit();
   // SIGINT and SIGTERM go to one thread that waits for them; every other thread inherits the mask.
   sigset_t signals;

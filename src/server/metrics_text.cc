@@ -280,6 +280,16 @@ void add_batch_families(int64_t completed, int64_t failed, int running, std::vec
                           Gauge{static_cast<double>(running)}, {}));
 }
 
+void add_span_families(int64_t exported, int64_t dropped, std::vector<MetricFamily>& out) {
+  MetricFamily spans;
+  spans.name = "penstock:otlp_spans_total";
+  spans.help = "spans of requests, by what became of them";
+  spans.type = MetricType::Counter;
+  add_row(spans, Counter{static_cast<double>(exported)}, {{"result", "exported"}});
+  add_row(spans, Counter{static_cast<double>(dropped)}, {{"result", "dropped"}});
+  out.push_back(std::move(spans));
+}
+
 // The names that every Prometheus client library gives to these.
 void add_process_families(std::vector<MetricFamily>& out) {
   rusage usage{};

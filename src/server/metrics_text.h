@@ -32,6 +32,8 @@ void add_http_families(const HttpCounters& counters, const Traffic::Snapshot& tr
 // Lines of batches that have a result, by whether it is an error; those under way.
 void add_batch_families(int64_t completed, int64_t failed, int running,
                         std::vector<prometheus::MetricFamily>& out);
+// Spans by what became of them.
+void add_span_families(int64_t exported, int64_t dropped, std::vector<prometheus::MetricFamily>& out);
 void add_process_families(std::vector<prometheus::MetricFamily>& out);
 
 // `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and gets the

@@ -93,6 +93,11 @@ void RequestLog::request(const Exchange& exchange, double seconds, std::string_v
         json_string(request.id), json_string(request.peer), json_string(request.method),
         json_string(request.path), exchange.status(), left, seconds);
     if (!key.empty()) line += fmt::format(R"(,"key":{})", json_string(key));
+    if (exchange.trace) {
+      const TraceContext& context = exchange.trace->context;
+      line += fmt::format(R"(,"trace_id":"{}","span_id":"{}","trace_sampled":{})", context.trace_id,
+                          context.span_id, context.sampled);
+    }
     if (exchange.prompt_tokens() > 0) {
       line += fmt::format(R"(,"prompt_tokens":{},"completion_tokens":{})", exchange.prompt_tokens(),
                           exchange.completion_tokens());
@@ -107,6 +112,7 @@ void RequestLog::request(const Exchange& exchange, double seconds, std::string_v
       fmt::format("{} {} {} {} {}{} {:.3f} s", request.id, request.peer, one_line(request.method),
                   one_line(request.path), exchange.status(), left ? " (client left)" : "", seconds);
   if (!key.empty()) line += fmt::format(" key {}", key);
+  if (exchange.trace) line += fmt::format(" trace {}", exchange.trace->context.trace_id);
   if (exchange.prompt_tokens() > 0) {
     line += fmt::format(" tokens {}+{}", exchange.prompt_tokens(), exchange.completion_tokens());
   }

@@ -43,7 +43,12 @@ const char* name_of(ModelState state) {
 }
 
 ServedModel::ServedModel(ModelSettings settings)
-    : settings_(std::move(settings)), created_(std::time(nullptr)), adapters_(settings_.adapters) {}
+    : settings_(std::move(settings)),
+      created_(std::time(nullptr)),
+      adapters_(settings_.adapters),
+      runner_(settings_.runner) {
+  if (settings_.idle_timeout.count() > 0) condition_.idle_timeout = settings_.idle_timeout;
+}
 
 ServedModel::~ServedModel() {
   stop();
@@ -67,18 +72,28 @@ void ServedModel::set_state(ModelState state, Error failure) {
   condition_.changed = condition_.last_used = std::chrono::steady_clock::now();
 }
 
-std::shared_ptr<ServedModel> ServedModel::lease() {
+bool ServedModel::Condition::is_idle() const {
+  return idle_timeout && state == ModelState::kLoaded && n_leases == 0 &&
+         std::chrono::steady_clock::now() - last_used >= *idle_timeout;
+}
+
+void ServedModel::set_idle_timeout(std::optional<std::chrono::milliseconds> timeout) {
+  const std::lock_guard lock(mutex_);
+  condition_.idle_timeout = timeout;
+}
+
+std::shared_ptr<ServedModel> ServedModel::lease(bool is_use) {
   {
     const std::lock_guard lock(mutex_);
     if (condition_.state != ModelState::kLoaded) return nullptr;
     ++condition_.n_leases;
   }
-  return {this, [](ServedModel* model) { model->give_back(); }};
+  return {this, [is_use](ServedModel* model) { model->give_back(is_use); }};
 }
 
-void ServedModel::give_back() {
+void ServedModel::give_back(bool was_use) {
   const std::lock_guard lock(mutex_);
-  condition_.last_used = std::chrono::steady_clock::now();
+  if (was_use) condition_.last_used = std::chrono::steady_clock::now();
   if (--condition_.n_leases == 0) given_back_.notify_all();
 }
 
@@ -135,6 +150,7 @@ Status ServedModel::load(EngineConfig config) {
     if (opened) {
       max_model_len_ = info().max_model_len;
       memory_ = info().weight_bytes + info().kv_bytes;
+      runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
     }
   }
   if (!opened) {

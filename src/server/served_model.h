@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "frontend/pooling_queue.h"
 #include "frontend/session.h"
 #include "gateway/usage.h"
+#include "server/running_texts.h"
 #include "server/served_adapters.h"
 
 namespace penstock {
@@ -68,13 +70,20 @@ class ServedModel {
     std::chrono::steady_clock::time_point last_used;  // when the last lease came back, or it was loaded
     std::chrono::steady_clock::time_point changed;    // when the state did
     Error failure;                                    // of kFailed
+    // After so long without a use it is unloaded: what a request asked for last, else the settings'; nothing: never.
+    std::optional<std::chrono::milliseconds> idle_timeout;
+    bool is_idle() const;
   };
   Condition condition() const;
-  // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is kLoaded.
-  std::shared_ptr<ServedModel> lease();
+  // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is kLoaded. is_use: it
+  // counts for being idle, which it does not for those who only look.
+  std::shared_ptr<ServedModel> lease(bool is_use = true);
+  void set_idle_timeout(std::optional<std::chrono::milliseconds> timeout);
   // Of the last time that it was loaded; 0 before.
   int max_model_len() const { return max_model_len_.load(); }
   int64_t memory() const { return memory_.load(); }  // bytes of weights and KV cache
+
+  Runner runner() const { return runner_.load(); }  // kAuto: not known yet
 
   // REQUIRES, here and below: a lease. Whether it gives vectors instead of text.
   bool pools() const { return pooling_ != nullptr; }
@@ -92,6 +101,8 @@ class ServedModel {
   const EngineConfig& config() const { return pools() ? settings_.engine : engine().config(); }
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
   double seconds_of_queue() const;
+
+  RunningTexts& running() { return running_; }
 
   // LoRA adapters of this model; none when it pools().
   const ServedAdapters& adapters() const { return adapters_; }
@@ -114,7 +125,7 @@ class ServedModel {
   Status open_pooling(const EngineConfig& config);
   void close();
   void set_state(ModelState state, Error failure = {});
-  void give_back();
+  void give_back(bool was_use);
 
   const ModelSettings settings_;
   const int64_t created_;
@@ -124,10 +135,12 @@ class ServedModel {
   std::unique_ptr<PoolingQueue> pooling_;  // or this one instead of both
   EngineInfo pooling_info_;
   ServedAdapters adapters_;
+  RunningTexts running_;
   SamplingParams defaults_;
   std::string fingerprint_;
   std::atomic<int> max_model_len_{0};
   std::atomic<int64_t> memory_{0};
+  std::atomic<Runner> runner_;
 
   mutable std::mutex mutex_;
   std::condition_variable given_back_;

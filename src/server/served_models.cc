@@ -95,9 +95,9 @@ Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view 
   return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", fmt::join(names, " or "), name);
 }
 
-Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key) const {
+Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key, bool is_use) const {
   ASSIGN_OR_RETURN(ServedModel* const model, find(name, key));
-  if (ModelLease lease = model->lease()) return lease;
+  if (ModelLease lease = model->lease(is_use)) return lease;
   const ServedModel::Condition now = model->condition();
   if (now.state == ModelState::kFailed) {
     return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", model->name(),
@@ -107,7 +107,10 @@ Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view k
 }
 
 bool ServedModels::some_unloaded() const {
-  return std::ranges::any_of(models_, [](const auto& model) { return !is_loaded(*model); });
+  return std::ranges::any_of(models_, [](const auto& model) {
+    const ServedModel::Condition now = model->condition();
+    return now.state != ModelState::kLoaded || now.idle_timeout.has_value();
+  });
 }
 
 Status ServedModels::load() {
@@ -127,7 +130,7 @@ Status ServedModels::load() {
   }
   if (!any) return first;
   if (std::ranges::any_of(models_, [](const auto& one) { return one->settings().idle_timeout.count() > 0; }))
-    watcher_ = std::thread([this] { watch_idle(); });
+    start_watch();
   ready_ = true;
   return {};
 }
@@ -214,22 +217,28 @@ Status ServedModels::reload(ServedModel& model) {
   return load_now(model);
 }
 
+void ServedModels::keep(ServedModel& model, std::optional<std::chrono::milliseconds> time) {
+  if (model.settings().pinned) return;
+  model.set_idle_timeout(time);
+  if (time) start_watch();
+}
+
+void ServedModels::start_watch() {
+  const std::lock_guard lock(watch_mutex_);
+  if (!stopped_ && !watcher_.joinable()) watcher_ = std::thread([this] { watch_idle(); });
+}
+
 void ServedModels::watch_idle() {
   std::unique_lock wait(watch_mutex_);
   while (!watch_.wait_for(wait, std::chrono::milliseconds(200), [&] { return stopped_.load(); })) {
     wait.unlock();
     for (const auto& model : models_) {
-      const auto timeout = model->settings().idle_timeout;
-      const auto is_idle = [&] {
-        const ServedModel::Condition now = model->condition();
-        return timeout.count() > 0 && now.state == ModelState::kLoaded && now.n_leases == 0 &&
-               Clock::now() - now.last_used >= timeout;
-      };
-      if (!is_idle()) continue;
+      if (!model->condition().is_idle()) continue;
       const std::lock_guard lock(loading_);
-      if (!is_idle()) continue;
+      const ServedModel::Condition now = model->condition();
+      if (!now.is_idle()) continue;
       log().info("{} is unloaded: nobody asked for it in {} s", model->name(),
-                 std::chrono::duration<double>(timeout).count());
+                 std::chrono::duration<double>(*now.idle_timeout).count());
       model->unload();
     }
     wait.lock();

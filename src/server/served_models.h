@@ -36,13 +36,13 @@ class ServedModels {
   // "": the first that `key` may use. Error: kNotFound, "model: expected A or B, got C", of those it may use.
   Result<ServedModel*> find(std::string_view name, std::string_view key = {}) const;
   // To use it now. Errors: of find(); kCancelled, it is not loaded, and why.
-  Result<ModelLease> lease(std::string_view name, std::string_view key = {}) const;
+  Result<ModelLease> lease(std::string_view name, std::string_view key = {}, bool is_use = true) const;
 
   // Loads those that are loaded at the start, in their order. Error: of the only one, or the first when none could be
   // loaded; others are logged, and kept by the model.
   Status load();
   bool ready() const { return ready_; }  // load() is through
-  // Whether lease() may fail for want of load().
+  // Whether lease() may fail for want of load(), now or once a model that goes when nobody uses it has gone.
   bool some_unloaded() const;
 
   // Blocking, one after the other. Nothing when it is loaded; a model that failed is tried again after a while, or with
@@ -50,6 +50,8 @@ class ServedModels {
   Status load(ServedModel& model, bool again = false);
   void unload(ServedModel& model);
   Status reload(ServedModel& model);
+  // From now on it is unloaded when nobody has used it for so long; nothing: it stays. Pinned ones stay anyway.
+  void keep(ServedModel& model, std::optional<std::chrono::milliseconds> time);
   // Ends every sequence of all of them.
   void stop();
   // Ok, or why one of them can compute nothing any more. Never waits.
@@ -62,6 +64,7 @@ class ServedModels {
   ServedModel* least_recently_used() const;
   int64_t taken() const;
   void watch_idle();
+  void start_watch();
 
   const bool any_name_;
   int64_t budget_;

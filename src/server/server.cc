@@ -10,6 +10,7 @@
 #include "server/api/errors.h"
 #include "server/http/access.h"
 #include "server/http/run_apart.h"
+#include "server/request_spans.h"
 
 namespace penstock {
 namespace {
@@ -121,6 +122,10 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
   for (const ModelSettings& model : server->config_.models)
     RETURN_IF_ERROR(server->models_.add(std::make_unique<ServedModel>(model)));
   ASSIGN_OR_RETURN(server->log_, RequestLog::open(config.log));
+  if (!config.otlp.url.empty()) {
+    server->exporter_ = std::make_unique<OtlpExporter>(
+        config.otlp, [log = server->log_.get()](std::string_view message) { log->warn(message); });
+  }
   RETURN_IF_ERROR(server->open_store());
   if (!config.listens) {
     ASSIGN_OR_RETURN(server->keys_, ApiKeys::open("", {}));
@@ -265,6 +270,7 @@ Server::Decision Server::decide(Exchange& exchange) {
   exchange.set_path(canonical_path(request.path, config_.root_path));
   std::string allowed;
   decision.route = find_route(request, allowed);
+  begin_trace(exchange, decision.route);
   if (const auto refused =
           origins_->check(exchange, decision.route != nullptr && decision.route->takes_forms))
     decision.refusal = error_reply(request, *refused);
@@ -281,6 +287,23 @@ Server::Decision Server::decide(Exchange& exchange) {
       request, 405, fmt::format("{}: expected {}, got {}", request.path, allowed, request.method));
   decision.refusal->headers.emplace_back("Allow", allowed);
   return decision;
+}
+
+void Server::begin_trace(Exchange& exchange, const Route* route) const {
+  const HttpRequest& request = exchange.request();
+  auto context = read_trace(request.header("traceparent"), request.header("tracestate"));
+  // What looks at the server is not looked at itself.
+  const bool records = exporter_ != nullptr && route != nullptr &&
+                       (route->access == Access::kKey || route->access == Access::kAdmin);
+  if (!context && !records) return;
+  const bool begins = !context;
+  if (begins) context = new_trace();
+  if (records && (begins || !exporter_->config().follow_parent))
+    context->sampled = is_sampled(exporter_->config(), context->trace_id);
+  RequestTrace& trace = exchange.trace.emplace();
+  trace.context = std::move(*context);
+  trace.notes_wanted = records && trace.context.sampled;
+  exchange.reply_headers.emplace_back("traceresponse", trace.context.header());
 }
 
 net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
@@ -314,8 +337,11 @@ net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {
   note_use(exchange, decision.start);
   traffic_.note(route == nullptr ? "other" : route->path, route == nullptr ? "" : route->method,
                 exchange.gone() ? 0 : exchange.status(), elapsed.count());
-  log_->request(exchange, elapsed.count(),
-                decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id));
+  const std::string_view key =
+      decision.key == nullptr ? std::string_view() : std::string_view(decision.key->record().id);
+  log_->request(exchange, elapsed.count(), key);
+  if (exchange.trace && exchange.trace->notes_wanted)
+    exporter_->add(spans_of_request(exchange, route->path, key));
   if (route != nullptr && route->access == Access::kAdmin && !refused && exchange.request().method != "GET")
     co_await audit(exchange);
 }
@@ -328,11 +354,14 @@ net::awaitable<Result<ModelLease>> Server::load_named(const Route& route, Exchan
   co_await run_apart(exchange, [&] { name = model_named_in(*this, exchange.request()); });
   const auto model = models_.find(name, exchange.request().key);
   if (!model) co_return ModelLease();
-  if (ModelLease lease = (*model)->lease()) co_return lease;
-  const Status loaded = co_await load(**model);
-  if (!loaded) {
-    co_return errorf(loaded.error().code, "model: {} could not be loaded: {}", (*model)->name(),
-                     loaded.error().message);
+  constexpr int kMostTries = 3;  // one that goes when nobody uses it may have gone again
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    if (ModelLease lease = (*model)->lease()) co_return lease;
+    const Status loaded = co_await load(**model);
+    if (!loaded) {
+      co_return errorf(loaded.error().code, "model: {} could not be loaded: {}", (*model)->name(),
+                       loaded.error().message);
+    }
   }
   co_return (*model)->lease();
 }

@@ -13,6 +13,7 @@
 
 #include "gateway/api_keys.h"
 #include "gateway/store/stores.h"
+#include "gateway/telemetry/otlp_exporter.h"
 #include "gateway/usage.h"
 #include "server/background_runs.h"
 #include "server/batch_runner.h"
@@ -54,6 +55,7 @@ struct ServerConfig {
   std::string data_dir;                                  // what is kept between runs; "": nothing is
   StoreLimits store_limits;                              // for each API key
   LogConfig log;
+  OtlpConfig otlp;                   // where spans of requests go
   bool vllm_metrics = true;          // /metrics also under vLLM's names
   bool force_include_usage = false;  // every event of a stream tells the usage
 };
@@ -112,6 +114,8 @@ class Server {
   // ServedModel::add_adapter() for a model that is loaded first if need be.
   net::awaitable<Status> add_adapter(ServedModel& model, const AdapterSettings& adapter, bool replace);
   net::awaitable<void> unload(ServedModel& model);
+  // ServedModels::keep(). It never waits.
+  void keep(ServedModel& model, std::optional<std::chrono::milliseconds> time) { models_.keep(model, time); }
   const HttpServer& http() const { return *http_; }
   uint16_t port() const { return http_->port(); }
   // 503 while models are loaded and while the server drains; nothing when requests are answered.
@@ -119,6 +123,7 @@ class Server {
   int n_generating() const { return n_generating_; }  // requests under way on routes that generate
   const Traffic& traffic() const { return traffic_; }
   RequestLog& log() { return *log_; }
+  const OtlpExporter* exporter() const { return exporter_.get(); }  // null: spans go nowhere
   bool needs_key() const { return keys_->required(); }
   // Errors: kNotFound without a data_dir, otherwise why it cannot be used.
   Result<Stores*> stores() const;
@@ -148,6 +153,8 @@ class Server {
   Status open_store();
   net::awaitable<void> audit(const Exchange& exchange);
   void audit_key(std::string_view act, const ApiKeyRecord& record);
+  // What the request's headers say about traces, and whether spans are made of it.
+  void begin_trace(Exchange& exchange, const Route* route) const;
   HttpPlan plan(Exchange& exchange);
   Decision decide(Exchange& exchange);
   net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
@@ -159,6 +166,7 @@ class Server {
 
   ServerConfig config_;
   std::unique_ptr<RequestLog> log_;
+  std::unique_ptr<OtlpExporter> exporter_;  // after log_, which it uses
   Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir
   std::unique_ptr<Usage> usage_;
   std::unique_ptr<ApiKeys> keys_;

@@ -232,6 +232,79 @@ class Vectors(unittest.TestCase):
         self.check([embeddings.embed_query(self.cases[0]["text"])])
 
 
+class Ranks(unittest.TestCase):
+    """Cohere's own client, and LiteLLM as a client of Cohere's, Jina's and vLLM's API, on a cross-encoder."""
+    TEXTS = ["A cat sleeps in the sun.", "the price of copper", "Dogs bark at night."]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(SOURCE / "tests" / "golden" / "cross_encoders" / "bert").__enter__()
+        scores = cls.server.post("/v1/score", {"text_1": "animals", "text_2": cls.TEXTS})["data"]
+        cls.expected = sorted(((one["score"], i) for i, one in enumerate(scores)), reverse=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+
+    def check(self, ranks, n=3):
+        self.assertEqual([i for i, _ in ranks], [i for _, i in self.expected[:n]])
+        for (_, got), (score, _) in zip(ranks, self.expected):
+            self.assertAlmostEqual(got, score, places=5)
+
+    def test_cohere(self):
+        import cohere
+        client = cohere.ClientV2(api_key="none", base_url=self.server.url)
+        for n in (1, 3):
+            reply = client.rerank(model=self.server.model, query="animals", documents=self.TEXTS, top_n=n)
+            self.check([(one.index, one.relevance_score) for one in reply.results], n)
+        with self.assertRaises(cohere.NotFoundError):
+            client.rerank(model="other", query="animals", documents=self.TEXTS)
+
+    def test_litellm(self):
+        import litellm
+        for prefix, base in (("cohere", "/v2/rerank"), ("jina_ai", "/v1/rerank"), ("hosted_vllm", "")):
+            reply = litellm.rerank(model=f"{prefix}/{self.server.model}", query="animals", documents=self.TEXTS, api_key="none", api_base=self.server.url + base)
+            self.check([(one["index"], one["relevance_score"]) for one in reply.results])
+
+
+class Traces(unittest.TestCase):
+    """OpenTelemetry's own definition of what a receiver reads."""
+
+    def test_spans_are_otlps(self):
+        import base64
+        from google.protobuf import json_format
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+        from traces_e2e import PARENT, Receiver, traced
+        trace = "0af7651916cd43dd8448eb211c80319c"
+
+        def with_bytes(value):
+            """OTLP writes ids in hexadecimal where the JSON of protocol buffers has base64."""
+            if isinstance(value, list):
+                return [with_bytes(one) for one in value]
+            if not isinstance(value, dict):
+                return value
+            return {name: base64.b64encode(bytes.fromhex(inner)).decode() if name in ("traceId", "spanId", "parentSpanId") else with_bytes(inner)
+                    for name, inner in value.items()}
+        with Receiver() as receiver:
+            with traced("--otlp-endpoint", receiver.url) as server:
+                server.request("POST", "/v1/completions", json.dumps({"prompt": PROMPT, "max_tokens": 5, "n": 2}),
+                               {"traceparent": f"00-{trace}-{PARENT}-01", "tracestate": "a=b"})
+            spans = []
+            for _, _, body in receiver.requests:
+                read = json_format.ParseDict(with_bytes(json.loads(body)), ExportTraceServiceRequest())  # unknown fields are errors
+                self.assertEqual([one.key for one in read.resource_spans[0].resource.attributes], ["service.name", "service.version"])
+                spans += read.resource_spans[0].scope_spans[0].spans
+        request = next(span for span in spans if span.name == "POST /v1/completions")
+        text = next(span for span in spans if span.name == f"text_completion {server.model}")
+        self.assertEqual((request.trace_id.hex(), request.parent_span_id.hex(), request.trace_state, request.kind), (trace, PARENT, "a=b", 2))
+        self.assertEqual(text.parent_span_id, request.span_id)
+        self.assertEqual({span.trace_id.hex() for span in spans}, {trace})
+        about = {one.key: one.value for one in text.attributes}
+        self.assertEqual((about["gen_ai.usage.output_tokens"].int_value, about["gen_ai.request.temperature"].double_value), (10, 1))
+        self.assertEqual([one.string_value for one in about["gen_ai.response.finish_reasons"].array_value.values], ["length", "length"])
+        self.assertLessEqual(request.start_time_unix_nano, text.start_time_unix_nano)
+
+
 class Anthropic(unittest.TestCase):
     tool = {"name": "get_weather", "description": "The weather", "input_schema": WEATHER}
 

@@ -262,6 +262,11 @@ class Abuse(unittest.TestCase):
                            (chat, b'{"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":' + names + b"}"),
                            ("/v1/completions", filled(b"word ,", b'{"prompt":"', b'"}')), ("/v1/generate", filled(b"x", b'{"prompt":"', b'"}')),
                            ("/v1/generate", filled(b"x", b'{"prompt":"', b"")), ("/v1/generate", filled(b"x", b'{"prompt":"', b'\x01"}')),
+                           ("/completion", filled(b"[],", b'{"prompt":[', b"]}")), ("/completion", filled(b'"a",1,', b'{"prompt":[', b"]}")),
+                           ("/completion", b'{"prompt":"x","logit_bias":' + names + b"}"),
+                           ("/completion", filled(b'["a",1],', b'{"prompt":"x","logit_bias":[', b"]}")),
+                           ("/infill", filled(b'{"text":"x"},', b'{"input_prefix":"","input_suffix":"","input_extra":[', b"]}")),
+                           ("/infill", filled(b"x", b'{"input_suffix":"","input_prefix":"', b'"}')),
                            (chat, filled(b'{"type":"text","text":"x"},', b'{"messages":[{"role":"user","content":[', b"]}]}"))):
             before = self.server.rss()
             self.server.forget_peak()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """llama.cpp's forms of the tokenizer's routes, and Ollama's API: every route, streams against whole replies and both against OpenAI's routes, options, errors in its own shape."""
 import concurrent.futures
+import datetime
 import json
 import pathlib
 import tempfile
+import time
 import unittest
 
 import script_model
@@ -231,7 +233,7 @@ class Models(unittest.TestCase):
                 ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]}, "messages[0].images"),
                 ("/api/generate", {"prompt": "x", "images": ["aGk="]}, "images"),
                 ("/api/generate", {"prompt": "x", "template": "{{ .Prompt }}"}, "template"),
-                ("/api/generate", {"prompt": "x", "suffix": "y"}, "suffix"),
+                ("/api/generate", {"prompt": "x", "suffix": "y", "system": "z"}, "system"),
                 ("/api/generate", {"prompt": "x", "raw": True, "system": "y"}, "system"),
                 ("/api/generate", {"prompt": "x", "options": {"num_ctx": 10 ** 8}}, "options.num_ctx"),
                 ("/api/generate", {"prompt": "x", "options": {"repeat_penalty": 1.1, "repeat_last_n": 64}}, "options.repeat_last_n"),
@@ -293,6 +295,41 @@ class LlamaCpp(unittest.TestCase):
         open_end = script.post("/apply-template", chat("plain", add_generation_prompt=False))["prompt"]
         self.assertTrue(text.startswith(open_end) and len(text) > len(open_end))
         self.assertIn("template", story.post("/apply-template", chat("x"), 400)["error"]["message"])
+
+
+class KeepAlive(unittest.TestCase):
+    def loaded(self):
+        return story.get("/api/ps")["models"]
+
+    def wait(self, there):
+        deadline = time.monotonic() + 30
+        while bool(self.loaded()) != there and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(bool(self.loaded()), there)
+
+    def test_a_model_goes_and_comes_back(self):
+        self.addCleanup(whole, story, "/api/generate", {"keep_alive": -1})
+        whole(story, "/api/generate", {"keep_alive": "1h30m"})
+        gone = datetime.datetime.fromisoformat(self.loaded()[0]["expires_at"]) - datetime.datetime.now(datetime.timezone.utc)
+        self.assertAlmostEqual(gone.total_seconds(), 5400, delta=60)
+        reply = whole(story, "/api/generate", {"keep_alive": 0})
+        self.assertEqual((reply["done"], reply["done_reason"]), (True, "unload"))
+        self.wait(False)
+        self.assertEqual(story.get("/v1/models")["data"][0]["state"], "unloaded")
+        reply = whole(story, "/api/generate", {"prompt": PROMPT, "options": GREEDY, "keep_alive": "300ms"})
+        self.assertEqual(reply["eval_count"], 12)
+        for _ in range(3):  # who looks does not use it
+            story.get("/v1/metrics")
+            story.request("GET", "/metrics")
+        self.wait(False)
+        whole(story, "/api/generate", {"keep_alive": -1})
+        time.sleep(0.5)
+        self.assertEqual(self.loaded()[0]["expires_at"], "9999-12-31T23:59:59Z")
+
+    def test_what_is_no_time(self):
+        for value in ("", "soon", "5 m", "-", "m", "1h2", "1x", "inf", "nan"):
+            self.assertIn("keep_alive", whole(story, "/api/generate", {"keep_alive": value}, 400)["error"], value)
+        self.assertIn("keep_alive", vectors.post("/api/embed", {"input": "a", "keep_alive": "x"}, 400)["error"])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ SCRIPTS = {
     "ponder": ["<think>", "so ", "and "],  # until somebody says enough:
     "enough": ["</think>", "Right", " then."],
 }
+# What follows <|fim_middle|>, the token that asks for what stands between two texts.
+MIDDLE = ["    total = 0", "\n    for x in xs:", "\n        total += x", "\nprint(", "total)"]
 LOOPS = {"endless": 0, "ponder": 1}  # the piece that follows the last
 
 TEMPLATE = """{#- hermes calls: <tool_call> </tool_call>; reasoning: <think> </think> -#}
@@ -86,6 +88,10 @@ def write(directory):
         for here, there in zip(ids, ids[1:]):
             assert here not in after, f"{name}: a piece occurs twice"
             after[here] = there
+    for mark in ("prefix", "suffix"):
+        token(f"<|fim_{mark}|>", True)
+    ids = [token("<|fim_middle|>", True)] + [token(piece, False) for piece in MIDDLE] + [token("<|fim_pad|>", True)]
+    after.update(zip(ids, ids[1:]))
     size = 256 + len(added)
     write_model(directory, size, after, eos)
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": list(added.values()),

@@ -21,7 +21,8 @@ TOOLS = [{"type": "function", "function": {"name": name, "description": "d", "pa
 GENERATING = {"/v1/generate": {"prompt": PROMPT, "max_tokens": 2}, "/v1/completions": {"prompt": PROMPT, "max_tokens": 2}}
 CHATTING = {"/v1/chat/completions": {"messages": CHAT}, "/v1/responses": {"input": "say plain words"},
             "/v1/messages": {"messages": CHAT, "max_tokens": 8}, "/v1/messages/count_tokens": {"messages": CHAT},
-            "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}, "/apply-template": {"messages": CHAT}}
+            "/tokenize": {"messages": CHAT}, "/detokenize": {"tokens": [65]}, "/apply-template": {"messages": CHAT},
+            "/completion": {"prompt": PROMPT, "n_predict": 2}, "/infill": {"input_prefix": "a", "input_suffix": "b"}}
 OLLAMA = {"/api/generate": {"prompt": PROMPT, "options": {"num_predict": 2}, "stream": False},
           "/api/chat": {"messages": CHAT, "stream": False}, "/api/show": {}}
 
@@ -258,7 +259,7 @@ class Limits(unittest.TestCase):
 
     def test_what_is_not_supported_says_so(self):
         for path, body, word in (
-                ("/v1/completions", {"prompt": "x", "suffix": "y"}, "suffix"),
+                ("/v1/completions", {"prompt": [65], "suffix": "y"}, "suffix"),
                 ("/v1/completions", {"prompt": "x", "response_format": {"type": "xml"}}, "response_format"),
                 ("/v1/chat/completions", {**said("x"), "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
                 ("/v1/chat/completions", {**said("x"), "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),

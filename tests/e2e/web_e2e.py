@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 from browser import KEYS, Browser
-from web_server import BUILD, STORY_MODEL, Serving, with_chat_template
+from web_server import BUILD, SOURCE, STORY_MODEL, Serving, with_chat_template
 
 SHOTS = BUILD / "web-screenshots"
 PROMPT = "Once upon a time, there was a fox who"
@@ -419,6 +419,80 @@ class DashboardPage(Page):
             });""", exposition((1, 1, 1), 100), exposition((5, 9, 9), 150))
         # Of the 8 new values 4 lie up to 0.1 and 4 from 0.1 to 0.2.
         self.assertEqual(values, [0.1, 0.05, 0.2, None, 25, 7, None, 'a \\"b\\"'])
+
+
+class Team(Page):
+    """Several models and a store: choosing among them, and the dashboard's lists."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        with_chat_template(STORY_MODEL, folder / "chat.gguf")
+        models = [{"name": "river", "model": str(STORY_MODEL)},
+                  {"name": "talker", "model": str(folder / "chat.gguf"), "load": "first use"},
+                  {"name": "vectors", "model": str(SOURCE / "tests" / "golden" / "sentences" / "mean_normalized"), "runner": "pooling"},
+                  {"name": "broken", "model": str(folder / "nothing.gguf"), "load": "first use"}]
+        (folder / "nothing.gguf").write_bytes(b"GGUF" + bytes(60))
+        (folder / "models.json").write_text(json.dumps({"models": models}))
+        cls.flags = ["--models-config", folder / "models.json", "--data-dir", folder / "data", "--threads", "1", "--max-model-len", "256"]
+        cls.model = None
+        super().setUpClass()
+
+    def options(self):
+        return self.browser.run("return [...document.querySelectorAll('#model option')].map((one) => [one.value, one.textContent, one.disabled])")
+
+    def test_models_are_chosen(self):
+        browser = self.browser
+        self.assertEqual(self.options(), [["river", "river", False], ["talker", "talker · unloaded", False], ["vectors", "vectors · vectors", True],
+                                          ["broken", "broken · unloaded", False]])
+        self.assertIn("continue", browser.text(".welcome h1"))
+        self.assertEqual(browser.text("#model-state"), "Loaded, 256 tokens of context")
+        self.settings(model="talker")
+        browser.wait("document.querySelector('#model-state').textContent.startsWith('Loaded')")
+        browser.wait("document.querySelector('.welcome h1').textContent.includes('know')")  # it has a template: a chat
+        self.assertEqual(self.options()[1], ["talker", "talker", False])
+        self.shot("models")
+        self.settings(**{"param-max_tokens": 5})
+        self.write("One day Tom")
+        browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
+        served = json.loads(self.server.get("/v1/models")[2])["data"]
+        self.assertEqual([(one["id"], one["state"], one["runner"]) for one in served],
+                         [("river", "loaded", "generate"), ("talker", "loaded", "generate"), ("vectors", "loaded", "pooling"), ("broken", "unloaded", None)])
+        self.settings(model="broken")
+        browser.wait("!document.querySelector('#notice').hidden")
+        self.assertIn("nothing.gguf", browser.text("#notice"))
+        browser.wait("document.querySelector('#model-state').textContent.startsWith('Cannot be loaded')")
+        browser.console_errors()  # the refused request is one
+        self.settings(model="river")
+        browser.wait(READY)
+
+    def test_batches(self):
+        browser = self.browser
+        line = lambda i: json.dumps({"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions",
+                                     "body": {"model": "river", "prompt": PROMPT, "max_tokens": 40, "ignore_eos": True}})
+        body = ("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\n"
+                "Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + "\n".join(map(line, range(300))) + "\r\n--x--\r\n")
+        self.open("/dashboard")
+        browser.wait("document.querySelectorAll('#models-rows tr').length === 4")
+        browser.wait("!document.querySelector('#batches-section').hidden")
+        self.assertIn("upload a file", browser.text("#batches-none"))
+        upload = browser.run("""return fetch("v1/files", {method: "POST", body: arguments[0], headers: {"Content-Type": "multipart/form-data; boundary=x"}})
+            .then((reply) => reply.json())""", body)
+        batch = self.api("/v1/batches", {"input_file_id": upload["id"], "endpoint": "/v1/completions", "completion_window": "24h"})
+        row = f"document.querySelector('[data-id=\"{batch['id']}\"]')"
+        browser.wait(f"{row} && {row}.querySelector('progress').value > 0")
+        self.assertEqual(browser.run(f"return {row}.querySelector('progress').max"), 300)
+        self.assertIn("of 300", browser.run(f"return {row}.textContent"))
+        self.shot("dashboard-batches")
+        browser.run(f"{row}.querySelector('button').click()")
+        browser.wait(f"{row}.querySelector('.state').textContent === 'cancelled'")
+        self.assertIsNone(browser.run(f"return {row}.querySelector('button')"))
+        done = json.loads(self.server.get(f"/v1/batches/{batch['id']}")[2])
+        self.assertEqual(done["status"], "cancelled")
+        self.assertLess(done["request_counts"]["completed"], 300)
+        self.assertIn(f"{done['request_counts']['completed']} of 300", browser.run(f"return {row}.textContent"))
+        self.browser.size(390, 780)
+        self.assertTrue(browser.run("return document.documentElement.scrollWidth <= innerWidth"))
 
 
 class Parsing(Page):

@@ -95,6 +95,18 @@ std::string model_named_in(const Server& server, const HttpRequest& request) {
   return body && body->is_object() ? served_name(server, request, *body) : "";
 }
 
+net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request, bool loads) {
+  const auto given = request.query.find("model");
+  const std::string name = given == request.query.end() ? "" : given->second;
+  auto lease = server.models().lease(name, request.key, loads);
+  if (const auto named = server.models().find(name, request.key); !lease && named && loads) {
+    if (const Status loaded = co_await server.load(**named); !loaded)
+      co_return tl::unexpected(loaded.error());
+    lease = server.models().lease(name, request.key, loads);
+  }
+  co_return lease;
+}
+
 Result<GenerationCall> read_generation(const Server& server, const ApiBody& asked, const json& body,
                                        int default_max_tokens) {
   const ServedModel& model = *asked.model;

@@ -1,5 +1,7 @@
 #include "server/api/generation.h"
 
+#include <algorithm>
+
 #include "engine/requests/context_limit.h"
 
 namespace penstock {
@@ -22,9 +24,17 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
   };
   exchange_.on_disconnect = leave;
   channel_->on_overflow = leave;
+  running_ =
+      std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
+  running_->key = exchange_.request().key;
+  running_->params = call_.params;
+  for (const auto& prompt : call_.prompts)
+    running_->n_prompt_tokens = std::max(running_->n_prompt_tokens, static_cast<int>(prompt.size()));
+  place_ = call_.model->running().add(running_);
 }
 
 Generation::~Generation() {
+  call_.model->running().remove(place_);
   exchange_.on_disconnect = nullptr;
   cancel_all();
   channel_->close();
@@ -81,12 +91,14 @@ void Generation::handle(const OwnedEvent& event) {
       delta.token = event.token;
       ++n_completion_tokens_;
       exchange_.count_tokens(0, 1);
+      running_->n_decoded[delta.choice].store(delta.n_tokens, std::memory_order_relaxed);
       if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
     }
     if (step.finished) {
       delta.finish = output.finish_reason;
       delta.stop_reason = output.stop_reason;
       if (output.error && !error_) error_ = output.error;
+      running_->finished[delta.choice].store(true, std::memory_order_relaxed);
       const int n_cached = event.index == 0 ? output.stats.cached_tokens : 0;
       n_cached_tokens_ += n_cached;
       exchange_.count_cached(n_cached);
@@ -97,9 +109,33 @@ void Generation::handle(const OwnedEvent& event) {
   }
   if (builder->finished()) {
     outputs_[prompt] = builder->take();
+    if (exchange_.trace && exchange_.trace->notes_wanted) note(outputs_[prompt]);
     builder.reset();
     --n_open_;
   }
+}
+
+void Generation::note(const RequestOutput& output) {
+  GenerationNote& note = exchange_.trace->notes.emplace_back();
+  const SamplingParams& params = call_.params;
+  note.model = call_.name();
+  note.begin = begin_;
+  note.input_tokens = static_cast<int>(output.prompt_token_ids.size());
+  for (const CompletionOutput& one : output.outputs) {
+    note.queued = std::max(note.queued, one.stats.queued_seconds);
+    note.prefill = std::max(note.prefill, one.stats.prefill_seconds);
+    note.decode = std::max(note.decode, one.stats.decode_seconds);
+    note.cached_tokens = std::max(note.cached_tokens, one.stats.cached_tokens);
+    note.output_tokens += static_cast<int>(one.token_ids.size());
+    note.finish_reasons.emplace_back(finish_reason_name(one.finish_reason));
+  }
+  note.asked = {{"gen_ai.request.max_tokens", params.max_tokens},
+                {"gen_ai.request.temperature", params.temperature},
+                {"gen_ai.request.top_p", params.top_p},
+                {"gen_ai.request.top_k", params.top_k},
+                {"gen_ai.request.frequency_penalty", params.frequency_penalty},
+                {"gen_ai.request.presence_penalty", params.presence_penalty}};
+  if (params.n > 1) note.asked.emplace_back("gen_ai.request.choice.count", params.n);
 }
 
 net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {

@@ -81,12 +81,16 @@ class Generation {
   Generation(Exchange& exchange, GenerationCall& call);
   Status submit();
   void handle(const OwnedEvent& event);
+  void note(const RequestOutput& output);  // for the request's trace
   void cancel_all();
 
   Exchange& exchange_;
   GenerationCall& call_;
+  const std::chrono::system_clock::time_point begin_ = std::chrono::system_clock::now();
   Session& session_;
   std::shared_ptr<EventChannel> channel_;
+  std::shared_ptr<RunningCall> running_;
+  RunningTexts::Place place_;
   std::vector<RequestId> ids_;  // by prompt
   std::unordered_map<uint64_t, int> prompt_of_id_;
   std::vector<std::unique_ptr<OutputBuilder>> builders_;

@@ -2,31 +2,31 @@
 
 #include <fmt/chrono.h>
 
+#include <charconv>
 #include <cmath>
 
-#include "penstock/sampling_params.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
 #include "server/api/errors.h"
+#include "server/api/renamed_params.h"
 #include "server/api/schema_parts.h"
 
 namespace penstock {
 namespace {
 
 // Ollama's option and the field that it is here.
-constexpr std::pair<const char*, const char*> kSamplingOptions[] = {
-    {"temperature", "temperature"},
-    {"top_k", "top_k"},
-    {"top_p", "top_p"},
-    {"min_p", "min_p"},
-    {"typical_p", "typical_p"},
-    {"repeat_penalty", "repetition_penalty"},
-    {"presence_penalty", "presence_penalty"},
-    {"frequency_penalty", "frequency_penalty"},
-    {"mirostat", "mirostat"},
-    {"mirostat_tau", "mirostat_tau"},
-    {"mirostat_eta", "mirostat_eta"},
-    {"stop", "stop"}};
+constexpr RenamedParam kSamplingOptions[] = {{"temperature", "temperature"},
+                                             {"top_k", "top_k"},
+                                             {"top_p", "top_p"},
+                                             {"min_p", "min_p"},
+                                             {"typical_p", "typical_p"},
+                                             {"repeat_penalty", "repetition_penalty"},
+                                             {"presence_penalty", "presence_penalty"},
+                                             {"frequency_penalty", "frequency_penalty"},
+                                             {"mirostat", "mirostat"},
+                                             {"mirostat_tau", "mirostat_tau"},
+                                             {"mirostat_eta", "mirostat_eta"},
+                                             {"stop", "stop"}};
 
 // How a model is loaded, which happened when the server started.
 constexpr const char* kLoadCounts[] = {"num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep"};
@@ -154,9 +154,7 @@ Result<json> params_of_ollama(const json& body, const ServedModel& model) {
   const json& options = get_field(body, "options");
   RETURN_IF_ERROR(check_options(options, model));
   json params = json::object();
-  for (const auto& [name, field] : kSamplingOptions) {
-    if (const json& value = get_field(options, name); !value.is_null()) params[field] = value;
-  }
+  take_renamed(options, kSamplingOptions, params);
   if (get_int(options, "repeat_last_n", -1) == 0) params["repetition_penalty"] = 1.0;
   if (const int64_t n = get_int(options, "num_predict", 0); n > 0) params["max_tokens"] = n;
   if (const json& seed = get_field(options, "seed"); seed.is_number() && seed >= 0) params["seed"] = seed;
@@ -172,22 +170,63 @@ Result<json> params_of_ollama(const json& body, const ServedModel& model) {
 
 namespace {
 
+// "1h30m", "300ms", "-1s", or seconds without a unit. Nothing when it is none.
+std::optional<double> seconds_of_time(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.remove_prefix(1);
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  double total = 0;
+  const bool bare = !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
+  if (text.empty()) return std::nullopt;
+  while (!text.empty()) {
+    double number = 0;
+    if (text[0] != '.' && (text[0] < '0' || text[0] > '9')) return std::nullopt;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    if (error != std::errc()) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    const std::string_view unit = text.substr(0, std::min(text.find_first_of("0123456789."), text.size()));
+    const auto found = std::ranges::find(kUnits, unit, &std::pair<std::string_view, double>::first);
+    if (found == std::end(kUnits) && !bare) return std::nullopt;
+    total += number * (bare ? 1 : found->second);
+    text.remove_prefix(unit.size());
+  }
+  return negative ? -total : total;
+}
+
+}  // namespace
+
+Status read_keep_alive(Server& server, const HttpRequest& request, const json& body, ServedModel& model) {
+  const json& keep = get_field(body, "keep_alive");
+  if (keep.is_null()) return {};
+  std::optional<double> seconds;
+  if (keep.is_number()) seconds = keep.get<double>();
+  if (keep.is_string() && keep != "") seconds = seconds_of_time(keep.get_ref<const std::string&>());
+  if (!seconds || !std::isfinite(*seconds)) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "keep_alive: expected seconds or a time such as 5m, got {:.40}", dump(keep));
+  }
+  if (!request.key.empty()) return {};
+  constexpr double kForever = 1e9;
+  std::optional<std::chrono::milliseconds> time;
+  if (*seconds >= 0 && *seconds < kForever) time.emplace(static_cast<int64_t>(*seconds * 1000));
+  server.keep(model, time);
+  return {};
+}
+
+nlohmann::json keep_alive_field() {
+  return schema::field({"number", "string"},
+                       "how long the model stays loaded after its last use, in seconds or as 5m; below 0: "
+                       "for good. Of API keys "
+                       "only an admin's says so");
+}
+
+namespace {
+
 nlohmann::json option_fields() {
   using namespace schema;  // NOLINT: a schema
-  Json fields = Json::object();
-  const SamplingParams defaults;
-  SamplingParams::visit(defaults, [&](const char* name, const auto& value, const char* help,
-                                      const SamplingParams::Range& range) {
-    for (const auto& [option, field] : kSamplingOptions) {
-      if (std::string_view(field) != name || std::string_view(field) == "stop") continue;
-      constexpr bool whole = std::is_integral_v<std::decay_t<decltype(value)>>;
-      const auto bound = [](double x) { return whole ? Json(static_cast<int64_t>(x)) : Json(x); };
-      Json one = {{"type", {whole ? "integer" : "number", "null"}}, {"description", help}};
-      one[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(range.min);
-      one["maximum"] = bound(range.max);
-      fields[option] = std::move(one);
-    }
-  });
+  Json fields = schemas_of_renamed(kSamplingOptions);
   const Json some = {{"type", "string"}, {"minLength", 1}};
   fields["stop"] =
       any_of({some, {{"type", "array"}, {"items", some}, {"maxItems", 16}, {"title", "a list of strings"}}},
@@ -217,7 +256,7 @@ nlohmann::json ollama_fields() {
       {"stream", boolean("lines of JSON (also when absent) or one object")},
       {"options", any_of({closed(option_fields())}, "how to sample; what is absent is the model's default")},
       {"format", any_of({empty, as_json, plain("object")}, "\"json\", or a JSON schema that the text obeys")},
-      {"keep_alive", field({"number", "string"}, "no effect: models stay until the server ends")},
+      {"keep_alive", keep_alive_field()},
       {"think", any_of({plain("boolean"), think}, "whether, or how much, to reason")},
       {"logprobs", boolean("return the log-probabilities of the tokens")},
       {"top_logprobs", integer(0, INT32_MAX, "and of this many most likely alternatives")},

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "frontend/chat/chat_setup.h"
 #include "server/http/exchange.h"
-#include "server/served_models.h"
+#include "server/server.h"
 
 namespace penstock {
 
@@ -29,6 +29,12 @@ Status read_think(const nlohmann::ordered_json& body, const ServedModel& model, 
 // "options", "format" and the log-probabilities as read_generation's fields. Errors: kInvalidArgument, what cannot be
 // honoured.
 Result<nlohmann::ordered_json> params_of_ollama(const nlohmann::ordered_json& body, const ServedModel& model);
+
+// How long the model stays loaded after its last use: "keep_alive" of requests with no API key or an admin's; it is no
+// business of others'. Error: kInvalidArgument, no number of seconds and no duration such as "5m".
+Status read_keep_alive(Server& server, const HttpRequest& request, const nlohmann::ordered_json& body,
+                       ServedModel& model);
+nlohmann::json keep_alive_field();
 
 // The schema of the fields of /api/generate and /api/chat that both have.
 nlohmann::json ollama_fields();

@@ -213,7 +213,7 @@ Json completion_fields() {
                       {"description", "one prompt or several"}};
   fields["echo"] = boolean("put the prompt before the text");
   fields["best_of"] = integer(1, 1024, "generate this many and return the n most likely per token");
-  fields["suffix"] = refused("not supported: no model here fills in the middle");
+  fields["suffix"] = text("what follows the text: for models that fill in the middle");
   fields["response_format"] = response_format_field();
   fields["prompt_embeds"] = refused("not supported by this server");
   return fields;

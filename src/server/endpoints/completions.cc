@@ -6,6 +6,7 @@
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
+#include "server/api/infill.h"
 #include "server/api/openai_json.h"
 #include "server/api/schemas.h"
 #include "server/http/run_apart.h"
@@ -45,10 +46,18 @@ Status read_prompts(const json& body, CompletionCall& call) {
   const json& prompt = body["prompt"];
   const bool one = prompt.is_string() || prompt.front().is_number();
   const bool add_bos = get_bool(body, "add_special_tokens", true);
+  const bool infills = get_field(body, "suffix").is_string();
   for (size_t i = 0; i < (one ? 1 : prompt.size()); ++i) {
     const json& item = one ? prompt : prompt[i];
     std::vector<TokenId> ids;
-    if (item.is_string()) {
+    if (infills) {
+      if (!item.is_string())
+        return errorf(ErrorCode::kInvalidArgument, "suffix: needs a prompt of text, got token ids");
+      ASSIGN_OR_RETURN(ids, infill_prompt(model, {.prefix = item.get<std::string>(),
+                                                  .suffix = get_string(body, "suffix"),
+                                                  .begun = {},
+                                                  .files = {}}));
+    } else if (item.is_string()) {
       if (!truncates(body)) RETURN_IF_ERROR(session.check_length(item.get_ref<const std::string&>()));
       ids = session.encode(item.get_ref<const std::string&>(), {add_bos, true});
     } else {
@@ -116,6 +125,10 @@ Result<CompletionCall> read_completion_call(Server& server, const HttpRequest& r
   RETURN_IF_ERROR(read_best_of(body, call));
   RETURN_IF_ERROR(check_choices(server, body["prompt"], call));
   RETURN_IF_ERROR(read_prompts(body, call));
+  if (get_field(body, "suffix").is_string()) {
+    const std::vector<TokenId> ends = infill_ends(*asked.model);
+    params.stop_token_ids.insert(params.stop_token_ids.end(), ends.begin(), ends.end());
+  }
   return call;
 }
 

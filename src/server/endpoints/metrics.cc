@@ -22,7 +22,7 @@ uint64_t total(const Traffic::Snapshot& traffic, const auto& wanted) {
 HttpReply metrics_reply(Server& server) {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& one : server.models().all()) {
-    const ModelLease model = one->lease();
+    const ModelLease model = one->lease(false);
     if (model == nullptr) continue;
     for (int engine = 0; engine < model->n_engines(); ++engine) {
       const MetricsSource source{model->metrics_of(engine), &model->info_of(engine), &model->config(),
@@ -38,6 +38,8 @@ HttpReply metrics_reply(Server& server) {
     const BatchRunner::Counts& lines = server.batch_runner().counts();
     add_batch_families(lines.lines_completed, lines.lines_failed, lines.lines_running, families);
   }
+  if (const OtlpExporter* exporter = server.exporter(); exporter != nullptr)
+    add_span_families(exporter->counts().exported, exporter->counts().dropped, families);
   add_process_families(families);
   HttpReply reply;
   reply.body = prometheus::TextSerializer().Serialize(families);
@@ -47,7 +49,7 @@ HttpReply metrics_reply(Server& server) {
 
 // Of the default model: a client that knows of no other asks here.
 json metrics_json(Server& server) {
-  const ModelLease model = server.models().default_model().lease();
+  const ModelLease model = server.models().default_model().lease(false);
   const Metrics metrics = model == nullptr ? Metrics() : model->metrics();
   const Histogram& latency = metrics.e2e_request_latency_seconds;
   const double decode_seconds = metrics.request_decode_time_seconds.sum;
@@ -88,7 +90,7 @@ net::awaitable<void> get_metrics_json(Server& server, Exchange& exchange) {
 
 net::awaitable<void> post_reset_prefix_cache(Server& server, Exchange& exchange) {
   for (const auto& model : server.models().all()) {
-    if (const ModelLease lease = model->lease(); lease != nullptr && !lease->pools())
+    if (const ModelLease lease = model->lease(false); lease != nullptr && !lease->pools())
       lease->engine().reset_prefix_cache();
   }
   co_await exchange.reply(json_reply(json::object()));

@@ -22,7 +22,10 @@ json model_json(const ServedModel& model, const std::string& name) {
                {"root", model.name()},
                {"parent", nullptr},
                {"max_model_len", nullptr},
-               {"state", name_of(now.state)}};
+               {"state", name_of(now.state)},
+               {"runner", nullptr}};
+  const Runner runner = model.runner();
+  if (runner != Runner::kAuto) body["runner"] = runner == Runner::kPooling ? "pooling" : "generate";
   if (const int most = model.max_model_len(); most > 0)
     body["max_model_len"] = most;  // else it is not known yet
   if (now.state == ModelState::kFailed) body["error"] = now.failure.message;

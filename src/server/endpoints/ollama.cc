@@ -4,6 +4,7 @@
 #include "server/api/answer.h"
 #include "server/api/api_request.h"
 #include "server/api/conversations.h"
+#include "server/api/infill.h"
 #include "server/api/openai_json.h"
 #include "server/api/schema_parts.h"
 #include "server/api/schemas.h"
@@ -37,12 +38,14 @@ const char* load_reason(const json& body) {
   return keep == 0 || keep == "0" || keep == "0s" ? "unload" : "load";
 }
 
-Status read_ollama_common(Server& server, const ApiBody& asked, OllamaCall& call) {
+Status read_ollama_common(Server& server, const HttpRequest& request, const ApiBody& asked,
+                          OllamaCall& call) {
   const ServedModel& model = *asked.model;
   const json& body = asked.fields;
   call.name = ollama_name(body, model);
   call.stream = get_bool(body, "stream", true);
   call.logprobs = get_bool(body, "logprobs");
+  RETURN_IF_ERROR(read_keep_alive(server, request, body, *asked.model));
   ASSIGN_OR_RETURN(const json params, params_of_ollama(body, model));
   ASSIGN_OR_RETURN(call.generation, read_generation(server, asked, params, -1));
   if (call.generation.params.structured_outputs) call.generation.structured_field = "format";
@@ -64,7 +67,7 @@ Result<OllamaCall> read_ollama_chat(Server& server, const HttpRequest& request) 
   ASSIGN_OR_RETURN(ApiBody asked, read_body(server, request, ollama_chat_request()));
   OllamaCall call;
   call.chat = true;
-  RETURN_IF_ERROR(read_ollama_common(server, asked, call));
+  RETURN_IF_ERROR(read_ollama_common(server, request, asked, call));
   if (!get_field(asked.fields, "messages").is_array() || asked.fields["messages"].empty()) {
     call.only = load_reason(asked.fields);
     return call;
@@ -102,13 +105,24 @@ Result<OllamaCall> read_ollama_generate(Server& server, const HttpRequest& reque
   OllamaCall call;
   if (const json& images = get_field(body, "images"); images.is_array() && !images.empty())
     return errorf(ErrorCode::kInvalidArgument, "images: only text is supported");
-  RETURN_IF_ERROR(read_ollama_common(server, asked, call));
+  RETURN_IF_ERROR(read_ollama_common(server, request, asked, call));
   const std::string prompt = get_string(body, "prompt"), system = get_string(body, "system");
   if (prompt.empty()) {
     call.only = load_reason(body);
     return call;
   }
   const bool raw = get_bool(body, "raw");
+  if (const std::string suffix = get_string(body, "suffix"); !suffix.empty()) {
+    for (const char* name : {"system", "context", "think"}) {
+      if (!get_field(body, name).is_null())
+        return errorf(ErrorCode::kInvalidArgument, "{}: cannot stand beside suffix", name);
+    }
+    ASSIGN_OR_RETURN(call.task.prompt,
+                     infill_prompt(model, {.prefix = prompt, .suffix = suffix, .begun = {}, .files = {}}));
+    call.generation.params.stop_token_ids = infill_ends(model);
+    finish_ollama_call(call);
+    return call;
+  }
   if (raw && !system.empty())
     return errorf(ErrorCode::kInvalidArgument, "system: cannot stand beside raw: true");
   if (raw || (model.chat().chat_template().empty() && system.empty())) {
@@ -297,7 +311,7 @@ const nlohmann::json& ollama_generate_request() {
     fields["context"]["type"] = {"array", "null"};
     fields["images"] = list(plain("string"), "only text is supported");
     fields["template"] = only("", "not supported: Go templates are not understood");
-    fields["suffix"] = only("", "not supported: no model here fills in the middle");
+    fields["suffix"] = text("what follows the text: for models that fill in the middle");
     for (const char* name : {"width", "height", "steps"}) fields[name] = refused("only text is supported");
     return closed(std::move(fields));
   }();

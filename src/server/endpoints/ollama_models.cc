@@ -32,7 +32,7 @@ std::string model_digest(const ServedModel& model) {
 
 // The family of a model that is not loaded is not known.
 json model_details(ServedModel& model) {
-  const ModelLease lease = model.lease();
+  const ModelLease lease = model.lease(false);
   const std::string family = lease == nullptr ? "" : lease->info().architecture;
   const EngineConfig& config = model.settings().engine;
   return {{"parent_model", ""},   {"format", config.model.ends_with(".gguf") ? "gguf" : "safetensors"},
@@ -99,6 +99,7 @@ struct EmbedAsked {
 Result<EmbedAsked> read_embed(Server& server, const HttpRequest& request, bool one) {
   const nlohmann::json& schema = one ? ollama_embeddings_request() : ollama_embed_request();
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, schema, ModelUse::kVectors));
+  RETURN_IF_ERROR(read_keep_alive(server, request, asked.fields, *asked.model));
   EmbedAsked result{
       .model = asked.model, .call = {}, .name = ollama_name(asked.fields, *asked.model), .one = one};
   result.call.kind.dimensions = static_cast<int>(get_int(asked.fields, "dimensions", 0));
@@ -143,7 +144,7 @@ nlohmann::json embed_fields() {
   using namespace schema;  // NOLINT: a schema
   return {{"model", text("the served model's name, with or without :latest")},
           {"options", object("no effect: nothing is sampled")},
-          {"keep_alive", field({"number", "string"}, "no effect: models stay until the server ends")}};
+          {"keep_alive", keep_alive_field()}};
 }
 
 }  // namespace
@@ -223,13 +224,17 @@ net::awaitable<void> get_ollama_tags(Server& server, Exchange& exchange) {
 
 net::awaitable<void> get_ollama_ps(Server& server, Exchange& exchange) {
   co_await exchange.reply(json_reply(list_models(server, exchange, [](ServedModel& model, json& one) {
-    const ModelLease lease = model.lease();
+    const ServedModel::Condition now = model.condition();
+    const ModelLease lease = model.lease(false);
     if (lease == nullptr) return false;
     one["size_vram"] = lease->info().backend.starts_with("cpu") ? 0 : lease->info().weight_bytes;
     one["context_length"] = lease->max_model_len();
-    const auto idle_timeout = model.settings().idle_timeout;
-    one["expires_at"] = idle_timeout.count() == 0 ? "9999-12-31T23:59:59Z"  // never
-                                                  : rfc3339(std::chrono::system_clock::now() + idle_timeout);
+    one["expires_at"] = "9999-12-31T23:59:59Z";  // never
+    if (now.idle_timeout && !model.settings().pinned) {
+      const auto left = now.last_used + *now.idle_timeout - std::chrono::steady_clock::now();
+      one["expires_at"] = rfc3339(std::chrono::system_clock::now() +
+                                  std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+    }
     return true;
   })));
 }

@@ -12,14 +12,16 @@ Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_j
     post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
     post_model_load, post_load_adapter, post_unload_adapter, post_model_unload, post_model_reload, post_file,
     get_files, get_file, delete_file, get_file_content, post_batch, get_batches, get_batch, post_batch_cancel,
-    get_response, delete_response, post_response_cancel, get_response_items, get_usage, get_audit;
+    get_response, delete_response, post_response_cancel, get_response_items, get_usage, get_audit,
+    post_llamacpp_completion, post_infill, get_props, get_slots;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
     ollama_chat_reply, ollama_generate_reply, load_adapter_request, unload_adapter_request,
     ollama_embed_reply, ollama_embeddings_reply, model_admin_request, model_admin_reply, file_reply,
     files_reply, file_deleted_reply, batch_request, batch_reply, batches_reply, response_deleted_reply,
-    response_items_reply, usage_reply, audit_reply;
+    response_items_reply, usage_reply, audit_reply, llamacpp_completion_request, llamacpp_completion_reply,
+    infill_request, props_reply, slots_reply;
 
 namespace {
 
@@ -102,6 +104,14 @@ constexpr Route kRoutes[] = {
      detokenize_reply},
     {"POST", "/apply-template", Access::kKey, post_apply_template,
      "messages as the text that the model sees (llama.cpp's)", apply_template_request, detokenize_reply},
+    {"POST", "/completion", Access::kKey, post_llamacpp_completion, "llama.cpp's completions",
+     llamacpp_completion_request, llamacpp_completion_reply, true},
+    {"POST", "/infill", Access::kKey, post_infill, "what stands between two texts of code (llama.cpp's)",
+     infill_request, llamacpp_completion_reply, true},
+    {"GET", "/props", Access::kKey, get_props, "the model and its defaults (llama.cpp's)", nullptr,
+     props_reply},
+    {"GET", "/slots", Access::kMetrics, get_slots, "the sequences that it generates (llama.cpp's)", nullptr,
+     slots_reply},
     {"POST", "/v1/grammar/check", Access::kKey, post_grammar_check,
      "whether texts can be held to a schema, regex, grammar or structural tag", grammar_check_request,
      grammar_check_reply},

@@ -143,9 +143,7 @@ net::awaitable<void> post_apply_template(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
-  const auto named = server.models().find("", exchange.request().key);
-  if (named) co_await server.load(**named);
-  const auto lease = server.models().lease("", exchange.request().key);
+  const auto lease = co_await model_of_query(server, exchange.request(), true);
   if (!lease) co_return co_await exchange.reply(error_reply(lease.error()));
   const ServedModel& model = **lease;
   const auto found = tokenizer_of(model);

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http/trace_context.h"
+
 namespace penstock {
 
 namespace net = boost::asio;
@@ -84,6 +86,8 @@ class Exchange {
   std::function<void()> on_disconnect;
   // Told of every token that the request costs, as it costs it: prompt tokens at the start, then one by one.
   std::function<void(int)> on_tokens;
+  // Which trace this is a part of, if any.
+  std::optional<RequestTrace> trace;
   // Headers that go with whatever the answer is.
   std::vector<std::pair<std::string, std::string>> reply_headers;
 

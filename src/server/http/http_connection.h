@@ -293,6 +293,7 @@ class HttpConnectionOf final : public HttpConnection,
     if (gone_) shared_.counters.disconnects.fetch_add(1);
     shared_.counters.exchanges.fetch_sub(1);
     reply_headers.clear();
+    trace.reset();
   }
 
   // Answers a request whose body is not wanted. A small one is read all the same, so that the connection can go on.

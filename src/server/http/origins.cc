@@ -68,8 +68,9 @@ bool is_of_a_form(std::string_view content_type) {
 
 void allow_origin(Exchange& exchange, const std::string& origin) {
   exchange.reply_headers.emplace_back("Access-Control-Allow-Origin", origin);
-  exchange.reply_headers.emplace_back("Access-Control-Expose-Headers",
-                                      "x-request-id, Retry-After, Server-Timing, x-structured-outputs-notes");
+  exchange.reply_headers.emplace_back(
+      "Access-Control-Expose-Headers",
+      "x-request-id, Retry-After, Server-Timing, traceresponse, x-structured-outputs-notes");
   if (origin != "*") exchange.reply_headers.emplace_back("Vary", "Origin");
 }
 

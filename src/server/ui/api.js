@@ -38,6 +38,11 @@ export async function get_json(path) {
   return (await request(path)).json();
 }
 
+// Without a body.
+export async function post(path) {
+  return (await request(path, { method: "POST" })).json();
+}
+
 export async function get_text(path, signal) {
   return (await request(path, { signal })).text();
 }

@@ -6,16 +6,18 @@ import { Dashboard } from "./dashboard.js";
 import { $, announce, element, icon_button, set_icon } from "./dom.js";
 import { build_settings, show_models } from "./settings.js";
 import { conversations, delete_conversation, load_conversation, new_conversation, onchange, save_settings, settings } from "./store.js";
+import { Lists } from "./lists.js";
 import { hide_tooltip, watch_tokens } from "./tokens.js";
 
 const kBase = new URL("../", import.meta.url);
 const kRetryMs = 3000;
 const wide = matchMedia("(min-width: 900px)");
 
-const server = { models: [], has_template: false, context: 0 };
+const server = { models: [], has_template: false };
 const conversation = new Conversation({ mode: fresh_mode, onstructure, onprogress: () => view.progress(), ondone });
 const view = new ChatView(conversation);
 const dashboard = new Dashboard(onpoll);
+const lists = new Lists(() => dashboard.readings.at(-1));
 
 // --- The server ---
 
@@ -44,13 +46,11 @@ let retry = 0;
 async function connect() {
   clearTimeout(retry);
   try {
-    const models = await get_json("v1/models");
-    const tokenizer = await get_json("tokenizer_info").catch(() => ({ chat_template: null }));
-    server.models = models.data;
-    server.has_template = Boolean(tokenizer.chat_template);
-    show_models(models.data.map((one) => one.id));
+    await read_models();
     notice("");
     dashboard.resume();
+    lists.schedule(0);
+    await read_template();
     show_running();
     onstructure();
   } catch (error) {
@@ -60,6 +60,36 @@ async function connect() {
     notice(error.message);
     retry = setTimeout(connect, kRetryMs);
   }
+}
+
+async function read_models() {
+  server.models = (await get_json("v1/models")).data;
+  show_models(server.models);
+}
+
+// Of the model that is chosen, which is loaded for it if it is not.
+async function read_template() {
+  const asked = settings.model;
+  const loaded = server.models.find((one) => one.id === asked)?.state === "loaded";
+  if (!loaded) show_state("busy", `loading ${asked}`);
+  let template = null, problem = "";
+  try {
+    template = (await get_json(`tokenizer_info?model=${encodeURIComponent(asked)}`)).chat_template;
+  } catch (error) {
+    problem = error.message;
+  }
+  if (settings.model !== asked) return;  // somebody chose another one meanwhile
+  server.has_template = Boolean(template);
+  if (loaded) return;
+  notice(problem);
+  await read_models().catch(() => {});
+}
+
+async function choose_model() {
+  onstructure();
+  await read_template();
+  show_running();
+  onstructure();
 }
 
 function ask_for_key(message) {
@@ -88,6 +118,7 @@ function show_page(page) {
   document.title = charts ? "Dashboard · Penstock" : "Penstock";
   hide_tooltip();
   dashboard.show(charts);
+  lists.show(charts);
   if (!charts) view.follow();
 }
 
@@ -316,7 +347,8 @@ function show_display() {
   document.documentElement.classList.toggle("heat", settings.heat);
 }
 
-build_settings({ onmodel: onstructure, onkey: connect, onmode: onstructure, ondisplay: show_display });
+$("model").addEventListener("focus", () => server.models.length > 0 && read_models().catch(() => {}));
+build_settings({ onmodel: choose_model, onkey: connect, onmode: onstructure, ondisplay: show_display });
 watch_tokens($("log"));
 onchange(show_history);
 show_theme();

@@ -110,8 +110,22 @@ export function build_settings(hooks) {
   $("settings-form").addEventListener("submit", (event) => event.preventDefault());
 }
 
-export function show_models(ids) {
-  $("model").replaceChildren(...ids.map((id) => element("option", { value: id }, id)));
-  if (!ids.includes(settings.model)) settings.model = ids[0] ?? "";
+// models: as /v1/models lists them. Those that give no text cannot be chosen here.
+export function show_models(models) {
+  const texts = models.filter((one) => one.runner !== "pooling");
+  if (!texts.some((one) => one.id === settings.model)) settings.model = texts[0]?.id ?? models[0]?.id ?? "";
+  const options = models.map(({ id, state, runner }) => {
+    const note = runner === "pooling" ? " · vectors" : state === "loaded" ? "" : ` · ${state}`;
+    return element("option", { value: id, disabled: runner === "pooling" }, `${id}${note}`);
+  });
+  const same = options.length === $("model").options.length && options.every((one, i) => one.isEqualNode($("model").options[i]));
+  if (!same) $("model").replaceChildren(...options);
   $("model").value = settings.model;
+  show_model_state(models.find((one) => one.id === settings.model));
+}
+
+function show_model_state(model) {
+  const texts = { loaded: `Loaded, ${model?.max_model_len} tokens of context`, loading: "Being loaded", unloading: "Being unloaded",
+                  unloaded: "Not loaded: choosing it or writing to it does", failed: `Cannot be loaded: ${model?.error}` };
+  $("model-state").textContent = texts[model?.state] ?? "";
 }

@@ -1,0 +1,127 @@
+// GET /props and /slots: what llama.cpp's clients ask about a server.
+#include <algorithm>
+
+#include "penstock/version.h"
+#include "server/api/api_request.h"
+#include "server/api/errors.h"
+#include "server/api/llamacpp.h"
+#include "server/api/schema_parts.h"
+#include "server/server.h"
+#include "text/fill_in_middle.h"
+
+namespace penstock {
+
+RouteSchema props_reply, slots_reply;
+
+namespace {
+
+// The model that a query names, which must give text.
+net::awaitable<Result<ModelLease>> text_model(Server& server, const HttpRequest& request, bool loads) {
+  auto lease = co_await model_of_query(server, request, loads);
+  if (lease && (*lease)->pools()) {
+    co_return errorf(ErrorCode::kInvalidArgument, "model: {} gives vectors and no text", (*lease)->name());
+  }
+  co_return lease;
+}
+
+int n_slots(const ServedModel& model) { return std::max(model.config().max_num_seqs, 1); }
+
+json slot_json(const ServedModel& model, int id) {
+  return {{"id", id},
+          {"id_task", -1},
+          {"n_ctx", model.max_model_len()},
+          {"speculative", !model.config().spec.empty() && model.config().spec != "off"},
+          {"is_processing", false}};
+}
+
+json next_token(int n_decoded, int max_tokens, bool goes_on) {
+  return {{"has_next_token", goes_on},
+          {"has_new_line", false},
+          {"n_remain", std::max(max_tokens - n_decoded, 0)},
+          {"n_decoded", n_decoded}};
+}
+
+json slots_json(ServedModel& model, const std::string& key) {
+  json slots = json::array();
+  const int n = n_slots(model);
+  for (const auto& call : model.running().all()) {
+    for (size_t i = 0; i < call->n_decoded.size() && std::ssize(slots) < n; ++i) {
+      if (call->finished[i].load(std::memory_order_relaxed)) continue;
+      json slot = slot_json(model, static_cast<int>(slots.size()));
+      slot["is_processing"] = true;
+      const int n_decoded = call->n_decoded[i].load(std::memory_order_relaxed);
+      slot["n_prompt_tokens"] = call->n_prompt_tokens;
+      // Settings have texts in them, which are nothing for other keys.
+      if (key.empty() || key == call->key)
+        slot["params"] = llamacpp_settings(call->params, call->params.max_tokens, false);
+      slot["next_token"] = next_token(n_decoded, call->params.max_tokens, true);
+      slots.push_back(std::move(slot));
+    }
+  }
+  while (std::ssize(slots) < n) slots.push_back(slot_json(model, static_cast<int>(slots.size())));
+  return slots;
+}
+
+json props_json(const ServedModel& model) {
+  const Tokenizer& tokenizer = model.tokenizer();
+  json defaults = slot_json(model, 0);
+  SamplingParams params = model.default_sampling_params();
+  params.max_tokens = -1;
+  defaults["params"] = llamacpp_settings(params, -1, false);
+  defaults["prompt"] = "";
+  defaults["next_token"] = {
+      {"has_next_token", true}, {"has_new_line", false}, {"n_remain", -1}, {"n_decoded", 0}};
+  return {{"default_generation_settings", std::move(defaults)},
+          {"total_slots", n_slots(model)},
+          {"model_alias", model.name()},
+          {"model_path", model.settings().engine.model},
+          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"chat_template", model.chat().chat_template()},
+          {"bos_token", std::string(tokenizer.piece(tokenizer.bos()))},
+          {"eos_token", std::string(tokenizer.piece(tokenizer.eos()))},
+          {"fill_in_middle", fill_in_middle_of(tokenizer).known()},
+          {"build_info", std::string("penstock-") + kVersion},
+          {"is_sleeping", false}};
+}
+
+}  // namespace
+
+const nlohmann::json& props_reply() {
+  using schema::plain;
+  static const nlohmann::json value = schema::open({{"default_generation_settings", plain("object")},
+                                                    {"total_slots", plain("integer")},
+                                                    {"model_path", plain("string")},
+                                                    {"chat_template", plain("string")}},
+                                                   {"default_generation_settings", "total_slots"});
+  return value;
+}
+
+const nlohmann::json& slots_reply() {
+  using schema::plain;
+  static const nlohmann::json value = {
+      {"type", "array"},
+      {"items", schema::open({{"id", plain("integer")}, {"is_processing", plain("boolean")}},
+                             {"id", "is_processing"})}};
+  return value;
+}
+
+net::awaitable<void> get_props(Server& server, Exchange& exchange) {
+  const auto model = co_await text_model(server, exchange.request(), true);
+  if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  co_await exchange.reply(json_reply(props_json(**model)));
+}
+
+net::awaitable<void> get_slots(Server& server, Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  const auto model = co_await text_model(server, request, false);
+  if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  const json slots = slots_json(**model, request.key);
+  const auto fails = request.query.find("fail_on_no_slot");
+  const bool none_free =
+      std::ranges::all_of(slots, [](const json& one) { return one["is_processing"] == true; });
+  if (none_free && fails != request.query.end() && fails->second == "1")
+    co_return co_await exchange.reply(error_reply(request, 503, "no slot is free"));
+  co_await exchange.reply(json_reply(slots));
+}
+
+}  // namespace penstock
