@@ -12,7 +12,9 @@ struct EngineConfig {
   int threads = 0;               // 0 = as many as the process may use
   int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
   int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
-  double thread_weight = 1;    // > 0: share of the threads while other models of the process compute too
+  int pipeline_parallel_size =
+      1;                     // stages that a model's layers are cut into, each of tensor_parallel_size ranks
+  double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
@@ -66,6 +68,9 @@ struct EngineConfig {
       "engines that serve the model side by side, each with CPUs, a part of the KV cache and requests of its "
       "own; 0 is one for "
       "each NUMA node");
+    v("pipeline_parallel_size", c.pipeline_parallel_size,
+      "stages, each with some of the layers and of tensor_parallel_size processes, that compute different "
+      "sequences at the same time: for hosts whose link is slow");
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");

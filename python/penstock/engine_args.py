@@ -342,7 +342,7 @@ _HANDLERS: Dict[str, Handler] = {
     "quantize": _setting("quantize"),
     "load_format": _only("load_format", "auto", "safetensors", "gguf", "hf", "mistral"),
     "tensor_parallel_size": _setting("tensor_parallel_size", int),
-    "pipeline_parallel_size": _is_one("pipeline_parallel_size", "one process is one rank"),
+    "pipeline_parallel_size": _setting("pipeline_parallel_size", int),
     "data_parallel_size": _setting("data_parallel_size", int),
     "max_model_len": _max_model_len,
     "kv_cache_dtype": _kv_cache_dtype,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -16,12 +17,17 @@ namespace penstock {
 namespace {
 
 constexpr const char* kSize = "--tensor-parallel-size";
+constexpr const char* kStages = "--pipeline-parallel-size";
 constexpr const char* kHosts = "--hosts";
 
-// 0: the command has no such option, or it was not given.
+// 0: the command has no such options, or none was given.
 int n_ranks_of(const CLI::App& command) {
-  const CLI::Option* size = command.get_option_no_throw(kSize);
-  return size == nullptr || size->empty() ? 0 : size->as<int>();
+  int n = 0;
+  for (const char* name : {kSize, kStages}) {
+    const CLI::Option* size = command.get_option_no_throw(name);
+    if (size != nullptr && !size->empty()) n = std::max(n, 1) * size->as<int>();
+  }
+  return n;
 }
 
 // Comes back only with an error.
@@ -29,8 +35,8 @@ Error run_by_mpirun(const std::vector<std::string>& hosts, int n_ranks, char** a
   const int n_hosts = static_cast<int>(hosts.size());
   if (n_ranks == 0 || n_ranks % n_hosts != 0) {
     return {ErrorCode::kInvalidArgument,
-            fmt::format("{}: expected {} to be a multiple of the {} hosts, got {}", kHosts, kSize, n_hosts,
-                        n_ranks)};
+            fmt::format("{}: expected {} times {} to be a multiple of the {} hosts, got {}", kHosts, kSize,
+                        kStages, n_hosts, n_ranks)};
   }
   std::string places;
   for (const std::string& host : hosts)

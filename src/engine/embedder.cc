@@ -22,6 +22,11 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> s
                   "tensor_parallel_size: expected 1 for models that give vectors, got {}",
                   config.tensor_parallel_size);
   }
+  if (config.pipeline_parallel_size != 1) {
+    return errorf(ErrorCode::kUnsupported,
+                  "pipeline_parallel_size: expected 1 for models that give vectors, got {}",
+                  config.pipeline_parallel_size);
+  }
   if (config.data_parallel_size > 1) {
     return errorf(ErrorCode::kUnsupported,
                   "data_parallel_size: expected 1 for models that give vectors, got {}",

@@ -95,7 +95,7 @@ bool EngineImpl::step() {
 }
 
 bool EngineImpl::idle() const {
-  return parts_.scheduler->idle() && !steps_.under_way() && !requests_.some_wait();
+  return parts_.scheduler->idle() && steps_.n_under_way() == 0 && !requests_.some_wait();
 }
 
 bool EngineImpl::run_step() {
@@ -111,7 +111,7 @@ bool EngineImpl::run_step() {
   }
   metrics_.note_communication(parts_.model->communication());
   metrics_.publish(*parts_.scheduler);
-  if (!requests_.deliver(steps_.under_way())) metrics_.publish(*parts_.scheduler);
+  if (!requests_.deliver(steps_.n_under_way())) metrics_.publish(*parts_.scheduler);
   if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);
   return progress != StepLoop::Progress::kNone;
 }

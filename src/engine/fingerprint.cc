@@ -27,6 +27,8 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
   // A block is what all ranks have of it, one after the other.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});
+  if (config.pipeline_parallel_size > 1)
+    hash = chain_hash(hash, std::array{TokenId{-config.pipeline_parallel_size}});
   for (const TensorInfo& tensor : source.tensors()) {
     const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
     const auto text = [&](size_t from) {

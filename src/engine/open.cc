@@ -11,8 +11,8 @@
 #include "draft/synthetic.h"
 #include "engine/engine_impl.h"
 #include "engine/fingerprint.h"
+#include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
-#include "engine/ranks/shared_model.h"
 #include "engine/replicas/engine_group.h"
 #include "engine/steps/calibration.h"
 #include "model/sources/packed_cache.h"
@@ -113,9 +113,11 @@ Status check_gives_text(const WeightSource& source) {
 
 Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops, const LoadProgress& progress,
                                           const EngineConfig& config) {
-  if (config.tensor_parallel_size == 1) return load_whole(source, ops, config, progress);
+  const RankGrid grid = grid_of(config);
+  if (grid.size() == 1) return load_whole(source, ops, config, progress);
   RETURN_IF_ERROR(check_gives_text(source));
-  return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config));
+  return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config),
+                           grid.stage_of(0));
 }
 
 // A rotation exists for every position, a learned vector only for those that were learned.
@@ -165,16 +167,16 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
   return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
 }
 
-// What a rank's part of an engine's cache, with its drafter, may take.
+// What a rank's part of an engine's cache, with its drafter, may take: of one of the ranks of each stage.
 int64_t memory_for_cache(const EngineConfig& config, const EngineGroup& group, const Ops& ops,
-                         const Model& model, int n_ranks_here) {
+                         const Model& model, const RanksHere& here) {
   if (config.kv_cache_memory > 0)
     return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
-  const int64_t loaded = n_ranks_here * model.weight_bytes();  // each with its share, and one of the cache
-  const int64_t weights = group.n_copies * loaded;
+  const int64_t weights = group.n_copies * here.weight_bytes;
   // Pages of a mapped file count as available.
-  const auto total = static_cast<double>(ops.memory().free + loaded - model.mapped_bytes());
-  return (static_cast<int64_t>(config.memory_utilization * total) - weights) / (n_ranks_here * group.size());
+  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - model.mapped_bytes());
+  return (static_cast<int64_t>(config.memory_utilization * total) - weights) * config.pipeline_parallel_size /
+         (here.n * group.size());
 }
 
 // Bytes for the target's cache; its drafter's, if there is one, is in proportion.
@@ -255,17 +257,18 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
 // The ranks beside this one, on their way to the same model; null: there are none.
 Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config,
                                            const RunPlace& among) {
-  const int n_ranks = config.tensor_parallel_size;
-  if (n_ranks == 1) return nullptr;
+  const RankGrid grid = grid_of(config);
+  if (grid.size() == 1) return nullptr;
   if (source.files().empty()) {
-    return errorf(ErrorCode::kUnsupported,
-                  "tensor_parallel_size {}: every rank reads its share of a file, and {} is none", n_ranks,
-                  source.path().string());
+    return errorf(ErrorCode::kUnsupported, "{} {}: every rank reads its share of a file, and {} is none",
+                  grid.stages > 1 ? "pipeline_parallel_size" : "tensor_parallel_size",
+                  grid.stages > 1 ? grid.stages : grid.tensor, source.path().string());
   }
   config.model = source.path().string();
-  ASSIGN_OR_RETURN(auto ranks, start_ranks(n_ranks, among));
+  ASSIGN_OR_RETURN(auto ranks, start_ranks(grid.size(), among));
   if (config.threads == 0) config.threads = std::max(1, static_cast<int>(ranks->cpus().size()));
   RETURN_IF_ERROR(tell_config(ranks->communicator(), config));
+  if (grid.stages > 1) RETURN_IF_ERROR(ranks->communicator().form_groups(grid.tensor));
   return ranks;
 }
 
@@ -279,25 +282,6 @@ Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const E
     ops.ranks = &ranks->communicator();
   }
   return make_ops(config.backend, ops);
-}
-
-// The model with its backend and cache, here or on all ranks; sums the ranks' bytes up in `info`.
-Result<std::unique_ptr<StepModel>> with_ranks(std::unique_ptr<RankRun> ranks,
-                                              std::unique_ptr<LoadedModel> own, std::vector<int> n_blocks,
-                                              EngineInfo& info) {
-  if (ranks == nullptr) return own;
-  auto& communicator = ranks->communicator();
-  RETURN_IF_ERROR(share_blocks(communicator, n_blocks));
-  ASSIGN_OR_RETURN(auto sizes, exchange_sizes(communicator, own->model(), own->cache()));
-  for (size_t rank = 1; rank < sizes.size(); ++rank) {
-    info.weight_bytes += sizes[rank].weight_bytes;
-    info.active_weight_bytes += sizes[rank].active_weight_bytes;
-    info.active_float_parameters += sizes[rank].active_float_weights;
-  }
-  info.kv_bytes *= communicator.size();
-  info.kv_bytes_per_token *= communicator.size();
-  info.n_threads *= communicator.size();
-  return std::make_unique<SharedModel>(std::move(ranks), std::move(own), std::move(sizes));
 }
 }  // namespace
 
@@ -338,8 +322,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
     ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
   }
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
-  if (ranks != nullptr) RETURN_IF_ERROR(agree(ranks->communicator(), fingerprint));
+  const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
+  ASSIGN_OR_RETURN(const RanksHere here, meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes()));
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = model.config().max_seq_len;
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
@@ -347,12 +332,12 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
                                               {&model, ops.get(), copy.source.get()}));
-  const CacheSpec spec = model.cache_spec(dtype, config.block_size);
-  if (index == 0)
-    group.cache_bytes = memory_for_cache(config, group, *ops, model, ranks ? ranks->n_here() : 1);
+  const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
+  if (index == 0) group.cache_bytes = memory_for_cache(config, group, *ops, model, here);
   const int64_t budget = cache_budget(config, group.cache_bytes, spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
-  ASSIGN_OR_RETURN(auto cache, ops->make_cache(spec, cache_plan.n_blocks));
+  ASSIGN_OR_RETURN(auto cache,
+                   ops->make_cache(model.cache_spec(dtype, config.block_size), cache_plan.n_blocks));
   std::unique_ptr<Speculation> speculation;
   if (drafter) {
     RETURN_IF_ERROR(drafter->start(*cache, cache_plan.max_tokens));
@@ -368,7 +353,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   if (speculation && speculation->drafter().wants_states())
     loaded->keep_states(speculation->drafter().taps());
   ASSIGN_OR_RETURN(parts.model,
-                   with_ranks(std::move(ranks), std::move(loaded), cache_plan.n_blocks, parts.info));
+                   with_ranks(std::move(ranks), grid, std::move(loaded), cache_plan.n_blocks, parts.info));
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   ASSIGN_OR_RETURN(parts.swap, make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,

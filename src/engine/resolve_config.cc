@@ -54,7 +54,9 @@ Status check_config(const EngineConfig& c) {
                          c.thread_weight));
   RETURN_IF_ERROR(
       expect(c.tensor_parallel_size >= 1, "tensor_parallel_size", "at least 1", c.tensor_parallel_size));
-  if (c.tensor_parallel_size > 1) RETURN_IF_ERROR(check_ranks(c));
+  RETURN_IF_ERROR(expect(c.pipeline_parallel_size >= 1, "pipeline_parallel_size", "at least 1",
+                         c.pipeline_parallel_size));
+  if (c.tensor_parallel_size > 1 || c.pipeline_parallel_size > 1) RETURN_IF_ERROR(check_ranks(c));
   RETURN_IF_ERROR(expect(c.data_parallel_size >= 0 && c.data_parallel_size <= kMaxEngines,
                          "data_parallel_size", fmt::format("0 to {}", kMaxEngines).c_str(),
                          c.data_parallel_size));

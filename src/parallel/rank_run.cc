@@ -79,8 +79,9 @@ Result<std::unique_ptr<RankRun>> start_ranks(int n_ranks, const RunPlace& among)
   if (!place) return ChildRanks::start(n_ranks, among);
   if (place->size != n_ranks) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "tensor_parallel_size: MPI has started {} ranks, expected as many, got {}", place->size,
-                  n_ranks);
+                  "tensor_parallel_size times pipeline_parallel_size: MPI has started {} ranks, expected as "
+                  "many, got {}",
+                  place->size, n_ranks);
   }
   CommunicatorConfig config;
   config.rank = place->rank, config.size = place->size;

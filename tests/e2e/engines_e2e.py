@@ -46,7 +46,7 @@ class SameText(unittest.TestCase):
                 self.assertEqual(server.stop(), 0, server.log())
 
     def test_generate(self):
-        args = [PROGRAM, "generate", "-m", str(LARGER_MODEL), "--temperature", "0", "--max-tokens", "40", "--prompt", PROMPTS[0], "-n", "40"]
+        args = [PROGRAM, "generate", "-m", str(LARGER_MODEL), "--temperature", "0", "--prompt", PROMPTS[0], "-n", "40"]
         one = subprocess.run(args, capture_output=True, text=True, timeout=60 * SLOW, check=True)
         two = subprocess.run([*args, "--data-parallel-size", "2"], capture_output=True, text=True, timeout=60 * SLOW, check=True)
         self.assertEqual(two.stdout, one.stdout)

@@ -75,7 +75,7 @@ class SameBits(unittest.TestCase):
             self.assertEqual((two.returncode, two.stdout), (0, one.stdout), two.stderr)
         wrong = subprocess.run([*several, "--hosts", "a,b,c"], capture_output=True, text=True, timeout=60 * SLOW)
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("--hosts: expected --tensor-parallel-size to be a multiple of the 3 hosts, got 2", wrong.stderr)
+        self.assertIn("--hosts: expected --tensor-parallel-size times --pipeline-parallel-size to be a multiple of the 3 hosts, got 2", wrong.stderr)
         none = subprocess.run([*several, "--hosts", "localhost"], capture_output=True, text=True, timeout=60 * SLOW, env={"PATH": "/nowhere"})
         self.assertIn("mpirun cannot be started", none.stderr)
 
@@ -149,7 +149,7 @@ exec {PROGRAM} "$@"
         for args, message in ((("inspect", "-m", MODEL), "inspect: MPI has started 2 processes: expected a command with --tensor-parallel-size 2"),
                               (("generate", "-m", MODEL, "--prompt", "a"), "expected a command with --tensor-parallel-size 2"),
                               (("generate", "-m", MODEL, "--prompt", "a", "--tensor-parallel-size", 3),
-                               "tensor_parallel_size: MPI has started 2 ranks, expected as many, got 3")):
+                               "tensor_parallel_size times pipeline_parallel_size: MPI has started 2 ranks, expected as many, got 3")):
             done = subprocess.run([*mpirun(2), PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW,
                                   stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT})
             self.assertNotEqual(done.returncode, 0)

@@ -29,6 +29,7 @@ struct FakeEngineConfig {
   bool draft_forced = false;                            // without drafts: what grammars force is drafted
   bool device = false;                                  // the model draws by itself
   std::shared_ptr<std::atomic<uint64_t>> next_request;  // of several engines
+  int n_stages = 1;                                     // of a pipeline
 };
 
 struct FakeEngine {
@@ -49,6 +50,7 @@ struct FakeEngine {
     auto fake = std::make_unique<FakeModel>(c.vocab_size, c.n_blocks, c.windows, c.block_size);
     model = fake.get();
     if (c.device) fake->be_device();
+    fake->be_pipeline(c.n_stages);
     parts.model = std::move(fake);
     auto policy = make_policy(parts.config.policy, policy_config(parts.config));
     SchedulerConfig scheduling = scheduler_config(parts.config, c.max_model_len);

@@ -3,11 +3,15 @@
 // lost copy changes the text. A group of states (kStateWindow) keeps one such hash of all tokens for each sequence, and how
 // many they were.
 //
+// As the stages of a pipeline it computes several steps at once, each of them when it is submitted: what the cache gets is in the order
+// in which it was asked for, as with real stages.
+//
 // As a device it draws tokens itself, some of them (the host has to do the others), and tells them when it is waited
 // for; tokens that stand for what it drew in the step before it knows by itself.
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <vector>
 
 #include "base/check.h"
@@ -30,6 +34,9 @@ class FakeModel : public StepModel {
   }
 
   void be_device() { device_ = true; }
+  void be_pipeline(int n_stages) { n_stages_ = n_stages; }
+  int n_stages() const override { return n_stages_; }
+  int most_under_way() const { return most_under_way_; }
   void fail(std::string why) { failure_ = make_error(ErrorCode::kInternal, std::move(why)); }
   Status status() const override { return failure_; }
 
@@ -82,7 +89,7 @@ class FakeModel : public StepModel {
   }
 
   void submit(const Batch& batch) override {
-    PENSTOCK_CHECK(n_under_way_ < 2);
+    PENSTOCK_CHECK(n_under_way_ < n_stages_ + 1);
     n_tokens_ += batch.n_tokens();
     largest_batch_ = std::max(largest_batch_, batch.n_seqs());
     ++n_steps_;
@@ -107,6 +114,8 @@ class FakeModel : public StepModel {
     }
     drawing_.push_back({});
     n_ahead_ += n_under_way_;
+    if (n_stages_ > 1) in_stages_.push_back(logits_);
+    most_under_way_ = std::max(most_under_way_, n_under_way_ + 1);
     ++n_under_way_;  // nothing is when memory ran out before
   }
 
@@ -125,12 +134,16 @@ class FakeModel : public StepModel {
   void wait() override {
     PENSTOCK_CHECK(n_under_way_ > 0);
     --n_under_way_;
+    if (n_stages_ > 1) {
+      logits_ = std::move(in_stages_.front());
+      in_stages_.pop_front();
+    }
     std::ranges::copy(drawing_.front().results, drawing_.front().to.begin());
     drawn_before_ = std::move(drawing_.front().results);
     drawing_.erase(drawing_.begin());
   }
   std::span<float> logits(int row) override {
-    PENSTOCK_CHECK(n_under_way_ == 0);
+    PENSTOCK_CHECK(n_under_way_ == 0 || n_stages_ > 1);
     return std::span(logits_).subspan(static_cast<size_t>(row) * vocab_size_, vocab_size_);
   }
 
@@ -244,6 +257,8 @@ class FakeModel : public StepModel {
   int64_t n_moved_ = 0;
   int n_steps_ = 0, largest_batch_ = 0, n_under_way_ = 0, n_ahead_ = 0;
   bool device_ = false;
+  int n_stages_ = 1, most_under_way_ = 0;
+  std::deque<std::vector<float>> in_stages_;  // logits of the steps that were not waited for
   Sampler sampler_;
   std::vector<Drawing> drawing_;
   std::vector<SampleResult> drawn_before_;

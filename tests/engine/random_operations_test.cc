@@ -60,7 +60,8 @@ FakeEngineConfig random_config(uint64_t seed) {
   config.engine.max_wait_ms = 0;
   if (pick(0, 1) == 0) config.engine.max_tokens_per_batch = pick(1, 100);
   config.engine.priority_ageing_s = 0.001;
-  config.device = pick(0, 1) == 0;
+  config.n_stages = pick(0, 1) == 0 ? 1 : pick(2, 4);
+  config.device = config.n_stages == 1 && pick(0, 1) == 0;
   if (pick(0, 2) != 0) {
     config.drafts = std::make_shared<DraftScript>();
     config.drafts->max_nodes = pick(1, 20);

@@ -122,7 +122,7 @@ def test_every_argument_is_taken():
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ({"pipeline_parallel_size": 2}, "expected 1, got 2"), ({"lora_dtype": "float16"}, "auto"),
+    ({"lora_dtype": "float16"}, "auto"),
     ({"dtype": "int4"}, "dtype"), ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
     ({"tokenizer": "other/tokenizer"}, "tokenizer"), ({"load_format": "tensorizer"}, "load_format"),
     ({"speculative_config": {"method": "eagle", "model": "x"}}, "eagle"),

@@ -25,6 +25,19 @@ EngineConfig read_config_message(MessageReader& message) {
   return config;
 }
 
+void write_status(const Status& status, MessageWriter& message) {
+  message.value(status ? ErrorCode::kInternal : status.error().code);
+  message.text(status ? "" : status.error().message);
+}
+
+Status read_status(std::span<const std::byte> bytes) {
+  MessageReader message(bytes);
+  const auto code = message.value<ErrorCode>();
+  std::string text = message.text();
+  if (text.empty()) return {};
+  return make_error(code, std::move(text));
+}
+
 void write_batch(const Batch& batch, MessageWriter& message) {
   message.values(batch.tokens);
   message.values(batch.positions);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "ops/batch.h"
 #include "penstock/engine_config.h"
 
@@ -84,6 +85,9 @@ class MessageReader {
 
 void write_config(const EngineConfig& config, MessageWriter& message);
 EngineConfig read_config_message(MessageReader& message);
+
+void write_status(const Status& status, MessageWriter& message);
+Status read_status(std::span<const std::byte> message);
 
 void write_batch(const Batch& batch, MessageWriter& message);
 // A batch in a message, which must outlive it.

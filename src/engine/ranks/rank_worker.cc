@@ -11,7 +11,9 @@
 #include "base/thread_pool.h"
 #include "engine/fingerprint.h"
 #include "engine/open.h"
+#include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/shared_model.h"
+#include "engine/ranks/stage_steps.h"
 #include "engine/steps/step_model.h"
 #include "formats/lora.h"
 #include "formats/weight_source.h"
@@ -58,26 +60,33 @@ class RankWorker {
       ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
     }
     ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+    grid_ = grid_of(config);
+    if (grid_.stages > 1) RETURN_IF_ERROR(ranks_.form_groups(grid_.tensor));
     ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {.n_threads = config.threads,
                                                          .batch_invariant = config.batch_invariant,
                                                          .thread_weight = config.thread_weight,
                                                          .ranks = &ranks_}));
-    ASSIGN_OR_RETURN(auto model,
-                     Model::load_shard(*source, *ops, {}, config.max_model_len, cuts_vocabulary(config)));
-    RETURN_IF_ERROR(agree(ranks_, fingerprint_of(*source, config, ops->name())));
+    ASSIGN_OR_RETURN(auto model, Model::load_shard(*source, *ops, {}, config.max_model_len,
+                                                   cuts_vocabulary(config), grid_.stage_of(ranks_.rank())));
     std::vector<int> n_blocks;
-    RETURN_IF_ERROR(share_blocks(ranks_, n_blocks));
+    RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
     ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(dtype, config.block_size), n_blocks));
-    ASSIGN_OR_RETURN(sizes_, exchange_sizes(ranks_, *model, *cache));
+    if (grid_.stages > 1) {
+      RETURN_IF_ERROR(tell_sizes(ranks_, sizes_of(*model, *cache)));
+    } else {
+      ASSIGN_OR_RETURN(sizes_, exchange_sizes(ranks_, *model, *cache));
+    }
     model_ =
         std::make_unique<LoadedModel>(std::move(source), std::move(ops), std::move(model), std::move(cache));
+    steps_.emplace(ranks_, grid_, *model_);
     return {};
   }
 
   // Until rank 0 ends the run.
   Status serve() {
     for (bool ended = false; !ended;) {
-      RETURN_IF_ERROR(broadcast_message(ranks_, bytes_, 0));
+      RETURN_IF_ERROR(grid_.stages > 1 ? ranks_.receive_from(0, bytes_)
+                                       : broadcast_message(ranks_, bytes_, 0));
       MessageReader message(bytes_);
       ended = carry_out(message.value<RankCommand>(), message);
     }
@@ -85,14 +94,19 @@ class RankWorker {
   }
 
  private:
+  Status hear_blocks(uint64_t fingerprint, const Model& model, std::vector<int>& n_blocks) {
+    if (grid_.stages > 1) return tell_share(ranks_, {fingerprint, model.weight_bytes()}, n_blocks);
+    RETURN_IF_ERROR(agree(ranks_, fingerprint));
+    return share_blocks(ranks_, n_blocks);
+  }
+
   // True: it was the last.
   bool carry_out(RankCommand command, MessageReader& message) {
     switch (command) {
       case RankCommand::kEnd: return true;
       case RankCommand::kStep: {
         const BatchMessage step = read_batch(message);
-        model_->submit(step.batch);
-        model_->wait();
+        (void)steps_->run(step.batch);  // whether the run has failed is seen next
         break;
       }
       case RankCommand::kMoveTokens: {
@@ -115,7 +129,14 @@ class RankWorker {
       case RankCommand::kPutAdapter: {
         const int slot = message.value<int>();
         const auto fingerprint = message.value<uint64_t>();
-        (void)agree_on(ranks_, put_adapter(slot, fingerprint, message.text()));
+        const Status put = put_adapter(slot, fingerprint, message.text());
+        if (grid_.stages > 1) {
+          MessageWriter reply;
+          write_status(put, reply);
+          (void)ranks_.send_to(reply.bytes(), 0);
+        } else {
+          (void)agree_on(ranks_, put);
+        }
         break;
       }
       case RankCommand::kDropAdapter: model_->drop_adapter(message.value<int>()); break;
@@ -135,6 +156,7 @@ class RankWorker {
   }
 
   std::span<const std::byte> own_part(int group, std::span<const std::byte> block) const {
+    if (grid_.stages > 1) return block;  // no more was sent
     int64_t first = 0;
     for (int rank = 0; rank < ranks_.rank(); ++rank) first += bytes_of(rank, group);
     return block.subspan(static_cast<size_t>(first), static_cast<size_t>(bytes_of(ranks_.rank(), group)));
@@ -142,6 +164,12 @@ class RankWorker {
 
   // To rank 0, when it is this one's turn.
   void show_block(int group, BlockId block) {
+    if (grid_.stages > 1) {
+      block_.resize(static_cast<size_t>(model_->block_bytes(group)));
+      model_->read_block(group, block, block_);
+      (void)ranks_.send_to(block_, 0);
+      return;
+    }
     for (int rank = 1; rank < ranks_.size(); ++rank) {
       block_.resize(static_cast<size_t>(bytes_of(rank, group)));
       if (rank == ranks_.rank()) model_->read_block(group, block, block_);
@@ -151,24 +179,33 @@ class RankWorker {
 
   Communicator& ranks_;
   std::vector<std::byte> bytes_, block_;
-  std::vector<ShareSizes> sizes_;
+  RankGrid grid_;
+  std::vector<ShareSizes> sizes_;  // without a pipeline
   std::unique_ptr<LoadedModel> model_;
+  std::optional<StageSteps> steps_;
 };
 
 }  // namespace
 
 Status check_ranks(const EngineConfig& config) {
-  const int n_ranks = config.tensor_parallel_size;
+  const bool pipeline = config.pipeline_parallel_size > 1;
+  const int n_ranks = grid_of(config).size();
   const auto not_with = [&](std::string_view what) {
-    return errorf(ErrorCode::kUnsupported, "tensor_parallel_size {} with {} is not supported", n_ranks, what);
+    return pipeline ? errorf(ErrorCode::kUnsupported, "pipeline_parallel_size {} with {} is not supported",
+                             config.pipeline_parallel_size, what)
+                    : errorf(ErrorCode::kUnsupported, "tensor_parallel_size {} with {} is not supported",
+                             config.tensor_parallel_size, what);
   };
   if (n_ranks > kMaxRanks) {
-    return errorf(ErrorCode::kInvalidArgument, "tensor_parallel_size: expected 1 to {}, got {}", kMaxRanks,
-                  n_ranks);
+    return errorf(ErrorCode::kInvalidArgument, "{}: expected 1 to {}, got {}",
+                  pipeline ? "tensor_parallel_size times pipeline_parallel_size" : "tensor_parallel_size",
+                  kMaxRanks, n_ranks);
   }
   if (config.backend != "auto" && config.backend != "cpu") return not_with("backend " + config.backend);
-  // It would compute on a part of the cache.
+  // It would compute on a part of the cache, or of the layers.
   if (config.spec == "early-exit") return not_with("spec early-exit");
+  // It reads the streams before layers that other stages have.
+  if (pipeline && config.spec == "eagle3") return not_with("spec eagle3");
   if (!config.packed_cache.empty() && config.packed_cache != "off") return not_with("packed_cache");
   return {};
 }
@@ -203,8 +240,6 @@ Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
   return {};
 }
 
-namespace {
-
 Status serve_rank(Communicator& ranks) {
   const std::jthread watch([&](const std::stop_token& stop) { leave_when_failed(ranks, stop); });
   RankWorker worker(ranks);
@@ -213,8 +248,6 @@ Status serve_rank(Communicator& ranks) {
   if (status) status = worker.serve();
   return !status && status.error().message == kRunEnded ? Status() : status;
 }
-
-}  // namespace
 
 Status serve_rank(const RankPlace& place) {
   end_with_parent(place.parent);

@@ -2,6 +2,7 @@
 //
 // How a run begins, on all ranks: rank 0 tells the version and the configuration (tell_config); all load their shares and compare
 // what they have (agree); rank 0 plans the cache for all and tells its blocks (share_blocks); then come RankCommands.
+// With a pipeline the ranks form groups first, and rank 0 hears and tells each of the others by itself (pipeline_start.h).
 #pragma once
 #include <vector>
 
@@ -19,6 +20,8 @@ struct RankPlace {
 };
 
 // Returns when rank 0 has ended the run. Errors: those of loading, and why the run has failed.
+Status serve_rank(Communicator& ranks);
+// The same of a process that rank 0 has started beside itself.
 Status serve_rank(const RankPlace& place);
 // The same of a process that MPI has started. REQUIRES: a rank above 0.
 Status serve_rank(const MpiPlace& place);

@@ -91,13 +91,20 @@ void SharedModel::write_block(int group, BlockId block, std::span<const std::byt
   own_->write_block(group, block, bytes.first(static_cast<size_t>(own_->block_bytes(group))));
 }
 
+ShareSizes sizes_of(const Model& model, const KvCache& cache) {
+  ShareSizes sizes{model.weight_bytes(), model.active_weight_bytes(), model.active_float_weights(), {}};
+  for (int g = 0; g < std::max(1, cache.spec().n_groups()); ++g)
+    sizes.block_bytes.push_back(cache.block_bytes(g));
+  return sizes;
+}
+
 Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model,
                                                const KvCache& cache) {
   std::vector<ShareSizes> sizes;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    std::vector<int64_t> numbers = {model.weight_bytes(), model.active_weight_bytes(),
-                                    model.active_float_weights()};
-    for (int g = 0; g < std::max(1, cache.spec().n_groups()); ++g) numbers.push_back(cache.block_bytes(g));
+    const ShareSizes own = sizes_of(model, cache);
+    std::vector<int64_t> numbers = {own.weight_bytes, own.active_weight_bytes, own.active_float_weights};
+    numbers.insert(numbers.end(), own.block_bytes.begin(), own.block_bytes.end());
     RETURN_IF_ERROR(ranks.broadcast(std::as_writable_bytes(std::span(numbers)), rank));
     sizes.push_back({numbers[0], numbers[1], numbers[2], {numbers.begin() + 3, numbers.end()}});
   }
@@ -108,13 +115,10 @@ Status agree_on(Communicator& ranks, const Status& own) {
   Status all;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     MessageWriter message;
-    message.value(own ? ErrorCode::kInternal : own.error().code);
-    message.text(own ? "" : own.error().message);
+    write_status(own, message);
     RETURN_IF_ERROR(broadcast_message(ranks, message.bytes(), rank));
-    MessageReader reader(message.bytes());
-    const auto code = reader.value<ErrorCode>();
-    const std::string text = reader.text();
-    if (all && !text.empty()) all = make_error(code, text);
+    const Status other = read_status(message.bytes());
+    if (all) all = other;
   }
   return all;
 }

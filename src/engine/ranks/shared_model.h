@@ -11,6 +11,7 @@ struct ShareSizes {
   int64_t weight_bytes = 0, active_weight_bytes = 0, active_float_weights = 0;  // as Model
   std::vector<int64_t> block_bytes;                                             // by group
 };
+ShareSizes sizes_of(const Model& model, const KvCache& cache);
 // By rank; the same on all ranks.
 Result<std::vector<ShareSizes>> exchange_sizes(Communicator& ranks, const Model& model, const KvCache& cache);
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/ranks/rank_grid.h"
 #include "engine/replicas/engine_group.h"
 #include "engine/replicas/engines.h"
 
@@ -17,7 +18,7 @@ namespace {
 EngineConfig config_of_engine(EngineConfig config, const EngineGroup& group, int index) {
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
   const int own_cpus = place.cpus.empty() ? 1 : static_cast<int>(place.cpus.size());
-  if (config.threads == 0 && config.tensor_parallel_size == 1)
+  if (config.threads == 0 && grid_of(config).size() == 1)
     config.threads = std::clamp(available_cpus() / group.size(), 1, own_cpus);
   if (!config.prefix_cache_file.empty() && index > 0) config.prefix_cache_file += fmt::format(".{}", index);
   return config;
@@ -60,7 +61,7 @@ Result<std::unique_ptr<Engine>> open_engines(std::vector<EnginePlace> places,
   EngineGroup group;
   group.places = std::move(places);
   group.next_request = std::make_shared<std::atomic<uint64_t>>(1);
-  const bool shares = wanted.tensor_parallel_size == 1;
+  const bool shares = grid_of(wanted).size() == 1;
   std::set<int> nodes;
   for (const EnginePlace& place : group.places) nodes.insert(place.node);
   group.n_copies = shares ? static_cast<int>(nodes.size()) : group.size();

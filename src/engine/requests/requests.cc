@@ -87,9 +87,8 @@ void Requests::begin(std::unique_ptr<RequestState>& owned) {
   RequestState& state = *owned;
   make_sequences(state, {around_.info, around_.seed, next_sequence_});
   outbox_.make_room(state, running_.size() + 1);
-  for (auto* ended : {&ended_, &ended_before_}) {
-    if (ended->capacity() <= running_.size()) ended->reserve(2 * (running_.size() + 1));
-  }
+  const size_t most_ended = ended_.size() + running_.size() + 1;
+  if (ended_.capacity() < most_ended) ended_.reserve(2 * most_ended);
   std::unique_ptr<RequestState>& place = running_[number_of(state)];
   try {
     around_.scheduler.add(*state.sequences[0]);
@@ -164,9 +163,8 @@ void Requests::fail(RequestState& state) {
   end_request(state, -1, FinishReason::kError, out_of_memory());
 }
 
-bool Requests::deliver(bool step_under_way) {
-  ended_before_.clear();
-  ended_before_.swap(ended_);
+bool Requests::deliver(int n_under_way) {
+  std::erase_if(ended_, [](Ended& ended) { return --ended.n_calls < 0; });
   bool all = true;
   outbox_.deliver(
       [&](RequestState& state) {
@@ -178,10 +176,10 @@ bool Requests::deliver(bool step_under_way) {
       [&](RequestState& state) {
         const auto found = running_.find(number_of(state));
         found->second->sink.reset();
-        ended_.push_back(std::move(found->second));
+        ended_.push_back({std::move(found->second), n_under_way});
         running_.erase(found);
       });
-  if (!step_under_way) ended_.clear(), ended_before_.clear();
+  if (n_under_way == 0) ended_.clear();
   return all;
 }
 

@@ -48,10 +48,10 @@ class Requests {
   void end_all(FinishReason reason, const Error& error);
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
-  // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that a step under
-  // way may know, with the next call.
+  // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that steps under
+  // way may know, after as many more calls, between which one of them ends.
   // Returns whether every sink had the memory for it.
-  bool deliver(bool step_under_way = false);
+  bool deliver(int n_under_way = 0);
 
   // --- Steps ---------------------------------------------------------------------------------------------------
   // What a plan says about who begins to run and who has to wait again.
@@ -82,7 +82,11 @@ class Requests {
   Outbox outbox_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestState>> running_;
   std::deque<std::unique_ptr<RequestState>> waiting_;  // for a place for their adapter
-  std::vector<std::unique_ptr<RequestState>> ended_, ended_before_;
+  struct Ended {
+    std::unique_ptr<RequestState> state;
+    int n_calls;  // of deliver() that it outlives
+  };
+  std::vector<Ended> ended_;
   uint64_t next_sequence_ = 1;
   int n_with_deadline_ = 0;
 };

@@ -39,16 +39,17 @@ void Scheduler::dequeue(Sequence& sequence) {
 
 // --- Those that run
 
-void Scheduler::next(double now, int prefill_limit, Plan& plan) {
+void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare& share) {
   plan.clear();
   swap_.begin_plan();
   order_.assign(running_.begin(), running_.end());
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
-    if (plan.n_tokens < config_.max_num_batched_tokens) schedule(*sequence, 1, plan);
+    if (std::ssize(plan.items) < share.n_decoding && plan.n_tokens < config_.max_num_batched_tokens)
+      schedule(*sequence, 1, plan);
   }
   schedule_drafts(plan);
-  int left = config_.max_num_batched_tokens - plan.n_tokens;
+  int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
   if (!plan.items.empty() && policy_->spares_decoding()) left = std::min(left, prefill_limit);
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
@@ -57,7 +58,8 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan) {
   }
   if (plan.preempted.empty()) admit_waiting(now, end, plan);
   // Everybody who runs waits for somebody who has no room.
-  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() && n_waiting() > 0;
+  const bool stuck = plan.items.empty() && plan.preempted.empty() && !running_.empty() && n_waiting() > 0 &&
+                     !share.others_under_way;
   if (stuck) preempt(*last_running(), plan);
 }
 
@@ -370,6 +372,15 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
     }
     append(sequence, tokens[i]);
   }
+}
+
+int Scheduler::n_waiting_tokens() const {
+  constexpr size_t kFirst = 16;
+  int n = 0;
+  for (const auto& queue : waiting_.by_priority()) {
+    for (size_t i = 0; i < std::min(queue.size(), kFirst); ++i) n += queue[i]->n_tokens();
+  }
+  return n;
 }
 
 double Scheduler::waste() const {

@@ -6,7 +6,8 @@
 // later from the swap space, if there is one with room for it, and else starts over (its published blocks
 // usually survive in the prefix index).
 //
-// A running sequence without a gap waits for its owner to append a token (beams wait for each other).
+// A running sequence without a gap waits for its owner to append a token (beams wait for each other, and who is committed early for
+// the step that draws it).
 //
 // Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
 // waits or loses blocks for them.
@@ -39,6 +40,13 @@ struct SchedulerConfig {
   std::vector<int> swap_slots;  // blocks that fit into the swap space, per group; empty: recompute
 };
 
+// What a step may take while others are on their way (stages of a pipeline), so that something is left for the next one.
+struct StepShare {
+  int n_decoding = 1 << 30;       // sequences with a gap of one
+  int n_prompt_tokens = 1 << 30;  // of longer gaps
+  bool others_under_way = false;  // sequences without a gap wait for them
+};
+
 class Scheduler {
  public:
   // windows[g]: tokens that group g must keep, 0 = all (group 0), kStateWindow = states.
@@ -53,7 +61,7 @@ class Scheduler {
   // Fills `plan` with the next step. now: seconds, never decreasing. prefill_limit: most tokens of longer
   // gaps while other sequences decode, where the policy spares these. An empty plan means that nothing can
   // run now.
-  void next(double now, int prefill_limit, Plan& plan);
+  void next(double now, int prefill_limit, Plan& plan, const StepShare& share = {});
 
   // After the plan was computed: moves n_computed, publishes full blocks, gives up those behind sliding
   // windows. Drafts do not count yet.
@@ -92,6 +100,7 @@ class Scheduler {
 
   int n_running() const { return static_cast<int>(running_.size()); }
   int n_waiting() const { return waiting_.size(); }
+  int n_waiting_tokens() const;  // of the first that wait
   bool idle() const { return running_.empty() && waiting_.size() == 0; }
   std::span<Sequence* const> running() const { return running_; }
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }

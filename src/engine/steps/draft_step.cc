@@ -25,13 +25,13 @@ DecodingPart decoding_part(const Plan& plan) {
 
 }  // namespace
 
-DraftStep::DraftStep(Around around, Speculation& speculation, int max_seqs)
-    : around_(around),
-      speculation_(speculation),
-      work_clock_(around.model.computes_here()),
-      trees_(max_seqs),
-      forced_trees_(max_seqs) {
-  for (DraftTree& tree : forced_trees_) {
+DraftStep::DraftStep(Around around, Speculation& speculation)
+    : around_(around), speculation_(speculation), work_clock_(around.model.computes_here()) {}
+
+void DraftStep::reserve(Step& step, int max_seqs) {
+  step.drafts.trees.resize(static_cast<size_t>(max_seqs));
+  step.drafts.forced.resize(static_cast<size_t>(max_seqs));
+  for (DraftTree& tree : step.drafts.forced) {
     tree.tokens.reserve(ForcedText::kMost);
     tree.parents.reserve(ForcedText::kMost);
   }
@@ -44,7 +44,7 @@ bool DraftStep::may_speculate(const Running& sequence) {
 }
 
 // Fills in the text that the sequence's grammar forces, if that is to be its draft.
-bool DraftStep::draft_forced(Running& sequence) {
+bool DraftStep::draft_forced(const Step& step, Running& sequence) {
   TokenMatcher* const matcher = sequence.sampler.matcher.get();
   if (matcher == nullptr) return false;
   ForcedText& forced = sequence.forced;
@@ -55,7 +55,8 @@ bool DraftStep::draft_forced(Running& sequence) {
   const auto unknown =
       std::ranges::find_if(tokens, [&](TokenId token) { return token >= around_.model.vocab_size(); });
   const auto n_known = static_cast<int>(unknown - tokens.begin());
-  forced.n = speculation_.worth_checking(n_decoding_, n_constrained_, n_known, forced.right);
+  forced.n =
+      speculation_.worth_checking(step.drafts.n_decoding, step.drafts.n_constrained, n_known, forced.right);
   if (forced.n == 0 && n_known > 0) forced.fade();
   // A drafter goes further than a single token, and obeys the grammar too.
   if (forced.n == 1 && !only_forced()) forced.n = 0;
@@ -63,21 +64,25 @@ bool DraftStep::draft_forced(Running& sequence) {
   return forced.n > 0;
 }
 
-void DraftStep::ask(bool step_under_way) {
+void DraftStep::ask(Step& step, bool step_under_way) {
   may_draft_.clear();
-  n_decoding_ = n_constrained_ = 0;
+  outcomes_.clear();  // of a step that ran out of memory
+  n_kept_ = 0;
+  int& n_decoding = step.drafts.n_decoding = 0;
+  int& n_constrained = step.drafts.n_constrained = 0;
   for (Sequence* sequence : around_.scheduler.running()) {
+    if (sequence->gap() == 0) continue;  // another step has it, perhaps with a draft
     sequence->n_draft = 0;
     running(*sequence).forced.n = 0;
-    n_decoding_ += sequence->gap() == 1;
-    n_constrained_ += sequence->gap() == 1 && running(*sequence).sampler.matcher != nullptr;
+    n_decoding += sequence->gap() == 1;
+    n_constrained += sequence->gap() == 1 && running(*sequence).sampler.matcher != nullptr;
   }
   if (step_under_way) return;
   for (Sequence* sequence : around_.scheduler.running()) {
     Running& one = running(*sequence);
-    if (may_speculate(one) && !draft_forced(one)) may_draft_.push_back(sequence->id);
+    if (may_speculate(one) && !draft_forced(step, one)) may_draft_.push_back(sequence->id);
   }
-  speculation_.choose(may_draft_, n_decoding_, choices_);
+  speculation_.choose(may_draft_, n_decoding, choices_);
   size_t i = 0;
   for (Sequence* sequence : around_.scheduler.running()) {
     if (i == may_draft_.size() || sequence->id != may_draft_[i]) continue;
@@ -86,49 +91,49 @@ void DraftStep::ask(bool step_under_way) {
   }
 }
 
-void DraftStep::propose(Plan& plan) {
+void DraftStep::propose(Step& step) {
   requests_.clear();
-  outcomes_.clear();
-  work_ = 0;
-  n_kept_ = 0;
-  for (ScheduledItem& item : plan.items) {
+  step.drafts.work = 0;
+  for (ScheduledItem& item : step.plan.items) {
     Running& sequence = running(*item.sequence);
     if (item.n_draft == 0 || sequence.forced.n > 0) continue;
-    trees_[requests_.size()].clear();
+    step.drafts.trees[requests_.size()].clear();
     requests_.push_back({sequence.id, sequence.tokens, sequence.n_prompt, sequence.kv, item.n_draft,
                          sequence.draft_priced ? &speculation_.prices() : nullptr,
                          may_draw_drafts(sequence.spec()), &sequence.sampler});
     sequence.drafted = true;
   }
-  if (!requests_.empty()) ask_drafter();
-  take_trees(plan);
+  step.drafts.n_requests = requests_.size();
+  if (!requests_.empty()) ask_drafter(step);
+  take_trees(step);
   if (!requests_.empty()) {
-    speculation_.note_draft({n_decoding_, work_, speculation_.drafter().n_passes(),
-                             std::span<const DraftTree>(trees_.data(), requests_.size())});
+    speculation_.note_draft({step.drafts.n_decoding, step.drafts.work, speculation_.drafter().n_passes(),
+                             std::span<const DraftTree>(step.drafts.trees.data(), requests_.size())});
   }
 }
 
-void DraftStep::ask_drafter() {
+void DraftStep::ask_drafter(Step& step) {
   const double started = around_.clock.now(), work_started = work_clock_.now();
-  speculation_.drafter().propose(requests_, std::span(trees_.data(), requests_.size()));
-  work_ = work_clock_.now() - work_started;
+  speculation_.drafter().propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
+  step.drafts.work = work_clock_.now() - work_started;
   around_.metrics->draft_seconds.add(around_.clock.now() - started);
 }
 
-void DraftStep::take_trees(Plan& plan) {
+void DraftStep::take_trees(Step& step) {
+  Plan& plan = step.plan;
   size_t n_forced = 0, n_asked = 0;
   for (ScheduledItem& item : plan.items) {
     if (item.n_draft == 0) continue;
     Running& sequence = running(*item.sequence);
     if (sequence.forced.n > 0) {
-      DraftTree& tree = forced_trees_[n_forced++];
+      DraftTree& tree = step.drafts.forced[n_forced++];
       tree.clear();
       for (int i = 0; i < std::min(sequence.forced.n, item.n_draft); ++i)
         tree.add_next(sequence.forced.tokens[static_cast<size_t>(i)]);
       give_back_unused(item, plan, tree);
       continue;
     }
-    DraftTree& tree = trees_[n_asked++];
+    DraftTree& tree = step.drafts.trees[n_asked++];
     PENSTOCK_CHECK(tree.size() <= item.n_draft && tree.parents.size() == tree.tokens.size());
     if (speculation_.chains_only()) prune_to_chain(tree);
     if (sequence.sampler.matcher) prune_forbidden(tree, *sequence.sampler.matcher);
@@ -177,8 +182,10 @@ void DraftStep::verify(Step& step, size_t i, double time) {
     around_.requests.accept(sequence, result, top_, time);
   }
   const auto n_accepted = static_cast<int>(path_.size());
-  note_outcome(sequence, tree.size(), n_accepted, row);
+  note_outcome(step, sequence, tree.size(), n_accepted, row);
   if (sequence.done) return;
+  if (sequence.state != SeqState::kRunning)
+    return;  // it has lost its blocks since, and all that was computed
   if (path_.empty() || path_.back() == n_accepted - 1) note_states(step, i, 1 + n_accepted);
   compact(sequence, n_accepted);
   around_.scheduler.accept_draft(sequence, n_accepted);
@@ -202,7 +209,7 @@ void DraftStep::compact(const Running& sequence, int n_accepted) {
 }
 
 // row: of the logits that chose the sequence's last token.
-void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, int row) {
+void DraftStep::note_outcome(const Step& step, Running& sequence, int n_proposed, int n_accepted, int row) {
   n_kept_ += n_accepted;
   const bool was_forced = std::exchange(sequence.forced.n, 0) > 0 && n_proposed > 0;
   if (was_forced) {
@@ -217,8 +224,9 @@ void DraftStep::note_outcome(Running& sequence, int n_proposed, int n_accepted, 
     around_.metrics.note_draft(n_proposed, n_accepted);
   }
   const bool drafted = std::exchange(sequence.drafted, false);
-  if (sequence.done) return;
-  if (drafted) speculation_.note_outcome(sequence.id, n_decoding_, n_proposed, n_accepted);
+  // One that has lost its blocks since was forgotten by the drafter.
+  if (sequence.done || sequence.state != SeqState::kRunning) return;
+  if (drafted) speculation_.note_outcome(sequence.id, step.drafts.n_decoding, n_proposed, n_accepted);
   std::span<const float> hidden;
   if (speculation_.drafter().wants_hidden()) hidden = around_.model.hidden(row);
   outcomes_.push_back({sequence.id, sequence.tokens, was_forced ? 0 : n_accepted, hidden});
@@ -236,14 +244,17 @@ void DraftStep::note_states(const Step& step, size_t i, int n_kept) {
   drafter.observe({sequence.id, sequence.tokens, step.plan.items[i].first, states_});
 }
 
-void DraftStep::finish(const Plan& plan, double work_started, bool alone) {
+void DraftStep::finish(const Step& step, bool alone) {
   // Those that have ended since are forgotten already.
   if (!outcomes_.empty() || speculation_.drafter().wants_states()) speculation_.drafter().accepted(outcomes_);
   outcomes_.clear();
+  const int n_kept = std::exchange(n_kept_, 0);
   if (!alone) return;
-  const auto [n_decoding, rows] = decoding_part(plan);
-  const double seconds = rows == plan.n_tokens ? work_clock_.now() - work_started - work_ : -1;
-  speculation_.note_step({n_decoding, rows, n_decoding + n_kept_, seconds, requests_.empty() ? -1 : work_});
+  const auto [n_decoding, rows] = decoding_part(step.plan);
+  const double work = step.drafts.work;
+  const double seconds = rows == step.plan.n_tokens ? work_clock_.now() - step.work_started - work : -1;
+  speculation_.note_step(
+      {n_decoding, rows, n_decoding + n_kept, seconds, step.drafts.n_requests == 0 ? -1 : work});
 }
 
 }  // namespace penstock

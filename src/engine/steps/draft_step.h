@@ -25,53 +25,50 @@ class DraftStep {
     Requests& requests;
     MetricsRecorder& metrics;
   };
-  DraftStep(Around around, Speculation& speculation, int max_seqs);
+  DraftStep(Around around, Speculation& speculation);
+  // Memory for those of a step.
+  static void reserve(Step& step, int max_seqs);
   // --- In the order of a step ----------------------------------------------------------------------------------
   // Before the plan: how much room running sequences ask for. step_under_way: none, since it is not known yet what they
   // have.
-  void ask(bool step_under_way);
+  void ask(Step& step, bool step_under_way);
   // Fills the room that the plan has for drafts, and gives back what is not used of it.
-  void propose(Plan& plan);
+  void propose(Step& step);
   // What the step is to draw for a draft, whose root has output row `row`. On a device all nodes of a tree are drawn at
   // once: only then is it known which of them come.
   void ask_for_draws(Running& sequence, const DraftTree& tree, int row, Step& step);
   // Takes the results of item i, which has a draft.
   void verify(Step& step, size_t i, double time);
   // A sequence without a draft has got its next token, from the logits of this row.
-  void note_plain(Running& sequence, int row) { note_outcome(sequence, 0, 0, row); }
+  void note_plain(const Step& step, Running& sequence, int row) { note_outcome(step, sequence, 0, 0, row); }
   // The step has computed item i, of whose tokens the first n_kept stay; before its sequence may end.
   void note_states(const Step& step, size_t i, int n_kept);
-  // After the last result of a step that began at `work_started` of the work clock; `alone`: no other was under way.
-  void finish(const Plan& plan, double work_started, bool alone);
+  // After the last result of a step; `alone`: no other was under way.
+  void finish(const Step& step, bool alone);
   // Whether only sequences with a grammar ever have drafts.
   bool only_forced() const { return speculation_.max_nodes() == 0; }
 
  private:
   static bool may_speculate(const Running& sequence);
-  bool draft_forced(Running& sequence);
-  void ask_drafter();
-  void take_trees(Plan& plan);
+  bool draft_forced(const Step& step, Running& sequence);
+  void ask_drafter(Step& step);
+  void take_trees(Step& step);
   void give_back_unused(ScheduledItem& item, Plan& plan, DraftTree& tree);
   void compact(const Running& sequence, int n_accepted);
-  void note_outcome(Running& sequence, int n_proposed, int n_accepted, int row);
+  void note_outcome(const Step& step, Running& sequence, int n_proposed, int n_accepted, int row);
 
   const Around around_;
   Speculation& speculation_;
   const WorkClock work_clock_;
   std::vector<SeqId> may_draft_;
   std::vector<Speculation::Choice> choices_;
-  std::vector<DraftTree> trees_;         // [requests_] of the drafter
-  std::vector<DraftTree> forced_trees_;  // of what grammars force
   std::vector<DraftRequest> requests_;
   std::vector<DraftOutcome> outcomes_;
   std::vector<std::span<const float>> states_;
   std::vector<int> path_;          // accepted nodes of a tree
   std::vector<TokenLogprob> top_;  // alternatives of a draft's tokens
   std::vector<int32_t> move_from_, move_to_;
-  double work_ = 0;        // seconds that the drafts took
-  int n_decoding_ = 0;     // sequences that decode in this step
-  int n_constrained_ = 0;  // of these, with a grammar
-  int n_kept_ = 0;         // guesses of this step's drafts that were right
+  int n_kept_ = 0;  // guesses of the finishing step's drafts that were right
 };
 
 }  // namespace penstock

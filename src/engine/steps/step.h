@@ -27,7 +27,18 @@ struct Step {
     draws_of.reserve(max_seqs);
   }
 
+  // What was asked of its draft: DraftStep's.
+  struct Drafts {
+    std::vector<DraftTree> trees;   // [requests] of the drafter
+    std::vector<DraftTree> forced;  // of what grammars force
+    size_t n_requests = 0;
+    double work = 0;        // seconds that the drafts took
+    int n_decoding = 0;     // sequences that decode
+    int n_constrained = 0;  // of these, with a grammar
+  };
+
   Plan plan;
+  Drafts drafts;
   bool committed = false;           // the scheduler counts it as computed
   double started = 0, planned = 0;  // seconds of the engine's clock
   double work_started = 0;          // of the work clock

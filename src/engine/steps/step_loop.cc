@@ -16,6 +16,11 @@ double n_prompt_tokens(const Plan& plan) {
   return n;
 }
 
+bool decodes_any(const Plan& plan) {
+  return std::ranges::any_of(plan.items,
+                             [](const ScheduledItem& item) { return item.count == 1 + item.n_draft; });
+}
+
 // Entries of all sequences' block tables in a step: the blocks of the largest group, and room for some that several list.
 int most_table_entries(const Scheduler& scheduler, int max_seqs) {
   constexpr int kSharedBlocks = 64;  // of a sequence
@@ -34,15 +39,62 @@ StepLoop::StepLoop(const DraftStep::Around& around, const Limits& limits, Specul
       blocks_(around.model, around.scheduler, swap, around.metrics),
       beams_(around.scheduler, around.requests, around.metrics),
       builder_(around.scheduler.n_groups(), around.scheduler.block_size(), around.scheduler.state_group()),
-      steps_{{around.model, limits.vocab_size, limits.max_len, limits.max_seqs},
-             {around.model, limits.vocab_size, limits.max_len, limits.max_seqs}},
+      n_stages_(around.model.n_stages()),
       work_clock_(around.model.computes_here()),
       pace_(limits.max_tokens, limits.max_seqs) {
   builder_.reserve(limits.max_tokens, limits.max_seqs, most_table_entries(around.scheduler, limits.max_seqs));
-  if (speculation != nullptr) drafts_.emplace(around, *speculation, limits.max_seqs);
+  if (speculation != nullptr) drafts_.emplace(around, *speculation);
+  for (int i = 0; i < n_stages_ + 1; ++i) {
+    Step& step = steps_.emplace_back(around.model, limits.vocab_size, limits.max_len, limits.max_seqs);
+    if (drafts_) DraftStep::reserve(step, limits.max_seqs);
+  }
+}
+
+// One more than there are stages: what the first stage computes while a step's draws are made.
+StepLoop::Progress StepLoop::run_stages() {
+  while (in_stages_.size() < steps_.size()) {
+    Step& step = free_step();
+    plan(step);
+    if (step.plan.items.empty()) break;
+    submit(step);
+    in_stages_.push_back(&step);
+    around_.scheduler.commit(step.plan);
+    step.committed = true;
+  }
+  if (in_stages_.empty()) return Progress::kNone;
+  if (!finish(*in_stages_.front())) return Progress::kFailed;
+  in_stages_.pop_front();
+  return Progress::kFinished;
+}
+
+Step& StepLoop::free_step() {
+  return *std::ranges::find_if(
+      steps_, [&](const Step& step) { return std::ranges::find(in_stages_, &step) == in_stages_.end(); });
+}
+
+// The sequences that decode are shared out over as many steps as there are stages: in more they would be fewer in each. Of prompts every stage is to have some of what is there, in steps that are
+// not too short to be worth it.
+StepShare StepLoop::share_of_stage() const {
+  constexpr int kLeast = 64;
+  if (n_stages_ == 1) return {};
+  int n_decoding = 0, n_prompt = 0;
+  for (const Sequence* sequence : around_.scheduler.running()) {
+    if (sequence->gap() <= 1) {
+      ++n_decoding;
+    } else {
+      n_prompt += sequence->gap();
+    }
+  }
+  n_prompt += around_.scheduler.n_waiting_tokens();
+  const auto decodes = [](const Step* step) { return decodes_any(step->plan); };
+  const bool enough = std::ranges::count_if(in_stages_, decodes) >= n_stages_;
+  return {.n_decoding = enough ? 0 : std::max(1, (n_decoding + n_stages_ - 1) / n_stages_),
+          .n_prompt_tokens = std::max(kLeast, n_prompt / (2 * n_stages_)),
+          .others_under_way = !in_stages_.empty()};
 }
 
 StepLoop::Progress StepLoop::run() {
+  if (n_stages_ > 1) return run_stages();
   Step* const before = running_;
   Step& step = before == &steps_[0] ? steps_[1] : steps_[0];
   if (before != nullptr) look_ahead(*before);
@@ -65,6 +117,7 @@ void StepLoop::wait() {
 void StepLoop::drop() {
   wait();
   running_ = nullptr;
+  in_stages_.clear();
   around_.requests.drop_tokens_ahead();
   for (Step& step : steps_) step.plan.clear();
 }
@@ -112,8 +165,8 @@ void StepLoop::plan(Step& step) {
   step.committed = false;
   step.started = around_.clock.now();
   step.work_started = work_clock_.now();
-  if (drafts_) drafts_->ask(running_ != nullptr);
-  around_.scheduler.next(step.started, prefill_limit(), step.plan);
+  if (drafts_) drafts_->ask(step, running_ != nullptr);
+  around_.scheduler.next(step.started, prefill_limit(), step.plan, share_of_stage());
   around_.requests.note_plan(step.plan, step.started);
   blocks_.carry_out(step.plan);
 }
@@ -131,7 +184,7 @@ void StepLoop::submit(Step& step) {
   step.all_rows.clear();
   for (const ScheduledItem& item : step.plan.items) step.all_rows.push_back(wants_prompt_rows(item));
   step.planned = around_.clock.now();
-  if (drafts_) drafts_->propose(step.plan);
+  if (drafts_) drafts_->propose(step);
   around_.model.submit(build_batch(step));
   ++n_submitted_;
   ask_for_draws(step);
@@ -145,11 +198,11 @@ bool StepLoop::finish(Step& step) {
   const bool alone = n_submitted_ == 0;
   const double n_tokens = n_prompt_tokens(step.plan) - around_.metrics->generation_tokens.value;
   if (!step.committed) around_.scheduler.commit(step.plan);
-  step.draws.finish(!alone);
+  step.draws.finish(!alone && n_stages_ == 1);
   take_results(step, computed);
   const double sampled = around_.clock.now();
   learn_pace(step);
-  if (drafts_) drafts_->finish(step.plan, step.work_started, alone);
+  if (drafts_) drafts_->finish(step, alone);
   MetricsRecorder& metrics = around_.metrics;
   metrics->schedule_seconds.add(step.planned - step.started);
   metrics->forward_seconds.add(computed - std::max(step.planned, finished_));
@@ -242,7 +295,8 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
   Running& sequence = running(*item.sequence);
   const int row = step.first_rows[i];
   if (sequence.done || item.is_void) return;
-  if (drafts_ && item.n_draft == 0) drafts_->note_states(step, i, item.count);
+  if (drafts_ && item.n_draft == 0 && sequence.state == SeqState::kRunning)
+    drafts_->note_states(step, i, item.count);
   if (row < 0) return;
   if (item.n_draft > 0) return drafts_->verify(step, i, time);
   if (step.all_rows[i] != 0) report_prompt_logprobs(step, i, row);
@@ -258,13 +312,14 @@ void StepLoop::take_result(Step& step, size_t i, double time) {
     return;
   }
   take_draws(step, i, time);
-  if (drafts_) drafts_->note_plain(sequence, last_row);
+  if (drafts_) drafts_->note_plain(step, sequence, last_row);
 }
 
 void StepLoop::take_draws(Step& step, size_t i, double time) {
   Running& first = running(*step.plan.items[i].sequence);
   for (size_t k = 0; k < step.draws_of[i].n; ++k) {
     const auto [sequence, draw] = step.asked[step.draws_of[i].first + k];
+    if (sequence->done) continue;  // cancelled while the step was under way
     if (!step.draws.drawn(draw)) return draw_again(*sequence);
     if (sequence != &first) around_.requests.join(*sequence, first);
     around_.requests.accept(*sequence, step.draws.result(draw), step.draws.alternatives(draw), time);

@@ -5,8 +5,13 @@
 // makes from what is known already: one with a grammar, penalties, beams, drafts, log-probabilities of prompts or a
 // sequence that ends is waited for first.
 //
+// With the stages of a pipeline several steps are under way, of different sequences: each is committed when it is submitted, so that
+// its sequences have no gap until their draws are made, and the chunks of a prompt follow one another. Whatever changes the cache is
+// done by every stage in the order in which it was asked for, so blocks may be given to others while a step writes to them.
+//
 // Engine thread only.
 #pragma once
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -40,13 +45,16 @@ class StepLoop {
   // Throws std::bad_alloc: then recover() is due.
   Progress run();
   // A step has been submitted whose results were not taken yet.
-  bool under_way() const { return running_ != nullptr; }
-  // Gives up the step that is under way.
+  int n_under_way() const { return running_ != nullptr ? 1 : static_cast<int>(in_stages_.size()); }
+  // Gives up the steps that are under way.
   void drop();
   // A step came to no end: nobody knows what it left undone, so all who ran end. What waits goes on. Allocates nothing.
   void recover();
 
  private:
+  Progress run_stages();
+  Step& free_step();
+  StepShare share_of_stage() const;
   void look_ahead(Step& step);
   void plan(Step& step);
   void submit(Step& step);
@@ -72,9 +80,11 @@ class StepLoop {
   BeamStep beams_;
   std::optional<DraftStep> drafts_;
   BatchBuilder builder_;
-  Step steps_[2];
-  Step* running_ = nullptr;  // of these: submitted, its results were not taken
-  int n_submitted_ = 0;      // that were not waited for
+  const int n_stages_;
+  std::deque<Step> steps_;
+  Step* running_ = nullptr;      // of these: submitted, its results were not taken
+  std::deque<Step*> in_stages_;  // with several stages the same, the first one first
+  int n_submitted_ = 0;          // that were not waited for
   const WorkClock work_clock_;
   double finished_ = 0, work_finished_ = 0;  // the last step, by the engine's clock and the work clock
   PrefillPace pace_;

@@ -16,7 +16,10 @@ class StepModel {
   virtual int vocab_size() const = 0;
   // As Ops::computes_here().
   virtual bool computes_here() const { return true; }
-  // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way.
+  // Stages of a pipeline, each of which computes another step: so many are worth having under way; 1: there is no pipeline.
+  virtual int n_stages() const { return 1; }
+  // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way, or one more than there
+  // are stages.
   virtual void submit(const Batch& batch) = 0;
   // As Ops::samples() and sample(), from the logits of the step that was submitted last, before its wait().
   virtual bool samples() const { return false; }
@@ -29,7 +32,7 @@ class StepModel {
   virtual Status status() const { return {}; }
   // What rank 0 has given and taken so far, where several ranks share the model.
   virtual CommunicatorUse communication() const { return {}; }
-  // Of the step that was submitted last, after its wait(), in the host's memory: the logits of an output row
+  // Of the step that was submitted last (with stages: waited for last), after its wait(), in the host's memory: the logits of an output row
   // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
   // none. Valid until the next submit(), or until a drafter computes.
   virtual std::span<float> logits(int row) = 0;
@@ -85,7 +88,11 @@ class LoadedModel : public StepModel {
 
   int vocab_size() const override { return model_->config().vocab_size; }
   bool computes_here() const override { return ops_->computes_here(); }
-  void submit(const Batch& batch) override;
+  void submit(const Batch& batch) override { submit(batch, {}); }
+  // Of a stage of a pipeline that is not the first: what the one before gives of the batch's tokens. Must last until the wait().
+  void submit(const Batch& batch, std::span<const float> stage_input);
+  // What the stage gives to the next one, after the wait(): [n_tokens, Model::stage_output_dim()].
+  void read_stream(std::span<float> out) { ops_->read_rows(stream_, out); }
   bool samples() const override { return ops_->samples(); }
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override {
     ops_->sample(logits_.tensor(), rows, results);
@@ -117,6 +124,7 @@ class LoadedModel : public StepModel {
 
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
+  const KvCache& cache() const { return *cache_; }
   KvCache& cache() { return *cache_; }
   // Where copy_block() copies: the slots of a block, of a state's group the block.
   void slots_of_block(int group, BlockId block, std::vector<int32_t>& slots) const;
@@ -125,6 +133,7 @@ class LoadedModel : public StepModel {
     keeps_states_ = true;
     taps_.assign(taps.begin(), taps.end());
   }
+  bool keeps_states() const { return keeps_states_; }
 
  private:
   void wait_for_all();
@@ -139,6 +148,7 @@ class LoadedModel : public StepModel {
   bool keeps_states_ = false;
   std::vector<int> taps_;
   HostRows logits_, hidden_, states_;
+  Tensor stream_;
 };
 
 }  // namespace penstock

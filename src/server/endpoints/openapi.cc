@@ -25,7 +25,9 @@ json responses(const Route& route) {
   }
   const bool is_ollamas = std::string_view(route.path).starts_with("/api/");
   const char* stream = is_ollamas ? "application/x-ndjson" : "text/event-stream";
-  if (route.streams) success["content"][stream] = {{"schema", {{"type", "string"}}}};
+  // Of events tools see the parts, of lines the text.
+  if (route.streams)
+    success["content"][stream] = {{"schema", is_ollamas ? json{{"type", "string"}} : json::object()}};
   json result = {{"200", success}};
   result["401"] = error_response("a key is needed, or it is unknown");
   if (route.request != nullptr) {

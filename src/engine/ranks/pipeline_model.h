@@ -1,0 +1,85 @@
+// A model whose layers several ranks have in stages, as the engine of rank 0 sees it. Rank 0 is of the last stage.
+//
+// What changes the cache is done by every rank in the order in which the engine asks for it. The others are told at once; rank 0 does
+// its own part of a step, and of what was asked for behind it, when it is waited for: by then the stages before have computed theirs.
+// What has to be done now (a block is read) first does all that was asked for before; the outputs of steps among it are kept for their
+// wait().
+#pragma once
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "engine/ranks/rank_messages.h"
+#include "engine/ranks/shared_model.h"
+#include "engine/ranks/stage_steps.h"
+#include "parallel/rank_run.h"
+
+namespace penstock {
+
+class PipelineModel final : public StepModel {
+ public:
+  PipelineModel(std::unique_ptr<RankRun> ranks, const RankGrid& grid, std::unique_ptr<LoadedModel> own,
+                std::vector<ShareSizes> sizes);
+  ~PipelineModel() override;
+
+  int vocab_size() const override { return own_->vocab_size(); }
+  bool computes_here() const override { return own_->computes_here(); }
+  int n_stages() const override { return n_stages_; }
+  void submit(const Batch& batch) override;
+  void wait() override;
+  Status status() const override { return ranks_->communicator().status(); }
+  CommunicatorUse communication() const override { return ranks_->communicator().use(); }
+  std::span<float> logits(int row) override;
+  std::span<const float> hidden(int row) override;
+  std::span<const float> state(int token) override;
+  void copy_block(int group, BlockId from, BlockId to) override;
+  void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
+  Result<int64_t> check_adapter(const LoraAdapter& adapter) const override {
+    return own_->check_adapter(adapter);
+  }
+  Status put_adapter(int slot, const LoraAdapter& adapter) override;
+  void drop_adapter(int slot) override;
+  int n_host_threads() const override { return own_->n_host_threads(); }
+  void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override {
+    own_->for_each(n_items, fn, ctx);
+  }
+  // All ranks' parts of a block, one after the other.
+  int64_t block_bytes(int group) const override;
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override;
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
+
+ private:
+  // Rows of a step that was computed before it was waited for.
+  struct Kept {
+    std::vector<std::vector<float>> logits, hidden, states;
+  };
+  struct Asked {
+    std::vector<std::byte> message;  // a step's or a move's RankCommand
+    bool is_step = false;
+    bool done = false;
+    bool waited = false;
+    std::optional<Kept> kept;
+  };
+  MessageWriter& begin(RankCommand command) const;
+  void send(int rank) const;
+  void send_to_all() const;
+  void ask(bool is_step);
+  void carry_out(Asked& asked) const;
+  Kept keep(const Batch& batch) const;
+  void do_all() const;
+  int64_t bytes_of(int rank, int group) const {
+    return sizes_[static_cast<size_t>(rank)].block_bytes[static_cast<size_t>(group)];
+  }
+
+  const std::unique_ptr<RankRun> ranks_;
+  const std::unique_ptr<LoadedModel> own_;
+  const std::vector<ShareSizes> sizes_;  // by rank
+  const int n_stages_;
+  mutable StageSteps steps_;
+  mutable std::deque<Asked> asked_;  // that this rank has not done, or whose step was not waited for
+  std::optional<Kept>
+      current_;  // of the step that was waited for last; else its outputs are where they were made
+  mutable MessageWriter message_;
+};
+
+}  // namespace penstock
