@@ -1,4 +1,5 @@
 // THE list of backends, best last. A new one is a folder that implements Ops, its function here and its row.
+#include <ranges>
 #include <string>
 
 #include "ops/ops.h"
@@ -16,13 +17,14 @@ struct Backend {
   std::string_view name;
   MakeOps* make;
   bool (*available)();
+  bool for_tests = false;  // not listed
 };
 
 constexpr Backend kBackends[] = {
 #ifdef PENSTOCK_CUDA_EMULATION
-    {"cuda_emulated", make_emulated_cuda_ops, [] { return false; }},  // for tests, when asked for
+    {"cuda_emulated", make_emulated_cuda_ops, [] { return false; }, true},
 #endif
-    {"cuda", make_cuda_ops, [] { return false; }},  // unfinished: has no KV cache yet
+    {"cuda", make_cuda_ops, [] { return false; }},  // when asked for: it never ran on a GPU
     {"cpu", make_cpu_ops, [] { return true; }},
 };
 
@@ -30,7 +32,8 @@ constexpr Backend kBackends[] = {
 
 std::string backend_names() {
   std::string names;
-  for (const Backend& backend : kBackends) names += (names.empty() ? "" : ", ") + std::string(backend.name);
+  for (const Backend& backend : kBackends | std::views::reverse)
+    if (!backend.for_tests) names += (names.empty() ? "" : ", ") + std::string(backend.name);
   return names;
 }
 

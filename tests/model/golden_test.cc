@@ -155,6 +155,20 @@ TEST_P(GoldenModels, StepsCanBeRecordedAndPlayedAgain) {
   EXPECT_GE(ops.n_replayed(), static_cast<int>(golden_.decoded.size()));
 }
 
+// The kernels for GPUs, on fibers; with rows beside those that count.
+TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1, .row_multiple = 4});
+  if (!made) GTEST_SKIP() << made.error().message;
+  const auto model = Model::load(*source_, **made, {}, GetParam().max_seq_len);
+  ASSERT_TRUE(model) << model.error().message;
+  Runner runner(**model, **made);
+  const std::span<const int> prompt = golden_.prompt;
+  Rows logits = runner.run(0, prompt.first(5));
+  for (auto& row : runner.run(0, prompt.subspan(5))) logits.push_back(row);
+  for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
+  EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+}
+
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   Runner runner(*model_, *ops_);
   // Three sequences over the same tokens, out of step: prefill, decode and a chunk share batches.

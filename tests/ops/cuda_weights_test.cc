@@ -142,7 +142,7 @@ TEST_P(CudaWeights, GroupsAreAsTheyAre) {
 }
 
 std::vector<OpsUnderTest> cuda_under_test() {
-  std::vector<OpsUnderTest> all = ops_under_test(false);
+  std::vector<OpsUnderTest> all = ops_under_test();
   std::erase_if(all, [](const OpsUnderTest& ops) { return ops.is_cpu(); });
   return all;
 }

@@ -94,7 +94,7 @@ TEST_P(LayerParts, OneRankHasEverything) {
   EXPECT_EQ(read(*ops_, x).all, before.all);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LayerParts, testing::ValuesIn(ops_under_test(false)),
+INSTANTIATE_TEST_SUITE_P(Backends, LayerParts, testing::ValuesIn(ops_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -248,7 +248,6 @@ TEST_P(LinearTest, PartsOfAMatrixArePackedWhereTheyLie) {
 }
 
 TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
-  if (!GetParam().is_cpu()) GTEST_SKIP() << "experts on CUDA are to come";
   const auto ops = GetParam().make();
   constexpr int kExperts = 6, kDim = 64, kHidden = 96;
   std::vector<Matrix> gate, up, down;
@@ -297,7 +296,7 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LinearTest, testing::ValuesIn(ops_under_test(false)),
+INSTANTIATE_TEST_SUITE_P(Backends, LinearTest, testing::ValuesIn(ops_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

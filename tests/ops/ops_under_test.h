@@ -27,8 +27,7 @@ struct OpsUnderTest {
   friend std::ostream& operator<<(std::ostream& out, const OpsUnderTest& ops) { return out << ops.name; }
 };
 
-// cached: those only that have the operations with a cache, and experts (CUDA's are to come).
-inline std::vector<OpsUnderTest> ops_under_test(bool cached = true) {
+inline std::vector<OpsUnderTest> ops_under_test() {
   std::vector<OpsUnderTest> all;
   for (const KernelTable& table : available_kernels()) {
     for (const int threads : {1, 3}) {
@@ -40,7 +39,6 @@ inline std::vector<OpsUnderTest> ops_under_test(bool cached = true) {
     }
   }
   for (const std::string backend : {"cuda_emulated", "cuda"}) {
-    if (cached) continue;
     const OpsConfig config{.n_threads = 1, .batch_invariant = true};  // it is so in any case
     const auto made = make_ops(backend, config);  // an error: not in this build, or no GPU here
     if (made) all.push_back({backend, "", config, backend});

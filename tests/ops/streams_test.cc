@@ -91,7 +91,7 @@ TEST_P(Streams, ColumnsAreScaled) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(got.all[i], a[i] * b[i % 70]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Streams, ::testing::ValuesIn(ops_under_test(false)),
+INSTANTIATE_TEST_SUITE_P(Backends, Streams, ::testing::ValuesIn(ops_under_test()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -24,10 +24,10 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
 Status BatchUpload::set(const Batch& batch, bool& moved) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
   PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
-  std::vector<int32_t> sequences(n);
+  sequences_.assign(n, 0);
   for (size_t s = 0; s < n_seqs && s + 1 < batch.seq_offsets.size(); ++s)
     for (int32_t t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t)
-      sequences[static_cast<size_t>(t)] = static_cast<int32_t>(s);
+      sequences_[static_cast<size_t>(t)] = static_cast<int32_t>(s);
   const auto fill = [&] {
     used_ = sizeof(BatchOnDevice);
     BatchOnDevice all = {};
@@ -36,7 +36,7 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
     all.n_groups = static_cast<int32_t>(batch.kv.size());
     all.tokens = put<int32_t>(batch.tokens, n, 0);
     all.positions = put<int32_t>(batch.positions, n, 0);
-    all.sequences = put<int32_t>(sequences, n, 0);
+    all.sequences = put<int32_t>(sequences_, n, 0);
     all.seq_offsets = put<int32_t>(batch.seq_offsets, n_seqs + 1, 0);
     all.seq_lens = put<int32_t>(batch.seq_lens, n_seqs, 0);
     all.output_rows = put<int32_t>(batch.output_rows, batch.output_rows.size(), 0);

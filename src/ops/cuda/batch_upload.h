@@ -23,6 +23,7 @@ class BatchUpload {
   Device& device_;
   Memory memory_;
   std::vector<std::byte> staged_;
+  std::vector<int32_t> sequences_;  // of the tokens
   bool measuring_ = false;
   size_t used_ = 0;
 };

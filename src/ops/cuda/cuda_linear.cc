@@ -67,6 +67,7 @@ void CudaOps::linear(Tensor x, std::span<const LinearTarget> targets) {
     }
     multiply({weight.on_device(), rounds ? rounded : rows_of(x), rows_of(target.out),
               device_data(target.bias), rounds ? token_scales : nullptr});
+    add_adapters(x, target);
   }
 }
 

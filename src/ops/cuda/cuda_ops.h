@@ -4,7 +4,10 @@
 // begin_step() brings to the device. One file per kind of operation: rows (cuda_rows.cc), products (cuda_linear.cc), ...
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
@@ -122,6 +125,13 @@ class CudaOps final : public Ops {
   }
   void* take_scratch(size_t bytes);
   void multiply(const Product& product);
+  void add_adapters(Tensor x, const LinearTarget& target);
+  const ExpertWeight* experts_on_device(std::span<const std::unique_ptr<Weight>> weights,
+                                        std::span<const std::unique_ptr<Vector>> biases);
+  // x and out: rows by expert.
+  void multiply_by_experts(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
+                           std::span<const std::unique_ptr<Vector>> biases, const int32_t* tile_experts,
+                           Tensor out);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
 
   std::unique_ptr<Device> device_;
@@ -132,6 +142,12 @@ class CudaOps final : public Ops {
   BatchUpload upload_;
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
+  struct ExpertTable {
+    std::vector<ExpertWeight> host;
+    Memory memory;
+  };
+  std::unordered_map<const void*, ExpertTable>
+      expert_tables_;  // by where the layer's weights are on the host
 };
 
 }  // namespace penstock::cuda

@@ -29,10 +29,10 @@ class Scheduler final : public Fibers {
   void run_grid(const void* kernel, Body body, const char* name, int n_threads, Grid grid) {
     kernel_ = kernel, body_ = body, name_ = name, n_threads_ = n_threads, grid_ = grid;
     shared_.resize((static_cast<size_t>(grid.shared_bytes) + kAlign) / sizeof(uint64_t) + kAlign);
-    std::vector<int> order(static_cast<size_t>(grid.x) * static_cast<size_t>(grid.y));
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-    shuffle(order);
-    for (const int block : order) run_block(block % grid.x, block / grid.x);
+    order_.resize(static_cast<size_t>(grid.x) * static_cast<size_t>(grid.y));
+    for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<int>(i);
+    shuffle(order_);
+    for (const int block : order_) run_block(block % grid.x, block / grid.x);
   }
 
   void meet_warp(int thread, void* mine, Together together) override {
@@ -154,6 +154,7 @@ class Scheduler final : public Fibers {
   std::vector<uint64_t> shared_;
   Party block_;
   std::vector<Party> warps_;
+  std::vector<int> order_;   // of the grid's blocks
   std::vector<int> ready_;   // threads
   std::vector<Worker*> at_;  // [thread], null: not begun, or done
   std::vector<Worker*> idle_;

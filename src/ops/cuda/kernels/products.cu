@@ -155,4 +155,27 @@ PENSTOCK_BODY void DotProduct::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(DotProduct)
 
+// The products above of one tile.
+PENSTOCK_BODY void ExpertProduct::operator()(const Thread& t) const {
+  constexpr int kOutputs = DotProduct::kThreads / kWarp;
+  const int expert = tile_experts[t.y], first = t.y * kTokens;
+  if (expert < 0) return;
+  Product product = {experts[expert].weight, x, out, experts[expert].bias,
+                     token_scales != nullptr ? token_scales + first : nullptr};
+  product.x.data = x.row(first), product.out.data = out.row(first);
+  product.x.rows = product.out.rows = kTokens;
+  Thread own = t;
+  own.y = 0;
+  if (product.w.form == WeightForm::kCodes || product.w.form == WeightForm::kBF16) {
+    MmaProduct<1>{product}(own);
+    return;
+  }
+  for (int i = 0; i < 16 / kOutputs; ++i) {
+    own.x = t.x * (16 / kOutputs) + i;
+    DotProduct{product}(own);
+    t.sync_warp();
+  }
+}
+PENSTOCK_KERNEL(ExpertProduct)
+
 }  // namespace penstock::cuda

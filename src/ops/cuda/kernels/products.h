@@ -54,4 +54,23 @@ struct DotProduct : Product {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+struct ExpertWeight {
+  WeightOnDevice weight;
+  const float* bias;  // or null
+};
+
+// Rows sorted by expert (kernels/moe.h): each tile of kTokens times its expert's weight. Grid::x = tiles of 16 outputs, Grid::y =
+// tiles of rows; those without an expert are left as they are.
+struct ExpertProduct {
+  static constexpr int kThreads = 128, kTokens = 8;
+  static constexpr int kSharedBytes = MmaProduct<1>::kSharedBytes > DotProduct::kSharedBytes
+                                          ? MmaProduct<1>::kSharedBytes
+                                          : DotProduct::kSharedBytes;
+  const ExpertWeight* experts;
+  const int32_t* tile_experts;
+  Rows x, out;
+  const float* token_scales;  // [x.rows] or null
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 }  // namespace penstock::cuda

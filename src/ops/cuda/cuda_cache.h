@@ -1,0 +1,49 @@
+// K and V of all layers, and states, in a device's memory (kernels/cache.h says how a layer lies).
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/cuda/device.h"
+#include "ops/cuda/kernels/cache.h"
+#include "ops/ops.h"
+
+namespace penstock::cuda {
+
+class CudaKvCache final : public KvCache {
+ public:
+  // Errors: kInvalidArgument (block size not a multiple of 16), kResourceExhausted.
+  static Result<std::unique_ptr<CudaKvCache>> make(Device& device, const CacheSpec& spec,
+                                                   std::span<const int> n_blocks);
+
+  const CacheSpec& spec() const override { return spec_; }
+  int n_blocks(int group) const override { return n_blocks_[static_cast<size_t>(group)]; }
+  int64_t block_bytes(int group) const override;
+  void read_block(int group, BlockId block, std::span<std::byte> out) const override;
+  void write_block(int group, BlockId block, std::span<const std::byte> bytes) override;
+
+  const KvLayerOnDevice& layer(int layer) const { return layers_[static_cast<size_t>(layer)]; }
+  // A layer's states: block b has the values from b * state_values on.
+  float* states(int layer) const { return states_[static_cast<size_t>(layer)]; }
+  int64_t state_values(int layer) const { return spec_.state_values[static_cast<size_t>(layer)]; }
+  // From block to block of the group of states, in this order.
+  void copy_states(std::span<const int32_t> from, std::span<const int32_t> to) const;
+
+ private:
+  explicit CudaKvCache(Device& device) : device_(device) {}
+  // What a block has in a layer, or in a layer's states.
+  struct Part {
+    std::byte* data;
+    size_t bytes;
+  };
+  std::vector<Part> parts_of(int group, BlockId block) const;
+
+  Device& device_;
+  CacheSpec spec_;
+  std::vector<int> n_blocks_;
+  std::vector<KvLayerOnDevice> layers_;
+  std::vector<float*> states_;  // [n_layers], or empty
+  Memory memory_;
+};
+
+}  // namespace penstock::cuda

@@ -1,0 +1,283 @@
+#include "ops/cuda/kernels/attention.h"
+
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+struct CosSin {
+  float c, s;
+};
+
+// Of any angle, to about an ulp of 1: quarters of a turn are taken off in doubles, the rest are polynomials (Cephes) on
+// [-pi/4, pi/4]. The library's functions keep a table of digits of pi in local memory for large angles.
+PENSTOCK_DEVICE CosSin cos_sin(float angle) {
+  const double quarters = static_cast<double>(angle) * 0.63661977236758134308, whole = rint(quarters);
+  const auto x = static_cast<float>((quarters - whole) * 1.57079632679489661923);
+  const float z = x * x;
+  const float s = x + x * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
+  const float c = 1.0f - 0.5f * z + z * z * (4.166664568e-2f + z * (-1.388731625e-3f + z * 2.443315712e-5f));
+  const auto quarter = static_cast<int>(static_cast<int64_t>(whole) & 3);
+  const CosSin at = quarter % 2 == 0 ? CosSin{c, s} : CosSin{-s, c};
+  return quarter < 2 ? at : CosSin{-at.c, -at.s};
+}
+
+// Rotates the pair i of a head.
+PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, float* head, int position, int i) {
+  const CosSin angle = cos_sin(static_cast<float>(position) * rotation.inv_freq[i]);
+  const float c = angle.c * rotation.scale, s = angle.s * rotation.scale;
+  float* const x = head + rotation.first;
+  float* const first = rotation.interleaved ? x + 2 * i : x + i;
+  float* const second = rotation.interleaved ? x + 2 * i + 1 : x + rotation.half + i;
+  const float a = *first, b = *second;
+  *first = a * c - b * s, *second = a * s + b * c;
+}
+
+}  // namespace
+
+PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
+  if (t.x >= batch->n_tokens) return;
+  const int n_queries = q.cols / head_dim;
+  float* const head =
+      t.y < n_queries ? q.row(t.x) + t.y * head_dim : k.row(t.x) + (t.y - n_queries) * head_dim;
+  for (int i = t.index; i < rotation.half; i += kThreads)
+    rotate_pair(rotation, head, batch->positions[t.x], i);
+}
+PENSTOCK_KERNEL(RotateHeads)
+
+// --- Storing.
+
+namespace {
+
+PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
+  if (code == KvCode::kF32) reinterpret_cast<float*>(row)[i] = x;
+  if (code == KvCode::kF16) reinterpret_cast<uint16_t*>(row)[i] = float_to_half(x);
+  if (code == KvCode::kBF16) reinterpret_cast<uint16_t*>(row)[i] = float_to_bf16(x);
+}
+
+// By all threads of a block of StoreKv.
+PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x, std::byte* row,
+                               float* scale) {
+  constexpr int kThreads = StoreKv::kThreads;
+  if (layer.code != KvCode::kI8) {
+    for (int i = t.index; i < layer.head_dim; i += kThreads) store_number(layer.code, row, i, x[i]);
+    return;
+  }
+  float most = 0.0f;
+  for (int i = t.index; i < layer.head_dim; i += kThreads) most = fmaxf(most, fabsf(x[i]));
+  most = block_max<kThreads>(t, most, t.shared_as<float>());
+  const float up = most > 0.0f ? 127.0f / most : 0.0f;
+  for (int i = t.index; i < layer.head_dim; i += kThreads)
+    reinterpret_cast<int8_t*>(row)[i] = static_cast<int8_t>(roundf(x[i] * up));
+  if (t.index == 0) *scale = most / 127.0f;
+}
+
+}  // namespace
+
+PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
+  const int dim = layer.head_dim, head = t.y, n_tokens = batch->n_tokens;
+  float* const key = k.row(t.x) + head * dim;
+  const bool is_token = t.x < n_tokens;
+  const int slot =
+      is_token ? batch->kv[group].slots[t.x] : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
+  if (rotation.inv_freq != nullptr && is_token) {
+    for (int i = t.index; i < rotation.half; i += kThreads)
+      rotate_pair(rotation, key, batch->positions[t.x], i);
+  }
+  t.sync();
+  store_row(t, layer, key, layer.key(slot, head), layer.key_scale(slot, head));
+  if (layer.has_values())
+    store_row(t, layer, v.row(t.x) + head * dim, layer.value(slot, head), layer.value_scale(slot, head));
+}
+PENSTOCK_KERNEL(StoreKv)
+
+// --- Attention.
+
+namespace {
+
+constexpr float kNothing = -INFINITY;
+
+PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
+  switch (code) {
+    case KvCode::kF32: return reinterpret_cast<const float*>(row)[i];
+    case KvCode::kF16: return half_to_float(reinterpret_cast<const uint16_t*>(row)[i]);
+    case KvCode::kBF16: return bf16_to_float(reinterpret_cast<const uint16_t*>(row)[i]);
+    default: return static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]);
+  }
+}
+
+// What a token sees of its sequence.
+struct Sight {
+  int sequence, first, end;  // the tokens [first, end) by index in the sequence
+  int tree_begin;            // with a mask: of those from here on the ones whose bit is set
+  uint64_t mask;
+  int position;
+
+  PENSTOCK_DEVICE bool sees(int index) const {
+    if (index < first || index >= end) return false;
+    return mask == 0 || index < tree_begin || (mask >> (index - tree_begin) & 1) != 0;
+  }
+};
+
+PENSTOCK_DEVICE int bits_of(uint64_t mask) {
+  int n = 0;
+  for (; mask != 0; mask &= mask - 1) ++n;
+  return n;
+}
+
+PENSTOCK_DEVICE Sight sight_of(const Attend& k, int token) {
+  const BatchOnDevice& batch = *k.batch;
+  Sight sight;
+  const int s = sight.sequence = batch.sequences[token];
+  const int begin = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - begin, len = batch.seq_lens[s];
+  const int index = len - n_new + token - begin;
+  sight.mask = batch.tree_masks[token], sight.tree_begin = len - n_new;
+  sight.position = sight.mask != 0 ? batch.positions[token] : index;
+  sight.first = 0, sight.end = index + 1;
+  if (k.window > 0) {
+    const int within = sight.position + 1 - k.window;
+    sight.first = k.chunked ? sight.position / k.window * k.window : within > 0 ? within : 0;
+  }
+  if (sight.mask != 0) {
+    sight.end = sight.tree_begin;
+    for (uint64_t rest = sight.mask; rest != 0; rest >>= 1) ++sight.end;
+  } else if (k.both_ways) {
+    const int last = sight.position + k.window;  // exclusive
+    sight.end = k.window > 0 && last < len ? last : len;
+  }
+  return sight;
+}
+
+// Of some heads of one kv head of a token.
+struct HeadTile {
+  int kv_head, first_query, n;
+  float *q, *sums, *weights, *most, *total, *factor;  // shared memory
+
+  PENSTOCK_DEVICE HeadTile(const Thread& t, const Attend& k, int tiles) {
+    kv_head = t.y / tiles;
+    const int first = t.y % tiles * Attend::kHeads, left = k.n_queries - first;
+    first_query = kv_head * k.n_queries + first;
+    n = left < Attend::kHeads ? left : Attend::kHeads;
+    q = t.shared_as<float>();
+    sums = q + Attend::kHeads * k.layer.head_dim;
+    weights = sums + Attend::kHeads * k.layer.value_dim;
+    most = weights + Attend::kHeads * Attend::kChunk;
+    total = most + Attend::kHeads, factor = total + Attend::kHeads;
+  }
+};
+
+PENSTOCK_DEVICE void score_token(const Thread& t, const Attend& k, const HeadTile& tile, const Sight& sight,
+                                 int index, int slot) {
+  constexpr int kHeads = Attend::kHeads, kChunk = Attend::kChunk;
+  if (slot < 0) {
+    for (int h = 0; h < tile.n; ++h) tile.weights[h * kChunk + t.index] = kNothing;
+    return;
+  }
+  const int dim = k.layer.head_dim;
+  const std::byte* const key = k.layer.key(slot, tile.kv_head);
+  float dots[kHeads] = {};
+  for (int i = 0; i < dim; ++i) {
+    const float x = number_at(k.layer.code, key, i);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
+  }
+  const float unit = k.layer.code == KvCode::kI8 ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
+  int position = index;
+  if (sight.mask != 0 && index > sight.tree_begin)  // a draft is as deep as it has ancestors
+    position = sight.tree_begin + bits_of(sight.mask & ((uint64_t{1} << (index - sight.tree_begin)) - 1));
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= tile.n) continue;
+    float score = dots[h] * unit;
+    if (k.softcap > 0.0f) score = k.softcap * tanhf(score / k.softcap);
+    if (k.slopes != nullptr)
+      score += k.slopes[tile.first_query + h] * static_cast<float>(position - sight.position);
+    tile.weights[h * kChunk + t.index] = score;
+  }
+}
+
+// Scores of a chunk become weights, by a warp per head.
+PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
+  const int h = t.warp();
+  if (h >= tile.n) return;
+  float* const weights = tile.weights + h * Attend::kChunk;
+  const float before = tile.most[h];
+  float most = before;
+  for (int i = t.lane(); i < Attend::kChunk; i += kWarp) most = fmaxf(most, weights[i]);
+  most = warp_max(t, most);
+  const float reference = most == kNothing ? 0.0f : most;
+  float sum = 0.0f;
+  for (int i = t.lane(); i < Attend::kChunk; i += kWarp) {
+    weights[i] = expf(weights[i] - reference);
+    sum += weights[i];
+  }
+  sum = warp_sum(t, sum);
+  if (t.lane() != 0) return;
+  tile.factor[h] = expf(before - reference);
+  tile.total[h] = tile.total[h] * tile.factor[h] + sum;
+  tile.most[h] = most;
+}
+
+}  // namespace
+
+PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
+  static_assert(kHeads == kThreads / kWarp);
+  const int n_tiles = (n_queries + kHeads - 1) / kHeads, dim = layer.head_dim, value_dim = layer.value_dim;
+  const HeadTile tile(t, *this, n_tiles);
+  float* const to = out.row(t.x) + tile.first_query * value_dim;
+  if (t.x >= batch->n_tokens) {
+    for (int i = t.index; i < tile.n * value_dim; i += kThreads) to[i] = 0.0f;
+    return;
+  }
+  const Sight sight = sight_of(*this, t.x);
+  const KvOnDevice& kv = batch->kv[group];
+  const int first_position = kv.first_positions[sight.sequence];
+  const int32_t* const table = kv.block_tables + kv.table_offsets[sight.sequence];
+  const float* const queries = q.row(t.x) + tile.first_query * dim;
+  for (int i = t.index; i < tile.n * dim; i += kThreads) tile.q[i] = queries[i];
+  for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.sums[i] = 0.0f;
+  if (t.index < kHeads) tile.most[t.index] = kNothing, tile.total[t.index] = 0.0f;
+  const auto slot_of = [&](int index) {
+    const int at = index - first_position;
+    return table[at / layer.block_size] * layer.block_size + at % layer.block_size;
+  };
+  for (int begin = sight.first / kChunk * kChunk; begin < sight.end; begin += kChunk) {
+    t.sync();
+    const int index = begin + t.index;
+    score_token(t, *this, tile, sight, index, sight.sees(index) ? slot_of(index) : -1);
+    t.sync();
+    weigh_chunk(t, tile);
+    t.sync();
+    const int last = begin + kChunk < sight.end ? begin + kChunk : sight.end;
+    for (int d = t.index; d < value_dim; d += kThreads) {
+      float sums[kHeads];
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+        sums[h] = h < tile.n ? tile.sums[h * value_dim + d] * tile.factor[h] : 0.0f;
+      for (int i = sight.first > begin ? sight.first : begin; i < last; ++i) {
+        if (!sight.sees(i)) continue;
+        const int slot = slot_of(i);
+        float x = number_at(layer.code, layer.value(slot, tile.kv_head), d);
+        if (layer.code == KvCode::kI8) x *= *layer.value_scale(slot, tile.kv_head);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h)
+          if (h < tile.n) sums[h] += tile.weights[h * kChunk + i - begin] * x;
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h)
+        if (h < tile.n) tile.sums[h * value_dim + d] = sums[h];
+    }
+  }
+  // A thread reads the sums it has written; the totals are of the last meeting.
+  for (int h = 0; h < tile.n; ++h) {
+    float total = tile.total[h];
+    if (sinks != nullptr) total += expf(fminf(sinks[tile.first_query + h] - tile.most[h], 87.0f));
+    const float factor = 1.0f / total;
+    for (int d = t.index; d < value_dim; d += kThreads)
+      to[h * value_dim + d] = tile.sums[h * value_dim + d] * factor;
+  }
+}
+PENSTOCK_KERNEL(Attend)
+
+}  // namespace penstock::cuda

@@ -1,0 +1,181 @@
+#include "ops/cuda/kernels/moe.h"
+
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+// An expert, or none, and its merit: more is better, then the lower index.
+struct Best {
+  float merit;
+  int expert;
+};
+PENSTOCK_DEVICE bool beats(const Best& a, const Best& b) {
+  if (a.expert < 0 || b.expert < 0) return a.expert >= 0;
+  return a.merit > b.merit || (a.merit == b.merit && a.expert < b.expert);
+}
+
+// By one warp: a token's scores and merits in shared memory. The merit of what is taken or left out is kNever.
+struct Router {
+  static constexpr float kNever = -INFINITY;
+  const Thread& t;
+  const ChooseExperts& k;
+  const float* logits;
+  float *scores, *merits, *groups;
+  int n, per_group;
+
+  PENSTOCK_DEVICE Router(const Thread& thread, const ChooseExperts& kernel)
+      : t(thread), k(kernel), logits(kernel.logits.row(thread.x)), n(kernel.logits.cols) {
+    scores = t.shared_as<float>(), merits = scores + n, groups = merits + n;
+    per_group = n / k.routing.n_groups;
+    float most = kNever, sum = 0.0f;
+    for (int e = t.index; e < n; e += kWarp) most = fmaxf(most, logits[e]);
+    most = warp_max(t, most);
+    for (int e = t.index; e < n; e += kWarp) sum += expf(logits[e] - most);
+    sum = warp_sum(t, sum);
+    const bool sigmoid = k.routing.score == Routing::Score::kSigmoid;
+    for (int e = t.index; e < n; e += kWarp) {
+      scores[e] = sigmoid ? 1.0f / (1.0f + expf(-logits[e])) : expf(logits[e] - most) / sum;
+      // Without a bias the logits themselves are compared: scores may round to the same number.
+      const bool by_logit = k.selection_bias == nullptr && k.routing.n_groups == 1;
+      merits[e] =
+          by_logit ? logits[e] : scores[e] + (k.selection_bias != nullptr ? k.selection_bias[e] : 0.0f);
+    }
+    t.sync_warp();
+    if (k.routing.n_groups > 1) leave_groups_out();
+  }
+
+  // A group is as good as its best scores.
+  PENSTOCK_DEVICE void leave_groups_out() {
+    const int n_groups = k.routing.n_groups;
+    for (int g = t.index; g < n_groups; g += kWarp) {
+      float best = kNever, second = kNever;
+      for (int e = g * per_group; e < (g + 1) * per_group; ++e) {
+        second = fmaxf(second, fminf(best, merits[e]));
+        best = fmaxf(best, merits[e]);
+      }
+      groups[g] = best + (k.routing.group_top > 1 && per_group > 1 ? second : 0.0f);
+    }
+    t.sync_warp();
+    for (int g = t.index; g < n_groups; g += kWarp) {
+      int better = 0;
+      for (int other = 0; other < n_groups; ++other)
+        better += groups[other] > groups[g] || (groups[other] == groups[g] && other < g) ? 1 : 0;
+      for (int e = g * per_group; e < (g + 1) * per_group && better >= k.routing.n_active_groups; ++e)
+        merits[e] = kNever;
+    }
+    t.sync_warp();
+  }
+
+  // The best that is not among the first `n_taken` choices.
+  PENSTOCK_DEVICE int take(const int32_t* taken, int n_taken) const {
+    Best best = {kNever, -1};
+    for (int e = t.index; e < n; e += kWarp) {
+      const Best candidate = {merits[e], e};
+      if (!is_among(taken, n_taken, e) && beats(candidate, best)) best = candidate;
+    }
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+      const Best other = {t.shuffle_xor(best.merit, mask), t.shuffle_xor(best.expert, mask)};
+      if (beats(other, best)) best = other;
+    }
+    return t.shuffle(best.expert, 0);  // numbers that are none compare differently in different lanes
+  }
+  PENSTOCK_DEVICE static bool is_among(const int32_t* taken, int n_taken, int expert) {
+    bool found = false;
+    for (int i = 0; i < n_taken; ++i) found = found || taken[i] == expert;
+    return found;
+  }
+  PENSTOCK_DEVICE float share_of_near(int best, const int32_t* taken, int n_taken) const {
+    float sum = 0.0f;
+    for (int e = t.index; e < n; e += kWarp) {
+      const float below = logits[best] - logits[e], unit = fmaxf(fabsf(logits[e]), logits[best]);
+      if (!is_among(taken, n_taken, e) && !(below / unit > 2 * k.routing.jitter)) sum += expf(-below);
+    }
+    return 1.0f / warp_sum(t, sum);
+  }
+};
+
+}  // namespace
+
+PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
+  const int n = routing.n_active;
+  int32_t* const experts = choices.experts + static_cast<int64_t>(t.x) * n;
+  float* const weights = choices.weights + static_cast<int64_t>(t.x) * n;
+  if (batch != nullptr && t.x >= batch->n_tokens) {
+    for (int i = t.index; i < n; i += kWarp) experts[i] = Choices::kNone, weights[i] = 0.0f;
+    return;
+  }
+  const Router router(t, *this);
+  float sum = routing.sum_eps;
+  for (int i = 0; i < n; ++i) {
+    const int best = router.take(experts, i);
+    const bool mixes = routing.score == Routing::Score::kSparseMixer;
+    const float weight = mixes ? router.share_of_near(best, experts, i) : router.scores[best];
+    sum += weight;
+    if (t.index == 0) experts[i] = best, weights[i] = weight;
+    t.sync_warp();
+  }
+  const float factor = routing.scale / (routing.normalize ? fmaxf(sum, routing.sum_min) : 1.0f);
+  for (int i = t.index; i < n; i += kWarp) {
+    const float scaled = weights[i] * factor;
+    weights[i] = expert_scale != nullptr ? scaled * expert_scale[experts[i]] : scaled;
+  }
+}
+PENSTOCK_KERNEL(ChooseExperts)
+
+PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
+  int* const begins = t.shared_as<int>();  // [n_experts + 1] rows, in tiles
+  for (int e = t.index; e < n_experts; e += kThreads) {
+    int count = 0;
+    for (int i = 0; i < n_choices; ++i) count += choices.experts[i] == e ? 1 : 0;
+    begins[e + 1] = (count + kTileRows - 1) / kTileRows;
+  }
+  for (int i = t.index; i < n_rows; i += kThreads) sources[i] = Choices::kNone;
+  for (int i = t.index; i < n_rows / kTileRows; i += kThreads) tile_experts[i] = Choices::kNone;
+  if (t.index == 0) begins[0] = 0;
+  t.sync();
+  if (t.index == 0)
+    for (int e = 0; e < n_experts; ++e) begins[e + 1] += begins[e];
+  t.sync();
+  for (int e = t.index; e < n_experts; e += kThreads) {
+    for (int tile = begins[e]; tile < begins[e + 1]; ++tile) tile_experts[tile] = e;
+    int row = begins[e] * kTileRows;
+    for (int i = 0; i < n_choices; ++i) {
+      if (choices.experts[i] != e) continue;
+      sources[row] = i;
+      choices.places[i] = row++;
+    }
+  }
+}
+PENSTOCK_KERNEL(SortByExpert)
+
+PENSTOCK_BODY void GatherByExpert::operator()(const Thread& t) const {
+  const int i = t.y * kThreads + t.index, source = sources[t.x];
+  if (i >= out.cols) return;
+  float value = 0.0f;
+  if (source >= 0) value = x.row(source / n_active)[i] * (weigh ? choices.weights[source] : 1.0f);
+  out.row(t.x)[i] = value;
+}
+PENSTOCK_KERNEL(GatherByExpert)
+
+PENSTOCK_BODY void CombineExperts::operator()(const Thread& t) const {
+  const int i = t.y * kThreads + t.index;
+  if (i >= out.cols) return;
+  float sum = 0.0f;
+  for (int at = t.x * n_active; at < (t.x + 1) * n_active; ++at) {
+    if (choices.experts[at] < 0) continue;
+    const float value = results.row(choices.places[at])[i];
+    sum += weigh ? choices.weights[at] * value : value;
+  }
+  out.row(t.x)[i] = sum;
+}
+PENSTOCK_KERNEL(CombineExperts)
+
+PENSTOCK_BODY void AddOfAdapter::operator()(const Thread& t) const {
+  const int i = t.y * kThreads + t.index;
+  if (i >= out.cols || t.x >= batch->n_tokens || batch->adapters[batch->sequences[t.x]] != slot) return;
+  out.row(t.x)[i] += delta.row(t.x)[i];
+}
+PENSTOCK_KERNEL(AddOfAdapter)
+
+}  // namespace penstock::cuda

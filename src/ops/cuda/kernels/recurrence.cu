@@ -1,0 +1,120 @@
+#include "ops/cuda/kernels/recurrence.h"
+
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+// Tokens of a sequence, from row `first` on, and its states: with one block it is the state before and after them; with
+// as many as there are tokens each gets the state after its own, and the first is that before all.
+struct StateRows {
+  int first, n;
+  bool fresh, each;
+  const int32_t* blocks;
+
+  PENSTOCK_DEVICE StateRows(const BatchOnDevice& batch, const States& states, int sequence) {
+    const KvOnDevice& kv = batch.kv[states.group];
+    first = batch.seq_offsets[sequence], n = batch.seq_offsets[sequence + 1] - first;
+    fresh = batch.seq_lens[sequence] == n;
+    blocks = kv.block_tables + kv.table_offsets[sequence];
+    each = kv.table_offsets[sequence + 1] - kv.table_offsets[sequence] > 1;
+  }
+  PENSTOCK_DEVICE float* before(const States& states, int i) const {
+    return states.of_block(blocks[each && i > 0 ? i - 1 : 0]);
+  }
+  PENSTOCK_DEVICE float* after(const States& states, int i) const {
+    return states.of_block(blocks[each ? i : 0]);
+  }
+  PENSTOCK_DEVICE bool starts(int i) const { return fresh && i == 0; }
+};
+
+PENSTOCK_DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+}  // namespace
+
+PENSTOCK_BODY void CausalConv::operator()(const Thread& t) const {
+  const int channel = t.y * kThreads + t.index, channels = x.cols;
+  if (t.x >= batch->n_seqs || channel >= channels) return;
+  const StateRows rows(*batch, states, t.x);
+  const float* const weights = weight + channel;
+  for (int i = 0; i < rows.n; ++i) {
+    const float* const before = rows.before(states, i) + channel;
+    float* const after = rows.after(states, i) + channel;
+    const float own = x.row(rows.first + i)[channel];
+    float sum = bias != nullptr ? bias[channel] : 0.0f;
+    // The tail moves up by one token while it is read.
+    for (int k = 0; k + 1 < taps; ++k) {
+      const float input = rows.starts(i) ? 0.0f : before[static_cast<int64_t>(k) * channels];
+      sum += weights[static_cast<int64_t>(k) * channels] * input;
+      if (k > 0) after[static_cast<int64_t>(k - 1) * channels] = input;
+    }
+    if (taps > 1) after[static_cast<int64_t>(taps - 2) * channels] = own;
+    out.row(rows.first + i)[channel] = sum + weights[static_cast<int64_t>(taps - 1) * channels] * own;
+  }
+}
+PENSTOCK_KERNEL(CausalConv)
+
+PENSTOCK_BODY void PrepareDelta::operator()(const Thread& t) const {
+  if (t.x >= batch->n_tokens) return;
+  constexpr float kUnitEps = 1e-6f;  // beside the sum of squares
+  float* const row = qkv.row(t.x);
+  const float root = 1.0f / sqrtf(static_cast<float>(key_dim));
+  for (int head = t.warp(); head < 2 * n_key_heads; head += kThreads / kWarp) {
+    float* const values = row + head * key_dim;
+    float squares = 0.0f;
+    for (int i = t.lane(); i < key_dim; i += kWarp) squares += values[i] * values[i];
+    const float factor = (head < n_key_heads ? root : 1.0f) / sqrtf(warp_sum(t, squares) + kUnitEps);
+    for (int i = t.lane(); i < key_dim; i += kWarp) values[i] *= factor;
+  }
+  float *const decays = a.row(t.x), *const betas = b.row(t.x);
+  for (int i = t.index; i < a.cols; i += kThreads)
+    decays[i] = expf(rate[i / decays_per_head] * softplus(decays[i] + bias[i]));
+  for (int i = t.index; i < b.cols; i += kThreads) betas[i] = 1.0f / (1.0f + expf(-betas[i]));
+}
+PENSTOCK_KERNEL(PrepareDelta)
+
+PENSTOCK_BODY void PrepareSteps::operator()(const Thread& t) const {
+  if (t.x >= batch->n_tokens) return;
+  for (int h = t.index; h < dt.cols; h += kThreads) {
+    float& step = dt.row(t.x)[h];
+    step = fminf(fmaxf(softplus(step + bias[h]), min_step), max_step);
+    decay.row(t.x)[h] = expf(rate[h] * step);
+  }
+}
+PENSTOCK_KERNEL(PrepareSteps)
+
+PENSTOCK_BODY void ScanStates::operator()(const Thread& t) const {
+  const int parts = (value_dim + kThreads - 1) / kThreads;
+  const int head = t.y / parts, feature = t.y % parts * kThreads + t.index;
+  if (t.x >= batch->n_seqs || feature >= value_dim) return;
+  const StateRows rows(*batch, states, t.x);
+  const int key_head = key_heads_in_turn ? head % n_key_heads : head / (n_heads / n_key_heads);
+  const int64_t at = static_cast<int64_t>(head) * key_dim * value_dim + feature;
+  for (int i = 0; i < rows.n; ++i) {
+    const float* const row = qkv.row(rows.first + i);
+    const float *const query = row + q_at + key_head * key_dim, *const key = row + k_at + key_head * key_dim;
+    const float* const decays = decay.row(rows.first + i) + head * decays_per_head;
+    const float value = row[v_at + head * value_dim + feature], weight = beta.row(rows.first + i)[head];
+    const float* const before = rows.before(states, i) + at;
+    float* const after = rows.after(states, i) + at;
+    float known = 0.0f;
+    for (int j = 0; j < key_dim; ++j) {
+      const int64_t place = static_cast<int64_t>(j) * value_dim;
+      const float s = rows.starts(i) ? 0.0f : before[place] * decays[decays_per_head > 1 ? j : 0];
+      after[place] = s;
+      known += s * key[j];
+    }
+    const float update = delta ? weight * (value - known) : weight * value;
+    float read = 0.0f;
+    for (int j = 0; j < key_dim; ++j) {
+      const int64_t place = static_cast<int64_t>(j) * value_dim;
+      const float s = after[place] + key[j] * update;
+      after[place] = s;
+      read += s * query[j];
+    }
+    out.row(rows.first + i)[head * value_dim + feature] = skip != nullptr ? read + skip[head] * value : read;
+  }
+}
+PENSTOCK_KERNEL(ScanStates)
+
+}  // namespace penstock::cuda

@@ -1,0 +1,119 @@
+// Experts on CUDA's emulated device against the products of one expert at a time and the host's routing: biases, weights by
+// mma, all ways to choose.
+#include <cmath>
+#include <cstring>
+
+#include "base/half.h"
+#include "ops/cpu/routing.h"
+#include "ops/ops_under_test.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kExperts = 8, kDim = 64, kWidth = 48, kTokens = 11;
+
+struct Expert {
+  std::vector<std::unique_ptr<Weight>> weights;
+  std::vector<std::unique_ptr<Vector>> biases;
+};
+
+Expert experts_of(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
+  Expert made;
+  for (unsigned e = 0; e < kExperts; ++e) {
+    const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed + e, 0.2f);
+    std::vector<std::byte> bytes(values.size() * sizeof(float));
+    QuantizedMatrix matrix{type, rows, cols, bytes};
+    if (type == QuantType::kBF16) {
+      bytes.resize(values.size() * 2);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto bits = to_bfloat16(values[i]).bits;
+        std::memcpy(bytes.data() + 2 * i, &bits, 2);
+      }
+    } else {
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+    }
+    matrix.bytes = bytes;
+    made.weights.push_back(ops.pack(matrix).value());
+    made.biases.push_back(ops.pack_vector(random_floats(static_cast<size_t>(rows), seed + 50 + e)).value());
+  }
+  return made;
+}
+
+// What one expert makes of x, by the products that linear() has.
+Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, const Expert& down, size_t e) {
+  const Tensor g = ops.new_tensor(x.rows, kWidth), u = ops.new_tensor(x.rows, kWidth);
+  const Tensor out = ops.new_tensor(x.rows, kDim);
+  const LinearTarget both[] = {{gate.weights[e].get(), gate.biases[e].get(), g},
+                               {up.weights[e].get(), up.biases[e].get(), u}};
+  ops.linear(x, both);
+  ops.activate_mul(g, u, Activation::kSilu, g);
+  const LinearTarget last[] = {{down.weights[e].get(), down.biases[e].get(), out}};
+  ops.linear(g, last);
+  return read(ops, out);
+}
+
+std::vector<ExpertRouting> ways_to_choose() {
+  std::vector<ExpertRouting> ways;
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    ways.push_back({.n_active = 3, .score = score, .scale = 2.5f});
+    ways.push_back({.n_active = 4,
+                    .score = score,
+                    .n_groups = 4,
+                    .n_active_groups = 2,
+                    .group_top = 2,
+                    .normalize = false,
+                    .sum_eps = 1e-3f});
+    ways.push_back({.n_active = 2, .score = score, .n_groups = 2, .n_active_groups = 1});
+  }
+  ways.push_back({.n_active = 3, .sum_min = 0.7f});
+  ways.push_back({.n_active = 2, .score = RouterScore::kSparseMixer, .normalize = false, .jitter = 0.1f});
+  return ways;
+}
+
+TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
+  auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  Ops& ops = **made;
+  for (const QuantType type : {QuantType::kF32, QuantType::kBF16}) {
+    const Expert gate = experts_of(ops, type, kWidth, kDim, 1), up = experts_of(ops, type, kWidth, kDim, 100);
+    const Expert down = experts_of(ops, type, kDim, kWidth, 200);
+    const std::vector<float> bias = random_floats(kExperts, 7, 0.3f), scale = random_floats(kExperts, 8);
+    const auto packed_bias = ops.pack_vector(bias).value(), packed_scale = ops.pack_vector(scale).value();
+    int round = 0;
+    for (const ExpertRouting& routing : ways_to_choose()) {
+      ops.begin_step(nullptr);
+      const bool with_bias = ++round % 2 == 0 && routing.score != RouterScore::kSparseMixer;
+      const std::vector<float> logits = random_floats(kTokens * kExperts, 300 + static_cast<unsigned>(round));
+      const Tensor x = tensor_of(ops, random_floats(kTokens * kDim, 11), kTokens, kDim);
+      MoeParams params{.gate = gate.weights,
+                       .up = up.weights,
+                       .down = down.weights,
+                       .gate_bias = gate.biases,
+                       .up_bias = up.biases,
+                       .down_bias = down.biases};
+      params.routing = routing, params.expert_scale = packed_scale.get();
+      if (with_bias) params.selection_bias = packed_bias.get();
+      const Tensor out = ops.new_tensor(kTokens, kDim);
+      ops.moe(x, tensor_of(ops, logits, kTokens, kExperts), params, out);
+      const Values got = read(ops, out);
+      std::vector<Values> of_expert;
+      for (size_t e = 0; e < kExperts; ++e) of_expert.push_back(one_expert(ops, x, gate, up, down, e));
+      for (int t = 0; t < kTokens; ++t) {
+        std::vector<ExpertChoice> choices(static_cast<size_t>(routing.n_active));
+        choose_experts(logits.data() + t * kExperts, kExperts, routing, with_bias ? bias.data() : nullptr,
+                       choices.data());
+        for (int i = 0; i < kDim; ++i) {
+          double want = 0;
+          for (const ExpertChoice& choice : choices) {
+            want += static_cast<double>(choice.weight) * scale[choice.expert] *
+                    of_expert[static_cast<size_t>(choice.expert)].at(t, i);
+          }
+          ASSERT_NEAR(got.at(t, i), want, 1e-5 * (1 + std::fabs(want))) << round << " token " << t;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
