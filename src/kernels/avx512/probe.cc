@@ -41,7 +41,8 @@ float multiply_floats(int64_t iterations) {
 
 float multiply_integers(int64_t iterations) {
   __m512i left = _mm512_set1_epi8(5), right = _mm512_set1_epi8(-3);
-  __m512i acc[16] = {};
+  __m512i acc[16];
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi32(i);  // else one chain of sums is computed for all
   asm volatile("" : "+v"(left), "+v"(right));
   for (int64_t n = 0; n < iterations; ++n) {
 #pragma GCC unroll 16
