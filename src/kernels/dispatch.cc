@@ -10,6 +10,7 @@
 #include "kernels/amx/tables.h"
 #include "kernels/avx2/tables.h"
 #include "kernels/avx512/tables.h"
+#include "kernels/avx512bf16/tables.h"
 #include "kernels/avxvnni/tables.h"
 #elif defined(__aarch64__)
 #include "kernels/neon/tables.h"
@@ -58,6 +59,8 @@ std::vector<KernelTable> make_tables() {
         .recurrence = &kAvx512RecurrenceKernels,
         .probes = &kAvx512ProbeKernels},
        cpu.avx512},
+      {{.name = "avx512bf16", .tiles = &kAvx512Bf16TileKernels, .probes = &kAvx512Bf16ProbeKernels},
+       cpu.avx512_bf16},
       {{.name = "amx",
         .attention = &kAmxAttentionKernels,
         .tiles = &kAmxTileKernels,

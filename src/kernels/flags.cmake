@@ -19,7 +19,8 @@ penstock_kernels(avx2 "x86_64|AMD64" -mavx2 -mfma -mf16c -mbmi2 ${plain})
 penstock_kernels(avxvnni "x86_64|AMD64" ${avx2_flags} -mavxvnni)
 penstock_kernels(avx512 "x86_64|AMD64" ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq
   -mprefer-vector-width=512 -mavx512vnni -mavx512vbmi -mavx512vbmi2)
-penstock_kernels(amx "x86_64|AMD64" ${avx512_flags} -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16 -fno-exceptions)
+penstock_kernels(avx512bf16 "x86_64|AMD64" ${avx512_flags} -mavx512bf16)
+penstock_kernels(amx "x86_64|AMD64" ${avx512bf16_flags} -mamx-tile -mamx-int8 -mamx-bf16 -fno-exceptions)
 # The scheduler that runs before registers are given out makes g++ 12 spill three times as many vectors here, for which it
 # compiles twice as long.
 penstock_kernels(neon "aarch64|arm64" -fno-schedule-insns)

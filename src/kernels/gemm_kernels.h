@@ -95,7 +95,8 @@ struct GemmKernels {
   FloatGemm few_panels[kPanelTypeCount] = {};
 };
 
-// Matrix units (AMX): products of many rows.
+// Products of many rows whose activations are packed beforehand as a unit wants them: tiles for AMX, pairs of columns for
+// AVX-512 BF16, which has the BF16 products of BF16 weights alone.
 struct TileKernels {
   const char* name;
   size_t scratch_bytes;  // per worker, 64-byte aligned

@@ -21,7 +21,7 @@ struct KernelTable {
   const GemmKernels* gemm = nullptr;
   const VectorKernels* vector = nullptr;
   const AttentionKernels* attention = nullptr;
-  const TileKernels* tiles = nullptr;  // null without matrix units; no fallback
+  const TileKernels* tiles = nullptr;  // null where no unit wants packed activations; no fallback
   const StripKernels* strips = nullptr;
   const ScanKernels* scans = nullptr;
   const RecurrenceKernels* recurrence = nullptr;

@@ -8,7 +8,6 @@
 
 namespace penstock {
 
-struct CpuFeatures;
 struct KernelTable;
 
 // A multiply-accumulate unit.
@@ -20,7 +19,6 @@ struct ComputeProbe {
   double operations_per_iteration;  // a multiplication and an addition are two
   // Runs `iterations` of independent multiply-accumulates; returns something that depends on them.
   float (*run)(int64_t iterations);
-  bool CpuFeatures::* needs = nullptr;  // beyond the instruction set that it belongs to
 };
 
 // Reads `bytes` (a multiple of 2,048; data 64-byte aligned); returns a checksum nobody needs.

@@ -1,5 +1,4 @@
 #include "kernels/avx512/tables.h"
-#include "kernels/cpu_features.h"
 #include "kernels/probe_kernels.h"
 
 #include <immintrin.h>
@@ -53,27 +52,10 @@ float multiply_integers(int64_t iterations) {
   return static_cast<float>(_mm512_reduce_add_epi32(sum));
 }
 
-[[gnu::target("avx512bf16")]] float multiply_short_floats(int64_t iterations) {
-  __m512i bits = _mm512_set1_epi16(0x3f00);  // 0.5
-  __m512 acc[16];
-  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
-  asm volatile("" : "+v"(bits));
-  const auto factor = reinterpret_cast<__m512bh>(bits);
-  for (int64_t n = 0; n < iterations; ++n) {
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], factor, factor);
-  }
-  __m512 sum = acc[0];
-  for (int i = 1; i < 16; ++i) sum = _mm512_add_ps(sum, acc[i]);
-  return _mm512_reduce_add_ps(sum);
-}
-
 constexpr ReadProbe kReads[] = {read_streams<4, 2304>, read_streams<1, 0>, read_streams<2, 0>};
 constexpr ComputeProbe kUnits[] = {
     {"AVX-512 FP32", ComputeProbe::Operand::kFloats, 16.0 * 16 * 2, multiply_floats},
-    {"AVX-512 VNNI INT8", ComputeProbe::Operand::kIntegers, 16.0 * 64 * 2, multiply_integers},
-    {"AVX-512 BF16", ComputeProbe::Operand::kFloats, 16.0 * 32 * 2, multiply_short_floats,
-     &CpuFeatures::avx512_bf16}};
+    {"AVX-512 VNNI INT8", ComputeProbe::Operand::kIntegers, 16.0 * 64 * 2, multiply_integers}};
 
 }  // namespace
 

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace penstock {
+
+extern const struct TileKernels kAvx512Bf16TileKernels;
+extern const struct ProbeKernels kAvx512Bf16ProbeKernels;
+
+}  // namespace penstock
