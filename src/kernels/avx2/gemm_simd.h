@@ -83,6 +83,38 @@ struct Avx2 {
     return sum;
   }
 
+  static constexpr int kBlockRows = 4;
+  static constexpr int kBlockPanels = 1;
+  [[gnu::always_inline]] static void store_bytes(uint8_t* p, Bytes a) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(p), a);
+  }
+  template <int Bias, int MaxCode>
+  [[gnu::always_inline]] static Ints start(const int32_t& negative_sum) {
+    if constexpr (Bias == 0 || MaxCode > 127) return _mm256_setzero_si256();
+    return _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
+  }
+  // As dot().
+  template <int MaxCode, int J, int N>
+  [[gnu::always_inline]] static void add_products(Ints& sum, Ints& pairs, Bytes w, Ints x) {
+    constexpr bool kSigned = MaxCode > 127;
+    constexpr int kTerms = kSigned ? 1 : 32767 / (2 * 127 * MaxCode);
+    __m256i p;
+    if constexpr (kSigned) {
+      const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
+      p = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+    } else {
+      p = _mm256_maddubs_epi16(w, x);
+    }
+    pairs = J % kTerms == 0 ? p : _mm256_add_epi16(pairs, p);
+    // Without the barriers g++ adds in another order, with all products in memory meanwhile.
+    if constexpr (J % kTerms == kTerms - 1 || J == N - 1) {
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+      asm("" : "+x"(sum));
+    } else {
+      asm("" : "+x"(pairs));
+    }
+  }
+
   [[gnu::always_inline]] static Floats zero() { return _mm256_setzero_ps(); }
   [[gnu::always_inline]] static Floats splat(float x) { return _mm256_set1_ps(x); }
   [[gnu::always_inline]] static Floats negate(Floats a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }

@@ -124,6 +124,19 @@ struct Avx512 {
     return OneChain ? a : _mm512_add_epi32(a, b);
   }
 
+  static constexpr int kBlockRows = 4;
+  static constexpr int kBlockPanels = 2;
+  [[gnu::always_inline]] static void store_bytes(uint8_t* p, Bytes a) { _mm512_store_si512(p, a); }
+  template <int Bias, int MaxCode>
+  [[gnu::always_inline]] static Ints start(const int32_t& negative_sum) {
+    if constexpr (Bias == 0) return _mm512_setzero_si512();
+    return _mm512_slli_epi32(splat_int(&negative_sum), std::countr_zero(static_cast<unsigned>(Bias)));
+  }
+  template <int MaxCode, int J, int N>
+  [[gnu::always_inline]] static void add_products(Ints& sum, Ints&, Bytes w, Ints x) {
+    sum = _mm512_dpbusd_epi32(sum, w, x);
+  }
+
   [[gnu::always_inline]] static Floats zero() { return _mm512_setzero_ps(); }
   [[gnu::always_inline]] static Floats splat(float x) { return _mm512_set1_ps(x); }
   [[gnu::always_inline]] static Floats negate(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }

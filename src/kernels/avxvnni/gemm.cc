@@ -19,6 +19,15 @@ struct AvxVnni : Avx2 {
     for (int j = 0; j < N; ++j) sum = _mm256_dpbusd_avx_epi32(sum, w[j], splat_int(x + 4 * j));
     return sum;
   }
+  template <int Bias, int MaxCode>
+  [[gnu::always_inline]] static Ints start(const int32_t& negative_sum) {
+    if constexpr (Bias == 0) return _mm256_setzero_si256();
+    return _mm256_mullo_epi32(splat_int(&negative_sum), _mm256_set1_epi32(Bias));
+  }
+  template <int MaxCode, int J, int N>
+  [[gnu::always_inline]] static void add_products(Ints& sum, Ints&, Bytes w, Ints x) {
+    sum = _mm256_dpbusd_avx_epi32(sum, w, x);
+  }
 };
 
 #include "kernels/generic/float_gemm.inl"

@@ -11,6 +11,9 @@
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it.
 
 template <class S, class Q>
+struct Int8Blocks;
+
+template <class S, class Q>
 struct Int8Panel {
   using L = PanelLayout<Q>;
   using Bytes = typename S::Bytes;
@@ -387,6 +390,12 @@ struct Int8Panel {
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
+    // Where registers hold the sums of a whole block, such blocks are read and multiplied at once.
+    if constexpr (!Whole && requires { S::kBlockRows; }) {
+      if (x.block_rows % S::kBlockRows == 0 && n_rows > (S::kMaxRows < 16 ? 4 : 8) &&
+          !(S::kMaxRows == 16 && n_rows > 12 && n_rows <= 16))
+        return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+    }
     switch (x.block_rows) {
       case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
       case 2: return streams<Whole, 2, S::kStreams>(w, x, n_rows, begin, end, out);
@@ -395,7 +404,8 @@ struct Int8Panel {
       case 8: return some<Whole, 8>(w, x, n_rows, begin, end, out);
       default:
         if (n_rows <= 16) return some<Whole, 16>(w, x, n_rows, begin, end, out);
-        return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
+        if constexpr (Whole || !requires { S::kBlockRows; })
+          return blocks<Whole, 16>(w, x, n_rows, begin, end, out);
     }
   }
 
@@ -407,6 +417,8 @@ struct Int8Panel {
     rows<false>(w, x, n_rows, begin, end, out);
   }
 };
+
+#include "kernels/generic/int8_blocks.inl"
 
 // Eight bytes at a time: as numbers from 0 on, in pairs, and all pairs by one multiplication.
 [[gnu::always_inline]] inline int sum_of_16(const int8_t* values) {

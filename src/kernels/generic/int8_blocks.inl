@@ -1,0 +1,232 @@
+// Products of many rows with integer-coded panels, written once over Simd. Included by int8_gemm.inl; used where S has
+//   kBlockRows, kBlockPanels (rows and panels multiplied together), store_bytes(uint8_t*, Bytes), start<Bias, MaxCode>(
+//   negative_sum), the sum that dot() starts from, and add_products<MaxCode, J, N>(sum, pairs, w, x), which adds product
+//   J of N of codes w and four activations in every dword of x; pairs holds what is not yet in the sum until the last.
+//
+// A slice of the columns of a few panels is unpacked once, to bytes and floats in the first caches, and multiplied with
+// all rows; meanwhile what is unpacked next is fetched. Every output is the same sum, bit for bit, as of few rows.
+
+template <class S, class Q>
+struct Int8Blocks {
+  using Panel = Int8Panel<S, Q>;
+  using L = PanelLayout<Q>;
+  using Bytes = typename S::Bytes;
+  using Ints = typename S::Ints;
+  using Floats = typename S::Floats;
+  static constexpr int kParts = kPanelRows / S::kLanes, kPanels = S::kBlockPanels, kRows = S::kBlockRows;
+  static constexpr int kVectors = kPanels * kParts;  // of weights' rows
+  static constexpr int kSliceSteps = 64;
+  static constexpr int kGroups = Q::kGroupSize == 16 ? 2 : 1;  // of a step
+  static constexpr bool kUnpacks = Q::kBits != 8 || Q::kIsCodebook;
+  static_assert(kSliceSteps % L::kSteps == 0);
+
+  struct Slice {
+    alignas(64) uint8_t codes[kUnpacks ? kSliceSteps : 1][kPanels][8][64];
+    alignas(64) float scales[L::kWholeRow ? 1 : kSliceSteps][kGroups][kPanels][kPanelRows];
+    alignas(64) float offsets[Q::kHasOffset ? kSliceSteps : 1][kGroups][kPanels][kPanelRows];
+  };
+
+  const PanelMatrix& w;
+  const Int8Rows& x;
+  const GemmOutput& out;
+  int index[kPanels] = {};             // of the panels; the last one again in place of those beyond it
+  const uint8_t* units[kPanels] = {};  // of the slice
+  int n_panels = 0;                    // that are not the last one again
+  int first_step = 0, n_steps = 0;     // of the slice
+  bool is_last = false;                // slice
+  const uint8_t *ahead[2] = {}, *ahead_end[2] = {};  // to be fetched
+
+  [[gnu::always_inline]] static const uint8_t* unit_of(const uint8_t* first, int step) {
+    return first + step / L::kSteps * L::kUnitBytes;
+  }
+
+  [[gnu::always_inline]] void unpack(int s, const Bytes& table, Slice& slice) const {
+#pragma GCC unroll 2
+    for (int i = 0; i < kPanels; ++i) {
+      const uint8_t* unit = unit_of(units[i], s);
+#pragma GCC unroll 2
+      for (int part = 0; part < kParts; ++part) unpack_step(unit, s, i, part * S::kLanes, table, slice);
+    }
+  }
+  [[gnu::always_inline]] static void unpack_step(const uint8_t* unit, int s, int i, int lane,
+                                                 const Bytes& table, Slice& slice) {
+    const int step = s % L::kSteps;
+    if constexpr (kUnpacks) {
+      Bytes codes[8];
+      Panel::load_codes(unit, step, lane, table, codes);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) S::store_bytes(slice.codes[s][i][j] + 4 * lane, codes[j]);
+    }
+    if constexpr (!L::kWholeRow) {
+      const auto u = Panel::unit_scales(unit, lane);
+#pragma GCC unroll 2
+      for (int g = 0; g < kGroups; ++g) {
+        const int group = kGroups == 2 ? 2 * step + g : L::group_of(step * 32);
+        S::store(slice.scales[s][g][i] + lane, Panel::scale(unit, u, group, lane), S::kLanes);
+        if constexpr (Q::kHasOffset)
+          S::store(slice.offsets[s][g][i] + lane, Panel::offset(unit, u, group, lane), S::kLanes);
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static Floats load(const float* p) {
+    return S::load_aligned(reinterpret_cast<const uint8_t*>(p));
+  }
+
+  // Sums of products of group G of step s.
+  template <int G>
+  [[gnu::always_inline]] void dots(const Slice& slice, int s, const int8_t* values,
+                                   const ActivationGroup* groups, Ints (&sum)[kRows][kVectors]) const {
+    constexpr int kN = 8 / kGroups;
+    Ints pairs[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? groups[m].negative_sums[G]
+                                                                               : groups[m].negative_sum);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[m][v] = start, pairs[m][v] = start;
+    }
+    const auto add = [&]<int... J>(std::integer_sequence<int, J...>) __attribute__((always_inline)) {
+      (add_column<G, J, kN>(slice, s, values, sum, pairs), ...);
+    };
+    add(std::make_integer_sequence<int, kN>());
+  }
+  template <int G, int J, int N>
+  [[gnu::always_inline]] void add_column(const Slice& slice, int s, const int8_t* values,
+                                         Ints (&sum)[kRows][kVectors], Ints (&pairs)[kRows][kVectors]) const {
+    constexpr int kLine = G * N + J;
+    Bytes codes[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const int i = v / kParts, lane = v % kParts * S::kLanes;
+      if constexpr (kUnpacks) {
+        codes[v] = S::load(slice.codes[s][i][kLine] + 4 * lane);
+      } else {
+        codes[v] = S::load(unit_of(units[i], s) + s % L::kSteps * L::kStepBytes + 64 * kLine + 4 * lane);
+      }
+    }
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const Ints four = S::splat_int(values + m * 32 + 4 * kLine);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        S::template add_products<L::kMaxCode, J, N>(sum[m][v], pairs[m][v], codes[v], four);
+    }
+  }
+
+  template <int G>
+  [[gnu::always_inline]] void add_group(const Slice& slice, int s, const int8_t* values,
+                                        const ActivationGroup* groups, Floats (&acc)[kRows][kVectors]) const {
+    Ints sum[kRows][kVectors];
+    dots<G>(slice, s, values, groups, sum);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const Floats xs = S::splat(groups[m].scale);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        Floats scale = xs;
+        if constexpr (!L::kWholeRow) scale = S::mul(load(slice.scales[s][G][0] + v * S::kLanes), xs);
+        acc[m][v] = S::fma(S::to_float(sum[m][v]), scale, acc[m][v]);
+      }
+    }
+  }
+  template <int G>
+  [[gnu::always_inline]] void add_offsets(const Slice& slice, int s, const ActivationGroup* groups,
+                                          Floats (&acc)[kRows][kVectors]) const {
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const Floats sum = S::splat(kGroups == 2 ? groups[m].scaled_sums[G] : groups[m].scaled_sum);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        acc[m][v] = S::fma(load(slice.offsets[s][G][0] + v * S::kLanes), sum, acc[m][v]);
+    }
+  }
+
+  // Where lane 0 of vector v of a row goes, and how many of its lanes exist.
+  float* output(int row, int v) const {
+    return out.values + row * out.stride + index[v / kParts] * kPanelRows + v % kParts * S::kLanes;
+  }
+  int n_valid(int v) const {
+    const int n = w.rows - index[v / kParts] * kPanelRows - v % kParts * S::kLanes;
+    return v / kParts >= n_panels || n < 0 ? 0 : n;
+  }
+
+  // The slice times kRows rows from `row` on; n of them exist. Fetches up to n_lines of either part of what is ahead.
+  void block(const Slice& slice, int row, int n, int n_lines) {
+    Floats acc[kRows][kVectors];
+    for (int m = 0; m < kRows; ++m) {
+      for (int v = 0; v < kVectors; ++v) {
+        acc[m][v] = S::zero();
+        if (first_step > 0 && m < n && n_valid(v) > 0)
+          acc[m][v] = S::load_f32(output(row + m, v), n_valid(v));
+      }
+    }
+    const int together = x.block_rows;
+    const ptrdiff_t at =
+        (static_cast<ptrdiff_t>(row / together) * x.n_steps + first_step) * together + row % together;
+    const int8_t* values = x.values + at * 32;
+    const ActivationGroup* groups = x.groups + at;
+    for (int s = 0; s < n_steps; ++s, values += 32 * together, groups += together) {
+      for (int i = 0; i < 2; ++i) {
+        for (int l = 0; l < n_lines && ahead[i] < ahead_end[i]; ++l, ahead[i] += 64)
+          __builtin_prefetch(ahead[i], 0, 2);
+      }
+      add_group<0>(slice, s, values, groups, acc);
+      if constexpr (kGroups == 2) add_group<1>(slice, s, values, groups, acc);
+      if constexpr (Q::kHasOffset) {
+        add_offsets<0>(slice, s, groups, acc);
+        if constexpr (kGroups == 2) add_offsets<1>(slice, s, groups, acc);
+      }
+    }
+    for (int m = 0; m < n; ++m) {
+      for (int v = 0; v < kVectors; ++v) {
+        if (n_valid(v) == 0) continue;
+        if (is_last) {
+          store_output<S>(w, index[v / kParts], v % kParts * S::kLanes, acc[m][v], row + m, out);
+        } else {
+          S::store(output(row + m, v), acc[m][v], n_valid(v));
+        }
+      }
+    }
+  }
+
+  // The panels from `panel` on, columns of the slice that begins at `step`.
+  void select(int panel, int end, int step) {
+    const int all = w.padded_cols / 32;
+    first_step = step, n_steps = all - step < kSliceSteps ? all - step : kSliceSteps;
+    is_last = step + n_steps == all;
+    n_panels = end - panel < kPanels ? end - panel : kPanels;
+    for (int i = 0; i < kPanels; ++i) {
+      index[i] = panel + (i < n_panels ? i : n_panels - 1);
+      units[i] = unit_of(w.data + static_cast<size_t>(index[i]) * w.panel_bytes, step);
+    }
+    // Of the next slice of the same panels, or the first one of the next panels.
+    const int next_panel = is_last ? panel + kPanels : panel, next = is_last ? 0 : step + n_steps;
+    const int n = all - next < kSliceSteps ? all - next : kSliceSteps;
+    for (int i = 0; i < 2; ++i) {
+      ahead[i] = ahead_end[i] = nullptr;
+      if (i >= kPanels || next_panel + i >= end) continue;
+      ahead[i] = unit_of(w.data + static_cast<size_t>(next_panel + i) * w.panel_bytes, next);
+      ahead_end[i] = unit_of(ahead[i], n);
+    }
+  }
+
+  static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                   const GemmOutput& out) {
+    Int8Blocks product{w, x, out};
+    Slice slice;
+    // Rows of activations that fit the second-level cache beside a slice, which is unpacked again for those beyond.
+    for (int panel = begin; panel < end; panel += kPanels) {
+      for (int step = 0; step < w.padded_cols / 32; step += kSliceSteps) {
+        product.select(panel, end, step);
+        const int n_blocks = (n_rows + kRows - 1) / kRows;
+        const ptrdiff_t lines = (product.ahead_end[0] - product.ahead[0]) / 64;
+        const int per_step = static_cast<int>(lines / (n_blocks * product.n_steps)) + 1;
+        const Bytes table = Panel::table(w);
+        for (int s = 0; s < product.n_steps; ++s) product.unpack(s, table, slice);
+        for (int row = 0; row < n_rows; row += kRows)
+          product.block(slice, row, n_rows - row < kRows ? n_rows - row : kRows, per_step);
+      }
+    }
+  }
+};
