@@ -174,7 +174,8 @@ void decode(benchmark::State& state, const Kind& kind, int n_rows) {
   const TileKernels* tiles = table().tiles;
   const bool use_tiles =
       tiles != nullptr && n_rows >= TileKernels::kMinInt8Rows && tiles->int8[index] != nullptr;
-  const bool use_bf16 = tiles != nullptr && n_rows >= TileKernels::kMinBf16Rows &&
+  const bool floats = table().gemm->int8[index] == nullptr;
+  const bool use_bf16 = tiles != nullptr && n_rows >= (floats ? 3 : TileKernels::kMinBf16Rows) &&
                         tiles->bf16[index] != nullptr && std::getenv("PENSTOCK_BENCH_INVARIANT") == nullptr;
   const size_t scratch_bytes = use_bf16 ? tiles->scratch_bytes : 0;
   const WeightMemory scratch(scratch_bytes * pool().size() + 64),

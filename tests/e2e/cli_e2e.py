@@ -378,6 +378,21 @@ class Tools(unittest.TestCase):
         self.assertEqual([row["test"] for row in reply["results"]], ["prefill 32", "decode 8"])
         self.assertTrue(all(row["tokens_per_second"] > 0 for row in reply["results"]))
 
+    def test_nothing_is_faster_than_the_limits(self):
+        # The limits are the best of samples between the repetitions, so that both have the same neighbours.
+        for kind in ("q4_k_m", "q8_0", "bf16"):
+            with self.subTest(kind):
+                reply = penstock_json("bench", "--shape", "tiny", "--type", kind, "-t", 1, "-p", 64, "-n", 8, "--batch", 1, 16, "-r",
+                                      3, "--json")
+                self.assertEqual(len(reply["results"]), 3)
+                for row in reply["results"]:
+                    self.assertGreater(row["limit_share"], 0, row)
+                    self.assertLessEqual(row["limit_share"], 1, row)
+                threads = {limit["of"]: limit for limit in reply["limits"]["threads"]}
+                for unit in ("read", reply["limits"]["compute_unit"], reply["limits"]["integer_unit"]):
+                    self.assertGreater(threads[unit]["all"], 0, threads)
+                    self.assertGreater(threads[unit]["one"], 0, threads)
+
     def test_bench_serve(self):
         with tempfile.TemporaryDirectory() as folder:
             svg = pathlib.Path(folder) / "load.svg"

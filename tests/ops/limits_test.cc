@@ -10,6 +10,7 @@
 #include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
 #include "ops/ops.h"
+#include "ops/thread_limits.h"
 
 namespace penstock {
 namespace {
@@ -80,6 +81,19 @@ TEST(Limits, TheHigherOfTwoCounts) {
     EXPECT_EQ(both.integers.operations_per_second, 30);
   }
   EXPECT_EQ(better(a, {}).read_bytes_per_second, 10);
+}
+
+TEST(Limits, OfOneThreadAndOfAll) {
+  const KernelTable& kernels = *select_kernels().value();
+  std::set<std::string> names;
+  for (const ThreadLimit& limit : sample_threads(2, 1)) {
+    EXPECT_TRUE(names.insert(limit.name).second) << limit.name;
+    EXPECT_GT(limit.all, 1e6) << limit.name;
+    EXPECT_GT(limit.one, 1e6) << limit.name;
+  }
+  for (const ComputeProbe& probe : compute_probes(kernels))
+    EXPECT_TRUE(names.contains(probe.name)) << probe.name;
+  EXPECT_TRUE(names.contains("read"));
 }
 
 TEST(Limits, OfAPromptGoByTheTypesOfItsWeights) {

@@ -15,6 +15,7 @@
 #include "cli/bench/bench_round.h"
 #include "cli/bench/bench_serve.h"
 #include "cli/bench/bench_structured.h"
+#include "cli/bench/roofline.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/flags.h"
@@ -34,10 +35,16 @@ namespace {
 struct Row {
   std::string test;  // "prefill 512", "decode 128 @ 4096 x 8"
   double tokens_per_second = 0, low = 0, high = 0;
-  double limit_share = 0;                        // of the roofline; 0 = not measured
+  TokenOperations operations = {};  // of a token, and the bytes read for it: what the limit goes by
+  double bytes = 0;
   double acceptance = -1, tokens_per_round = 1;  // of speculation; -1 = none
   double invariant = 0;                          // tokens/s in batch-invariant mode; 0 = not measured
 };
+
+double limit_share(const Row& row, const MachineLimits& limits) {
+  const double limit = token_limit(limits, row.operations, row.bytes);
+  return limit > 0 ? row.tokens_per_second / limit : 0;
+}
 
 struct BenchCommand {
   explicit BenchCommand(CLI::App& app) : ladder(app) {
@@ -81,13 +88,14 @@ struct BenchCommand {
   int run_structured();
   Result<std::unique_ptr<Engine>> open();
   // invariant: the same model in batch-invariant mode, or null.
-  Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, const MachineLimits& limits) const;
+  Result<std::vector<Row>> measure(Engine& engine, Engine* invariant, LimitWatch& watch) const;
 
   EngineConfig config;
   std::string shape, type = "q8_0", write_gguf, prompts_file;
   std::vector<std::vector<TokenId>> prompts;  // of prompts_file
   std::vector<int> prompt_tokens = {512}, depths = {0}, batches = {1};
   int decode_tokens = 128, repetitions = 5;
+  int64_t output_parameters = 0;  // of the model: they are used once per prompt
   bool roofline = true, json = false, invariant_price = false;
   Ladder ladder;
   ServeLoad load;
@@ -125,31 +133,39 @@ Result<std::vector<RequestStats>> run_round(Engine& engine, std::vector<std::vec
   return run_requests(engine, std::move(requests));
 }
 
-Row summarize(std::string test, std::vector<double> rates, double limit_rate) {
+Row summarize(std::string test, std::vector<double> rates, const TokenOperations& operations, double bytes) {
   std::sort(rates.begin(), rates.end());
-  const double median = rates[rates.size() / 2];
-  return {std::move(test), median, rates.front(), rates.back(), limit_rate > 0 ? median / limit_rate : 0};
+  return {std::move(test), rates[rates.size() / 2], rates.front(), rates.back(), operations, bytes};
+}
+
+// Of a token that sees n_visible ones: two operations per weight, and for scores and weighted values four per query
+// dimension and visible token. left_out: of the weights, those of the output layer by the part of the tokens that need none.
+TokenOperations token_operations(const EngineInfo& info, double n_visible, double left_out) {
+  const auto floats = static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
+  const double integers = static_cast<double>(info.active_parameters) - floats;
+  const double of_floats = std::min(left_out, floats);
+  return {2.0 * (floats - of_floats) + 4.0 * static_cast<double>(info.attention_dims) * n_visible,
+          2.0 * std::max(integers - (left_out - of_floats), 0.0)};
 }
 
 class Bench {
  public:
-  Bench(const BenchCommand& command, Engine& engine, const MachineLimits& limits)
-      : command_(command), engine_(engine), limits_(limits) {}
+  Bench(const BenchCommand& command, Engine& engine, LimitWatch& watch)
+      : command_(command), engine_(engine), watch_(watch) {}
 
   Result<Row> prefill(int n_tokens) {
     std::vector<double> rates;
     for (int i = 0; i <= command_.repetitions; ++i) {
+      watch_.sample();
       ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(n_tokens, 1, i), 1));
       if (i > 0) rates.push_back(n_tokens / stats.at(0).prefill_seconds);
     }
+    watch_.sample();
     const EngineInfo& info = engine_.info();
-    // Two operations per weight and token; scores and weighted values: 4 x query dimensions per pair of
-    // tokens.
-    const auto floats = static_cast<double>(std::min(info.active_float_parameters, info.active_parameters));
-    TokenOperations token;
-    token.of_floats = 2.0 * floats + 4.0 * static_cast<double>(info.attention_dims) * n_tokens / 2.0;
-    token.of_integers = 2.0 * (static_cast<double>(info.active_parameters) - floats);
-    return summarize(fmt::format("prefill {}", n_tokens), rates, prefill_limit(limits_, token));
+    return summarize(fmt::format("prefill {}", n_tokens), rates,
+                     token_operations(info, n_tokens / 2.0,
+                                      static_cast<double>(command_.output_parameters) * (1 - 1.0 / n_tokens)),
+                     static_cast<double>(info.active_weight_bytes) / n_tokens);
   }
 
   Result<Row> decode(int depth, int batch) {
@@ -163,6 +179,7 @@ class Bench {
       for (int b = 0; b < batch && !prompts.empty(); ++b)
         round.push_back(prompts[(i * batch + b) % prompts.size()]);
       if (prompts.empty()) round = random(n_prompt, batch, i);
+      watch_.sample();
       ASSIGN_OR_RETURN(const auto stats, run_round(engine_, std::move(round), n + 1));
       double seconds = 0;
       for (const RequestStats& one : stats) seconds = std::max(seconds, one.decode_seconds);
@@ -174,7 +191,8 @@ class Bench {
     std::string test = fmt::format("decode {}", n);
     if (depth > 0) test += fmt::format(" @ {}", depth);
     if (batch > 1) test += fmt::format(" x {}", batch);
-    Row row = summarize(test, rates, limits_.read_bytes_per_second / bytes);
+    watch_.sample();
+    Row row = summarize(test, rates, token_operations(info, n_prompt + n / 2.0, 0), bytes);
     const Metrics after = engine_.metrics();
     const double drafts = after.spec_decode_num_drafts.value - before.spec_decode_num_drafts.value;
     const double kept =
@@ -194,7 +212,7 @@ class Bench {
 
   const BenchCommand& command_;
   Engine& engine_;
-  const MachineLimits& limits_;
+  LimitWatch& watch_;
 };
 
 Result<std::unique_ptr<Engine>> BenchCommand::open() {
@@ -216,8 +234,9 @@ Result<std::unique_ptr<Engine>> BenchCommand::open() {
     for (const auto& prompt : prompts)
       longest = std::max(longest, static_cast<int>(prompt.size()) + decode_tokens);
   }
+  ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
+  output_parameters = static_cast<int64_t>(model.model_dim) * model.vocab_size;
   if (!load.on && config.kv_cache_memory == 0 && config.memory_utilization == 0) {
-    ASSIGN_OR_RETURN(const ModelConfig model, read_config(*source));
     if (config.max_model_len == 0) config.max_model_len = std::min(model.max_seq_len, longest + 2);
     const CacheSpec spec = model.cache_spec(KvDType::kF32, config.block_size);
     config.kv_cache_memory = spec.block_bytes(0) * ((longest + 2) / config.block_size + 2) * most;
@@ -235,28 +254,16 @@ int BenchCommand::write() const {
   return written ? kExitOk : fail(written.error());
 }
 
-// With the model in memory, over as much as it reads for a token. Nothing where that does not fit beside it.
-MachineLimits limits_beside(const EngineInfo& info, Ops& probe) {
-  constexpr int64_t kMost = int64_t{512} << 20;
-  const int64_t bytes = std::min(info.active_weight_bytes, kMost);
-  return probe.memory().free > 2 * bytes ? probe.limits(bytes) : MachineLimits{};
-}
-
-void print_head(const std::string& name, const EngineInfo& info, const MachineLimits& limits) {
+void print_head(const std::string& name, const EngineInfo& info) {
   fmt::print("{}, {}, {} threads, {} of weights\n", name, info.backend, info.n_threads,
              format_bytes(static_cast<double>(info.weight_bytes)));
-  if (limits.floats.operations_per_second <= 0) return;
-  fmt::print("limits: {:.1f} GB/s read, {:.0f} GFLOP/s {}", limits.read_bytes_per_second / 1e9,
-             limits.floats.operations_per_second / 1e9, limits.floats.unit);
-  if (limits.integers.unit != limits.floats.unit)
-    fmt::print(", {:.0f} GOP/s {}", limits.integers.operations_per_second / 1e9, limits.integers.unit);
-  fmt::print("\n");
 }
 
-void print_row(const Row& row) {
+void print_row(const Row& row, const MachineLimits& limits) {
   fmt::print("{:24} {:10.1f} tokens/s  ({:.1f} to {:.1f})", row.test, row.tokens_per_second, row.low,
              row.high);
-  if (row.limit_share > 0) fmt::print("  {:5.1f} % of the limit", row.limit_share * 100);
+  if (const double share = limit_share(row, limits); share > 0)
+    fmt::print("  {:5.1f} % of the limit", share * 100);
   if (row.acceptance >= 0)
     fmt::print("  {:.2f} of the guesses right, {:.2f} tokens per round", row.acceptance,
                row.tokens_per_round);
@@ -268,7 +275,7 @@ void print_row(const Row& row) {
 }
 
 nlohmann::json report_json(const std::string& name, const EngineInfo& info, const MachineLimits& limits,
-                           const std::vector<Row>& rows) {
+                           const std::vector<ThreadLimit>& threads, const std::vector<Row>& rows) {
   nlohmann::json object = {{"model", name},
                            {"backend", info.backend},
                            {"threads", info.n_threads},
@@ -278,14 +285,17 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
                              {"flops_per_second", limits.floats.operations_per_second},
                              {"compute_unit", limits.floats.unit},
                              {"integer_operations_per_second", limits.integers.operations_per_second},
-                             {"integer_unit", limits.integers.unit}}},
+                             {"integer_unit", limits.integers.unit},
+                             {"threads", nlohmann::json::array()}}},
                            {"results", nlohmann::json::array()}};
+  for (const ThreadLimit& limit : threads)
+    object["limits"]["threads"].push_back({{"of", limit.name}, {"all", limit.all}, {"one", limit.one}});
   for (const Row& row : rows) {
     object["results"].push_back({{"test", row.test},
                                  {"tokens_per_second", row.tokens_per_second},
                                  {"min", row.low},
                                  {"max", row.high},
-                                 {"limit_share", row.limit_share}});
+                                 {"limit_share", limit_share(row, limits)}});
     if (row.acceptance >= 0) {
       object["results"].back()["acceptance"] = row.acceptance;
       object["results"].back()["tokens_per_round"] = row.tokens_per_round;
@@ -295,18 +305,17 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
   return object;
 }
 
-Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant,
-                                               const MachineLimits& limits) const {
+Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant, LimitWatch& watch) const {
   std::vector<Row> rows;
-  Bench bench(*this, engine, limits);
+  Bench bench(*this, engine, watch);
   const auto keep = [&](auto&& test) -> Status {
     ASSIGN_OR_RETURN(Row row, test(bench));
     if (invariant != nullptr) {
-      Bench other(*this, *invariant, limits);
+      Bench other(*this, *invariant, watch);
       ASSIGN_OR_RETURN(const Row same, test(other));
       row.invariant = same.tokens_per_second;
     }
-    if (!json) print_row(row);
+    if (!json) print_row(row, watch.best());
     rows.push_back(std::move(row));
     return {};
   };
@@ -364,20 +373,19 @@ int BenchCommand::run() {
     return done ? kExitOk : fail(done.error());
   }
   if (structured.wanted()) return run_structured();
-  MachineLimits limits;
   std::unique_ptr<Ops> probe;
   if (roofline && !load.on) {
     auto ops = make_ops(config.backend, {.n_threads = config.threads});
     if (!ops) return fail(ops.error());
     probe = std::move(*ops);
-    limits = probe->limits(0);
   }
+  LimitWatch watch(std::move(probe));
   auto engine = open();
   if (!engine) return fail(engine.error());
   const EngineInfo& info = (*engine)->info();
-  if (probe) limits = better(limits, limits_beside(info, *probe));
+  watch.read_as(info);
   const std::string name = shape.empty() ? config.model : shape + " " + type;
-  if (!json) print_head(name, info, limits);
+  if (!json) print_head(name, info);
   if (load.on) return serve(**engine, name);
   std::unique_ptr<Engine> invariant;
   if (invariant_price) {
@@ -388,11 +396,16 @@ int BenchCommand::run() {
     invariant->start();
   }
   (*engine)->start();
-  const auto rows = measure(**engine, invariant.get(), limits);
+  const auto rows = measure(**engine, invariant.get(), watch);
   (*engine)->stop();
   if (invariant) invariant->stop();
   if (!rows) return fail(rows.error());
-  if (json) fmt::print("{}\n", report_json(name, info, limits, *rows).dump());
+  const std::vector<ThreadLimit> threads = watch.of_threads();
+  if (json) {
+    fmt::print("{}\n", report_json(name, info, watch.best(), threads, *rows).dump());
+  } else {
+    print_limits(watch.best(), threads);
+  }
   return kExitOk;
 }
 

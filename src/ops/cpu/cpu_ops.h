@@ -9,6 +9,7 @@
 #include "kernels/kernel_table.h"
 #include "ops/cpu/adapters.h"
 #include "ops/cpu/attention.h"
+#include "ops/cpu/limits.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
 #include "ops/ops.h"
@@ -120,6 +121,7 @@ class CpuOps final : public Ops {
   AdapterRows adapters_;
   LinearContext linear_;
   AttentionContext attention_;
+  ReadSampler reads_;
   std::array<Angles, 4> angles_;
   int n_angles_ = 0;
   std::string name_;

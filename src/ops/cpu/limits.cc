@@ -1,20 +1,27 @@
-// The limits of the CPU backend, measured with its threads.
+// The limits of the CPU backend, measured with its threads in samples of a few milliseconds, which other work on the
+// machine rarely covers all of: a caller takes many, between what it measures, and keeps the best (better()).
+#include "ops/cpu/limits.h"
+
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "base/arena.h"
-#include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "kernels/probe_kernels.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/thread_limits.h"
 
 namespace penstock {
 namespace {
+
+constexpr int kRounds = 3;
+constexpr double kUnitSeconds = 1e-3;            // of a round of a unit
+constexpr size_t kReadUnit = 8192;               // what every order of reading takes a multiple of
+constexpr size_t kReadPiece = size_t{24} << 20;  // of a thread and round
+constexpr size_t kLeastRead = size_t{4} << 20;  // the same out of a small buffer, which is read several times
 
 template <class F>
 double least_seconds(int rounds, F&& round) {
@@ -27,49 +34,89 @@ double least_seconds(int rounds, F&& round) {
   return std::max(least, 1e-9);
 }
 
-double measure_reads(ThreadPool& pool, const KernelTable& kernels, size_t bytes) {
-  const size_t part = std::max<size_t>(bytes / static_cast<size_t>(pool.size()) / 8192, 1) * 8192;
-  const size_t total = (part * static_cast<size_t>(pool.size()) + kHugePage - 1) / kHugePage * kHugePage;
-  const std::unique_ptr<char, decltype(&std::free)> buffer(
-      static_cast<char*>(std::aligned_alloc(kHugePage, total)), &std::free);
-  if (!buffer) return 0;
-  madvise(buffer.get(), total, MADV_HUGEPAGE);
-  pool.run([&](int worker, int) { std::memset(buffer.get() + worker * part, worker + 1, part); });
-  // Of a small buffer several times, so that starting the workers is not what is measured.
-  const size_t n_times = std::max<size_t>(1, (size_t{64} << 20) / (part * static_cast<size_t>(pool.size())));
-  volatile uint64_t sink = 0;
-  double least = 1e9;
-  for (const ReadProbe read : read_probes(kernels)) {
-    least = std::min(least, least_seconds(4, [&] {
-                       pool.run([&](int worker, int) {
-                         for (size_t n = 0; n < n_times; ++n)
-                           sink = sink + read(buffer.get() + worker * part, part);
-                       });
-                     }));
-  }
-  return static_cast<double>(n_times * part) * pool.size() / least;
-}
-
-double measure_unit(ThreadPool& pool, const ComputeProbe& probe) {
-  constexpr double kRound = 0.02;  // seconds
+// Operations per second of so many threads, 1 or all.
+double sample_unit(ThreadPool& pool, const ComputeProbe& probe, int n_threads) {
   volatile float result = 0;
   int64_t iterations = 1000;
   const double warm_up = least_seconds(3, [&] { result = probe.run(iterations); });
-  iterations = std::clamp<int64_t>(static_cast<int64_t>(kRound / warm_up * 1000), 1000, 1'000'000'000);
-  const double seconds =
-      least_seconds(5, [&] { pool.run([&](int, int) { result = probe.run(iterations); }); });
-  return probe.operations_per_iteration * static_cast<double>(iterations) * pool.size() / seconds;
+  iterations = std::clamp<int64_t>(static_cast<int64_t>(kUnitSeconds / warm_up * 1000), 1000, 1'000'000'000);
+  const double seconds = least_seconds(kRounds, [&] {
+    if (n_threads == 1) {
+      result = probe.run(iterations);
+    } else {
+      pool.run([&](int, int) { result = probe.run(iterations); });
+    }
+  });
+  return probe.operations_per_iteration * static_cast<double>(iterations) * n_threads / seconds;
 }
+
+constexpr size_t kMostRead = size_t{512} << 20;
 
 }  // namespace
 
+bool ReadSampler::prepare(ThreadPool& pool, size_t bytes) {
+  const auto n = static_cast<size_t>(pool.size());
+  const size_t part = std::max<size_t>(bytes / n / kReadUnit, 1) * kReadUnit;
+  if (buffer_ && part == part_) return true;
+  const size_t total = (part * n + kHugePage - 1) / kHugePage * kHugePage;
+  buffer_.reset(static_cast<char*>(std::aligned_alloc(kHugePage, total)));
+  part_ = part, next_ = 0;
+  if (!buffer_) return false;
+  madvise(buffer_.get(), total, MADV_HUGEPAGE);
+  pool.run([&](int worker, int) { std::memset(buffer_.get() + worker * part, worker + 1, part); });
+  return true;
+}
+
+double ReadSampler::sample(ThreadPool& pool, const KernelTable& kernels, int n_threads) {
+  const size_t piece = std::min(part_, kReadPiece), n_times = std::max<size_t>(1, kLeastRead / piece);
+  volatile uint64_t sink = 0;
+  double least = 1e9;
+  const auto read_piece = [&](ReadProbe read, int worker) {
+    for (size_t n = 0; n < n_times; ++n) sink = sink + read(buffer_.get() + worker * part_ + next_, piece);
+  };
+  for (const ReadProbe read : read_probes(kernels)) {
+    for (int round = 0; round < kRounds; ++round) {
+      // Another piece every time: what was read the last time may be in a cache.
+      next_ = next_ + 2 * piece <= part_ ? next_ + piece : 0;
+      least = std::min(least, least_seconds(1, [&] {
+                         if (n_threads == 1) return read_piece(read, 0);
+                         pool.run([&](int worker, int) { read_piece(read, worker); });
+                       }));
+    }
+  }
+  return static_cast<double>(n_times * piece) * n_threads / least;
+}
+
+std::vector<ThreadLimit> sample_threads(int n_threads, int n_samples) {
+  const auto selected = select_kernels();
+  if (!selected) return {};
+  const KernelTable& kernels = **selected;
+  ThreadPool pool(n_threads);
+  ReadSampler reads;
+  std::vector<ThreadLimit> limits;
+  const auto probes = compute_probes(kernels);
+  for (const ComputeProbe& probe : probes) limits.push_back({probe.name});
+  const bool can_read = reads.prepare(pool, kMostRead);
+  if (can_read) limits.push_back({"read"});
+  for (int n = 0; n < n_samples; ++n) {
+    for (size_t i = 0; i < probes.size(); ++i) {
+      limits[i].all = std::max(limits[i].all, sample_unit(pool, probes[i], pool.size()));
+      limits[i].one = std::max(limits[i].one, sample_unit(pool, probes[i], 1));
+    }
+    if (!can_read) continue;
+    limits.back().all = std::max(limits.back().all, reads.sample(pool, kernels, pool.size()));
+    limits.back().one = std::max(limits.back().one, reads.sample(pool, kernels, 1));
+  }
+  return limits;
+}
+
 MachineLimits CpuOps::limits(int64_t read_bytes) {
-  constexpr int64_t kMostBytes = int64_t{512} << 20;
   MachineLimits limits;
-  limits.read_bytes_per_second = measure_reads(
-      pool_, kernels_, static_cast<size_t>(read_bytes > 0 ? std::min(read_bytes, kMostBytes) : kMostBytes));
+  const size_t bytes = read_bytes > 0 ? std::min(static_cast<size_t>(read_bytes), kMostRead) : kMostRead;
+  if (reads_.prepare(pool_, bytes))
+    limits.read_bytes_per_second = reads_.sample(pool_, kernels_, pool_.size());
   for (const ComputeProbe& probe : compute_probes(kernels_)) {
-    const ComputeLimit limit{probe.name, measure_unit(pool_, probe)};
+    const ComputeLimit limit{probe.name, sample_unit(pool_, probe, pool_.size())};
     if (probe.operand == ComputeProbe::Operand::kFloats) limits.floats = faster(limits.floats, limit);
     limits.integers = faster(limits.integers, limit);
   }
