@@ -59,10 +59,11 @@ struct AdaptedBase {
   std::unique_ptr<Model> model;
 };
 
-AdaptedBase load_base(const fs::path& path, const OpsConfig& config = {.n_threads = 2}, bool device = false) {
+AdaptedBase load_base(const fs::path& path, const OpsConfig& config = {.n_threads = 2}, bool device = false,
+                      const char* backend = "cpu") {
   AdaptedBase loaded;
   loaded.source = open_weights(path).value();
-  loaded.ops = make_ops("cpu", config).value();
+  loaded.ops = make_ops(backend, config).value();
   if (device) loaded.ops = std::make_unique<DeviceOps>(std::move(loaded.ops));
   loaded.model = Model::load(*loaded.source, *loaded.ops).value();
   return loaded;
@@ -73,8 +74,9 @@ Rows run_with(AdaptedBase& base, int seq, const std::vector<int>& prompt, int sl
 }
 
 void expect_pefts(const fs::path& base_path, const LoraAdapter& adapter, const AdapterGolden& golden,
-                  const OpsConfig& config = {.n_threads = 2}, bool device = false) {
-  AdaptedBase base = load_base(base_path, config, device);
+                  const OpsConfig& config = {.n_threads = 2}, bool device = false,
+                  const char* backend = "cpu") {
+  AdaptedBase base = load_base(base_path, config, device, backend);
   const Rows plain = run_with(base, 0, golden.prompt, -1);
   ASSERT_GT(testing::max_difference(plain, golden.logits), 1e-2f) << "the adapter changes nothing";
   const Status put = base.model->put_adapter(2, adapter, *base.ops);
@@ -120,6 +122,16 @@ TEST(Adapters, OfTheOtherFormat) {
 TEST(Adapters, OnADeviceAndWithMoreRowsThanTokens) {
   expect_pefts(testing::golden("qwen2"), peft_adapter("qwen2"), read_adapter_golden("qwen2"),
                {.n_threads = 1, .row_multiple = 8}, true);
+}
+
+TEST(Adapters, OnTheEmulatedGpuAndWithMoreRowsThanTokens) {
+  const OpsConfig config = {.n_threads = 1, .row_multiple = 4};
+  if (const auto made = make_ops("cuda_emulated", config); !made) GTEST_SKIP() << made.error().message;
+  for (const std::string& name : adapted_models()) {
+    SCOPED_TRACE(name);
+    expect_pefts(testing::golden(name), peft_adapter(name), read_adapter_golden(name), config, false,
+                 "cuda_emulated");
+  }
 }
 
 // Prompts and single tokens of two adapters and of none, in turn, in one step.
