@@ -35,7 +35,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
       pool_(config.n_threads),
       packer_(*device_, pool_),
       step_memory_(*device_),
-      upload_(*device_) {}
+      upload_(*device_),
+      draws_(*device_, step_memory_) {}
 
 CudaOps::~CudaOps() = default;
 
@@ -59,6 +60,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   step_memory_.reset();
   bool moved = false;
   if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
+  draws_.begin_step(host_batch_, upload_.on_device());
   const auto rows = [&](int n) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };

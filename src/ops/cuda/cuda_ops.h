@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "ops/cuda/batch_upload.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/device_draws.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
@@ -63,8 +64,12 @@ class CudaOps final : public Ops {
   void for_each(int n_items, void (*fn)(void* ctx, int item, int thread), void* ctx) override;
 
   StepShape begin_step(const Batch* batch) override;
-  StepTicket submit() override { return device_->mark(); }
-  void wait(StepTicket ticket) override { device_->wait(ticket); }
+  StepTicket submit() override { return draws_.end_step(); }
+  void wait(StepTicket ticket) override { draws_.wait(ticket); }
+  bool samples() const override { return true; }
+  void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) override {
+    draws_.sample(logits, rows, results);
+  }
   Tensor new_tensor(int rows, int cols, TensorRole role) override;
   void read_rows(Tensor x, std::span<float> out) override;
   void write_rows(std::span<const float> values, Tensor x) override;
@@ -140,6 +145,7 @@ class CudaOps final : public Ops {
   WeightPacker packer_;
   StepMemory step_memory_;
   BatchUpload upload_;
+  DeviceDraws draws_;
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
   struct ExpertTable {
