@@ -2,7 +2,7 @@
 # run_nvcc.sh LOG COMMAND...: runs nvcc; what the assembler reports goes into LOG, and to the reader if it fails.
 log=$1
 shift
-if "$@" >"$log" 2>&1; then exit 0; fi
+"$@" >"$log" 2>&1 && exit 0
 status=$?
 cat "$log" >&2
 rm -f "$log"

@@ -9,6 +9,8 @@ namespace penstock {
 namespace {
 
 constexpr size_t kLongList = 4096;  // more candidates than this stay in the row
+// Where a device draws it lists as many, in the same order: up to here order and sums do not depend on how they were found.
+constexpr int kShortList = 1024;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 struct ByWeight {
@@ -52,6 +54,31 @@ size_t select_mass(std::vector<Candidate>& items, double mass, Less less) {
   return std::max<size_t>(begin, 1);
 }
 
+struct ListScratch {
+  std::vector<float>& sample;
+  std::vector<int>& inside;
+  std::vector<double>& sums;
+};
+
+// Indices of at least the k most likely into scratch.inside; returns how many. The bound is that of a sample, lowered until
+// enough are above it.
+int list_most_likely(std::span<const float> row, ScanScale scale, int k, const ListScratch& scratch) {
+  constexpr int kSamples = 1024;
+  const int n = static_cast<int>(row.size()), stride = std::max(1, n / kSamples);
+  scratch.sample.clear();
+  for (int i = stride / 2; i < n; i += stride)
+    if (row[i] > -kInf) scratch.sample.push_back((row[i] - scale.max) * scale.inv_t);
+  std::sort(scratch.sample.begin(), scratch.sample.end(), std::greater<>());
+  scratch.inside.resize(row.size());
+  scratch.sums.resize(row.size() / kSumPiece + 1);
+  for (size_t rank = static_cast<size_t>(k / stride + k / stride / 4 + 4);; rank *= 2) {
+    const float low = rank < scratch.sample.size() ? scratch.sample[rank] : -kInf;
+    ScanSplit split{low, 0.0f, scratch.inside.data(), 0, scratch.sums.data()};
+    scan_kernels().split(row.data(), n, scale, split);
+    if (split.n_inside >= k || low == -kInf) return split.n_inside;
+  }
+}
+
 }  // namespace
 
 bool Candidates::reset(std::span<float> row, float temperature) {
@@ -77,8 +104,16 @@ bool Candidates::start(std::span<const float> row, float temperature) {
 
 Candidate Candidates::at(TokenId id) const { return {id, (row_[id] - max_) * inv_t_, 0}; }
 
+// The bits that a scan of the row gives.
 void Candidates::fill_weights(std::vector<Candidate>& items) const {
-  for (Candidate& c : items) c.w = std::exp(c.x);
+  constexpr size_t kAtOnce = 64;
+  float x[kAtOnce], w[kAtOnce];
+  for (size_t begin = 0; begin < items.size(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, items.size() - begin);
+    for (size_t i = 0; i < count; ++i) x[i] = items[begin + i].x;
+    scan_exp({x, count}, 0.0f, 1.0f, w);
+    for (size_t i = 0; i < count; ++i) items[begin + i].w = w[i];
+  }
 }
 
 double Candidates::total() {
@@ -110,17 +145,25 @@ double Candidates::entropy() {
 
 void Candidates::gather(int k, std::vector<Candidate>& out) {
   out.clear();
-  // The k-th largest block maximum is at most the k-th largest value.
-  if (k >= static_cast<int>(block_max_.size())) return gather_all(out);
+  const bool few_blocks = k >= static_cast<int>(block_max_.size());
+  if (few_blocks && (row_.size() <= kLongList || k > kShortList)) return gather_all(out);
+  if (few_blocks) {
+    const int n = list_most_likely(row_, {max_, inv_t_}, k, {sample_, inside_, histogram_});
+    for (int i = 0; i < n; ++i)
+      if (row_[inside_[i]] > -kInf) out.push_back(at(inside_[i]));
+    return fill_weights(out);
+  }
+  // The k-th largest block maximum is at most the k-th largest value. Values that differ may have the same x.
   block_copy_ = block_max_;
   std::nth_element(block_copy_.begin(), block_copy_.begin() + (k - 1), block_copy_.end(), std::greater<>());
-  const float threshold = block_copy_[k - 1];
+  const float threshold = (block_copy_[k - 1] - max_) * inv_t_;
   for (size_t block = 0; block < block_max_.size(); ++block) {
-    if (!(block_max_[block] >= threshold) || block_max_[block] == -kInf) continue;
+    if (!((block_max_[block] - max_) * inv_t_ >= threshold) || block_max_[block] == -kInf) continue;
     const int begin = static_cast<int>(block) * kScanBlock;
     const int end = std::min(begin + kScanBlock, static_cast<int>(row_.size()));
     for (int id = begin; id < end; ++id) {
-      if (row_[id] >= threshold && row_[id] > -kInf) out.push_back(at(id));
+      const Candidate c = at(id);
+      if (c.x >= threshold && row_[id] > -kInf) out.push_back(c);
     }
   }
   fill_weights(out);
@@ -179,7 +222,7 @@ void Candidates::refresh_row() {
 bool Candidates::list_above(float x) {
   items_.clear();
   const float low = std::min(x / inv_t_, 0.0f) + max_;  // a first sieve in logits; the exact test follows
-  const float slack = std::fabs(low) * 1e-5f + 1e-5f;
+  const float slack = (std::fabs(low) + std::fabs(max_)) * 1e-5f + 1e-5f;
   for (size_t block = 0; block < block_max_.size(); ++block) {
     if (!(block_max_[block] >= low - slack)) continue;
     const int begin = static_cast<int>(block) * kScanBlock;
@@ -206,6 +249,7 @@ void Candidates::keep_above(float x) {
     full_ = false;
     sorted_ = false;
     total_ = -1;
+    if (items_.size() <= kShortList) sort_items();
     return;
   }
   for (size_t id = 0; id < row_.size(); ++id) {
@@ -332,15 +376,17 @@ void Candidates::keep_mass(double p) {
   const double mass = p * total();
   if (full_) {
     // Real distributions are peaked: a short list is nearly always enough.
-    for (const int k : {64, 1024}) {
-      if (k >= static_cast<int>(block_max_.size())) break;
+    for (const int k : {64, kShortList}) {
       if (mass > k) continue;  // no weight is above 1
       gather(k, items_);
+      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in between.
+      const auto end = items_.begin() + std::min<std::ptrdiff_t>(k, std::ssize(items_));
+      if (end != items_.end()) std::nth_element(items_.begin(), end, items_.end(), ByWeight{});
+      items_.erase(end, items_.end());
       std::sort(items_.begin(), items_.end(), ByWeight{});
       double sum = 0;
       size_t count = 0;
-      // Only the first k are surely the k most likely; further ones may miss unlisted tokens in between.
-      while (count < static_cast<size_t>(k) && count < items_.size() && sum < mass) sum += items_[count++].w;
+      while (count < items_.size() && sum < mass) sum += items_[count++].w;
       if (sum >= mass) {
         items_.resize(std::max<size_t>(count, 1));
         full_ = false;

@@ -1,123 +1,222 @@
-// Draws on CUDA's emulated device are those of Sampler::draw, bit for bit: PENSTOCK_DRAWS of them (a million: minutes).
+// Draws on CUDA's emulated device are those of Sampler::draw, bit for bit: a million of them by one thread each, some
+// thousands by a block of threads, as on a GPU (PENSTOCK_DRAWS: how many).
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
+#include "ops/cuda/device_draws.h"
 #include "ops/ops.h"
 #include "sampling/sampler.h"
 
 namespace penstock {
 namespace {
 
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr int kRows = 3;
+
 struct Asked {
   SampleRow row;
   std::vector<LogitEdit> edits;
   std::vector<uint32_t> mask;
+  std::vector<TokenLogprob> top;
 };
+
+// Draws from logits [kRows, vocab].
+using DrawAll =
+    std::function<void(std::span<const float> logits, std::span<const SampleRow>, std::span<SampleResult>)>;
 
 class Draws {
  public:
-  explicit Draws(Ops& ops) : ops_(ops), random_(5) {}
+  explicit Draws(DrawAll draw_all) : draw_all_(std::move(draw_all)), random_(5) {}
 
-  // Of 3 rows of logits, some of which are not numbers or impossible.
   void compare(int vocab, int n_draws) {
-    std::vector<float> logits(3 * static_cast<size_t>(vocab));
-    std::normal_distribution<float> normal(0.0f, 3.0f);
-    for (float& logit : logits) logit = normal(random_);
-    for (size_t i = 0; i < logits.size(); i += 7) logits[i] = -std::numeric_limits<float>::infinity();
-    logits[static_cast<size_t>(vocab) + 2] = std::numeric_limits<float>::quiet_NaN();
-    std::fill(logits.begin() + 2 * vocab, logits.begin() + 2 * vocab + vocab / 2, 2.5f);  // equals
-    ops_.begin_step(nullptr);
-    const Tensor tensor = ops_.new_tensor(3, vocab, TensorRole::kLogits);
-    ops_.write_rows(logits, tensor);
+    std::vector<float> logits = random_logits(vocab);
     std::vector<Asked> asked;
-    for (int i = 0; i < n_draws; ++i) asked.push_back(ask(vocab, i));
+    for (int i = 0; i < n_draws; ++i) asked.push_back(ask(vocab));
     std::vector<SampleRow> rows;
     for (Asked& each : asked) {
       each.row.edits = each.edits.data(), each.row.n_edits = static_cast<int32_t>(each.edits.size());
       each.row.mask = each.mask.empty() ? nullptr : each.mask.data();
+      each.row.top = each.top.data();
       rows.push_back(each.row);
     }
     std::vector<SampleResult> results(rows.size());
-    ops_.sample(tensor, rows, results);
-    ops_.wait(ops_.submit());
+    draw_all_(logits, rows, results);
     for (size_t i = 0; i < rows.size(); ++i) {
+      ++n_;
       const auto from = logits.begin() + ptrdiff_t{rows[i].row} * vocab;
       std::vector<float> own(from, from + vocab);
-      const SampleResult want = sampler_.draw(rows[i], own);
-      ASSERT_TRUE(results[i].drawn);
-      ASSERT_EQ(results[i].token, want.token) << "draw " << i << " of " << vocab;
-      // A token that was no number until an edit set it has no log-probability: on both sides.
-      const bool neither = std::isnan(results[i].logprob) && std::isnan(want.logprob);
-      ASSERT_TRUE(neither || results[i].logprob == want.logprob)
-          << results[i].logprob << " instead of " << want.logprob << ", draw " << i;
-      ASSERT_EQ(results[i].rank, want.rank) << i;
-      ASSERT_EQ(results[i].likeliest, want.likeliest) << i;
+      std::vector<TokenLogprob> top(asked[i].top.size());
+      SampleRow row = rows[i];
+      row.top = top.data();
+      const SampleResult want = sampler_.draw(row, own);
+      if (!results[i].drawn) {
+        ++n_left_;
+        ASSERT_TRUE(may_be_left(row, vocab)) << say(row, vocab);
+        continue;
+      }
       n_possible_ += want.token != kNoToken ? 1 : 0;
+      ASSERT_EQ(results[i].token, want.token) << say(row, vocab);
+      ASSERT_TRUE(same(results[i].logprob, want.logprob)) << say(row, vocab);
+      ASSERT_EQ(results[i].rank, want.rank) << say(row, vocab);
+      ASSERT_TRUE(same(results[i].likeliest, want.likeliest)) << say(row, vocab);
+      ASSERT_EQ(results[i].n_top, want.n_top) << say(row, vocab);
+      for (int k = 0; k < want.n_top; ++k) {
+        ASSERT_EQ(asked[i].top[k].token, top[k].token) << k << " " << say(row, vocab);
+        ASSERT_TRUE(same(asked[i].top[k].logprob, top[k].logprob)) << k << " " << say(row, vocab);
+        ASSERT_EQ(asked[i].top[k].rank, top[k].rank) << k;
+      }
     }
   }
+  int64_t n() const { return n_; }
+  int64_t n_left() const { return n_left_; }
   int64_t n_possible() const { return n_possible_; }
 
  private:
-  Asked ask(int vocab, int i) {
-    Asked asked;
-    asked.row.row = static_cast<int32_t>(random_() % 3);
-    asked.row.report = i % 4 == 0, asked.row.likeliest = i % 8 == 0;
-    asked.row.temperature = i % 5 == 0 ? 0.0f : 0.3f + static_cast<float>(random_() % 100) / 50.0f;
-    asked.row.u = std::uniform_real_distribution<double>(0, 1)(random_);
-    if (i % 3 == 0) {
-      asked.mask.resize(static_cast<size_t>(vocab + 31) / 32);
-      for (uint32_t& word : asked.mask) word = i % 9 == 0 ? 0x10u : static_cast<uint32_t>(random_());
+  // What is no number until an edit sets it has no log-probability: on both sides.
+  static bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+  // More tokens may be left than are listed; of fewer, rounding may leave a sum of all below top-p of them.
+  static bool may_be_left(const SampleRow& row, int vocab) {
+    if (row.temperature == 0) return false;
+    const bool mass_alone = row.top_p < 1 && row.top_k == 0 && row.min_p == 0;
+    if (mass_alone) return vocab > 1024 || row.top_p > 0.999f;
+    return (row.top_k == 0 || row.top_k > 1024) && vocab > 1024 && (row.top_k > 0 || row.min_p > 0);
+  }
+  static std::string say(const SampleRow& row, int vocab) {
+    return "vocab " + std::to_string(vocab) + ", row " + std::to_string(row.row) + ", temperature " +
+           std::to_string(row.temperature) + ", min_p " + std::to_string(row.min_p) + ", top_k " +
+           std::to_string(row.top_k) + ", top_p " + std::to_string(row.top_p) + ", u " +
+           std::to_string(row.u);
+  }
+
+  int pick(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  float between(float low, float high) { return std::uniform_real_distribution<float>(low, high)(random_); }
+
+  // One row with what is impossible and what is no number, one with many equals.
+  std::vector<float> random_logits(int vocab) {
+    std::vector<float> logits(kRows * static_cast<size_t>(vocab));
+    const float spread = pick(4) == 0 ? between(0.0f, 0.5f) : between(0.5f, 8.0f),
+                center = between(-40.0f, 40.0f);
+    for (float& logit : logits) {  // near enough to a normal distribution
+      const uint64_t bits = random_() | uint64_t{random_()} << 32;
+      float sum = 0;
+      for (int i = 0; i < 4; ++i) sum += static_cast<float>(bits >> (16 * i) & 0xffff) / 65536.0f;
+      logit = center + spread * (sum - 2.0f) * 1.7f;
     }
-    for (uint16_t phase = 0; i % 2 == 0 && phase < 3; ++phase) {
+    for (int i = 0; i < vocab; i += 7) logits[static_cast<size_t>(i)] = -kInf;
+    logits[2] = std::numeric_limits<float>::quiet_NaN();
+    const auto equals = logits.begin() + vocab;
+    const float grain = pick(2) == 0 ? spread : spread / 4;
+    std::for_each(equals, equals + vocab, [&](float& logit) { logit = grain * std::round(logit / grain); });
+    return logits;
+  }
+
+  Asked ask(int vocab) {
+    Asked asked;
+    SampleRow& row = asked.row;
+    row.row = pick(kRows);
+    row.report = pick(4) == 0, row.likeliest = pick(8) == 0;
+    row.n_top = pick(6) == 0 ? 1 + pick(SampleRow::kMostTop) : 0;
+    asked.top.resize(static_cast<size_t>(row.n_top));
+    row.temperature = pick(8) == 0 ? 0.0f : between(0.05f, 2.5f);
+    row.u = std::uniform_real_distribution<double>(0, 1)(random_);
+    const int filters = pick(8);
+    if ((filters & 1) != 0) row.min_p = pick(2) == 0 ? between(0.0f, 1.0f) : std::exp(-between(1.0f, 20.0f));
+    if ((filters & 2) != 0) row.top_k = 1 + (pick(4) == 0 ? pick(1200) : pick(80));
+    if ((filters & 4) != 0) row.top_p = pick(16) == 0 ? 0.0f : between(0.0f, 1.0f);
+    if (pick(3) == 0) {
+      asked.mask.resize(static_cast<size_t>(vocab + 31) / 32);
+      const bool few = pick(3) == 0;
+      for (uint32_t& word : asked.mask) word = few ? 0x10u : static_cast<uint32_t>(random_());
+    }
+    for (uint16_t phase = 0; filters == pick(8) && phase < 3; ++phase) {
+      const int first = pick(vocab);
       for (int e = 0; e < 5; ++e) {
         const auto kind = static_cast<LogitEdit::Kind>(phase);
         const float value = kind == LogitEdit::Kind::kPenalize ? 1.3f : static_cast<float>(e) - 2.0f;
-        asked.edits.push_back({static_cast<TokenId>((e * 7 + i) % vocab), kind, phase, value});
+        asked.edits.push_back({static_cast<TokenId>((e * 7 + first) % vocab), kind, phase, value});
       }
     }
     return asked;
   }
 
-  Ops& ops_;
+  DrawAll draw_all_;
   std::mt19937 random_;
   Sampler sampler_;
-  int64_t n_possible_ = 0;
+  int64_t n_ = 0, n_left_ = 0, n_possible_ = 0;
 };
 
-TEST(CudaSample, DrawsAreTheHosts) {
-  const auto ops = make_ops("cuda_emulated", {.n_threads = 1});
-  if (!ops) GTEST_SKIP() << ops.error().message;
-  const char* const wanted = std::getenv("PENSTOCK_DRAWS");
-  const int n = wanted != nullptr ? std::atoi(wanted) : 6000;
-  Draws draws(**ops);
-  for (int done = 0; done < n; done += 1000) {
-    draws.compare(61, 800);
-    draws.compare(1500, 180);
-    draws.compare(20'011, 20);  // more pieces than the block's threads take at once
+// As many draws from many tokens as take about as long as those from few.
+void compare_all(Draws& draws, int n) {
+  for (int done = 0; done < n && !testing::Test::HasFatalFailure(); done += 1000) {
+    for (int i = 0; i < 8; ++i) draws.compare(29 + 9 * i, 100);
+    draws.compare(150, 120);
+    draws.compare(900, 50);
+    draws.compare(1500, 25);
+    if (done % 5000 == 0) draws.compare(5003, 5);
+    if (done % 25'000 == 0) draws.compare(20'011, 3);  // more pieces than are added at once
   }
+  EXPECT_GE(draws.n(), n * 99 / 100);
   EXPECT_GT(draws.n_possible(), n / 2);
+  EXPECT_LT(draws.n_left(), n / 100);
+  EXPECT_GT(draws.n_left(), 0);
 }
 
-TEST(CudaSample, LeavesFiltersToTheHost) {
+TEST(CudaSample, DrawsAreTheHosts) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  Ops& ops = **made;
+  Draws draws([&](std::span<const float> logits, std::span<const SampleRow> rows,
+                  std::span<SampleResult> results) {
+    ops.begin_step(nullptr);
+    const Tensor tensor = ops.new_tensor(kRows, static_cast<int>(logits.size()) / kRows, TensorRole::kLogits);
+    ops.write_rows(logits, tensor);
+    ops.sample(tensor, rows, results);
+    ops.wait(ops.submit());
+  });
+  const char* const wanted = std::getenv("PENSTOCK_DRAWS");
+  compare_all(draws, wanted != nullptr ? std::atoi(wanted) : 3000);
+}
+
+#ifdef PENSTOCK_CUDA_EMULATION
+TEST(CudaSample, AMillionDrawsAreTheHosts) {
+  using namespace cuda;
+  const std::unique_ptr<Device> device = make_emulated_device();
+  StepMemory memory(*device);
+  DeviceDraws on_device(*device, memory);
+  on_device.draw_alone();
+  Draws draws(
+      [&](std::span<const float> logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
+        memory.reset();
+        const int vocab = static_cast<int>(logits.size()) / kRows;
+        void* const values = memory.take(logits.size_bytes()).value();
+        device->copy_in(values, logits.data(), logits.size_bytes());
+        on_device.sample({values, DType::kF32, kRows, vocab, vocab}, rows, results);
+        on_device.wait(on_device.end_step());
+      });
+  compare_all(draws, 1'000'000);
+}
+#endif
+
+TEST(CudaSample, LeavesLongListsToTheHost) {
   const auto ops = make_ops("cuda_emulated", {.n_threads = 1});
   if (!ops) GTEST_SKIP() << ops.error().message;
   (*ops)->begin_step(nullptr);
-  const Tensor logits = (*ops)->new_tensor(1, 40, TensorRole::kLogits);
+  const Tensor logits = (*ops)->new_tensor(1, 2000, TensorRole::kLogits);
   (*ops)->clear(logits);
-  std::vector<SampleRow> rows(5);
+  std::vector<SampleRow> rows(6);
   for (SampleRow& row : rows) row.temperature = 1.0f;
-  rows[0].top_k = 3, rows[1].top_p = 0.5f, rows[2].min_p = 0.1f;
-  TokenLogprob top[2];
-  rows[3].n_top = 2, rows[3].top = top;
+  rows[0].top_k = 1025, rows[1].top_p = 0.6f, rows[2].min_p = 0.1f;
+  rows[3].top_k = 1024, rows[4].top_p = 0.5f;
   std::vector<SampleResult> results(rows.size());
   (*ops)->sample(logits, rows, results);
   (*ops)->wait((*ops)->submit());
-  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(results[i].drawn, i == 4) << i;
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(results[i].drawn, i >= 3) << i;
 }
 
 // A step may begin before the draws of the one before are told.

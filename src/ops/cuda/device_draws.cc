@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/cuda/cuda_ops.h"
 
@@ -11,26 +12,27 @@ namespace {
 static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 && static_cast<int>(LogitEdit::Kind::kAdd) == 1 &&
               static_cast<int>(LogitEdit::Kind::kPenalize) == 2);
 
-bool draws_here(const SampleRow& row) {
-  const bool filters = row.min_p > 0 || row.top_k > 0 || row.top_p < 1;
-  return row.n_top == 0 && (row.temperature == 0 || !filters);
-}
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Of all draws of a call: what each is, and the edits and masks of all, one after the other.
 struct Described {
   std::vector<DrawOnDevice> draws;
   std::vector<EditOnDevice> edits;
   std::vector<uint32_t> masks;
+  int most_top = 0;
 };
 
 Described describe(std::span<const SampleRow> rows, int vocab) {
   Described all;
   for (const SampleRow& row : rows) {
     DrawOnDevice draw{};
-    draw.row = draws_here(row) ? row.row : -1, draw.mask = -1;
+    draw.row = row.row, draw.mask = -1;
     draw.edits = static_cast<int32_t>(all.edits.size()), draw.n_edits = row.n_edits;
     draw.temperature = row.temperature, draw.u = row.u;
-    draw.report = row.report, draw.likeliest = row.likeliest;
+    draw.least_x = row.min_p > 0 ? std::log(row.min_p) : -kInf;
+    draw.top_k = row.top_k, draw.top_p = row.top_p;
+    draw.report = row.report, draw.likeliest = row.likeliest, draw.n_top = row.n_top;
+    all.most_top = std::max(all.most_top, row.n_top);
     for (const LogitEdit& edit : std::span(row.edits, static_cast<size_t>(row.n_edits)))
       all.edits.push_back({edit.token, static_cast<uint16_t>(edit.kind), edit.phase, edit.value});
     if (row.mask != nullptr) {
@@ -42,16 +44,17 @@ Described describe(std::span<const SampleRow> rows, int vocab) {
   return all;
 }
 
-SampleResult result_of(const SampleRow& row, const DrawnOnDevice& drawn) {
+SampleResult result_of(const SampleRow& row, const DrawnOnDevice& drawn, const TopOnDevice* top) {
   SampleResult result;
-  if (!draws_here(row)) return result;
+  if (drawn.token == DrawnOnDevice::kLeft) return result;
   result.drawn = true;
   result.token = drawn.token < 0 ? kNoToken : drawn.token;
   if (row.likeliest) result.likeliest = static_cast<float>(1.0 / drawn.raw_sum);
-  if (row.report && result.token != kNoToken) {
-    const float log_sum = drawn.raw_most + static_cast<float>(std::log(drawn.raw_sum));
+  const float log_sum = drawn.raw_most + static_cast<float>(std::log(drawn.raw_sum));
+  if (row.report && result.token != kNoToken)
     result.logprob = drawn.raw_logit - log_sum, result.rank = drawn.rank;
-  }
+  result.n_top = drawn.n_top;
+  for (int i = 0; i < drawn.n_top; ++i) row.top[i] = {top[i].token, top[i].raw_logit - log_sum, i + 1};
   return result;
 }
 
@@ -79,34 +82,60 @@ void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows, std::sp
   Asked& asked = asked_[now_];
   tell(asked);
   const size_t n = rows.size();
-  if (asked.memory.bytes() < n * sizeof(DrawnOnDevice)) {
-    Result<Memory> memory = Memory::make(device_, 2 * n * sizeof(DrawnOnDevice));
-    if (!memory) return device_.give_up(memory.error());
-    asked.memory = std::move(*memory);
-  }
+  const Described described = describe(rows, logits.cols);
+  if (!make_room(asked, n, n * static_cast<size_t>(described.most_top))) return;
   asked.rows.assign(rows.begin(), rows.end());
   asked.results = results;
+  asked.tops_stride = described.most_top;
   asked.step = ended_ ? last_ticket_ : last_ticket_ + 1;
   asked.pending = true;
-  const Described described = describe(rows, logits.cols);
   const Draw kernel{rows_of(logits),
                     bring(described.draws),
                     bring(described.edits),
                     bring(described.masks),
                     scratch<float>(n * static_cast<size_t>(logits.cols)),
-                    scratch<double>(n * static_cast<size_t>(Draw::pieces_of(logits.cols))),
-                    asked.memory.as<DrawnOnDevice>()};
-  device_.launch(kernel, Grid{static_cast<int>(n), 1, Draw::kSharedBytes});
+                    scratch<double>(n * static_cast<size_t>(draw_pieces(logits.cols))),
+                    asked.drawn.as<DrawnOnDevice>(),
+                    asked.tops.as<TopOnDevice>(),
+                    described.most_top};
+  const Grid grid{static_cast<int>(n), 1, Draw::kSharedBytes};
+#ifdef PENSTOCK_CUDA_EMULATION
+  if (alone_ && device_.status())
+    return Emulated<DrawAlone>::launch(
+        {kernel.logits, kernel.draws, kernel.edits, kernel.masks, kernel.edited, kernel.piece_sums,
+         kernel.drawn, kernel.tops, kernel.tops_stride},
+        grid);
+#endif
+  device_.launch(kernel, grid);
+}
+
+// False after a failure.
+bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
+  const auto at_least = [&](Memory& memory, size_t bytes) {
+    if (memory.bytes() >= bytes) return true;
+    Result<Memory> larger = Memory::make(device_, 2 * bytes);
+    if (larger) {
+      memory = std::move(*larger);
+    } else {
+      device_.give_up(larger.error());
+    }
+    return larger.has_value();
+  };
+  return at_least(asked.drawn, n_draws * sizeof(DrawnOnDevice)) &&
+         at_least(asked.tops, n_tops * sizeof(TopOnDevice));
 }
 
 void DeviceDraws::tell(Asked& asked) {
   if (!asked.pending) return;
   asked.pending = false;
-  std::vector<DrawnOnDevice> all(asked.rows.size());
-  device_.copy_out(all.data(), asked.memory.data(), all.size() * sizeof(DrawnOnDevice));
+  const size_t n = asked.rows.size(), stride = static_cast<size_t>(asked.tops_stride);
+  std::vector<DrawnOnDevice> all(n);
+  std::vector<TopOnDevice> tops(n * stride);
+  device_.copy_out(all.data(), asked.drawn.data(), n * sizeof(DrawnOnDevice));
+  if (!tops.empty()) device_.copy_out(tops.data(), asked.tops.data(), tops.size() * sizeof(TopOnDevice));
   const bool failed = !device_.status();
-  for (size_t i = 0; i < all.size(); ++i)
-    asked.results[i] = failed ? SampleResult{} : result_of(asked.rows[i], all[i]);
+  for (size_t i = 0; i < n; ++i)
+    asked.results[i] = failed ? SampleResult{} : result_of(asked.rows[i], all[i], tops.data() + i * stride);
 }
 
 StepTicket DeviceDraws::end_step() {
@@ -123,7 +152,7 @@ void DeviceDraws::wait(StepTicket ticket) {
 void DeviceDraws::begin_step(const Batch& batch, const BatchOnDevice* on_device) {
   ended_ = false;
   if (std::ranges::none_of(batch.tokens, [](TokenId token) { return token < 0; })) return;
-  device_.launch(TakeDrawnTokens{on_device, asked_[now_].memory.as<const DrawnOnDevice>()},
+  device_.launch(TakeDrawnTokens{on_device, asked_[now_].drawn.as<const DrawnOnDevice>()},
                  Grid{(batch.n_tokens() + TakeDrawnTokens::kThreads - 1) / TakeDrawnTokens::kThreads});
 }
 

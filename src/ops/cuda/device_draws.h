@@ -1,5 +1,5 @@
 // Draws on the device (kernels/sample.h), from when they are asked for until the host is told. What is left to the host: filters
-// (top-k, top-p, min-p) and lists of likely tokens.
+// that leave more than 1,024 tokens.
 #pragma once
 #include <span>
 #include <vector>
@@ -22,16 +22,21 @@ class DeviceDraws {
   // Of a step and all before it: returns when they are done and their draws told.
   void wait(StepTicket ticket);
   void sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results);
+  // For tests, on the emulated device: one thread makes a draw, which takes a hundredth of the time there.
+  void draw_alone() { alone_ = true; }
 
  private:
   // Of one call of sample().
   struct Asked {
-    Memory memory;  // DrawnOnDevice
+    Memory drawn;  // DrawnOnDevice
+    Memory tops;   // TopOnDevice, [draws][tops_stride]
+    int tops_stride = 0;
     std::vector<SampleRow> rows;
     std::span<SampleResult> results;
     StepTicket step = 0;
     bool pending = false;
   };
+  bool make_room(Asked& asked, size_t n_draws, size_t n_tops);
   void tell(Asked& asked);
   // A copy on the device, until the next step begins; null after a failure, or where there are none.
   template <class T>
@@ -44,7 +49,7 @@ class DeviceDraws {
   Asked asked_[2];  // the next step may begin before this one's draws are told
   int now_ = 0;
   StepTicket last_ticket_ = 0;
-  bool ended_ = false;
+  bool ended_ = false, alone_ = false;
 };
 
 }  // namespace penstock::cuda

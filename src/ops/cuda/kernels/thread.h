@@ -73,10 +73,11 @@ PENSTOCK_DEVICE T warp_max(const Thread& t, T value) {
   return value;
 }
 
-// --- By all threads of a block of kThreads. scratch: kThreads / 32 values in shared memory, free again when this returns.
+// --- By all threads of a block of kThreads (whole warps, or one thread). scratch: kThreads / 32 values in shared memory, free again when this returns.
 
 template <int kThreads, class T>
 PENSTOCK_DEVICE T block_sum(const Thread& t, T value, T* scratch) {
+  if constexpr (kThreads == 1) return value;
   value = warp_sum(t, value);
   if (t.lane() == 0) scratch[t.warp()] = value;
   t.sync();
@@ -87,6 +88,7 @@ PENSTOCK_DEVICE T block_sum(const Thread& t, T value, T* scratch) {
 }
 template <int kThreads, class T>
 PENSTOCK_DEVICE T block_max(const Thread& t, T value, T* scratch) {
+  if constexpr (kThreads == 1) return value;
   value = warp_max(t, value);
   if (t.lane() == 0) scratch[t.warp()] = value;
   t.sync();
