@@ -309,14 +309,15 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, 
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }
 
-Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy copy,
+Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, ModelCopy given,
                                             EngineConfig config, const LoadProgress& progress,
                                             SpeculationInputs inputs) {
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
-  ASSIGN_OR_RETURN(auto ranks, begin_run(*copy.source, config, {index, group.size()}));
+  ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, {index, group.size()}));
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, place, ranks.get()));
+  ModelCopy copy = std::move(given);  // gone before what its weights were packed by
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
     ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
@@ -354,11 +355,11 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
     loaded->keep_states(speculation->drafter().taps());
   ASSIGN_OR_RETURN(parts.model,
                    with_ranks(std::move(ranks), grid, std::move(loaded), cache_plan.n_blocks, parts.info));
+  parts.speculation = std::move(speculation);  // gone before the model from here on
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   ASSIGN_OR_RETURN(parts.swap, make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));
   parts.scheduler = std::make_unique<Scheduler>(scheduling, std::move(policy), cache_plan.n_blocks,
                                                 cache_plan.windows, config.block_size);
-  parts.speculation = std::move(speculation);
   parts.max_num_seqs = config.max_num_seqs;
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = fingerprint;

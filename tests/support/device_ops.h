@@ -75,7 +75,7 @@ struct KeptBatch {
   Batch batch;
 };
 
-class DeviceOps final : public Ops {
+class DeviceOps : public Ops {
  public:
   // Sampler::draw, or null: draws are left to the host.
   using Draw = std::function<SampleResult(const SampleRow& row, std::span<float> logits)>;

@@ -1,0 +1,135 @@
+// Whole models with weights of every type on CUDA's emulated device: the logits are those that the same weights give in F32.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <list>
+
+#include "formats/weight_source.h"
+#include "model/ftype.h"
+#include "model/runner.h"
+#include "model/sources/synthetic.h"
+#include "model/sources/synthetic_layers.h"
+#include "support/device_ops.h"
+#include "support/test_data.h"
+
+namespace penstock {
+namespace {
+
+using testing::Rows;
+using testing::Runner;
+
+// Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the other way where sums differ.
+double most_error(const std::string& type) {
+  if (type == "nf4") return 5e-3;
+  return type == "w8a8" ? 1e-2 : 1e-4;
+}
+
+// The CPU with every matrix in F32.
+class PlainOps final : public DeviceOps {
+ public:
+  PlainOps() : DeviceOps(make_ops("cpu", {.n_threads = 1, .batch_invariant = true}).value()) {}
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
+    std::vector<float>& values = new_values(matrix.rows, matrix.cols);
+    for (int row = 0; row < matrix.rows; ++row) {
+      dequantize_row(matrix.type, matrix.bytes.data() + static_cast<size_t>(row) * matrix.stride(),
+                     values.data() + static_cast<size_t>(row) * static_cast<size_t>(matrix.cols),
+                     matrix.cols);
+    }
+    return DeviceOps::pack({QuantType::kF32, matrix.rows, matrix.cols, std::as_bytes(std::span(values))});
+  }
+  Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
+                                               int n_rows) override {
+    // Where activations are rounded, they are so on the CPU.
+    if (matrix.activations.kind != ActivationCoding::Kind::kNone)
+      return DeviceOps::pack_grouped(matrix, first_row, n_rows);
+    std::vector<float>& values = new_values(n_rows, matrix.cols);
+    matrix.dequantize(first_row, n_rows, values.data());
+    return DeviceOps::pack({QuantType::kF32, n_rows, matrix.cols, std::as_bytes(std::span(values))});
+  }
+
+ private:
+  std::vector<float>& new_values(int rows, int cols) {
+    return values_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(cols));
+  }
+  std::list<std::vector<float>> values_;  // weights may refer to them
+};
+
+std::vector<std::string> all_types() {
+  std::vector<std::string> names;
+  for (const FileType& type : file_types()) names.emplace_back(type.name);
+  for (const QuantTypeInfo& info : quant_types())
+    if (can_quantize(info.type)) names.emplace_back(info.name);
+  for (const LayerCoding& coding : layer_codings()) names.emplace_back(coding.name);
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  return names;
+}
+
+ModelConfig small_config(const char* architecture) {
+  const auto source = open_weights(tests_dir() / "golden" / "models" / architecture).value();
+  ModelConfig config = read_config(*source).value();
+  config.n_layers = 1;
+  if (!config.layers.empty()) config.layers.resize(1);
+  config.model_dim = config.ffn_dim = 256;
+  if (config.n_experts > 0) config.expert_ffn_dim = 256;
+  config.n_heads = 4, config.n_kv_heads = 2;
+  config.head_dim = config.ropes[0].rotary_dim = 64;
+  config.attention_scale = 0.125f;
+  config.vocab_size = 64;
+  config.name = "small";
+  return config;
+}
+
+Rows logits_of(const ModelConfig& config, const std::string& type, Ops& ops) {
+  const auto source = make_synthetic_source(config, type);
+  EXPECT_TRUE(source) << source.error().message;
+  const auto model = Model::load(**source, ops);
+  EXPECT_TRUE(model) << model.error().message;
+  if (!model) return {};
+  Runner runner(**model, ops);
+  const int prompt[] = {3, 1, 41, 5, 9}, next = 26;
+  Rows rows = runner.run(0, prompt);
+  rows.push_back(runner.run(0, {&next, 1}).back());
+  return rows;
+}
+
+class CudaTypes : public ::testing::TestWithParam<std::string> {};
+
+// Relative to the length of all logits.
+double error_of(const ModelConfig& config, const std::string& type, Ops& ops) {
+  PlainOps plain;
+  const Rows want = logits_of(config, type, plain), got = logits_of(config, type, ops);
+  EXPECT_EQ(got.size(), want.size());
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size() && i < got.size(); ++i) {
+    for (size_t j = 0; j < want[i].size(); ++j)
+      error += std::pow(got[i][j] - want[i][j], 2), size += std::pow(want[i][j], 2);
+    EXPECT_EQ(std::ranges::max_element(got[i]) - got[i].begin(),
+              std::ranges::max_element(want[i]) - want[i].begin())
+        << i;
+  }
+  EXPECT_GT(size, 0);
+  return std::sqrt(error / size);
+}
+
+TEST_P(CudaTypes, GiveTheLogitsOfTheSameWeightsInF32) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  EXPECT_LT(error_of(small_config("llama2"), GetParam(), **made), most_error(GetParam()));
+}
+
+TEST(CudaTypesOfExperts, GiveTheLogitsOfTheSameWeightsInF32) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  for (const char* type : {"f32", "q4_k", "mxfp4", "iq3_s", "int4-zeros", "nf4", "fp8"})
+    EXPECT_LT(error_of(small_config("mixtral"), type, **made), most_error(type)) << type;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(all_types()), [](const auto& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace penstock
