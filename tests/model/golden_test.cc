@@ -9,6 +9,7 @@
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
+#include "ops/cuda/cuda_ops.h"
 #include "support/device_ops.h"
 #include "support/test_data.h"
 
@@ -167,6 +168,9 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   for (auto& row : runner.run(0, prompt.subspan(5))) logits.push_back(row);
   for (const int token : golden_.decoded) logits.push_back(runner.run(0, {&token, 1}).back());
   EXPECT_LE(max_difference(logits, golden_.logits), kTolerance);
+  // All but the first were recorded and played.
+  EXPECT_GE(static_cast<cuda::CudaOps&>(**made).graphs().n_played(),
+            static_cast<int64_t>(golden_.decoded.size()) - 1);
 }
 
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {

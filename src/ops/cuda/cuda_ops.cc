@@ -35,6 +35,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
       pool_(config.n_threads),
       packer_(*device_, pool_),
       step_memory_(*device_),
+      graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_) {}
 
@@ -61,10 +62,16 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   bool moved = false;
   if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
   draws_.begin_step(host_batch_, upload_.on_device());
+  suits_graph_ = graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
+    if (suits_graph_) n = StepGraphs::rows_for(n);
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
   return shape_ = {rows(host_batch_.n_tokens()), rows(static_cast<int>(host_batch_.output_rows.size()))};
+}
+
+StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
+  return graphs_.run(key, suits_graph_, fn, ctx);
 }
 
 void* CudaOps::take_scratch(size_t bytes) {

@@ -17,6 +17,7 @@
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
+#include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
 #include "ops/ops.h"
 
@@ -50,6 +51,8 @@ class CudaOps final : public Ops {
  public:
   CudaOps(std::unique_ptr<Device> device, const OpsConfig& config);
   ~CudaOps() override;
+
+  StepGraphs& graphs() { return graphs_; }
 
   const char* name() const override { return device_->name().c_str(); }
   MemoryState memory() const override { return device_->memory(); }
@@ -118,6 +121,9 @@ class CudaOps final : public Ops {
   void state_space(Tensor x, Tensor dt, Tensor scratch, const StateSpaceParams& params, KvCache& cache,
                    Tensor out) override;
 
+ protected:
+  StepOutputs run_step(const StepKey& key, StepFn fn, void* ctx) override;
+
  private:
   template <class K>
   void launch(const K& kernel, Grid grid) {
@@ -144,10 +150,12 @@ class CudaOps final : public Ops {
   ThreadPool pool_;
   WeightPacker packer_;
   StepMemory step_memory_;
+  StepGraphs graphs_;
   BatchUpload upload_;
   DeviceDraws draws_;
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
+  bool suits_graph_ = false;
   struct ExpertTable {
     std::vector<ExpertWeight> host;
     Memory memory;

@@ -17,6 +17,22 @@ void Device::fail(Error error) {
   failed_ = std::make_unique<const Error>(std::move(error));
 }
 
+void Device::begin_recording() {
+  mode_ = Mode::kRecording;
+  if (!failed()) begin_capture();
+}
+
+std::unique_ptr<Recording> Device::end_recording() {
+  const Mode mode = std::exchange(mode_, Mode::kDoing);
+  return mode == Mode::kRecording && !failed() ? end_capture() : nullptr;
+}
+
+void Device::spoil() {
+  if (mode_ != Mode::kRecording) return;
+  mode_ = Mode::kSpoiled;
+  if (!failed()) (void)end_capture();
+}
+
 Result<Memory> Memory::make(Device& device, size_t bytes) {
   Memory memory;
   if (bytes == 0) return memory;
@@ -26,7 +42,7 @@ Result<Memory> Memory::make(Device& device, size_t bytes) {
 }
 
 void Memory::reset() {
-  if (data_ != nullptr) device_->release(data_);
+  if (data_ != nullptr) device_->release(data_), ++device_->n_released_;
   data_ = nullptr, bytes_ = 0;
 }
 

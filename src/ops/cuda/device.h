@@ -3,9 +3,12 @@
 //
 // Everything happens in the order of the calls. Copies and kernels may return before they are done; copy_out() and wait()
 // return when all before them is. The first failure stays (status()): from then on nothing is done any more.
+//
+// Kernels, and copies and clearing on the device, can be recorded instead of done, and then be played as often as wanted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +18,12 @@
 #include "ops/ops.h"
 
 namespace penstock::cuda {
+
+// Launches in their order, with the parameters that they had.
+class Recording {
+ public:
+  virtual ~Recording() = default;  // waits for what plays it
+};
 
 class Device {
  public:
@@ -32,6 +41,8 @@ class Device {
   // 256-byte aligned, not cleared. Error: kResourceExhausted, with both sizes; or what status() says.
   virtual Result<void*> allocate(size_t bytes) = 0;
   virtual void release(void* memory) = 0;  // waits for what uses it
+  // How often memory was given back: what was recorded before may point to it.
+  int64_t n_released() const { return n_released_; }
 
   // `from` may be used again when this returns.
   virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
@@ -44,12 +55,20 @@ class Device {
   virtual StepTicket mark() = 0;
   virtual void wait(StepTicket ticket) = 0;
 
+  // From here on nothing is done but recorded. What cannot be played again (memory is asked for or given back, copies from or
+  // to the host) is done at once and spoils the recording: then launches are neither done nor recorded until its end.
+  void begin_recording();
+  // Null: it was spoiled, or the device has failed.
+  std::unique_ptr<Recording> end_recording();
+  virtual void play(const Recording& recording) = 0;
+
   template <class K>
   void launch(const K& kernel, Grid grid) {
     (void)kernel, (void)grid;  // of a build with neither
-    if (failed_ != nullptr) return;
+    if (failed_ != nullptr || mode_ == Mode::kSpoiled) return;
     if (emulated_) {
 #ifdef PENSTOCK_CUDA_EMULATION
+      if (mode_ == Mode::kRecording) return record([kernel, grid] { Emulated<K>::launch(kernel, grid); });
       Emulated<K>::launch(kernel, grid);
 #endif
     } else {
@@ -60,16 +79,27 @@ class Device {
   }
 
  protected:
+  enum class Mode : uint8_t { kDoing, kRecording, kSpoiled };
   void fail(Error error);
   bool failed() const { return failed_ != nullptr; }
+  Mode mode() const { return mode_; }
+  // Called by what cannot be recorded.
+  void spoil();
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<Recording> end_capture() = 0;  // null after a failure
+  // A launch of a device that keeps them itself.
+  virtual void record(std::function<void()> launch) { (void)launch; }
   // A cudaError_t of what was done; a failure is kept and logged.
   virtual void check(int code, const char* what) = 0;
 
   void* stream_ = nullptr;
 
  private:
+  friend class Memory;
   std::string name_;
   bool emulated_;
+  Mode mode_ = Mode::kDoing;
+  int64_t n_released_ = 0;
   std::unique_ptr<const Error> failed_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "ops/cuda/device.h"
 
 namespace penstock::cuda {
@@ -14,7 +15,7 @@ class StepMemory {
 
   // Everything taken before is free again. Returns whether what will be taken may lie elsewhere than before.
   bool reset() {
-    used_ = 0;
+    used_ = taken_ = 0;
     if (pieces_.size() <= 1) return false;
     size_t total = 0;
     for (const Memory& piece : pieces_) total += piece.bytes();
@@ -22,6 +23,15 @@ class StepMemory {
     (void)grow(total);
     return true;
   }
+  // How much was taken since reset(), and all behind such a place is free again (as far as it is in one), or taken.
+  size_t taken() const { return taken_; }
+  void rewind(size_t taken) {
+    if (pieces_.size() == 1) used_ = taken_ = taken;
+  }
+  void skip(size_t bytes) { PENSTOCK_CHECK(holds(bytes)), used_ += bytes, taken_ += bytes; }
+  // Whether so much more can be taken from the place in which everything was taken since reset().
+  bool holds(size_t bytes) const { return pieces_.size() == 1 && used_ + bytes <= pieces_.back().bytes(); }
+
   // 256-byte aligned. Error: kResourceExhausted.
   Result<void*> take(size_t bytes) {
     bytes = (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
@@ -30,7 +40,7 @@ class StepMemory {
       used_ = 0;
     }
     void* const taken = pieces_.back().as<std::byte>() + used_;
-    used_ += bytes;
+    used_ += bytes, taken_ += bytes;
     return taken;
   }
 
@@ -43,7 +53,8 @@ class StepMemory {
   }
   Device& device_;
   std::vector<Memory> pieces_;
-  size_t used_ = 0;  // of the last one
+  size_t used_ = 0;   // of the last one
+  size_t taken_ = 0;  // of all, but for what is left over at their ends
 };
 
 }  // namespace penstock::cuda

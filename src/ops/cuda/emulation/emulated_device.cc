@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <unordered_map>
+#include <vector>
 
 #include "base/check.h"
 #include "base/memory.h"
@@ -15,6 +16,10 @@ namespace {
 constexpr size_t kAlign = 256, kGuard = 256;
 constexpr int kUnwritten = 0xff, kGuardByte = 0xa5;  // floats of 0xff are no numbers
 
+struct RecordedLaunches final : Recording {
+  std::vector<std::function<void()>> launches;
+};
+
 class EmulatedDevice final : public Device {
  public:
   EmulatedDevice() : Device("emulated", true) {}
@@ -24,6 +29,7 @@ class EmulatedDevice final : public Device {
   MemoryState memory() const override { return {total_memory(), available_memory()}; }
 
   Result<void*> allocate(size_t bytes) override {
+    spoil();
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
       return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory wanted, {} are free",
                     bytes, memory().free);
@@ -37,6 +43,7 @@ class EmulatedDevice final : public Device {
     return data;
   }
   void release(void* data) override {
+    spoil();
     const auto piece = pieces_.find(data);
     PENSTOCK_CHECK(piece != pieces_.end());
     check_guard(data, piece->second);
@@ -44,29 +51,43 @@ class EmulatedDevice final : public Device {
     std::free(data);
   }
   void copy_in(void* to, const void* from, size_t bytes) override {
+    spoil();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
+    spoil();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    if (bytes > 0) perform([=] { std::memcpy(to, from, bytes); });
   }
   void clear(void* at, size_t bytes) override {
-    if (bytes > 0) std::memset(at, 0, bytes);
+    if (bytes > 0) perform([=] { std::memset(at, 0, bytes); });
+  }
+  void play(const Recording& recording) override {
+    for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) launch();
   }
   StepTicket mark() override { return ++n_marks_; }
   void wait(StepTicket) override {}
 
  protected:
   void check(int, const char*) override {}
+  void begin_capture() override { tape_ = std::make_unique<RecordedLaunches>(); }
+  std::unique_ptr<Recording> end_capture() override { return std::move(tape_); }
+  void record(std::function<void()> launch) override { tape_->launches.push_back(std::move(launch)); }
 
  private:
+  template <class Fn>
+  void perform(Fn fn) {
+    if (mode() == Mode::kRecording) record(fn);
+    if (mode() == Mode::kDoing) fn();
+  }
   static void check_guard(const void* data, size_t bytes) {
     const auto* end = static_cast<const unsigned char*>(data) + bytes;
     PENSTOCK_CHECK(std::all_of(end, end + kGuard, [](unsigned char byte) { return byte == kGuardByte; }));
   }
   std::unordered_map<void*, size_t> pieces_;
+  std::unique_ptr<RecordedLaunches> tape_;
   StepTicket n_marks_ = 0;
 };
 

@@ -2,14 +2,31 @@
 // first called, so the program starts on machines without one.
 #include <cuda_runtime_api.h>
 
+#include <spdlog/spdlog.h>
+
 #include <cstring>
 #include <deque>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "ops/cuda/device.h"
 
 namespace penstock::cuda {
 namespace {
+
+class CudaGraph final : public Recording {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaGraph() override {
+    cudaStreamSynchronize(stream_);
+    cudaGraphExecDestroy(graph_);
+  }
+  cudaGraphExec_t get() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+};
 
 class CudaDevice final : public Device {
  public:
@@ -30,6 +47,7 @@ class CudaDevice final : public Device {
   }
 
   Result<void*> allocate(size_t bytes) override {
+    spoil();
     if (failed()) return tl::unexpected(status().error());
     void* data = nullptr;
     const cudaError_t code = cudaMalloc(&data, bytes);
@@ -42,14 +60,19 @@ class CudaDevice final : public Device {
     if (failed()) return tl::unexpected(status().error());
     return data;
   }
-  void release(void* data) override { check(cudaFree(data), "cudaFree"); }
+  void release(void* data) override {
+    spoil();
+    check(cudaFree(data), "cudaFree");
+  }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
+    spoil();
     // From memory that is not pinned the runtime returns when it has read it.
     if (!failed() && bytes > 0)
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
+    spoil();
     if (!failed() && bytes > 0) {
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "copy from the device");
       check(cudaStreamSynchronize(stream()), "what was computed before a copy from the device");
@@ -57,11 +80,16 @@ class CudaDevice final : public Device {
     if (failed()) std::memset(to, 0, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    if (!failed() && bytes > 0)
+    if (does(bytes))
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "copy on the device");
   }
   void clear(void* at, size_t bytes) override {
-    if (!failed() && bytes > 0) check(cudaMemsetAsync(at, 0, bytes, stream()), "clearing memory");
+    if (does(bytes)) check(cudaMemsetAsync(at, 0, bytes, stream()), "clearing memory");
+  }
+
+  void play(const Recording& recording) override {
+    if (!failed())
+      check(cudaGraphLaunch(static_cast<const CudaGraph&>(recording).get(), stream()), "a recorded step");
   }
 
   StepTicket mark() override {
@@ -89,8 +117,28 @@ class CudaDevice final : public Device {
           fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
                       cudaGetErrorString(error), cudaGetErrorName(error))});
   }
+  // Relaxed: other threads may use the runtime meanwhile.
+  void begin_capture() override {
+    check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  }
+  std::unique_ptr<Recording> end_capture() override {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    // Not a failure of the device: without a recording the step is computed as it comes. A lost one shows at the next call.
+    cudaError_t code = cudaStreamEndCapture(stream(), &graph);
+    if (code == cudaSuccess) code = cudaGraphInstantiate(&executable, graph, 0);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (code != cudaSuccess) {
+      (void)cudaGetLastError();
+      log().warn("{}: a step could not be recorded: {}", name(), cudaGetErrorString(code));
+      return nullptr;
+    }
+    return std::make_unique<CudaGraph>(executable, stream());
+  }
 
  private:
+  // Of copies and clearing on the device, which are recorded like kernels.
+  bool does(size_t bytes) const { return !failed() && mode() != Mode::kSpoiled && bytes > 0; }
   struct Mark {
     StepTicket ticket;
     cudaEvent_t event;

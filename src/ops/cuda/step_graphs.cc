@@ -1,0 +1,79 @@
+#include "ops/cuda/step_graphs.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace penstock::cuda {
+namespace {
+
+constexpr int kRows[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, StepGraphs::kMostRows};
+
+}  // namespace
+
+int StepGraphs::rows_for(int n) {
+  const int* const found = std::lower_bound(std::begin(kRows), std::end(kRows), n);
+  return n == 0 || found == std::end(kRows) ? n : *found;
+}
+
+// What adapters add is asked for by which of them there are, and that may change.
+bool StepGraphs::suits(const Batch& batch) const {
+  const int n = batch.n_tokens();
+  if (!enabled_ || n == 0 || n > kMostRows || !batch.adapters.empty()) return false;
+  for (size_t s = 0; s + 1 < batch.seq_offsets.size(); ++s)
+    if (batch.seq_offsets[s + 1] - batch.seq_offsets[s] > kMostRowsOfSequence) return false;
+  return true;
+}
+
+// The entry of a key; of a new one in place of the one that was not used for longest.
+StepGraphs::Entry& StepGraphs::entry_of(const StepKey& key) {
+  auto entry = std::ranges::find(entries_, key, &Entry::key);
+  if (entry == entries_.end()) {
+    if (entries_.size() < kMostRecordings) {
+      entries_.emplace_back();
+      entry = std::prev(entries_.end());
+    } else {
+      entry = std::ranges::min_element(entries_, {}, &Entry::used);
+      *entry = {};
+    }
+    entry->key = key;
+  }
+  entry->used = ++clock_;
+  return *entry;
+}
+
+StepOutputs StepGraphs::run(const StepKey& key, bool suits, StepFn fn, void* ctx) {
+  if (!suits) return fn(ctx);
+  if (n_released_ != device_.n_released()) {
+    for (Entry& entry : entries_) entry.recording.reset();
+    n_released_ = device_.n_released();
+  }
+  Entry& entry = entry_of(key);
+  const size_t begin = memory_.taken();
+  // Known from the time before: nothing needs to be allocated.
+  if (entry.bytes > 0 && entry.begin == begin && !entry.refused && memory_.holds(entry.bytes)) {
+    if (entry.recording != nullptr) {
+      memory_.skip(entry.bytes);
+    } else if (!record(entry, fn, ctx)) {
+      memory_.rewind(begin);
+      return fn(ctx);
+    }
+    device_.play(*entry.recording);
+    ++n_played_;
+    return entry.outputs;
+  }
+  const StepOutputs outputs = fn(ctx);
+  entry.recording.reset();
+  entry.begin = begin, entry.bytes = memory_.taken() - begin;
+  return outputs;
+}
+
+bool StepGraphs::record(Entry& entry, StepFn fn, void* ctx) {
+  device_.begin_recording();
+  entry.outputs = fn(ctx);
+  entry.recording = device_.end_recording();
+  entry.refused = entry.recording == nullptr;
+  if (!entry.refused) ++n_recorded_;
+  return !entry.refused;
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,66 @@
+// An engine on the emulated CUDA device: steps that are recorded and played again give what computing each anew gives, bit for
+// bit, while batches grow and shrink, sequences part and drafts are checked.
+#include <gtest/gtest.h>
+
+#include "engine/fake_drafter.h"
+#include "engine/model_engine.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace penstock {
+namespace {
+
+class CudaEngine : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = make_ops("cuda_emulated", {.n_threads = 1});
+    if (!made) GTEST_SKIP() << made.error().message;
+  }
+  // Runs the requests with recorded steps and without; the same comes of both. Returns steps that were played.
+  static int64_t run_both(const std::vector<Request>& requests,
+                          const std::function<std::shared_ptr<DraftScript>()>& drafts = {}) {
+    std::vector<Collected> results[2];
+    int64_t n_played = 0;
+    for (const bool records : {false, true}) {
+      auto ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
+      cuda::StepGraphs& graphs = static_cast<cuda::CudaOps&>(*ops).graphs();
+      graphs.enable(records);
+      std::unique_ptr<Speculation> speculation;
+      if (drafts)
+        speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(drafts()), 4, false);
+      ModelEngine engine(std::move(ops), std::move(speculation));
+      results[records] = engine.run(requests);
+      n_played = graphs.n_played();
+      EXPECT_TRUE(records || n_played == 0);
+    }
+    expect_equal(results[0], results[1]);
+    return n_played;
+  }
+};
+
+TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
+  std::vector<Request> requests = requests_of_all_kinds();
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.max_tokens = static_cast<int>(12 + 2 * i);
+  EXPECT_GT(run_both(requests), 10);
+}
+
+// Trees of all sizes: some nodes repeat what came before, and may be right.
+TEST_F(CudaEngine, DraftsAreCheckedInRecordedStepsToo) {
+  const auto drafts = [] {
+    auto script = std::make_shared<DraftScript>();
+    script->propose = [n = uint64_t{0}](const DraftRequest& request, DraftTree& tree) mutable {
+      const auto below = [&](size_t most) { return static_cast<int>(mix_seed(5, n++) % most); };
+      const int size = below(static_cast<size_t>(request.max_nodes) + 1);
+      for (int node = 0; node < size; ++node)
+        tree.add(request.tokens[static_cast<size_t>(below(request.tokens.size()))],
+                 below(static_cast<size_t>(node) + 1) - 1);
+    };
+    return script;
+  };
+  std::vector<Request> requests = requests_of_all_kinds();
+  requests.resize(5);
+  for (Request& request : requests) request.sampling.max_tokens = 16;
+  EXPECT_GT(run_both(requests, drafts), 5);
+}
+
+}  // namespace
+}  // namespace penstock
