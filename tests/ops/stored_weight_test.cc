@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/cpu/weight.h"
+#include "ops/cuda/device.h"
+#include "ops/cuda/staged_copies.h"
 #include "ops/ops_under_test.h"
 
 namespace penstock {
@@ -59,6 +62,16 @@ std::vector<Packed> packed_weights(Ops& ops) {
   return all;
 }
 
+// x times the weight.
+std::vector<float> product_of(Ops& ops, const Weight& weight, const std::vector<float>& x) {
+  const int rows = static_cast<int>(x.size()) / weight.cols();
+  ops.begin_step(nullptr);
+  const Tensor out = ops.new_tensor(rows, weight.rows());
+  const LinearTarget target{&weight, nullptr, out};
+  ops.linear(tensor_of(ops, x, rows, weight.cols()), {&target, 1});
+  return read(ops, out).all;
+}
+
 TEST(StoredWeight, RoundTrip) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();
   EXPECT_NE(ops->stored_form(), "");
@@ -71,17 +84,80 @@ TEST(StoredWeight, RoundTrip) {
     EXPECT_EQ(rows_of(**restored), rows_of(*packed.weight)) << packed.name;
     EXPECT_EQ(owner.use_count(), 2);  // used in place
     const std::vector<float> x = random_floats(size_t{3} * packed.weight->cols(), 9);
-    std::vector<float> products[2];
-    for (const Weight* weight : {packed.weight.get(), restored->get()}) {
-      ops->begin_step(nullptr);
-      const Tensor out = ops->new_tensor(3, weight->rows());
-      const LinearTarget target{weight, nullptr, out};
-      ops->linear(tensor_of(*ops, x, 3, weight->cols()), {&target, 1});
-      products[weight == packed.weight.get() ? 0 : 1] = read(*ops, out).all;
-    }
-    EXPECT_EQ(products[0], products[1]) << packed.name;
+    EXPECT_EQ(product_of(*ops, **restored, x), product_of(*ops, *packed.weight, x)) << packed.name;
   }
 }
+
+// What lies on a device comes back, and there again gives the same.
+TEST(StoredWeight, RoundTripOfADevice) {
+  const auto ops = make_ops("cuda_emulated", {.n_threads = 2});
+  if (!ops) GTEST_SKIP() << ops.error().message;
+  EXPECT_NE((*ops)->stored_form(), "");
+  for (const Packed& packed : packed_weights(**ops)) {
+    const OwnedBytes bytes = (*ops)->store(*packed.weight);
+    const StoredWeight stored{(*ops)->describe(*packed.weight), bytes.bytes};
+    ASSERT_EQ(static_cast<int64_t>(stored.bytes.size()), packed.weight->packed_bytes()) << packed.name;
+    const auto restored = (*ops)->restore(stored, bytes.owner);
+    ASSERT_TRUE(restored) << packed.name << ": " << restored.error().message;
+    const OwnedBytes again = (*ops)->store(**restored);
+    EXPECT_TRUE(std::ranges::equal(again.bytes, bytes.bytes)) << packed.name;
+    EXPECT_EQ((*ops)->describe(**restored), stored.description) << packed.name;
+    const std::vector<float> x = random_floats(static_cast<size_t>(packed.weight->cols()), 9);
+    EXPECT_EQ(product_of(**ops, **restored, x), product_of(**ops, *packed.weight, x)) << packed.name;
+  }
+}
+
+TEST(StoredWeight, WhatIsNoneIsRefusedByADevice) {
+  const auto ops = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!ops) GTEST_SKIP() << ops.error().message;
+  for (const Packed& packed : packed_weights(**ops)) {
+    const OwnedBytes bytes = (*ops)->store(*packed.weight);
+    const StoredWeight stored{(*ops)->describe(*packed.weight), bytes.bytes};
+    for (size_t n = 0; n < stored.description.size(); ++n)
+      EXPECT_FALSE((*ops)->restore({stored.description.substr(0, n), stored.bytes}, nullptr));
+    for (const size_t n : {size_t{0}, size_t{64}, stored.bytes.size() - 1})
+      EXPECT_FALSE((*ops)->restore({stored.description, stored.bytes.first(n)}, nullptr)) << packed.name;
+    int refused = 0;
+    for (size_t bit = 0; bit < 8 * stored.description.size(); ++bit) {
+      StoredWeight changed = stored;
+      changed.description[bit / 8] = static_cast<char>(changed.description[bit / 8] ^ (1 << bit % 8));
+      refused += (*ops)->restore(changed, nullptr) ? 0 : 1;
+    }
+    EXPECT_GT(refused, 80) << packed.name;  // of shape and type
+    if (packed.name != "grouped") continue;
+    // The order of its columns is at the end: one of them twice.
+    std::vector<std::byte> twice(stored.bytes.begin(), stored.bytes.end());
+    std::copy_n(twice.end() - 8, 4, twice.end() - 4);
+    EXPECT_FALSE((*ops)->restore({stored.description, twice}, nullptr));
+  }
+}
+
+#ifdef PENSTOCK_CUDA_EMULATION
+// The emulated device takes what is on its way as late as it may: a buffer that is filled too early would show.
+TEST(StagedCopies, ABufferIsFilledAgainWhenItIsOnTheDevice) {
+  const auto device = cuda::make_emulated_device();
+  constexpr size_t kBytes = 1000, kPieces = 7;
+  cuda::Memory memory = cuda::Memory::make(*device, kBytes * kPieces).value();
+  cuda::StagedCopies copies(*device);
+  for (size_t i = 0; i < kPieces; ++i) {
+    const std::span<std::byte> to = copies.next(kBytes).value();
+    std::ranges::fill(to, static_cast<std::byte>(i));
+    copies.send(memory.as<std::byte>() + i * kBytes);
+  }
+  EXPECT_EQ(copies.next(cuda::StagedCopies::kPieceBytes + 1)->size(), cuda::StagedCopies::kPieceBytes + 1);
+  std::vector<std::byte> got(kBytes * kPieces);
+  device->copy_out(got.data(), memory.data(), got.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], static_cast<std::byte>(i / kBytes)) << i;
+  // That it would: what is changed before it was waited for arrives changed.
+  void* const pinned = device->allocate_host(1).value();
+  std::memset(pinned, 1, 1);
+  device->copy_in_behind(memory.data(), pinned, 1);
+  std::memset(pinned, 2, 1);
+  device->copy_out(got.data(), memory.data(), 1);
+  EXPECT_EQ(got[0], std::byte{2});
+  device->release_host(pinned);
+}
+#endif
 
 TEST(StoredWeight, WhatIsNoneIsRefusedOrHarmless) {
   const auto ops = make_ops("cpu", {.n_threads = 1}).value();

@@ -1,6 +1,5 @@
 // Mixture of experts without a word to the host: kernels choose, sort and multiply (kernels/moe.h).
 #include <algorithm>
-#include <cstring>
 
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kernels/moe.h"
@@ -22,37 +21,13 @@ Routing routing_of(const ExpertRouting& r) {
 
 }  // namespace
 
-// The weights' table is kept beside them, and is compared, not believed: others may lie where the ones before did.
-const ExpertWeight* CudaOps::experts_on_device(std::span<const std::unique_ptr<Weight>> weights,
-                                               std::span<const std::unique_ptr<Vector>> biases) {
-  std::vector<ExpertWeight> table(weights.size());
-  std::memset(static_cast<void*>(table.data()), 0, table.size() * sizeof(ExpertWeight));
-  for (size_t e = 0; e < weights.size(); ++e) {
-    table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
-    table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
-  }
-  ExpertTable& kept = expert_tables_[weights.data()];
-  const size_t bytes = table.size() * sizeof(ExpertWeight);
-  const bool same =
-      kept.host.size() == table.size() && std::memcmp(kept.host.data(), table.data(), bytes) == 0;
-  if (same) return kept.memory.as<const ExpertWeight>();
-  Result<Memory> memory = Memory::make(*device_, bytes);
-  if (!memory) {
-    device_->give_up(memory.error());
-    return nullptr;
-  }
-  kept.memory = std::move(*memory);
-  device_->copy_in(kept.memory.data(), table.data(), bytes);
-  kept.host = std::move(table);
-  return kept.memory.as<const ExpertWeight>();
-}
-
 void CudaOps::multiply_by_experts(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
                                   std::span<const std::unique_ptr<Vector>> biases,
                                   const int32_t* tile_experts, Tensor out) {
   const auto& first = static_cast<const CudaWeight&>(*weights[0]);
   PENSTOCK_CHECK(first.cols() == x.cols && first.rows() == out.cols && x.rows == out.rows);
-  ExpertProduct product{experts_on_device(weights, biases), tile_experts, rows_of(x), rows_of(out), nullptr};
+  ExpertProduct product{expert_tables_.on_device(weights, biases), tile_experts, rows_of(x), rows_of(out),
+                        nullptr};
   if (first.rounding().to_int8) {
     const Tensor rounded = new_tensor(x.rows, x.cols, TensorRole::kActivation);
     auto* const scales = scratch<float>(static_cast<size_t>(x.rows));

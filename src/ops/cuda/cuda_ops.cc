@@ -37,7 +37,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
       step_memory_(*device_),
       graphs_(*device_, step_memory_),
       upload_(*device_),
-      draws_(*device_, step_memory_) {}
+      draws_(*device_, step_memory_),
+      expert_tables_(*device_) {}
 
 CudaOps::~CudaOps() = default;
 

@@ -6,14 +6,15 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/batch_upload.h"
+#include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
+#include "ops/cuda/expert_tables.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
@@ -22,21 +23,6 @@
 #include "ops/ops.h"
 
 namespace penstock::cuda {
-
-class CudaVector final : public Vector {
- public:
-  CudaVector(Memory memory, int size) : memory_(std::move(memory)), size_(size) {}
-  int size() const override { return size_; }
-  const float* data() const { return memory_.as<const float>(); }
-
- private:
-  Memory memory_;
-  int size_;
-};
-// REQUIRES: a vector of this backend, or null.
-inline const float* device_data(const Vector* vector) {
-  return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
-}
 
 inline Rows rows_of(Tensor x) { return {static_cast<float*>(x.data), x.row_stride, x.rows, x.cols}; }
 // Of a kernel with a block per row, and 16 doubles of scratch for sums over it.
@@ -61,6 +47,17 @@ class CudaOps final : public Ops {
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;
   Result<std::unique_ptr<Vector>> pack_vector(std::span<const float> values) override;
+  std::string stored_form() const override { return "cuda tiles 1"; }
+  std::string describe(const Weight& weight) const override {
+    return WeightPacker::describe(static_cast<const CudaWeight&>(weight));
+  }
+  OwnedBytes store(const Weight& weight) const override {
+    return packer_.store(static_cast<const CudaWeight&>(weight));
+  }
+  // The device has a copy: nobody needs the bytes any more.
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored, std::shared_ptr<const void>) override {
+    return packer_.restore(stored);
+  }
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }
@@ -137,8 +134,6 @@ class CudaOps final : public Ops {
   void* take_scratch(size_t bytes);
   void multiply(const Product& product);
   void add_adapters(Tensor x, const LinearTarget& target);
-  const ExpertWeight* experts_on_device(std::span<const std::unique_ptr<Weight>> weights,
-                                        std::span<const std::unique_ptr<Vector>> biases);
   // x and out: rows by expert.
   void multiply_by_experts(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
                            std::span<const std::unique_ptr<Vector>> biases, const int32_t* tile_experts,
@@ -156,12 +151,7 @@ class CudaOps final : public Ops {
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
   bool suits_graph_ = false;
-  struct ExpertTable {
-    std::vector<ExpertWeight> host;
-    Memory memory;
-  };
-  std::unordered_map<const void*, ExpertTable>
-      expert_tables_;  // by where the layer's weights are on the host
+  ExpertTables expert_tables_;
 };
 
 }  // namespace penstock::cuda

@@ -44,6 +44,12 @@ class Device {
   // How often memory was given back: what was recorded before may point to it.
   int64_t n_released() const { return n_released_; }
 
+  // Memory of the host from which copies go on by themselves (pinned). Error: kResourceExhausted.
+  virtual Result<void*> allocate_host(size_t bytes) = 0;
+  virtual void release_host(void* memory) = 0;
+  // From such memory, which stays as it is until a later mark() was waited for.
+  virtual void copy_in_behind(void* to, const void* from, size_t bytes) = 0;
+
   // `from` may be used again when this returns.
   virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
   // Waits. After a failure: zeros.
@@ -65,6 +71,7 @@ class Device {
   template <class K>
   void launch(const K& kernel, Grid grid) {
     (void)kernel, (void)grid;  // of a build with neither
+    finish_copies();
     if (failed_ != nullptr || mode_ == Mode::kSpoiled) return;
     if (emulated_) {
 #ifdef PENSTOCK_CUDA_EMULATION
@@ -83,6 +90,8 @@ class Device {
   void fail(Error error);
   bool failed() const { return failed_ != nullptr; }
   Mode mode() const { return mode_; }
+  // Of a device whose copies wait for somebody.
+  virtual void finish_copies() {}
   // Called by what cannot be recorded.
   void spoil();
   virtual void begin_capture() = 0;
@@ -135,6 +144,7 @@ class Memory {
 // Error: kInvalidArgument, no driver, no GPU or none that this program has code for.
 Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
-std::unique_ptr<Device> make_emulated_device();
+// capacity: bytes of memory; 0: what the machine has.
+std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);
 
 }  // namespace penstock::cuda

@@ -8,8 +8,6 @@
 namespace penstock::cuda {
 namespace {
 
-constexpr size_t kStagedBytes = size_t{16} << 20;  // at once on their way
-
 void put_half_at(std::byte* to, int64_t index, float value) {
   const Half half = to_half(value);
   std::memcpy(to + 2 * index, &half, 2);
@@ -85,34 +83,60 @@ void pack_tile(const WeightSource& source, int tile, std::byte* to) {
   }
 }
 
+std::unique_ptr<Weight> weight_at(Memory memory, WeightOnDevice shape, const WeightParts& parts,
+                                  InputRounding rounding) {
+  shape.data = memory.as<const std::byte>();
+  if (parts.order_at() > parts.levels_at())
+    shape.levels = reinterpret_cast<const float*>(shape.data + parts.levels_at());
+  if (parts.bytes() > parts.order_at())
+    shape.input_order = reinterpret_cast<const int32_t*>(shape.data + parts.order_at());
+  return std::make_unique<CudaWeight>(shape, std::move(memory), rounding);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
-  WeightOnDevice shape = source.shape;
+  const WeightOnDevice& shape = source.shape;
   const int n_tiles = (shape.rows + kTileRows - 1) / kTileRows;
   const auto tile_bytes = static_cast<size_t>(shape.tile_bytes);
-  const size_t tiles = tile_bytes * static_cast<size_t>(n_tiles);
-  const size_t levels = source.levels.size() * sizeof(float),
-               order = source.input_order.size() * sizeof(int32_t);
-  ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, tiles + levels + order));
-  std::byte* const data = memory.as<std::byte>();
-  const int at_once = std::max(1, static_cast<int>(kStagedBytes / tile_bytes));
+  const WeightParts parts(shape, !source.input_order.empty());
+  ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, parts.bytes()));
+  auto* const data = memory.as<std::byte>();
+  const int at_once = std::max(1, static_cast<int>(StagedCopies::kPieceBytes / tile_bytes));
   for (int first = 0; first < n_tiles; first += at_once) {
     const int n = std::min(at_once, n_tiles - first);
-    staged_.assign(static_cast<size_t>(n) * tile_bytes, std::byte{0});
+    ASSIGN_OR_RETURN(const std::span<std::byte> staged, copies_.next(static_cast<size_t>(n) * tile_bytes));
     pool_.for_ranges(n, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i)
-        pack_tile(source, first + static_cast<int>(i), staged_.data() + static_cast<size_t>(i) * tile_bytes);
+      for (int64_t i = begin; i < end; ++i) {
+        std::byte* const to = staged.data() + static_cast<size_t>(i) * tile_bytes;
+        std::memset(to, 0, tile_bytes);
+        pack_tile(source, first + static_cast<int>(i), to);
+      }
     });
-    device_.copy_in(data + static_cast<size_t>(first) * tile_bytes, staged_.data(), staged_.size());
+    copies_.send(data + static_cast<size_t>(first) * tile_bytes);
   }
-  device_.copy_in(data + tiles, source.levels.data(), levels);
-  device_.copy_in(data + tiles + levels, source.input_order.data(), order);
+  device_.copy_in(data + parts.levels_at(), source.levels.data(), source.levels.size() * sizeof(float));
+  device_.copy_in(data + parts.order_at(), source.input_order.data(),
+                  source.input_order.size() * sizeof(int32_t));
   RETURN_IF_ERROR(device_.status());
-  shape.data = data;
-  shape.levels = reinterpret_cast<const float*>(data + tiles);
-  if (order > 0) shape.input_order = reinterpret_cast<const int32_t*>(data + tiles + levels);
-  return std::make_unique<CudaWeight>(shape, std::move(memory), source.rounding);
+  return weight_at(std::move(memory), shape, parts, source.rounding);
+}
+
+Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& shape, const WeightParts& parts,
+                                                       InputRounding rounding,
+                                                       std::span<const std::byte> bytes) {
+  ASSIGN_OR_RETURN(Memory memory, Memory::make(device_, parts.bytes()));
+  constexpr size_t kPiece = StagedCopies::kPieceBytes, kPart = size_t{1} << 20;  // of a thread
+  for (size_t first = 0; first < bytes.size(); first += kPiece) {
+    const std::span<const std::byte> from = bytes.subspan(first, std::min(kPiece, bytes.size() - first));
+    ASSIGN_OR_RETURN(const std::span<std::byte> staged, copies_.next(from.size()));
+    pool_.for_ranges(static_cast<int64_t>(from.size()), kPart, [&](int64_t begin, int64_t end, int) {
+      std::memcpy(staged.data() + begin, from.data() + begin, static_cast<size_t>(end - begin));
+    });
+    copies_.send(memory.as<std::byte>() + first);
+  }
+  RETURN_IF_ERROR(device_.status());
+  return weight_at(std::move(memory), shape, parts, rounding);
 }
 
 }  // namespace penstock::cuda

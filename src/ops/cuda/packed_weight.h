@@ -3,11 +3,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/weight.h"
+#include "ops/cuda/staged_copies.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -37,6 +40,21 @@ class CudaWeight final : public Weight {
   InputRounding rounding_;
 };
 
+// padded_cols, unit_bytes and tile_bytes, from what else a shape says.
+void set_layout(WeightOnDevice& shape);
+
+// What a weight has on the device, one after the other: tiles, levels of its codes, order of its inputs.
+class WeightParts {
+ public:
+  WeightParts(const WeightOnDevice& shape, bool has_order);
+  size_t levels_at() const { return tiles_; }
+  size_t order_at() const { return tiles_ + levels_; }
+  size_t bytes() const { return tiles_ + levels_ + order_; }
+
+ private:
+  size_t tiles_, levels_, order_;  // bytes
+};
+
 // Codes and scales of one row, before they are laid out.
 struct RowCodes {
   std::vector<uint8_t> codes;                // [cols], in the order of the columns
@@ -63,14 +81,22 @@ Result<WeightSource> source_of(const GroupedMatrix& matrix, int first_row, int n
 
 class WeightPacker {
  public:
-  WeightPacker(Device& device, ThreadPool& pool) : device_(device), pool_(pool) {}
+  WeightPacker(Device& device, ThreadPool& pool) : device_(device), pool_(pool), copies_(device) {}
   // Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const WeightSource& source);
+  // As Ops has them (stored_weight.cc).
+  static std::string describe(const CudaWeight& weight);
+  OwnedBytes store(const CudaWeight& weight) const;
+  Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored);
 
  private:
+  // What lay on a device before. REQUIRES: as many bytes as `parts` has.
+  Result<std::unique_ptr<Weight>> put_back(const WeightOnDevice& shape, const WeightParts& parts,
+                                           InputRounding rounding, std::span<const std::byte> bytes);
+
   Device& device_;
   ThreadPool& pool_;
-  std::vector<std::byte> staged_;
+  StagedCopies copies_;
 };
 
 }  // namespace penstock::cuda

@@ -17,20 +17,12 @@ int kept_group(int group) { return group % 64 == 0 ? 64 : group % 32 == 0 ? 32 :
 
 void set_code_layout(WeightOnDevice& w) {
   w.form = WeightForm::kCodes;
-  const bool super = w.scales == ScaleForm::kSuper;
-  w.padded_cols = padded(w.cols, super ? WeightOnDevice::kSuperCols : kUnitCols);
-  const bool extra = w.offsets || w.zeros;
-  const int per_scale = w.scale_bytes() + (extra ? w.extra_bytes() : 0);
-  w.unit_bytes = w.code_bytes() + kTileRows * w.groups_per_unit() * per_scale;
-  const int factors =
-      super ? w.padded_cols / WeightOnDevice::kSuperCols * kTileRows * (w.offsets ? 4 : 2) : 0;
-  w.tile_bytes = padded(w.n_units() * w.unit_bytes + factors, 128);
+  set_layout(w);
 }
 
 void set_float_layout(WeightOnDevice& w, WeightForm form) {
   w.form = form;
-  w.padded_cols = padded(w.cols, kUnitCols);
-  w.tile_bytes = int64_t{kTileRows} * w.padded_cols * (form == WeightForm::kF32 ? 4 : 2);
+  set_layout(w);
 }
 
 // n elements of a row in an encoding without codes.
@@ -126,6 +118,26 @@ bool all_half(const std::vector<float>& values) {
 }
 
 }  // namespace
+
+void set_layout(WeightOnDevice& w) {
+  const bool codes = w.form == WeightForm::kCodes, super = codes && w.scales == ScaleForm::kSuper;
+  w.padded_cols = padded(w.cols, super ? WeightOnDevice::kSuperCols : kUnitCols);
+  if (!codes) {
+    w.tile_bytes = int64_t{kTileRows} * w.padded_cols * (w.form == WeightForm::kF32 ? 4 : 2);
+    return;
+  }
+  const int per_scale = w.scale_bytes() + (w.offsets || w.zeros ? w.extra_bytes() : 0);
+  w.unit_bytes = w.code_bytes() + kTileRows * w.groups_per_unit() * per_scale;
+  const int64_t factors =
+      super ? int64_t{w.padded_cols} / WeightOnDevice::kSuperCols * kTileRows * (w.offsets ? 4 : 2) : 0;
+  w.tile_bytes = (int64_t{w.n_units()} * w.unit_bytes + factors + 127) / 128 * 128;
+}
+
+WeightParts::WeightParts(const WeightOnDevice& shape, bool has_order)
+    : tiles_(static_cast<size_t>(shape.tile_bytes) *
+             static_cast<size_t>((shape.rows + kTileRows - 1) / kTileRows)),
+      levels_(shape.form == WeightForm::kCodes ? sizeof(float) << shape.bits : 0),
+      order_(has_order ? static_cast<size_t>(shape.cols) * sizeof(int32_t) : 0) {}
 
 Result<WeightSource> source_of(const QuantizedMatrix& matrix) {
   const int block = quant_info(matrix.type).block_size;

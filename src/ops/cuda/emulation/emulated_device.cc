@@ -22,17 +22,21 @@ struct RecordedLaunches final : Recording {
 
 class EmulatedDevice final : public Device {
  public:
-  EmulatedDevice() : Device("emulated", true) {}
+  explicit EmulatedDevice(int64_t capacity) : Device("emulated", true), capacity_(capacity) {}
   ~EmulatedDevice() override {
     for (const auto& [data, bytes] : pieces_) check_guard(data, bytes), std::free(data);
   }
-  MemoryState memory() const override { return {total_memory(), available_memory()}; }
+  MemoryState memory() const override {
+    if (capacity_ > 0) return {capacity_, capacity_ - used_};
+    return {total_memory(), available_memory()};
+  }
 
   Result<void*> allocate(size_t bytes) override {
     spoil();
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
-      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory wanted, {} are free",
-                    bytes, memory().free);
+      return errorf(ErrorCode::kResourceExhausted,
+                    "emulated device: {} bytes of memory wanted, {} of {} are free", bytes, memory().free,
+                    memory().total);
     }
     void* data = std::aligned_alloc(kAlign, (bytes + kGuard + kAlign - 1) / kAlign * kAlign);
     if (data == nullptr)
@@ -40,22 +44,41 @@ class EmulatedDevice final : public Device {
     std::memset(data, kUnwritten, bytes);
     std::memset(static_cast<std::byte*>(data) + bytes, kGuardByte, kGuard);
     pieces_[data] = bytes;
+    used_ += static_cast<int64_t>(bytes);
     return data;
   }
   void release(void* data) override {
     spoil();
+    finish_copies();
     const auto piece = pieces_.find(data);
     PENSTOCK_CHECK(piece != pieces_.end());
     check_guard(data, piece->second);
+    used_ -= static_cast<int64_t>(piece->second);
     pieces_.erase(piece);
     std::free(data);
   }
+  Result<void*> allocate_host(size_t bytes) override {
+    void* const data = std::malloc(bytes);
+    if (data == nullptr)
+      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of pinned memory refused",
+                    bytes);
+    return data;
+  }
+  void release_host(void* data) override { std::free(data); }
+  // As late as can be: who changes what is on its way sees the device get it.
+  void copy_in_behind(void* to, const void* from, size_t bytes) override {
+    spoil();
+    behind_.push_back([=] { std::memcpy(to, from, bytes); });
+  }
+
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
+    finish_copies();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
     spoil();
+    finish_copies();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
@@ -65,20 +88,28 @@ class EmulatedDevice final : public Device {
     if (bytes > 0) perform([=] { std::memset(at, 0, bytes); });
   }
   void play(const Recording& recording) override {
+    finish_copies();
     for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) launch();
   }
   StepTicket mark() override { return ++n_marks_; }
-  void wait(StepTicket) override {}
+  void wait(StepTicket ticket) override {
+    if (ticket > n_waited_) n_waited_ = ticket, finish_copies();
+  }
 
  protected:
   void check(int, const char*) override {}
   void begin_capture() override { tape_ = std::make_unique<RecordedLaunches>(); }
   std::unique_ptr<Recording> end_capture() override { return std::move(tape_); }
+  void finish_copies() override {
+    for (const auto& copy : behind_) copy();
+    behind_.clear();
+  }
   void record(std::function<void()> launch) override { tape_->launches.push_back(std::move(launch)); }
 
  private:
   template <class Fn>
   void perform(Fn fn) {
+    finish_copies();
     if (mode() == Mode::kRecording) record(fn);
     if (mode() == Mode::kDoing) fn();
   }
@@ -86,13 +117,17 @@ class EmulatedDevice final : public Device {
     const auto* end = static_cast<const unsigned char*>(data) + bytes;
     PENSTOCK_CHECK(std::all_of(end, end + kGuard, [](unsigned char byte) { return byte == kGuardByte; }));
   }
+  int64_t capacity_, used_ = 0;
   std::unordered_map<void*, size_t> pieces_;
   std::unique_ptr<RecordedLaunches> tape_;
-  StepTicket n_marks_ = 0;
+  std::vector<std::function<void()>> behind_;
+  StepTicket n_marks_ = 0, n_waited_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_emulated_device() { return std::make_unique<EmulatedDevice>(); }
+std::unique_ptr<Device> make_emulated_device(int64_t capacity) {
+  return std::make_unique<EmulatedDevice>(capacity);
+}
 
 }  // namespace penstock::cuda

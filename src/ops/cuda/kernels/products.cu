@@ -84,7 +84,8 @@ PENSTOCK_BODY void MmaProduct<TokenTiles>::operator()(const Thread& t) const {
   constexpr int kWarps = kThreads / kWarp;
   uint16_t* const levels = t.shared_as<uint16_t>();
   float* const sums = t.shared_as<float>(512);  // [warp][token tile][element][lane]
-  for (int code = t.index; code < 1 << w.bits; code += kThreads) levels[code] = float_to_bf16(w.levels[code]);
+  const int n_levels = w.form == WeightForm::kCodes ? 1 << w.bits : 0;
+  for (int code = t.index; code < n_levels; code += kThreads) levels[code] = float_to_bf16(w.levels[code]);
   t.sync();
   const bool is_codes = w.form == WeightForm::kCodes, shifted = is_codes && (w.offsets || w.zeros);
   const int lane = t.lane(), g = lane / 4, first_token = t.y * kTokens;

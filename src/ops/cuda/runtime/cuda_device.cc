@@ -65,6 +65,27 @@ class CudaDevice final : public Device {
     check(cudaFree(data), "cudaFree");
   }
 
+  Result<void*> allocate_host(size_t bytes) override {
+    spoil();
+    if (failed()) return tl::unexpected(status().error());
+    void* data = nullptr;
+    if (const cudaError_t code = cudaMallocHost(&data, bytes); code != cudaSuccess) {
+      (void)cudaGetLastError();
+      return errorf(ErrorCode::kResourceExhausted, "{}: {} bytes of pinned memory of the host: {}", name(),
+                    bytes, cudaGetErrorString(code));
+    }
+    return data;
+  }
+  void release_host(void* data) override {
+    spoil();
+    check(cudaFreeHost(data), "cudaFreeHost");
+  }
+  void copy_in_behind(void* to, const void* from, size_t bytes) override {
+    spoil();
+    if (!failed() && bytes > 0)
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
+  }
+
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
     // From memory that is not pinned the runtime returns when it has read it.
