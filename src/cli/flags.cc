@@ -23,6 +23,7 @@ const std::map<std::string, std::string>& aliases() {
       {"model", "-m,--model"},
       {"threads", "-t,--threads"},
       {"max_model_len", "-c,--max-model-len,--ctx-size"},
+      {"memory_utilization", "--memory-utilization,--gpu-memory-utilization"},
   };
   return map;
 }

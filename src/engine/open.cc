@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "draft/drafters.h"
 #include "draft/synthetic.h"
+#include "engine/cache_memory.h"
 #include "engine/engine_impl.h"
 #include "engine/fingerprint.h"
 #include "engine/ranks/meet_ranks.h"
@@ -167,23 +168,11 @@ Result<std::unique_ptr<SwapStore>> make_swap(const EngineConfig& config, const S
   return config.swap_dir.empty() ? make_memory_swap(layout) : make_file_swap(layout, config.swap_dir);
 }
 
-// What a rank's part of an engine's cache, with its drafter, may take: of one of the ranks of each stage.
-int64_t memory_for_cache(const EngineConfig& config, const EngineGroup& group, const Ops& ops,
-                         const Model& model, const RanksHere& here) {
-  if (config.kv_cache_memory > 0)
-    return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
-  const int64_t weights = group.n_copies * here.weight_bytes;
-  // Pages of a mapped file count as available.
-  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - model.mapped_bytes());
-  return (static_cast<int64_t>(config.memory_utilization * total) - weights) * config.pipeline_parallel_size /
-         (here.n * group.size());
-}
-
-// Bytes for the target's cache; its drafter's, if there is one, is in proportion.
-int64_t cache_budget(const EngineConfig& config, int64_t bytes, const CacheSpec& spec,
+// Bytes for the target's cache; its drafter's, if there is one, is in proportion. counts_drafter: `bytes` do not have its weights.
+int64_t cache_budget(const EngineConfig& config, int64_t bytes, bool counts_drafter, const CacheSpec& spec,
                      const Drafter* drafter) {
   int64_t budget = bytes;
-  if (drafter != nullptr && config.kv_cache_memory == 0) budget -= drafter->weight_bytes();
+  if (drafter != nullptr && config.kv_cache_memory == 0 && !counts_drafter) budget -= drafter->weight_bytes();
   if (drafter == nullptr) return budget;
   // Without attention tokens take nothing.
   const auto own = static_cast<double>(token_bytes(spec)),
@@ -334,8 +323,10 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
                                               {&model, ops.get(), copy.source.get()}));
   const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
-  if (index == 0) group.cache_bytes = memory_for_cache(config, group, *ops, model, here);
-  const int64_t budget = cache_budget(config, group.cache_bytes, spec, drafter.get());
+  if (index == 0) {
+    ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, here));
+  }
+  const int64_t budget = cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
   ASSIGN_OR_RETURN(auto cache,
                    ops->make_cache(model.cache_spec(dtype, config.block_size), cache_plan.n_blocks));

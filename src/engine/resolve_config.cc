@@ -36,6 +36,8 @@ constexpr Preset kPresets[] = {
     {"hybrid", 128, 16384, 0.85},
 };
 
+constexpr double kDeviceMemoryUtilization = 0.9;  // of all of a device's memory, without a preset
+
 Status check_config(const EngineConfig& c) {
   const auto expect = [](bool ok, const char* name, const char* expected, auto got) -> Status {
     if (ok) return {};
@@ -104,7 +106,10 @@ Result<EngineConfig> resolve_preset(EngineConfig config) {
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens = std::max(preset->max_num_batched_tokens, config.max_num_seqs);
   }
-  if (config.memory_utilization == 0) config.memory_utilization = preset->memory_utilization;
+  if (config.memory_utilization == 0) {
+    const bool of_device = config.backend.starts_with("cuda") && config.preset.empty();
+    config.memory_utilization = of_device ? kDeviceMemoryUtilization : preset->memory_utilization;
+  }
   if (config.max_batch_size == 0) config.max_batch_size = config.max_num_seqs;
   if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
   if (config.spec.empty() && !config.draft_model.empty()) config.spec = "draft";

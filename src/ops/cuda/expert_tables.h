@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/cuda/device.h"
-#include "ops/cuda/kernels/moe.h"
+#include "ops/cuda/kernels/products.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {

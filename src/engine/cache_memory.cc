@@ -1,0 +1,72 @@
+#include "engine/cache_memory.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/open.h"
+#include "model/batch_builder.h"
+
+namespace penstock {
+namespace {
+
+double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+}  // namespace
+
+Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& model) {
+  ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
+  const int n_seqs = config.max_num_seqs;
+  const auto n_tokens = static_cast<int>(
+      std::min<int64_t>(config.max_num_batched_tokens, int64_t{n_seqs} * config.max_model_len));
+  const int longest = (n_tokens + n_seqs - 1) / n_seqs;
+  // All sequences write the same blocks: what they hold is nobody's.
+  const CacheSpec spec = model.cache_spec(dtype, config.block_size);
+  const GroupBlocks blocks = consecutive_blocks(0, longest, config.block_size);
+  const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec.n_groups())),
+                                  static_cast<int>(blocks.blocks.size()));
+  ASSIGN_OR_RETURN(const auto cache, ops.make_cache(spec, n_blocks));
+  const std::vector<TokenId> tokens(static_cast<size_t>(longest));
+  BatchBuilder builder(spec);
+  for (int left = n_tokens; left > 0; left -= longest) {
+    builder.add({.tokens = std::span(tokens).first(static_cast<size_t>(std::min(left, longest))),
+                 .kv = {&blocks, 1}});
+  }
+  const int64_t free = ops.memory().free;
+  model.forward(builder.build(), *cache, ops);
+  ops.wait(ops.submit());
+  log().info("a step of {} tokens takes {:.1f} MiB beside weights and cache", n_tokens,
+             mib(std::max<int64_t>(free - ops.memory().free, 0)));
+  return {};
+}
+
+Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& group, Ops& ops,
+                                 const Model& model, const RanksHere& here) {
+  if (!ops.computes_here()) RETURN_IF_ERROR(compute_largest_step(config, ops, model));
+  if (config.kv_cache_memory > 0)
+    return config.kv_cache_memory / config.tensor_parallel_size / config.data_parallel_size;
+  if (!ops.computes_here()) {
+    const MemoryState memory = ops.memory();
+    const auto allowed = static_cast<int64_t>(config.memory_utilization * static_cast<double>(memory.total));
+    const int64_t used = memory.total - memory.free;
+    if (allowed <= used) {
+      return errorf(
+          ErrorCode::kResourceExhausted,
+          "{}: memory_utilization {} is {:.1f} of {:.1f} MiB; weights ({:.1f} MiB), a step of {} tokens "
+          "and other "
+          "programs take {:.1f} MiB, which leaves nothing for the KV cache",
+          ops.name(), config.memory_utilization, mib(allowed), mib(memory.total), mib(here.weight_bytes),
+          config.max_num_batched_tokens, mib(used));
+    }
+    return (allowed - used) / group.size();
+  }
+  const int64_t weights = group.n_copies * here.weight_bytes;
+  // Pages of a mapped file count as available.
+  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - model.mapped_bytes());
+  return (static_cast<int64_t>(config.memory_utilization * total) - weights) * config.pipeline_parallel_size /
+         (here.n * group.size());
+}
+
+}  // namespace penstock
