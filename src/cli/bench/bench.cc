@@ -401,10 +401,17 @@ int BenchCommand::run() {
   if (invariant) invariant->stop();
   if (!rows) return fail(rows.error());
   const std::vector<ThreadLimit> threads = watch.of_threads();
+  const DeviceLimits device = watch.of_device();
   if (json) {
-    fmt::print("{}\n", report_json(name, info, watch.best(), threads, *rows).dump());
+    nlohmann::json report = report_json(name, info, watch.best(), threads, *rows);
+    for (const DeviceLimit& limit : device.all)
+      report["limits"]["device"].push_back(
+          {{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});
+    if (device.emulated) report["limits"]["emulated"] = true;
+    fmt::print("{}\n", report.dump());
   } else {
     print_limits(watch.best(), threads);
+    print_limits(device);
   }
   return kExitOk;
 }

@@ -43,4 +43,10 @@ void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& t
   }
 }
 
+void print_limits(const DeviceLimits& limits) {
+  for (const DeviceLimit& limit : limits.all)
+    fmt::print("  {:24} {:10.1f} {}\n", limit.name, limit.value, limit.unit);
+  if (limits.emulated) fmt::print("an emulated device: its rates mean nothing\n");
+}
+
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/device_limits.h"
 #include "ops/ops.h"
 #include "ops/thread_limits.h"
 #include "penstock/engine.h"
@@ -21,6 +22,8 @@ class LimitWatch {
   const MachineLimits& best() const { return best_; }
   // What each unit does with one thread and with all.
   std::vector<ThreadLimit> of_threads() const;
+  // What its device does, where it has one.
+  DeviceLimits of_device() const { return ops_ ? sample_device(*ops_) : DeviceLimits{}; }
 
  private:
   std::unique_ptr<Ops> ops_;
@@ -32,5 +35,6 @@ class LimitWatch {
 double token_limit(const MachineLimits& limits, const TokenOperations& token, double bytes);
 
 void print_limits(const MachineLimits& limits, const std::vector<ThreadLimit>& threads);
+void print_limits(const DeviceLimits& limits);
 
 }  // namespace penstock

@@ -42,8 +42,6 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
 
 CudaOps::~CudaOps() = default;
 
-MachineLimits CudaOps::limits(int64_t) { return {}; }
-
 Result<std::unique_ptr<Vector>> CudaOps::pack_vector(std::span<const float> values) {
   ASSIGN_OR_RETURN(Memory memory, Memory::make(*device_, values.size_bytes()));
   device_->copy_in(memory.data(), values.data(), values.size_bytes());

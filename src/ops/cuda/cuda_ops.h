@@ -20,6 +20,7 @@
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
+#include "ops/device_limits.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -42,7 +43,8 @@ class CudaOps final : public Ops {
 
   const char* name() const override { return device_->name().c_str(); }
   MemoryState memory() const override { return device_->memory(); }
-  MachineLimits limits(int64_t read_bytes) override;
+  MachineLimits limits(int64_t read_bytes) override;  // device_rates.cc
+  DeviceLimits device_limits();
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "ops/cuda/kernels/thread.h"
+#include "quant/quant_type.h"
 
 namespace penstock::cuda {
 namespace {
@@ -199,6 +200,45 @@ void mma_together(void* const* lanes, int) {
       for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
   for (int i = 0; i < 32; ++i)
     for (int j = 0; j < 4; ++j) lane(i)->d[j] += d[i / 4 + 8 * (j >> 1)][2 * (i % 4) + (j & 1)];
+}
+
+namespace {
+
+// Four bytes in a word, and sums of another type.
+template <class Lane, class Sum, class Value>
+void multiply_bytes(void* const* lanes, Value value) {
+  Sum a[16][32], b[32][8];
+  for (int i = 0; i < 32; ++i) {
+    const auto* const from = static_cast<const Lane*>(lanes[i]);
+    const int g = i / 4, t = i % 4;
+    for (int byte = 0; byte < 4; ++byte) {
+      for (int r = 0; r < 4; ++r)
+        a[g + 8 * (r & 1)][16 * (r >> 1) + 4 * t + byte] = value(from->a[r] >> 8 * byte & 255);
+      for (int r = 0; r < 2; ++r) b[16 * r + 4 * t + byte][g] = value(from->b[r] >> 8 * byte & 255);
+    }
+  }
+  for (int i = 0; i < 32; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      Sum sum = 0;
+      for (int k = 0; k < 32; ++k) sum += a[i / 4 + 8 * (j >> 1)][k] * b[k][2 * (i % 4) + (j & 1)];
+      static_cast<const Lane*>(lanes[i])->d[j] += sum;
+    }
+  }
+}
+
+}  // namespace
+
+void mma_int8_together(void* const* lanes, int) {
+  multiply_bytes<Int8Lane, int>(lanes, [](uint32_t byte) { return static_cast<int8_t>(byte); });
+}
+
+void mma_f8_together(void* const* lanes, int) {
+  multiply_bytes<MmaLane, float>(lanes, [](uint32_t bits) {
+    const auto byte = static_cast<std::byte>(bits);
+    float value;
+    dequantize_row(QuantType::kF8E4M3, &byte, &value, 1);
+    return value;
+  });
 }
 
 }  // namespace emulation

@@ -35,11 +35,26 @@ struct MmaLane {
   const uint32_t *a, *b;
 };
 void mma_together(void* const* lanes, int n);  // MmaLane
+struct Int8Lane {
+  int* d;
+  const uint32_t *a, *b;
+};
+void mma_int8_together(void* const* lanes, int n);  // Int8Lane
+void mma_f8_together(void* const* lanes, int n);    // MmaLane
 }  // namespace emulation
 
 inline void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
   emulation::MmaLane mine{d, a, b};
   fibers->meet_warp(index, &mine, emulation::mma_together);
+}
+
+inline void Thread::mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  emulation::Int8Lane mine{d, a, b};
+  fibers->meet_warp(index, &mine, emulation::mma_int8_together);
+}
+inline void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  emulation::MmaLane mine{d, a, b};
+  fibers->meet_warp(index, &mine, emulation::mma_f8_together);
 }
 
 inline int atomic_add(int* to, int value) {  // one thread at a time

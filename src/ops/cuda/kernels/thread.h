@@ -49,6 +49,10 @@ struct Thread {
   // a[i] has row g + 8 (i & 1), columns 8 (i >> 1) + 2t and + 1; b[i] rows 8i + 2t and + 1 of column g; d[i] is row
   // g + 8 (i >> 1), column 2t + (i & 1). The lower half of a word comes first.
   PENSTOCK_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  // The same with a [16, 32] and b [32, 8] of four bytes in a word: a[i] has the columns 16 (i >> 1) + 4t to + 3, b[i] the rows
+  // 16 i + 4t to + 3. Signed integers, or F8 E4M3, which compute capability 8.0 does not have: d stays as it is.
+  PENSTOCK_DEVICE void mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  PENSTOCK_DEVICE void mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
 
 #if !defined(__CUDACC__)
   Fibers* fibers;

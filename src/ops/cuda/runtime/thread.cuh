@@ -22,6 +22,24 @@ PENSTOCK_DEVICE void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const ui
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+PENSTOCK_DEVICE void Thread::mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
 PENSTOCK_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
 
 PENSTOCK_DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }

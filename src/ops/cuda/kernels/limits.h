@@ -1,0 +1,51 @@
+// Kernels that do one thing as fast as the device can, to measure it.
+#pragma once
+#include <cstdint>
+
+#include "ops/cuda/kernels/launch.h"
+
+namespace penstock::cuda {
+
+struct alignas(16) FourWords {
+  uint32_t w[4];
+};
+
+// Reads n pieces of 16 bytes; every thread leaves the xor of the words that it read.
+struct ReadMemory {
+  static constexpr int kThreads = 512;
+  const FourWords* from;
+  int64_t n;
+  uint32_t* out;  // [Grid::x * kThreads]
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+struct CopyMemory {
+  static constexpr int kThreads = 512;
+  const FourWords* from;
+  int64_t n;
+  FourWords* to;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+enum class Operand : uint8_t { kBF16, kF8, kInt8 };
+
+// Every warp multiplies fragments in registers, kAtOnce of them that do not depend on each other, n times; every thread leaves
+// the sum of what it got. Without F8 products (before compute capability 8.9): zeros.
+template <Operand kOperand>
+struct MultiplyInRegisters {
+  static constexpr int kThreads = 256, kAtOnce = 8;
+  static constexpr int kDepth = kOperand == Operand::kBF16 ? 16 : 32;
+  int n;
+  float* out;  // [Grid::x * kThreads]
+  static constexpr double operations(int blocks, int n) {
+    return 2.0 * 16 * 8 * kDepth * kAtOnce * n * blocks * (kThreads / 32);
+  }
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+struct DoNothing {
+  static constexpr int kThreads = 32;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+}  // namespace penstock::cuda
