@@ -14,13 +14,13 @@
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
+#include "ops/cuda/device_rates.h"
 #include "ops/cuda/expert_tables.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
-#include "ops/device_limits.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -40,11 +40,11 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   StepGraphs& graphs() { return graphs_; }
+  Device& device() { return *device_; }
 
   const char* name() const override { return device_->name().c_str(); }
   MemoryState memory() const override { return device_->memory(); }
-  MachineLimits limits(int64_t read_bytes) override;  // device_rates.cc
-  DeviceLimits device_limits();
+  MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,
                                                int n_rows) override;

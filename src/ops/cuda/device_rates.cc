@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ops/cuda/cuda_ops.h"
-#include "ops/device_limits.h"
 
 namespace penstock::cuda {
 namespace {
@@ -79,8 +78,8 @@ double DeviceRates::recorded_launch() {
   return seconds_of([&] { device_.play(*recording); }) / n;
 }
 
-MachineLimits CudaOps::limits(int64_t read_bytes) {
-  DeviceRates rates(*device_);
+MachineLimits machine_limits(Device& device, int64_t read_bytes) {
+  DeviceRates rates(device);
   constexpr int64_t kMostBytes = int64_t{512} << 20;
   const ComputeLimit floats{"BF16 by mma", rates.multiply<Operand::kBF16>()};
   const ComputeLimit integers{"INT8 by mma", rates.multiply<Operand::kInt8>()};
@@ -88,9 +87,9 @@ MachineLimits CudaOps::limits(int64_t read_bytes) {
           faster(floats, integers)};
 }
 
-DeviceLimits CudaOps::device_limits() {
+DeviceLimits device_limits(Device& device) {
   constexpr int64_t kBytes = int64_t{512} << 20;  // beyond every cache
-  DeviceRates rates(*device_);
+  DeviceRates rates(device);
   const auto tera = [](double rate) { return rate / 1e12; };
   return {{{"read", rates.read(kBytes) / 1e9, "GB/s"},
            {"copy (read and written)", rates.copy(kBytes) / 1e9, "GB/s"},
@@ -99,7 +98,7 @@ DeviceLimits CudaOps::device_limits() {
            {"INT8 by mma", tera(rates.multiply<Operand::kInt8>()), "Top/s"},
            {"launch", rates.launch() * 1e6, "us"},
            {"launch in a graph", rates.recorded_launch() * 1e6, "us"}},
-          device_->emulated()};
+          device.emulated()};
 }
 
 }  // namespace penstock::cuda
@@ -107,8 +106,8 @@ DeviceLimits CudaOps::device_limits() {
 namespace penstock {
 
 DeviceLimits sample_device(Ops& ops) {
-  auto* const cuda = dynamic_cast<cuda::CudaOps*>(&ops);
-  return cuda != nullptr ? cuda->device_limits() : DeviceLimits{};
+  auto* const own = dynamic_cast<cuda::CudaOps*>(&ops);
+  return own != nullptr ? cuda::device_limits(own->device()) : DeviceLimits{};
 }
 
 }  // namespace penstock

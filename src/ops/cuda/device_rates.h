@@ -5,6 +5,7 @@
 
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/limits.h"
+#include "ops/device_limits.h"
 
 namespace penstock::cuda {
 
@@ -30,5 +31,9 @@ class DeviceRates {
 
   Device& device_;
 };
+
+// What the backend says of itself: Ops::limits() and sample_device().
+MachineLimits machine_limits(Device& device, int64_t read_bytes);
+DeviceLimits device_limits(Device& device);
 
 }  // namespace penstock::cuda
