@@ -19,7 +19,7 @@ struct EngineConfig {
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
       packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
-  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8
+  std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
   int max_model_len = 0;           // 0 = the model's
@@ -81,7 +81,7 @@ struct EngineConfig {
       "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a "
       "folder; empty "
       "is what PENSTOCK_PACKED_CACHE says, else off");
-    v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16 or int8");
+    v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,
       "chat (32 sequences, 4096 tokens, 0.70 of memory), batch (256, 32768, 0.95), hybrid (128, 16384, "

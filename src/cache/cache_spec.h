@@ -7,7 +7,8 @@
 
 namespace penstock {
 
-enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: one F32 scale per token, head and of K and V
+// kI8, kF8 (E4M3): one F32 scale per token, head and of K and V.
+enum class KvDType : uint8_t { kF32, kF16, kBF16, kI8, kF8 };
 
 // In the place of a group's window: it holds no tokens. A block of it is what all layers with a state keep of one
 // sequence, and a sequence has one.
@@ -49,13 +50,14 @@ struct CacheSpec {
     return std::accumulate(state_values.begin(), state_values.end(), int64_t{0}) *
            static_cast<int64_t>(sizeof(float));
   }
-  // Bytes of one token in one layer: K and V, with scales for kI8.
+  // Bytes of one token in one layer: K and V, with scales for codes of 8 bits.
   static int64_t token_bytes(const KvLayerSpec& layer, KvDType dtype) {
     const int64_t rows = layer.values_in_keys > 0 ? layer.n_kv_heads : 2LL * layer.n_kv_heads;
     const int64_t values = rows * layer.head_dim;
     switch (dtype) {
       case KvDType::kF32: return values * 4;
-      case KvDType::kI8: return values + rows * 4;
+      case KvDType::kI8:
+      case KvDType::kF8: return values + rows * 4;
       default: return values * 2;
     }
   }

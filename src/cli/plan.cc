@@ -34,7 +34,7 @@ struct PlanCommand {
     app.add_option("-c,--tokens,--ctx-size", tokens, "tokens per sequence (default: the model's limit)")
         ->check(CLI::PositiveNumber);
     app.add_option("--type", type, "encoding of the weights of a --shape")->capture_default_str();
-    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16 or int8")
+    app.add_option("--kv-cache-dtype", kv_dtype, "f32, f16, bf16, int8 or fp8")
         ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
         ->capture_default_str();
     app.add_option("--block-size", block_size, "tokens per block")
@@ -58,6 +58,7 @@ constexpr int64_t kTypicalTokens = 1024;  // of a sequence, where its step time 
 KvDType parse_kv_dtype(const std::string& name) {
   if (name == "f32") return KvDType::kF32;
   if (name == "bf16") return KvDType::kBF16;
+  if (name == "fp8") return KvDType::kF8;
   return name == "int8" ? KvDType::kI8 : KvDType::kF16;
 }
 

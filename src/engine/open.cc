@@ -306,6 +306,11 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
   ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, {index, group.size()}));
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, place, ranks.get()));
+  if (!ops->can_cache(dtype)) {
+    return errorf(ErrorCode::kUnsupported,
+                  "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16 or int8",
+                  config.kv_cache_dtype, ops->name());
+  }
   ModelCopy copy = std::move(given);  // gone before what its weights were packed by
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {

@@ -253,6 +253,9 @@ class Ops {
   virtual bool computes_here() const { return false; }
   // Of the memory that weights and caches are in.
   virtual MemoryState memory() const = 0;
+  // Error: the device is lost, or has refused memory that a step needs. Nothing is computed from then on, what is read is zeros.
+  virtual Status status() const { return {}; }
+  virtual bool can_cache(KvDType dtype) const { return dtype != KvDType::kF8; }
   // read_bytes: of memory that is read again and again; 0 is as much as caches never hold. What a model reads for a
   // token shows what caches do for it. Takes about half a second, and 512 MiB at most. The best of several rounds: too
   // low beside other load.

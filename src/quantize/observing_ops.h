@@ -33,6 +33,8 @@ class ObservingOps final : public Ops {
   const char* name() const override { return inner_.name(); }
   bool computes_here() const override { return inner_.computes_here(); }
   MemoryState memory() const override { return inner_.memory(); }
+  Status status() const override { return inner_.status(); }
+  bool can_cache(KvDType dtype) const override { return inner_.can_cache(dtype); }
   MachineLimits limits(int64_t read_bytes) override { return inner_.limits(read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override { return inner_.pack(matrix); }
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,

@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 #include "ops/ops_under_test.h"
+#include "quant/plain.h"
 
 namespace penstock {
 namespace {
@@ -119,6 +120,10 @@ class AttentionFixture {
           case KvDType::kF16: to.push_back(to_float(to_half(x[d]))); break;
           case KvDType::kBF16: to.push_back(to_float(to_bfloat16(x[d]))); break;
           case KvDType::kI8: to.push_back(std::round(x[d] * (127.0f / most)) * double{most / 127.0f}); break;
+          case KvDType::kF8:
+            to.push_back(quant::decode_f8e4m3(quant::encode_f8e4m3(x[d] * (448.0f / most))) *
+                         double{most / 448.0f});
+            break;
         }
       }
     }
@@ -208,6 +213,12 @@ class AttentionFixture {
 
 class AttentionTest : public testing::TestWithParam<OpsUnderTest> {
  protected:
+  std::vector<KvDType> cache_types() const {
+    std::vector<KvDType> types;
+    for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8, KvDType::kF8})
+      if (ops_->can_cache(dtype)) types.push_back(dtype);
+    return types;
+  }
   std::unique_ptr<Ops> ops_ = GetParam().make();
 };
 
@@ -226,7 +237,7 @@ TEST_P(AttentionTest, RaggedBatchesMixPrefillChunksAndDecode) {
 }
 
 TEST_P(AttentionTest, EveryHeadSizeAndCacheType) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (const KvDType dtype : cache_types()) {
     for (const int dim : {8, 24, 32, 64, 80, 96, 128, 256}) {
       AttentionFixture f(*ops_, {.head_dim = dim, .dtype = dtype}, 2, 100);
       f.step({37, 3});
@@ -237,7 +248,7 @@ TEST_P(AttentionTest, EveryHeadSizeAndCacheType) {
 }
 
 TEST_P(AttentionTest, ValuesInKeys) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (const KvDType dtype : cache_types()) {
     for (const auto& [dim, value_dim] : {std::pair{8, 8}, {24, 20}, {33, 17}, {80, 16}, {576, 512}}) {
       Shape shape = {
           .n_heads = 20, .n_kv_heads = 1, .head_dim = dim, .dtype = dtype, .values_in_keys = value_dim};
@@ -286,7 +297,7 @@ TEST_P(AttentionTest, BothWays) {
 }
 
 TEST_P(AttentionTest, SinksTakeTheirShare) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (const KvDType dtype : cache_types()) {
     for (const int window : {0, 20}) {
       const Shape shape = {.window = window, .dtype = dtype, .sinks = {0.5f, -3.0f, 4.0f, 200.0f}};
       AttentionFixture f(*ops_, shape, 2, 700);
@@ -299,7 +310,7 @@ TEST_P(AttentionTest, SinksTakeTheirShare) {
 }
 
 TEST_P(AttentionTest, SlopesFollowTheDistance) {
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8}) {
+  for (const KvDType dtype : cache_types()) {
     for (const int window : {0, 20}) {
       const Shape shape = {.window = window, .dtype = dtype, .slopes = {0.5f, 0.25f, 0.01f, 0.002f}};
       AttentionFixture f(*ops_, shape, 2, 700);
@@ -364,9 +375,9 @@ TEST_P(AttentionTest, FullTree) {
 }
 
 TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
-  constexpr KvDType kTypes[] = {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8};
-  for (int t = 0; t < 8; ++t) {
-    AttentionFixture f(*ops_, {.dtype = kTypes[t % 4], .values_in_keys = t < 4 ? 0 : 20}, 1, 64);
+  const std::vector<KvDType> types = cache_types();
+  for (size_t t = 0; t < 2 * types.size(); ++t) {
+    AttentionFixture f(*ops_, {.dtype = types[t / 2], .values_in_keys = t % 2 == 0 ? 0 : 20}, 1, 64);
     const std::vector<float> first = f.step({40});
     (void)first;
     // Copy to two free blocks and back: nothing may change.
@@ -383,13 +394,13 @@ TEST_P(AttentionTest, MovedTokensAreWhereTheyWereMovedTo) {
 
 TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
   if (!GetParam().config.batch_invariant) return;
-  constexpr KvDType kTypes[] = {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kI8};
-  for (int i = 0; i < 8; ++i) {
+  const std::vector<KvDType> types = cache_types();
+  for (size_t i = 0; i < 2 * types.size(); ++i) {
     const Shape shape = {.n_heads = 6,
                          .n_kv_heads = 2,
                          .head_dim = 48,
-                         .dtype = kTypes[i % 4],
-                         .values_in_keys = i < 4 ? 0 : 40};
+                         .dtype = types[i / 2],
+                         .values_in_keys = i % 2 == 0 ? 0 : 40};
     const ptrdiff_t cols = ptrdiff_t{6} * shape.layer().value_dim();
     constexpr int kLen = 150;
     AttentionFixture whole(*ops_, shape, 1, kLen);

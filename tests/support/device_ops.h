@@ -88,6 +88,8 @@ class DeviceOps : public Ops {
 
   const char* name() const override { return inner_->name(); }
   MemoryState memory() const override { return inner_->memory(); }
+  Status status() const override { return inner_->status(); }
+  bool can_cache(KvDType dtype) const override { return inner_->can_cache(dtype); }
   MachineLimits limits(int64_t read_bytes) override { return inner_->limits(read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override {
     return inner_->pack(matrix);

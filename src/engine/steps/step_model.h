@@ -88,6 +88,7 @@ class LoadedModel : public StepModel {
 
   int vocab_size() const override { return model_->config().vocab_size; }
   bool computes_here() const override { return ops_->computes_here(); }
+  Status status() const override { return ops_->status(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
   // Of a stage of a pipeline that is not the first: what the one before gives of the batch's tokens. Must last until the wait().
   void submit(const Batch& batch, std::span<const float> stage_input);

@@ -20,6 +20,10 @@ constexpr int kSpareBlocks = 1;
 }  // namespace
 
 Result<std::unique_ptr<CpuKvCache>> CpuKvCache::make(const CacheSpec& spec, std::span<const int> n_blocks) {
+  if (spec.dtype == KvDType::kF8) {
+    return make_error(ErrorCode::kUnsupported,
+                      "KV cache: FP8 is not there on the CPU, expected F32, F16, BF16 or INT8");
+  }
   if (spec.block_size < kUnitTokens || spec.block_size % kUnitTokens != 0) {
     return errorf(ErrorCode::kInvalidArgument, "KV cache: block size {}: expected a multiple of {}",
                   spec.block_size, kUnitTokens);

@@ -10,12 +10,13 @@ static_assert(static_cast<int>(KvDType::kF32) == static_cast<int>(KvCode::kF32))
 static_assert(static_cast<int>(KvDType::kF16) == static_cast<int>(KvCode::kF16));
 static_assert(static_cast<int>(KvDType::kBF16) == static_cast<int>(KvCode::kBF16));
 static_assert(static_cast<int>(KvDType::kI8) == static_cast<int>(KvCode::kI8));
+static_assert(static_cast<int>(KvDType::kF8) == static_cast<int>(KvCode::kF8));
 
 constexpr int kSpareBlocks = 1;  // takes the writes of rows that stand for nothing
 constexpr int64_t kLayerAlign = 256;
 
 KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_blocks) {
-  constexpr int kSizes[] = {4, 2, 2, 1};
+  constexpr int kSizes[] = {4, 2, 2, 1, 1};
   const int n_parts = layer.values_in_keys > 0 ? 1 : 2;
   KvLayerOnDevice made{};
   made.code = static_cast<KvCode>(spec.dtype);
@@ -25,9 +26,8 @@ KvLayerOnDevice layer_of(const CacheSpec& spec, const KvLayerSpec& layer, int n_
   made.values_at = n_parts == 2 ? made.part_bytes : 0;
   made.scales_at = n_parts * made.part_bytes;
   const int64_t scales =
-      spec.dtype == KvDType::kI8
-          ? int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * int64_t{sizeof(float)}
-          : 0;
+      made.has_scales() ? int64_t{layer.n_kv_heads} * KvLayerOnDevice::kUnitTokens * int64_t{sizeof(float)}
+                        : 0;
   made.value_scales_at = made.scales_at + (n_parts == 2 ? scales : 0);
   made.unit_bytes = (made.scales_at + n_parts * scales + 15) / 16 * 16;
   made.block_size = spec.block_size;

@@ -44,6 +44,8 @@ class CudaOps final : public Ops {
 
   const char* name() const override { return device_->name().c_str(); }
   MemoryState memory() const override { return device_->memory(); }
+  Status status() const override { return device_->status(); }
+  bool can_cache(KvDType) const override { return true; }
   MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
   Result<std::unique_ptr<Weight>> pack_grouped(const GroupedMatrix& matrix, int first_row,

@@ -59,17 +59,21 @@ PENSTOCK_DEVICE void store_number(KvCode code, std::byte* row, int i, float x) {
 PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, const float* x, std::byte* row,
                                float* scale) {
   constexpr int kThreads = StoreKv::kThreads;
-  if (layer.code != KvCode::kI8) {
+  if (!layer.has_scales()) {
     for (int i = t.index; i < layer.head_dim; i += kThreads) store_number(layer.code, row, i, x[i]);
     return;
   }
   float most = 0.0f;
   for (int i = t.index; i < layer.head_dim; i += kThreads) most = fmaxf(most, fabsf(x[i]));
   most = block_max<kThreads>(t, most, t.shared_as<float>());
-  const float up = most > 0.0f ? 127.0f / most : 0.0f;
-  for (int i = t.index; i < layer.head_dim; i += kThreads)
-    reinterpret_cast<int8_t*>(row)[i] = static_cast<int8_t>(roundf(x[i] * up));
-  if (t.index == 0) *scale = most / 127.0f;
+  const bool floats = layer.code == KvCode::kF8;
+  const float largest = floats ? 448.0f : 127.0f, up = most > 0.0f ? largest / most : 0.0f;
+  for (int i = t.index; i < layer.head_dim; i += kThreads) {
+    const float code = x[i] * up;
+    row[i] =
+        floats ? std::byte{float_to_f8(code)} : static_cast<std::byte>(static_cast<int8_t>(roundf(code)));
+  }
+  if (t.index == 0) *scale = most / largest;
 }
 
 }  // namespace
@@ -102,6 +106,7 @@ PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
     case KvCode::kF32: return reinterpret_cast<const float*>(row)[i];
     case KvCode::kF16: return half_to_float(reinterpret_cast<const uint16_t*>(row)[i]);
     case KvCode::kBF16: return bf16_to_float(reinterpret_cast<const uint16_t*>(row)[i]);
+    case KvCode::kF8: return f8_to_float(static_cast<uint8_t>(row[i]));
     default: return static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]);
   }
 }
@@ -182,7 +187,7 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const Attend& k, const HeadTil
     for (int h = 0; h < kHeads; ++h)
       if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
   }
-  const float unit = k.layer.code == KvCode::kI8 ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
+  const float unit = k.layer.has_scales() ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
   int position = index;
   if (sight.mask != 0 && index > sight.tree_begin)  // a draft is as deep as it has ancestors
     position = sight.tree_begin + bits_of(sight.mask & ((uint64_t{1} << (index - sight.tree_begin)) - 1));
@@ -259,7 +264,7 @@ PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
         if (!sight.sees(i)) continue;
         const int slot = slot_of(i);
         float x = number_at(layer.code, layer.value(slot, tile.kv_head), d);
-        if (layer.code == KvCode::kI8) x *= *layer.value_scale(slot, tile.kv_head);
+        if (layer.has_scales()) x *= *layer.value_scale(slot, tile.kv_head);
 #pragma unroll
         for (int h = 0; h < kHeads; ++h)
           if (h < tile.n) sums[h] += tile.weights[h * kChunk + i - begin] * x;

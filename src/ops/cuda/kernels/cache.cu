@@ -14,7 +14,7 @@ PENSTOCK_BODY void MoveKv::operator()(const Thread& t) const {
       for (int w = t.index; w < n_words; w += kThreads) {
         for (int b = 4 * w; b < 4 * w + 4 && b < bytes; ++b) target[b] = source[b];
       }
-      if (layer.code == KvCode::kI8 && t.index == 0) {
+      if (layer.has_scales() && t.index == 0) {
         if (part == 0) *layer.key_scale(to[i], t.x) = *layer.key_scale(from[i], t.x);
         if (part == 1) *layer.value_scale(to[i], t.x) = *layer.value_scale(from[i], t.x);
       }

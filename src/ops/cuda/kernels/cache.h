@@ -8,7 +8,7 @@
 
 namespace penstock::cuda {
 
-enum class KvCode : uint8_t { kF32, kF16, kBF16, kI8 };  // as KvDType
+enum class KvCode : uint8_t { kF32, kF16, kBF16, kI8, kF8 };  // as KvDType
 
 struct KvLayerOnDevice {
   static constexpr int kUnitTokens = 16;
@@ -21,6 +21,7 @@ struct KvLayerOnDevice {
   int64_t values_at, scales_at, value_scales_at;  // in a unit; where values are in keys they are the keys'
   int64_t unit_bytes;
 
+  PENSTOCK_DEVICE bool has_scales() const { return code == KvCode::kI8 || code == KvCode::kF8; }
   PENSTOCK_DEVICE bool has_values() const { return values_at > 0; }
   PENSTOCK_DEVICE std::byte* unit(int slot) const { return data + slot / kUnitTokens * unit_bytes; }
   // Of a slot and a head: where the row lies in its part of the unit, and which scale it has.

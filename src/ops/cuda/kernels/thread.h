@@ -119,6 +119,25 @@ PENSTOCK_DEVICE uint16_t float_to_bf16(float x) {
 PENSTOCK_DEVICE float half_to_float(uint16_t bits);
 PENSTOCK_DEVICE uint16_t float_to_half(float x);  // to nearest, ties to even
 
+// FP8 E4M3 of what is a number: to nearest, ties to even, at most 448.
+PENSTOCK_DEVICE uint8_t float_to_f8(float x) {
+  const uint32_t bits = bits_of_float(x), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+  constexpr uint32_t kLeastNormal = 0x3c800000u;  // 2^-6
+  uint32_t code;
+  if (magnitude < kLeastNormal) {  // a multiple of 2^-9: the sum has the multiple in its last bits
+    code = bits_of_float(float_of_bits(magnitude) + 16384.0f) - bits_of_float(16384.0f);
+  } else {
+    code = ((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
+  }
+  return static_cast<uint8_t>(sign | (code < 0x7eu ? code : 0x7eu));
+}
+PENSTOCK_DEVICE float f8_to_float(uint8_t code) {
+  const uint32_t magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
+  const float x = magnitude < 8 ? static_cast<float>(magnitude) * 0x1p-9f
+                                : float_of_bits((magnitude << 20) + (120u << 23));
+  return float_of_bits(bits_of_float(x) | sign);
+}
+
 // Two BF16 in a word, and what rounding left of both: hi + lo has 16 bits of a mantissa.
 struct SplitPair {
   uint32_t hi, lo;
