@@ -365,6 +365,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   parts.config = std::move(config);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())
     measure_steps(parts, cache_plan, spec);
+  RETURN_IF_ERROR(parts.model->status());
   return std::make_unique<EngineImpl>(std::move(parts));
 }
 

@@ -20,9 +20,10 @@ struct CudaCase {
   std::string spec_model;  // draft_model or spec_heads
   bool adapters = false;
   bool swap = false;
-  bool beams = true;     // not beside recurrent states, whose blocks are few here
-  bool preempts = true;  // not where windows give blocks back early
-  double blocks = 8;     // of the cache: of six sequences some have no place
+  const char* cache = "auto";  // kv_cache_dtype
+  bool beams = true;           // not beside recurrent states, whose blocks are few here
+  bool preempts = true;        // not where windows give blocks back early
+  double blocks = 8;           // of the cache: of six sequences some have no place
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -34,6 +35,7 @@ EngineConfig config_of(const CudaCase& of) {
   config.backend = "cuda_emulated";
   config.model = golden(of.model);
   config.batch_invariant = true;
+  config.kv_cache_dtype = of.cache;
   config.threads = 1;
   config.max_num_seqs = 6;
   config.max_model_len = 48;
@@ -254,10 +256,20 @@ TEST(CudaEngineErrors, ACacheThatIsRefusedIsAnError) {
   EXPECT_THAT(engine.error().message, testing::HasSubstr("block size 4: expected a multiple of 16"));
 }
 
+TEST(KvCacheTypes, Fp8IsRefusedOnTheCpu) {
+  EngineConfig config = config_of({.name = "fp8", .model = "models/llama2", .cache = "fp8"});
+  config.backend = "cpu";
+  const auto engine = Engine::open(config);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(engine.error().message, testing::HasSubstr("kv_cache_dtype fp8 is not there on backend cpu"));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
     testing::Values(CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true},
-                    CudaCase{.name = "swap", .model = "models/llama2", .swap = true, .blocks = 6},
+                    CudaCase{
+                        .name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
                     CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
                     CudaCase{.name = "experts", .model = "models/mixtral"},
                     CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},

@@ -147,5 +147,8 @@ Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
 // capacity: bytes of memory; 0: what the machine has.
 std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);
+// For tests, of all emulated devices together: the n-th call from now on (memory, copies, recordings played, marks, waits) fails;
+// memory is refused, any other call loses its device. 0: none fails. Returns how many calls there were since it was called last.
+int64_t fail_emulated_call(int64_t n);
 
 }  // namespace penstock::cuda

@@ -1,6 +1,7 @@
 // A device whose memory is the host's and whose kernels run at once, on fibers. For tests: it finds wrong indices, missing
 // barriers, memory that nobody wrote and writes beyond its end; not what a GPU does out of order, and not speed.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <unordered_map>
@@ -15,6 +16,11 @@ namespace {
 
 constexpr size_t kAlign = 256, kGuard = 256;
 constexpr int kUnwritten = 0xff, kGuardByte = 0xa5;  // floats of 0xff are no numbers
+
+std::atomic<int64_t> calls_made = 0, call_to_fail = 0;
+
+// Whether this call, which counts, is to fail.
+bool fails_now() { return ++calls_made == call_to_fail; }
 
 struct RecordedLaunches final : Recording {
   std::vector<std::function<void()>> launches;
@@ -33,6 +39,9 @@ class EmulatedDevice final : public Device {
 
   Result<void*> allocate(size_t bytes) override {
     spoil();
+    if (failed()) return tl::unexpected(status().error());
+    if (fails_now())
+      return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused", bytes);
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
       return errorf(ErrorCode::kResourceExhausted,
                     "emulated device: {} bytes of memory wanted, {} of {} are free", bytes, memory().free,
@@ -58,7 +67,7 @@ class EmulatedDevice final : public Device {
     std::free(data);
   }
   Result<void*> allocate_host(size_t bytes) override {
-    void* const data = std::malloc(bytes);
+    void* const data = fails_now() ? nullptr : std::malloc(bytes);
     if (data == nullptr)
       return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of pinned memory refused",
                     bytes);
@@ -68,31 +77,38 @@ class EmulatedDevice final : public Device {
   // As late as can be: who changes what is on its way sees the device get it.
   void copy_in_behind(void* to, const void* from, size_t bytes) override {
     spoil();
-    behind_.push_back([=] { std::memcpy(to, from, bytes); });
+    if (works()) behind_.push_back([=] { std::memcpy(to, from, bytes); });
   }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
     finish_copies();
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    if (works() && bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
     spoil();
     finish_copies();
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    const bool there = works();
+    if (there && bytes > 0) std::memcpy(to, from, bytes);
+    if (!there && bytes > 0) std::memset(to, 0, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    if (bytes > 0) perform([=] { std::memcpy(to, from, bytes); });
+    if (works() && bytes > 0) perform([=] { std::memcpy(to, from, bytes); });
   }
   void clear(void* at, size_t bytes) override {
-    if (bytes > 0) perform([=] { std::memset(at, 0, bytes); });
+    if (works() && bytes > 0) perform([=] { std::memset(at, 0, bytes); });
   }
   void play(const Recording& recording) override {
     finish_copies();
+    if (!works()) return;
     for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) launch();
   }
-  StepTicket mark() override { return ++n_marks_; }
+  StepTicket mark() override {
+    works();
+    return ++n_marks_;
+  }
   void wait(StepTicket ticket) override {
+    works();
     if (ticket > n_waited_) n_waited_ = ticket, finish_copies();
   }
 
@@ -107,6 +123,12 @@ class EmulatedDevice final : public Device {
   void record(std::function<void()> launch) override { tape_->launches.push_back(std::move(launch)); }
 
  private:
+  // False: lost, by this call or before.
+  bool works() {
+    if (!failed() && fails_now())
+      fail({ErrorCode::kInternal, "the emulated device is lost: a test wants it"});
+    return !failed();
+  }
   template <class Fn>
   void perform(Fn fn) {
     finish_copies();
@@ -125,6 +147,11 @@ class EmulatedDevice final : public Device {
 };
 
 }  // namespace
+
+int64_t fail_emulated_call(int64_t n) {
+  call_to_fail = n;
+  return calls_made.exchange(0);
+}
 
 std::unique_ptr<Device> make_emulated_device(int64_t capacity) {
   return std::make_unique<EmulatedDevice>(capacity);
