@@ -1,6 +1,6 @@
 // penstock plan: memory of weights and KV cache, and how many sequences fit. The KV cache of one sequence is
 // 2 (K and V) x layers x KV heads x head dimension x tokens x bytes per value. With --spec: the worth of speculation;
-// with --tensor-parallel-size that of several ranks.
+// with --tensor-parallel-size and its like that of several ranks.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -40,7 +40,8 @@ struct PlanCommand {
     app.add_option("--block-size", block_size, "tokens per block")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--memory", memory, "memory to plan for, such as 24GiB (default: this machine's)");
+    app.add_option("--memory", memory,
+                   "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
     app.add_flag("--json", json, "print one JSON object");
   }
   int run() const;
@@ -68,19 +69,6 @@ struct Plan {
   int64_t weight_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0, sequence_bytes = 0, memory = 0,
           n_sequences = 0;
 };
-
-// Bytes of K and V that a sequence of `tokens` keeps: whole blocks, and in windowed layers no more than the window
-// (plus the block that is being filled). And the state of recurrent layers, however long it is.
-int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
-  int64_t total = spec.state_bytes();
-  for (const KvLayerSpec& layer : spec.layers) {
-    int64_t kept = tokens;
-    if (layer.window > 0 && layer.group > 0) kept = std::min<int64_t>(tokens, layer.window + spec.block_size);
-    const int64_t blocks = (kept + spec.block_size - 1) / spec.block_size;
-    total += blocks * spec.block_size * CacheSpec::token_bytes(layer, spec.dtype);
-  }
-  return total;
-}
 
 Result<Plan> make_plan(const PlanCommand& command) {
   Plan plan;
@@ -144,8 +132,9 @@ int PlanCommand::run() const {
     const double bytes_per_weight =
         static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
     const int64_t length = tokens > 0 ? tokens : std::min<int64_t>(plan->tokens, kTypicalTokens);
-    const Status done =
-        ranks.run({plan->name, config, bytes_per_weight, length, parse_kv_dtype(kv_dtype), block_size}, json);
+    const PlannedModel planned{plan->name, config, bytes_per_weight, length, parse_kv_dtype(kv_dtype),
+                               block_size};
+    const Status done = ranks.run(planned, memory.empty() ? 0 : plan->memory, json);
     return done ? kExitOk : fail(done.error());
   }
   if (json) {

@@ -2,57 +2,81 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <bit>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
-#include "model/cuts.h"
 #include "ops/ops.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kMostRanks = 1024;
-// Between ranks of one host: bench/communicator_bench.cc, two ranks on an EPYC of 2024.
-constexpr double kHostLatency = 1e-6, kHostBytesPerSecond = 8e9;
 
-int64_t kv_token_bytes(const ModelConfig& config, KvDType dtype, int block_size) {
-  int64_t bytes = 0;
-  const CacheSpec spec = config.cache_spec(dtype, block_size);
-  for (const KvLayerSpec& layer : spec.layers) bytes += CacheSpec::token_bytes(layer, spec.dtype);
-  return bytes;
+Result<double> positive_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || !std::isfinite(value))
+    return errorf(ErrorCode::kInvalidArgument, "--step-ms: expected a number above 0, got {}", text);
+  return value;
 }
 
-// Of a token: one for each sub-layer that is cut.
-int sums_per_token(const ModelCuts& cuts, const ModelConfig& whole) {
-  int n = cuts.vocabulary().count < whole.vocab_size ? 1 : 0;
-  for (int i = 0; i < whole.n_layers; ++i) {
-    const LayerConfig& layer = whole.layers[static_cast<size_t>(i)];
-    if (layer.attention && cuts.heads().count < whole.n_heads) ++n;
-    const bool cut =
-        layer.moe ? cuts.expert_ffn().count < whole.expert_ffn_dim : cuts.ffn(i).count < whole.ffn_dim_of(i);
-    if (cut) ++n;
+// "27" or "1=27", "8=40": {rows, seconds}, ascending.
+Result<std::vector<std::pair<int, double>>> parse_step_times(const std::vector<std::string>& texts) {
+  std::vector<std::pair<int, double>> times;
+  for (const std::string& text : texts) {
+    const size_t at = text.find('=');
+    double rows = 1;
+    if (at != std::string::npos) {
+      ASSIGN_OR_RETURN(rows, positive_number(std::string_view(text).substr(0, at)));
+    } else if (texts.size() > 1) {
+      return errorf(ErrorCode::kInvalidArgument, "--step-ms: expected ROWS=MS for each of several, got {}",
+                    text);
+    }
+    ASSIGN_OR_RETURN(const double ms,
+                     positive_number(std::string_view(text).substr(at == std::string::npos ? 0 : at + 1)));
+    if (rows > 65536 || rows != std::floor(rows) ||
+        (!times.empty() && times.back().first >= static_cast<int>(rows))) {
+      return errorf(ErrorCode::kInvalidArgument,
+                    "--step-ms: expected rows from 1 to 65536 that ascend, got {}", text);
+    }
+    times.emplace_back(static_cast<int>(rows), ms * 1e-3);
   }
-  return n;
+  return times;
+}
+
+Status check_size(const char* flag, int n) {
+  if (n >= 1 && n <= kMostRanks) return {};
+  return errorf(ErrorCode::kInvalidArgument, "{}: expected 1 to {}, got {}", flag, kMostRanks, n);
 }
 
 }  // namespace
 
 struct RanksPlan::Row {
-  int n_ranks, n_sums;
-  double weight_bytes, cache_bytes;  // of the rank that has most
-  double wire_bytes;                 // that a rank shows for a token
-  double compute_seconds, rank_seconds;
-  double step_seconds() const { return compute_seconds + rank_seconds; }
+  RankCosts costs;
+  double tokens_per_second = 0, speedup = 0;
+  double host_bytes = 0;  // of weights and cache
+  bool fits = true;
 };
 
 RanksPlan::RanksPlan(CLI::App& app) {
   const char* group = "Several ranks";
-  app.add_option("--tensor-parallel-size", sizes,
-                 "what so many ranks would bring: memory of each, messages, step time and speed-up; several, "
-                 "separated by commas, for a table")
-      ->delimiter(',')
-      ->group(group);
+  const auto list = [&](const char* name, std::vector<int>& sizes, const char* help) {
+    return app.add_option(name, sizes, help)->delimiter(',')->group(group);
+  };
+  CLI::Option* const lists[] = {
+      list("--tensor-parallel-size", tensor,
+           "what so many ranks that share every layer would bring: memory of each, messages, step time and "
+           "speed-up; several, separated by commas, for a table"),
+      list("--pipeline-parallel-size", pipeline, "stages, each with some of the layers; several likewise"),
+      list("--data-parallel-size", data, "engines that share the sequences out; several likewise")};
+  CLI::Option* all = app.add_option("--ranks", n_ranks,
+                                    "all ways to use so many ranks, the fastest first, without those that "
+                                    "need more than --memory of a host")
+                         ->check(CLI::Range(1, kMostRanks))
+                         ->group(group);
+  for (CLI::Option* one : lists) all->excludes(one);
   app.add_option("--hosts", hosts, "hosts that they are on, equally many on each")
       ->check(CLI::Range(1, kMostRanks))
       ->capture_default_str()
@@ -64,136 +88,174 @@ RanksPlan::RanksPlan(CLI::App& app) {
          "what a rank reads of its memory, gigabytes per second (default: this machine's, measured, by the "
          "ranks of a host)")
       ->group(group);
+  app.add_option("--rank-tflops", tflops,
+                 "what a rank computes, 10^12 operations per second (default: no limit but --memory-gbps)")
+      ->group(group);
   app.add_option("--step-ms", step_ms,
                  "a decode step of one rank with the whole model, milliseconds, if known better than by "
-                 "--memory-gbps")
+                 "--memory-gbps; of several numbers of sequences: 1=27,4=35")
+      ->delimiter(',')
       ->group(group);
-  app.add_option("--batch", batch, "sequences that are decoded together")
+  app.add_option("--batch", batch, "sequences that are decoded together, of all engines")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group(group);
 }
 
 Status RanksPlan::check() const {
-  for (const int n : sizes) {
-    if (n < 1 || n > kMostRanks) {
-      return errorf(ErrorCode::kInvalidArgument, "--tensor-parallel-size: expected 1 to {}, got {}",
-                    kMostRanks, n);
-    }
-    if (n % hosts != 0 && n != 1) {
-      return errorf(ErrorCode::kInvalidArgument,
-                    "--tensor-parallel-size {}: expected a multiple of --hosts {}", n, hosts);
+  for (const int n : tensor) RETURN_IF_ERROR(check_size("--tensor-parallel-size", n));
+  for (const int n : pipeline) RETURN_IF_ERROR(check_size("--pipeline-parallel-size", n));
+  for (const int n : data) RETURN_IF_ERROR(check_size("--data-parallel-size", n));
+  for (const Combination& one : combinations()) {
+    if (one.ranks() > kMostRanks) {
+      return errorf(ErrorCode::kInvalidArgument, "{}: expected at most {} ranks, got {}",
+                    "--tensor-parallel-size x --pipeline-parallel-size x --data-parallel-size", kMostRanks,
+                    one.ranks());
     }
   }
-  if (hosts > 1 && (link_gbps <= 0 || link_us <= 0)) {
+  if (n_ranks > 1 && n_ranks % hosts != 0) {
+    return errorf(ErrorCode::kInvalidArgument, "--ranks {}: expected a multiple of --hosts {}", n_ranks,
+                  hosts);
+  }
+  // Written so that what is not a number fails too.
+  if (hosts > 1 && !(link_gbps > 0 && link_us > 0)) {
     return errorf(ErrorCode::kInvalidArgument,
                   "--hosts {}: expected --link-gbps and --link-us, both above 0, got {} and {}", hosts,
                   link_gbps, link_us);
   }
-  if (memory_gbps < 0 || step_ms < 0) {
+  if (!(memory_gbps >= 0 && tflops >= 0)) {
     return errorf(ErrorCode::kInvalidArgument,
-                  "--memory-gbps and --step-ms: expected numbers >= 0, got {} and {}", memory_gbps, step_ms);
+                  "--memory-gbps and --rank-tflops: expected numbers >= 0, got {} and {}", memory_gbps,
+                  tflops);
   }
   return {};
 }
 
-Result<double> RanksPlan::memory_bytes_per_second(int ranks_per_host) const {
-  if (memory_gbps > 0) return memory_gbps * 1e9;
+// With memory_bytes of all ranks of a host where the bandwidth is measured.
+Result<Machines> RanksPlan::machines() const {
+  Machines machines;
+  machines.hosts = hosts;
+  machines.link_bytes_per_second = link_gbps * 1e9 / 8;
+  machines.link_seconds = link_us * 1e-6;
+  machines.rank_operations_per_second = tflops * 1e12;
+  machines.rank_bytes_per_second = memory_gbps * 1e9;
+  ASSIGN_OR_RETURN(machines.step_seconds, parse_step_times(step_ms));
+  if (memory_gbps > 0 || !step_ms.empty()) return machines;
   constexpr int64_t kProbe = int64_t{256} << 20;
   ASSIGN_OR_RETURN(const auto ops, make_ops("cpu", OpsConfig{}));
-  double best = 0;
-  for (int sample = 0; sample < 5; ++sample) best = std::max(best, ops->limits(kProbe).read_bytes_per_second);
-  return best / ranks_per_host;
-}
-
-double RanksPlan::sum_seconds(double bytes, int n_ranks, int n_hosts) const {
-  if (n_ranks == 1) return 0;
-  const double per_host = n_ranks / n_hosts;
-  double latency = kHostLatency, bytes_per_second = kHostBytesPerSecond, others = n_ranks - 1;
-  if (n_hosts > 1) {
-    latency += link_us * 1e-6 * std::bit_width(static_cast<unsigned>(n_hosts - 1));
-    bytes_per_second = link_gbps * 1e9 / 8 / per_host;
-    others = n_ranks - per_host;
+  for (int sample = 0; sample < 5; ++sample) {
+    machines.rank_bytes_per_second =
+        std::max(machines.rank_bytes_per_second, ops->limits(kProbe).read_bytes_per_second);
   }
-  const double all = latency + others * bytes / bytes_per_second,
-               by_parts = 2 * latency + 2 * others / n_ranks * bytes / bytes_per_second;
-  return std::min(all, by_parts);
+  return machines;
 }
 
-RanksPlan::Row RanksPlan::estimate(const Model& model, int n_ranks, double bytes_per_second) const {
-  Row row{};
-  row.n_ranks = n_ranks;
-  const ModelConfig& whole = model.config;
-  double active_bytes = 0, cache_bytes = 0;  // of the slowest rank
-  for (int rank = 0; rank < n_ranks; ++rank) {
-    const ModelCuts cuts(whole, {rank, n_ranks});
-    ModelConfig share = cuts.rank_config();
-    share.vocab_size = cuts.vocabulary().count;
-    const auto token_bytes = static_cast<double>(kv_token_bytes(share, model.kv_dtype, model.block_size));
-    row.weight_bytes =
-        std::max(row.weight_bytes, static_cast<double>(share.n_parameters()) * model.bytes_per_weight);
-    row.cache_bytes = std::max(row.cache_bytes, token_bytes);
-    active_bytes =
-        std::max(active_bytes, static_cast<double>(share.n_active_parameters()) * model.bytes_per_weight);
-    cache_bytes = std::max(cache_bytes, token_bytes * static_cast<double>(model.tokens) * batch);
-    row.n_sums = sums_per_token(cuts, whole);
+std::vector<Combination> RanksPlan::combinations() const {
+  std::vector<Combination> all;
+  if (n_ranks > 0) {
+    for (int t = 1; t <= n_ranks; ++t) {
+      for (int p = 1; n_ranks % t == 0 && p <= n_ranks / t; ++p)
+        if (n_ranks / t % p == 0) all.push_back({t, p, n_ranks / t / p});
+    }
+    return all;
   }
-  row.compute_seconds = (active_bytes + cache_bytes) / bytes_per_second;
-  const int n_hosts = n_ranks == 1 ? 1 : hosts;
-  const double sum_bytes = 4.0 * whole.model_dim * batch;
-  const double logit_bytes = n_ranks == 1 ? 0 : 4.0 * whole.vocab_size / n_ranks * batch;
-  row.rank_seconds =
-      row.n_sums * sum_seconds(sum_bytes, n_ranks, n_hosts) + sum_seconds(logit_bytes, n_ranks, n_hosts);
-  row.wire_bytes = (row.n_sums * sum_bytes + logit_bytes) / batch;
-  return row;
+  const auto of = [](const std::vector<int>& sizes) { return sizes.empty() ? std::vector{1} : sizes; };
+  for (const int d : of(data))
+    for (const int p : of(pipeline))
+      for (const int t : of(tensor)) all.push_back({t, p, d});
+  return all;
 }
 
-Status RanksPlan::run(const Model& model, bool json) const {
-  RETURN_IF_ERROR(check());
+Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model, int64_t host_memory) const {
+  ASSIGN_OR_RETURN(const Machines given, machines());
   std::vector<Row> rows;
-  double one_seconds = 0;
-  for (const int n : sizes) {
-    const int per_host = std::max(1, n / hosts);
-    double bytes_per_second = 0;
-    if (step_ms == 0) {
-      ASSIGN_OR_RETURN(bytes_per_second, memory_bytes_per_second(per_host));
-    } else {
-      bytes_per_second = estimate(model, 1, 1).compute_seconds / (step_ms * 1e-3);
+  Error last{ErrorCode::kInvalidArgument, "no combination"};
+  double least_bytes = 0;
+  for (const Combination& one : combinations()) {
+    Machines machines = given;
+    const auto per_host = static_cast<double>(std::max<int64_t>(1, one.ranks() / hosts));
+    if (memory_gbps == 0) machines.rank_bytes_per_second /= per_host;
+    const RankPlanner planner(model, machines, batch);
+    const auto costs = planner.estimate(one);
+    if (!costs) {
+      if (n_ranks == 0) return tl::unexpected(costs.error());
+      last = costs.error();
+      continue;
     }
-    one_seconds = estimate(model, 1, bytes_per_second).compute_seconds;
-    rows.push_back(estimate(model, n, bytes_per_second));
-  }
-  if (json) {
-    nlohmann::json object = {{"model", model.name},
-                             {"hosts", hosts},
-                             {"batch", batch},
-                             {"tokens", model.tokens},
-                             {"ranks", nlohmann::json::array()}};
-    for (const Row& row : rows) {
-      object["ranks"].push_back({{"tensor_parallel_size", row.n_ranks},
-                                 {"weight_bytes_per_rank", row.weight_bytes},
-                                 {"kv_bytes_per_token_per_rank", row.cache_bytes},
-                                 {"sums_per_step", row.n_sums},
-                                 {"bytes_per_token", row.n_ranks == 1 ? 0 : row.wire_bytes},
-                                 {"compute_ms", row.compute_seconds * 1e3},
-                                 {"communication_ms", row.rank_seconds * 1e3},
-                                 {"tokens_per_second", batch / row.step_seconds()},
-                                 {"speedup", one_seconds / row.step_seconds()}});
+    Row row{*costs, batch / costs->step_seconds, 0, per_host * (costs->weight_bytes + costs->cache_bytes)};
+    row.fits = host_memory == 0 || row.host_bytes <= static_cast<double>(host_memory);
+    if (n_ranks > 0 && !row.fits) {
+      if (least_bytes == 0 || row.host_bytes < least_bytes) least_bytes = row.host_bytes;
+      continue;
     }
-    fmt::print("{}\n", object.dump());
-    return {};
+    ASSIGN_OR_RETURN(const RankCosts whole, planner.estimate({}));
+    row.speedup = whole.step_seconds / costs->step_seconds;
+    rows.push_back(row);
   }
+  if (rows.empty() && least_bytes > 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--ranks {} on --hosts {}: every way needs at least {} of a host, got --memory {}", n_ranks,
+                  hosts, format_bytes(least_bytes), format_bytes(static_cast<double>(host_memory)));
+  }
+  if (rows.empty()) return tl::unexpected(last);
+  if (n_ranks > 0) {
+    std::ranges::stable_sort(rows, std::greater(), [](const Row& row) { return row.tokens_per_second; });
+  }
+  return rows;
+}
+
+Status RanksPlan::run(const PlannedModel& model, int64_t host_memory, bool json) const {
+  RETURN_IF_ERROR(check());
+  ASSIGN_OR_RETURN(const std::vector<Row> all, rows(model, host_memory));
+  json ? print_json(model, all) : print(model, all);
+  return {};
+}
+
+void RanksPlan::print_json(const PlannedModel& model, const std::vector<Row>& rows) const {
+  nlohmann::json object = {{"model", model.name},
+                           {"hosts", hosts},
+                           {"batch", batch},
+                           {"tokens", model.tokens},
+                           {"ranks", nlohmann::json::array()}};
+  for (const Row& row : rows) {
+    const RankCosts& costs = row.costs;
+    object["ranks"].push_back({{"tensor_parallel_size", costs.combination.tensor},
+                               {"pipeline_parallel_size", costs.combination.stages},
+                               {"data_parallel_size", costs.combination.engines},
+                               {"weight_bytes_per_rank", costs.weight_bytes},
+                               {"kv_bytes_per_token_per_rank", costs.kv_token_bytes},
+                               {"cache_bytes_per_rank", costs.cache_bytes},
+                               {"host_bytes", row.host_bytes},
+                               {"fits", row.fits},
+                               {"sums_per_step", costs.sums},
+                               {"messages_per_step", costs.messages},
+                               {"bytes_per_token", costs.wire_bytes},
+                               {"compute_ms", costs.compute_seconds * 1e3},
+                               {"communication_ms", (costs.step_seconds - costs.compute_seconds) * 1e3},
+                               {"step_ms", costs.step_seconds * 1e3},
+                               {"tokens_per_second", row.tokens_per_second},
+                               {"speedup", row.speedup}});
+  }
+  fmt::print("{}\n", object.dump());
+}
+
+void RanksPlan::print(const PlannedModel& model, const std::vector<Row>& rows) const {
   fmt::print("{}, {} sequence{} of {} tokens on {} host{}\n", model.name, batch, batch == 1 ? "" : "s",
              model.tokens, hosts, hosts == 1 ? "" : "s");
-  fmt::print("{:>5}  {:>12}  {:>10}  {:>5}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}\n", "ranks", "weights/rank",
-             "KV/token", "sums", "bytes/token", "compute ms", "between ms", "tokens/s", "speed-up");
+  fmt::print("{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}\n",
+             "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages", "bytes/token",
+             "compute ms", "waiting ms", "tokens/s", "speed-up");
   for (const Row& row : rows) {
-    fmt::print("{:>5}  {:>12}  {:>10}  {:>5}  {:>11}  {:>10.3f}  {:>10.3f}  {:>9.1f}  {:>7.2f}x\n",
-               row.n_ranks, format_bytes(row.weight_bytes), format_bytes(row.cache_bytes), row.n_sums,
-               format_bytes(row.n_ranks == 1 ? 0 : row.wire_bytes), row.compute_seconds * 1e3,
-               row.rank_seconds * 1e3, batch / row.step_seconds(), one_seconds / row.step_seconds());
+    const RankCosts& costs = row.costs;
+    fmt::print(
+        "{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10.3f}  {:>10.3f}  {:>9.1f}  "
+        "{:>7.2f}x{}\n",
+        costs.combination.tensor, costs.combination.stages, costs.combination.engines,
+        format_bytes(costs.weight_bytes), format_bytes(costs.cache_bytes), format_bytes(costs.kv_token_bytes),
+        costs.messages, format_bytes(costs.wire_bytes), costs.compute_seconds * 1e3,
+        (costs.step_seconds - costs.compute_seconds) * 1e3, row.tokens_per_second, row.speedup,
+        row.fits ? "" : fmt::format("  needs {} of a host", format_bytes(row.host_bytes)));
   }
-  return {};
 }
 
 }  // namespace penstock

@@ -1,16 +1,10 @@
-// penstock plan --tensor-parallel-size: what several ranks would bring, from the model's shape and the machines' numbers.
-//
-// A decode step reads a rank's share of the weights and of the cache at the rank's memory bandwidth, then come the sums
-// (docs/parallel.md). A sum of b bytes over N ranks on H hosts costs the cheaper of
-//   everybody gets all shares:       rounds(H) latencies, (N - 1) b bytes to each rank,
-//   each sums a part and shares it:  2 rounds(H) latencies, 2 (N - 1) / N b bytes to each rank,
-// with rounds(H) = ceil(log2(H)), at least 1, and the ranks of a host sharing its link.
+// penstock plan --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size or --ranks: what several ranks would bring.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "model/config.h"
+#include "cli/rank_costs.h"
 
 namespace CLI {
 class App;
@@ -21,31 +15,28 @@ namespace penstock {
 struct RanksPlan {
   explicit RanksPlan(CLI::App& app);
 
-  struct Model {
-    std::string name;
-    const ModelConfig& config;
-    double bytes_per_weight;
-    int64_t tokens;  // of a sequence
-    KvDType kv_dtype;
-    int block_size;
-  };
-  // Prints the table, or one JSON object. Errors: kInvalidArgument.
-  Status run(const Model& model, bool json) const;
+  // Prints the table, or one JSON object. host_memory: bytes of each host, 0 = whatever is needed. Errors: kInvalidArgument,
+  // kUnsupported.
+  Status run(const PlannedModel& model, int64_t host_memory, bool json) const;
 
-  bool wanted() const { return !sizes.empty(); }
+  bool wanted() const { return n_ranks > 0 || !tensor.empty() || !pipeline.empty() || !data.empty(); }
 
-  std::vector<int> sizes;  // numbers of ranks
+  std::vector<int> tensor, pipeline, data;
+  int n_ranks = 0;  // all combinations of so many; 0: those of the lists
   int hosts = 1, batch = 1;
   double link_gbps = 0, link_us = 0;  // of a host; 0: not given
   double memory_gbps = 0;             // gigabytes per second of one rank; 0: this machine's, by its ranks
-  double step_ms = 0;                 // of one rank that has the whole model; 0: by memory_gbps
+  double tflops = 0;                  // of one rank; 0: not counted
+  std::vector<std::string> step_ms;   // of one rank that has the whole model: "MS", or "ROWS=MS" for several
 
  private:
   struct Row;
   Status check() const;
-  Result<double> memory_bytes_per_second(int ranks_per_host) const;
-  double sum_seconds(double bytes, int n_ranks, int n_hosts) const;
-  Row estimate(const Model& model, int n_ranks, double bytes_per_second) const;
+  Result<Machines> machines() const;
+  std::vector<Combination> combinations() const;
+  Result<std::vector<Row>> rows(const PlannedModel& model, int64_t host_memory) const;
+  void print(const PlannedModel& model, const std::vector<Row>& rows) const;
+  void print_json(const PlannedModel& model, const std::vector<Row>& rows) const;
 };
 
 }  // namespace penstock
