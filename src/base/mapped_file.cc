@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -64,6 +65,29 @@ void MappedFile::drop(std::span<const std::byte> part) const {
   const size_t begin = (offset + page - 1) / page * page;
   const size_t end = (offset + part.size()) / page * page;
   if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+}
+
+void MappedFile::expect_parts() const {
+  if (size_ > 0) madvise(data_, size_, MADV_RANDOM);
+}
+
+// Of more than its window the system reads the beginning only, so it is asked for less at a time.
+void MappedFile::read_ahead(const ByteLines& lines) const {
+  constexpr size_t kAtOnce = size_t{128} << 10;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(lines.first.data() - data_);
+  if (lines.first.empty()) return;
+  const auto begin_of = [&](size_t line) { return (offset + line * lines.stride) / page * page; };
+  const auto end_of = [&](size_t line) {
+    return std::min(size_, (offset + line * lines.stride + lines.first.size() + page - 1) / page * page);
+  };
+  for (size_t line = 0; line < lines.count;) {
+    const size_t begin = begin_of(line);
+    size_t end = end_of(line);
+    for (++line; line < lines.count && begin_of(line) <= end; ++line) end = end_of(line);
+    for (size_t at = begin; at < end; at += kAtOnce)
+      madvise(data_ + at, std::min(kAtOnce, end - at), MADV_WILLNEED);
+  }
 }
 
 void MappedFile::populate(std::span<const std::byte> part) const {

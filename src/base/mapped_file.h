@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 
+#include "base/byte_lines.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -31,6 +32,10 @@ class MappedFile {
 
   // Tells the system that these bytes will not be read again soon (they may be read again, at the price of disk).
   void drop(std::span<const std::byte> part) const;
+  // From now on no more is read than what is touched, page by page, and what read_ahead() names.
+  void expect_parts() const;
+  // Begins to read these lines, with what shares their pages.
+  void read_ahead(const ByteLines& lines) const;
   // Enters the part's pages into the page table at once, which costs less than one by one as they are touched.
   void populate(std::span<const std::byte> part) const;
 

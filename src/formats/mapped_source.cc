@@ -37,14 +37,24 @@ std::vector<SourceFile> MappedSource::files() const {
   return files;
 }
 
-void MappedSource::drop(const TensorInfo& tensor) const {
+const MappedFile* MappedSource::file_of(const std::byte* at) const {
   for (const auto& [path, file] : files_) {
     const std::span<const std::byte> all = file.bytes();
-    if (tensor.bytes.data() >= all.data() && tensor.bytes.data() < all.data() + all.size()) {
-      file.drop(tensor.bytes);
-      return;
-    }
+    if (at >= all.data() && at < all.data() + all.size()) return &file;
   }
+  return nullptr;
+}
+
+void MappedSource::expect_parts() const {
+  for (const auto& [path, file] : files_) file.expect_parts();
+}
+
+void MappedSource::read_ahead(const ByteLines& part) const {
+  if (const MappedFile* file = file_of(part.first.data())) file->read_ahead(part);
+}
+
+void MappedSource::drop(const TensorInfo& tensor) const {
+  if (const MappedFile* file = file_of(tensor.bytes.data())) file->drop(tensor.bytes);
 }
 
 Status MappedSource::set_tensors(std::vector<TensorInfo> tensors) {

@@ -21,6 +21,8 @@ class MappedSource : public WeightSource {
   const TensorInfo* find(std::string_view name) const override;
   std::optional<std::string> side_file(std::string_view name) const override;
   std::vector<SourceFile> files() const override;
+  void expect_parts() const override;
+  void read_ahead(const ByteLines& part) const override;
   void drop(const TensorInfo& tensor) const override;
 
   // Building, before anyone else sees the source. Tensors must point into one of the files.
@@ -34,6 +36,8 @@ class MappedSource : public WeightSource {
   Status set_tensors(std::vector<TensorInfo> tensors);
 
  private:
+  const MappedFile* file_of(const std::byte* at) const;  // null: none
+
   Naming naming_;
   std::filesystem::path path_;
   std::filesystem::path side_directory_;  // empty: no side files

@@ -73,6 +73,11 @@ class WeightSource {
   // The files that the tensors lie in; none when they are made up.
   virtual std::vector<SourceFile> files() const { return {}; }
 
+  // Some parts of the tensors will be read only: from now on the system reads nothing around what is touched, so read_ahead() names them.
+  virtual void expect_parts() const {}
+  // Begins to read a part that is about to be used.
+  virtual void read_ahead(const ByteLines& part) const { (void)part; }
+
   // Tells the system that this tensor's pages will not be read again soon.
   virtual void drop(const TensorInfo& tensor) const = 0;
 };

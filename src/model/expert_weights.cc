@@ -95,50 +95,87 @@ Status ExpertLoader::expert_biases(const std::string& name, int rows, Range part
 
 namespace {
 
-// Rows first, first + step, ... of what a tensor holds of an expert.
-struct ExpertRows {
-  int first, step;
+// Rows first, first + step, ... of what a tensor holds of an expert, and inputs of each.
+struct ExpertPart {
+  int first, step, rows;
+  int first_input, inputs;
 };
 
-QuantizedMatrix gathered(const TensorInfo& tensor, bool transposed, int expert, const ExpertRows& part,
-                         int rows, int cols, std::vector<std::byte>& storage) {
-  const int64_t all = tensor.shape[1] * tensor.shape[2], width = tensor.shape[2];
-  if (!transposed && part.step == 1) {
-    const auto bytes = tensor.bytes.subspan(quant_bytes(tensor.type, all) * static_cast<size_t>(expert) +
-                                            quant_bytes(tensor.type, part.first * width));
-    return {tensor.type, rows, cols, bytes.first(quant_bytes(tensor.type, rows * width))};
+// The bytes of one expert; where a file has rows of it second, or (transposed) inputs, so many bytes for each.
+struct ExpertBytes {
+  ExpertBytes(const TensorInfo& tensor, int expert)
+      : bytes(tensor.bytes.subspan(
+            tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]) * static_cast<size_t>(expert),
+            tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]))),
+        line(bytes.size() / static_cast<size_t>(tensor.shape[1])) {}
+  std::span<const std::byte> bytes;
+  size_t line;
+};
+
+// Where they lie: lines of inputs, from the block that holds the first row on.
+ByteLines transposed_lines(const TensorInfo& tensor, int expert, const ExpertPart& part) {
+  const ExpertBytes own(tensor, expert);
+  if (part.rows == 0 || part.inputs == 0) return {};
+  const int block = quant_info(tensor.type).block_size;
+  const int first = part.first / block * block, end = part.first + (part.rows - 1) * part.step + 1;
+  return {
+      own.bytes.subspan(static_cast<size_t>(part.first_input) * own.line + quant_bytes(tensor.type, first),
+                        quant_bytes(tensor.type, (end - first + block - 1) / block * block)),
+      own.line, static_cast<size_t>(part.inputs)};
+}
+
+QuantizedMatrix transposed(const TensorInfo& tensor, int expert, const ExpertPart& part,
+                           std::vector<std::byte>& storage) {
+  const ByteLines lines = transposed_lines(tensor, expert, part);
+  const int block = quant_info(tensor.type).block_size;
+  std::vector<float> line(lines.first.size() / quant_bytes(tensor.type, block) * static_cast<size_t>(block));
+  storage.resize(static_cast<size_t>(part.rows) * static_cast<size_t>(part.inputs) * sizeof(float));
+  float* const out = reinterpret_cast<float*>(storage.data());
+  for (int64_t c = 0; c < part.inputs && !line.empty(); ++c) {
+    dequantize_row(tensor.type, lines.first.data() + static_cast<size_t>(c) * lines.stride, line.data(),
+                   static_cast<int64_t>(line.size()));
+    for (int64_t r = 0; r < part.rows; ++r)
+      out[r * part.inputs + c] = line[static_cast<size_t>(part.first % block + r * part.step)];
   }
-  std::vector<float> stored(static_cast<size_t>(all));
-  dequantize_row(tensor.type,
-                 tensor.bytes.data() + quant_bytes(tensor.type, all) * static_cast<size_t>(expert),
-                 stored.data(), all);
-  storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
-  float* out = reinterpret_cast<float*>(storage.data());
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = part.first + r * part.step;
-    for (int64_t c = 0; c < cols; ++c)
-      out[r * cols + c] = stored[static_cast<size_t>(transposed ? c * width + row : row * width + c)];
-  }
-  return {QuantType::kF32, rows, cols, storage};
+  return {QuantType::kF32, part.rows, part.inputs, storage};
 }
 
 // MXFP4 as published: codes of neighbouring inputs in one byte, scales beside. Here a block has its scale first, and
 // codes i and i + 16 in one byte.
+constexpr int kMxfp4Inputs = 32;
+
+// Rows of a tensor that has so many bytes for each block.
+ByteLines mxfp4_lines(const TensorInfo& tensor, int expert, const ExpertPart& part) {
+  const ExpertBytes own(tensor, expert);
+  if (part.rows == 0 || part.inputs == 0) return {};
+  const size_t block = own.line / static_cast<size_t>(tensor.shape[2]);
+  return {own.bytes.subspan(static_cast<size_t>(part.first) * own.line +
+                                static_cast<size_t>(part.first_input / kMxfp4Inputs) * block,
+                            static_cast<size_t>(part.inputs / kMxfp4Inputs) * block),
+          own.line * static_cast<size_t>(part.step), static_cast<size_t>(part.rows)};
+}
+
 QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scales, int expert,
-                               const ExpertRows& part, int rows, int cols, std::vector<std::byte>& storage) {
-  constexpr int kCodes = 16;
-  const int groups = cols / 32;
+                               const ExpertPart& part, std::vector<std::byte>& storage) {
+  constexpr size_t kCodes = kMxfp4Inputs / 2;
+  const ByteLines codes = mxfp4_lines(blocks, expert, part), factors = mxfp4_lines(scales, expert, part);
   storage.clear();
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = expert * blocks.shape[1] + part.first + r * part.step;
-    for (int64_t g = row * groups; g < (row + 1) * groups; ++g) {
-      storage.push_back(scales.bytes[static_cast<size_t>(g)]);
-      const std::byte* pairs = blocks.bytes.data() + g * kCodes;
-      const auto code = [&](int i) { return pairs[i / 2] >> (i % 2 * 4) & std::byte{15}; };
-      for (int i = 0; i < kCodes; ++i) storage.push_back(code(i) | code(i + kCodes) << 4);
+  for (size_t r = 0; r < codes.count && !codes.first.empty(); ++r) {
+    for (size_t g = 0; g < factors.first.size(); ++g) {
+      storage.push_back(factors.first.data()[r * factors.stride + g]);
+      const std::byte* pairs = codes.first.data() + r * codes.stride + g * kCodes;
+      const auto code = [&](size_t i) { return pairs[i / 2] >> (i % 2 * 4) & std::byte{15}; };
+      for (size_t i = 0; i < kCodes; ++i) storage.push_back(code(i) | code(i + kCodes) << 4);
     }
   }
-  return {QuantType::kMXFP4, rows, cols, storage};
+  return {QuantType::kMXFP4, part.rows, part.inputs, storage};
+}
+
+// Rows that follow one another, with all inputs.
+QuantizedMatrix expert_rows(const TensorInfo& tensor, int expert, const ExpertPart& part) {
+  const ExpertBytes own(tensor, expert);
+  const QuantizedMatrix all{tensor.type, static_cast<int>(tensor.shape[1]), part.inputs, own.bytes};
+  return all.row_range(part.first, part.rows);
 }
 
 }  // namespace
@@ -147,7 +184,6 @@ QuantizedMatrix gathered_mxfp4(const TensorInfo& blocks, const TensorInfo& scale
 Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie, int rows, int cols,
                                    Part& part, std::vector<std::unique_ptr<Weight>>& out) {
   const std::string stored = fmt::format("{}/{}", name, lie.first);
-  const ExpertRows which{lie.first + part.rows.first * lie.step, lie.step};
   const int total_rows = lie.total;
   const TensorInfo *plain = nullptr, *blocks = nullptr, *scales = nullptr;
   if (!restores() && find(name + "_blocks") != nullptr) {
@@ -166,6 +202,15 @@ Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie
     ASSIGN_OR_RETURN(plain, require(name, shape));
     RETURN_IF_ERROR(check_type(*plain));
   }
+  // Rows that lie apart are gathered, of the inputs that this rank has; of others the inputs are cut behind.
+  const bool gathers = blocks != nullptr || names_.experts_transposed;
+  const int unit = blocks != nullptr ? kMxfp4Inputs : 1;
+  const Range columns = gathers ? part.columns : Range{0, cols};
+  const int first_input = columns.first / unit * unit,
+            end_input = (columns.first + columns.count + unit - 1) / unit * unit;
+  const ExpertPart own{lie.first + part.rows.first * lie.step, lie.step, part.rows.count, first_input,
+                       std::min(end_input, cols) - first_input};
+  part.lead = columns.first - first_input;
   std::vector<std::byte> storage;
   for (int e = 0; e < config_.n_experts; ++e) {
     if (restores()) {
@@ -173,11 +218,18 @@ Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie
       continue;
     }
     FileMatrix one;
-    const int own = part.rows.count;
-    one.view = blocks != nullptr ? gathered_mxfp4(*blocks, *scales, e, which, own, cols, storage)
-                                 : gathered(*plain, names_.experts_transposed, e, which, own, cols, storage);
-    if (part.columns.count < cols) {
-      ASSIGN_OR_RETURN(part.lead, narrow(name, part.columns, one));
+    if (blocks != nullptr) {
+      read_ahead(mxfp4_lines(*blocks, e, own));
+      read_ahead(mxfp4_lines(*scales, e, own));
+      one.view = gathered_mxfp4(*blocks, *scales, e, own, storage);
+    } else if (names_.experts_transposed) {
+      read_ahead(transposed_lines(*plain, e, own));
+      one.view = transposed(*plain, e, own, storage);
+    } else {
+      one.view = expert_rows(*plain, e, own);
+      if (part.columns.count < cols) {
+        ASSIGN_OR_RETURN(part.lead, narrow(name, part.columns, one));
+      }
     }
     ASSIGN_OR_RETURN(out.emplace_back(), pack(one.view, name));
     keep(stored, e * rows, *out.back());

@@ -94,12 +94,17 @@ class TensorLoader {
   void add_site(const std::string& stem, int matrix_rows, Range rows, int cols, std::span<const int> order,
                 LinearWeights& out, int first_col = 0);
   void done(const TensorInfo& tensor);
+  // About to be used, of a file of which this rank reads parts.
+  void read_ahead(const ByteLines& part) const {
+    if (reads_parts_) source_.read_ahead(part);
+  }
 
   const WeightSource& source_;
   const ModelConfig& config_;  // of the whole model
   const ModelCuts cuts_;
   const Stage stage_;
   const bool cuts_vocabulary_;
+  const bool reads_parts_;
   Ops& ops_;
   const Model::Progress& progress_;
   PackedWeights* packed_;

@@ -50,10 +50,12 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
       cuts_(config, shard.shard, shard.cuts_vocabulary),
       stage_(shard.stage),
       cuts_vocabulary_(shard.cuts_vocabulary),
+      reads_parts_(shard.shard.n_ranks > 1 || shard.stage.count > 1),
       ops_(ops),
       progress_(progress),
       packed_(packed),
       names_(tensor_names(config, source.naming())) {
+  if (reads_parts_) source.expect_parts();
   for (const TensorInfo& tensor : source.tensors()) total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
   prefix_ = names_.prefixes[0];
   for (const std::string_view prefix : names_.prefixes) {
@@ -95,6 +97,7 @@ Result<std::vector<float>> TensorLoader::vector(const std::string& name, std::sp
   ASSIGN_OR_RETURN(const TensorInfo* tensor, require(name, shape));
   RETURN_IF_ERROR(check_type(*tensor));
   std::vector<float> values(static_cast<size_t>(tensor->n_elements()));
+  read_ahead({tensor->bytes});
   dequantize_row(tensor->type, tensor->bytes.data(), values.data(), tensor->n_elements());
   done(*tensor);
   return values;
@@ -182,6 +185,7 @@ Result<FileMatrix> TensorLoader::matrix(const std::string& stem, int rows, int c
   ASSIGN_OR_RETURN(result.tensor, require(name, std::span(shape).subspan(line ? 1 : 0)));
   RETURN_IF_ERROR(check_type(*result.tensor));
   result.view = {result.tensor->type, rows, cols, result.tensor->bytes};
+  if (transpose || (projection && config_.ternary_weights)) read_ahead({result.tensor->bytes});
   if (transpose) {
     std::vector<float> line(static_cast<size_t>(rows));
     result.storage.resize(static_cast<size_t>(rows) * cols * sizeof(float));
@@ -241,6 +245,7 @@ Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols,
   ASSIGN_OR_RETURN(out.tensor, require(stem + ".weight", shape));
   ASSIGN_OR_RETURN(const std::vector<float> stored, vector(stem + ".weight_scale", 1));
   const float scale = config_.divide_weight_scale ? 1.0f / stored[0] : stored[0];
+  read_ahead({out.tensor->bytes});
   if (!(std::abs(scale) <= 1e30f)) {
     return errorf(ErrorCode::kCorruptFile, "{}: tensor {}.weight_scale: expected a positive number, got {}",
                   source_.path().string(), stem, stored[0]);
@@ -261,6 +266,9 @@ Status TensorLoader::unpack_ternary(const std::string& stem, int rows, int cols,
 }
 
 Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, const std::string& name) {
+  if (view.bytes.size() >= view.size_bytes())
+    read_ahead({view.bytes.first(std::min(view.row_bytes(), view.bytes.size())), view.stride(),
+                static_cast<size_t>(view.rows)});
   auto packed = ops_.pack(view);
   if (!packed) {
     return errorf(packed.error().code, "{}: tensor {}: {}", source_.path().string(), name,
@@ -279,6 +287,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix
     keep(name, first, *packed);
     return packed;
   }
+  read_ahead(matrix.grouped->lines_of_rows(first, count));
   auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
   if (!packed) {
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
@@ -346,6 +355,7 @@ Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix
   const int first = part.first / block * block;
   const int end = std::min(cols, (part.first + part.count + block - 1) / block * block);
   if (m.grouped) {
+    read_ahead(m.grouped->lines_of_inputs(first, end - first));
     m.grouped = m.grouped->columns(first, end - first, m.storage);
   } else {
     m.view = m.view.column_range(first, end - first);

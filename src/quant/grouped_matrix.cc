@@ -141,11 +141,71 @@ Status GroupedMatrix::check(const std::string& where) const {
   return {};
 }
 
+namespace {
+
+// How codes lie: in lines, of a row each (of four in kCrumbsAcrossRows), or of as many inputs as a unit of `inputs` has.
+struct LineShape {
+  bool by_input;
+  int codes;     // of its row, or of its inputs' rows, that a unit of a line holds
+  size_t bytes;  // of the unit
+  int inputs;    // by_input: of which there are n_lines lines
+  int n_lines;
+};
+
+LineShape line_shape(const GroupedMatrix& m) {
+  switch (m.layout) {
+    case CodeLayout::kBytes:
+    case CodeLayout::kSignedBytes:
+    case CodeLayout::kCrumbsAcrossRows: return {false, 1, 1, 0, 0};
+    case CodeLayout::kNibblesLowFirst:
+    case CodeLayout::kNibblesHighFirst: return {false, 2, 1, 0, 0};
+    case CodeLayout::kWordsByRow: return {false, 32 / m.bits, 4, 0, 0};
+    case CodeLayout::kNvfp4Blocks: return {false, 64, sizeof(quant::NVFP4::Block), 0, 0};
+    case CodeLayout::kStreamByColumn: return {true, 1, 4, 32, m.bits};
+    case CodeLayout::kAwq: return {true, 8, 4, 1, 1};
+  }
+  return {};
+}
+
+// Rows of an odd number of nibbles do not begin with a byte.
+bool is_flat(const GroupedMatrix& m) { return m.layout == CodeLayout::kNibblesHighFirst && m.cols % 2 != 0; }
+
+size_t line_bytes(const GroupedMatrix& m, const LineShape& shape) {
+  const int n = shape.by_input ? m.rows : m.cols;
+  return static_cast<size_t>((n + shape.codes - 1) / shape.codes) * shape.bytes;
+}
+
+}  // namespace
+
+ByteLines GroupedMatrix::lines_of_rows(int first, int count) const {
+  const LineShape shape = line_shape(*this);
+  const size_t line = line_bytes(*this, shape);
+  if (is_flat(*this) || layout == CodeLayout::kCrumbsAcrossRows || count == 0) return {packed};
+  if (!shape.by_input)
+    return {packed.subspan(static_cast<size_t>(first) * line, static_cast<size_t>(count) * line)};
+  const auto unit = static_cast<size_t>(first / shape.codes),
+             end = static_cast<size_t>((first + count + shape.codes - 1) / shape.codes);
+  return {packed.subspan(unit * shape.bytes, (end - unit) * shape.bytes), line, packed.size() / line};
+}
+
+ByteLines GroupedMatrix::lines_of_inputs(int first, int count) const {
+  const LineShape shape = line_shape(*this);
+  const size_t line = line_bytes(*this, shape);
+  if (is_flat(*this) || count == 0) return {packed};
+  const int each = shape.by_input ? shape.inputs : shape.codes;
+  const auto unit = static_cast<size_t>(first / each),
+             end = static_cast<size_t>((first + count + each - 1) / each);
+  const size_t bytes = shape.by_input ? line * static_cast<size_t>(shape.n_lines) : shape.bytes;
+  const auto part = packed.subspan(
+      unit * bytes, std::min(end * bytes, shape.by_input ? packed.size() : line) - unit * bytes);
+  if (shape.by_input) return {part};
+  return {part, line, packed.size() / line};
+}
+
 GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte>& storage) const {
   GroupedMatrix part = *this;
   part.cols = count;
   part.group_size = std::min(group_size, count);
-  part.layout = CodeLayout::kWordsByRow;
   if (n_groups() > 1) {
     const auto own = [&](const auto& from, auto& to) {
       to.clear();
@@ -155,6 +215,29 @@ GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte
     own(scales, part.scales);
     own(zeros, part.zeros);
   }
+  const LineShape shape = line_shape(*this);
+  const int each = shape.by_input ? shape.inputs : shape.codes;
+  const bool whole_units = first % each == 0 && ((first + count) % each == 0 || first + count == cols);
+  if (whole_units && !is_flat(*this)) {
+    const ByteLines lines = lines_of_inputs(first, count);
+    part.packed = lines.first;
+    if (lines.count == 1) return part;
+    storage.clear();
+    for (size_t i = 0; i < lines.count; ++i) {
+      const std::byte* const line = lines.first.data() + i * lines.stride;
+      storage.insert(storage.end(), line, line + lines.first.size());
+    }
+    part.packed = storage;
+    return part;
+  }
+  copy_codes(first, count, part, storage);
+  return part;
+}
+
+// Codes one by one, into words.
+void GroupedMatrix::copy_codes(int first, int count, GroupedMatrix& part,
+                               std::vector<std::byte>& storage) const {
+  part.layout = CodeLayout::kWordsByRow;
   const int per_word = 32 / bits;
   const auto n_words = static_cast<size_t>((count + per_word - 1) / per_word);
   std::vector<uint32_t> words(n_words * static_cast<size_t>(rows));
@@ -169,7 +252,6 @@ GroupedMatrix GroupedMatrix::columns(int first, int count, std::vector<std::byte
   const auto bytes = std::as_bytes(std::span(words));
   storage.assign(bytes.begin(), bytes.end());
   part.packed = storage;
-  return part;
 }
 
 void GroupedMatrix::simplify_zeros() {

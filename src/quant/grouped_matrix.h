@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/byte_lines.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -59,9 +60,13 @@ struct GroupedMatrix {
   static uint64_t packed_bytes(CodeLayout layout, int64_t rows, int64_t cols, int bits);
   // Errors: kCorruptFile when sizes do not agree or the order is no permutation; `where` names the layer.
   Status check(const std::string& where) const;
-  // Inputs [first, first + count), with codes of their own in `storage`. REQUIRES: no input_order; whole groups, or one group of
-  // all inputs.
+  // Where the codes of rows, or of inputs, [first, first + count) lie, with those that share their bytes.
+  ByteLines lines_of_rows(int first, int count) const;
+  ByteLines lines_of_inputs(int first, int count) const;
+  // Inputs [first, first + count); where their codes lie apart, with copies in `storage`. Reads no others where these begin and end with
+  // a unit of the layout. REQUIRES: no input_order; whole groups, or one group of all inputs.
   GroupedMatrix columns(int first, int count, std::vector<std::byte>& storage) const;
+  void copy_codes(int first, int count, GroupedMatrix& part, std::vector<std::byte>& storage) const;
   // Moves equal zeros into uniform_zero.
   void simplify_zeros();
 
