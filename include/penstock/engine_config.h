@@ -13,7 +13,8 @@ struct EngineConfig {
   int tensor_parallel_size = 1;  // ranks: processes that share the model, this one and others that it starts
   int data_parallel_size = 1;  // engines behind this one, each with its requests; 0 = one for every NUMA node
   int pipeline_parallel_size =
-      1;                     // stages that a model's layers are cut into, each of tensor_parallel_size ranks
+      1;  // stages that a model's layers are cut into, each of tensor_parallel_size ranks
+  std::string rank_wire_dtype = "f32";  // f32, bf16: of the sums that ranks take
   double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
@@ -71,6 +72,9 @@ struct EngineConfig {
     v("pipeline_parallel_size", c.pipeline_parallel_size,
       "stages, each with some of the layers and of tensor_parallel_size processes, that compute different "
       "sequences at the same time: for hosts whose link is slow");
+    v("rank_wire_dtype", c.rank_wire_dtype,
+      "what goes between ranks that share layers: f32, or bf16: sums in half the bytes, rounded, for hosts "
+      "whose link is slow");
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");

@@ -27,6 +27,8 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
   // A block is what all ranks have of it, one after the other.
   if (config.tensor_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{config.tensor_parallel_size}});
+  if (config.tensor_parallel_size > 1 && config.rank_wire_dtype != "f32")
+    hash = chain_hash(hash, std::array{TokenId{1}});
   if (config.pipeline_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{-config.pipeline_parallel_size}});
   for (const TensorInfo& tensor : source.tensors()) {

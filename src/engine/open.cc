@@ -269,6 +269,7 @@ Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const E
   if (ranks != nullptr) {
     ops.cpus = ranks->cpus();
     ops.ranks = &ranks->communicator();
+    ops.rank_wire = *wire_type(config.rank_wire_dtype);
   }
   return make_ops(config.backend, ops);
 }

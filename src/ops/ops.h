@@ -25,6 +25,7 @@
 #include "ops/limits.h"
 #include "ops/tensor.h"
 #include "parallel/shard.h"
+#include "parallel/wire.h"
 #include "quant/grouped_matrix.h"
 #include "quant/quant_type.h"
 
@@ -476,6 +477,7 @@ struct OpsConfig {
   std::vector<int> cpus = {};    // cpu: where its threads stay; the caller's own place is its business
   Communicator* ranks =
       nullptr;  // those that share a model's weights, which outlive the backend; null: it is alone
+  WireType rank_wire = WireType::kF32;  // of their sums
 };
 
 // A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.

@@ -21,6 +21,7 @@
 
 #include "base/result.h"
 #include "parallel/shard.h"
+#include "parallel/wire.h"
 
 namespace penstock {
 
@@ -44,7 +45,9 @@ class Communicator {
   }
 
   // x = the sum of all ranks' x.
-  Status all_reduce(std::span<float> x);
+  Status all_reduce(std::span<float> x, WireType wire = WireType::kF32);
+  // The same of this rank's part of x, shard().range(x.size()); the rest of x may hold anything.
+  Status reduce_scatter(std::span<float> x, WireType wire = WireType::kF32);
   // Rank r has parts[r] and gets the others'; parts are disjoint and have the same sizes on every rank.
   Status all_gather(std::span<const std::span<float>> parts);
   // x = the root's x.
@@ -69,7 +72,8 @@ class Communicator {
   virtual Status status() const = 0;
 
  private:
-  virtual Status sum(std::span<float> x) = 0;
+  virtual Status sum(std::span<float> x, WireType wire) = 0;
+  virtual Status sum_part(std::span<float> x, WireType wire) = 0;
   virtual Status gather(std::span<const std::span<float>> parts) = 0;
   virtual Status send(std::span<std::byte> x, int root) = 0;
   virtual Status meet() = 0;

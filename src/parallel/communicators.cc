@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 
@@ -60,8 +61,18 @@ Status Communicator::counted(size_t bytes, const Operation& operation) {
   return status;
 }
 
-Status Communicator::all_reduce(std::span<float> x) {
-  return counted(x.size_bytes(), [&] { return sum(x); });
+namespace {
+constexpr size_t kMostOfSum = std::numeric_limits<int>::max();  // numbers; parts are counted by int
+}
+
+Status Communicator::all_reduce(std::span<float> x, WireType wire) {
+  PENSTOCK_CHECK(x.size() <= kMostOfSum);
+  return counted(x.size() * wire_bytes(wire), [&] { return sum(x, wire); });
+}
+
+Status Communicator::reduce_scatter(std::span<float> x, WireType wire) {
+  PENSTOCK_CHECK(x.size() <= kMostOfSum);
+  return counted(x.size() * wire_bytes(wire), [&] { return sum_part(x, wire); });
 }
 
 Status Communicator::all_gather(std::span<const std::span<float>> parts) {

@@ -66,9 +66,12 @@ class MpiCommunicator final : public Communicator {
   MpiCommunicator(const MpiLibrary& mpi, const CommunicatorConfig& config) : mpi_(mpi), config_(config) {}
 
   Status begin();
-  Status sum(std::span<float> x) override;
-  Status sum_of_everything(std::span<float> x);
-  Status sum_by_parts(std::span<float> x);
+  Status sum(std::span<float> x, WireType wire) override;
+  Status sum_of_everything(std::span<float> x, WireType wire);
+  Status sum_part(std::span<float> x, WireType wire) override;
+  Status gather_parts(std::span<float> x, WireType wire);
+  Status give_all(size_t n_bytes);
+  std::span<float> piece_of(std::span<float> x, size_t place, size_t first) const;
   Status gather(std::span<const std::span<float>> parts) override;
   Status send(std::span<std::byte> x, int root) override;
   Status meet() override;
@@ -98,8 +101,7 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm data_ = nullptr, messages_ = nullptr, control_ = nullptr;
   std::mutex calls_mutex_;        // of MPI
   int place_ = 0, n_places_ = 1;  // this rank in data_, which is all ranks or its group
-  std::vector<float> out_, in_;
-  std::vector<std::byte> message_;
+  std::vector<std::byte> out_, in_, message_;
   // On their way to others; MPI has their addresses.
   struct Posted {
     std::vector<std::byte> message;
@@ -161,8 +163,8 @@ MpiCommunicator::~MpiCommunicator() {
   if (!failed_ && posted_.empty()) return;
   // Operations that have not ended may still write where they were told to.
   leave_mpi();
-  new std::vector<float>(std::move(out_));
-  new std::vector<float>(std::move(in_));
+  new std::vector<std::byte>(std::move(out_));
+  new std::vector<std::byte>(std::move(in_));
   new std::vector<std::byte>(std::move(message_));
   new std::deque<Posted>(std::move(posted_));
 }
@@ -262,52 +264,74 @@ void MpiCommunicator::push(const std::stop_token& stop) {
   }
 }
 
-Status MpiCommunicator::sum(std::span<float> x) {
-  for (size_t first = 0; first < x.size(); first += kMostFloats) {
-    const std::span<float> part = x.subspan(first, std::min(kMostFloats, x.size() - first));
-    RETURN_IF_ERROR(part.size_bytes() * static_cast<size_t>(n_places_) <= kSmallSum ? sum_of_everything(part)
-                                                                                    : sum_by_parts(part));
+Status MpiCommunicator::sum(std::span<float> x, WireType wire) {
+  if (x.size() * wire_bytes(wire) * static_cast<size_t>(n_places_) <= kSmallSum)
+    return sum_of_everything(x, wire);
+  // Each rank sums one part of x and gives it to all.
+  RETURN_IF_ERROR(sum_part(x, wire));
+  return gather_parts(x, wire);
+}
+
+// out_ of this rank in the place of all ranks' parts of in_.
+Status MpiCommunicator::give_all(size_t n_bytes) {
+  in_.resize(n_bytes * static_cast<size_t>(n_places_));
+  return carry_out("MPI_Iallgather", [&](MPI_Request* request) {
+    const auto count = static_cast<int>(n_bytes);
+    return mpi_.iallgather(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_, request);
+  });
+}
+
+Status MpiCommunicator::sum_of_everything(std::span<float> x, WireType wire) {
+  const size_t n_bytes = x.size() * wire_bytes(wire);
+  out_.resize(n_bytes);
+  to_wire(x, wire, out_.data());
+  RETURN_IF_ERROR(give_all(n_bytes));
+  from_wire(in_.data(), wire, x);
+  for (size_t r = 1; r < static_cast<size_t>(n_places_); ++r)
+    add_from_wire(in_.data() + r * n_bytes, wire, x);
+  round_to_wire(wire, x);
+  return status();
+}
+
+// Parts of x in equal pieces, of which the last ranks' may be shorter.
+std::span<float> MpiCommunicator::piece_of(std::span<float> x, size_t place, size_t first) const {
+  const Shard::Range part = Shard{static_cast<int>(place), n_places_}.range(static_cast<int>(x.size()));
+  const auto n = static_cast<size_t>(part.count);
+  return first < n ? x.subspan(static_cast<size_t>(part.first) + first, std::min(kMostFloats, n - first))
+                   : x.first(0);
+}
+
+Status MpiCommunicator::sum_part(std::span<float> x, WireType wire) {
+  const auto n_ranks = static_cast<size_t>(n_places_);
+  const size_t widest = (x.size() + n_ranks - 1) / n_ranks;
+  for (size_t first = 0; first < widest; first += kMostFloats) {
+    const size_t n_bytes = std::min(kMostFloats, widest - first) * wire_bytes(wire);
+    out_.assign(n_bytes * n_ranks, std::byte{});
+    in_.resize(n_bytes * n_ranks);
+    for (size_t r = 0; r < n_ranks; ++r) to_wire(piece_of(x, r, first), wire, out_.data() + r * n_bytes);
+    RETURN_IF_ERROR(carry_out("MPI_Ialltoall", [&](MPI_Request* request) {
+      const auto count = static_cast<int>(n_bytes);
+      return mpi_.ialltoall(out_.data(), count, mpi_.bytes, in_.data(), count, mpi_.bytes, data_, request);
+    }));
+    const std::span<float> own = piece_of(x, static_cast<size_t>(place_), first);
+    from_wire(in_.data(), wire, own);
+    for (size_t r = 1; r < n_ranks; ++r) add_from_wire(in_.data() + r * n_bytes, wire, own);
   }
   return status();
 }
 
-Status MpiCommunicator::sum_of_everything(std::span<float> x) {
-  const size_t n = x.size();
-  out_.assign(x.begin(), x.end());
-  in_.resize(n * static_cast<size_t>(n_places_));
-  RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
-    const auto count = static_cast<int>(n);
-    return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
-  }));
-  std::copy_n(in_.begin(), n, x.begin());
-  for (size_t r = 1; r < static_cast<size_t>(n_places_); ++r) {
-    const float* const part = in_.data() + r * n;
-    for (size_t i = 0; i < n; ++i) x[i] += part[i];
-  }
-  return {};
-}
-
-// Each rank sums one part of x and gives it to all.
-Status MpiCommunicator::sum_by_parts(std::span<float> x) {
+// Every rank gets the others' parts of x, rounded as its own is then.
+Status MpiCommunicator::gather_parts(std::span<float> x, WireType wire) {
   const auto n_ranks = static_cast<size_t>(n_places_);
-  const size_t n = (x.size() + n_ranks - 1) / n_ranks;
-  const auto count = static_cast<int>(n);
-  out_.assign(n * n_ranks, 0.0f);
-  in_.resize(n * n_ranks);
-  std::copy(x.begin(), x.end(), out_.begin());
-  RETURN_IF_ERROR(carry_out("MPI_Ialltoall", [&](MPI_Request* request) {
-    return mpi_.ialltoall(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
-  }));
-  for (size_t r = 1; r < n_ranks; ++r) {
-    const float* const part = in_.data() + r * n;
-    for (size_t i = 0; i < n; ++i) in_[i] += part[i];
+  const size_t widest = (x.size() + n_ranks - 1) / n_ranks;
+  for (size_t first = 0; first < widest; first += kMostFloats) {
+    const size_t n_bytes = std::min(kMostFloats, widest - first) * wire_bytes(wire);
+    out_.assign(n_bytes, std::byte{});
+    to_wire(piece_of(x, static_cast<size_t>(place_), first), wire, out_.data());
+    RETURN_IF_ERROR(give_all(n_bytes));
+    for (size_t r = 0; r < n_ranks; ++r) from_wire(in_.data() + r * n_bytes, wire, piece_of(x, r, first));
   }
-  out_.swap(in_);
-  RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
-    return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
-  }));
-  std::copy_n(in_.begin(), x.size(), x.begin());
-  return {};
+  return status();
 }
 
 Status MpiCommunicator::gather(std::span<const std::span<float>> parts) {
@@ -319,18 +343,12 @@ Status MpiCommunicator::gather(std::span<const std::span<float>> parts) {
   };
   const auto own = static_cast<size_t>(place_);
   for (size_t first = 0; first < widest; first += kMostFloats) {
-    const size_t n = std::min(kMostFloats, widest - first);
-    const auto count = static_cast<int>(n);
-    out_.assign(n, 0.0f);
-    std::ranges::copy(piece(own, first), out_.begin());
-    in_.resize(n * parts.size());
-    RETURN_IF_ERROR(carry_out("MPI_Iallgather", [&](MPI_Request* request) {
-      return mpi_.iallgather(out_.data(), count, mpi_.floats, in_.data(), count, mpi_.floats, data_, request);
-    }));
-    for (size_t r = 0; r < parts.size(); ++r) {
-      const std::span<float> part = piece(r, first);
-      if (r != own) std::copy_n(in_.data() + r * n, part.size(), part.begin());
-    }
+    const size_t n_bytes = std::min(kMostFloats, widest - first) * sizeof(float);
+    out_.assign(n_bytes, std::byte{});
+    to_wire(piece(own, first), WireType::kF32, out_.data());
+    RETURN_IF_ERROR(give_all(n_bytes));
+    for (size_t r = 0; r < parts.size(); ++r)
+      if (r != own) from_wire(in_.data() + r * n_bytes, WireType::kF32, piece(r, first));
   }
   return status();
 }

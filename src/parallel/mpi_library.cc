@@ -63,7 +63,6 @@ Result<MpiLibrary> load() {
   symbols.find("MPI_Request_free", mpi.request_free);
   symbols.find("ompi_mpi_comm_world", mpi.world);
   symbols.find("ompi_mpi_byte", mpi.bytes);
-  symbols.find("ompi_mpi_float", mpi.floats);
   symbols.find("ompi_mpi_errors_return", mpi.errors_return);
   if (symbols.missing() != nullptr)
     return errorf(ErrorCode::kUnsupported, "{} has no {}: expected OpenMPI 4 or 5", kLibrary,

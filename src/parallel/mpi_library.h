@@ -31,7 +31,7 @@ struct MpiLibrary {
   decltype(&MPI_Request_free) request_free;
 
   MPI_Comm world;
-  MPI_Datatype bytes, floats;
+  MPI_Datatype bytes;
   MPI_Errhandler errors_return;
 };
 

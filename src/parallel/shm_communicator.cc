@@ -22,10 +22,11 @@ using std::chrono::steady_clock;
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr milliseconds kLook{50};  // how often one who sleeps looks whether the run has ended
 
-enum Kind : uint32_t { kBarrier = 1, kAllReduce, kAllGather, kBroadcast };
+enum Kind : uint32_t { kBarrier = 1, kAllReduce, kReduceScatter, kAllGather, kBroadcast };
 
 std::string_view kind_name(uint32_t kind) {
-  constexpr std::string_view kNames[] = {"barrier", "all_reduce", "all_gather", "broadcast"};
+  constexpr std::string_view kNames[] = {"barrier", "all_reduce", "reduce_scatter", "all_gather",
+                                         "broadcast"};
   return kind >= kBarrier && kind <= kBroadcast ? kNames[kind - kBarrier] : "nothing known";
 }
 
@@ -81,13 +82,33 @@ class ShmCommunicator final : public Communicator {
   }
 
  private:
-  Status sum(std::span<float> x) override {
-    const size_t most = segment_.buffer_bytes() / sizeof(float);
+  Status sum(std::span<float> x, WireType wire) override {
+    const size_t most = segment_.buffer_bytes() / wire_bytes(wire);
     for (size_t first = 0; first < x.size(); first += most) {
       const std::span<float> part = x.subspan(first, std::min(most, x.size() - first));
-      std::memcpy(own_buffer(), part.data(), part.size_bytes());
-      RETURN_IF_ERROR(show({kAllReduce, 0, part.size_bytes()}));
-      add_up(part);
+      to_wire(part, wire, own_buffer());
+      RETURN_IF_ERROR(show({kAllReduce, root_of(wire), part.size() * wire_bytes(wire)}));
+      if (wire == WireType::kF32) {
+        add_up(part);
+      } else {
+        add_shares(part, wire, 0);
+        round_to_wire(wire, part);
+      }
+    }
+    return status();
+  }
+
+  Status sum_part(std::span<float> x, WireType wire) override {
+    const size_t most = segment_.buffer_bytes() / wire_bytes(wire);
+    const Shard::Range own = shard().range(static_cast<int>(x.size()));
+    const auto own_first = static_cast<size_t>(own.first),
+               own_end = own_first + static_cast<size_t>(own.count);
+    for (size_t first = 0; first < x.size(); first += most) {
+      const std::span<float> part = x.subspan(first, std::min(most, x.size() - first));
+      to_wire(part, wire, own_buffer());
+      RETURN_IF_ERROR(show({kReduceScatter, root_of(wire), part.size() * wire_bytes(wire)}));
+      const size_t begin = std::max(own_first, first), end = std::min(own_end, first + part.size());
+      if (begin < end) add_shares(x.subspan(begin, end - begin), wire, begin - first);
     }
     return status();
   }
@@ -170,6 +191,8 @@ class ShmCommunicator final : public Communicator {
     }
   }
 
+  // Of operations without a root, so that ranks with different types are seen to be.
+  static uint32_t root_of(WireType wire) { return static_cast<uint32_t>(wire); }
   RankState& own() { return header_.ranks[rank()]; }
   std::byte* own_buffer() { return segment_.buffer(rank(), turn_); }
   const std::byte* shown_by(int rank) const { return segment_.buffer(rank, turn_ - 1); }
@@ -233,6 +256,13 @@ class ShmCommunicator final : public Communicator {
       const float* __restrict part = reinterpret_cast<const float*>(shown_by(group_.first + r));
       for (size_t i = 0; i < n; ++i) out[i] += part[i];
     }
+  }
+
+  // x = the sum of what all show from their `first`-th number on, in the order of the ranks.
+  void add_shares(std::span<float> x, WireType wire, size_t first) const {
+    const size_t at = first * wire_bytes(wire);
+    from_wire(shown_by(group_.first) + at, wire, x);
+    for (int r = 1; r < group_.count; ++r) add_from_wire(shown_by(group_.first + r) + at, wire, x);
   }
 
   // Shows that this rank lives, and sees that the others do.

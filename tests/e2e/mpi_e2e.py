@@ -58,6 +58,17 @@ def answers(server):
     return in_threads(len(PROMPTS) + 1, one)
 
 
+class Conformance(unittest.TestCase):
+    def test_what_every_communicator_does(self):
+        program = pathlib.Path(os.environ["PENSTOCK_BUILD"]) / "tests" / "tests_parallel"
+        for n in (2, 3):
+            done = subprocess.run([*mpirun(n), program, "--gtest_filter=Communicators.MpiConforms", "--gtest_color=no"], capture_output=True, text=True,
+                                  timeout=60 * SLOW, stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(done.stdout.count("[  PASSED  ] 1 test"), n, done.stdout)
+            self.assertNotIn("SKIPPED", done.stdout)
+
+
 class SameBits(unittest.TestCase):
     def test_generate(self):
         args = ("generate", "-m", MODEL, "--temperature", 0, "--max-tokens", 60, "--prompt", PROMPTS[0], "--kv-cache-dtype", "f32")
@@ -89,6 +100,23 @@ class SameBits(unittest.TestCase):
                 self.assertGreater(server.metric("penstock:rank_bytes_total"), 0)
                 os.kill(ranks_of(server)[0], signal.SIGTERM)  # rank 0 ends the run in good order
                 self.assertEqual(server.process.wait(60 * SLOW), 0, server.log())
+
+    # Half the bytes for sums, the same on every way: short ones and (of the prompts together) long ones.
+    def test_sums_in_bf16(self):
+        said = []
+        with Server("--tensor-parallel-size", 2, "--threads", 1, "--batch-invariant") as server:
+            exact = answers(server)
+            said.append(server.metric("penstock:rank_bytes_total"))
+        args = ("--batch-invariant", "--rank-wire-dtype", "bf16")
+        with Server("--tensor-parallel-size", 2, "--threads", 1, *args) as server:
+            wanted = answers(server)
+            said.append(server.metric("penstock:rank_bytes_total"))
+        self.assertNotEqual(wanted, exact)
+        self.assertLess(said[1], 0.8 * said[0])
+        with serve(2, *args) as server:
+            self.assertEqual(answers(server), wanted)
+            os.kill(ranks_of(server)[0], signal.SIGTERM)
+            self.assertEqual(server.process.wait(60 * SLOW), 0, server.log())
 
 
 class Faults(unittest.TestCase):

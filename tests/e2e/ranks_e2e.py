@@ -206,6 +206,7 @@ class Faults(unittest.TestCase):
         cases = {
             ("--tensor-parallel-size", 0): "tensor_parallel_size: expected at least 1, got 0",
             ("--tensor-parallel-size", 65): "tensor_parallel_size: expected 1 to 64, got 65",
+            ("--tensor-parallel-size", 2, "--rank-wire-dtype", "f16"): "rank_wire_dtype: expected f32 or bf16, got f16",
             ("--tensor-parallel-size", 2, "--spec", "early-exit"): "tensor_parallel_size 2 with spec early-exit is not supported",
             ("--tensor-parallel-size", 2, "--packed-cache", "on"): "tensor_parallel_size 2 with packed_cache is not supported",
         }

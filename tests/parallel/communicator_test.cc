@@ -12,7 +12,11 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <tuple>
 #include <vector>
+
+#include "base/half.h"
+#include "parallel/rank_run.h"
 
 namespace penstock {
 namespace {
@@ -65,49 +69,147 @@ std::vector<float> values_of(int rank, size_t n) {
   return values;
 }
 
+// --- What every communicator does, as one of its ranks
+
+void sums_in_the_order_of_the_ranks(Communicator& ranks) {
+  for (const size_t n :
+       {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{1025}, size_t{5000}, size_t{100'003}}) {
+    std::vector<float> expected = values_of(0, n);
+    for (int r = 1; r < ranks.size(); ++r) {
+      const std::vector<float> part = values_of(r, n);
+      for (size_t i = 0; i < n; ++i) expected[i] += part[i];
+    }
+    std::vector<float> x = values_of(ranks.rank(), n);
+    ASSERT_TRUE(ranks.all_reduce(x));
+    EXPECT_EQ(x, expected) << n << " floats, rank " << ranks.rank();
+  }
+}
+
+float rounded(float x) { return to_float(to_bfloat16(x)); }
+
+// Sums of rounded shares, and of how large these are together.
+std::pair<std::vector<float>, std::vector<float>> rounded_sums(int n_ranks, size_t n) {
+  std::vector<float> sums(n), sizes(n);
+  for (int r = 0; r < n_ranks; ++r) {
+    const std::vector<float> part = values_of(r, n);
+    for (size_t i = 0; i < n; ++i) sums[i] += rounded(part[i]), sizes[i] += std::abs(part[i]);
+  }
+  return {sums, sizes};
+}
+
+// The bits do not depend on the way, and the exact sum is within 2^-7 of the shares' sizes.
+void sums_in_bf16(Communicator& ranks) {
+  for (const size_t n : {size_t{1}, size_t{33}, size_t{2048}, size_t{2049}, size_t{9000}, size_t{150'001}}) {
+    std::vector<float> x = values_of(ranks.rank(), n), exact = x;
+    const int64_t before = ranks.use().bytes;
+    ASSERT_TRUE(ranks.all_reduce(x, WireType::kBf16));
+    EXPECT_EQ(ranks.use().bytes - before, static_cast<int64_t>(2 * n));
+    ASSERT_TRUE(ranks.all_reduce(exact));
+    const auto [sums, sizes] = rounded_sums(ranks.size(), n);
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_EQ(x[i], rounded(sums[i])) << i << " of " << n;
+      ASSERT_LE(std::abs(x[i] - exact[i]), sizes[i] / 127) << i << " of " << n;
+    }
+  }
+}
+
+void sums_parts(Communicator& ranks) {
+  for (const WireType wire : {WireType::kF32, WireType::kBf16}) {
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{2600}, size_t{100'003}}) {
+      std::vector<float> whole = values_of(ranks.rank(), n), x = whole;
+      ASSERT_TRUE(ranks.reduce_scatter(x, wire));
+      ASSERT_TRUE(ranks.all_reduce(whole));
+      const auto sums = wire == WireType::kF32 ? whole : rounded_sums(ranks.size(), n).first;
+      const Shard::Range own = ranks.shard().range(static_cast<int>(n));
+      for (int i = own.first; i < own.first + own.count; ++i)
+        ASSERT_EQ(x[static_cast<size_t>(i)], sums[static_cast<size_t>(i)]) << i << " of " << n;
+    }
+  }
+}
+
+void gathers_parts_of_unequal_sizes(Communicator& ranks) {
+  const auto size_of = [](int rank) { return static_cast<size_t>(rank == 1 ? 0 : 1500 * rank + 3); };
+  std::vector<std::vector<float>> rows;
+  for (int r = 0; r < ranks.size(); ++r)
+    rows.push_back(r == ranks.rank() ? values_of(r, size_of(r)) : std::vector<float>(size_of(r)));
+  const std::vector<std::span<float>> parts(rows.begin(), rows.end());
+  ASSERT_TRUE(ranks.all_gather(parts));
+  for (int r = 0; r < ranks.size(); ++r) EXPECT_EQ(rows[static_cast<size_t>(r)], values_of(r, size_of(r)));
+}
+
+void broadcasts_from_every_root(Communicator& ranks) {
+  for (int root = 0; root < ranks.size(); ++root) {
+    std::vector<std::byte> x(10'001, static_cast<std::byte>(ranks.rank()));
+    ASSERT_TRUE(ranks.broadcast(x, root));
+    EXPECT_EQ(x, std::vector<std::byte>(10'001, static_cast<std::byte>(root)));
+  }
+}
+
+void keeps_operations_in_any_order_apart(Communicator& ranks) {
+  std::mt19937 random(42);  // the same on every rank
+  const auto n_ranks = static_cast<unsigned>(ranks.size());
+  for (int i = 0; i < 300; ++i) {
+    const size_t n = random() % 3000;
+    const auto kind = random() % 3;
+    if (kind < 2) {
+      std::vector<float> x(n, 1.0f + static_cast<float>(ranks.rank()));
+      ASSERT_TRUE(ranks.all_reduce(x, kind == 0 ? WireType::kF32 : WireType::kBf16));
+      EXPECT_EQ(x, std::vector<float>(n, static_cast<float>(n_ranks * (n_ranks + 1) / 2)));
+    } else {
+      const int root = static_cast<int>(random() % n_ranks);
+      std::vector<std::byte> x(n, static_cast<std::byte>(ranks.rank() + i));
+      ASSERT_TRUE(ranks.broadcast(x, root));
+      EXPECT_EQ(x, std::vector<std::byte>(n, static_cast<std::byte>(root + i)));
+    }
+  }
+}
+
+struct Conformance {
+  const char* name;
+  void (*check)(Communicator& ranks);
+};
+constexpr Conformance kConformance[] = {
+    {"SumsInTheOrderOfTheRanks", sums_in_the_order_of_the_ranks},
+    {"SumsInBf16", sums_in_bf16},
+    {"SumsParts", sums_parts},
+    {"GathersPartsOfUnequalSizes", gathers_parts_of_unequal_sizes},
+    {"BroadcastsFromEveryRoot", broadcasts_from_every_root},
+    {"KeepsOperationsInAnyOrderApart", keeps_operations_in_any_order_apart},
+};
+
+class ShmConformance : public testing::TestWithParam<std::tuple<Conformance, int>> {};
+INSTANTIATE_TEST_SUITE_P(Shm, ShmConformance,
+                         testing::Combine(testing::ValuesIn(kConformance), testing::Values(1, 2, 3, 5)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param).name, std::get<1>(info.param));
+                         });
+
+TEST_P(ShmConformance, Holds) { as_ranks(std::get<1>(GetParam()), std::get<0>(GetParam()).check); }
+
+// As long as no more than one rank is needed.
+TEST(Communicators, SelfConforms) {
+  for (const Conformance& one : kConformance) {
+    SCOPED_TRACE(one.name);
+    one.check(*make_communicator("self", {}).value());
+  }
+}
+
+// When mpirun has started this program (tests/e2e/mpi_e2e.py does).
+TEST(Communicators, MpiConforms) {
+  const auto place = mpi_place();
+  if (!place) GTEST_SKIP() << "mpirun has not started this test";
+  auto ranks = make_communicator("mpi", config_of(place->rank, place->size, -1));
+  ASSERT_TRUE(ranks) << ranks.error().message;
+  for (const Conformance& one : kConformance) {
+    SCOPED_TRACE(one.name);
+    one.check(**ranks);
+  }
+  EXPECT_TRUE((*ranks)->barrier());
+}
+
 class ShmCommunicator : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmCommunicator, testing::Values(1, 2, 3, 5),
                          testing::PrintToStringParamName());
-
-TEST_P(ShmCommunicator, SumsInTheOrderOfTheRanks) {
-  const int n_ranks = GetParam();
-  as_ranks(n_ranks, [&](Communicator& ranks) {
-    for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{1025}, size_t{5000}}) {
-      std::vector<float> expected = values_of(0, n);
-      for (int r = 1; r < n_ranks; ++r) {
-        const std::vector<float> part = values_of(r, n);
-        for (size_t i = 0; i < n; ++i) expected[i] += part[i];
-      }
-      std::vector<float> x = values_of(ranks.rank(), n);
-      ASSERT_TRUE(ranks.all_reduce(x));
-      EXPECT_EQ(x, expected) << n << " floats, rank " << ranks.rank();
-    }
-  });
-}
-
-TEST_P(ShmCommunicator, GathersPartsOfUnequalSizes) {
-  const int n_ranks = GetParam();
-  const auto size_of = [](int rank) { return static_cast<size_t>(rank == 1 ? 0 : 1500 * rank + 3); };
-  as_ranks(n_ranks, [&](Communicator& ranks) {
-    std::vector<std::vector<float>> rows;
-    for (int r = 0; r < n_ranks; ++r)
-      rows.push_back(r == ranks.rank() ? values_of(r, size_of(r)) : std::vector<float>(size_of(r)));
-    const std::vector<std::span<float>> parts(rows.begin(), rows.end());
-    ASSERT_TRUE(ranks.all_gather(parts));
-    for (int r = 0; r < n_ranks; ++r) EXPECT_EQ(rows[static_cast<size_t>(r)], values_of(r, size_of(r)));
-  });
-}
-
-TEST_P(ShmCommunicator, BroadcastsFromEveryRoot) {
-  const int n_ranks = GetParam();
-  as_ranks(n_ranks, [&](Communicator& ranks) {
-    for (int root = 0; root < n_ranks; ++root) {
-      std::vector<std::byte> x(10'001, static_cast<std::byte>(ranks.rank()));
-      ASSERT_TRUE(ranks.broadcast(x, root));
-      EXPECT_EQ(x, std::vector<std::byte>(10'001, static_cast<std::byte>(root)));
-    }
-  });
-}
 
 TEST_P(ShmCommunicator, BarrierWaitsForAll) {
   const int n_ranks = GetParam();
@@ -122,23 +224,12 @@ TEST_P(ShmCommunicator, BarrierWaitsForAll) {
   });
 }
 
-TEST_P(ShmCommunicator, OperationsInAnyOrderKeepApart) {
-  const int n_ranks = GetParam();
-  as_ranks(n_ranks, [&](Communicator& ranks) {
-    std::mt19937 random(42);  // the same on every rank
-    for (int i = 0; i < 300; ++i) {
-      const size_t n = random() % 3000;
-      if (random() % 2 == 0) {
-        std::vector<float> x(n, 1.0f + static_cast<float>(ranks.rank()));
-        ASSERT_TRUE(ranks.all_reduce(x));
-        EXPECT_EQ(x, std::vector<float>(n, static_cast<float>(n_ranks * (n_ranks + 1) / 2)));
-      } else {
-        const int root = static_cast<int>(random() % static_cast<unsigned>(n_ranks));
-        std::vector<std::byte> x(n, static_cast<std::byte>(ranks.rank() + i));
-        ASSERT_TRUE(ranks.broadcast(x, root));
-        EXPECT_EQ(x, std::vector<std::byte>(n, static_cast<std::byte>(root + i)));
-      }
-    }
+TEST(Communicators, DifferentTypesOnTheWireEndTheRunForAll) {
+  as_ranks(2, [](Communicator& ranks) {
+    std::vector<float> x(ranks.rank() == 0 ? 8 : 16);
+    const Status status = ranks.all_reduce(x, ranks.rank() == 0 ? WireType::kF32 : WireType::kBf16);
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message, HasSubstr("all_reduce"));
   });
 }
 

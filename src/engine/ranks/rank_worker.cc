@@ -65,7 +65,8 @@ class RankWorker {
     ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {.n_threads = config.threads,
                                                          .batch_invariant = config.batch_invariant,
                                                          .thread_weight = config.thread_weight,
-                                                         .ranks = &ranks_}));
+                                                         .ranks = &ranks_,
+                                                         .rank_wire = *wire_type(config.rank_wire_dtype)}));
     ASSIGN_OR_RETURN(auto model, Model::load_shard(*source, *ops, {}, config.max_model_len,
                                                    cuts_vocabulary(config), grid_.stage_of(ranks_.rank())));
     std::vector<int> n_blocks;

@@ -8,7 +8,6 @@
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/recurrence.h"
-#include "parallel/communicator.h"
 
 namespace penstock {
 namespace {
@@ -220,33 +219,6 @@ void CpuOps::copy(Tensor from, Tensor to) {
 
 void CpuOps::clear(Tensor x) {
   for_elements(x, [&](int row, int first, int n) { std::fill_n(f32(x, row) + first, n, 0.0f); });
-}
-
-Shard CpuOps::shard() const { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
-
-// Whoever runs the steps asks the communicator whether they went well.
-void CpuOps::all_reduce(Tensor x) {
-  if (config_.ranks == nullptr) return;
-  const auto cols = static_cast<size_t>(x.cols);
-  if (x.row_stride == x.cols) {
-    (void)config_.ranks->all_reduce({f32(x, 0), cols * static_cast<size_t>(x.rows)});
-    return;
-  }
-  for (int row = 0; row < x.rows; ++row) (void)config_.ranks->all_reduce({f32(x, row), cols});
-}
-
-void CpuOps::all_gather(Tensor x) {
-  if (config_.ranks == nullptr) return;
-  Shard shard = config_.ranks->shard();
-  std::vector<std::span<float>> parts(static_cast<size_t>(shard.n_ranks));
-  for (int row = 0; row < x.rows; ++row) {
-    for (shard.rank = 0; shard.rank < shard.n_ranks; ++shard.rank) {
-      const Shard::Range columns = shard.range(x.cols);
-      parts[static_cast<size_t>(shard.rank)] = {f32(x, row) + columns.first,
-                                                static_cast<size_t>(columns.count)};
-    }
-    (void)config_.ranks->all_gather(parts);
-  }
 }
 
 void CpuOps::round_int8(Tensor x) {

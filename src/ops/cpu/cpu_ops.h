@@ -91,6 +91,7 @@ class CpuOps final : public Ops {
                std::span<const int32_t> to) override;
 
  private:
+  void gather_row(float* row, int cols);
   // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set of
   // frequencies.
   struct Angles {
