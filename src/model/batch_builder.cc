@@ -32,6 +32,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
   seq_offsets_.reserve(max_seqs + 1);
   seq_lens_.reserve(max_seqs);
   adapters_.reserve(max_seqs);
+  row_tops_.reserve(max_tokens);
   for (Group& group : groups_) {
     group.slots.reserve(max_tokens);
     group.table_offsets.reserve(max_seqs + 1);
@@ -43,6 +44,7 @@ void BatchBuilder::reserve(int max_tokens, int max_seqs, int max_blocks) {
 void BatchBuilder::clear() {
   tokens_.clear(), positions_.clear(), output_rows_.clear(), seq_lens_.clear(), tree_masks_.clear();
   adapters_.clear(), has_adapters_ = false;
+  row_tops_.clear();
   seq_offsets_.assign(1, 0);
   for (Group& group : groups_) {
     group.slots.clear(), group.tables.clear(), group.first_positions.clear();
@@ -59,6 +61,10 @@ int BatchBuilder::add(const BatchPart& part) {
     if (last || part.rows == BatchPart::Rows::kAll) output_rows_.push_back(n_tokens());
     tokens_.push_back(part.tokens[position - part.first]);
     positions_.push_back(position);
+  }
+  if (part.top > 0 && part.rows == BatchPart::Rows::kLast) {
+    row_tops_.resize(output_rows_.size(), 0);
+    row_tops_.back() = part.top;
   }
   if (!part.draft.empty()) add_draft(part);
   seq_offsets_.push_back(n_tokens());
@@ -124,7 +130,11 @@ const Batch& BatchBuilder::build() {
     views_[g] = {group.slots, group.tables, group.table_offsets, group.first_positions};
   }
   if (!tree_masks_.empty()) tree_masks_.resize(tokens_.size(), 0);
-  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}, {}};
+  batch_ = {tokens_, positions_, seq_offsets_, seq_lens_, views_, tree_masks_, output_rows_, {}, {}, {}};
+  if (!row_tops_.empty()) {
+    row_tops_.resize(output_rows_.size(), 0);
+    batch_.row_tops = row_tops_;
+  }
   if (has_adapters_) batch_.adapters = adapters_;
   return batch_;
 }

@@ -20,6 +20,7 @@ struct BatchPart {
   // group of states has one block, which the draft has in common with the tokens, or another for each of its nodes.
   std::span<const GroupBlocks> kv;
   Rows rows = Rows::kLast;
+  int top = 0;  // of a row that is the last: as Batch::row_tops
   // Guesses after the tokens: node i follows node parents[i], or the last token (-1); a parent comes before its
   // children. Each gets an output row. REQUIRES: rows is not kNone; tokens and nodes are at most 64 in a tree that is
   // no chain.
@@ -61,6 +62,7 @@ class BatchBuilder {
   std::vector<uint64_t> tree_masks_;  // [n_tokens] as far as there are trees
   std::vector<int32_t> adapters_;     // [n_seqs]
   bool has_adapters_ = false;
+  std::vector<int32_t> row_tops_;  // [n output rows] as far as any is not 0
   std::vector<Group> groups_;
   std::vector<KvView> views_;
   Batch batch_;

@@ -422,7 +422,7 @@ void project_output(const ModelConfig& config, const ModelWeights& weights, Tens
   ops.linear(states, {&target, 1});
   if (config.logit_scale != 1.0f || config.final_softcap > 0)
     ops.scale(own, config.logit_scale, config.final_softcap);
-  if (weights.shares_vocabulary) ops.all_gather(logits);
+  if (weights.shares_vocabulary) ops.gather_logits(logits);
 }
 
 }  // namespace penstock

@@ -29,6 +29,9 @@ struct Batch {
   // [n_tokens] or empty. Bit j: the token sees new token j of its own sequence (and all older tokens). 0: causal order.
   std::span<const uint64_t> tree_masks;
   std::span<const int32_t> output_rows;  // token indices whose logits are wanted, ascending
+  // [n output rows] or empty: the logits of how many tokens, the most likely ones, are wanted of a row; 0: all. Those of others may be
+  // -infinity.
+  std::span<const int32_t> row_tops;
   std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
   std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
 

@@ -424,6 +424,8 @@ class Ops {
   virtual void all_reduce(Tensor x) { (void)x; }
   // Every rank has its own columns of x, shard().range(x.cols), and gets the others'.
   virtual void all_gather(Tensor x) { (void)x; }
+  // The same of the step's logits: of the most likely ones only where that is all that is wanted (Batch::row_tops).
+  virtual void gather_logits(Tensor x) { all_gather(x); }
 
   // Rotates q and k in place, for models that do something to them before they are stored.
   virtual void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) = 0;

@@ -73,6 +73,22 @@ bool Sampler::row_reads_tokens(SamplerState& state) {
       logit_steps(), [&](const SamplerStep& step) { return step.reads_tokens && step.active(context); });
 }
 
+// Top-k has to be the first of the filters: what narrows before it looks at all tokens, and what follows at the k only.
+int Sampler::n_needed(const SampleContext& context) {
+  const SamplingSpec& spec = *context.state.spec;
+  const SamplingParams& p = spec.params;
+  if (p.mirostat != 0 || p.logprobs || spec.logits_processor != nullptr || spec.completes()) return 0;
+  const SampleRow row{.min_p = p.min_p, .top_k = std::max(p.top_k, 0), .top_p = p.top_p};
+  const StepContext steps{
+      .state = &context.state, .tokens = context.tokens, .n_prompt = context.n_prompt, .row = &row};
+  const auto is_active = [&](const SamplerStep& step) { return step.active(steps); };
+  if (std::ranges::any_of(logit_steps(), is_active)) return 0;
+  if (spec.greedy()) return 1;
+  const auto first = std::ranges::find_if(filter_steps(), is_active);
+  const bool by_rank = first != filter_steps().end() && first->name == std::string_view("top_k");
+  return by_rank && p.top_k <= kMostNeeded ? p.top_k : 0;
+}
+
 StepContext Sampler::steps_of(const SampleContext& context, LogitEdits& edits) {
   return {.state = &context.state,
           .tokens = context.tokens,

@@ -34,6 +34,10 @@ class Sampler {
   SampleRow describe(const SampleContext& context, LogitEdits& edits);
   // Whether a SampleRow says all that there is to such a draw; else only sample() can make it.
   static bool row_says_all(const SamplingSpec& spec);
+  // How many of the most likely tokens' logits such a draw needs, where it is the same whatever the others' are as long as they are less
+  // likely; 0: all are needed.
+  static int n_needed(const SampleContext& context);
+  static constexpr int kMostNeeded = 256;  // more: 0
   // Whether a SampleRow depends on which tokens came before, not only on how many.
   static bool row_reads_tokens(SamplerState& state);
 

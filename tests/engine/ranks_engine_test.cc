@@ -114,6 +114,7 @@ Request random_prompt(uint64_t seed, int vocab_size) {
   Request request = request_of(prompt, 1 + pick(30), seed);
   request.sampling.n = pick(5) == 0 ? 2 : 1;
   request.sampling.temperature = pick(2) == 0 ? 0.0f : 0.8f;
+  request.sampling.top_k = pick(2) == 0 ? 0 : 5;  // needs few logits
   request.sampling.ignore_eos = true;
   return request;
 }
@@ -215,6 +216,32 @@ TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   EXPECT_GT(seen.recomputed, 0);
   EXPECT_GT(seen.swapped, 0);
   EXPECT_GT(seen.accepted, 0);
+}
+
+// What goes between ranks for the same greedy texts, with few logits and (as their chances are wanted) with all.
+TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
+  for (const RankGrid grid : {RankGrid{2, 1}, RankGrid{3, 1}, RankGrid{2, 2}}) {
+    const auto bytes_and_text = [&](bool all) {
+      RanksEngineConfig config;
+      config.grid = grid;
+      const auto engine = engine_of(config);
+      Request request = request_of({1, 2, 3}, 20, 1);
+      request.sampling.temperature = 0, request.sampling.ignore_eos = true;
+      if (all) request.sampling.logprobs = 1;
+      const auto sink = std::make_shared<Collector>();
+      EXPECT_TRUE(engine->submit(request, sink));
+      while (engine->step()) {
+      }
+      return std::pair(engine->metrics().rank_bytes.value, sink->result.sequences.at(0).tokens);
+    };
+    const auto [few, text] = bytes_and_text(false);
+    const auto [all, same_text] = bytes_and_text(true);
+    EXPECT_EQ(text, same_text);
+    ASSERT_EQ(text.size(), 20u);
+    // Of 71 tokens rank 0 shows its part, or one with its number. The steps' messages differ by few bytes.
+    const double saved = 20.0 * ((71 + grid.tensor - 1) / grid.tensor * 4 - 8);
+    EXPECT_NEAR(all - few, saved, 20 * 3 * 16) << grid.tensor << " ranks, " << grid.stages << " stages";
+  }
 }
 
 // Windows, states, streams with features beside them and layers that share keys; and stages of two ranks.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "kernels/philox.h"
@@ -458,6 +459,73 @@ TEST(SampleRow, SaysAllThatThereIsToADraw) {
     }
   }
   EXPECT_GT(n_described, 15);
+}
+
+// With the logits of the tokens that a draw says it needs and nothing of the others it is the same draw, whatever ties there are.
+TEST(Sampler, DrawsTheSameFromWhatItNeeds) {
+  std::mt19937 rng(11);
+  int n_few = 0;
+  for (int round = 0; round < 600; ++round) {
+    const int vocab = round % 3 == 0 ? 100 : round % 3 == 1 ? 3000 : 40000;
+    SamplingParams params;
+    params.temperature = rng() % 3 == 0 ? 0.0f : 0.3f + static_cast<float>(rng() % 20) / 10;
+    params.top_k = static_cast<int>(rng() % 4 == 0 ? 0 : 1 + rng() % 60);
+    params.top_p = rng() % 2 == 0 ? 1.0f : 0.8f;
+    params.typical_p = rng() % 4 == 0 ? 0.7f : 1.0f;
+    params.xtc_probability = rng() % 4 == 0 ? 0.9f : 0.0f;
+    params.min_p = rng() % 6 == 0 ? 0.1f : 0.0f;
+    params.min_tokens = rng() % 8 == 0 ? 9 : 0;
+    naive::Context c;
+    c.tokens = {1, 2, 3, 4}, c.n_prompt = 2, c.end_ids = {5};
+    SamplerState state = state_of(spec_of(params, c, mix_seed(3, static_cast<uint64_t>(round)), vocab), c);
+    const SampleContext context{state, c.tokens, c.n_prompt};
+    const int n = Sampler::n_needed(context);
+    if (params.min_tokens > 0 || (params.temperature > 0 && (params.min_p > 0 || params.top_k == 0))) {
+      EXPECT_EQ(n, 0);
+      continue;
+    }
+    ASSERT_EQ(n, params.temperature == 0 ? 1 : params.top_k);
+    std::vector<float> all = random_logits(vocab, 2.0f, static_cast<uint32_t>(round));
+    if (round % 2 == 0)
+      for (float& x : all) x = std::round(x * 2) / 2;  // many are equal
+    std::vector<TokenId> order(static_cast<size_t>(vocab));
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](TokenId a, TokenId b) { return all[a] > all[b]; });
+    std::vector<float> few(static_cast<size_t>(vocab), -kInf);
+    for (int i = 0; i < std::min(n, vocab); ++i) few[order[i]] = all[order[i]];
+    Sampler sampler;
+    std::vector<TokenLogprob> none;
+    const TokenId expected = sampler.sample(context, all, none).token;
+    EXPECT_EQ(sampler.sample(context, few, none).token, expected) << round;
+    ++n_few;
+  }
+  EXPECT_GT(n_few, 200);
+}
+
+TEST(Sampler, NeedsAllLogitsForWhatReadsThem) {
+  naive::Context c;
+  c.tokens = {1}, c.n_prompt = 1;
+  const auto needed = [&](const SamplingParams& params) {
+    SamplerState state = state_of(spec_of(params, c, 1, 1000), c);
+    return Sampler::n_needed({state, c.tokens, c.n_prompt});
+  };
+  SamplingParams plain;
+  plain.top_k = 20;
+  EXPECT_EQ(needed(plain), 20);
+  const auto with = [&](auto&& change) {
+    SamplingParams params = plain;
+    change(params);
+    return needed(params);
+  };
+  EXPECT_EQ(with([](SamplingParams& p) { p.top_k = Sampler::kMostNeeded + 1; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.logprobs = 0; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.mirostat = 2; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.repetition_penalty = 1.1f; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.logit_bias = {{3, 1.0f}}; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.banned_token_ids = {3}; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.allowed_token_ids = {3}; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.dry_multiplier = 1; }), 0);
+  EXPECT_EQ(with([](SamplingParams& p) { p.temperature = 0; }), 1);
 }
 
 TEST(SampleRow, LeavesToTheHostWhatItCannotSay) {

@@ -13,6 +13,7 @@ PipelineModel::PipelineModel(std::unique_ptr<RankRun> ranks, const RankGrid& gri
       own_(std::move(own)),
       sizes_(std::move(sizes)),
       n_stages_(grid.stages),
+      gathers_logits_(grid.tensor > 1),
       steps_(ranks_->communicator(), grid, *own_) {}
 
 PipelineModel::~PipelineModel() {

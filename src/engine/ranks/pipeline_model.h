@@ -25,6 +25,7 @@ class PipelineModel final : public StepModel {
   int vocab_size() const override { return own_->vocab_size(); }
   bool computes_here() const override { return own_->computes_here(); }
   int n_stages() const override { return n_stages_; }
+  bool gathers_logits() const override { return gathers_logits_; }
   void submit(const Batch& batch) override;
   void wait() override;
   Status status() const override { return ranks_->communicator().status(); }
@@ -75,6 +76,7 @@ class PipelineModel final : public StepModel {
   const std::unique_ptr<LoadedModel> own_;
   const std::vector<ShareSizes> sizes_;  // by rank
   const int n_stages_;
+  const bool gathers_logits_;
   mutable StageSteps steps_;
   mutable std::deque<Asked> asked_;  // that this rank has not done, or whose step was not waited for
   std::optional<Kept>

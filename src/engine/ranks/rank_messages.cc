@@ -52,6 +52,7 @@ void write_batch(const Batch& batch, MessageWriter& message) {
   }
   message.values(batch.tree_masks);
   message.values(batch.output_rows);
+  message.values(batch.row_tops);
   message.values(batch.token_types);
   message.values(batch.adapters);
 }
@@ -73,6 +74,7 @@ BatchMessage read_batch(MessageReader& message) {
   batch.kv = result.kv;
   batch.tree_masks = message.values<uint64_t>();
   batch.output_rows = message.values<int32_t>();
+  batch.row_tops = message.values<int32_t>();
   batch.token_types = message.values<int32_t>();
   batch.adapters = message.values<int32_t>();
   return result;

@@ -26,6 +26,7 @@ class SharedModel final : public StepModel {
 
   int vocab_size() const override { return own_->vocab_size(); }
   bool computes_here() const override { return own_->computes_here(); }
+  bool gathers_logits() const override { return true; }
   void submit(const Batch& batch) override;
   void wait() override { own_->wait(); }
   Status status() const override { return ranks_->communicator().status(); }

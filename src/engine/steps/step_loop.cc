@@ -223,6 +223,19 @@ bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
+// Of the row that an item's draws are made from; 0: of all tokens.
+int StepLoop::n_logits_needed(const ScheduledItem& item) const {
+  const Running& sequence = running(*item.sequence);
+  if (!around_.model.gathers_logits() || drafts_ || item.n_draft > 0 || sequence.request->beams) return 0;
+  int most = Sampler::n_needed({running(*item.sequence).sampler, sequence.tokens, sequence.n_prompt});
+  for (const auto& other : sequence.request->sequences) {
+    if (other->joined || other->done || most == 0) continue;
+    const int n = Sampler::n_needed({other->sampler, other->tokens, other->n_prompt});
+    most = n == 0 ? 0 : std::max(most, n);
+  }
+  return most;
+}
+
 // An item with a draft has rows for its last own token and for every node; one that does not close its gap has none.
 const Batch& StepLoop::build_batch(Step& step) {
   using Rows = BatchPart::Rows;
@@ -238,6 +251,7 @@ const Batch& StepLoop::build_batch(Step& step) {
                            : item.last           ? Rows::kLast
                                                  : Rows::kNone};
     part.adapter = item.sequence->adapter;
+    if (item.last && step.all_rows[i] == 0) part.top = n_logits_needed(item);
     if (item.n_draft > 0) part.draft = item.draft->tokens, part.draft_parents = item.draft->parents;
     step.first_rows.push_back(builder_.add(part));
   }

@@ -65,6 +65,7 @@ class StepLoop {
   int prefill_limit();
   bool wants_prompt_rows(const ScheduledItem& item) const;
   const Batch& build_batch(Step& step);
+  int n_logits_needed(const ScheduledItem& item) const;
   void ask_for_draws(Step& step);
   void ask_for_draws_of(Step& step, size_t i);
   void take_results(Step& step, double time);

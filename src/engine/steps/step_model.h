@@ -18,6 +18,8 @@ class StepModel {
   virtual bool computes_here() const { return true; }
   // Stages of a pipeline, each of which computes another step: so many are worth having under way; 1: there is no pipeline.
   virtual int n_stages() const { return 1; }
+  // Whether rows of logits are put together from several ranks' parts: then it is worth saying that few are wanted (Batch::row_tops).
+  virtual bool gathers_logits() const { return false; }
   // Begins to compute the batch, whose arrays may change when this returns. At most two steps are under way, or one more than there
   // are stages.
   virtual void submit(const Batch& batch) = 0;

@@ -9,6 +9,7 @@
 #include "kernels/kernel_table.h"
 #include "ops/cpu/adapters.h"
 #include "ops/cpu/attention.h"
+#include "ops/cpu/cpu_ranks.h"
 #include "ops/cpu/limits.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/weight.h"
@@ -67,9 +68,17 @@ class CpuOps final : public Ops {
   void linear_by_head(Tensor x, std::span<const std::unique_ptr<Weight>> weights, Tensor out) override;
   void copy(Tensor from, Tensor to) override;
   void clear(Tensor x) override;
-  Shard shard() const override;
-  void all_reduce(Tensor x) override;
-  void all_gather(Tensor x) override;
+  Shard shard() const override { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
+  void all_reduce(Tensor x) override {
+    if (config_.ranks != nullptr) cpu_all_reduce(*config_.ranks, config_.rank_wire, x);
+  }
+  void all_gather(Tensor x) override {
+    if (config_.ranks != nullptr) cpu_all_gather(*config_.ranks, x);
+  }
+  void gather_logits(Tensor x) override {
+    if (config_.ranks != nullptr)
+      cpu_gather_logits(*config_.ranks, pool_, *kernels_.scans, batch_.row_tops, x);
+  }
   void scale_columns(Tensor x, const Vector& by) override;
   void add_mixed(Tensor from, Tensor by, int width, Tensor to) override;
   void match_magnitude(Tensor x, Tensor like, float least) override;
@@ -91,7 +100,6 @@ class CpuOps final : public Ops {
                std::span<const int32_t> to) override;
 
  private:
-  void gather_row(float* row, int cols);
   // cos and sin of every token of the step, [n_tokens][half] each; computed once per step and set of
   // frequencies.
   struct Angles {
