@@ -5,10 +5,13 @@ namespace penstock {
 // Error: kInvalidArgument, this build has no CUDA backend, or this machine no GPU for it.
 Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 #ifdef PENSTOCK_CUDA
-  if (config.ranks != nullptr)
-    return make_error(ErrorCode::kUnsupported, "backend cuda: several ranks are not supported, expected one");
+  if (config.ranks != nullptr) RETURN_IF_ERROR(cuda::choose_device(config.ranks->rank()));
   ASSIGN_OR_RETURN(std::unique_ptr<cuda::Device> device, cuda::open_cuda_device());
-  return std::make_unique<cuda::CudaOps>(std::move(device), config);
+  std::unique_ptr<cuda::DeviceRanks> ranks;
+  if (config.ranks != nullptr) {
+    ASSIGN_OR_RETURN(ranks, cuda::make_nccl_ranks(*device, *config.ranks));
+  }
+  return std::make_unique<cuda::CudaOps>(std::move(device), config, std::move(ranks));
 #else
   (void)config;
   return make_error(ErrorCode::kInvalidArgument,
@@ -18,10 +21,10 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 
 #ifdef PENSTOCK_CUDA_EMULATION
 Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
-  if (config.ranks != nullptr)
-    return make_error(ErrorCode::kUnsupported,
-                      "backend cuda_emulated: several ranks are not supported, expected one");
-  return std::make_unique<cuda::CudaOps>(cuda::make_emulated_device(), config);
+  auto device = cuda::make_emulated_device();
+  std::unique_ptr<cuda::DeviceRanks> ranks;
+  if (config.ranks != nullptr) ranks = cuda::make_host_ranks(*device, *config.ranks);
+  return std::make_unique<cuda::CudaOps>(std::move(device), config, std::move(ranks));
 }
 #endif
 
@@ -29,9 +32,10 @@ Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
 
 namespace penstock::cuda {
 
-CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config)
+CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::unique_ptr<DeviceRanks> ranks)
     : device_(std::move(device)),
       config_(config),
+      ranks_(std::move(ranks)),
       pool_(config.n_threads),
       packer_(*device_, pool_),
       step_memory_(*device_),

@@ -14,6 +14,7 @@
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
+#include "ops/cuda/device_ranks.h"
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/expert_tables.h"
 #include "ops/cuda/kernels/products.h"
@@ -36,7 +37,9 @@ Grid a_thread_per_element(Tensor x) {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(std::unique_ptr<Device> device, const OpsConfig& config);
+  // ranks: of config.ranks, or null where there is one.
+  CudaOps(std::unique_ptr<Device> device, const OpsConfig& config,
+          std::unique_ptr<DeviceRanks> ranks = nullptr);
   ~CudaOps() override;
 
   StepGraphs& graphs() { return graphs_; }
@@ -104,6 +107,11 @@ class CudaOps final : public Ops {
   void embed_token_types(const Weight& table, Tensor out) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
 
+  // cuda_ranks.cc
+  Shard shard() const override;
+  void all_reduce(Tensor x) override;
+  void all_gather(Tensor x) override;
+
   // cuda_moe.cc
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
 
@@ -136,6 +144,9 @@ class CudaOps final : public Ops {
     return static_cast<T*>(take_scratch(n * sizeof(T)));
   }
   void* take_scratch(size_t bytes);
+  float* take_for_ranks(size_t n);
+  void add_up(float* shares, Tensor to);
+  void all_reduce_by_parts(Tensor x);
   void multiply(const Product& product);
   void add_adapters(Tensor x, const LinearTarget& target);
   // x and out: rows by expert.
@@ -146,6 +157,7 @@ class CudaOps final : public Ops {
 
   std::unique_ptr<Device> device_;
   OpsConfig config_;
+  std::unique_ptr<DeviceRanks> ranks_;
   ThreadPool pool_;
   WeightPacker packer_;
   StepMemory step_memory_;

@@ -35,6 +35,7 @@ class Device {
   const std::string& name() const { return name_; }
   bool emulated() const { return emulated_; }
   Status status() const;
+  void* stream() const { return stream_; }  // a cudaStream_t; null of the emulated device
   // What was to be done cannot be done: a failure like the device's own.
   void give_up(Error error) { fail(std::move(error)); }
   virtual MemoryState memory() const = 0;
