@@ -8,6 +8,7 @@
 // A drafter that computes uses the target's own Ops, between the target's steps: its steps end the life of
 // every tensor of the step before. No step of the target is under way then.
 #pragma once
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct DraftTarget {
   const Model* model = nullptr;
   Ops* ops = nullptr;
   const WeightSource* source = nullptr;  // what the model was loaded from; null: not at hand
+  // Several ranks share the model, and compute with it what this one does: they are told each batch before. Empty: there is one.
+  std::function<void(const Batch&)> announce = {};
 };
 
 // One sequence that wants a draft. Valid during propose().

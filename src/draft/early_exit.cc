@@ -1,5 +1,7 @@
 // The target's own first layers, with its final norm and output matrix, guess a chain.
 
+#include "draft/early_exit.h"
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -7,6 +9,7 @@
 #include "draft/drafters.h"
 #include "draft/guesser.h"
 #include "model/batch_builder.h"
+#include "model/cuts.h"
 #include "model/sources/four_bits.h"
 
 namespace penstock {
@@ -18,20 +21,17 @@ namespace {
 // layers and the output matrix are used in 4 bits where the target has more.
 class EarlyExitDrafter : public Drafter {
  public:
-  // light: the first layers in 4 bits, or null; light_source outlives it.
-  EarlyExitDrafter(const DraftTarget& target, int n_layers, int block_size,
-                   std::unique_ptr<WeightSource> light_source, std::unique_ptr<Model> light)
-      : light_source_(std::move(light_source)),
-        light_(std::move(light)),
-        model_(light_ ? *light_ : *target.model),
+  EarlyExitDrafter(const DraftTarget& target, int block_size, EarlyExit exit)
+      : exit_(std::move(exit)),
+        model_(exit_.light ? *exit_.light : *target.model),
         ops_(*target.ops),
-        n_layers_(n_layers),
+        announce_(target.announce),
         guesser_(ops_, target.model->config().vocab_size),
         batch_(model_.cache_spec({}, block_size).n_groups(), block_size) {}
 
   const char* name() const override { return "early-exit"; }
   int max_nodes() const override { return kMaxNodes; }
-  int64_t weight_bytes() const override { return light_ ? light_->weight_bytes() : 0; }
+  int64_t weight_bytes() const override { return exit_.light ? exit_.light->weight_bytes() : 0; }
   Status start(KvCache& target_cache, int64_t) override {
     cache_ = &target_cache;
     return {};
@@ -52,7 +52,9 @@ class EarlyExitDrafter : public Drafter {
     }
     while (!drafting_.empty()) {
       ++n_passes_;
-      const Tensor logits = model_.forward(batch_.build(), *cache_, ops_, {.n_layers = n_layers_}).logits;
+      const Batch& batch = batch_.build();
+      if (announce_) announce_(batch);
+      const Tensor logits = model_.forward(batch, *cache_, ops_, {.n_layers = exit_.n_layers}).logits;
       batch_.clear();
       wanted_.clear();
       for (const Drafting& each : drafting_)
@@ -104,11 +106,10 @@ class EarlyExitDrafter : public Drafter {
            static_cast<int>(drafting.tokens.size()) < model_.config().max_seq_len;
   }
 
-  std::unique_ptr<WeightSource> light_source_;  // a backend may keep views into it
-  std::unique_ptr<Model> light_;
+  const EarlyExit exit_;
   const Model& model_;
   Ops& ops_;
-  const int n_layers_;
+  const std::function<void(const Batch&)> announce_;
   KvCache* cache_ = nullptr;
   Guesser guesser_;
   BatchBuilder batch_;
@@ -119,9 +120,18 @@ class EarlyExitDrafter : public Drafter {
   int n_passes_ = 0;
 };
 
+// Layers that are cut elsewhere for want of those behind them have another cache.
+bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Shard shard) {
+  const ModelCuts some(first_layers, shard), all(whole, shard);
+  const auto same = [](Shard::Range a, Shard::Range b) { return a.first == b.first && a.count == b.count; };
+  for (int i = 0; i < first_layers.n_layers; ++i)
+    if (!same(some.kv_heads(i), all.kv_heads(i))) return false;
+  return same(some.heads(), all.heads());
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
+Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target) {
   const ModelConfig& model = target.model->config();
   if (model.has_states()) {
     return errorf(
@@ -130,28 +140,31 @@ Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, c
         "change; expected another drafter",
         model.arch);
   }
-  const int n_layers = config.engine.spec_exit_layer > 0 ? config.engine.spec_exit_layer : model.exit_layer;
-  if (n_layers <= 0) {
+  EarlyExit exit;
+  exit.n_layers = config.spec_exit_layer > 0 ? config.spec_exit_layer : model.exit_layer;
+  if (exit.n_layers <= 0) {
     return errorf(
         ErrorCode::kInvalidArgument,
         "spec early-exit: the model was not trained with an exit; expected the layers to draft with, 1 to "
         "{}, got none",
         model.n_layers - 1);
   }
-  if (n_layers >= model.n_layers) {
+  if (exit.n_layers >= model.n_layers) {
     return errorf(ErrorCode::kInvalidArgument,
                   "spec early-exit: expected 1 to {} layers to draft with, got {}", model.n_layers - 1,
-                  n_layers);
+                  exit.n_layers);
   }
-  std::unique_ptr<WeightSource> light_source;
-  std::unique_ptr<Model> light;
-  if (target.source != nullptr) light_source = make_four_bit_source(*target.source);
-  if (light_source) {
-    ASSIGN_OR_RETURN(
-        light, Model::load_first_layers(*light_source, *target.ops, n_layers, config.engine.max_model_len));
-  }
-  return std::make_unique<EarlyExitDrafter>(target, n_layers, config.engine.block_size,
-                                            std::move(light_source), std::move(light));
+  if (target.source != nullptr) exit.light_source = make_four_bit_source(*target.source);
+  if (!exit.light_source) return exit;
+  ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops, exit.n_layers,
+                                                        config.max_model_len));
+  if (!is_cut_alike(exit.light->config(), model, target.ops->shard())) exit.light.reset();
+  return exit;
+}
+
+Result<std::unique_ptr<Drafter>> make_early_exit_drafter(DrafterConfig config, const DraftTarget& target) {
+  ASSIGN_OR_RETURN(EarlyExit exit, open_early_exit(config.engine, target));
+  return std::make_unique<EarlyExitDrafter>(target, config.engine.block_size, std::move(exit));
 }
 
 }  // namespace penstock

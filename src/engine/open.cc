@@ -117,8 +117,7 @@ Result<std::shared_ptr<Model>> load_model(const WeightSource& source, Ops& ops, 
   const RankGrid grid = grid_of(config);
   if (grid.size() == 1) return load_whole(source, ops, config, progress);
   RETURN_IF_ERROR(check_gives_text(source));
-  return Model::load_shard(source, ops, progress, config.max_model_len, cuts_vocabulary(config),
-                           grid.stage_of(0));
+  return load_share(source, ops, config, grid.stage_of(0), progress);
 }
 
 // A rotation exists for every position, a learned vector only for those that were learned.
@@ -326,8 +325,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
 
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
-  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
-                                              {&model, ops.get(), copy.source.get()}));
+  ASSIGN_OR_RETURN(auto drafter,
+                   open_drafter(config, dtype, packed_folder, std::move(inputs),
+                                {&model, ops.get(), copy.source.get(), announcer(ranks.get())}));
   const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
   if (index == 0) {
     ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, here));

@@ -14,6 +14,7 @@ struct ShardOptions {
   Shard shard;
   bool cuts_vocabulary = true;
   Stage stage;
+  bool is_part() const { return shard.n_ranks > 1 || stage.count > 1; }
 };
 
 class ModelCuts {

@@ -42,15 +42,19 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
   if (pattern.find("{}") != std::string::npos) {
     for (int e = 0; e < count; ++e) {
       const std::string stem = with_index(pattern, e);
+      if (restores()) {
+        ASSIGN_OR_RETURN(out[e], restore_part(stem + ".weight", part.rows.first, cols, part));
+        continue;
+      }
       ASSIGN_OR_RETURN(FileMatrix one, matrix(stem, rows, cols, WeightUse::kOutput));
       RETURN_IF_ERROR(narrowed(stem, one));
-      ASSIGN_OR_RETURN(out[e], pack_rows(one, part.rows.first, part.rows.count, stem + ".weight"));
+      ASSIGN_OR_RETURN(out[e], pack_rows(one, part.rows.first, part.rows.count, stem + ".weight", part.lead));
       if (one.tensor != nullptr) done(*one.tensor);
     }
     return {};
   }
   for (int e = 0; restores() && e < count; ++e) {
-    ASSIGN_OR_RETURN(out[e], restore(pattern + ".weight", e * rows, rows, cols));
+    ASSIGN_OR_RETURN(out[e], restore_part(pattern + ".weight", e * rows + part.rows.first, cols, part));
   }
   if (restores()) return {};
   if (prequantized_ != nullptr) {
@@ -58,8 +62,8 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
     ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, count * rows, cols, all));
     if (found) RETURN_IF_ERROR(narrowed(pattern, all));
     for (int e = 0; found && e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e],
-                       pack_rows(all, e * rows + part.rows.first, part.rows.count, pattern + ".weight"));
+      ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows + part.rows.first, part.rows.count,
+                                         pattern + ".weight", part.lead));
     }
     if (found && all.tensor != nullptr) done(*all.tensor);
     if (found) return {};
@@ -73,7 +77,7 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
     one.view = {tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
     RETURN_IF_ERROR(narrowed(tensor->name, one));
     ASSIGN_OR_RETURN(out[e], pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
-    keep(tensor->name, e * rows, *out[e]);
+    keep(tensor->name, e * rows + part.rows.first, *out[e], part.lead);
   }
   done(*tensor);
   return {};
@@ -210,11 +214,11 @@ Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie
             end_input = (columns.first + columns.count + unit - 1) / unit * unit;
   const ExpertPart own{lie.first + part.rows.first * lie.step, lie.step, part.rows.count, first_input,
                        std::min(end_input, cols) - first_input};
-  part.lead = columns.first - first_input;
+  if (!restores()) part.lead = columns.first - first_input;
   std::vector<std::byte> storage;
   for (int e = 0; e < config_.n_experts; ++e) {
     if (restores()) {
-      ASSIGN_OR_RETURN(out.emplace_back(), restore(stored, e * rows, rows, cols));
+      ASSIGN_OR_RETURN(out.emplace_back(), restore_part(stored, e * rows, cols, part));
       continue;
     }
     FileMatrix one;
@@ -232,7 +236,7 @@ Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie
       }
     }
     ASSIGN_OR_RETURN(out.emplace_back(), pack(one.view, name));
-    keep(stored, e * rows, *out.back());
+    keep(stored, e * rows, *out.back(), part.lead);
   }
   if (lie.first == 0 && !restores()) done(plain != nullptr ? *plain : *blocks);
   return {};

@@ -112,13 +112,18 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
 
 Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops& ops,
                                                  const Progress& progress, int max_seq_len,
-                                                 bool cuts_vocabulary, Stage stage) {
+                                                 const ShardLoad& how) {
   std::unique_ptr<Model> model(new Model);
+  const ShardOptions shard{ops.shard(), how.cuts_vocabulary, how.stage};
+  if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  const ShardOptions shard{ops.shard(), cuts_vocabulary, stage};
-  ASSIGN_OR_RETURN(auto weights,
-                   load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
-  model->set_weights(std::move(weights), source.naming());
+  if (how.packed.cache != nullptr) {
+    RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, how.packed, shard));
+  } else {
+    ASSIGN_OR_RETURN(auto weights,
+                     load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
+    model->set_weights(std::move(weights), source.naming());
+  }
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
@@ -140,12 +145,14 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
   PENSTOCK_CHECK(n_layers >= 0 && n_layers <= model->config_.n_layers);
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
-  ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len));
+  const ShardOptions shard{ops.shard()};
+  ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len, shard));
   for (int i = 0; i < n_layers; ++i) {
     ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],
-                     load_layer(source, model->config_, ops, i));
+                     load_layer(source, model->config_, ops, i, shard));
   }
   model->set_weights(std::move(model->weights_), source.naming());
+  model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 
@@ -154,21 +161,40 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
                                            std::string_view recoding) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  PackedWeights packed{cache.find(source, recoding, ops), {}};
+  RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, {&cache, recoding}, {}));
+  return model;
+}
+
+namespace {
+
+// What is packed: the whole is called by its encoding alone.
+std::string packed_form(std::string_view recoding, const ShardOptions& how) {
+  if (!how.is_part()) return std::string(recoding);
+  return fmt::format("{}, rank {} of {}{}, stage {} of {}", recoding, how.shard.rank, how.shard.n_ranks,
+                     how.cuts_vocabulary ? "" : " with all of the vocabulary", how.stage.index,
+                     how.stage.count);
+}
+
+}  // namespace
+
+Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+                          const PackedUse& use, const ShardOptions& shard) {
+  const std::string form = packed_form(use.recoding, shard);
+  PackedWeights packed{use.cache->find(source, form, ops), {}};
   if (packed.from != nullptr) {
-    auto weights = load_weights(source, model->config_, ops, progress, max_seq_len, &packed);
+    auto weights = load_weights(source, config_, ops, progress, max_seq_len, &packed, shard);
     if (weights) {
-      model->set_weights(std::move(*weights), source.naming());
-      model->mapped_bytes_ = model->weight_bytes_;
-      return model;
+      set_weights(std::move(*weights), source.naming());
+      mapped_bytes_ = weight_bytes_;
+      return {};
     }
     log().warn("packed weights are made anew: {}", weights.error().message);
     packed.from = nullptr;
   }
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len, &packed));
-  cache.save(source, recoding, ops, packed.made);
-  model->set_weights(std::move(weights), source.naming());
-  return model;
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
+  use.cache->save(source, form, ops, packed.made);
+  set_weights(std::move(weights), source.naming());
+  return {};
 }
 
 void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {

@@ -22,6 +22,7 @@ struct ModelWeights;  // weights.h
 struct LoraAdapter;   // formats/lora.h
 class AdapterSlots;   // adapter_slots.h
 class PackedCache;    // packed_cache.h
+struct ShardOptions;  // cuts.h
 
 struct ForwardOptions {
   int n_layers = 0;     // early exit after so many layers; 0 = all
@@ -40,6 +41,18 @@ struct ForwardOptions {
   std::span<const float> stage_input = {};
 };
 
+// Where weights that were packed before are looked for, and kept otherwise.
+struct PackedUse {
+  const PackedCache* cache = nullptr;  // null: nowhere
+  std::string_view recoding;           // how the source encodes at load, "" = not
+};
+
+struct ShardLoad {
+  bool cuts_vocabulary = true;
+  Stage stage;
+  PackedUse packed;
+};
+
 class Model {
  public:
   using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
@@ -53,7 +66,7 @@ class Model {
   // stage only its layers (cut_stages()), and their part of the cache.
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
                                                    const Progress& progress = {}, int max_seq_len = 0,
-                                                   bool cuts_vocabulary = true, Stage stage = {});
+                                                   const ShardLoad& how = {});
   // Without what makes logits of states, which the source need not have either: forward() gives states only.
   static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
                                                     const Progress& progress = {}, int max_seq_len = 0);
@@ -63,7 +76,7 @@ class Model {
                                              int max_seq_len, const PackedCache& cache,
                                              std::string_view recoding);
   // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
-  // runs on the whole model's cache.
+  // runs on the whole model's cache, with several ranks their share of it.
   static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
                                                           int max_seq_len = 0);
   ~Model();
@@ -110,6 +123,8 @@ class Model {
  private:
   Model();
   void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming);
+  Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+                     const PackedUse& use, const ShardOptions& shard);
   ModelConfig config_;
   ModelConfig rank_config_;  // what is computed here: of a shard its part
   std::unique_ptr<ModelWeights> weights_;

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -54,8 +55,13 @@ class TensorLoader {
     return fmt::format("{}:{}", name, first_row);
   }
   Result<std::unique_ptr<Weight>> restore(const std::string& name, int first, int rows, int cols);
-  void keep(const std::string& name, int first, const Weight& weight) {
-    if (packed_ != nullptr) packed_->made.push_back({stored_name(name, first), &weight});
+  // Of which this rank has some columns, behind `lead` others that share their block.
+  Result<std::unique_ptr<Weight>> restore_columns(const std::string& name, int first, int rows, Range columns,
+                                                  int& lead);
+  void keep(const std::string& name, int first, const Weight& weight, int lead = 0) {
+    if (packed_ == nullptr) return;
+    const std::string behind = lead > 0 ? fmt::format("{}{}", kLeadMark, lead) : "";
+    packed_->made.push_back({stored_name(name, first) + behind, &weight});
   }
   Result<const TensorInfo*> require(const std::string& name, std::span<const int64_t> shape);
   Status check_type(const TensorInfo& tensor) const;
@@ -74,7 +80,7 @@ class TensorLoader {
   Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
   Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
-                                            const std::string& name);
+                                            const std::string& name, int lead = 0);
   Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
     return weight_rows(name, rows, cols, {0, rows}, use);
   }
@@ -99,6 +105,12 @@ class TensorLoader {
     if (reads_parts_) source_.read_ahead(part);
   }
 
+  static constexpr char kLeadMark = '+';  // in a stored name, behind its first row
+  struct PartWithLead {
+    const PackedPart* part;
+    int lead;
+  };
+
   const WeightSource& source_;
   const ModelConfig& config_;  // of the whole model
   const ModelCuts cuts_;
@@ -108,6 +120,8 @@ class TensorLoader {
   Ops& ops_;
   const Model::Progress& progress_;
   PackedWeights* packed_;
+  std::unordered_map<std::string_view, PartWithLead>
+      with_lead_;  // of packed_->from, by the name before the mark
   NameTable names_;
   std::unique_ptr<Prequantized> opened_;
   const Prequantized* prequantized_ = nullptr;  // null: layers are plain tensors
@@ -134,6 +148,11 @@ class ExpertLoader : protected TensorLoader {
   };
   Status many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
                       std::vector<std::unique_ptr<Weight>>& out);
+  // Of a matrix with `cols` inputs.
+  Result<std::unique_ptr<Weight>> restore_part(const std::string& name, int first, int cols, Part& part) {
+    if (part.columns.count == cols) return restore(name, first, part.rows.count, cols);
+    return restore_columns(name, first, part.rows.count, part.columns, part.lead);
+  }
 
  private:
   // Up and gate projections, and down projections.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "model/names.h"
@@ -50,12 +51,18 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
       cuts_(config, shard.shard, shard.cuts_vocabulary),
       stage_(shard.stage),
       cuts_vocabulary_(shard.cuts_vocabulary),
-      reads_parts_(shard.shard.n_ranks > 1 || shard.stage.count > 1),
+      reads_parts_(shard.is_part()),
       ops_(ops),
       progress_(progress),
       packed_(packed),
       names_(tensor_names(config, source.naming())) {
-  if (reads_parts_) source.expect_parts();
+  for (const PackedPart& part : restores() ? packed->from->parts() : std::span<const PackedPart>()) {
+    const size_t mark = part.name.rfind(kLeadMark), first_row = part.name.rfind(':');
+    int lead = 0;
+    if (mark == part.name.npos || first_row == part.name.npos || mark < first_row) continue;
+    std::from_chars(part.name.data() + mark + 1, part.name.data() + part.name.size(), lead);
+    with_lead_[part.name.substr(0, mark)] = {&part, lead};
+  }
   for (const TensorInfo& tensor : source.tensors()) total_bytes_ += static_cast<int64_t>(tensor.bytes.size());
   prefix_ = names_.prefixes[0];
   for (const std::string_view prefix : names_.prefixes) {
@@ -278,13 +285,13 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, 
 }
 
 Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix, int first, int count,
-                                                        const std::string& name) {
+                                                        const std::string& name, int lead) {
   if (restores()) return restore(name, first, count, matrix.view.cols);
   if (!matrix.grouped) {
     // A part only of a matrix that is whole; pack() tells what is wrong with others.
     const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
     ASSIGN_OR_RETURN(auto packed, pack(part ? matrix.view.row_range(first, count) : matrix.view, name));
-    keep(name, first, *packed);
+    keep(name, first, *packed, lead);
     return packed;
   }
   read_ahead(matrix.grouped->lines_of_rows(first, count));
@@ -293,7 +300,7 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
                   packed.error().message);
   }
-  keep(name, first, **packed);
+  keep(name, first, **packed, lead);
   return packed;
 }
 
@@ -305,6 +312,21 @@ Result<std::unique_ptr<Weight>> TensorLoader::restore(const std::string& name, i
   if (weight->rows() != rows || weight->cols() != cols) {
     return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {}, got {} x {}", name, rows,
                   cols, weight->rows(), weight->cols());
+  }
+  return weight;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::restore_columns(const std::string& name, int first, int rows,
+                                                              Range columns, int& lead) {
+  const std::string stored = stored_name(name, first);
+  const auto found = with_lead_.find(stored);
+  const PackedPart* part = found != with_lead_.end() ? found->second.part : packed_->from->find(stored);
+  lead = found != with_lead_.end() ? found->second.lead : 0;
+  if (part == nullptr) return errorf(ErrorCode::kCorruptFile, "packed weights: {} is missing", name);
+  ASSIGN_OR_RETURN(auto weight, ops_.restore({std::string(part->description), part->bytes}, packed_->from));
+  if (weight->rows() != rows || lead < 0 || weight->cols() - columns.count < lead) {
+    return errorf(ErrorCode::kCorruptFile, "packed weights: {}: expected {} x {} behind {}, got {} x {}",
+                  name, rows, columns.count, lead, weight->rows(), weight->cols());
   }
   return weight;
 }
@@ -329,8 +351,12 @@ Status TensorLoader::linear_columns(const std::string& stem, int rows, int cols,
   if (part.count == cols) return linear(stem, rows, cols, out);
   ASSIGN_OR_RETURN(FileMatrix m, matrix(stem, rows, cols, WeightUse::kProjection));
   ASSIGN_OR_RETURN(const std::vector<float> bias, optional_vector(stem + ".bias", rows));
-  ASSIGN_OR_RETURN(out.lead, narrow(stem, part, m));
-  ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, stem + ".weight"));
+  if (restores()) {
+    ASSIGN_OR_RETURN(out.weight, restore_columns(stem + ".weight", 0, rows, part, out.lead));
+  } else {
+    ASSIGN_OR_RETURN(out.lead, narrow(stem, part, m));
+    ASSIGN_OR_RETURN(out.weight, pack_rows(m, 0, rows, stem + ".weight", out.lead));
+  }
   out.partial = true;
   padding_ = std::max(padding_, out.weight->cols() - part.count);
   add_site(stem, rows, {0, rows}, cols, {}, out, part.first - out.lead);

@@ -259,9 +259,9 @@ Result<std::unique_ptr<ModelWeights>> load_weights(const WeightSource& source, c
 }
 
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, int max_seq_len) {
+                                                 Ops& ops, int max_seq_len, const ShardOptions& shard) {
   const Model::Progress none;
-  WeightLoader loader(source, config, ops, none);
+  WeightLoader loader(source, config, ops, none, nullptr, shard);
   auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(loader.open());
   RETURN_IF_ERROR(loader.load_frame(*weights, max_seq_len));
@@ -269,9 +269,10 @@ Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, con
   return weights;
 }
 
-Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer) {
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
+                                const ShardOptions& shard) {
   const Model::Progress none;
-  WeightLoader loader(source, config, ops, none);
+  WeightLoader loader(source, config, ops, none, nullptr, shard);
   LayerWeights weights;
   RETURN_IF_ERROR(loader.open());
   RETURN_IF_ERROR(loader.load_layer(layer, weights));

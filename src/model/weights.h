@@ -249,7 +249,9 @@ int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights);
 // The same piece by piece, for whoever holds one layer at a time: everything outside the layers (`layers` is
 // n_layers empty ones), and one layer. Unused tensors are no error.
 Result<std::unique_ptr<ModelWeights>> load_frame(const WeightSource& source, const ModelConfig& config,
-                                                 Ops& ops, int max_seq_len = 0);
-Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer);
+                                                 Ops& ops, int max_seq_len = 0,
+                                                 const ShardOptions& shard = {});
+Result<LayerWeights> load_layer(const WeightSource& source, const ModelConfig& config, Ops& ops, int layer,
+                                const ShardOptions& shard = {});
 
 }  // namespace penstock

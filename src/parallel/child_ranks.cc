@@ -117,14 +117,34 @@ Status ChildRanks::start_child(int rank, int segment) {
   return {};
 }
 
+// One that was stopped before it has joined the others is missed by nobody else, for they wait for it to begin. The time is this process's own: both
+// may be stopped together.
 void ChildRanks::wait_for(int rank, pid_t process) {
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  constexpr std::chrono::milliseconds kLook(100);
+  constexpr int kPatience = 50;  // looks
+  const auto fail = [&](const std::string& what) {
+    if (!ending_)
+      communicator_->fail(
+          fmt::format("rank {} of {} (process {}) {}", rank, communicator_->size(), process, what));
+  };
+  int status = 0, n_looks = 0;
+  for (bool is_stopped = false;;) {
+    const pid_t changed = waitpid(process, &status, WUNTRACED | (is_stopped ? WCONTINUED | WNOHANG : 0));
+    if (changed < 0 && errno == EINTR) continue;
+    if (changed == 0) {
+      std::this_thread::sleep_for(kLook);
+      if (++n_looks != kPatience) continue;
+      fail(fmt::format("has been stopped for {:.1f} s",
+                       std::chrono::duration<double>(kPatience * kLook).count()));
+      kill(process, SIGKILL);
+    } else if (changed == process && (WIFSTOPPED(status) || WIFCONTINUED(status))) {
+      is_stopped = WIFSTOPPED(status);
+      n_looks = 0;
+    } else {
+      break;
+    }
   }
-  if (!ending_) {
-    communicator_->fail(fmt::format("rank {} of {} (process {}) {}", rank, communicator_->size(), process,
-                                    how_it_ended(status)));
-  }
+  fail(how_it_ended(status));
   --n_running_;
 }
 

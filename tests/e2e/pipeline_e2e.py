@@ -196,7 +196,6 @@ class Faults(unittest.TestCase):
             ("--pipeline-parallel-size", 60): "pipeline_parallel_size 60: expected at most",
             ("--pipeline-parallel-size", 2, "--spec", "early-exit"): "pipeline_parallel_size 2 with spec early-exit is not supported",
             ("--pipeline-parallel-size", 2, "--spec", "eagle3"): "pipeline_parallel_size 2 with spec eagle3 is not supported",
-            ("--pipeline-parallel-size", 2, "--packed-cache", "on"): "pipeline_parallel_size 2 with packed_cache is not supported",
         }
         for args, message in cases.items():
             done = subprocess.run([PROGRAM, "generate", "-m", str(MODEL), *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW)

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Tensor parallelism by processes of one host: the same text as one process, and an end for all when one of them ends."""
+import http.client
 import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lora_model import write_adapter  # noqa: E402
-from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
 
 PROMPTS = ["Once upon a time", "The dog", "Lily and Tom", "One day, a little boy named Tim", "In the forest", "Mom said"]
 ENDS_WITHIN = 10  # seconds, of all ranks
@@ -66,11 +69,11 @@ class SameText(unittest.TestCase):
                 self.assertEqual(several.stdout, one.stdout, f"{model.name}, {n} ranks")
                 self.assertNotIn("rank", several.stderr)
 
-    def serve_both(self, *args, fields=None):
-        with Server(*args) as one:
+    def serve_both(self, *args, fields=None, model=MODEL):
+        with Server(*args, model=model) as one:
             wanted = texts(one, **(fields or {}))
             self.assertEqual(one.stop(), 0)
-        with Server("--tensor-parallel-size", 2, "--threads", 1, *args) as two:
+        with Server("--tensor-parallel-size", 2, "--threads", 1, *args, model=model) as two:
             self.assertEqual(texts(two, **(fields or {})), wanted)
             self.assertEqual(texts(two, **(fields or {})), wanted)  # now with a prefix cache
             tokens, said = (two.metric(f"penstock:{name}_total") for name in ("generation_tokens", "rank_bytes"))
@@ -93,6 +96,27 @@ class SameText(unittest.TestCase):
             one = run("generate", *args)
             two = run("generate", *args, "--spec", *drafter, "--tensor-parallel-size", 2, "--threads", 1)
             self.assertEqual(two.stdout, one.stdout, drafter)
+
+    # All ranks compute the first layers for the guesses; the model has an exit.
+    def test_with_an_early_exit(self):
+        self.serve_both("--spec", "early-exit", "--spec-length", 3, model=LARGER_MODEL)
+        with Server("--tensor-parallel-size", 2, "--threads", 1, "--spec", "early-exit", "--spec-length", 3, model=LARGER_MODEL) as server:
+            texts(server)
+            self.assertGreater(server.metric("vllm:spec_decode_num_accepted_tokens_total"), 0)
+
+    # Every rank keeps its share, and takes it from there.
+    def test_with_packed_weights(self):
+        for grid, n in ((("--tensor-parallel-size", 2), 2), (("--tensor-parallel-size", 3), 3), (("--pipeline-parallel-size", 2), 2)):
+            with tempfile.TemporaryDirectory() as folder:
+                args = ("generate", "-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 40, "--prompt", PROMPTS[0], *grid, "--threads", 1)
+                wanted = run(*args)
+                first = run(*args, "--packed-cache", folder, "--log-level", "info")
+                self.assertEqual(len(list(pathlib.Path(folder).glob("*.packed"))), n)
+                second = run(*args, "--packed-cache", folder, "--log-level", "info")
+                self.assertEqual((first.stdout, second.stdout), (wanted.stdout, wanted.stdout))
+                self.assertNotIn("are mapped from", first.stderr)
+                self.assertIn("are mapped from", second.stderr)
+                self.assertEqual(len(list(pathlib.Path(folder).glob("*.packed"))), n)
 
     def test_with_adapters(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -201,14 +225,88 @@ class Faults(unittest.TestCase):
             self.assertEqual(server.process.wait(ENDS_WITHIN * SLOW), 1)
             self.assertIn("was ended by signal 9", server.log())
 
+    # Wherever the run is: beginning, loading, waiting or computing. The seed is in the message when one of them fails.
+    def test_at_random_moments(self):
+        seed = int(os.environ.get("PENSTOCK_SEED", random.randrange(1 << 30)))
+        chance = random.Random(seed)
+        for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGKILL):
+            with self.subTest(seed=seed, number=number):
+                self.at_a_random_moment(chance, number)
+
+    def at_a_random_moment(self, chance, number):
+        n = chance.choice((2, 3))
+        victim, delay = chance.randrange(n - 1), chance.random() * chance.choice((0.1, 1.5)) * SLOW
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen([PROGRAM, "serve", "-m", str(LARGER_MODEL), "--port", "0", "--host", "127.0.0.1", "--tensor-parallel-size", str(n),
+                                        "--threads", "1", "--kv-cache-memory", "64M"], stdout=subprocess.DEVNULL, stderr=log,
+                                       env={**os.environ, **SLOW_KERNELS})
+
+            def said():
+                log.seek(0)
+                return log.read()
+            try:
+                self.assertTrue(wait_for(lambda: len(children(process)) == n - 1, step=0.002), said())
+                ranks = sorted(children(process))
+                time.sleep(delay)
+                found = re.search(r"serving \S+ at http://[\d.]+:(\d+)", said())
+                port = int(found[1]) if found else None
+                load = [threading.Thread(target=self.complete, args=(port, prompt)) for prompt in PROMPTS if port]
+                for thread in load:
+                    thread.start()
+                time.sleep(chance.random() * 0.3 if port else 0)
+                os.kill(ranks[victim], number)
+                begin = time.monotonic()
+                code = process.wait(ENDS_WITHIN * SLOW)
+                for thread in load:
+                    thread.join(ENDS_WITHIN * SLOW)
+                    self.assertFalse(thread.is_alive(), "a request was not answered")
+                others = [rank for rank in ranks if number == signal.SIGKILL or rank != ranks[victim]]
+                self.assertTrue(wait_for(lambda: not any(map(is_alive, others)), ENDS_WITHIN))
+                self.assertLess(time.monotonic() - begin, ENDS_WITHIN * SLOW)
+                self.assertNotEqual(code, 0, said())
+                self.assertRegex(said(), "rank [0-9]+ of [0-9]+")
+                self.assertFalse(port and listens(port))
+            finally:
+                process.kill()
+                process.wait()
+                for rank in ranks:
+                    if is_alive(rank):
+                        os.kill(rank, signal.SIGKILL)
+
+    def complete(self, port, prompt):
+        """Whatever comes of it, it comes."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60 * SLOW)
+        try:
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": 300, "ignore_eos": True}),
+                               {"Content-Type": "application/json"})
+            connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            connection.close()
+
+    # What ranks share has no name: it needs nothing of /dev/shm.
+    def test_without_shared_memory_files(self):
+        args = f"{PROGRAM} generate -m {MODEL} --temperature 0 --max-tokens 30 --prompt Once --tensor-parallel-size 2 --threads 1"
+        wanted = subprocess.run(args.split(), capture_output=True, text=True, timeout=60 * SLOW)
+        self.assertEqual(wanted.returncode, 0, wanted.stderr)
+        full = "mount -t tmpfs -o size=4k none /dev/shm || exit 1; head -c 8192 /dev/zero > /dev/shm/full 2>/dev/null; "
+        missing = "mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9; "
+        for name, change in (("full", full), ("missing", missing)):
+            with self.subTest(name):
+                if subprocess.run(["unshare", "-m", "sh", "-c", change + "true"], capture_output=True).returncode != 0:
+                    self.skipTest("needs mounts of its own (root)")
+                shown = "ls -d /dev/shm >&2; " if name == "missing" else "df --output=avail /dev/shm >&2; "
+                done = subprocess.run(["unshare", "-m", "sh", "-c", change + shown + args], capture_output=True, text=True, timeout=60 * SLOW)
+                self.assertEqual((done.returncode, done.stdout), (0, wanted.stdout), done.stderr)
+                self.assertRegex(done.stderr, "No such file" if name == "missing" else r"Avail\n *0\n")
+
     # No room for what ranks share: memory is limited, not files, for they have no name.
     def test_what_cannot_be_is_refused(self):
         cases = {
             ("--tensor-parallel-size", 0): "tensor_parallel_size: expected at least 1, got 0",
             ("--tensor-parallel-size", 65): "tensor_parallel_size: expected 1 to 64, got 65",
             ("--tensor-parallel-size", 2, "--rank-wire-dtype", "f16"): "rank_wire_dtype: expected f32 or bf16, got f16",
-            ("--tensor-parallel-size", 2, "--spec", "early-exit"): "tensor_parallel_size 2 with spec early-exit is not supported",
-            ("--tensor-parallel-size", 2, "--packed-cache", "on"): "tensor_parallel_size 2 with packed_cache is not supported",
         }
         for args, message in cases.items():
             done = subprocess.run([PROGRAM, "generate", "-m", str(MODEL), *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW)

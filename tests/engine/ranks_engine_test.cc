@@ -70,7 +70,7 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   auto ops = make_ops("cpu", ops_config).value();
   auto model =
       c.grid.size() > 1
-          ? Model::load_shard(*source, *ops, {}, config.max_model_len, true, c.grid.stage_of(0)).value()
+          ? Model::load_shard(*source, *ops, {}, config.max_model_len, {true, c.grid.stage_of(0)}).value()
           : Model::load(*source, *ops, {}, config.max_model_len).value();
   const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
   EXPECT_TRUE(meet_ranks(ranks.get(), c.grid, fingerprint, model->weight_bytes()));

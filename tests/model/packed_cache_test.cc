@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "formats/temp_dir.h"
+#include "model/ranks.h"
 #include "model/runner.h"
 #include "model/sources/quantizing_source.h"
 #include "support/test_data.h"
@@ -74,6 +75,42 @@ TEST_F(PackedCacheTest, SameBitsForEveryArchitecture) {
       EXPECT_EQ(first.logits, packed.logits) << path;
       EXPECT_EQ(second.logits, packed.logits) << path;
     }
+  }
+}
+
+// What each of several ranks, or of two stages, has of a model; whatever lies before its part in a block.
+TEST_F(PackedCacheTest, SameBitsForShares) {
+  const std::vector<int> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+  const auto of_ranks = [&](const fs::path& path, const std::string& recoding, int n_ranks, bool mapped) {
+    std::vector<Rows> logits(static_cast<size_t>(n_ranks));
+    testing::with_ranks(n_ranks, [&](int rank, Ops& ops) {
+      auto source = open_weights(path).value();
+      if (!recoding.empty()) source = make_quantizing_source(std::move(source), recoding, 1).value();
+      const PackedCache own = cache();
+      const auto model = Model::load_shard(*source, ops, {}, 0, {true, {}, {&own, recoding}});
+      ASSERT_TRUE(model) << model.error().message;
+      EXPECT_EQ((*model)->mapped_bytes(), mapped ? (*model)->weight_bytes() : 0) << path;
+      logits[static_cast<size_t>(rank)] = Runner(**model, ops).run(0, tokens);
+    });
+    return logits;
+  };
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
+    SCOPED_TRACE(entry.path());
+    folder_ = dir_ / entry.path().filename();
+    const auto packed = of_ranks(entry.path(), "", 2, false);
+    EXPECT_EQ(of_ranks(entry.path(), "", 2, true), packed);
+    EXPECT_EQ(files().size(), 2u);
+  }
+  // Heads that end inside of blocks and groups.
+  folder_ = dir_ / "three";
+  const fs::path stories = models_dir() / "penstock-stories-1m-q8_0.gguf",
+                 llama = tests_dir() / "golden" / "models" / "llama3";
+  const auto by_three = of_ranks(stories, "", 3, false);
+  EXPECT_EQ(of_ranks(stories, "", 3, true), by_three);
+  for (const char* recoding : {"q8_0", "int4"}) {
+    folder_ = dir_ / recoding;
+    const auto recoded = of_ranks(llama, recoding, 2, false);
+    EXPECT_EQ(of_ranks(llama, recoding, 2, true), recoded) << recoding;
   }
 }
 

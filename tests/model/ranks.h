@@ -17,18 +17,18 @@ namespace penstock::testing {
 
 // Calls work(rank, ops) as each of n ranks, with a backend of one thread, and waits for all.
 inline void with_ranks(int n, const std::function<void(int rank, Ops& ops)>& work,
-                       WireType wire = WireType::kF32) {
+                       WireType wire = WireType::kF32, const std::string& backend = "cpu") {
   const Result<int> segment = make_shm_segment(n);
   ASSERT_TRUE(segment) << segment.error().message;
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < n; ++rank) {
-      threads.emplace_back([rank, n, file = *segment, wire, &work] {
+      threads.emplace_back([rank, n, file = *segment, wire, &backend, &work] {
         CommunicatorConfig config;
         config.rank = rank, config.size = n, config.segment = file;
         const auto communicator = make_communicator("shm", config).value();
         const auto ops =
-            make_ops("cpu", {.n_threads = 1, .ranks = communicator.get(), .rank_wire = wire}).value();
+            make_ops(backend, {.n_threads = 1, .ranks = communicator.get(), .rank_wire = wire}).value();
         work(rank, *ops);
         EXPECT_TRUE(communicator->status()) << communicator->status().error().message;
         EXPECT_TRUE(communicator->barrier());  // nobody leaves before the others are done

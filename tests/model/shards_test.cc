@@ -94,6 +94,27 @@ TEST_P(GoldenShards, AreNearWithSumsInBf16) {
   }
 }
 
+// The same on emulated devices, a rank each.
+TEST(ShardsOnDevices, GiveWhatTheWholeModelGives) {
+  if (!make_ops("cuda_emulated", {.n_threads = 1})) GTEST_SKIP() << "built without the emulated device";
+  for (const char* name : {"llama3", "mixtral", "deepseek_v3", "gemma2"}) {
+    SCOPED_TRACE(name);
+    const fs::path path = tests_dir() / "golden" / "models" / name;
+    const Rows whole = whole_logits(*open_weights(path).value());
+    for (const int n_ranks : {2, 3}) {
+      with_ranks(
+          n_ranks,
+          [&](int, Ops& ops) {
+            const auto source = open_weights(path).value();
+            const auto model = Model::load_shard(*source, ops);
+            ASSERT_TRUE(model) << model.error().message;
+            EXPECT_LE(max_difference(logits_of(**model, ops), whole), 1e-4f * largest(whole)) << n_ranks;
+          },
+          WireType::kF32, "cuda_emulated");
+    }
+  }
+}
+
 std::vector<fs::path> golden_models() {
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {

@@ -431,4 +431,4 @@ def test_several_ranks_give_the_same():
     stages = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, pipeline_parallel_size=2, threads=1)
     assert text_of(stages.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
     with pytest.raises(ValueError, match="spec early-exit"):
-        penstock.LLM(STORIES, tensor_parallel_size=2, spec="early-exit")
+        penstock.LLM(STORIES, pipeline_parallel_size=2, spec="early-exit")

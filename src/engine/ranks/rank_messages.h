@@ -16,6 +16,7 @@ namespace penstock {
 enum class RankCommand : uint32_t {
   kEnd,
   kStep,
+  kDraft,  // of a drafter that computes with the model
   kMoveTokens,
   kReadBlock,
   kWriteBlock,

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "draft/early_exit.h"
 #include "engine/fingerprint.h"
 #include "engine/open.h"
 #include "engine/ranks/pipeline_start.h"
@@ -17,6 +18,7 @@
 #include "engine/steps/step_model.h"
 #include "formats/lora.h"
 #include "formats/weight_source.h"
+#include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
 #include "parallel/child_ranks.h"
 #include "penstock/version.h"
@@ -67,8 +69,10 @@ class RankWorker {
                                                          .thread_weight = config.thread_weight,
                                                          .ranks = &ranks_,
                                                          .rank_wire = *wire_type(config.rank_wire_dtype)}));
-    ASSIGN_OR_RETURN(auto model, Model::load_shard(*source, *ops, {}, config.max_model_len,
-                                                   cuts_vocabulary(config), grid_.stage_of(ranks_.rank())));
+    ASSIGN_OR_RETURN(auto model, load_share(*source, *ops, config, grid_.stage_of(ranks_.rank()), {}));
+    if (config.spec == "early-exit") {
+      ASSIGN_OR_RETURN(drafts_, open_early_exit(config, {model.get(), ops.get(), source.get()}));
+    }
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
     ASSIGN_OR_RETURN(auto cache, ops->make_cache(model->cache_spec(dtype, config.block_size), n_blocks));
@@ -108,6 +112,12 @@ class RankWorker {
       case RankCommand::kStep: {
         const BatchMessage step = read_batch(message);
         (void)steps_->run(step.batch);  // whether the run has failed is seen next
+        break;
+      }
+      case RankCommand::kDraft: {
+        const BatchMessage draft = read_batch(message);
+        const Model& model = drafts_.light ? *drafts_.light : model_->model();
+        model.forward(draft.batch, model_->cache(), model_->ops(), {.n_layers = drafts_.n_layers});
         break;
       }
       case RankCommand::kMoveTokens: {
@@ -183,6 +193,7 @@ class RankWorker {
   RankGrid grid_;
   std::vector<ShareSizes> sizes_;  // without a pipeline
   std::unique_ptr<LoadedModel> model_;
+  EarlyExit drafts_;
   std::optional<StageSteps> steps_;
 };
 
@@ -202,17 +213,33 @@ Status check_ranks(const EngineConfig& config) {
                   pipeline ? "tensor_parallel_size times pipeline_parallel_size" : "tensor_parallel_size",
                   kMaxRanks, n_ranks);
   }
-  if (config.backend != "auto" && config.backend != "cpu") return not_with("backend " + config.backend);
-  // It would compute on a part of the cache, or of the layers.
-  if (config.spec == "early-exit") return not_with("spec early-exit");
-  // It reads the streams before layers that other stages have.
-  if (pipeline && config.spec == "eagle3") return not_with("spec eagle3");
-  if (!config.packed_cache.empty() && config.packed_cache != "off") return not_with("packed_cache");
+  // They compute with layers, or read streams before layers, that other stages have.
+  if (pipeline && (config.spec == "early-exit" || config.spec == "eagle3"))
+    return not_with("spec " + config.spec);
   return {};
 }
 
 bool cuts_vocabulary(const EngineConfig& config) {
   return std::ranges::find(kDraftersWithVocabulary, config.spec) == std::end(kDraftersWithVocabulary);
+}
+
+Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, const EngineConfig& config,
+                                          Stage stage, const Model::Progress& progress) {
+  ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
+  const PackedCache cache(folder);
+  return Model::load_shard(
+      source, ops, progress, config.max_model_len,
+      {cuts_vocabulary(config), stage, {folder.empty() ? nullptr : &cache, config.quantize}});
+}
+
+std::function<void(const Batch&)> announcer(RankRun* ranks) {
+  if (ranks == nullptr) return {};
+  return [&communicator = ranks->communicator()](const Batch& batch) {
+    MessageWriter message;
+    message.value(RankCommand::kDraft);
+    write_batch(batch, message);
+    (void)broadcast_message(communicator, message.bytes(), 0);
+  };
 }
 
 Status tell_config(Communicator& ranks, const EngineConfig& config) {

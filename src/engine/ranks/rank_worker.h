@@ -4,9 +4,11 @@
 // what they have (agree); rank 0 plans the cache for all and tells its blocks (share_blocks); then come RankCommands.
 // With a pipeline the ranks form groups first, and rank 0 hears and tells each of the others by itself (pipeline_start.h).
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "engine/ranks/rank_messages.h"
+#include "model/model.h"
 #include "parallel/communicator.h"
 #include "parallel/rank_run.h"
 
@@ -32,8 +34,14 @@ Status serve_rank(const MpiPlace& place);
 Status check_ranks(const EngineConfig& config);
 // Drafters that take the target's matrices of the vocabulary find them whole on rank 0, and then all ranks have them.
 bool cuts_vocabulary(const EngineConfig& config);
+// This rank's share of the model, packed before where the configuration keeps that.
+Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, const EngineConfig& config,
+                                          Stage stage, const Model::Progress& progress);
 // REQUIRES: a resolved config whose model is a path.
 Status tell_config(Communicator& ranks, const EngineConfig& config);
+
+// For DraftTarget.
+std::function<void(const Batch&)> announcer(RankRun* ranks);
 
 // --- Both
 

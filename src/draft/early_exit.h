@@ -1,0 +1,19 @@
+// What an early exit computes with. Where several ranks share the model all of them have it: they compute every batch of the drafter
+// together (DraftTarget::announce).
+#pragma once
+#include <memory>
+
+#include "draft/drafter.h"
+#include "penstock/engine_config.h"
+
+namespace penstock {
+
+struct EarlyExit {
+  int n_layers = 0;
+  std::unique_ptr<WeightSource> light_source;  // a backend may keep views into it
+  std::unique_ptr<Model> light;                // the first layers in 4 bits; null: the target's own
+};
+// Of this rank. Errors: kInvalidArgument, kUnsupported; those of loading.
+Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target);
+
+}  // namespace penstock
