@@ -5,7 +5,7 @@ namespace penstock {
 
 AddCommand add_run, add_generate, add_tokenize, add_render, add_inspect, add_plan, add_score, add_perplexity,
     add_bench, add_serve, add_quantize, add_eval_quant, add_imatrix, add_keys, add_models, add_pull, add_rm,
-    add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch;
+    add_grammar, add_embed, add_merge_lora, add_rank, add_run_batch, add_route;
 
 namespace {
 
@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"serve", "OpenAI-compatible server", add_serve},
     {"run-batch", "compute the requests of a file, without a server", add_run_batch},
     {"keys", "make, list and revoke the API keys of a server", add_keys},
+    {"route", "train what chooses between a small and a large model", add_route},
     {"models", "list the models on this machine", add_models},
     {"pull", "download models of a Hugging Face hub", add_pull},
     {"rm", "remove downloaded models", add_rm},

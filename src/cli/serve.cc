@@ -58,6 +58,7 @@ struct ServeCommand {
     add_network_flags(app);
     add_security_flags(app);
     add_store_flags(app);
+    add_cache_flags(app);
     add_log_flags(app);
   }
   int run();
@@ -74,6 +75,7 @@ struct ServeCommand {
   Status read_models();  // into config
   Status check_several() const;
   void add_store_flags(CLI::App& app);
+  void add_cache_flags(CLI::App& app);
   void add_api_flags(CLI::App& app);
   void add_network_flags(CLI::App& app);
   void add_security_flags(CLI::App& app);
@@ -175,6 +177,39 @@ void ServeCommand::add_store_flags(CLI::App& app) {
       ->default_str("30");
 }
 
+void ServeCommand::add_cache_flags(CLI::App& app) {
+  ReplyCacheConfig& cache = config.reply_cache;
+  app.add_option_function<std::string>(
+         "--reply-cache",
+         [&cache](const std::string& text) {
+           if (const std::string error = parse_bytes(text, cache.bytes); !error.empty())
+             throw CLI::ValidationError("--reply-cache", error);
+         },
+         "keep replies, so many bytes of them, and give them to equal requests that draw nothing at random")
+      ->type_name("SIZE");
+  app.add_option("--reply-cache-entries", cache.entries, "replies that are kept at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+  app.add_option("--reply-cache-ttl", cache.ttl, "that a reply is given again")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option(
+         "--reply-cache-by-meaning", config.reply_cache_embedder,
+         "and to chats whose last question means the same: name of the served embedding model that tells")
+      ->type_name("NAME");
+  app.add_option("--reply-cache-threshold", cache.threshold,
+                 "cosine of the vectors of two questions from which they may mean the same")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_flag("--reply-cache-across-keys", cache.across_keys,
+               "give replies to one API key to the others too");
+  app.add_flag("--reply-cache-sampled", cache.sampled,
+               "keep and give replies that were drawn at random without a seed too");
+  app.add_flag("--reply-cache-on-request", cache.only_on_request,
+               "only for requests that ask for it: x-penstock-cache: on");
+}
+
 void ServeCommand::add_log_flags(CLI::App& app) {
   app.add_flag("--log-requests,!--no-log-requests", config.log.requests, "log a line per request");
   app.add_flag("--log-prompts", config.log.prompts, "and what it sent");
@@ -231,6 +266,7 @@ Status ServeCommand::read_models() {
   }
   ASSIGN_OR_RETURN(ModelsConfig read, read_models_config(models_config, model));
   config.models = std::move(read.models);
+  config.routes = std::move(read.routes);
   if (config.models_memory == 0) config.models_memory = read.memory;
   return {};
 }

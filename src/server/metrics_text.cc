@@ -290,6 +290,92 @@ void add_span_families(int64_t exported, int64_t dropped, std::vector<MetricFami
   out.push_back(std::move(spans));
 }
 
+void add_reply_cache_families(const KeptReplies& replies, std::vector<MetricFamily>& out) {
+  if (replies.cache() == nullptr) return;
+  const KeptReplies::Counters& counters = replies.counters;
+  const ReplyCache::Counts held = replies.cache()->counts();
+  const auto family = [](const char* name, const char* help) {
+    MetricFamily result;
+    result.name = std::string("penstock:reply_cache_") + name;
+    result.help = help;
+    result.type = MetricType::Counter;
+    return result;
+  };
+  const auto count = [](int64_t value) { return Counter{static_cast<double>(value)}; };
+  MetricFamily requests = family("requests_total", "requests by what the cache of replies had for them");
+  add_row(requests, count(counters.hits), {{"result", "hit"}, {"by", "exact"}});
+  add_row(requests, count(counters.misses), {{"result", "miss"}, {"by", ""}});
+  for (int i = 1; i < kFirstNearBypass; ++i) {
+    add_row(requests, count(counters.bypassed[i]),
+            {{"result", "bypass"}, {"by", name_of(static_cast<Bypass>(i))}});
+  }
+  out.push_back(std::move(requests));
+  if (replies.by_meaning()) {
+    MetricFamily near = family("meaning_requests_total", "those that were looked for by their meaning");
+    add_row(near, count(counters.near_hits), {{"result", "hit"}, {"why", ""}});
+    add_row(near, count(counters.near_misses - counters.near_refused), {{"result", "miss"}, {"why", ""}});
+    add_row(near, count(counters.near_refused), {{"result", "miss"}, {"why", "other-particulars"}});
+    for (int i = kFirstNearBypass; i < kNumBypasses; ++i) {
+      if (counters.near_bypassed[i] > 0)
+        add_row(near, count(counters.near_bypassed[i]),
+                {{"result", "bypass"}, {"why", name_of(static_cast<Bypass>(i))}});
+    }
+    out.push_back(std::move(near));
+  }
+  MetricFamily saved = family("tokens_saved_total", "tokens of replies that were given again");
+  add_row(saved, count(counters.prompt_tokens_saved), {{"of", "prompt"}});
+  add_row(saved, count(counters.completion_tokens_saved), {{"of", "completion"}});
+  out.push_back(std::move(saved));
+  MetricFamily removed = family("removed_total", "replies that are kept no longer");
+  add_row(removed, count(held.evicted), {{"why", "room"}});
+  add_row(removed, count(held.expired), {{"why", "expired"}});
+  add_row(removed, count(held.forgotten), {{"why", "forgotten"}});
+  out.push_back(std::move(removed));
+  MetricFamily unwritten = family("unwritten_total", "replies that could not be written to the disk");
+  add_row(unwritten, count(held.unwritten), {});
+  out.push_back(std::move(unwritten));
+  const auto gauge = [&](const char* name, const char* help, int64_t value) {
+    out.push_back(
+        family_of(std::string("penstock:reply_cache_") + name, help, Gauge{static_cast<double>(value)}, {}));
+  };
+  gauge("entries", "replies that are kept", held.entries);
+  gauge("bytes", "bytes of the replies that are kept", held.bytes);
+}
+
+void add_route_families(const std::map<std::string, Router::Counts>& routes, std::vector<MetricFamily>& out) {
+  if (routes.empty()) return;
+  const auto family = [](const char* name, const char* help, MetricType type = MetricType::Counter) {
+    MetricFamily result;
+    result.name = std::string("penstock:route_") + name;
+    result.help = help;
+    result.type = type;
+    return result;
+  };
+  MetricFamily decisions =
+      family("decisions_total", "requests that left the model to the server, by what was chosen and why");
+  MetricFamily cascades =
+      family("cascade_total", "answers of the small model that were given, and that were not good enough");
+  MetricFamily cost = family("cost_total", "what the models' answers cost by their prices");
+  MetricFamily saved = family("cost_saved", "against the large model for every request", MetricType::Gauge);
+  for (const auto& [name, counts] : routes) {
+    for (const auto& [key, n] : counts.decisions) {
+      add_row(decisions, Counter{static_cast<double>(n)},
+              {{"route", name}, {"model", key.first}, {"reason", key.second}});
+    }
+    add_row(cascades, Counter{static_cast<double>(counts.kept)}, {{"route", name}, {"result", "kept"}});
+    add_row(cascades, Counter{static_cast<double>(counts.abandoned)},
+            {{"route", name}, {"result", "abandoned"}});
+    ClientMetric row;
+    row.label = {{"route", name}};
+    row.counter.value = counts.cost;
+    cost.metric.push_back(row);
+    row.counter.value = 0;
+    row.gauge.value = counts.saved;
+    saved.metric.push_back(row);
+  }
+  for (MetricFamily* one : {&decisions, &cascades, &cost, &saved}) out.push_back(std::move(*one));
+}
+
 // The names that every Prometheus client library gives to these.
 void add_process_families(std::vector<MetricFamily>& out) {
   rusage usage{};

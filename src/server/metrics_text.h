@@ -3,12 +3,15 @@
 #pragma once
 #include <prometheus/metric_family.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "penstock/engine.h"
 #include "server/http/http_server.h"
 #include "server/http/traffic.h"
+#include "server/kept_replies.h"
+#include "server/router.h"
 
 namespace penstock {
 
@@ -34,6 +37,11 @@ void add_batch_families(int64_t completed, int64_t failed, int running,
                         std::vector<prometheus::MetricFamily>& out);
 // Spans by what became of them.
 void add_span_families(int64_t exported, int64_t dropped, std::vector<prometheus::MetricFamily>& out);
+// What the cache of replies holds and gave. Nothing where there is none.
+void add_reply_cache_families(const KeptReplies& replies, std::vector<prometheus::MetricFamily>& out);
+// What tables of models chose, by table; what their answers cost by the models' prices.
+void add_route_families(const std::map<std::string, Router::Counts>& routes,
+                        std::vector<prometheus::MetricFamily>& out);
 void add_process_families(std::vector<prometheus::MetricFamily>& out);
 
 // `histogram` over fewer bounds: each of `bounds` is one of its own, or lies where it has none and gets the

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/result.h"
+#include "server/file_identity.h"
 
 namespace penstock {
 namespace {
@@ -14,6 +15,7 @@ ServedAdapterRef adapter_of(const AdapterSettings& settings, std::shared_ptr<con
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   adapter->created = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   adapter->opened = std::move(opened);
+  adapter->identity = identity_of_files(settings.path);
   return adapter;
 }
 
@@ -34,6 +36,7 @@ Status ServedAdapters::open(Engine& engine) {
     ASSIGN_OR_RETURN(auto opened, open_named(engine, *known));
     auto adapter = std::make_shared<ServedAdapter>(*known);
     adapter->opened = std::move(opened);
+    adapter->identity = identity_of_files(adapter->path);
     const std::lock_guard lock(mutex_);
     std::ranges::replace(adapters_, known, ServedAdapterRef(std::move(adapter)));
   }

@@ -18,6 +18,7 @@ struct AdapterSettings {
 
 struct ServedAdapter : AdapterSettings {
   int64_t created = 0;                    // unix time
+  std::string identity;                   // of its files when they were opened
   std::shared_ptr<const Adapter> opened;  // null while the model is not loaded
 };
 using ServedAdapterRef = std::shared_ptr<const ServedAdapter>;

@@ -11,6 +11,7 @@
 #include "frontend/embedding_model.h"
 #include "frontend/params_json.h"
 #include "penstock/version.h"
+#include "server/file_identity.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +28,14 @@ std::string fingerprint_of(const std::string& name, const Engine& engine) {
   });
   return fmt::format("penstock-{}-{:08x}", kVersion,
                      static_cast<uint32_t>(checksum64(std::as_bytes(std::span(all)))));
+}
+
+// What the tokens of a reply depend on besides the request.
+std::string identity_of_model(const std::string& name, const Engine& engine) {
+  const EngineConfig& config = engine.config();
+  return fmt::format("{} {} {} {} {} {} {}", kVersion, name, engine.info().architecture,
+                     identity_of_files(config.model), config.quantize, config.kv_cache_dtype,
+                     engine.info().max_model_len);
 }
 
 }  // namespace
@@ -107,6 +116,7 @@ Status ServedModel::open_pooling(const EngineConfig& config) {
   PoolingQueue::Limits limits;
   if (config.max_queued_requests > 0) limits.calls = static_cast<size_t>(config.max_queued_requests);
   if (config.max_queued_tokens > 0) limits.tokens = static_cast<size_t>(config.max_queued_tokens);
+  identity_ = fmt::format("{} {} {}", kVersion, identity_of_files(config.model), config.quantize);
   pooling_ = std::make_unique<PoolingQueue>(std::move(model), limits);
   return {};
 }
@@ -128,6 +138,7 @@ Status ServedModel::open(const EngineConfig& config) {
   defaults_ = session_->default_sampling_params();
   if (settings_.sampling.is_object()) RETURN_IF_ERROR(params_from_json(settings_.sampling, defaults_));
   fingerprint_ = fingerprint_of(name(), session_->engine());
+  identity_ = identity_of_model(name(), session_->engine());
   RETURN_IF_ERROR(adapters_.open(session_->engine()));
   session_->engine().start();
   return {};

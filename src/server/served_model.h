@@ -99,6 +99,8 @@ class ServedModel {
   }
   const EngineInfo& info() const { return pools() ? pooling_info_ : engine().info(); }
   const EngineConfig& config() const { return pools() ? settings_.engine : engine().config(); }
+  // The same as long as the model's files are, and what else its tokens or vectors depend on.
+  const std::string& identity() const { return identity_; }
   // How long it takes until half of what waits in the full queue has been begun, by what requests have taken so far.
   double seconds_of_queue() const;
 
@@ -137,7 +139,7 @@ class ServedModel {
   ServedAdapters adapters_;
   RunningTexts running_;
   SamplingParams defaults_;
-  std::string fingerprint_;
+  std::string fingerprint_, identity_;
   std::atomic<int> max_model_len_{0};
   std::atomic<int64_t> memory_{0};
   std::atomic<Runner> runner_;

@@ -80,6 +80,13 @@ Status ServedModels::add(std::unique_ptr<ServedModel> model) {
   return {};
 }
 
+ServedModel* ServedModels::named(std::string_view name) const {
+  for (const auto& model : models_) {
+    if (has_name(*model, name) || model->adapters().find(name) != nullptr) return model.get();
+  }
+  return nullptr;
+}
+
 Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view key) const {
   std::vector<std::string> names;
   ServedModel* first = nullptr;

@@ -35,6 +35,8 @@ class ServedModels {
   ServedModel& default_model() const { return *models_.front(); }
   // "": the first that `key` may use. Error: kNotFound, "model: expected A or B, got C", of those it may use.
   Result<ServedModel*> find(std::string_view name, std::string_view key = {}) const;
+  // Of whoever may use it; an adapter's name is its model's. Null: nobody has that name.
+  ServedModel* named(std::string_view name) const;
   // To use it now. Errors: of find(); kCancelled, it is not loaded, and why.
   Result<ModelLease> lease(std::string_view name, std::string_view key = {}, bool is_use = true) const;
 

@@ -127,6 +127,8 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config) {
         config.otlp, [log = server->log_.get()](std::string_view message) { log->warn(message); });
   }
   RETURN_IF_ERROR(server->open_store());
+  RETURN_IF_ERROR(server->open_replies());
+  ASSIGN_OR_RETURN(server->router_, Router::open(*server, config.routes));
   if (!config.listens) {
     ASSIGN_OR_RETURN(server->keys_, ApiKeys::open("", {}));
     return server;
@@ -209,6 +211,38 @@ void Server::audit_key(std::string_view act, const ApiKeyRecord& record) {
     log_->error("the audit log cannot be written: " + kept.error().message);
 }
 
+// Of those that are loaded at the start: others are seen when they are asked for.
+Status Server::check_embedders() {
+  std::vector<std::string> names = {config_.reply_cache_embedder};
+  for (const RouteConfig& route : config_.routes) names.push_back(route.embedder);
+  for (const std::string& name : names) {
+    ServedModel* const model = name.empty() ? nullptr : models_.named(name);
+    const ModelLease lease = model == nullptr ? nullptr : model->lease(false);
+    if (lease == nullptr || lease->pools()) continue;
+    return errorf(
+        ErrorCode::kInvalidArgument,
+        "{} gives text and no vectors, which routes and the cache by meaning are to ask it for: its "
+        "runner must be pooling",
+        name);
+  }
+  return {};
+}
+
+// Kept in the data directory where that can be used: its lock is held then.
+Status Server::open_replies() {
+  const std::string& embedder = config_.reply_cache_embedder;
+  if (!embedder.empty() && config_.reply_cache.bytes <= 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--reply-cache-by-meaning: there is no cache, which --reply-cache SIZE makes");
+  }
+  if (const auto model = models_.find(embedder); !embedder.empty() && !model)
+    return errorf(ErrorCode::kInvalidArgument, "--reply-cache-by-meaning: {}", model.error().message);
+  const bool on_disk = keeps_use();
+  replies_ = std::make_unique<KeptReplies>(config_.reply_cache, embedder,
+                                           on_disk ? config_.data_dir + "/cache.db" : "");
+  return {};
+}
+
 Result<Stores*> Server::stores() const {
   // Whatever it is, it is nothing about the request.
   if (!stores_) return errorf(ErrorCode::kInternal, "{}", stores_.error().message);
@@ -223,6 +257,7 @@ std::string Server::owner_of(const HttpRequest& request) const {
 Status Server::run(const std::function<void()>& on_ready) {
   http_->start();
   RETURN_IF_ERROR(models_.load());
+  RETURN_IF_ERROR(check_embedders());
   if (batch_runner_ != nullptr) batch_runner_->start();
   if (on_ready) on_ready();
   Status failure;
@@ -309,12 +344,10 @@ void Server::begin_trace(Exchange& exchange, const Route* route) const {
 net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
   std::string failure;
   try {
-    const auto lease = co_await load_named(route, exchange);
-    if (lease) {
-      co_await route.handler(*this, exchange);
-    } else {
-      co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
-    }
+    if (const RouteConfig* choice = router_->asked_for(route, exchange.request()))
+      co_await router_->answer(*choice, route, exchange);
+    else
+      co_await respond(route, exchange);
   } catch (const std::exception& error) {
     failure = error.what();
   }
@@ -322,6 +355,12 @@ net::awaitable<void> Server::answer(const Route& route, Exchange& exchange) {
   log_->error(fmt::format("{} {} {}: {}", exchange.request().id, exchange.request().method,
                           exchange.request().path, failure));
   if (!exchange.replied()) co_await exchange.reply(error_reply(exchange.request(), 500, "internal error"));
+}
+
+net::awaitable<void> Server::respond(const Route& route, Exchange& exchange) {
+  const auto lease = co_await load_named(route, exchange);
+  if (lease) co_return co_await route.handler(*this, exchange);
+  co_await exchange.reply(error_reply(exchange.request(), 503, lease.error().message));
 }
 
 net::awaitable<void> Server::carry_out(Decision& decision, Exchange& exchange) {

@@ -20,7 +20,9 @@
 #include "server/http/http_server.h"
 #include "server/http/origins.h"
 #include "server/http/traffic.h"
+#include "server/kept_replies.h"
 #include "server/request_log.h"
+#include "server/router.h"
 #include "server/served_models.h"
 
 namespace penstock {
@@ -35,9 +37,10 @@ struct ServerConfig {
   bool listens =
       true;  // false: there is no socket and there are no keys, only answer() is used, after load()
   std::vector<ModelSettings>
-      models;                   // at least one, the first is the default; without names: the file's name
-  int64_t models_memory = 0;    // bytes for all of them together (served_models.h)
-  bool any_model_name = false;  // requests may name whatever they like
+      models;                       // at least one, the first is the default; without names: the file's name
+  std::vector<RouteConfig> routes;  // names that leave the choice of a model to the server
+  int64_t models_memory = 0;        // bytes for all of them together (served_models.h)
+  bool any_model_name = false;      // requests may name whatever they like
   std::string root_path;  // "/llm": where a proxy shows this server; paths are understood with it and without
   std::vector<std::string> api_keys;  // as clients send them; they may do everything
   std::string api_key_file;           // hashed keys with scopes and quotas; with neither: no authentication
@@ -54,6 +57,9 @@ struct ServerConfig {
   std::chrono::milliseconds keep_alive_interval{15000};  // between two comments of a silent stream
   std::string data_dir;                                  // what is kept between runs; "": nothing is
   StoreLimits store_limits;                              // for each API key
+  ReplyCacheConfig reply_cache;
+  std::string
+      reply_cache_embedder;  // name of the served model whose vectors tell which questions mean the same
   LogConfig log;
   OtlpConfig otlp;                   // where spans of requests go
   bool vllm_metrics = true;          // /metrics also under vLLM's names
@@ -138,8 +144,12 @@ class Server {
   std::vector<BudgetState> budgets_of(const std::string& key) const;
   // Whose things a request may see. REQUIRES: stores()
   std::string owner_of(const HttpRequest& request) const;
+  KeptReplies& replies() const { return *replies_; }
   // Lets the route's handler answer, with the model that the request names. Never throws.
   net::awaitable<void> answer(const Route& route, Exchange& exchange);
+  // The same with the model that is named, or set, even where the request leaves it to the server. It may throw.
+  net::awaitable<void> respond(const Route& route, Exchange& exchange);
+  const Router& router() const { return *router_; }
 
  private:
   explicit Server(const ServerConfig& config);
@@ -155,6 +165,8 @@ class Server {
   void audit_key(std::string_view act, const ApiKeyRecord& record);
   // What the request's headers say about traces, and whether spans are made of it.
   void begin_trace(Exchange& exchange, const Route* route) const;
+  Status open_replies();
+  Status check_embedders();
   HttpPlan plan(Exchange& exchange);
   Decision decide(Exchange& exchange);
   net::awaitable<void> carry_out(Decision& decision, Exchange& exchange);
@@ -170,8 +182,10 @@ class Server {
   Result<std::unique_ptr<Stores>> stores_;  // null without a data_dir
   std::unique_ptr<Usage> usage_;
   std::unique_ptr<ApiKeys> keys_;
+  std::unique_ptr<KeptReplies> replies_;
   std::optional<Origins> origins_;
   Traffic traffic_;
+  std::unique_ptr<Router> router_;
   ServedModels models_;  // before http_, whose exchanges refer to them
   std::unique_ptr<HttpServer> http_;
   net::thread_pool compilations_;              // their results go to handlers of http_

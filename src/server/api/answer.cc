@@ -6,6 +6,7 @@
 #include "server/api/api_request.h"
 #include "server/api/constrain.h"
 #include "server/api/errors.h"
+#include "server/api/reuse.h"
 
 namespace penstock {
 namespace {
@@ -82,6 +83,10 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (const Status read = read_timeout(exchange.request(), call.timeout); !read) {
     co_return co_await exchange.reply(shape.error(read.error()));
   }
+  Reuse reuse(server, exchange, call);
+  if (const Status looked_up = co_await reuse.look_up(); !looked_up) {
+    co_return co_await exchange.reply(shape.error(looked_up.error()));
+  }
   if (const Status constrained = co_await constrain(server, exchange, call); !constrained) {
     co_return co_await exchange.reply(shape.error(constrained.error()));
   }
@@ -93,7 +98,11 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
     co_return co_await exchange.reply(std::move(refused));
   }
   Generation& generation = **started;
-  if (stream) co_return co_await answer_stream(server, exchange, generation, shape);
+  if (stream) {
+    co_await answer_stream(server, exchange, generation, shape);
+    if (!generation.client_gone() && !generation.error()) reuse.keep(generation);
+    co_return;
+  }
   const Generation::Take gather = [&](const std::vector<ChoiceDelta>& deltas) {
     for (const ChoiceDelta& delta : deltas) shape.add(delta, generation);
     return true;
@@ -103,6 +112,7 @@ net::awaitable<void> answer(Server& server, Exchange& exchange, GenerationCall& 
   if (generation.client_gone()) co_return;
   if (generation.error()) co_return co_await exchange.reply(shape.error(*generation.error()));
   co_await shape.keep(generation, nullptr);
+  reuse.keep(generation);
   co_await exchange.reply(json_reply(shape.whole(generation)));
 }
 

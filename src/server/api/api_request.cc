@@ -42,6 +42,7 @@ size_t allowance(const Server& server) {
 
 // Ollama's clients may put a tag behind a name that has none.
 std::string served_name(const Server& server, const HttpRequest& request, const json& body) {
+  if (!request.model.empty()) return request.model;
   constexpr std::string_view kTag = ":latest";
   std::string name = get_string(body, "model");
   const bool tagged = name.size() > kTag.size() && name.ends_with(kTag);
@@ -132,6 +133,7 @@ Result<GenerationCall> read_generation(const Server& server, const ApiBody& aske
   const int64_t priority = get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");
+  if (server.replies().by_meaning()) call.question.emplace();
   if (server.config().request_timeout.count() > 0) call.timeout = server.config().request_timeout;
   return call;
 }

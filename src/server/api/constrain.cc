@@ -72,7 +72,7 @@ net::awaitable<void> run_compilation(Server& server, std::function<void()> work)
 
 net::awaitable<Status> constrain(Server& server, Exchange& exchange, GenerationCall& call) {
   const auto& wanted = call.params.structured_outputs;
-  if (!wanted) co_return Status();
+  if (!wanted || call.kept != nullptr) co_return Status();
   GrammarCache& grammars = call.model->session().grammars();
   Result<Constraint> made;
   if (auto known = grammars.find(*wanted)) {

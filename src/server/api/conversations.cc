@@ -313,8 +313,43 @@ Result<Conversation> conversation_of_messages(json& body) {
   return conversation;
 }
 
+namespace {
+
+// The text of a message in full; "" where it has other parts too, or nobody's words in it.
+std::string user_text(const json& message) {
+  if (get_string(message, "role") != "user") return {};
+  const json& content = get_field(message, "content");
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const json& part : content) {
+    if (get_string(part, "type") != "text") return {};
+    text += get_string(part, "text");
+  }
+  return text;
+}
+
+ChatQuestion question_of(const Conversation& conversation) {
+  ChatQuestion question;
+  const json& messages = conversation.messages;
+  if (messages.empty()) return question;
+  question.text = user_text(messages.back());
+  json rest = json::array();
+  for (size_t i = 0; i + 1 < messages.size(); ++i) rest.push_back(messages[i]);
+  rest.push_back(get_string(messages.back(), "name"));
+  rest.push_back(conversation.variables);
+  rest.push_back(conversation.chat_template);
+  rest.push_back({conversation.options.add_generation_prompt, conversation.options.continue_final_message,
+                  conversation.add_special_tokens});
+  question.context = dump(rest);
+  question.tools = !conversation.tools.empty();
+  return question;
+}
+
+}  // namespace
+
 Result<ChatTask> read_task(Conversation conversation, GenerationCall& call) {
   conversation.reply = std::exchange(call.params.structured_outputs, std::nullopt);
+  if (call.question) call.question = question_of(conversation);
   auto task = call.model->chat().read(std::move(conversation));
   if (!task) return renamed(std::move(task).error(), call.structured_field);
   call.params.structured_outputs = std::move(task->constraint);

@@ -47,7 +47,23 @@ void Generation::cancel_all() {
   }
 }
 
+// What is the same whether it is computed or given again. The tokens of what is given again are not charged to anybody.
+void Generation::open_prompt(std::vector<TokenId> prompt) {
+  const int n_tokens = static_cast<int>(prompt.size());
+  builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params, std::move(prompt),
+                                                      call_.keep_markers));
+  n_prompt_tokens_ += n_tokens;
+  exchange_.note_model(call_.name());
+  if (call_.kept == nullptr) exchange_.count_tokens(n_tokens, 0);
+  ++n_open_;
+}
+
 Status Generation::submit() {
+  if (call_.kept != nullptr) {
+    replayed_.emplace(call_.kept->record);
+    for (auto& prompt : call_.prompts) open_prompt(std::move(prompt));
+    return {};
+  }
   const int max_len = session_.engine().info().max_model_len;
   for (const auto& prompt : call_.prompts) {
     RETURN_IF_ERROR(check_prompt_fits(prompt.size(), call_.params.max_tokens, max_len));
@@ -55,6 +71,7 @@ Status Generation::submit() {
   for (size_t i = 0; i < call_.prompts.size(); ++i) {
     Request request = session_.make_request(call_.prompts[i], call_.params);
     request.matcher = call_.matcher;
+    if (exchange_.confidence && !request.sampling.logprobs) request.sampling.logprobs = 0;
     if (call_.adapter != nullptr) request.adapter = call_.adapter->opened;
     request.priority = call_.priority;
     request.cache_salt = call_.cache_salt;
@@ -63,24 +80,25 @@ Status Generation::submit() {
     ASSIGN_OR_RETURN(const RequestId id, session_.engine().submit(std::move(request), channel_));
     ids_.push_back(id);
     prompt_of_id_.emplace(static_cast<uint64_t>(id), static_cast<int>(i));
-    const int n_tokens = static_cast<int>(call_.prompts[i].size());
-    builders_.push_back(std::make_unique<OutputBuilder>(session_.tokenizer(), call_.params,
-                                                        std::move(call_.prompts[i]), call_.keep_markers));
-    n_prompt_tokens_ += n_tokens;
-    exchange_.note_model(call_.name());
-    exchange_.count_tokens(n_tokens, 0);
-    ++n_open_;
+    open_prompt(std::move(call_.prompts[i]));
   }
   return {};
 }
 
-void Generation::handle(const OwnedEvent& event) {
-  const int prompt = prompt_of_id_.at(static_cast<uint64_t>(event.request));
+void Generation::handle(int prompt, const OwnedEvent& event) {
   auto& builder = builders_[prompt];
   if (builder == nullptr) return;
+  if (call_.recorder) call_.recorder->add(prompt, event);
   const size_t n_before = event.first_position < 0 ? builder->output(event.index).token_ids.size() : 0;
   const OutputBuilder::Step step = builder->add(event);
-  if (step.stopped_here) session_.engine().cancel(event.request, event.index, FinishReason::kStop);
+  if (exchange_.confidence && event.first_position < 0) {
+    Exchange::Confidence& confidence = *exchange_.confidence;
+    confidence.sum_logprob += event.token == kNoToken ? 0 : static_cast<double>(event.logprob.logprob);
+    confidence.n_tokens += event.token == kNoToken ? 0 : 1;
+    if (prompt == 0 && event.index == 0) confidence.text += step.text;
+  }
+  if (step.stopped_here && !replayed_)
+    session_.engine().cancel(event.request, event.index, FinishReason::kStop);
   if (event.first_position < 0) {
     const CompletionOutput& output = builder->output(event.index);
     ChoiceDelta delta;
@@ -90,7 +108,7 @@ void Generation::handle(const OwnedEvent& event) {
     if (output.token_ids.size() > n_before) {  // not one that came after a stop string
       delta.token = event.token;
       ++n_completion_tokens_;
-      exchange_.count_tokens(0, 1);
+      if (!replayed_) exchange_.count_tokens(0, 1);
       running_->n_decoded[delta.choice].store(delta.n_tokens, std::memory_order_relaxed);
       if (call_.params.logprobs && !output.logprobs.empty()) delta.logprobs = output.logprobs.back();
     }
@@ -99,9 +117,9 @@ void Generation::handle(const OwnedEvent& event) {
       delta.stop_reason = output.stop_reason;
       if (output.error && !error_) error_ = output.error;
       running_->finished[delta.choice].store(true, std::memory_order_relaxed);
-      const int n_cached = event.index == 0 ? output.stats.cached_tokens : 0;
-      n_cached_tokens_ += n_cached;
-      exchange_.count_cached(n_cached);
+      const auto n_prompt = static_cast<int>(builder->so_far().prompt_token_ids.size());
+      n_cached_tokens_ += event.index != 0 ? 0 : replayed_ ? n_prompt : output.stats.cached_tokens;
+      if (!replayed_ && event.index == 0) exchange_.count_cached(output.stats.cached_tokens);
       n_draft_tokens_ += output.stats.draft_tokens;
       n_accepted_tokens_ += output.stats.accepted_tokens;
     }
@@ -140,17 +158,31 @@ void Generation::note(const RequestOutput& output) {
 
 net::awaitable<bool> Generation::pass(const Take& take, std::chrono::milliseconds timeout) {
   if (gone_ || n_open_ == 0) co_return false;
+  if (replayed_) co_return replay(take);
   const EventChannel::Take absorb = [&](const std::vector<OwnedEvent>& news) {
     if (gone_) return false;
     deltas_.clear();
-    for (const OwnedEvent& one : news) handle(one);
+    for (const OwnedEvent& one : news) handle(prompt_of_id_.at(static_cast<uint64_t>(one.request)), one);
     return take(deltas_) && n_open_ > 0;
   };
   co_await channel_->pass(absorb, timeout);
   co_return !gone_ && n_open_ > 0;
 }
 
+bool Generation::replay(const Take& take) {
+  constexpr int kAtOnce = 64;
+  OwnedEvent event;
+  while (n_open_ > 0) {
+    deltas_.clear();
+    for (int i = 0, prompt = 0; i < kAtOnce && n_open_ > 0 && replayed_->next(prompt, event); ++i)
+      handle(prompt, event);
+    if (!take(deltas_)) break;
+  }
+  return n_open_ > 0;
+}
+
 void Generation::stop(int choice) {
+  if (replayed_) return;  // the record ends where it was stopped
   const int prompt = choice / call_.params.n;
   if (builders_[prompt] != nullptr) {
     session_.engine().cancel(ids_[prompt], choice % call_.params.n, FinishReason::kStop);

@@ -1,15 +1,25 @@
 // One API call's generations: several prompts with n sequences each, as choices 0 … n_prompts * n - 1.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "frontend/session.h"
+#include "gateway/cache/reply_cache.h"
+#include "gateway/cache/reply_record.h"
 #include "server/api/event_channel.h"
 #include "server/served_model.h"
 
 namespace penstock {
+
+// The last user's turn of a chat, as the cache of replies looks for it by its meaning.
+struct ChatQuestion {
+  std::string text;     // "": there is none
+  std::string context;  // all else that the chat has
+  bool tools = false;
+};
 
 struct GenerationCall {
   ModelLease model;          // whose engine generates; destroyed last
@@ -26,7 +36,12 @@ struct GenerationCall {
   std::shared_ptr<const TokenMatcher> matcher;  // made of structured_outputs by constrain()
   std::vector<ThinkingBudget> thinking;         // one per prompt, or none
   std::optional<std::chrono::milliseconds> timeout;
-  bool keep_markers = false;  // the text keeps special tokens that mark parts of a reply
+  bool keep_markers = false;             // the text keeps special tokens that mark parts of a reply
+  std::optional<ChatQuestion> question;  // where a chat may be answered by its meaning
+  CachedReplyRef
+      kept;  // a whole record of a reply to this call, which is given again; null: the engine computes
+  const char* kept_by = nullptr;          // how it was found, as usage tells it: "exact" or "meaning"
+  std::optional<ReplyRecorder> recorder;  // gathers what the engine tells
 
   // As replies tell it.
   const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
@@ -47,8 +62,8 @@ struct ChoiceDelta {
 
 class Generation {
  public:
-  // Submits every prompt to the call's model, and takes it. The call outlives this. Errors: the engine's; then nothing
-  // runs.
+  // Submits every prompt to the call's model, and takes it, unless its reply was kept. The call outlives this. Errors: the
+  // engine's; then nothing runs.
   static Result<std::unique_ptr<Generation>> start(Exchange& exchange, GenerationCall& call);
   // Cancels what still runs.
   ~Generation();
@@ -80,7 +95,9 @@ class Generation {
  private:
   Generation(Exchange& exchange, GenerationCall& call);
   Status submit();
-  void handle(const OwnedEvent& event);
+  void open_prompt(std::vector<TokenId> prompt);
+  void handle(int prompt, const OwnedEvent& event);
+  bool replay(const Take& take);
   void note(const RequestOutput& output);  // for the request's trace
   void cancel_all();
 
@@ -100,6 +117,7 @@ class Generation {
   int n_open_ = 0, n_prompt_tokens_ = 0, n_completion_tokens_ = 0, n_cached_tokens_ = 0;
   int n_draft_tokens_ = 0, n_accepted_tokens_ = 0;
   bool gone_ = false;
+  std::optional<ReplyReader> replayed_;  // of a reply that was kept
 };
 
 }  // namespace penstock

@@ -58,11 +58,17 @@ json usage_json(const Generation& generation, int n_reasoning_tokens) {
     completion["accepted_prediction_tokens"] = generation.n_accepted_tokens();
     completion["rejected_prediction_tokens"] = generation.n_draft_tokens() - generation.n_accepted_tokens();
   }
-  return {{"prompt_tokens", generation.n_prompt_tokens()},
-          {"completion_tokens", generation.n_completion_tokens()},
-          {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
-          {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
-          {"completion_tokens_details", completion}};
+  json usage = {{"prompt_tokens", generation.n_prompt_tokens()},
+                {"completion_tokens", generation.n_completion_tokens()},
+                {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()},
+                {"prompt_tokens_details", {{"cached_tokens", generation.n_cached_tokens()}}},
+                {"completion_tokens_details", completion}};
+  mark_kept(generation, usage);
+  return usage;
+}
+
+void mark_kept(const Generation& generation, json& usage) {
+  if (generation.call().kept_by != nullptr) usage["reply_cache"] = generation.call().kept_by;
 }
 
 std::string json_text(const std::string& text) {

@@ -30,6 +30,8 @@ Status read_openai_call(const Server& server, const nlohmann::ordered_json& body
 // {id, object, created, model, system_fingerprint}
 nlohmann::ordered_json envelope(const OpenAiCall& call, const char* object);
 nlohmann::ordered_json usage_json(const Generation& generation, int n_reasoning_tokens = 0);
+// Adds how a reply that was kept was found: "reply_cache", of any API's usage.
+void mark_kept(const Generation& generation, nlohmann::ordered_json& usage);
 // Seconds of the slowest choice by part: {queued, prefill, decode, …}.
 nlohmann::ordered_json timings_json(const Generation& generation);
 // The text as a JSON string, with its quotes.

@@ -89,14 +89,14 @@ Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const j
   return {};
 }
 
-net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
-                                                      const ServedModel& model, PoolingCall call) {
+namespace {
+
+net::awaitable<Result<PoolingQueue::Vectors>> compute_uncharged(Server& server, Exchange& exchange,
+                                                                const ServedModel& model, PoolingCall call) {
   const auto executor = exchange.executor();
   const auto arrival = std::make_shared<Arrival>(executor);
   if (server.config().request_timeout.count() > 0)
     call.deadline = std::chrono::steady_clock::now() + server.config().request_timeout;
-  exchange.note_model(model.name());
-  exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
   const auto id = model.pooling().submit(std::move(call), [arrival, executor](auto result) {
     net::post(executor, [arrival, result = std::move(result)]() mutable {
       arrival->result = std::move(result);
@@ -109,6 +109,42 @@ net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& 
   while (!arrival->result) co_await arrival->timer.async_wait(net::as_tuple(net::use_awaitable));
   exchange.on_disconnect = nullptr;
   co_return *std::move(arrival->result);
+}
+
+}  // namespace
+
+net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
+                                                      const ServedModel& model, PoolingCall call) {
+  exchange.note_model(model.name());
+  exchange.count_tokens(static_cast<int>(n_tokens(call)), 0);
+  co_return co_await compute_uncharged(server, exchange, model, std::move(call));
+}
+
+net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exchange& exchange,
+                                                            const std::string& name, const std::string& text,
+                                                            bool truncate) {
+  ServedModel* const model = server.models().named(name);
+  if (model == nullptr) co_return errorf(ErrorCode::kNotFound, "there is no model {}", name);
+  ModelLease lease = model->lease();
+  if (lease == nullptr) {
+    if (const Status loaded = co_await server.load(*model); !loaded) co_return tl::unexpected(loaded.error());
+    lease = model->lease();
+  }
+  if (lease == nullptr) co_return errorf(ErrorCode::kCancelled, "{} is not loaded", name);
+  if (!lease->pools()) co_return errorf(ErrorCode::kUnsupported, "{} gives no vectors", name);
+  PoolingCall call;
+  call.kind.normalize = true;
+  EmbedOptions options;
+  options.prompt_name = std::string();
+  options.truncate = truncate;
+  const Prompt prompt = text;
+  auto inputs = lease->pooling().model().encode({&prompt, 1}, options);
+  if (!inputs) co_return tl::unexpected(std::move(inputs.error()));
+  call.inputs = std::move(*inputs);
+  for (const auto& input : call.inputs) call.lengths.push_back(input.size());
+  auto vectors = co_await compute_uncharged(server, exchange, *lease, std::move(call));
+  if (!vectors) co_return tl::unexpected(std::move(vectors.error()));
+  co_return std::move(vectors->front());
 }
 
 int64_t n_tokens(const PoolingCall& call) {

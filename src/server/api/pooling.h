@@ -21,6 +21,13 @@ Status add_pairs(std::vector<std::pair<std::string, std::string>> pairs, const j
 net::awaitable<Result<PoolingQueue::Vectors>> compute(Server& server, Exchange& exchange,
                                                       const ServedModel& model, PoolingCall call);
 
+// The vector, of length 1, of a text that the server itself asks a served model about: it costs the client no tokens, and the
+// text gets none of the model's prompts. truncate: what is too long is cut. Errors: kNotFound, kCancelled and those of loading,
+// kUnsupported (no vectors), kContextOverflow, the queue's.
+net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exchange& exchange,
+                                                            const std::string& model, const std::string& text,
+                                                            bool truncate);
+
 int64_t n_tokens(const PoolingCall& call);
 // {"id", "object", "created", "model", "usage"}; prefix: of the id.
 json pooling_reply(const std::string& prefix, const ServedModel& model, int64_t n_tokens);

@@ -95,10 +95,12 @@ json MessageShape::head() const {
 
 // Cached tokens are counted apart from the input tokens in this API.
 json MessageShape::usage(const Generation& generation) const {
-  return {{"input_tokens", generation.n_prompt_tokens() - generation.n_cached_tokens()},
-          {"output_tokens", generation.n_completion_tokens()},
-          {"cache_read_input_tokens", generation.n_cached_tokens()},
-          {"cache_creation_input_tokens", 0}};
+  json usage = {{"input_tokens", generation.n_prompt_tokens() - generation.n_cached_tokens()},
+                {"output_tokens", generation.n_completion_tokens()},
+                {"cache_read_input_tokens", generation.n_cached_tokens()},
+                {"cache_creation_input_tokens", 0}};
+  mark_kept(generation, usage);
+  return usage;
 }
 
 json MessageShape::stop_fields() const {

@@ -3,10 +3,17 @@
 #include <prometheus/text_serializer.h>
 
 #include "server/api/api_request.h"
+#include "server/api/errors.h"
+#include "server/api/json_check.h"
+#include "server/api/json_reader.h"
+#include "server/api/schema_parts.h"
 #include "server/metrics_text.h"
 #include "server/server.h"
 
 namespace penstock {
+
+RouteSchema reset_replies_request, reset_replies_reply;
+
 namespace {
 
 double mean(const Histogram& histogram) {
@@ -40,11 +47,29 @@ HttpReply metrics_reply(Server& server) {
   }
   if (const OtlpExporter* exporter = server.exporter(); exporter != nullptr)
     add_span_families(exporter->counts().exported, exporter->counts().dropped, families);
+  add_reply_cache_families(server.replies(), families);
+  add_route_families(server.router().counts(), families);
   add_process_families(families);
   HttpReply reply;
   reply.body = prometheus::TextSerializer().Serialize(families);
   reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return reply;
+}
+
+// Replies of one model, or of all.
+Result<int64_t> forget_replies(Server& server, const HttpRequest& request) {
+  constexpr size_t kMostBytes = 64 * 1024;
+  ASSIGN_OR_RETURN(const json body, read_json(request.body, kMostBytes));
+  RETURN_IF_ERROR(check_json(reset_replies_request(), body));
+  std::string name = get_string(body, "model");
+  if (!name.empty()) {
+    ASSIGN_OR_RETURN(const ServedModel* const model, server.models().find(name));
+    name = model->name();
+  }
+  ReplyCache* const cache = server.replies().cache();
+  if (cache == nullptr)
+    return errorf(ErrorCode::kNotFound, "this server keeps no replies: it was started without --reply-cache");
+  return cache->forget(name);
 }
 
 // Of the default model: a client that knows of no other asks here.
@@ -68,6 +93,19 @@ json metrics_json(Server& server) {
       {"http_clients_left", total(traffic, [](int status) { return status == 0; })},
       {"http_requests_in_flight", server.http().counters().exchanges.load()},
       {"http_connections", server.http().counters().connections.load()}};
+  if (const ReplyCache* cache = server.replies().cache()) {
+    const KeptReplies::Counters& counters = server.replies().counters;
+    body["reply_cache_hits"] = counters.hits.load();
+    body["reply_cache_meaning_hits"] = counters.near_hits.load();
+    body["reply_cache_misses"] = counters.misses.load();
+    body["reply_cache_tokens_saved"] =
+        counters.prompt_tokens_saved.load() + counters.completion_tokens_saved.load();
+    body["reply_cache_entries"] = cache->counts().entries;
+  }
+  double cost = 0, saved = 0;
+  for (const auto& [name, counts] : server.router().counts()) cost += counts.cost, saved += counts.saved;
+  body["route_cost"] = cost;
+  body["route_cost_saved"] = saved;
   Metrics::visit(metrics, [&](const char* name, const auto& value, const char*) {
     if constexpr (requires { value.value; })
       body[name] = value.value;
@@ -79,6 +117,25 @@ json metrics_json(Server& server) {
 }
 
 }  // namespace
+
+const nlohmann::json& reset_replies_request() {
+  static const nlohmann::json value =
+      schema::closed({{"model", schema::text("whose replies; those of all models where it is left out")}});
+  return value;
+}
+
+const nlohmann::json& reset_replies_reply() {
+  static const nlohmann::json value =
+      schema::open({{"forgotten", {{"type", "integer"}, {"minimum", 0}}}}, {"forgotten"});
+  return value;
+}
+
+net::awaitable<void> post_reset_reply_cache(Server& server, Exchange& exchange) {
+  const auto forgotten = forget_replies(server, exchange.request());
+  if (!forgotten) co_return co_await exchange.reply(error_reply(forgotten.error()));
+  const json body = {{"forgotten", *forgotten}};
+  co_await exchange.reply(json_reply(body));
+}
 
 net::awaitable<void> get_metrics(Server& server, Exchange& exchange) {
   co_await exchange.reply(metrics_reply(server));

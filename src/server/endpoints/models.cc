@@ -1,4 +1,6 @@
 // GET /v1/models, /v1/models/{id}, POST /v1/models/load, /unload, /reload; GET /health, /ready, /load, /version.
+#include <algorithm>
+
 #include "penstock/version.h"
 #include "server/api/api_request.h"
 #include "server/api/errors.h"
@@ -36,6 +38,18 @@ json adapter_json(const ServedModel& model, const ServedAdapter& adapter) {
   json body = model_json(model, adapter.name);
   body["created"] = adapter.created, body["root"] = adapter.path, body["parent"] = model.name();
   return body;
+}
+
+// A name that leaves the choice to the server.
+json route_json(const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "penstock"},
+          {"root", name},
+          {"parent", nullptr},
+          {"max_model_len", nullptr},
+          {"state", "loaded"}};
 }
 
 // The model that the body of an admin's request names.
@@ -103,11 +117,17 @@ net::awaitable<void> get_models(Server& server, Exchange& exchange) {
     for (const ServedAdapterRef& adapter : model->adapters().all())
       body["data"].push_back(adapter_json(*model, *adapter));
   }
+  for (const std::string& name : server.router().names()) body["data"].push_back(route_json(name));
   co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
+  const std::vector<std::string> routes = server.router().names();
+  if (std::ranges::find(routes, id) != routes.end()) {
+    const json body = route_json(id);
+    co_return co_await exchange.reply(json_reply(body));
+  }
   const auto model = server.models().find(id, exchange.request().key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
   const ServedAdapterRef adapter = (*model)->adapters().find(id);

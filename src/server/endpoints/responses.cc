@@ -219,6 +219,7 @@ json ResponseShape::finished(const Generation& generation) const {
                        {"output_tokens", generation.n_completion_tokens()},
                        {"output_tokens_details", {{"reasoning_tokens", reader_.n_reasoning_tokens()}}},
                        {"total_tokens", generation.n_prompt_tokens() + generation.n_completion_tokens()}};
+  mark_kept(generation, response["usage"]);
   if (call_.timings) response["timings"] = timings_json(generation);
   return response;
 }

@@ -5,6 +5,7 @@
 namespace penstock {
 
 Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
+    post_reset_reply_cache,
     get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
     post_messages, post_count_tokens, post_tokenize, post_detokenize, post_apply_template, post_grammar_check,
     get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
@@ -21,7 +22,7 @@ RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply
     ollama_embed_reply, ollama_embeddings_reply, model_admin_request, model_admin_reply, file_reply,
     files_reply, file_deleted_reply, batch_request, batch_reply, batches_reply, response_deleted_reply,
     response_items_reply, usage_reply, audit_reply, llamacpp_completion_request, llamacpp_completion_reply,
-    infill_request, props_reply, slots_reply;
+    reset_replies_request, reset_replies_reply, infill_request, props_reply, slots_reply;
 
 namespace {
 
@@ -42,6 +43,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/audit", Access::kAdmin, get_audit, "what administrators did", nullptr, audit_reply},
     {"POST", "/reset_prefix_cache", Access::kAdmin, post_reset_prefix_cache, "forget the cached prefixes",
      nullptr, nullptr},
+    {"POST", "/reset_reply_cache", Access::kAdmin, post_reset_reply_cache, "forget the replies that are kept",
+     reset_replies_request, reset_replies_reply},
     {"GET", "/v1/models", Access::kKey, get_models, "served models", nullptr, models_reply},
     {"POST", "/v1/models/load", Access::kAdmin, post_model_load, "loads a model", model_admin_request,
      model_admin_reply},

@@ -29,6 +29,7 @@ struct HttpRequest {
   std::string peer;   // address of the client
   std::string key;    // id of its API key; empty where there are none, and of one that may do everything
   std::string payer;  // id of its API key; empty where there are none
+  std::string model;  // that answers, whatever the body says; "": the one that it names
 
   std::string_view header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -60,6 +61,7 @@ class Exchange {
   void set_path(std::string path) { request_.path = std::move(path); }
   void set_key(std::string id) { request_.key = std::move(id); }
   void set_payer(std::string id) { request_.payer = std::move(id); }
+  void set_model(std::string name) { request_.model = std::move(name); }
   virtual net::any_io_executor executor() = 0;
 
   // Exactly one of reply() or begin_stream() … end_stream() per exchange.
@@ -88,6 +90,13 @@ class Exchange {
   std::function<void(int)> on_tokens;
   // Which trace this is a part of, if any.
   std::optional<RequestTrace> trace;
+  // Gathered where it is there before the answer is made: how sure the model was of what it said.
+  struct Confidence {
+    double sum_logprob = 0;  // of tokens, of all choices
+    int n_tokens = 0;
+    std::string text;  // of the first choice
+  };
+  std::optional<Confidence> confidence;
   // Headers that go with whatever the answer is.
   std::vector<std::pair<std::string, std::string>> reply_headers;
 
@@ -102,6 +111,13 @@ class Exchange {
   void note_model(std::string name) { model_ = std::move(name); }
   const std::string& model() const { return model_; }  // "": none
   int cached_tokens() const { return cached_tokens_; }
+  // Those of an exchange that stood in this one's place, and has charged them.
+  void take_counts(const Exchange& other) {
+    prompt_tokens_ += other.prompt_tokens_;
+    completion_tokens_ += other.completion_tokens_;
+    cached_tokens_ += other.cached_tokens_;
+    model_ = other.model_;
+  }
   int prompt_tokens() const { return prompt_tokens_; }
   int completion_tokens() const { return completion_tokens_; }
   bool replied() const { return replied_; }

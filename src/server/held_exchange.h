@@ -1,0 +1,72 @@
+// An exchange inside another one: its answer is held back, until it is known whether the client shall have it.
+#pragma once
+#include <string>
+#include <utility>
+
+#include "server/http/exchange.h"
+
+namespace penstock {
+
+// The outer exchange outlives it; both are of one executor. Tokens are charged as they come, whatever becomes of the answer.
+class HeldExchange final : public Exchange {
+ public:
+  explicit HeldExchange(Exchange& outer) : outer_(outer) {
+    request_ = outer.request();
+    on_tokens = outer.on_tokens;
+    outer_.on_disconnect = [this] { leave(); };
+    gone_ = outer.gone();
+  }
+  ~HeldExchange() override { outer_.on_disconnect = nullptr; }
+  void set_request(std::string path, std::string body) {
+    request_.path = std::move(path);
+    request_.body = std::move(body);
+  }
+
+  net::any_io_executor executor() override { return outer_.executor(); }
+  net::awaitable<void> reply(HttpReply reply) override {
+    replied_ = true;
+    status_ = reply.status;
+    head_ = std::move(reply);
+    co_return;
+  }
+  net::awaitable<bool> begin_stream(HttpReply head) override {
+    replied_ = streams_ = true;
+    status_ = head.status;
+    head_ = std::move(head);
+    co_return !gone_;
+  }
+  void put(std::string_view chunk) override { chunks_ += chunk; }
+  bool all_sent() const override { return true; }
+  net::awaitable<bool> flush() override { co_return !gone_; }
+  net::awaitable<void> end_stream() override {
+    ended_ = true;
+    co_return;
+  }
+  void break_off() override { leave(); }
+
+  const std::string& body() const { return head_.body; }  // of a whole answer
+  // The answer goes to the client.
+  net::awaitable<void> release() {
+    outer_.on_disconnect = nullptr;
+    for (auto& header : reply_headers) outer_.reply_headers.push_back(std::move(header));
+    outer_.take_counts(*this);
+    if (!streams_) co_return co_await outer_.reply(std::move(head_));
+    if (!co_await outer_.begin_stream(std::move(head_))) co_return;
+    if (!co_await outer_.write(chunks_)) co_return;
+    if (ended_) co_return co_await outer_.end_stream();
+    outer_.break_off();
+  }
+
+ private:
+  void leave() {
+    if (std::exchange(gone_, true)) return;
+    if (on_disconnect) std::exchange(on_disconnect, nullptr)();
+  }
+
+  Exchange& outer_;
+  HttpReply head_;
+  std::string chunks_;
+  bool streams_ = false, ended_ = false;
+};
+
+}  // namespace penstock

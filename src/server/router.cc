@@ -1,0 +1,230 @@
+#include "server/router.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "server/api/api_request.h"
+#include "server/api/pooling.h"
+#include "server/api/route_request.h"
+#include "server/held_exchange.h"
+#include "server/http/run_apart.h"
+#include "server/server.h"
+
+namespace penstock {
+namespace {
+
+const Route* post_route_of(std::string_view path) {
+  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
+    return route.path == path && std::string_view(route.method) == "POST";
+  });
+  return found == routes().end() ? nullptr : &*found;
+}
+
+std::string filled(std::string text, std::string_view place, const std::string& with) {
+  for (size_t at = text.find(place); at != std::string::npos; at = text.find(place, at + with.size()))
+    text.replace(at, place.size(), with);
+  return text;
+}
+
+double cost_of(const TokenPrice& price, int n_prompt, int n_completion) {
+  return (price.input * n_prompt + price.output * n_completion) * 1e-6;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Router>> Router::open(Server& server, const std::vector<RouteConfig>& configs) {
+  std::unique_ptr<Router> router(new Router(server));
+  for (const RouteConfig& config : configs) {
+    auto table = std::make_unique<Table>();
+    table->config = config;
+    if (!config.score_file.empty()) {
+      ASSIGN_OR_RETURN(table->score, RouteScore::load(config.score_file));
+    }
+    RETURN_IF_ERROR(router->check(*table));
+    router->counts_[config.name];
+    router->tables_.push_back(std::move(table));
+  }
+  return router;
+}
+
+Status Router::check(const Table& table) const {
+  const RouteConfig& config = table.config;
+  const auto problem = [&](const std::string& what) {
+    return errorf(ErrorCode::kInvalidArgument, "route {}: {}", config.name, what);
+  };
+  if (server_.models().named(config.name) || counts_.contains(config.name))
+    return problem("the name is taken");
+  std::vector<std::string> names = {config.small, config.large, config.otherwise};
+  for (const RouteRule& rule : config.rules) names.push_back(rule.model);
+  if (!config.embedder.empty()) names.push_back(config.embedder);
+  for (const std::string& name : names) {
+    if (!server_.models().named(name)) return problem(fmt::format("there is no model {}", name));
+  }
+  return {};
+}
+
+const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& request) const {
+  if (!route.streams) return nullptr;
+  // The body is parsed for its model only where one of the names is in it.
+  for (const auto& table : tables_) {
+    if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
+    const std::string name = model_named_in(server_, request);
+    for (const auto& one : tables_) {
+      if (one->config.name == name) return &one->config;
+    }
+    return nullptr;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Router::names() const {
+  std::vector<std::string> names;
+  for (const auto& table : tables_) names.push_back(table->config.name);
+  return names;
+}
+
+const Router::Table& Router::table_of(const RouteConfig& config) const {
+  return **std::ranges::find_if(tables_, [&](const auto& one) { return &one->config == &config; });
+}
+
+net::awaitable<RouteDecision> Router::decide(const Table& table, Exchange& exchange) {
+  RouteFeatures features;
+  co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
+  if (auto decision = decide_by_rules(table.config, features)) co_return *std::move(decision);
+  if (!table.score || features.question.empty()) co_return decide_otherwise(table.config);
+  const auto vector =
+      co_await embed_for_server(server_, exchange, table.config.embedder, features.question, true);
+  if (!vector || vector->size() != table.score->dimensions()) {
+    RouteDecision decision = decide_otherwise(table.config);
+    decision.reason = vector ? fmt::format("otherwise: the score is of vectors of {}, got {}",
+                                           table.score->dimensions(), vector->size())
+                             : "otherwise: no vector";
+    co_return decision;
+  }
+  co_return decide_by_score(table.config, (*table.score)(*vector),
+                            table.config.threshold.value_or(table.score->threshold));
+}
+
+net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route, Exchange& exchange) {
+  const Table& table = table_of(config);
+  RouteDecision decision = co_await decide(table, exchange);
+  if (exchange.gone()) co_return;
+  // A key that may not use the model that is chosen has the other one.
+  const auto serves = [&](const std::string& model) {
+    return server_.models().find(model, exchange.request().key).has_value();
+  };
+  if (!serves(decision.model) && serves(decision.model == config.small ? config.large : config.small)) {
+    decision.model = decision.model == config.small ? config.large : config.small;
+    decision.reason += "; the key may not use the other";
+    decision.may_cascade = false;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_[config.name].decisions[{decision.model, decision.kind}];
+  }
+  std::string header =
+      fmt::format("{}; model={}; reason=\"{}\"", config.name, decision.model, decision.reason);
+  if (config.dry_run) {
+    header += fmt::format("; dry-run; answered-by={}", config.large);
+    decision.model = config.large;
+  }
+  // What the store keeps of a response cannot be taken back, and one in the background is answered before it is there.
+  const bool is_kept = std::string_view(route.path) == "/v1/responses" && server_.keeps_use();
+  const bool cascades =
+      config.cascade && decision.may_cascade && !config.dry_run && !is_kept && decision.model == config.small;
+  if (cascades) {
+    const bool answered = co_await try_small(table, route, exchange, header);
+    if (answered) co_return;
+    decision.model = config.large;
+  }
+  if (exchange.gone()) co_return;
+  exchange.reply_headers.emplace_back("x-penstock-route", header);
+  exchange.set_model(decision.model);
+  const int n_prompt = exchange.prompt_tokens(), n_completion = exchange.completion_tokens();
+  co_await server_.respond(route, exchange);
+  note_cost(config, decision.model, exchange.prompt_tokens() - n_prompt,
+            exchange.completion_tokens() - n_completion, false);
+}
+
+net::awaitable<bool> Router::try_small(const Table& table, const Route& route, Exchange& exchange,
+                                       std::string& header) {
+  const RouteConfig& config = table.config;
+  RouteFeatures features;
+  if (!config.cascade->check.empty())
+    co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
+  const auto start = std::chrono::steady_clock::now();
+  HeldExchange held(exchange);
+  held.set_model(config.small);
+  held.confidence.emplace();
+  co_await server_.respond(route, held);
+  if (held.gone()) co_return true;
+  // A mistake of the client's is one whoever answers.
+  const bool mistake = held.status() >= 400 && held.status() < 500 && held.status() != 429;
+  std::string why;
+  if (!mistake && held.status() != 200) why = fmt::format("status {}", held.status());
+  if (held.status() == 200) why = co_await doubt(table, exchange, held, features.question);
+  if (held.gone()) co_return true;
+  note_cost(config, config.small, held.prompt_tokens(), held.completion_tokens(), !why.empty());
+  {
+    const std::lock_guard lock(mutex_);
+    Counts& counts = counts_[config.name];
+    ++(why.empty() ? counts.kept : counts.abandoned);
+  }
+  if (!why.empty()) server_.note_use(held, start);
+  header += why.empty() ? "; cascade=kept"
+                        : fmt::format("; cascade=abandoned; answered-by={}; doubt=\"{}\"", config.large, why);
+  if (!why.empty()) co_return false;
+  exchange.reply_headers.emplace_back("x-penstock-route", header);
+  co_await held.release();
+  co_return true;
+}
+
+// Why the answer is not good enough; "": it is.
+net::awaitable<std::string> Router::doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
+                                          const std::string& question) {
+  const RouteCascade& cascade = *table.config.cascade;
+  const Exchange::Confidence& confidence = *held.confidence;
+  const double mean = confidence.n_tokens > 0 ? confidence.sum_logprob / confidence.n_tokens : 0;
+  if (cascade.min_mean_logprob && confidence.n_tokens > 0 && mean < *cascade.min_mean_logprob)
+    co_return fmt::format("mean log-probability {:.3f}", mean);
+  if (cascade.check.empty()) co_return std::string();
+  const auto model = server_.models().find(table.config.small);
+  const ModelLease lease = model ? (*model)->lease() : nullptr;
+  if (lease == nullptr) co_return "the check cannot be asked";
+  const std::string prompt =
+      filled(filled(cascade.check, "{question}", question), "{answer}", confidence.text);
+  const CheckRequest request =
+      check_request(table.config.small, !lease->chat().chat_template().empty(), prompt);
+  const Route* const route = post_route_of(request.path);
+  const auto start = std::chrono::steady_clock::now();
+  HeldExchange asked(exchange);
+  asked.set_request(request.path, request.body);
+  asked.set_model(table.config.small);
+  co_await server_.respond(*route, asked);
+  note_cost(table.config, table.config.small, asked.prompt_tokens(), asked.completion_tokens(), true);
+  server_.note_use(asked, start);
+  if (asked.status() != 200) co_return fmt::format("the check cannot be asked: status {}", asked.status());
+  const double yes = probability_of(cascade.yes, asked.body());
+  co_return yes >= cascade.min_yes ? std::string() : fmt::format("own check {:.3f}", yes);
+}
+
+// wasted: the client has nothing of it.
+void Router::note_cost(const RouteConfig& config, const std::string& model, int n_prompt, int n_completion,
+                       bool wasted) {
+  const auto used = server_.models().named(model), large = server_.models().named(config.large);
+  if (!used || !large) return;
+  const double cost = cost_of(used->settings().price, n_prompt, n_completion);
+  const std::lock_guard lock(mutex_);
+  Counts& counts = counts_[config.name];
+  counts.cost += cost;
+  counts.saved += (wasted ? 0 : cost_of(large->settings().price, n_prompt, n_completion)) - cost;
+}
+
+std::map<std::string, Router::Counts> Router::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+}  // namespace penstock

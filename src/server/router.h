@@ -1,0 +1,65 @@
+// Models that requests leave to the server: "auto" and the like, each a table of gateway/route.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/route/route_score.h"
+#include "gateway/route/route_table.h"
+#include "server/http/exchange.h"
+
+namespace penstock {
+
+class HeldExchange;
+class Server;
+struct Route;
+
+// Any thread, once it is open.
+class Router {
+ public:
+  // Errors: kInvalidArgument, a name that is taken or that no model has; those of RouteScore::load.
+  static Result<std::unique_ptr<Router>> open(Server& server, const std::vector<RouteConfig>& configs);
+
+  // Null: the request names none of them.
+  const RouteConfig* asked_for(const Route& route, const HttpRequest& request) const;
+  std::vector<std::string> names() const;
+  // Chooses a model and lets it answer.
+  net::awaitable<void> answer(const RouteConfig& config, const Route& route, Exchange& exchange);
+
+  struct Counts {
+    std::map<std::pair<std::string, std::string>, int64_t> decisions;  // by model and kind of reason
+    int64_t kept = 0, abandoned = 0;  // answers of the small model in a cascade
+    double cost = 0, saved = 0;       // by the models' prices; saved: against the large one for every request
+  };
+  std::map<std::string, Counts> counts() const;  // by name
+
+ private:
+  struct Table {
+    RouteConfig config;
+    std::optional<RouteScore> score;
+  };
+  explicit Router(Server& server) : server_(server) {}
+  Status check(const Table& table) const;
+  const Table& table_of(const RouteConfig& config) const;
+  net::awaitable<RouteDecision> decide(const Table& table, Exchange& exchange);
+  // Whether the small model's answer was good enough, and the client has it.
+  net::awaitable<bool> try_small(const Table& table, const Route& route, Exchange& exchange,
+                                 std::string& header);
+  net::awaitable<std::string> doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
+                                    const std::string& question);
+  void note_cost(const RouteConfig& config, const std::string& model, int n_prompt, int n_completion,
+                 bool wasted);
+
+  Server& server_;
+  std::vector<std::unique_ptr<const Table>> tables_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Counts> counts_;
+};
+
+}  // namespace penstock
