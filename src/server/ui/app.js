@@ -86,6 +86,7 @@ async function read_template() {
 }
 
 async function choose_model() {
+  notice("");
   onstructure();
   await read_template();
   show_running();
