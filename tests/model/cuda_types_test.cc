@@ -54,7 +54,7 @@ class PlainOps final : public DeviceOps {
   std::list<std::vector<float>> values_;  // weights may refer to them
 };
 
-std::vector<std::string> all_types() {
+std::vector<std::string> cuda_type_names() {
   std::vector<std::string> names;
   for (const FileType& type : file_types()) names.emplace_back(type.name);
   for (const QuantTypeInfo& info : quant_types())
@@ -125,7 +125,7 @@ TEST(CudaTypesOfExperts, GiveTheLogitsOfTheSameWeightsInF32) {
     EXPECT_LT(error_of(small_config("mixtral"), type, **made), most_error(type)) << type;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(all_types()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(cuda_type_names()), [](const auto& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');
   return name;
