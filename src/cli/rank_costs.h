@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "model/config.h"
-#include "parallel/shard.h"
+#include "model/stages.h"
 
 namespace penstock {
 

@@ -35,14 +35,17 @@ namespace penstock::cuda {
 CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::unique_ptr<DeviceRanks> ranks)
     : device_(std::move(device)),
       config_(config),
-      ranks_(std::move(ranks)),
       pool_(config.n_threads),
       packer_(*device_, pool_),
       step_memory_(*device_),
       graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_),
-      expert_tables_(*device_) {}
+      expert_tables_(*device_) {
+  if (ranks == nullptr) return;
+  sums_ = std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));
+  graphs_.enable(false);  // what ranks give each other is not recorded
+}
 
 CudaOps::~CudaOps() = default;
 
@@ -78,10 +81,9 @@ StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
 }
 
 void* CudaOps::take_scratch(size_t bytes) {
-  Result<void*> taken = step_memory_.take(bytes);
-  if (taken) return *taken;
-  device_->give_up(taken.error());
-  return nullptr;
+  const Result<void*> taken = step_memory_.take(bytes);
+  if (!taken) device_->give_up(taken.error());
+  return taken.value_or(nullptr);
 }
 
 Tensor CudaOps::new_tensor(int rows, int cols, TensorRole) {

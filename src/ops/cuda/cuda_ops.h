@@ -14,12 +14,12 @@
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
-#include "ops/cuda/device_ranks.h"
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/expert_tables.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
+#include "ops/cuda/rank_sums.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
 #include "ops/ops.h"
@@ -107,10 +107,13 @@ class CudaOps final : public Ops {
   void embed_token_types(const Weight& table, Tensor out) override;
   void linear(Tensor x, std::span<const LinearTarget> targets) override;
 
-  // cuda_ranks.cc
-  Shard shard() const override;
-  void all_reduce(Tensor x) override;
-  void all_gather(Tensor x) override;
+  Shard shard() const override { return config_.ranks != nullptr ? config_.ranks->shard() : Shard{}; }
+  void all_reduce(Tensor x) override {
+    if (sums_) sums_->all_reduce(x);
+  }
+  void all_gather(Tensor x) override {
+    if (sums_) sums_->all_gather(x);
+  }
 
   // cuda_moe.cc
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
@@ -144,9 +147,6 @@ class CudaOps final : public Ops {
     return static_cast<T*>(take_scratch(n * sizeof(T)));
   }
   void* take_scratch(size_t bytes);
-  float* take_for_ranks(size_t n);
-  void add_up(float* shares, Tensor to);
-  void all_reduce_by_parts(Tensor x);
   void multiply(const Product& product);
   void add_adapters(Tensor x, const LinearTarget& target);
   // x and out: rows by expert.
@@ -157,11 +157,11 @@ class CudaOps final : public Ops {
 
   std::unique_ptr<Device> device_;
   OpsConfig config_;
-  std::unique_ptr<DeviceRanks> ranks_;
   ThreadPool pool_;
   WeightPacker packer_;
   StepMemory step_memory_;
   StepGraphs graphs_;
+  std::unique_ptr<RankSums> sums_;
   BatchUpload upload_;
   DeviceDraws draws_;
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
