@@ -1,5 +1,7 @@
 #include "ops/cuda/cuda_ops.h"
 
+#include <cstdlib>
+
 namespace penstock {
 
 // Error: kInvalidArgument, this build has no CUDA backend, or this machine no GPU for it.
@@ -21,6 +23,8 @@ Result<std::unique_ptr<Ops>> make_cuda_ops(const OpsConfig& config) {
 
 #ifdef PENSTOCK_CUDA_EMULATION
 Result<std::unique_ptr<Ops>> make_emulated_cuda_ops(const OpsConfig& config) {
+  // On a visit to a GPU (scripts/visit_cuda) the tests of the emulated device run on that.
+  if (std::getenv("PENSTOCK_EMULATED_IS_GPU") != nullptr) return make_cuda_ops(config);
   auto device = cuda::make_emulated_device();
   std::unique_ptr<cuda::DeviceRanks> ranks;
   if (config.ranks != nullptr) ranks = cuda::make_host_ranks(*device, *config.ranks);

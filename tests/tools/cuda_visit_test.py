@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""What a visit to a GPU measures runs on the emulated device; decoding with recorded steps gives the tokens of decoding without."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+PROGRAM = pathlib.Path(os.environ["PENSTOCK_BUILD"]) / "tests" / "cuda_visit"
+
+
+def measured(*words, code=0):
+    done = subprocess.run([PROGRAM, "cuda_emulated", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+class Visit(unittest.TestCase):
+    def test_kernels(self):
+        for row in measured("products")["products"] + measured("attention")["attention"]:
+            self.assertGreater(row["us"], 0, row)
+        self.assertTrue(all(limit["value"] > 0 for limit in measured("limits")["limits"]))
+
+    def test_a_model(self):
+        rows = measured("model", "tiny", "q8_0")["model"]["decode"]
+        self.assertEqual([row["sequences"] for row in rows], [1, 3])
+        for row in rows:
+            self.assertTrue(row["same_tokens"] and row["drawn"], row)
+
+    def test_what_cannot_be(self):
+        self.assertIn("expected device, limits, products, attention or model SHAPE TYPE, got nothing", measured("nothing", code=1))
+        self.assertIn("no-such-shape", measured("model", "no-such-shape", "q8_0", code=1))
+
+
+if __name__ == "__main__":
+    if not PROGRAM.exists():
+        print(f"skipped: no {PROGRAM}, built without the emulated device")
+        sys.exit(0)
+    unittest.main()

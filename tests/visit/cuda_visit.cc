@@ -1,0 +1,319 @@
+// What a visit to a machine with a GPU measures (scripts/visit_cuda): limits, kernels on shapes of real models, decode and prefill of
+// whole models with random weights. One JSON object on the standard output. On the emulated device everything is tiny, and only
+// shows that it runs.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "model/batch_builder.h"
+#include "model/model.h"
+#include "model/sources/synthetic.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/device_limits.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kRounds = 5;
+constexpr int64_t kColdBytes = int64_t{320} << 20;  // read in between, so that nothing is left in a cache
+
+struct Visit {
+  std::unique_ptr<Ops> ops;
+  bool emulated = false;
+
+  // The median of some rounds, each of which is waited for.
+  template <class Fn>
+  double seconds_of(Fn&& fn) {
+    std::vector<double> all;
+    for (int round = 0; round < (emulated ? 1 : kRounds); ++round) {
+      ops->wait(ops->submit());
+      const auto start = std::chrono::steady_clock::now();
+      fn();
+      ops->wait(ops->submit());
+      all.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    std::nth_element(all.begin(), all.begin() + static_cast<ptrdiff_t>(all.size() / 2), all.end());
+    return all[all.size() / 2];
+  }
+};
+
+std::vector<float> random_values(size_t n) {
+  std::minstd_rand generator(7);
+  std::vector<float> values(n);
+  for (float& value : values) value = static_cast<float>(static_cast<int>(generator() % 2001) - 1000) * 1e-4f;
+  return values;
+}
+
+// A matrix of which 64 rows are random, and repeated.
+std::vector<std::byte> random_matrix(QuantType type, int rows, int cols) {
+  const int n = std::min(rows, 64);
+  const std::vector<float> values = random_values(static_cast<size_t>(n) * static_cast<size_t>(cols));
+  const size_t row_bytes = quant_bytes(type, cols);
+  std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(rows));
+  for (int r = 0; r < rows; ++r) {
+    std::byte* const to = bytes.data() + row_bytes * static_cast<size_t>(r);
+    if (r < n) {
+      quantize_row(type, values.data() + static_cast<ptrdiff_t>(r) * cols, to, cols);
+    } else {
+      std::copy_n(bytes.data() + row_bytes * static_cast<size_t>(r % n), row_bytes, to);
+    }
+  }
+  return bytes;
+}
+
+Result<Json> measure_products(Visit& visit) {
+  struct Shape {
+    int out, in;
+  };
+  const std::vector<Shape> shapes = visit.emulated
+                                        ? std::vector<Shape>{{32, 256}}
+                                        : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
+  const std::vector<int> tokens =
+      visit.emulated ? std::vector<int>{1, 9} : std::vector<int>{1, 4, 8, 16, 32, 128, 1024};
+  Json all = Json::array();
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kF8E4M3}) {
+    for (const Shape& shape : shapes) {
+      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
+      std::vector<std::unique_ptr<Weight>> weights;
+      int64_t packed = 0;
+      while (weights.empty() || (!visit.emulated && packed < kColdBytes)) {
+        ASSIGN_OR_RETURN(auto weight, visit.ops->pack({type, shape.out, shape.in, bytes}));
+        packed += weight->packed_bytes();
+        weights.push_back(std::move(weight));
+      }
+      for (const int n : tokens) {
+        visit.ops->begin_step(nullptr);
+        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
+        visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(shape.in)), x);
+        const auto multiply_all = [&] {
+          for (const auto& weight : weights) {
+            const LinearTarget target{weight.get(), nullptr, out};
+            visit.ops->linear(x, {&target, 1});
+          }
+        };
+        multiply_all();
+        const double seconds = visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
+        const double read = static_cast<double>(weights[0]->packed_bytes());
+        all.push_back({{"type", quant_info(type).name},
+                       {"out", shape.out},
+                       {"in", shape.in},
+                       {"tokens", n},
+                       {"us", seconds * 1e6},
+                       {"weight_GB_per_s", read / seconds / 1e9},
+                       {"Tflop_per_s", 2e-12 * n * shape.out * shape.in / seconds}});
+      }
+    }
+  }
+  return all;
+}
+
+// Attention of 32 heads over 8 of K and V, 128 features, F16.
+Result<Json> measure_attention(Visit& visit) {
+  struct Case {
+    int n_seqs, context, tokens;  // of each sequence: tokens in the cache after the step, tokens of the step
+  };
+  const std::vector<Case> cases =
+      visit.emulated
+          ? std::vector<Case>{{2, 40, 1}, {1, 20, 20}}
+          : std::vector<Case>{{1, 4096, 1}, {32, 4096, 1}, {1, 32768, 1}, {1, 2048, 2048}, {1, 8192, 2048}};
+  Json all = Json::array();
+  for (const Case& c : cases) {
+    CacheSpec spec;
+    spec.layers.assign(1, {8, 128});
+    const int per_seq = (c.context + spec.block_size - 1) / spec.block_size;
+    const int n_blocks[] = {per_seq * c.n_seqs};
+    ASSIGN_OR_RETURN(const auto cache, visit.ops->make_cache(spec, n_blocks));
+    const std::vector<TokenId> tokens(static_cast<size_t>(c.tokens));
+    std::vector<GroupBlocks> blocks;
+    for (int s = 0; s < c.n_seqs; ++s)
+      blocks.push_back(consecutive_blocks(s * per_seq, c.context, spec.block_size));
+    BatchBuilder builder(spec);
+    for (int s = 0; s < c.n_seqs; ++s)
+      builder.add(
+          {.tokens = tokens, .first = c.context - c.tokens, .kv = {&blocks[static_cast<size_t>(s)], 1}});
+    const StepShape shape = visit.ops->begin_step(&builder.build());
+    const Tensor q = visit.ops->new_tensor(shape.tokens, 32 * 128),
+                 out = visit.ops->new_tensor(shape.tokens, 32 * 128);
+    visit.ops->clear(q);
+    const auto attend = [&] { visit.ops->attend(q, *cache, {0, 32, 0.088f, 0.0f}, out); };
+    attend();
+    const double seconds = visit.seconds_of(attend);
+    const double read =
+        static_cast<double>(CacheSpec::token_bytes(spec.layers[0], spec.dtype)) * c.context * c.n_seqs;
+    const double seen = c.tokens * (c.context - (c.tokens - 1) / 2.0) * c.n_seqs;
+    all.push_back({{"sequences", c.n_seqs},
+                   {"context", c.context},
+                   {"tokens", c.tokens},
+                   {"us", seconds * 1e6},
+                   {"cache_GB_per_s", read / seconds / 1e9},
+                   {"Tflop_per_s", 4e-12 * 32 * 128 * seen / seconds}});
+  }
+  return all;
+}
+
+// Sequences that begin at some depth and are decoded greedily, the device draws.
+class Decoding {
+ public:
+  Decoding(Visit& visit, const Model& model, int n_seqs, int depth, int n_steps)
+      : visit_(visit),
+        model_(model),
+        n_seqs_(n_seqs),
+        depth_(depth),
+        spec_(model.cache_spec(KvDType::kF16, 16)) {
+    const int longest = depth + n_steps + 2;
+    per_seq_ = (longest + spec_.block_size - 1) / spec_.block_size;
+    for (int s = 0; s < n_seqs; ++s)
+      blocks_.push_back(consecutive_blocks(s * per_seq_, longest, spec_.block_size));
+  }
+  Status open() {
+    const std::vector<int> n_blocks(static_cast<size_t>(std::max(1, spec_.n_groups())), per_seq_ * n_seqs_);
+    ASSIGN_OR_RETURN(cache_, visit_.ops->make_cache(spec_, n_blocks));
+    return {};
+  }
+  // Computes the prompts; returns seconds of one of them.
+  double prefill() {
+    tokens_.assign(static_cast<size_t>(n_seqs_), 5), length_ = depth_;
+    std::vector<TokenId> prompt(static_cast<size_t>(depth_));
+    for (size_t i = 0; i < prompt.size(); ++i)
+      prompt[i] = static_cast<TokenId>(static_cast<int>(i) * 131 % model_.config().vocab_size);
+    double seconds = 0;
+    for (int s = 0; s < n_seqs_; ++s) {
+      BatchBuilder builder(spec_);
+      builder.add({.tokens = prompt, .kv = {&blocks_[static_cast<size_t>(s)], 1}});
+      const Batch& batch = builder.build();
+      const auto compute = [&] { model_.forward(batch, *cache_, *visit_.ops); };
+      if (s > 0) {
+        compute();
+        continue;
+      }
+      compute();
+      seconds = visit_.seconds_of(compute);
+    }
+    return seconds;
+  }
+  // One token of every sequence.
+  void step() {
+    BatchBuilder builder(spec_);
+    for (int s = 0; s < n_seqs_; ++s) {
+      builder.add({.tokens = {&tokens_[static_cast<size_t>(s)], 1},
+                   .first = length_,
+                   .kv = {&blocks_[static_cast<size_t>(s)], 1}});
+    }
+    ++length_;
+    const StepOutputs outputs = model_.forward(builder.build(), *cache_, *visit_.ops);
+    std::vector<SampleRow> rows(static_cast<size_t>(n_seqs_));
+    std::vector<SampleResult> results(rows.size());
+    for (size_t s = 0; s < rows.size(); ++s) rows[s].row = static_cast<int32_t>(s);
+    visit_.ops->sample(outputs.logits, rows, results);
+    visit_.ops->wait(visit_.ops->submit());
+    for (size_t s = 0; s < rows.size(); ++s) tokens_[s] = results[s].token;
+  }
+  const std::vector<TokenId>& tokens() const { return tokens_; }
+
+ private:
+  Visit& visit_;
+  const Model& model_;
+  int n_seqs_, depth_, per_seq_ = 0, length_ = 0;
+  CacheSpec spec_;
+  std::unique_ptr<KvCache> cache_;
+  std::vector<GroupBlocks> blocks_;
+  std::vector<TokenId> tokens_;
+};
+
+Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int depth) {
+  const int n_steps = visit.emulated ? 4 : 48, n_warm = 3;
+  Decoding decoding(visit, model, n_seqs, depth, n_steps + n_warm);
+  RETURN_IF_ERROR(decoding.open());
+  Json row = {{"sequences", n_seqs}, {"depth", depth}};
+  std::vector<TokenId> texts[2];
+  auto& graphs = static_cast<cuda::CudaOps&>(*visit.ops).graphs();
+  for (const bool records : {false, true}) {
+    graphs.enable(records);
+    const double prefill = decoding.prefill();
+    if (!records) row["prefill_tokens_per_s"] = depth / prefill;
+    for (int i = 0; i < n_warm; ++i) decoding.step();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < n_steps; ++i) {
+      decoding.step();
+      texts[records].insert(texts[records].end(), decoding.tokens().begin(), decoding.tokens().end());
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    row[records ? "graphs_tokens_per_s" : "no_graphs_tokens_per_s"] = n_seqs * n_steps / seconds;
+  }
+  row["same_tokens"] = texts[0] == texts[1];
+  row["drawn"] = std::ranges::none_of(texts[1], [](TokenId token) { return token == kNoToken; });
+  return row;
+}
+
+Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_view type) {
+  ASSIGN_OR_RETURN(const auto source, make_synthetic_source(shape, type));
+  const auto start = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(const auto model, Model::load(*source, *visit.ops));
+  const double load = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Json result = {{"shape", shape},
+                 {"type", type},
+                 {"load_s", load},
+                 {"weight_bytes", model->weight_bytes()},
+                 {"token_bytes", model->active_weight_bytes()},
+                 {"decode", Json::array()}};
+  const std::vector<std::pair<int, int>> cases =
+      visit.emulated ? std::vector<std::pair<int, int>>{{1, 5}, {3, 5}}
+                     : std::vector<std::pair<int, int>>{{1, 1024}, {1, 2048}, {8, 256}, {64, 128}};
+  for (const auto& [n_seqs, depth] : cases) {
+    ASSIGN_OR_RETURN(Json row, measure_decoding(visit, *model, n_seqs, depth));
+    result["decode"].push_back(std::move(row));
+    RETURN_IF_ERROR(static_cast<cuda::CudaOps&>(*visit.ops).device().status());
+  }
+  return result;
+}
+
+Json measure_limits(Visit& visit) {
+  Json all = Json::array();
+  for (const DeviceLimit& limit : sample_device(*visit.ops).all)
+    all.push_back({{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});
+  return all;
+}
+
+Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
+  const std::string& what = words[0];
+  if (what == "device") return Json(visit.ops->name());
+  if (what == "limits") return measure_limits(visit);
+  if (what == "products") return measure_products(visit);
+  if (what == "attention") return measure_attention(visit);
+  if (what == "model" && words.size() == 3) return measure_model(visit, words[1], words[2]);
+  return errorf(ErrorCode::kInvalidArgument,
+                "expected device, limits, products, attention or model SHAPE TYPE, got {}", what);
+}
+
+int run(const std::string& backend, const std::vector<std::string>& words) {
+  auto ops = make_ops(backend, {});
+  if (!ops) return std::fprintf(stderr, "%s\n", ops.error().message.c_str()), 1;
+  Visit visit{std::move(*ops), backend == "cuda_emulated"};
+  Result<Json> result = measure(visit, words);
+  if (result) {
+    if (const Status status = static_cast<cuda::CudaOps&>(*visit.ops).device().status(); !status)
+      result = tl::unexpected(status.error());
+  }
+  if (!result) return std::fprintf(stderr, "%s\n", result.error().message.c_str()), 1;
+  std::printf("%s\n", Json({{words[0], *result}, {"device", visit.ops->name()}}).dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
+    std::fprintf(stderr, "usage: %s cuda|cuda_emulated device|limits|products|attention|model SHAPE TYPE\n",
+                 argv[0]);
+    return 2;
+  }
+  return penstock::run(argv[1], {argv + 2, argv + argc});
+}
