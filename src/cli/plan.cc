@@ -40,8 +40,9 @@ struct PlanCommand {
     app.add_option("--block-size", block_size, "tokens per block")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--memory", memory,
-                   "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
+    app.add_option(
+        "--memory", memory,
+        "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
     app.add_flag("--json", json, "print one JSON object");
   }
   int run() const;

@@ -243,8 +243,8 @@ void RanksPlan::print(const PlannedModel& model, const std::vector<Row>& rows) c
   fmt::print("{}, {} sequence{} of {} tokens on {} host{}\n", model.name, batch, batch == 1 ? "" : "s",
              model.tokens, hosts, hosts == 1 ? "" : "s");
   fmt::print("{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}\n",
-             "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages", "bytes/token",
-             "compute ms", "waiting ms", "tokens/s", "speed-up");
+             "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages",
+             "bytes/token", "compute ms", "waiting ms", "tokens/s", "speed-up");
   for (const Row& row : rows) {
     const RankCosts& costs = row.costs;
     fmt::print(

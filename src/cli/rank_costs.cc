@@ -98,8 +98,7 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
                                                  : (embedding ? 0 : table) + (output ? 0 : table);
   const double not_read = output ? 0 : table;
   Share share;
-  share.weight_bytes =
-      (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;
+  share.weight_bytes = (static_cast<double>(config.n_parameters()) - not_here) * model_.bytes_per_weight;
   const CacheSpec cache = config.cache_spec(model_.kv_dtype, model_.block_size);
   for (const KvLayerSpec& layer : cache.layers)
     share.kv_token_bytes += static_cast<double>(CacheSpec::token_bytes(layer, cache.dtype));
@@ -200,8 +199,8 @@ void RankPlanner::add_messages(const Combination& combination, const std::vector
 Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
   const int here = per_host(combination);
   const auto even = [&](int64_t n) { return n % here == 0 || here % n == 0; };
-  if (combination.ranks() > 1 && (combination.ranks() % machines_.hosts != 0 ||
-                                  !even(combination.tensor) || !even(combination.of_engine()))) {
+  if (combination.ranks() > 1 && (combination.ranks() % machines_.hosts != 0 || !even(combination.tensor) ||
+                                  !even(combination.of_engine()))) {
     return errorf(ErrorCode::kInvalidArgument,
                   "--hosts {}: expected equally many of the {} ranks on each, and those of a stage and of an "
                   "engine on as few as can be, got {}",

@@ -42,19 +42,21 @@ struct Combination {
 
 struct Machines {
   int hosts = 1;
-  double link_bytes_per_second = 0, link_seconds = 0;              // of a host, one way
-  double rank_bytes_per_second = 0;                                // of memory
-  double rank_operations_per_second = 0;                           // 0: reading is all that takes time
-  std::vector<std::pair<int, double>> step_seconds;                // rows, time of one rank with the whole model, ascending; empty: by the above
+  double link_bytes_per_second = 0, link_seconds = 0;  // of a host, one way
+  double rank_bytes_per_second = 0;                    // of memory
+  double rank_operations_per_second = 0;               // 0: reading is all that takes time
+  std::vector<std::pair<int, double>>
+      step_seconds;  // rows, time of one rank with the whole model, ascending; empty: by the above
 };
 
 struct RankCosts {
   Combination combination;
-  double weight_bytes = 0, kv_token_bytes = 0, cache_bytes = 0;  // of the rank that has most; the cache of all its sequences
-  int sums = 0, messages = 0;                                    // that a token waits for; sums are messages too
-  double wire_bytes = 0;                                         // that a rank gives for a token
-  double compute_seconds = 0;                                    // of the busiest rank, for a token of every sequence
-  double step_seconds = 0;                                       // a token of every sequence
+  double weight_bytes = 0, kv_token_bytes = 0,
+         cache_bytes = 0;      // of the rank that has most; the cache of all its sequences
+  int sums = 0, messages = 0;  // that a token waits for; sums are messages too
+  double wire_bytes = 0;       // that a rank gives for a token
+  double compute_seconds = 0;  // of the busiest rank, for a token of every sequence
+  double step_seconds = 0;     // a token of every sequence
 };
 
 class RankPlanner {

@@ -2,7 +2,6 @@
 """penstock plan of several ranks: its numbers against sums that are done here. PENSTOCK is the program's path."""
 import json
 import os
-import pathlib
 import subprocess
 import unittest
 
@@ -141,7 +140,7 @@ class Ranks(unittest.TestCase):
                 (2, "expected at most 1024 ranks, got 2048", ["--tensor-parallel-size", 1024, "--data-parallel-size", 2]),
                 (2, "tensor 2 x pipeline 1 x data 3", ["--tensor-parallel-size", 2, "--data-parallel-size", 3, *host, 2]),
                 (2, "--ranks 3: expected a multiple of --hosts 2", ["--ranks", 3, *host, 2]),
-                (2, "--ranks excludes", ["--ranks", 4, "--tensor-parallel-size", 2]),
+                (2, "excludes --ranks", ["--ranks", 4, "--tensor-parallel-size", 2]),
                 (2, "--step-ms: expected ROWS=MS", ["--pipeline-parallel-size", 2, "--step-ms", "10,20"]),
                 (2, "--step-ms: expected rows from 1 to 65536 that ascend", ["--pipeline-parallel-size", 2, "--step-ms", "4=10,2=20"]),
                 (2, "--step-ms: expected a number above 0, got nan", ["--pipeline-parallel-size", 2, "--step-ms", "nan"]),
