@@ -34,7 +34,8 @@ class SameText(unittest.TestCase):
         with Server() as one:
             wanted = texts(one)
         for flags in (["--data-parallel-size", 2], ["--data-parallel-size", 3, "--threads", 1, "--spec", "ngram"],
-                      ["--data-parallel-size", 2, "--tensor-parallel-size", 2, "--threads", 1]):
+                      ["--data-parallel-size", 2, "--tensor-parallel-size", 2, "--threads", 1],
+                      ["--data-parallel-size", 2, "--tensor-parallel-size", 2, "--pipeline-parallel-size", 2, "--threads", 1]):
             with Server(*flags) as server:
                 self.assertEqual(texts(server), wanted, flags)
                 self.assertEqual(texts(server), wanted, flags)  # now with a prefix cache
@@ -42,7 +43,8 @@ class SameText(unittest.TestCase):
                 self.assertEqual(len(each), flags[1])
                 self.assertTrue(all(n > 0 for n in each.values()), each)
                 self.assertEqual(server.get("/v1/metrics").json()["total_tokens"], sum(each.values()))
-                self.assertEqual(len(children(server.process)), 2 if "--tensor-parallel-size" in flags else 0)
+                each_has = (2 if "--tensor-parallel-size" in flags else 1) * (2 if "--pipeline-parallel-size" in flags else 1)
+                self.assertEqual(len(children(server.process)), flags[1] * (each_has - 1))
                 self.assertEqual(server.stop(), 0, server.log())
 
     def test_generate(self):
@@ -55,6 +57,8 @@ class SameText(unittest.TestCase):
         with Server("--data-parallel-size", 2) as server:
             first = server.generate(STORY * 3 + "Then", max_tokens=4)
             for end in ("One day", "But", "She"):
+                # A reply is there a moment before its sequence counts as ended.
+                self.assertTrue(wait_for(lambda: not any(by_engine(server, "vllm:num_requests_running").values()), 10 * SLOW))
                 server.generate(STORY * 3 + end, max_tokens=4)
             hits = by_engine(server, "penstock:prefix_cache_hits_total")
             self.assertEqual(sorted(n > 150 for n in hits.values()), [False, True], hits)

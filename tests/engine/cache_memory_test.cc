@@ -21,7 +21,7 @@ TEST(CacheMemory, ADeviceIsUsedToNineTenthsUnlessSomebodySaysOtherwise) {
 }
 
 #ifdef PENSTOCK_CUDA_EMULATION
-class DeviceMemory : public testing::Test {
+class MemoryOfDevice : public testing::Test {
  protected:
   static constexpr int64_t kMiB = int64_t{1} << 20;
 
@@ -46,7 +46,7 @@ class DeviceMemory : public testing::Test {
   int64_t free_before_ = 0;
 };
 
-TEST_F(DeviceMemory, TheCacheHasWhatWeightsAndTheLargestStepLeave) {
+TEST_F(MemoryOfDevice, TheCacheHasWhatWeightsAndTheLargestStepLeave) {
   constexpr int64_t kTotal = 256 * kMiB;
   const Result<int64_t> budget = budget_on(kTotal);
   ASSERT_TRUE(budget) << budget.error().message;
@@ -60,7 +60,7 @@ TEST_F(DeviceMemory, TheCacheHasWhatWeightsAndTheLargestStepLeave) {
   EXPECT_EQ(budget_on(kTotal).value(), 12345);
 }
 
-TEST_F(DeviceMemory, TooLittleIsAnErrorWithTheNumbers) {
+TEST_F(MemoryOfDevice, TooLittleIsAnErrorWithTheNumbers) {
   ASSERT_TRUE(budget_on(256 * kMiB));
   const int64_t weights = 256 * kMiB - free_before_, step = free_before_ - ops_->memory().free;
   const auto refused = [&](int64_t bytes, const char* what) {

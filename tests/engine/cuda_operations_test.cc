@@ -121,7 +121,7 @@ void expect_same(const Collected& got, const Collected& want, bool cancelled, co
     EXPECT_EQ(got.prompt_logprobs.at(position).at(0).logprob, row.at(0).logprob) << which << ", " << position;
 }
 
-void finish(Engine& engine) {
+void run_to_end(Engine& engine) {
   while (engine.step()) {
   }
 }
@@ -148,7 +148,7 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
       const auto sink = std::make_shared<Collector>();
       const auto id = engine->submit(request, sink);
       EXPECT_TRUE(id) << id.error().message;
-      finish(*engine);
+      run_to_end(*engine);
       all.push_back({std::move(request), sink->result});
     }
     block_bytes_ = engine->info().kv_bytes / engine->info().n_blocks;
@@ -198,7 +198,7 @@ TEST_P(CudaOperations, RandomOperationsChangeNoText) {
       engine->step();
     }
   }
-  finish(*engine);
+  run_to_end(*engine);
   int n_whole = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     n_whole += all[i].cancelled ? 0 : 1;
@@ -230,7 +230,7 @@ TEST_P(CudaOperations, SessionsComeBack) {
     const auto engine = open(config);
     const auto sink = std::make_shared<Collector>();
     ASSERT_TRUE(engine->submit(request, sink));
-    finish(*engine);
+    run_to_end(*engine);
     want = sink->result;
     const auto saved = engine->save_session(request.prompt, path);
     ASSERT_TRUE(saved) << saved.error().message;
@@ -240,7 +240,7 @@ TEST_P(CudaOperations, SessionsComeBack) {
   ASSERT_TRUE(loaded) << loaded.error().message;
   const auto sink = std::make_shared<Collector>();
   ASSERT_TRUE(engine->submit(request, sink));
-  finish(*engine);
+  run_to_end(*engine);
   expect_same(sink->result, want, false, "after the session came back");
   EXPECT_GT(sink->result.sequences.at(0).stats.cached_tokens, 0);
 }

@@ -63,7 +63,9 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   if (c.grid.size() > 1) {
     ranks = std::make_unique<ThreadRanks>(c.grid.size());
     EXPECT_TRUE(tell_config(ranks->communicator(), config));
-    if (c.grid.stages > 1) EXPECT_TRUE(ranks->communicator().form_groups(c.grid.tensor));
+    if (c.grid.stages > 1) {
+      EXPECT_TRUE(ranks->communicator().form_groups(c.grid.tensor));
+    }
     ops_config.ranks = &ranks->communicator();
   }
   auto source = open_weights(config.model).value();
@@ -248,7 +250,8 @@ TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
 INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                          ::testing::Values(RanksCase{"llama2", {1, 2}}, RanksCase{"gemma3", {1, 3}},
                                            RanksCase{"lfm2", {1, 2}}, RanksCase{"gemma3n", {1, 2}},
-                                           RanksCase{"llama2", {2, 2}}),
+                                           RanksCase{"llama2", {2, 1}}, RanksCase{"gemma3", {3, 1}},
+                                           RanksCase{"lfm2", {2, 1}}, RanksCase{"llama2", {2, 2}}),
                          [](const auto& info) {
                            const RankGrid grid = info.param.grid;
                            return fmt::format("{}_{}_stages_of_{}", info.param.model, grid.stages,

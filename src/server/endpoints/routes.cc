@@ -5,16 +5,15 @@
 namespace penstock {
 
 Handler get_health, get_ready, get_load, get_version, get_metrics, get_metrics_json, post_reset_prefix_cache,
-    post_reset_reply_cache,
-    get_models, get_model, post_generate, post_completions, post_chat_completions, post_responses,
-    post_messages, post_count_tokens, post_tokenize, post_detokenize, post_apply_template, post_grammar_check,
-    get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score, post_rerank, get_openapi,
-    get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version, post_ollama_show,
-    post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings, refuse_ollama,
-    post_model_load, post_load_adapter, post_unload_adapter, post_model_unload, post_model_reload, post_file,
-    get_files, get_file, delete_file, get_file_content, post_batch, get_batches, get_batch, post_batch_cancel,
-    get_response, delete_response, post_response_cancel, get_response_items, get_usage, get_audit,
-    post_llamacpp_completion, post_infill, get_props, get_slots;
+    post_reset_reply_cache, get_models, get_model, post_generate, post_completions, post_chat_completions,
+    post_responses, post_messages, post_count_tokens, post_tokenize, post_detokenize, post_apply_template,
+    post_grammar_check, get_tokenizer_info, post_embeddings, post_pooling, post_classify, post_score,
+    post_rerank, get_openapi, get_page, get_page_file, get_ollama_tags, get_ollama_ps, get_ollama_version,
+    post_ollama_show, post_ollama_generate, post_ollama_chat, post_ollama_embed, post_ollama_embeddings,
+    refuse_ollama, post_model_load, post_load_adapter, post_unload_adapter, post_model_unload,
+    post_model_reload, post_file, get_files, get_file, delete_file, get_file_content, post_batch, get_batches,
+    get_batch, post_batch_cancel, get_response, delete_response, post_response_cancel, get_response_items,
+    get_usage, get_audit, post_llamacpp_completion, post_infill, get_props, get_slots;
 RouteSchema embeddings_request, embeddings_reply, pooling_request, pooling_reply_schema, classify_request,
     classify_reply, score_request, score_reply, rerank_request, rerank_reply, ollama_show_request,
     ollama_embed_request, ollama_embeddings_request, ollama_models_reply, ollama_show_reply,
