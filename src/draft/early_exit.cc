@@ -157,7 +157,7 @@ Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget&
   if (target.source != nullptr) exit.light_source = make_four_bit_source(*target.source);
   if (!exit.light_source) return exit;
   ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops, exit.n_layers,
-                                                        config.max_model_len));
+                                                        config.max_model_len, target.ops->shard()));
   if (!is_cut_alike(exit.light->config(), model, target.ops->shard())) exit.light.reset();
   return exit;
 }

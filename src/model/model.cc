@@ -139,13 +139,13 @@ Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Op
 }
 
 Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                        int max_seq_len) {
+                                                        int max_seq_len, Shard of_layers) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   PENSTOCK_CHECK(n_layers >= 0 && n_layers <= model->config_.n_layers);
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
-  const ShardOptions shard{ops.shard()};
+  const ShardOptions shard{of_layers};
   ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len, shard));
   for (int i = 0; i < n_layers; ++i) {
     ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],

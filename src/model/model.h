@@ -76,9 +76,9 @@ class Model {
                                              int max_seq_len, const PackedCache& cache,
                                              std::string_view recoding);
   // Only the first n_layers, with the final norm and the output matrix of the whole: for an early exit. It
-  // runs on the whole model's cache, with several ranks their share of it.
+  // runs on the whole model's cache. shard: of several ranks that all compute it; one alone has all of it.
   static Result<std::unique_ptr<Model>> load_first_layers(const WeightSource& source, Ops& ops, int n_layers,
-                                                          int max_seq_len = 0);
+                                                          int max_seq_len = 0, Shard shard = {});
   ~Model();
 
   const ModelConfig& config() const { return config_; }  // of the whole model

@@ -44,7 +44,7 @@ class TensorLoader {
   const TensorInfo* find(const std::string& name) const { return source_.find(name); }
   // A matrix; one that was packed before is not looked up, for that may encode it.
   bool has_matrix(const std::string& name) const {
-    if (restores()) return packed_->from->find(stored_name(name, 0)) != nullptr;
+    if (restores()) return stored_.contains(name);
     if (find(name) != nullptr) return true;
     const std::string stem = name.substr(0, name.size() - std::string_view(".weight").size());
     return prequantized_ != nullptr &&
@@ -120,6 +120,7 @@ class TensorLoader {
   Ops& ops_;
   const Model::Progress& progress_;
   PackedWeights* packed_;
+  std::unordered_set<std::string_view> stored_;  // the matrices in packed_->from, whatever rows of them
   std::unordered_map<std::string_view, PartWithLead>
       with_lead_;  // of packed_->from, by the name before the mark
   NameTable names_;

@@ -59,6 +59,7 @@ TensorLoader::TensorLoader(const WeightSource& source, const ModelConfig& config
   for (const PackedPart& part : restores() ? packed->from->parts() : std::span<const PackedPart>()) {
     const size_t mark = part.name.rfind(kLeadMark), first_row = part.name.rfind(':');
     int lead = 0;
+    stored_.insert(part.name.substr(0, first_row));
     if (mark == part.name.npos || first_row == part.name.npos || mark < first_row) continue;
     std::from_chars(part.name.data() + mark + 1, part.name.data() + part.name.size(), lead);
     with_lead_[part.name.substr(0, mark)] = {&part, lead};
