@@ -322,7 +322,7 @@ class Ops {
 
   // All rows of x as F32, one after the other; after everything that was asked for before. Waits.
   virtual void read_rows(Tensor x, std::span<float> out) = 0;
-  // The inverse: x = values.
+  // The inverse: x's first rows = values, whole rows; the others are 0.
   virtual void write_rows(std::span<const float> values, Tensor x) = 0;
   // The first row of a tensor that the host may read and change where it is (F32, row_stride apart); null where
   // tensors lie elsewhere. HostRows (host_rows.h) serves both.

@@ -13,10 +13,16 @@ class HeldExchange final : public Exchange {
   explicit HeldExchange(Exchange& outer) : outer_(outer) {
     request_ = outer.request();
     on_tokens = outer.on_tokens;
+    trace = outer.trace;
+    if (trace) trace->notes.clear();
     outer_.on_disconnect = [this] { leave(); };
     gone_ = outer.gone();
   }
-  ~HeldExchange() override { outer_.on_disconnect = nullptr; }
+  ~HeldExchange() override {
+    outer_.on_disconnect = nullptr;
+    if (!trace || !outer_.trace) return;
+    for (auto& note : trace->notes) outer_.trace->notes.push_back(std::move(note));
+  }
   void set_request(std::string path, std::string body) {
     request_.path = std::move(path);
     request_.body = std::move(body);

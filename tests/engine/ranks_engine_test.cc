@@ -250,8 +250,8 @@ TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
 INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                          ::testing::Values(RanksCase{"llama2", {1, 2}}, RanksCase{"gemma3", {1, 3}},
                                            RanksCase{"lfm2", {1, 2}}, RanksCase{"gemma3n", {1, 2}},
-                                           RanksCase{"llama2", {2, 1}}, RanksCase{"gemma3", {3, 1}},
-                                           RanksCase{"lfm2", {2, 1}}, RanksCase{"llama2", {2, 2}}),
+                                           RanksCase{"llama2", {2, 1}}, RanksCase{"lfm2", {2, 1}},
+                                           RanksCase{"llama2", {2, 2}}),
                          [](const auto& info) {
                            const RankGrid grid = info.param.grid;
                            return fmt::format("{}_{}_stages_of_{}", info.param.model, grid.stages,

@@ -115,8 +115,10 @@ void CpuOps::read_rows(Tensor x, std::span<float> out) {
 
 void CpuOps::write_rows(std::span<const float> values, Tensor x) {
   const auto cols = static_cast<size_t>(x.cols);
-  PENSTOCK_CHECK(values.size() == cols * static_cast<size_t>(x.rows));
-  for (int row = 0; row < x.rows; ++row) std::copy_n(values.data() + row * cols, cols, f32(x, row));
+  PENSTOCK_CHECK(values.size() % cols == 0 && values.size() <= cols * static_cast<size_t>(x.rows));
+  const int n = static_cast<int>(values.size() / cols);
+  for (int row = 0; row < n; ++row) std::copy_n(values.data() + row * cols, cols, f32(x, row));
+  clear_rows(x, n);
 }
 
 float* CpuOps::in_place(Tensor x) { return f32(x); }

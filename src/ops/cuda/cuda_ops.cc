@@ -104,13 +104,22 @@ void CudaOps::read_rows(Tensor x, std::span<float> out) {
     device_->copy_out(out.data() + row * cols, from.row(static_cast<int>(row)), cols * sizeof(float));
 }
 
+namespace {
+
+void copy_in_rows(Device& device, std::span<const float> values, const Rows& to, size_t cols, bool in_one) {
+  if (in_one) return device.copy_in(to.data, values.data(), values.size_bytes());
+  for (size_t row = 0; row < values.size() / cols; ++row)
+    device.copy_in(to.row(static_cast<int>(row)), values.data() + row * cols, cols * sizeof(float));
+}
+
+}  // namespace
+
 void CudaOps::write_rows(std::span<const float> values, Tensor x) {
-  const auto cols = static_cast<size_t>(x.cols), rows = static_cast<size_t>(x.rows);
-  PENSTOCK_CHECK(values.size() == cols * rows);
-  const Rows to = rows_of(x);
-  if (x.row_stride == x.cols) return device_->copy_in(to.data, values.data(), values.size_bytes());
-  for (size_t row = 0; row < rows; ++row)
-    device_->copy_in(to.row(static_cast<int>(row)), values.data() + row * cols, cols * sizeof(float));
+  const auto cols = static_cast<size_t>(x.cols);
+  const auto rows = static_cast<int>(values.size() / cols);
+  PENSTOCK_CHECK(values.size() % cols == 0 && rows <= x.rows);
+  if (rows < x.rows) clear(x.row_range(rows, x.rows - rows));
+  copy_in_rows(*device_, values, rows_of(x), cols, x.row_stride == x.cols);
 }
 
 }  // namespace penstock::cuda

@@ -75,7 +75,8 @@ RouteFeatures features_of(const Server& server, const HttpRequest& request) {
   for (const char* name : {"system", "instructions"})
     features.characters += static_cast<int64_t>(text_of_parts(get_field(body, name)).size());
   for (const char* name : {"messages", "input"}) read_messages(get_field(body, name), features);
-  for (const char* name : {"prompt", "input"}) read_text(get_field(body, name), features);
+  for (const char* name : {"suffix", "input_suffix", "input_prefix", "prompt", "input"})
+    read_text(get_field(body, name), features);  // the question is the last that is there
   const json& tools = get_field(body, "tools");
   features.tools = tools.is_array() && !tools.empty();
   features.json = has_form(body);
