@@ -21,7 +21,10 @@ using SectionJson = nlohmann::ordered_json;
 // Reads the fields of one object; every one must be asked for.
 class Section {
  public:
-  Section(const SectionJson& fields, std::string place) : fields_(fields), place_(std::move(place)) {}
+  Section(const SectionJson& fields, std::string place) : fields_(fields), place_(std::move(place)) {
+    if (!fields.is_object())
+      failure_ = {ErrorCode::kInvalidArgument, fmt::format("{}: expected an object", place_)};
+  }
 
   // Absent and null leave `value` as it is.
   template <class T>

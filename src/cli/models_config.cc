@@ -99,7 +99,6 @@ Status read_price(Section& section, const std::string& place, TokenPrice& price)
 
 Result<ModelSettings> read_model(const SectionJson& fields, const std::string& place,
                                  const ModelSettings& common) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   ModelSettings model = common;
   Section section(fields, place);
   std::string name, runner = "auto";

@@ -1,5 +1,6 @@
 #include "cli/routes_config.h"
 
+#include "base/ascii.h"
 #include "cli/config_section.h"
 
 namespace penstock {
@@ -30,7 +31,6 @@ std::string model_of(const RouteConfig& config, const std::string& use) {
 }
 
 Status read_conditions(const SectionJson& fields, const std::string& place, RouteRule& rule) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   Section section(fields, place);
   read_optional(section, "min_characters", rule.min_characters);
   read_optional(section, "max_characters", rule.max_characters);
@@ -48,9 +48,7 @@ Status read_conditions(const SectionJson& fields, const std::string& place, Rout
         section.fail("header", "an object: value by name", *headers);
         break;
       }
-      std::string lower;
-      for (const char c : name) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-      rule.headers.emplace_back(lower, value.get<std::string>());
+      rule.headers.emplace_back(ascii_lower(name), value.get<std::string>());
     }
   }
   RETURN_IF_ERROR(section.check());
@@ -62,7 +60,6 @@ Status read_rules(const SectionJson& list, const std::string& place, RouteConfig
   if (!list.is_array()) return errorf(ErrorCode::kInvalidArgument, "{}: expected a list", place);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string here = fmt::format("{}[{}]", place, i);
-    if (!list[i].is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", here);
     Section section(list[i], here);
     RouteRule rule;
     std::string use;
@@ -79,7 +76,6 @@ Status read_rules(const SectionJson& list, const std::string& place, RouteConfig
 }
 
 Status read_score(const SectionJson& fields, const std::string& place, RouteConfig& config) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   Section section(fields, place);
   section.read("file", config.score_file);
   section.read("model", config.embedder);
@@ -92,7 +88,6 @@ Status read_score(const SectionJson& fields, const std::string& place, RouteConf
 }
 
 Status read_check(const SectionJson& fields, const std::string& place, RouteCascade& cascade) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   Section section(fields, place);
   section.read("prompt", cascade.check);
   section.read("yes", cascade.yes);
@@ -106,7 +101,6 @@ Status read_check(const SectionJson& fields, const std::string& place, RouteCasc
 }
 
 Status read_cascade(const SectionJson& fields, const std::string& place, RouteConfig& config) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   Section section(fields, place);
   RouteCascade cascade;
   read_optional(section, "min_mean_logprob", cascade.min_mean_logprob);
@@ -120,7 +114,6 @@ Status read_cascade(const SectionJson& fields, const std::string& place, RouteCo
 }
 
 Result<RouteConfig> read_route(const SectionJson& fields, const std::string& place) {
-  if (!fields.is_object()) return errorf(ErrorCode::kInvalidArgument, "{}: expected an object", place);
   Section section(fields, place);
   RouteConfig config;
   std::string otherwise = "small";

@@ -89,9 +89,8 @@ const Router::Table& Router::table_of(const RouteConfig& config) const {
   return **std::ranges::find_if(tables_, [&](const auto& one) { return &one->config == &config; });
 }
 
-net::awaitable<RouteDecision> Router::decide(const Table& table, Exchange& exchange) {
-  RouteFeatures features;
-  co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
+net::awaitable<RouteDecision> Router::decide(const Table& table, const RouteFeatures& features,
+                                             Exchange& exchange) {
   if (auto decision = decide_by_rules(table.config, features)) co_return *std::move(decision);
   if (!table.score || features.question.empty()) co_return decide_otherwise(table.config);
   const auto vector =
@@ -109,7 +108,9 @@ net::awaitable<RouteDecision> Router::decide(const Table& table, Exchange& excha
 
 net::awaitable<void> Router::answer(const RouteConfig& config, const Route& route, Exchange& exchange) {
   const Table& table = table_of(config);
-  RouteDecision decision = co_await decide(table, exchange);
+  RouteFeatures features;
+  co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
+  RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
   // A key that may not use the model that is chosen has the other one.
   const auto serves = [&](const std::string& model) {
@@ -135,7 +136,7 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   const bool cascades =
       config.cascade && decision.may_cascade && !config.dry_run && !is_kept && decision.model == config.small;
   if (cascades) {
-    const bool answered = co_await try_small(table, route, exchange, header);
+    const bool answered = co_await try_small(table, route, exchange, features.question, header);
     if (answered) co_return;
     decision.model = config.large;
   }
@@ -149,11 +150,8 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
 }
 
 net::awaitable<bool> Router::try_small(const Table& table, const Route& route, Exchange& exchange,
-                                       std::string& header) {
+                                       const std::string& question, std::string& header) {
   const RouteConfig& config = table.config;
-  RouteFeatures features;
-  if (!config.cascade->check.empty())
-    co_await run_apart(exchange, [&] { features = features_of(server_, exchange.request()); });
   const auto start = std::chrono::steady_clock::now();
   HeldExchange held(exchange);
   held.set_model(config.small);
@@ -164,7 +162,7 @@ net::awaitable<bool> Router::try_small(const Table& table, const Route& route, E
   const bool mistake = held.status() >= 400 && held.status() < 500 && held.status() != 429;
   std::string why;
   if (!mistake && held.status() != 200) why = fmt::format("status {}", held.status());
-  if (held.status() == 200) why = co_await doubt(table, exchange, held, features.question);
+  if (held.status() == 200) why = co_await doubt(table, exchange, held, question);
   if (held.gone()) co_return true;
   note_cost(config, config.small, held.prompt_tokens(), held.completion_tokens(), !why.empty());
   {

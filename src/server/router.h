@@ -47,10 +47,10 @@ class Router {
   explicit Router(Server& server) : server_(server) {}
   Status check(const Table& table) const;
   const Table& table_of(const RouteConfig& config) const;
-  net::awaitable<RouteDecision> decide(const Table& table, Exchange& exchange);
-  // Whether the small model's answer was good enough, and the client has it.
+  net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features, Exchange& exchange);
+  // Whether the small model's answer was good enough, and the client has it. question: for its own check.
   net::awaitable<bool> try_small(const Table& table, const Route& route, Exchange& exchange,
-                                 std::string& header);
+                                 const std::string& question, std::string& header);
   net::awaitable<std::string> doubt(const Table& table, Exchange& exchange, const HeldExchange& held,
                                     const std::string& question);
   void note_cost(const RouteConfig& config, const std::string& model, int n_prompt, int n_completion,

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace penstock {
 namespace {
 
@@ -85,7 +87,6 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (static_cast<unsigned char>(c) & 0x80) != 0;
 }
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // Typographic apostrophes and quotation marks as plain ones.
 std::string plain_marks(std::string_view text) {
@@ -187,7 +188,7 @@ class Reader {
       if (c == ',' && next_is_digit()) continue;
       const bool inner = (c == '.' || c == ':' || c == '/' || c == '-') && next_is_digit();
       if (!is_digit(c) && !is_letter(c) && !inner && c != '%') break;
-      number += lower(c);
+      number += ascii_lower(c);
     }
     found_.numbers.push_back(std::move(number));
     begins_ = false;
@@ -208,7 +209,7 @@ class Reader {
     }
     const std::string_view as_is = std::string_view(text_).substr(start, at_ - start);
     std::string word;
-    for (const char c : as_is) word += lower(c);
+    for (const char c : as_is) word += ascii_lower(c);
     const bool capital = as_is.front() != word.front();
     const bool shouted = as_is.size() > 1 && as_is[1] != word[1];
     sort_in(std::move(word), has_digit || is_odd, shouted || (capital && !std::exchange(begins_, false)));

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <span>
 
+#include "base/ascii.h"
+
 namespace penstock {
 namespace {
 
@@ -118,8 +120,7 @@ std::string language_of(std::string_view lower) {
 }  // namespace
 
 void look_at_question(RouteFeatures& features) {
-  std::string lower = features.question.substr(0, kMostRead);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string lower = ascii_lower(std::string_view(features.question).substr(0, kMostRead));
   features.code = has_code(lower);
   features.mathematics = has_mathematics(lower);
   features.language = language_of(lower);

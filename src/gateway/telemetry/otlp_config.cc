@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/ascii.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -20,11 +21,6 @@ std::string variable(const char* name) {
 std::string exporter_variable(std::string_view name) {
   const std::string own = variable(("OTEL_EXPORTER_OTLP_TRACES_" + std::string(name)).c_str());
   return own.empty() ? variable(("OTEL_EXPORTER_OTLP_" + std::string(name)).c_str()) : own;
-}
-
-std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
-  return begin == std::string_view::npos ? "" : std::string(text.substr(begin, end - begin + 1));
 }
 
 std::string percent_decoded(std::string_view text) {
@@ -45,14 +41,14 @@ Result<std::vector<std::pair<std::string, std::string>>> read_pairs(const char* 
   std::vector<std::pair<std::string, std::string>> pairs;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string one = trimmed(std::string_view(text).substr(begin, end - begin));
+    const std::string one(trim_blanks(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;
     if (one.empty()) continue;
     const size_t equals = one.find('=');
-    const std::string key = trimmed(std::string_view(one).substr(0, equals));
+    const std::string key(trim_blanks(std::string_view(one).substr(0, equals)));
     if (equals == std::string::npos || key.empty())
       return errorf(ErrorCode::kInvalidArgument, "{}: expected name=value, got {:.40}", name, one);
-    std::string value = percent_decoded(trimmed(std::string_view(one).substr(equals + 1)));
+    std::string value = percent_decoded(trim_blanks(std::string_view(one).substr(equals + 1)));
     if (value.find_first_of("\r\n") != std::string::npos)
       return errorf(ErrorCode::kInvalidArgument, "{}: {} has a line break in it", name, key);
     pairs.emplace_back(percent_decoded(key), std::move(value));

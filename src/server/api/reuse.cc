@@ -7,6 +7,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "frontend/params_json.h"
 #include "server/api/pooling.h"
 
@@ -17,17 +18,11 @@ constexpr const char *kExact = "penstock-exact", *kNear = "penstock-meaning";  /
 constexpr int64_t kMostRecord = 8 << 20;                                       // bytes
 constexpr float kGreedy = 1e-5f;                                               // temperatures below
 
-std::string_view trimmed_item(std::string_view item) {
-  while (!item.empty() && (item.front() == ' ' || item.front() == '\t')) item.remove_prefix(1);
-  while (!item.empty() && (item.back() == ' ' || item.back() == '\t')) item.remove_suffix(1);
-  return item;
-}
-
 // Directives that are not about a cache such as this one are for others on the way.
 void read_cache_control(std::string_view text, ReuseWish& wish) {
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view item = trimmed_item(text.substr(0, comma));
+    const std::string_view item = trim_blanks(text.substr(0, comma));
     text.remove_prefix(std::min(comma + 1, text.size()));
     constexpr std::string_view kMaxAge = "max-age=";
     if (item == "no-store") wish.off = true;

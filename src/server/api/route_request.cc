@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/ascii.h"
 #include "server/api/api_request.h"
 #include "server/api/json_reader.h"
 
@@ -100,8 +101,7 @@ CheckRequest check_request(const std::string& model, bool chats, const std::stri
 double probability_of(const std::string& word, const std::string& reply) {
   const auto plain = [](std::string text) {
     std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '"'; });
-    for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    return text;
+    return ascii_lower(text);
   };
   const std::string wanted = plain(word);
   const json body = json::parse(reply, nullptr, false);
