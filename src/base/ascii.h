@@ -16,7 +16,8 @@ inline std::string ascii_lower(std::string_view text) {
 // Without the spaces and tabs around it.
 inline std::string_view trim_blanks(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
-  return begin == text.npos ? text.substr(0, 0) : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+  return begin == text.npos ? text.substr(0, 0)
+                            : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 }  // namespace penstock
