@@ -182,6 +182,51 @@ class Kubernetes(unittest.TestCase):
         self.assertGreater(self.pod["terminationGracePeriodSeconds"], before + drain + 5)
 
 
+class SeveralHosts(unittest.TestCase):
+    """The examples of docs/parallel.md."""
+    TEXT = (SOURCE / "docs" / "parallel.md").read_text()
+
+    def block(self, start):
+        """The first fenced block that begins so."""
+        return next(text for text in re.findall(r"^```\w+\n(.*?)^```$", self.TEXT, re.M | re.S) if text.startswith(start))
+
+    def check_command(self, command, n_ranks):
+        program = next(i for i, word in enumerate(command) if word == "penstock")
+        self.assertEqual(command[program + 1], "serve")
+        self.assertEqual(flags_of(command[program:]) - serve_flags(), set())
+        self.assertEqual(int(command[command.index("--tensor-parallel-size") + 1]), n_ranks)
+
+    def test_slurm(self):
+        script = self.block("#!/bin/bash")
+        done = subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        options = dict(re.findall(r"--([\w-]+)=(\S+)", "".join(re.findall(r"^#SBATCH (.*)$", script, re.M))))
+        command = next(shlex.split(line) for line in script.splitlines() if line.startswith("srun"))
+        self.check_command(command, int(options["nodes"]) * int(options["ntasks-per-node"]))
+        self.assertEqual(command[command.index("--threads") + 1], options["cpus-per-task"])
+
+    def test_leader_worker_set(self):
+        one = yaml.safe_load(self.block("apiVersion: leaderworkerset"))
+        self.assertEqual((one["apiVersion"], one["kind"]), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"))
+        template = one["spec"]["leaderWorkerTemplate"]
+        self.assertEqual(set(template), {"size", "restartPolicy", "leaderTemplate", "workerTemplate"})
+        leader, worker = (template[f"{kind}Template"]["spec"]["containers"][0] for kind in ("leader", "worker"))
+        self.assertEqual(leader["image"], worker["image"])
+        self.check_command(leader["command"], template["size"])
+        # Pods are called NAME-GROUP-NUMBER.NAME; the leader knows its own as a variable.
+        name = one["metadata"]["name"]
+        hosts = leader["command"][leader["command"].index("--hosts") + 1].split(",")
+        self.assertEqual(hosts, ["$(LWS_LEADER_ADDRESS)", *(f"{name}-0-{i}.{name}" for i in range(1, template["size"]))])
+        self.assertEqual(routes()[leader["readinessProbe"]["httpGet"]["path"]], "kOpen")
+
+    def test_mpirun(self):
+        for line in self.TEXT.splitlines():
+            if re.match(r"\$ (mpirun|srun) ", line):
+                command = shlex.split(line[2:])
+                n = int(re.search(r"(?:-n |--ntasks=)(\d+)", line)[1])
+                self.check_command(command, n)
+
+
 class Grafana(unittest.TestCase):
     def test_queries_use_exported_metrics(self):
         board = json.loads((DEPLOY / "grafana" / "penstock.json").read_text())

@@ -90,6 +90,20 @@ class SameBits(unittest.TestCase):
         none = subprocess.run([*several, "--hosts", "localhost"], capture_output=True, text=True, timeout=60 * SLOW, env={"PATH": "/nowhere"})
         self.assertIn("mpirun cannot be started", none.stderr)
 
+    def test_as_srun_tells_it(self):
+        """srun --mpi=pmix gives a rank in PMIX_RANK, as mpirun does too, and how many there are in SLURM_NTASKS; it has no names of OpenMPI's own."""
+        args = [PROGRAM, "generate", "-m", MODEL, "--temperature", 0, "--max-tokens", 40, "--prompt", PROMPTS[0]]
+        one = subprocess.run(list(map(str, args)), capture_output=True, text=True, check=True)
+        names = [word for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE") for word in ("-u", f"OMPI_COMM_WORLD_{name}")]
+        for n, ranks, code in ((2, 2, 0), (2, 3, 2)):
+            done = subprocess.run([*mpirun(n), "env", *names, f"SLURM_NTASKS={n}", *map(str, args), "--threads", "1", "--tensor-parallel-size", str(ranks)],
+                                  capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * SLOW, env={**os.environ, **ENVIRONMENT})
+            self.assertEqual(done.returncode, code, done.stderr)
+            if code == 0:
+                self.assertEqual(done.stdout, one.stdout)
+            else:
+                self.assertIn("MPI has started 2 ranks, expected as many, got 3", done.stderr)
+
     def test_served(self):
         for model, n in ((MODEL, 2), (LARGER_MODEL, 2), (MODEL, 3)):
             with Server("--tensor-parallel-size", n, "--threads", 1, "--batch-invariant", model=model) as server:
