@@ -100,6 +100,22 @@ RanksPlan::RanksPlan(CLI::App& app) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group(group);
+  app.add_option("--candidates", candidates,
+                 "what a draw needs of each rank instead of all its logits: 1 of a greedy one, else top-k; 0 "
+                 "is all")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option(
+         "--prompt-tokens", prompt_tokens,
+         "also how long a prompt of so many tokens takes alone; --step-ms then needs steps of as many "
+         "rows (64=90,512=600), --memory-gbps goes with --rank-tflops")
+      ->check(CLI::Range(0, 32768))
+      ->group(group);
+  app.add_option("--max-num-batched-tokens", most_tokens, "most tokens of it in one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
 }
 
 Status RanksPlan::check() const {
@@ -175,7 +191,7 @@ Result<std::vector<RanksPlan::Row>> RanksPlan::rows(const PlannedModel& model, i
     Machines machines = given;
     const auto per_host = static_cast<double>(std::max<int64_t>(1, one.ranks() / hosts));
     if (memory_gbps == 0) machines.rank_bytes_per_second /= per_host;
-    const RankPlanner planner(model, machines, batch);
+    const RankPlanner planner(model, machines, {batch, candidates, prompt_tokens, most_tokens});
     const auto costs = planner.estimate(one);
     if (!costs) {
       if (n_ranks == 0) return tl::unexpected(costs.error());
@@ -235,6 +251,7 @@ void RanksPlan::print_json(const PlannedModel& model, const std::vector<Row>& ro
                                {"step_ms", costs.step_seconds * 1e3},
                                {"tokens_per_second", row.tokens_per_second},
                                {"speedup", row.speedup}});
+    if (prompt_tokens > 0) object["ranks"].back()["prompt_ms"] = costs.prompt_seconds * 1e3;
   }
   fmt::print("{}\n", object.dump());
 }
@@ -242,18 +259,20 @@ void RanksPlan::print_json(const PlannedModel& model, const std::vector<Row>& ro
 void RanksPlan::print(const PlannedModel& model, const std::vector<Row>& rows) const {
   fmt::print("{}, {} sequence{} of {} tokens on {} host{}\n", model.name, batch, batch == 1 ? "" : "s",
              model.tokens, hosts, hosts == 1 ? "" : "s");
-  fmt::print("{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}\n",
+  fmt::print("{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10}  {:>10}  {:>9}  {:>8}{}\n",
              "tensor", "pipeline", "data", "weights/rank", "cache/rank", "KV/token", "messages",
-             "bytes/token", "compute ms", "waiting ms", "tokens/s", "speed-up");
+             "bytes/token", "compute ms", "waiting ms", "tokens/s", "speed-up",
+             prompt_tokens > 0 ? "  prompt ms" : "");
   for (const Row& row : rows) {
     const RankCosts& costs = row.costs;
     fmt::print(
         "{:>6}  {:>8}  {:>4}  {:>12}  {:>10}  {:>10}  {:>8}  {:>11}  {:>10.3f}  {:>10.3f}  {:>9.1f}  "
-        "{:>7.2f}x{}\n",
+        "{:>7.2f}x{}{}\n",
         costs.combination.tensor, costs.combination.stages, costs.combination.engines,
         format_bytes(costs.weight_bytes), format_bytes(costs.cache_bytes), format_bytes(costs.kv_token_bytes),
         costs.messages, format_bytes(costs.wire_bytes), costs.compute_seconds * 1e3,
         (costs.step_seconds - costs.compute_seconds) * 1e3, row.tokens_per_second, row.speedup,
+        prompt_tokens > 0 ? fmt::format("  {:>9.1f}", costs.prompt_seconds * 1e3) : "",
         row.fits ? "" : fmt::format("  needs {} of a host", format_bytes(row.host_bytes)));
   }
 }

@@ -23,11 +23,11 @@ struct RanksPlan {
 
   std::vector<int> tensor, pipeline, data;
   int n_ranks = 0;  // all combinations of so many; 0: those of the lists
-  int hosts = 1, batch = 1;
-  double link_gbps = 0, link_us = 0;  // of a host; 0: not given
-  double memory_gbps = 0;             // gigabytes per second of one rank; 0: this machine's, by its ranks
-  double tflops = 0;                  // of one rank; 0: not counted
-  std::vector<std::string> step_ms;   // of one rank that has the whole model: "MS", or "ROWS=MS" for several
+  int hosts = 1, batch = 1, candidates = 0, prompt_tokens = 0, most_tokens = 2048;  // as PlannedLoad
+  double link_gbps = 0, link_us = 0;                                                // of a host; 0: not given
+  double memory_gbps = 0;            // gigabytes per second of one rank; 0: this machine's, by its ranks
+  double tflops = 0;                 // of one rank; 0: not counted
+  std::vector<std::string> step_ms;  // of one rank that has the whole model: "MS", or "ROWS=MS" for several
 
  private:
   struct Row;

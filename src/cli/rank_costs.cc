@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "model/cuts.h"
 #include "model/stages.h"
@@ -12,7 +14,8 @@ namespace {
 
 // Between ranks of one host: bench/communicator_bench.cc, two ranks on an EPYC of 2024.
 constexpr double kHostLatency = 1e-6, kHostBytesPerSecond = 8e9;
-constexpr double kSmallSum = 256 << 10;  // of all ranks together: what hosts sum all to all
+constexpr double kSmallSum = 256 << 10;       // of all ranks together: what hosts sum all to all
+constexpr double kAtOnce = (1 << 20) - 4096;  // in one operation of it, or in a message without asking
 
 // Of a token in these layers: one for each sub-layer that is cut.
 int sums_of(const ModelCuts& cuts, const ModelConfig& whole, Shard::Range layers) {
@@ -68,6 +71,7 @@ int64_t sequence_bytes(const CacheSpec& spec, int64_t tokens) {
 struct RankPlanner::Share {
   double weight_bytes = 0, kv_token_bytes = 0, sequence_bytes = 0;
   double read_bytes = 0, operations = 0;  // of a step
+  double work(const StepRows& rows) const { return rows.tokens > rows.outputs ? operations : read_bytes; }
 };
 
 struct RankPlanner::StageCosts {
@@ -87,7 +91,8 @@ Result<std::vector<Shard::Range>> RankPlanner::stages(int n) const {
   return cut_stages(config, bytes, n);
 }
 
-RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range layers, int rows) const {
+RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range layers,
+                                      const StepRows& rows) const {
   const ModelCuts cuts(model_.config, shard);
   ModelConfig config = part_of(cuts.rank_config(), layers);
   config.vocab_size = cuts.vocabulary().count;
@@ -103,50 +108,66 @@ RankPlanner::Share RankPlanner::share(Shard shard, Stage stage, Shard::Range lay
   for (const KvLayerSpec& layer : cache.layers)
     share.kv_token_bytes += static_cast<double>(CacheSpec::token_bytes(layer, cache.dtype));
   share.sequence_bytes = static_cast<double>(sequence_bytes(cache, model_.tokens));
-  share.read_bytes =
-      (active_parameters(config, rows) - not_read) * model_.bytes_per_weight + share.sequence_bytes * rows;
-  share.operations = 2.0 * (static_cast<double>(config.n_active_parameters()) - not_read) * rows;
+  share.read_bytes = (active_parameters(config, rows.tokens) - not_read) * model_.bytes_per_weight +
+                     share.sequence_bytes * std::max(1, rows.outputs);
+  share.operations = 2.0 * ((static_cast<double>(config.n_active_parameters()) - table) * rows.tokens +
+                            (output ? table * rows.outputs : 0));
   return share;
 }
 
-// Of a step: what was measured of one rank counts before what follows from the machine's numbers.
-double RankPlanner::seconds(const Share& share, int rows) const {
+// One rank with the whole model: on the line through the two that were measured around so many rows, or nearest.
+double RankPlanner::measured_seconds(int rows) const {
   const auto& known = machines_.step_seconds;
-  if (known.empty()) {
+  if (known.size() == 1) return known.front().second;
+  size_t next = 1;
+  while (next + 1 < known.size() && known[next].first < rows) ++next;
+  const auto [r0, t0] = known[next - 1];
+  const auto [r1, t1] = known[next];
+  return t0 + (t1 - t0) * (rows - r0) / (r1 - r0);
+}
+
+// Of a step: what was measured of one rank counts before what follows from the machine's numbers.
+double RankPlanner::seconds(const Share& share, const StepRows& rows) const {
+  if (machines_.step_seconds.empty()) {
     const double operations = machines_.rank_operations_per_second;
     return std::max(share.read_bytes / machines_.rank_bytes_per_second,
                     operations > 0 ? share.operations / operations : 0);
   }
-  double whole = known.front().second;
-  if (known.size() > 1) {  // on the line through the two that are around, or nearest
-    size_t next = 1;
-    while (next + 1 < known.size() && known[next].first < rows) ++next;
-    const auto [r0, t0] = known[next - 1];
-    const auto [r1, t1] = known[next];
-    whole = t0 + (t1 - t0) * (rows - r0) / (r1 - r0);
-  }
-  const Share all = this->share({}, {}, {0, model_.config.n_layers}, rows);
-  return whole * share.read_bytes / all.read_bytes;
+  // Prompts were measured with the logits of their last token.
+  const StepRows of_whole{rows.tokens, rows.tokens > rows.outputs ? 1 : rows.outputs};
+  const Share all = this->share({}, {}, {0, model_.config.n_layers}, of_whole);
+  return measured_seconds(rows.tokens) * share.work(rows) / all.work(of_whole);
+}
+
+// A later part of a prompt attends to those before it: how much longer it takes than the first of as many tokens.
+double RankPlanner::part_factor(int tokens, int before) const {
+  if (machines_.step_seconds.empty() || before == 0) return 1;
+  const double more = measured_seconds(before + tokens) - measured_seconds(before);
+  return std::max(1.0, more / measured_seconds(tokens));
 }
 
 double RankPlanner::sum_seconds(double bytes, int n_ranks, int n_hosts) const {
   if (n_ranks == 1) return 0;
-  const double per_host = n_ranks / n_hosts;
-  double latency = kHostLatency, bytes_per_second = kHostBytesPerSecond, others = n_ranks - 1;
-  if (n_hosts > 1) {
-    latency += machines_.link_seconds * std::bit_width(static_cast<unsigned>(n_hosts - 1));
-    bytes_per_second = machines_.link_bytes_per_second / per_host;
-    others = n_ranks - per_host;
-  }
-  const double all = latency + others * bytes / bytes_per_second,
-               by_parts = 2 * latency + 2 * others / n_ranks * bytes / bytes_per_second;
-  if (n_hosts > 1) return n_ranks * bytes <= kSmallSum ? all : by_parts;
-  return std::min(all, by_parts);
+  if (n_hosts > 1 && n_ranks * bytes <= kSmallSum) return gather_seconds(bytes, n_ranks, n_hosts);
+  const double by_parts = 2 * gather_seconds(bytes / n_ranks, n_ranks, n_hosts);
+  return n_hosts > 1 ? by_parts : std::min(gather_seconds(bytes, n_ranks, n_hosts), by_parts);
 }
 
-double RankPlanner::message_seconds(double bytes, bool between_hosts, int n_senders) const {
-  if (!between_hosts) return kHostLatency + bytes / kHostBytesPerSecond;
-  return kHostLatency + machines_.link_seconds + n_senders * bytes / machines_.link_bytes_per_second;
+// Every rank gets so many bytes from each of the others.
+double RankPlanner::gather_seconds(double bytes, int n_ranks, int n_hosts) const {
+  if (n_ranks == 1) return 0;
+  if (n_hosts == 1) return kHostLatency + (n_ranks - 1) * bytes / kHostBytesPerSecond;
+  const double here = n_ranks / n_hosts;
+  const int rounds = std::bit_width(static_cast<unsigned>(n_hosts - 1));
+  return kHostLatency + machines_.link_seconds * rounds * std::max(1.0, std::ceil(bytes / kAtOnce)) +
+         (n_ranks - here) * bytes * here / machines_.link_bytes_per_second;
+}
+
+// The rows' logits one after the other, or the candidates of all.
+double RankPlanner::logit_seconds(int n_rows, int n_ranks, int n_hosts) const {
+  if (n_rows == 0) return 0;
+  if (load_.candidates > 0) return gather_seconds(8.0 * load_.candidates * n_rows, n_ranks, n_hosts);
+  return n_rows * gather_seconds(4.0 * model_.config.vocab_size / n_ranks, n_ranks, n_hosts);
 }
 
 int RankPlanner::per_host(const Combination& combination) const {
@@ -154,7 +175,7 @@ int RankPlanner::per_host(const Combination& combination) const {
 }
 
 RankPlanner::StageCosts RankPlanner::stage_costs(const Combination& combination, Stage stage,
-                                                 Shard::Range layers, int rows) const {
+                                                 Shard::Range layers, const StepRows& rows) const {
   StageCosts costs;
   const int n_hosts = std::max(1, combination.tensor / per_host(combination));
   for (int rank = 0; rank < combination.tensor; ++rank) {
@@ -168,32 +189,68 @@ RankPlanner::StageCosts RankPlanner::stage_costs(const Combination& combination,
   const bool cuts_tokens = cuts.vocabulary().count < model_.config.vocab_size;
   costs.sums = sums_of(cuts, model_.config, layers) + (stage.first() && cuts_tokens ? 1 : 0);
   costs.sum_seconds =
-      costs.sums * sum_seconds(4.0 * model_.config.model_dim * rows, combination.tensor, n_hosts);
-  if (stage.last() && cuts_tokens) {  // and the logits
-    const double bytes = 4.0 * model_.config.vocab_size / combination.tensor * rows;
-    costs.sum_seconds += sum_seconds(bytes, combination.tensor, n_hosts);
-  }
+      costs.sums * sum_seconds(4.0 * model_.config.model_dim * rows.tokens, combination.tensor, n_hosts);
+  if (stage.last() && cuts_tokens)
+    costs.sum_seconds += logit_seconds(rows.outputs, combination.tensor, n_hosts);
   return costs;
 }
 
-// The batch from rank 0 to all, then the stream from stage to stage.
-void RankPlanner::add_messages(const Combination& combination, const std::vector<Shard::Range>& layers,
-                               int rows, RankCosts& costs, double& path_seconds) const {
-  const int here = per_host(combination);
-  if (combination.of_engine() == 1) return;
-  const auto n_hosts = static_cast<unsigned>(std::max<int64_t>(1, combination.of_engine() / here));
-  costs.messages += 1;
-  path_seconds += kHostLatency + machines_.link_seconds * (n_hosts > 1 ? std::bit_width(n_hosts - 1) : 0);
-  const int n_stages = combination.stages;
+// The batch, from rank 0 to all.
+double RankPlanner::command_seconds(const Combination& combination) const {
+  const auto n_hosts =
+      static_cast<unsigned>(std::max<int64_t>(1, combination.of_engine() / per_host(combination)));
+  if (combination.of_engine() == 1) return 0;
+  return kHostLatency + machines_.link_seconds * (n_hosts > 1 ? std::bit_width(n_hosts - 1) : 0);
+}
+
+// From the stage before.
+RankPlanner::Stream RankPlanner::stream_to(const Combination& combination,
+                                           const std::vector<Shard::Range>& layers, int stage,
+                                           int rows) const {
+  const int here = per_host(combination), n_stages = combination.stages;
+  const double bytes = 4.0 * model_.config.stage_dim(layers[static_cast<size_t>(stage)].first) * rows;
   // Rank 0 is of the last stage (engine/ranks/rank_grid.h).
-  const auto host_of = [&](int stage) { return (stage + 1) % n_stages * combination.tensor / here; };
-  for (int stage = 0; stage + 1 < n_stages; ++stage) {
-    const int first = layers[static_cast<size_t>(stage) + 1].first;
-    const double bytes = 4.0 * model_.config.stage_dim(first) * rows;
-    const bool between = combination.tensor >= here ? n_hosts > 1 : host_of(stage) != host_of(stage + 1);
-    path_seconds += message_seconds(bytes, between, std::min(combination.tensor, here));
-    costs.messages += 1;
+  const auto host_of = [&](int s) { return (s + 1) % n_stages * combination.tensor / here; };
+  const bool between =
+      combination.tensor >= here ? combination.of_engine() > here : host_of(stage - 1) != host_of(stage);
+  if (!between) return {kHostLatency + bytes / kHostBytesPerSecond, false};
+  const double wire = std::min(combination.tensor, here) * bytes / machines_.link_bytes_per_second;
+  const bool asked = bytes > kAtOnce;
+  return {kHostLatency + machines_.link_seconds * (asked ? 3 : 1) + wire, asked};
+}
+
+// Part after part through the stages.
+double RankPlanner::prompt_seconds(const Combination& combination,
+                                   const std::vector<Shard::Range>& layers) const {
+  constexpr int kLeast = 64;  // as StepLoop::share_of_stage()
+  const int n_stages = combination.stages;
+  const double command = command_seconds(combination);
+  const auto under_way = static_cast<size_t>(n_stages > 1 ? n_stages + 1 : 1);
+  std::map<std::pair<int, bool>, std::vector<StageCosts>> costs_of;  // tokens, whether it is the last part
+  std::vector<double> free(static_cast<size_t>(n_stages)), done;
+  for (int left = load_.prompt_tokens; left > 0;) {
+    int part = std::min(left, load_.most_tokens);
+    if (n_stages > 1) part = std::min(part, std::max(kLeast, left / (2 * n_stages)));
+    left -= part;
+    std::vector<StageCosts>& costs = costs_of[{part, left == 0}];
+    for (int i = static_cast<int>(costs.size()); i < n_stages; ++i) {
+      const StepRows rows{part, left == 0 ? 1 : 0};
+      costs.push_back(stage_costs(combination, {i, n_stages}, layers[static_cast<size_t>(i)], rows));
+    }
+    const double factor = part_factor(part, load_.prompt_tokens - left - part);
+    double at = (done.size() < under_way ? 0 : done[done.size() - under_way]) + command;
+    for (int i = 0; i < n_stages; ++i) {
+      const Stream stream = i > 0 ? stream_to(combination, layers, i, part) : Stream{};
+      double& until = free[static_cast<size_t>(i)];
+      // What has to be asked for is taken when the stage has done the part before.
+      at = stream.asked ? std::max(at, until) + stream.seconds : std::max(at + stream.seconds, until);
+      const StageCosts& own = costs[static_cast<size_t>(i)];
+      at += factor * own.compute_seconds + own.sum_seconds;
+      until = at;
+    }
+    done.push_back(at);
   }
+  return done.empty() ? 0 : done.back();
 }
 
 Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
@@ -207,15 +264,16 @@ Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
                   machines_.hosts, combination.ranks(), combination.text());
   }
   ASSIGN_OR_RETURN(const auto layers, stages(combination.stages));
-  const int sequences = (batch_ + combination.engines - 1) / combination.engines;
+  const int sequences = (load_.batch + combination.engines - 1) / combination.engines;
   const int steps = std::min(combination.stages, sequences), rows = (sequences + steps - 1) / steps;
   RankCosts costs;
   costs.combination = combination;
-  double path = 0, busiest = 0, compute = 0;
+  costs.messages = combination.of_engine() > 1 ? combination.stages : 0;
+  double path = command_seconds(combination), busiest = 0, compute = 0;
   for (int i = 0; i < combination.stages; ++i) {
     const Stage stage{i, combination.stages};
     const Shard::Range part = layers[static_cast<size_t>(i)];
-    const StageCosts own = stage_costs(combination, stage, part, rows);
+    const StageCosts own = stage_costs(combination, stage, part, {rows, rows});
     costs.weight_bytes = std::max(costs.weight_bytes, own.most.weight_bytes);
     costs.kv_token_bytes = std::max(costs.kv_token_bytes, own.most.kv_token_bytes);
     costs.cache_bytes = std::max(costs.cache_bytes, own.most.sequence_bytes * sequences);
@@ -223,16 +281,22 @@ Result<RankCosts> RankPlanner::estimate(const Combination& combination) const {
     const bool cut = combination.tensor > 1;
     costs.messages += own.sums + (cut && stage.last() ? 1 : 0);
     double wire = cut ? own.sums * 4.0 * model_.config.model_dim : 0;
-    if (cut && stage.last()) wire += 4.0 * model_.config.vocab_size / combination.tensor;
+    if (cut && stage.last()) {
+      wire +=
+          load_.candidates > 0 ? 8.0 * load_.candidates : 4.0 * model_.config.vocab_size / combination.tensor;
+    }
     if (!stage.last()) wire += 4.0 * model_.config.stage_dim(part.first + part.count);
     costs.wire_bytes = std::max(costs.wire_bytes, wire);
-    path += own.compute_seconds + own.sum_seconds;
-    busiest = std::max(busiest, own.compute_seconds + own.sum_seconds);
+    const double busy = own.compute_seconds + own.sum_seconds;
+    path += busy;
+    const Stream stream = stage.first() ? Stream{} : stream_to(combination, layers, i, rows);
+    path += stream.seconds;
+    busiest = std::max(busiest, busy + (stream.asked ? stream.seconds : 0));
     compute = std::max(compute, own.compute_seconds);
   }
-  add_messages(combination, layers, rows, costs, path);
   costs.compute_seconds = steps * compute;
   costs.step_seconds = std::max(steps * busiest, path);
+  costs.prompt_seconds = prompt_seconds(combination, layers);
   return costs;
 }
 

@@ -28,7 +28,8 @@ enum Tag : int { kBeat = 1, kFailure, kLeaving, kMessage };
 // Sums of up to so many bytes of all ranks are taken by every rank of everything: one turn. Longer ones by parts: two turns, and
 // each byte on the wire only twice.
 constexpr size_t kSmallSum = size_t{256} << 10;
-constexpr size_t kMostFloats = size_t{1} << 22;  // in one operation
+// In one operation: what OpenMPI sends over TCP without asking first (mpi_library.cc), with its header.
+constexpr size_t kMostFloats = (size_t{1} << 18) - 1024;
 constexpr size_t kMostReason = 4000;
 
 class MpiCommunicator final : public Communicator {
@@ -171,9 +172,10 @@ MpiCommunicator::~MpiCommunicator() {
 
 template <class Ready>
 Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
-  // Spins as long as ranks that compute the same are apart, then lets others have the CPU; who has waited for long is idle.
-  constexpr auto kSpin = std::chrono::microseconds(200), kShort = std::chrono::microseconds(20),
-                 kLong = std::chrono::microseconds(500);
+  // Spins as long as ranks that compute the same are apart, lets others have the CPU for as long as a slow link takes (a sleep is
+  // some 100 us late on a virtual machine, and a token waits for dozens of sums), then sleeps; who has waited for long is idle.
+  constexpr auto kSpin = std::chrono::microseconds(200), kYield = std::chrono::microseconds(5000),
+                 kShort = std::chrono::microseconds(20), kLong = std::chrono::microseconds(500);
   constexpr auto kIdle = milliseconds(200);
   for (const auto begin = steady_clock::now();;) {
     int done = 0;
@@ -187,8 +189,10 @@ Status MpiCommunicator::wait_until(const char* what, const Ready& ready) {
     if (const int left = left_; left >= 0 && waited > config_.timeout) fail(called(left) + " has ended");
     if (waited > kIdle) {
       std::this_thread::sleep_for(kLong);
-    } else if (waited > kSpin) {
+    } else if (waited > kYield) {
       std::this_thread::sleep_for(kShort);
+    } else if (waited > kSpin) {
+      std::this_thread::yield();
     }
   }
 }

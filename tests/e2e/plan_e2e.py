@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """penstock plan of several ranks: its numbers against sums that are done here. PENSTOCK is the program's path."""
 import json
+import math
 import os
 import subprocess
 import unittest
@@ -101,6 +102,59 @@ class Ranks(unittest.TestCase):
         self.assertGreater(times[1], 4 * times[0])   # 16 tokens take about 102 of 256 experts
         self.assertLess(times[1], 12 * times[0])
         self.assertLess(times[2], 40 * times[0])     # all of them, and no more than that
+
+    # bench/shaped_links.py holds the same against measurements.
+    def test_between_two_hosts(self):
+        """Llama 3.2 1B: 33 sums of 2,048 floats for a token, of 16 layers and the embedding; 128,256 / 2 logits."""
+        link_ms, gbps = 0.5, 4
+        plan = ("plan", "--shape", "llama-3.2-1b", "--tensor-parallel-size", 2, "--hosts", 2, "--link-us", 1e3 * link_ms, "--link-gbps", gbps, "--tokens", 512,
+                "--step-ms", "1=20,512=20", "--prompt-tokens", 512, "--json")
+
+        def turn(n_bytes):  # to every rank, in pieces of 1 MiB
+            return link_ms * math.ceil(n_bytes / (1048576 - 4096)) + 1e-3 + n_bytes * 8 / gbps * 1e-6
+
+        def total(n_bytes):  # of more than 256 KiB of both each rank sums a half
+            return turn(n_bytes) if 2 * n_bytes <= 262144 else 2 * turn(n_bytes / 2)
+
+        command = link_ms + 1e-3
+        for batch in (1, 8, 16, 17, 256, 257):
+            row, few = (ranks(*plan, "--batch", batch, "--candidates", n)[0] for n in (0, 1))
+            sums = command + 33 * total(8192 * batch)
+            self.assertAlmostEqual(row["communication_ms"], sums + batch * turn(2 * 128256), places=6)
+            self.assertAlmostEqual(few["communication_ms"], sums + turn(8 * batch), places=6)
+            self.assertEqual(row["bytes_per_token"] - few["bytes_per_token"], 2 * 128256 - 8)
+        self.assertAlmostEqual(few["prompt_ms"], 10 + command + 33 * total(8192 * 512) + turn(8), delta=0.01)
+        # The same in two steps of 256 tokens.
+        parts = ranks(*plan, "--candidates", 1, "--max-num-batched-tokens", 256)[0]
+        self.assertAlmostEqual(parts["prompt_ms"], 20 + 2 * (command + 33 * total(8192 * 256)) + turn(8), delta=0.1)
+
+    def test_a_prompt_through_stages(self):
+        """Parts as the engine cuts them: what is left by twice the stages, at least 64; each takes the stages one after the other."""
+        link_ms, gbps, n = 2, 1, 700
+        row = ranks("plan", "--shape", "llama-3.2-1b", "--pipeline-parallel-size", 2, "--hosts", 2, "--link-us", 1e3 * link_ms, "--link-gbps", gbps,
+                    "--step-ms", "1=1,100=100,1000=1900", "--prompt-tokens", n, "--json")[0]
+        # A millisecond for each of the first 100 rows, two for the others, which attend to more. 16 layers of 60.8 M weights, 128,256 x 2,048 of the output matrix, which the last row alone needs:
+        # ten layers are as much as six and the matrix.
+        layer, table = 2 * 2048 * (2048 + 512) + 3 * 2048 * 8192, 128256 * 2048
+        def known(rows):
+            return rows + max(0, rows - 100)
+
+        left, ends, done = n, [0, 0], []
+        while left:
+            part = min(left, max(64, left // 4))
+            left -= part
+            before = n - left - part
+            ms = max(known(part), known(before + part) - known(before))
+            every_weight = ms / (16 * layer * part + table)
+            ends[0] = max(ends[0], (done[-3] if len(done) > 2 else 0) + link_ms) + 10 * layer * part * every_weight
+            n_bytes = 8192 * part
+            wire = n_bytes * 8 / gbps * 1e-6
+            # What has to be asked for is not taken while the stage computes.
+            arrives = max(ends) + 3 * link_ms + wire if n_bytes > 1048576 - 4096 else max(ends[0] + link_ms + wire, ends[1])
+            ends[1] = arrives + (6 * layer * part + (0 if left else table)) * every_weight
+            done.append(ends[1])
+        self.assertAlmostEqual(row["prompt_ms"], done[-1], delta=0.1)
+        self.assertNotIn("prompt_ms", ranks("plan", "--shape", "tiny", "--pipeline-parallel-size", 2, "--memory-gbps", 10, "--json")[0])
 
     def test_all_ways(self):
         machine = ("--hosts", 4, "--link-gbps", 100, "--link-us", 5, "--memory-gbps", 100, "--batch", 16, "--tokens", 1024)

@@ -72,8 +72,8 @@ std::vector<float> values_of(int rank, size_t n) {
 // --- What every communicator does, as one of its ranks
 
 void sums_in_the_order_of_the_ranks(Communicator& ranks) {
-  for (const size_t n :
-       {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{1025}, size_t{5000}, size_t{100'003}}) {
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{1025}, size_t{5000},
+                         size_t{100'003}, size_t{900'001}}) {
     std::vector<float> expected = values_of(0, n);
     for (int r = 1; r < ranks.size(); ++r) {
       const std::vector<float> part = values_of(r, n);
