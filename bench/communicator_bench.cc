@@ -70,18 +70,19 @@ void copy(benchmark::State& state) {
 BENCHMARK(sum_of_two)->Arg(1)->Arg(2048)->Arg(4096)->Arg(8192)->Arg(1 << 20)->UseRealTime();
 BENCHMARK(copy)->Arg(2048)->Arg(1 << 20);
 
-// Median time of a call in microseconds; all ranks make as many.
-double median_of(const std::function<void()>& call) {
-  constexpr int kWarm = 200, kCalls = 5000;
+// Time of a call in microseconds, the median of 21 rounds: with a link between them ranks wait in turns, one call for long and the next
+// for nothing. All ranks make as many calls.
+double time_of(int calls_of_round, const std::function<void()>& call) {
+  constexpr int kRounds = 21;
   std::vector<double> times;
-  for (int i = 0; i < kWarm + kCalls; ++i) {
+  for (int round = 0; round <= kRounds; ++round) {  // the first does not count
     const auto begin = std::chrono::steady_clock::now();
-    call();
+    for (int i = 0; i < calls_of_round; ++i) call();
     const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
-    if (i >= kWarm) times.push_back(time.count());
+    if (round > 0) times.push_back(time.count() / calls_of_round);
   }
-  std::ranges::nth_element(times, times.begin() + kCalls / 2);
-  return times[kCalls / 2];
+  std::ranges::nth_element(times, times.begin() + kRounds / 2);
+  return times[kRounds / 2];
 }
 
 // OpenMPI's own, by the names that its headers stand for.
@@ -92,16 +93,22 @@ Symbol mpi_symbol(const char* name) {
 }
 
 int measure_under_mpi(int rank, int size) {
-  constexpr size_t kSizes[] = {1, 2048, 4096, 8192};
+  constexpr size_t kSizes[] = {1, 2048, 4096, 8192, 1 << 18};
   std::vector<double> ours, theirs;
-  std::vector<float> x(kSizes[3], 1.0f);
+  std::vector<int> n_calls;
+  std::vector<float> x(std::ranges::max(kSizes), 1.0f);
   {
     CommunicatorConfig config;
     config.rank = rank, config.size = size;
     const auto ranks = make_communicator("mpi", config);
     if (!ranks) return std::fprintf(stderr, "%s\n", ranks.error().message.c_str()), 1;
-    for (const size_t n : kSizes)
-      ours.push_back(median_of([&] { (void)(*ranks)->all_reduce(std::span(x).first(n)); }));
+    for (const size_t n : kSizes) {
+      const auto call = [&] { (void)(*ranks)->all_reduce(std::span(x).first(n)); };
+      float calls = std::clamp(20e3f / static_cast<float>(time_of(1, call)), 2.0f, 200.0f);  // some 20 ms
+      (void)(*ranks)->broadcast(std::as_writable_bytes(std::span(&calls, 1)), 0);
+      n_calls.push_back(static_cast<int>(calls));
+      ours.push_back(time_of(n_calls.back(), call));
+    }
     (void)(*ranks)->barrier();
   }
   using AllReduce = int (*)(const void*, void*, int, void*, void*, void*);
@@ -110,11 +117,12 @@ int measure_under_mpi(int rank, int size) {
   void* const sum = mpi_symbol<void*>("ompi_mpi_op_sum");
   void* const world = mpi_symbol<void*>("ompi_mpi_comm_world");
   std::vector<float> y(x.size());
-  for (const size_t n : kSizes)
-    theirs.push_back(
-        median_of([&] { all_reduce(x.data(), y.data(), static_cast<int>(n), floats, sum, world); }));
+  for (size_t i = 0; i < ours.size(); ++i)
+    theirs.push_back(time_of(n_calls[i], [&] {
+      all_reduce(x.data(), y.data(), static_cast<int>(kSizes[i]), floats, sum, world);
+    }));
   for (size_t i = 0; i < ours.size() && rank == 0; ++i)
-    std::printf("%5zu floats, %d ranks: row mpi %.2f us, MPI_Allreduce %.2f us\n", kSizes[i], size, ours[i],
+    std::printf("%6zu floats, %d ranks: row mpi %.2f us, MPI_Allreduce %.2f us\n", kSizes[i], size, ours[i],
                 theirs[i]);
   return 0;
 }
