@@ -1,106 +1,276 @@
-// Mixture of experts: each chosen expert runs once, over all the tokens that chose it.
+// Mixture of experts: the tokens are sorted by the experts that they chose, each chosen expert is read once for all of them, and
+// the experts' products are grouped: one region for all, whose panels are laid end to end.
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/products.h"
 #include "ops/cpu/routing.h"
 
 namespace penstock {
 namespace {
 
+// Rows of a group, if its first expert has no more: what they become should stay in a cache that all cores share.
+constexpr int kMostGroupRows = 1024;
+
 Tensor arena_tensor(Arena& arena, int rows, int cols) {
-  return {arena.allocate_array<float>(static_cast<size_t>(rows) * cols), DType::kF32, rows, cols, cols};
+  return {arena.allocate_array<float>(static_cast<size_t>(rows) * static_cast<size_t>(cols)), DType::kF32,
+          rows, cols, cols};
 }
+
+// The tokens of a step by expert: expert e has rows [firsts[e], firsts[e + 1]). Memory is the arena's.
+struct SortedTokens {
+  int n_tokens, n_experts, top_k;
+  int* firsts;       // [n_experts + 1]
+  int* token_of;     // [rows]
+  float* weight_of;  // [rows]
+  int* rows_of;      // [n_tokens, top_k], ascending: the order of every token's sum
+
+  SortedTokens(const LinearContext& context, Tensor router_logits, const MoeParams& params)
+      : n_tokens(router_logits.rows), n_experts(router_logits.cols), top_k(params.routing.n_active) {
+    Arena& arena = context.scratch.moe;
+    const auto n_rows = static_cast<size_t>(n_tokens) * static_cast<size_t>(top_k);
+    auto* choices = arena.allocate_array<ExpertChoice>(n_rows);
+    const float *bias = data_of(params.selection_bias), *scale = data_of(params.expert_scale);
+    context.pool.for_ranges(n_tokens, 4, [&](int64_t begin, int64_t end, int) {
+      for (auto t = static_cast<int>(begin); t < end; ++t) {
+        ExpertChoice* own = choices + static_cast<ptrdiff_t>(t) * top_k;
+        choose_experts(f32(router_logits, t), n_experts, params.routing, bias, own);
+        for (int k = 0; scale != nullptr && k < top_k; ++k) own[k].weight *= scale[own[k].expert];
+      }
+    });
+    firsts = arena.allocate_array<int>(static_cast<size_t>(n_experts) + 1);
+    token_of = arena.allocate_array<int>(n_rows);
+    weight_of = arena.allocate_array<float>(n_rows);
+    rows_of = arena.allocate_array<int>(n_rows);
+    sort(choices, arena.allocate_array<int>(static_cast<size_t>(std::max(n_tokens, n_experts))));
+  }
+
+  int n_rows(int begin, int end) const { return firsts[end] - firsts[begin]; }  // of experts [begin, end)
+  // The experts from `begin` on that are computed together.
+  int group_end(int begin) const {
+    int end = begin + 1;
+    while (end < n_experts && n_rows(begin, end + 1) <= kMostGroupRows) ++end;
+    return end;
+  }
+
+ private:
+  void sort(const ExpertChoice* choices, int* next) {
+    const int n_all = n_tokens * top_k;
+    std::fill_n(firsts, n_experts + 1, 0);
+    for (int i = 0; i < n_all; ++i) ++firsts[choices[i].expert + 1];
+    for (int e = 0; e < n_experts; ++e) firsts[e + 1] += firsts[e], next[e] = firsts[e];
+    for (int i = 0; i < n_all; ++i) {
+      const int row = next[choices[i].expert]++;
+      token_of[row] = i / top_k, weight_of[row] = choices[i].weight;
+    }
+    std::fill_n(next, n_tokens, 0);
+    for (int row = 0; row < n_all; ++row) {
+      const int t = token_of[row];
+      rows_of[t * top_k + next[t]++] = row;
+    }
+  }
+};
+
+// What the rows of a group become; as large as the largest group needs.
+struct GroupTensors {
+  Tensor x, up, hidden, result;
+
+  GroupTensors(Arena& arena, const SortedTokens& tokens, const MoeParams& params, int model_dim) {
+    int most = 0;
+    for (int e = 0, end = 0; e < tokens.n_experts; e = end)
+      end = tokens.group_end(e), most = std::max(most, tokens.n_rows(e, end));
+    x = arena_tensor(arena, most, params.up[0]->cols());
+    up = arena_tensor(arena, most, params.up[0]->rows());
+    hidden = arena_tensor(arena, most, params.down[0]->cols());
+    result = arena_tensor(arena, most, model_dim);
+  }
+};
+
+// The products of a group's experts with one or two weights each.
+class ExpertProducts {
+ public:
+  static constexpr int kMostTargets = 2;
+
+  // No more than n_experts are added.
+  ExpertProducts(const LinearContext& context, int n_experts)
+      : context_(context),
+        products_(context.scratch.linear.allocate_array<RowProducts>(static_cast<size_t>(n_experts))),
+        targets_(context.scratch.linear.allocate_array<LinearTarget>(static_cast<size_t>(n_experts) *
+                                                                     kMostTargets)),
+        first_rows_(context.scratch.linear.allocate_array<int64_t>(2 * (static_cast<size_t>(n_experts) + 1))),
+        first_panels_(first_rows_ + n_experts + 1) {
+    first_rows_[0] = first_panels_[0] = 0;
+  }
+
+  void add(Tensor x, std::span<const LinearTarget> targets) {
+    LinearTarget* own = targets_ + n_ * kMostTargets;
+    std::ranges::copy(targets, own);
+    new (&products_[n_]) RowProducts(context_, x, {own, targets.size()});
+    has_tiles_ = has_tiles_ || products_[n_].has_tiles();
+    grain_ = std::max(grain_, products_[n_].run_grain());
+    first_rows_[n_ + 1] = first_rows_[n_] + x.rows;
+    first_panels_[n_ + 1] = first_panels_[n_] + products_[n_].n_panels(0);
+    ++n_;
+  }
+  // before(begin, end) is called for rows of the group before these become activations.
+  template <class F>
+  void make(F&& before) const {
+    for_parts(context_.pool, {first_rows_, n_ + 1}, 4, [&](size_t i, int64_t begin, int64_t end, int) {
+      before(static_cast<int>(first_rows_[i] + begin), static_cast<int>(first_rows_[i] + end));
+      products_[i].make(context_, static_cast<int>(begin), static_cast<int>(end));
+    });
+  }
+  // after(targets, begin, end): panels [begin, end) of all targets of an expert are there.
+  template <class F>
+  void run(F&& after) const {
+    const WorkerScratch scratch(context_, has_tiles_);
+    for_parts(context_.pool, {first_panels_, n_ + 1}, grain_,
+              [&](size_t i, int64_t begin, int64_t end, int worker) {
+                const std::span<const LinearTarget> targets = products_[i].targets();
+                for (size_t target = 0; target < targets.size(); ++target)
+                  products_[i].run(context_, target, begin, end, scratch.of(worker));
+                after(targets, static_cast<int>(begin), static_cast<int>(end));
+              });
+  }
+
+ private:
+  const LinearContext& context_;
+  size_t n_ = 0;
+  RowProducts* products_;
+  LinearTarget* targets_;
+  int64_t *first_rows_, *first_panels_;  // [n + 1]
+  int64_t grain_ = 1;
+  bool has_tiles_ = false;
+};
 
 LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,
                        std::span<const std::unique_ptr<Vector>> biases, int expert, Tensor out) {
   return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
 }
 
-// f(gate(x)) * up(x) of one expert, or f(up(x)) without a gate, for rows of x.
-void hidden_of_expert(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
-                      Tensor hidden, Tensor up) {
-  const VectorKernels& vector = *context.kernels.vector;
-  const bool gated = !params.gate.empty();
-  const LinearTarget both[] = {
-      target_of(params.up, params.up_bias, expert, gated ? up : hidden),
-      gated ? target_of(params.gate, params.gate_bias, expert, hidden) : LinearTarget{}};
-  cpu_linear(context, x, std::span(both).first(gated ? 2 : 1));
-  context.pool.for_ranges(x.rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) {
-      float* row = f32(hidden, static_cast<int>(t));
-      if (gated) {
-        vector.activate_mul(row, f32(up, static_cast<int>(t)), params.activation, hidden.cols, row);
-      } else {
-        vector.activate(row, params.activation, hidden.cols);
-      }
-    }
-  });
-}
+// One group of experts for the tokens that chose them.
+class ExpertGroup {
+ public:
+  ExpertGroup(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
+              const GroupTensors& tensors, int begin, int end)
+      : context_(context),
+        params_(params),
+        tokens_(tokens),
+        tensors_(tensors),
+        begin_(begin),
+        end_(end),
+        first_row_(tokens.firsts[begin]) {}
 
-// down of it.
-void expert_forward(const LinearContext& context, Tensor x, const MoeParams& params, int expert,
-                    Tensor hidden, Tensor up, Tensor out) {
-  hidden_of_expert(context, x, params, expert, hidden.columns(params.down_lead, up.cols), up);
-  const LinearTarget down[] = {target_of(params.down, params.down_bias, expert, out)};
-  cpu_linear(context, hidden, down);
-}
+  // hidden = f(gate(x)) * up(x), or f(up(x)) without gates.
+  void to_hidden(Tensor x) const {
+    const bool gated = !params_.gate.empty();
+    ExpertProducts products = each([&](int e, int first, int n, ExpertProducts& to) {
+      const Tensor hidden = own_hidden().row_range(first, n), up = tensors_.up.row_range(first, n);
+      const LinearTarget both[] = {
+          target_of(params_.up, params_.up_bias, e, gated ? up : hidden),
+          gated ? target_of(params_.gate, params_.gate_bias, e, hidden) : LinearTarget{}};
+      to.add(tensors_.x.row_range(first, n), std::span(both).first(gated ? 2 : 1));
+    });
+    products.make([&](int begin, int end) { gather(x, begin, end); });
+    const VectorKernels& vector = *context_.kernels.vector;
+    products.run([&](std::span<const LinearTarget> targets, int begin, int end) {
+      const Tensor up = targets.front().out, hidden = targets.back().out;
+      const int first = begin * kPanelRows, n = std::min(end * kPanelRows, hidden.cols) - first;
+      for (int row = 0; row < hidden.rows; ++row) {
+        float* to = f32(hidden, row) + first;
+        if (gated) {
+          vector.activate_mul(to, f32(up, row) + first, params_.activation, n, to);
+        } else {
+          vector.activate(to, params_.activation, n);
+        }
+      }
+    });
+  }
+
+  // result = down(hidden).
+  void to_result() const {
+    const ExpertProducts products = each([&](int e, int first, int n, ExpertProducts& to) {
+      const LinearTarget down =
+          target_of(params_.down, params_.down_bias, e, tensors_.result.row_range(first, n));
+      to.add(tensors_.hidden.row_range(first, n), {&down, 1});
+    });
+    products.make([](int, int) {});
+    products.run([](std::span<const LinearTarget>, int, int) {});
+  }
+
+  // out[t] += the results of its experts of this group.
+  void add_to(Tensor out) const {
+    const int last_row = tokens_.firsts[end_];
+    context_.pool.for_ranges(tokens_.n_tokens, 2, [&](int64_t begin, int64_t end, int) {
+      for (auto t = static_cast<int>(begin); t < end; ++t) {
+        float* to = f32(out, t);
+        for (int k = 0; k < tokens_.top_k; ++k) {
+          const int row = tokens_.rows_of[t * tokens_.top_k + k];
+          if (row < first_row_ || row >= last_row) continue;
+          const float* from = f32(tensors_.result, row - first_row_);
+          const float factor = params_.routing.weigh_input ? 1.0f : tokens_.weight_of[row];
+          for (int i = 0; i < out.cols; ++i) to[i] += factor * from[i];
+        }
+      }
+    });
+  }
+
+ private:
+  Tensor own_hidden() const { return tensors_.hidden.columns(params_.down_lead, tensors_.up.cols); }
+
+  // add(expert, first row in the group, rows, products) for each expert that has rows.
+  template <class F>
+  ExpertProducts each(F&& add) const {
+    context_.scratch.linear.reset();
+    ExpertProducts products(context_, end_ - begin_);
+    for (int e = begin_; e < end_; ++e) {
+      if (const int n = tokens_.n_rows(e, e + 1); n > 0) add(e, tokens_.firsts[e] - first_row_, n, products);
+    }
+    return products;
+  }
+
+  // Rows [begin, end) of the group.
+  void gather(Tensor x, int begin, int end) const {
+    for (int row = begin; row < end; ++row) {
+      const float* from = f32(x, tokens_.token_of[first_row_ + row]);
+      const float factor = params_.routing.weigh_input ? tokens_.weight_of[first_row_ + row] : 1.0f;
+      float* to = f32(tensors_.x, row);
+      for (int i = 0; i < x.cols; ++i) to[i] = from[i] * factor;
+      // What lies around a rank's share of the width.
+      if (tensors_.hidden.cols > tensors_.up.cols)
+        std::fill_n(f32(tensors_.hidden, row), tensors_.hidden.cols, 0.0f);
+    }
+  }
+
+  const LinearContext& context_;
+  const MoeParams& params_;
+  const SortedTokens& tokens_;
+  const GroupTensors& tensors_;
+  int begin_, end_, first_row_;
+};
 
 }  // namespace
 
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
              Tensor out) {
-  const ExpertRouting& routing = params.routing;
-  const int n_tokens = x.rows, n_experts = router_logits.cols, top_k = routing.n_active;
+  const int n_experts = router_logits.cols, top_k = params.routing.n_active;
   PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
-                 n_experts % routing.n_groups == 0);
-  Arena& arena = context.scratch.moe;
-  arena.reset();
-  const float *bias = data_of(params.selection_bias), *scale = data_of(params.expert_scale);
-  auto* choices = arena.allocate_array<ExpertChoice>(static_cast<size_t>(n_tokens) * top_k);
-  int* counts = arena.allocate_array<int>(n_experts);
-  std::fill(counts, counts + n_experts, 0);
-  for (int t = 0; t < n_tokens; ++t) {
-    choose_experts(f32(router_logits, t), n_experts, routing, bias,
-                   choices + static_cast<ptrdiff_t>(t) * top_k);
-    for (int k = 0; k < top_k; ++k) {
-      ExpertChoice& choice = choices[t * top_k + k];
-      if (scale != nullptr) choice.weight *= scale[choice.expert];
-      ++counts[choice.expert];
-    }
-    std::fill_n(f32(out, t), out.cols, 0.0f);
-  }
-  const int most = *std::max_element(counts, counts + n_experts);
-  const int hidden_dim = params.up[0]->rows();
-  const Tensor rows = arena_tensor(arena, most, x.cols),
-               hidden = arena_tensor(arena, most, params.down[0]->cols());
-  const Tensor up = arena_tensor(arena, most, hidden_dim), result = arena_tensor(arena, most, out.cols);
-  if (hidden.cols > hidden_dim) {
-    for (int row = 0; row < most; ++row) std::fill_n(f32(hidden, row), hidden.cols, 0.0f);
-  }
-  for (int e = 0; e < n_experts; ++e) {
-    if (counts[e] == 0) continue;
-    const auto for_each_token = [&](auto&& f) {
-      for (int t = 0, row = 0; t < n_tokens; ++t) {
-        for (int k = 0; k < top_k; ++k) {
-          if (choices[t * top_k + k].expert == e) f(t, row++, choices[t * top_k + k].weight);
-        }
-      }
-    };
-    for_each_token([&](int t, int row, float weight) {
-      const float factor = routing.weigh_input ? weight : 1.0f;
-      for (int i = 0; i < x.cols; ++i) f32(rows, row)[i] = f32(x, t)[i] * factor;
-    });
-    expert_forward(context, rows.row_range(0, counts[e]), params, e, hidden.row_range(0, counts[e]),
-                   up.row_range(0, counts[e]), result.row_range(0, counts[e]));
-    for_each_token([&](int t, int row, float weight) {
-      const float* from = f32(result, row);
-      float* to = f32(out, t);
-      const float factor = routing.weigh_input ? 1.0f : weight;
-      for (int i = 0; i < out.cols; ++i) to[i] += factor * from[i];
-    });
+                 n_experts % params.routing.n_groups == 0);
+  for (int t = 0; t < x.rows; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
+  context.scratch.moe.reset();
+  const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
+  const GroupTensors tensors(context.scratch.moe, tokens, params, out.cols);
+  for (int begin = 0, end = 0; begin < n_experts; begin = end) {
+    end = tokens.group_end(begin);
+    if (tokens.n_rows(begin, end) == 0) continue;
+    const ExpertGroup group(context, params, tokens, tensors, begin, end);
+    group.to_hidden(x);
+    group.to_result();
+    group.add_to(out);
   }
 }
 

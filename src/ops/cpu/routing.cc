@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <vector>
 
 namespace penstock {
 namespace {
@@ -27,7 +28,10 @@ class Router {
         group_size_(n_experts / routing.n_groups),
         routing_(routing),
         bias_(selection_bias),
-        softmax_(logits, n_experts) {
+        softmax_(logits, n_experts),
+        merits_(memory_of_merits(n_experts)) {
+    for (int e = 0; e < n_; ++e)
+      merits_[e] = bias_ == nullptr && routing.n_groups == 1 ? logits_[e] : biased(e);
     if (routing.n_groups > 1) choose_groups();
   }
 
@@ -36,7 +40,7 @@ class Router {
     for (int k = 0; k < routing_.n_active; ++k) {
       int best = -1;
       for (int e = 0; e < n_; ++e) {
-        if (!is_among({out, out + k}, e) && (best < 0 || merit(e) > merit(best))) best = e;
+        if ((best < 0 || merits_[e] > merits_[best]) && !is_among({out, out + k}, e)) best = e;
       }
       const bool mixes = routing_.score == RouterScore::kSparseMixer;
       out[k] = {best, mixes ? share_of_near(best, {out, out + k}) : score(best)};
@@ -62,18 +66,13 @@ class Router {
     return routing_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + std::exp(-logits_[e]))
                                                    : softmax_(logits_[e]);
   }
-  // What is compared. Without a bias the logits themselves: scores may round to the same number.
-  float merit(int e) const {
-    if (routing_.n_groups > 1) return left_out_[e / group_size_] ? kNever : biased(e);
-    return bias_ == nullptr ? logits_[e] : biased(e);
-  }
   float biased(int e) const { return score(e) + (bias_ == nullptr ? 0.0f : bias_[e]); }
 
   // The sum of a group's best scores.
   float group_score(int group) const {
     float best = kNever, second = kNever;
     for (int e = group * group_size_; e < (group + 1) * group_size_; ++e) {
-      const float s = biased(e);
+      const float s = merits_[e];
       second = std::max(second, std::min(best, s));
       best = std::max(best, s);
     }
@@ -87,8 +86,15 @@ class Router {
       int better = 0;
       for (int other = 0; other < routing_.n_groups; ++other)
         better += scores[other] > scores[g] || (scores[other] == scores[g] && other < g) ? 1 : 0;
-      left_out_[g] = better >= routing_.n_active_groups;
+      if (better >= routing_.n_active_groups) std::fill_n(merits_ + g * group_size_, group_size_, kNever);
     }
+  }
+
+  // Of this thread, so that a step allocates nothing.
+  static float* memory_of_merits(int n_experts) {
+    thread_local std::vector<float> memory;
+    memory.resize(std::max(memory.size(), static_cast<size_t>(n_experts)));
+    return memory.data();
   }
 
   const float* logits_;
@@ -96,7 +102,9 @@ class Router {
   const ExpertRouting& routing_;
   const float* bias_;
   Softmax softmax_;
-  bool left_out_[kMaxExpertGroups] = {};
+  // What is compared: scores with the bias, or without bias and groups the logits themselves, for scores may round to the
+  // same number.
+  float* merits_;  // [n_experts]
 };
 
 }  // namespace

@@ -1,0 +1,174 @@
+#include "ops/cpu/products.h"
+
+#include <new>
+
+#include "base/check.h"
+#include "ops/cpu/host_tensor.h"
+
+namespace penstock {
+namespace {
+
+// Panels of floats go to the matrix units from here on: without these they are computed with in F32, where
+// every few rows cost as much as reading the weights.
+constexpr int kMinFloatTileRows = 3;
+constexpr int kPaddedUnit = 256;  // a multiple of every layout's unit
+constexpr int kFewRows = 4;       // less work than starting the workers
+
+int padded_cols(Tensor x) { return (x.cols + kPaddedUnit - 1) / kPaddedUnit * kPaddedUnit; }
+
+const CpuWeight& cpu_weight(const LinearTarget& target) {
+  return static_cast<const CpuWeight&>(*target.weight);
+}
+
+}  // namespace
+
+ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows) {
+  const TileKernels* tiles = context.kernels.tiles;
+  const auto type = static_cast<size_t>(weight.panels().type);
+  if (tiles != nullptr) {
+    const bool whole = weight.rounding().one_scale() && tiles->int8_rows[type] != nullptr;
+    if (whole && n_rows >= TileKernels::kMinRowTileRows) return ProductPath::kInt8RowTiles;
+    const bool floats = context.kernels.gemm->int8[type] == nullptr;
+    if (!whole && !context.batch_invariant && tiles->bf16[type] != nullptr &&
+        n_rows >= (floats ? kMinFloatTileRows : TileKernels::kMinBf16Rows)) {
+      return ProductPath::kBf16Tiles;
+    }
+    if (n_rows >= TileKernels::kMinInt8Rows && tiles->int8[type] != nullptr) return ProductPath::kInt8Tiles;
+  }
+  return context.kernels.gemm->int8[type] != nullptr ? ProductPath::kInt8 : ProductPath::kF32;
+}
+
+// --- RoundedRows
+
+RoundedRows::RoundedRows(const LinearContext& context, Tensor x, const ActivationRounding& rounding)
+    : x_(x),
+      rounding_(rounding),
+      padded_(padded_cols(x)),
+      n_steps_(padded_ / 32),
+      block_(int8_block_rows(x.rows)) {
+  const auto n = static_cast<size_t>(n_rows());
+  values_ = context.scratch.linear.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
+  groups_ = context.scratch.linear.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
+}
+
+void RoundedRows::make(const GemmKernels& kernels, int begin, int end) const {
+  for (int m = begin; m < end; ++m) {
+    const ptrdiff_t first = static_cast<ptrdiff_t>(m / block_) * n_steps_ * block_ + m % block_;
+    kernels.quantize_row(m < x_.rows ? f32(x_, m) : nullptr, m < x_.rows ? x_.cols : 0, padded_, rounding_,
+                         block_, values_ + first * 32, groups_ + first);
+  }
+}
+
+// --- Activations
+
+Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path) {
+  Form form{Kind::kFloats, weight.input_order(), {}};
+  if (path == ProductPath::kBf16Tiles) form.kind = Kind::kBf16Tiles;
+  if (path == ProductPath::kInt8RowTiles) form.kind = Kind::kInt8Tiles;
+  if (path == ProductPath::kInt8 || path == ProductPath::kInt8Tiles) form.kind = Kind::kInt8;
+  if (form.kind == Kind::kInt8 || form.kind == Kind::kInt8Tiles) form.rounding = weight.rounding();
+  return form;
+}
+
+Activations::Activations(const LinearContext& context, Tensor x, const Form& form)
+    : x_(x), ordered_(x), form_(form) {
+  Arena& arena = context.scratch.linear;
+  if (form.order != nullptr) {
+    ordered_.data = arena.allocate_array<float>(static_cast<size_t>(x.rows) * static_cast<size_t>(x.cols));
+    ordered_.row_stride = x.cols;
+  }
+  if (form.kind == Kind::kInt8) {
+    int8_ = RoundedRows(context, ordered_, form.rounding);
+  } else if (form.kind != Kind::kFloats) {
+    const TileKernels& tiles = *context.kernels.tiles;
+    const auto bytes_of = form.kind == Kind::kInt8Tiles ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes;
+    tiles_ = static_cast<uint8_t*>(arena.allocate(bytes_of(x.rows, padded_cols(x))));
+  }
+}
+
+void Activations::make(const LinearContext& context, int begin, int end) const {
+  if (form_.order != nullptr) {
+    for (int m = begin; m < end; ++m) {
+      const float* from = f32(x_, m);
+      float* to = f32(ordered_, m);
+      for (int j = 0; j < x_.cols; ++j) to[j] = from[(*form_.order)[static_cast<size_t>(j)]];
+    }
+  }
+  const TileKernels* tiles = context.kernels.tiles;
+  const FloatRows rows{f32(ordered_), ordered_.row_stride};
+  switch (form_.kind) {
+    case Kind::kFloats: break;
+    case Kind::kInt8: return int8_.make(*context.kernels.gemm, begin, end == x_.rows ? int8_.n_rows() : end);
+    case Kind::kInt8Tiles:
+      return tiles->pack_int8(rows, x_.rows, begin, end - begin, x_.cols, padded_cols(x_), form_.rounding,
+                              tiles_);
+    case Kind::kBf16Tiles:
+      return tiles->pack_bf16(rows, x_.rows, begin, end - begin, x_.cols, padded_cols(x_), tiles_);
+  }
+}
+
+void Activations::run(const LinearContext& context, const LinearTarget& target, ProductPath path, int begin,
+                      int end, uint8_t* scratch) const {
+  const PanelMatrix& w = cpu_weight(target).panels();
+  const GemmOutput out{f32(target.out), target.out.row_stride, data_of(target.bias)};
+  const auto type = static_cast<size_t>(w.type);
+  const TileKernels* tiles = context.kernels.tiles;
+  const int n_rows = x_.rows;
+  switch (path) {
+    case ProductPath::kF32:
+      return context.kernels.gemm->f32[type](w, {f32(ordered_), ordered_.row_stride}, n_rows, begin, end,
+                                             out);
+    case ProductPath::kInt8:
+      return context.kernels.gemm->int8[type](w, int8_.rows(), n_rows, begin, end, out);
+    case ProductPath::kInt8Tiles: return tiles->int8[type](w, int8_.rows(), n_rows, begin, end, out);
+    case ProductPath::kInt8RowTiles:
+      return tiles->int8_rows[type](w, tiles_, n_rows, begin, end, out, scratch);
+    case ProductPath::kBf16Tiles: return tiles->bf16[type](w, tiles_, n_rows, begin, end, out, scratch);
+  }
+}
+
+// --- RowProducts
+
+RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
+    : targets_(targets),
+      n_rows_(x.rows),
+      forms_(context.scratch.linear.allocate_array<Activations>(targets.size())),
+      jobs_(context.scratch.linear.allocate_array<Job>(targets.size())) {
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const CpuWeight& weight = cpu_weight(targets[i]);
+    PENSTOCK_CHECK(weight.panels().cols == x.cols && weight.panels().rows == targets[i].out.cols &&
+                   targets[i].out.rows == x.rows);
+    const ProductPath path = choose_path(context, weight, x.rows);
+    const Activations::Form form = Activations::wanted(weight, path);
+    const auto same = std::find_if(forms_, forms_ + n_forms_,
+                                   [&](const Activations& other) { return other.form() == form; });
+    if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form);
+    jobs_[i] = {path, same};
+    has_tiles_ = has_tiles_ || path == ProductPath::kBf16Tiles || path == ProductPath::kInt8RowTiles;
+  }
+}
+
+// What streams of memory need to get going, or a block of tiles.
+int64_t RowProducts::run_grain() const {
+  if (n_rows_ > 32) return has_tiles() ? 16 : 4;
+  return 8;
+}
+
+void RowProducts::make(const LinearContext& context, int begin, int end) const {
+  for (int i = 0; i < n_forms_; ++i) forms_[i].make(context, begin, end);
+}
+
+void RowProducts::run(const LinearContext& context, size_t i, int64_t begin, int64_t end,
+                      uint8_t* scratch) const {
+  jobs_[i].activations->run(context, targets_[i], jobs_[i].path, static_cast<int>(begin),
+                            static_cast<int>(end), scratch);
+}
+
+void make_rows(const LinearContext& context, const RowProducts& products) {
+  if (products.n_rows() <= kFewRows) return products.make(context, 0, products.n_rows());
+  context.pool.for_ranges(products.n_rows(), products.make_grain(), [&](int64_t begin, int64_t end, int) {
+    products.make(context, static_cast<int>(begin), static_cast<int>(end));
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,135 @@
+// Products of rows of activations with packed weights, made ready for the workers: which kernel computes each, and the
+// activations in the form that the kernel wants. What runs them together is in linear.h.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "kernels/gemm_kernels.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/weight.h"
+
+namespace penstock {
+
+// Which kernel computes a product.
+enum class ProductPath : uint8_t { kF32, kInt8, kInt8Tiles, kInt8RowTiles, kBf16Tiles };
+
+ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, int n_rows);
+
+// Rows of whole numbers that are still to be made of x.
+class RoundedRows {
+ public:
+  RoundedRows() = default;
+  RoundedRows(const LinearContext& context, Tensor x, const ActivationRounding& rounding);
+
+  // Whole blocks: the rows beyond those of x are zeros.
+  int n_rows() const { return (x_.rows + block_ - 1) / block_ * block_; }
+  void make(const GemmKernels& kernels, int begin, int end) const;
+  Int8Rows rows() const { return {values_, groups_, block_, n_steps_, rounding_.one_scale()}; }
+
+ private:
+  Tensor x_;
+  ActivationRounding rounding_;
+  int padded_ = 0, n_steps_ = 0, block_ = 1;
+  int8_t* values_ = nullptr;
+  ActivationGroup* groups_ = nullptr;
+};
+
+// The activations as one kind of kernel wants them, for all weights that want the same.
+class Activations {
+ public:
+  enum class Kind : uint8_t { kFloats, kInt8, kInt8Tiles, kBf16Tiles };
+  struct Form {
+    Kind kind = Kind::kFloats;
+    const InputOrder* order = nullptr;  // null: as they are
+    ActivationRounding rounding;        // of the int8 kinds
+    bool operator==(const Form&) const = default;
+  };
+  static Form wanted(const CpuWeight& weight, ProductPath path);
+
+  // Takes memory of the context's scratch; make() fills it.
+  Activations(const LinearContext& context, Tensor x, const Form& form);
+
+  const Form& form() const { return form_; }
+  // Rows [begin, end) of x. Every row once before run(), by any thread; few and many rows of tiles have another grain.
+  void make(const LinearContext& context, int begin, int end) const;
+  // Panels [begin, end) of target.weight. scratch: the worker's, of TileKernels::scratch_bytes.
+  void run(const LinearContext& context, const LinearTarget& target, ProductPath path, int begin, int end,
+           uint8_t* scratch) const;
+
+ private:
+  Tensor x_, ordered_;  // as they come, and in the form's order
+  Form form_;
+  RoundedRows int8_;
+  uint8_t* tiles_ = nullptr;
+};
+
+// Products of the rows of one tensor with a few weights.
+class RowProducts {
+ public:
+  // Takes memory of the context's scratch, which is valid until that is reset; computes nothing.
+  RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
+
+  std::span<const LinearTarget> targets() const { return targets_; }
+  int n_rows() const { return n_rows_; }
+  int n_panels(size_t i) const {
+    return static_cast<const CpuWeight&>(*targets_[i].weight).panels().n_panels();
+  }
+  // Rows that a worker makes at once, and panels that it takes at once, at least.
+  int make_grain() const { return has_tiles() && n_rows_ > 32 ? 16 : 1; }
+  int64_t run_grain() const;
+  bool has_tiles() const { return has_tiles_; }
+
+  void make(const LinearContext& context, int begin, int end) const;
+  // Panels [begin, end) of target i, without what adapters add.
+  void run(const LinearContext& context, size_t i, int64_t begin, int64_t end, uint8_t* scratch) const;
+
+ private:
+  struct Job {
+    ProductPath path;
+    const Activations* activations;
+  };
+  std::span<const LinearTarget> targets_;
+  int n_rows_;
+  Activations* forms_;
+  int n_forms_ = 0;
+  Job* jobs_;
+  bool has_tiles_ = false;
+};
+
+// Buffers of the matrix units for all workers, each of them at a place of its own; null where there are no units.
+class WorkerScratch {
+ public:
+  WorkerScratch(const LinearContext& context, bool has_tiles)
+      : bytes_(has_tiles ? context.kernels.tiles->scratch_bytes : 0) {
+    if (bytes_ > 0)
+      data_ = static_cast<uint8_t*>(
+          context.scratch.linear.allocate(bytes_ * static_cast<size_t>(context.pool.size())));
+  }
+  uint8_t* of(int worker) const { return data_ + static_cast<size_t>(worker) * bytes_; }
+
+ private:
+  size_t bytes_;
+  uint8_t* data_ = nullptr;
+};
+
+// Splits parts of [firsts[i], firsts[i + 1]) items, laid end to end, among the workers in one region: f(i, begin, end, worker), of
+// part i's own items. firsts: [n_parts + 1], the first is 0.
+template <class F>
+void for_parts(ThreadPool& pool, std::span<const int64_t> firsts, int64_t grain, F&& f) {
+  pool.for_pieces(firsts.back(), grain, [&](int64_t begin, int64_t end, int worker) {
+    auto part =
+        static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), begin) - firsts.begin()) - 1;
+    for (; begin < end; ++part) {
+      const int64_t part_end = std::min(end, firsts[part + 1]);
+      if (begin < part_end) f(part, begin - firsts[part], part_end - firsts[part], worker);
+      begin = part_end;
+    }
+  });
+}
+
+// Makes the activations of one product: few rows on this thread, which takes less than starting the workers.
+void make_rows(const LinearContext& context, const RowProducts& products);
+
+}  // namespace penstock
