@@ -52,6 +52,11 @@ struct EmbedCommand {
     app.add_flag("--truncate", options.truncate, "cut texts that are too long, which are errors otherwise");
     app.add_flag("--json", json, "print one JSON object {embeddings}");
     app.add_option("-t,--threads", config.threads, "compute threads; 0 is as many as the process may use");
+    app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
+                   "ranks that share every layer, processes of this host or of --hosts");
+    app.add_option("--pipeline-parallel-size", config.pipeline_parallel_size,
+                   "stages, each with some of the layers");
+    app.add_option("--rank-wire-dtype", config.rank_wire_dtype, "of what ranks give each other: f32 or bf16");
     app.add_option("--quantize", config.quantize, "round full-precision weights at load: q8_0, q4_k_m, ...");
     app.add_option("--max-num-batched-tokens", config.max_num_batched_tokens,
                    "tokens of a step (default: 2048)")

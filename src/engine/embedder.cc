@@ -2,51 +2,66 @@
 
 #include <algorithm>
 
+#include "engine/fingerprint.h"
 #include "engine/pooler.h"
+#include "engine/ranks/meet_ranks.h"
+#include "engine/ranks/pipeline_start.h"
+#include "engine/ranks/state_ranks.h"
 #include "model/batch_builder.h"
 #include "model/sources/quantizing_source.h"
-#include "ops/host_rows.h"
 
 namespace penstock {
 
 namespace {
-constexpr int kEmbedderBlock = 16, kMostEmbedderTokens = 2048;
+constexpr int kEmbedderBlock = kStateBlockTokens, kMostEmbedderTokens = 2048;
 
 int blocks_of(size_t n_tokens) { return static_cast<int>((n_tokens + kEmbedderBlock - 1) / kEmbedderBlock); }
 }  // namespace
 
-Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> source,
-                                                 const EngineConfig& config) {
-  if (config.tensor_parallel_size != 1) {
-    return errorf(ErrorCode::kUnsupported,
-                  "tensor_parallel_size: expected 1 for models that give vectors, got {}",
-                  config.tensor_parallel_size);
-  }
-  if (config.pipeline_parallel_size != 1) {
-    return errorf(ErrorCode::kUnsupported,
-                  "pipeline_parallel_size: expected 1 for models that give vectors, got {}",
-                  config.pipeline_parallel_size);
-  }
+Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> opened,
+                                                 const EngineConfig& wanted) {
+  EngineConfig config = wanted;
+  RETURN_IF_ERROR(check_ranks(config));
   if (config.data_parallel_size > 1) {
     return errorf(ErrorCode::kUnsupported,
                   "data_parallel_size: expected 1 for models that give vectors, got {}",
                   config.data_parallel_size);
   }
   if (!config.quantize.empty()) {
-    ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
+    ASSIGN_OR_RETURN(opened, make_quantizing_source(std::move(opened), config.quantize, config.threads));
   }
-  ASSIGN_OR_RETURN(auto ops,
-                   make_ops(config.backend, {config.threads, config.batch_invariant, config.thread_weight}));
-  ASSIGN_OR_RETURN(auto model, Model::load_states(*source, *ops));
+  const std::shared_ptr<WeightSource> source = std::move(opened);
+  const RankGrid grid = grid_of(config);
+  ASSIGN_OR_RETURN(auto run, begin_run(*source, config, RankTask::kStates));
+  OpsConfig where{config.threads, config.batch_invariant, config.thread_weight};
+  if (run != nullptr) {
+    where = rank_ops(config, run->communicator());
+    where.cpus = run->cpus();
+  }
+  ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, where));
+  ASSIGN_OR_RETURN(auto weights, Model::load_states(*source, *ops, grid.stage_of(0)));
+  if (run != nullptr) {
+    RETURN_IF_ERROR(hear_shares(run->communicator(),
+                                {fingerprint_of(*source, config, ops->name()), weights->weight_bytes()}));
+  }
+  auto model = std::make_unique<LoadedModel>(source, std::move(ops), std::move(weights), nullptr);
+  std::unique_ptr<StateRanks> ranks;
+  if (run != nullptr) ranks = std::make_unique<StateRanks>(std::move(run), grid, *model);
   const int most = config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens;
-  return std::unique_ptr<Embedder>(new Embedder(std::move(source), std::move(ops), std::move(model), most));
+  return std::unique_ptr<Embedder>(new Embedder(source, std::move(model), std::move(ranks), most));
 }
 
-Embedder::Embedder(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> ops,
-                   std::unique_ptr<Model> model, int most_tokens)
-    : source_(std::move(source)), ops_(std::move(ops)), model_(std::move(model)), most_tokens_(most_tokens) {}
+Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
+                   std::unique_ptr<StateRanks> ranks, int most_tokens)
+    : source_(std::move(source)),
+      model_(std::move(model)),
+      ranks_(std::move(ranks)),
+      most_tokens_(most_tokens) {}
 
-Embedder::~Embedder() = default;
+// Its backend takes sums by what the ranks have.
+Embedder::~Embedder() { model_.reset(); }
+
+Status Embedder::status() const { return ranks_ != nullptr ? ranks_->status() : Status(); }
 
 Status Embedder::check(Inputs inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -78,8 +93,24 @@ size_t Embedder::batch_end(Inputs inputs, size_t first) const {
   return end;
 }
 
+// A step takes whole sequences. One that is alone may be longer; where tokens do not see what is behind them it is taken in pieces.
+std::vector<Embedder::Step> Embedder::steps_of(Inputs inputs) const {
+  std::vector<Step> steps;
+  for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
+    end = batch_end(inputs, begin);
+    const int whole = static_cast<int>(inputs[begin].tokens.size());
+    if (!causal() || end - begin > 1) {
+      steps.push_back({begin, end, 0, 0});
+      continue;
+    }
+    for (int first = 0; first < whole; first += most_tokens_)
+      steps.push_back({begin, end, first, std::min(most_tokens_, whole - first)});
+  }
+  return steps;
+}
+
 Status Embedder::make_room(Inputs inputs) {
-  const CacheSpec spec = model_->cache_spec(KvDType::kF32, kEmbedderBlock);
+  const CacheSpec spec = model_->model().pipeline_cache_spec(KvDType::kF32, kEmbedderBlock);
   std::vector<int> wanted(static_cast<size_t>(std::max(1, spec.n_groups())), 0);
   for (size_t first = 0; first < inputs.size();) {
     const size_t end = batch_end(inputs, first);
@@ -91,20 +122,20 @@ Status Embedder::make_room(Inputs inputs) {
     }
     first = end;
   }
-  bool enough = cache_ != nullptr;
+  bool enough = !n_blocks_.empty();
   for (size_t g = 0; enough && g < wanted.size(); ++g) enough = n_blocks_[g] >= wanted[g];
   if (enough) return {};
-  cache_.reset();
-  ASSIGN_OR_RETURN(cache_, ops_->make_cache(spec, wanted));
+  n_blocks_.clear();
+  RETURN_IF_ERROR(ranks_ != nullptr ? ranks_->make_cache(wanted) : make_state_cache(*model_, wanted));
   n_blocks_ = wanted;
-  builder_ = std::make_unique<BatchBuilder>(cache_->spec());
+  builder_ = std::make_unique<BatchBuilder>(spec);
   return {};
 }
 
 // Tokens first to first + count of the index-th sequence of the step, whose blocks begin at first_block.
 void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
                    bool all_rows) {
-  const CacheSpec& spec = cache_->spec();
+  const CacheSpec& spec = model_->cache().spec();
   std::vector<GroupBlocks> kv(static_cast<size_t>(std::max(1, spec.n_groups())),
                               consecutive_blocks(first_block, first + count, kEmbedderBlock));
   if (spec.has_states()) kv[static_cast<size_t>(spec.state_group())] = {{static_cast<BlockId>(index)}};
@@ -116,7 +147,7 @@ void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int
 
 // Where positions do not begin with 0, or some tokens have none.
 Batch Embedder::with_positions(const Batch& batch) {
-  const ModelConfig& config = model_->config();
+  const ModelConfig& config = shape();
   Batch changed = batch;
   if (config.first_position == 0) return changed;
   positions_.assign(batch.positions.begin(), batch.positions.end());
@@ -142,41 +173,52 @@ void Embedder::add_token_types(Inputs inputs, int first, Batch& batch) {
   batch.token_types = token_types_;
 }
 
+Batch Embedder::batch_of(Inputs inputs, const Step& step, bool all_rows) {
+  builder_->clear();
+  int next_block = 0;
+  for (size_t i = step.begin; i < step.end; ++i) {
+    const auto n = static_cast<int>(inputs[i].tokens.size());
+    add(inputs[i].tokens, step.first, step.count > 0 ? step.count : n, next_block,
+        static_cast<int>(i - step.begin), all_rows);
+    next_block += blocks_of(inputs[i].tokens.size());
+  }
+  Batch batch = with_positions(builder_->build());
+  add_token_types(inputs.subspan(step.begin, step.end - step.begin), step.first, batch);
+  return batch;
+}
+
+Status Embedder::compute(const Batch& batch) {
+  if (ranks_ != nullptr) return ranks_->run(batch);
+  model_->submit(batch);
+  model_->wait();
+  return model_->status();
+}
+
+// Other ranks hear of a step before it is this one's turn, and what they were told is computed whatever comes.
 Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
                      const std::function<void(size_t sequence, std::span<const float> state)>& take) {
   RETURN_IF_ERROR(check(inputs));
   RETURN_IF_ERROR(make_room(inputs));
-  HostRows hidden(*ops_);
-  for (size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
-    if (progress && !progress(begin, inputs.size())) return make_error(ErrorCode::kCancelled, "cancelled");
-    end = batch_end(inputs, begin);
-    // A sequence that is alone may be longer than a step.
-    const int whole = static_cast<int>(inputs[begin].tokens.size());
-    const int piece = causal() && end - begin == 1 ? std::min(whole, most_tokens_) : 0;
-    for (int first = 0; first < (piece > 0 ? whole : 1); first += std::max(piece, 1)) {
-      builder_->clear();
-      int next_block = 0;
-      for (size_t i = begin; i < end; ++i) {
-        const auto n = static_cast<int>(inputs[i].tokens.size());
-        add(inputs[i].tokens, first, piece > 0 ? std::min(piece, n - first) : n, next_block,
-            static_cast<int>(i - begin), all_rows);
-        next_block += blocks_of(inputs[i].tokens.size());
-      }
-      Batch batch = with_positions(builder_->build());
-      add_token_types(inputs.subspan(begin, end - begin), first, batch);
-      ForwardOptions options;
-      options.logits = false;
-      hidden.set(model_->forward(batch, *cache_, *ops_, options).hidden);
-      ops_->wait(ops_->submit());
-      int row = 0;
-      for (size_t i = begin; i < end; ++i) {
-        const int s = static_cast<int>(i - begin);
-        const int n_rows = all_rows ? batch.seq_offsets[s + 1] - batch.seq_offsets[s] : 1;
-        for (int r = 0; r < n_rows; ++r) take(i, hidden.row(row++));
-      }
+  const std::vector<Step> steps = steps_of(inputs);
+  const auto end_told = [&](size_t i) {
+    return ranks_ == nullptr ? 0 : std::min(steps.size(), i + static_cast<size_t>(ranks_->n_at_once()));
+  };
+  bool goes_on = true;
+  for (size_t i = 0, told = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    if (goes_on && progress && step.first == 0) goes_on = progress(step.begin, inputs.size());
+    for (; goes_on && told < end_told(i); ++told) ranks_->tell(batch_of(inputs, steps[told], all_rows));
+    if (!goes_on && i >= told) break;
+    const Batch batch = batch_of(inputs, step, all_rows);
+    RETURN_IF_ERROR(compute(batch));
+    int row = 0;
+    for (size_t s = step.begin; goes_on && s < step.end; ++s) {
+      const size_t at = s - step.begin;
+      const int n_rows = all_rows ? batch.seq_offsets[at + 1] - batch.seq_offsets[at] : 1;
+      for (int r = 0; r < n_rows; ++r) take(s, model_->hidden(row++));
     }
   }
-  return {};
+  return goes_on ? Status() : make_error(ErrorCode::kCancelled, "cancelled");
 }
 
 Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,

@@ -7,14 +7,15 @@
 #include <span>
 #include <vector>
 
+#include "engine/steps/step_model.h"
 #include "formats/weight_source.h"
-#include "model/model.h"
 #include "penstock/embed.h"
 #include "penstock/engine_config.h"
 
 namespace penstock {
 
 class BatchBuilder;
+class StateRanks;
 
 // What is read as one: a text, or a pair of texts.
 struct EmbedderInput {
@@ -27,20 +28,22 @@ class Embedder {
   using Inputs = std::span<const EmbedderInput>;
   using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
 
-  // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens. K and V are kept in F32.
-  // Errors: as Engine::open.
+  // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens, tensor_parallel_size,
+  // pipeline_parallel_size, rank_wire_dtype. K and V are kept in F32. Errors: as Engine::open.
   static Result<std::unique_ptr<Embedder>> open(std::unique_ptr<WeightSource> source,
                                                 const EngineConfig& config);
   ~Embedder();
 
-  const std::string& architecture() const { return model_->config().arch; }
+  const std::string& architecture() const { return shape().arch; }
   const WeightSource& source() const { return *source_; }
-  int dim() const { return model_->config().model_dim; }
-  int vocab_size() const { return model_->config().vocab_size; }
-  int max_tokens() const { return model_->config().max_seq_len; }  // of a sequence
-  int n_token_types() const { return model_->config().n_token_types; }
-  bool causal() const { return model_->config().causal; }
+  int dim() const { return shape().model_dim; }
+  int vocab_size() const { return shape().vocab_size; }
+  int max_tokens() const { return shape().max_seq_len; }  // of a sequence
+  int n_token_types() const { return shape().n_token_types; }
+  bool causal() const { return shape().causal; }
 
+  // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
+  Status status() const;
   // Errors: those of embed() that the inputs alone make.
   Status check(Inputs inputs) const;
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
@@ -52,25 +55,34 @@ class Embedder {
   Result<std::vector<std::vector<float>>> states(Inputs inputs, const Progress& progress = {});
 
  private:
-  Embedder(std::unique_ptr<WeightSource> source, std::unique_ptr<Ops> ops, std::unique_ptr<Model> model,
-           int most_tokens);
+  // Of sequences begin to end the tokens from the first-th on; count: so many, 0 = all.
+  struct Step {
+    size_t begin, end;
+    int first, count;
+  };
+  Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
+           std::unique_ptr<StateRanks> ranks, int most_tokens);
+  const ModelConfig& shape() const { return model_->model().config(); }
   // Gives `take` the states in the order of sequences and tokens: of all tokens, or of each sequence at least of the last.
   Status run(Inputs inputs, bool all_rows, const Progress& progress,
              const std::function<void(size_t sequence, std::span<const float> state)>& take);
   size_t batch_end(Inputs inputs, size_t first) const;
+  std::vector<Step> steps_of(Inputs inputs) const;
   Status make_room(Inputs inputs);
+  // Valid until the next.
+  Batch batch_of(Inputs inputs, const Step& step, bool all_rows);
+  Status compute(const Batch& batch);
   void add(const std::vector<TokenId>& tokens, int first, int count, int first_block, int index,
            bool all_rows);
   Batch with_positions(const Batch& batch);
   // `inputs`: of the step, whose tokens begin with the first-th of each.
   void add_token_types(Inputs inputs, int first, Batch& batch);
 
-  std::unique_ptr<WeightSource> source_;  // the backend may keep views into it
-  std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<KvCache> cache_;
+  std::shared_ptr<WeightSource> source_;
+  std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<StateRanks> ranks_;  // null: there is this one only
   std::unique_ptr<BatchBuilder> builder_;
-  std::vector<int> n_blocks_;
+  std::vector<int> n_blocks_;  // of the cache; empty: there is none
   std::vector<int32_t> positions_, token_types_;
   int most_tokens_;  // of a step, unless an encoder's sequence is longer
 };

@@ -242,24 +242,6 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
             *parts.speculation);
 }
 
-// The ranks beside this one, on their way to the same model; null: there are none.
-Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config,
-                                           const RunPlace& among) {
-  const RankGrid grid = grid_of(config);
-  if (grid.size() == 1) return nullptr;
-  if (source.files().empty()) {
-    return errorf(ErrorCode::kUnsupported, "{} {}: every rank reads its share of a file, and {} is none",
-                  grid.stages > 1 ? "pipeline_parallel_size" : "tensor_parallel_size",
-                  grid.stages > 1 ? grid.stages : grid.tensor, source.path().string());
-  }
-  config.model = source.path().string();
-  ASSIGN_OR_RETURN(auto ranks, start_ranks(grid.size(), among));
-  if (config.threads == 0) config.threads = std::max(1, static_cast<int>(ranks->cpus().size()));
-  RETURN_IF_ERROR(tell_config(ranks->communicator(), config));
-  if (grid.stages > 1) RETURN_IF_ERROR(ranks->communicator().form_groups(grid.tensor));
-  return ranks;
-}
-
 // With several ranks or engines its threads are on this one's CPUs, and where its memory is first touched.
 Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const EnginePlace& place,
                                              RankRun* ranks) {
@@ -304,7 +286,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
-  ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, {index, group.size()}));
+  ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
   ASSIGN_OR_RETURN(auto ops, make_member_ops(config, place, ranks.get()));
   if (!ops->can_cache(dtype)) {
     return errorf(ErrorCode::kUnsupported,

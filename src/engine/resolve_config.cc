@@ -6,7 +6,6 @@
 #include "engine/open.h"
 #include "engine/ranks/rank_worker.h"
 #include "parallel/host_cpus.h"
-#include "parallel/wire.h"
 
 namespace penstock {
 
@@ -55,13 +54,7 @@ Status check_config(const EngineConfig& c) {
   RETURN_IF_ERROR(expect(c.max_model_len >= 0, "max_model_len", "a number >= 0", c.max_model_len));
   RETURN_IF_ERROR(expect(c.thread_weight >= 0.01 && c.thread_weight <= 100, "thread_weight", "0.01 to 100",
                          c.thread_weight));
-  RETURN_IF_ERROR(
-      expect(c.tensor_parallel_size >= 1, "tensor_parallel_size", "at least 1", c.tensor_parallel_size));
-  RETURN_IF_ERROR(expect(c.pipeline_parallel_size >= 1, "pipeline_parallel_size", "at least 1",
-                         c.pipeline_parallel_size));
-  RETURN_IF_ERROR(
-      expect(wire_type(c.rank_wire_dtype).has_value(), "rank_wire_dtype", "f32 or bf16", c.rank_wire_dtype));
-  if (c.tensor_parallel_size > 1 || c.pipeline_parallel_size > 1) RETURN_IF_ERROR(check_ranks(c));
+  RETURN_IF_ERROR(check_ranks(c));
   RETURN_IF_ERROR(expect(c.data_parallel_size >= 0 && c.data_parallel_size <= kMaxEngines,
                          "data_parallel_size", fmt::format("0 to {}", kMaxEngines).c_str(),
                          c.data_parallel_size));

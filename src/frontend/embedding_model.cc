@@ -29,6 +29,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
 
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
+  Status status() const { return embedder_->status(); }
+
   EmbeddingInfo info() const override {
     EmbeddingInfo info;
     info.architecture = embedder_->architecture();
@@ -334,6 +336,10 @@ class EmbeddingModelImpl final : public EmbeddingModel {
 
 const Tokenizer* tokenizer_of(const EmbeddingModel& model) {
   return static_cast<const EmbeddingModelImpl&>(model).tokenizer();
+}
+
+Status status_of(const EmbeddingModel& model) {
+  return static_cast<const EmbeddingModelImpl&>(model).status();
 }
 
 Result<bool> is_made_for_pooling(const std::string& model) {

@@ -9,6 +9,8 @@ namespace penstock {
 
 // Null: the checkpoint has none. Lives as long as the model.
 const Tokenizer* tokenizer_of(const EmbeddingModel& model);
+// Ok, or why nothing can be computed any more: one of several ranks has ended. Never waits; any thread.
+Status status_of(const EmbeddingModel& model);
 
 // Whether a checkpoint was made for vectors, classes or scores: it gives no text, or has sentence-transformers' modules, a
 // classification head or a GGUF pooling type. Errors: of opening it.

@@ -68,7 +68,7 @@ Status FrameLoader::load_frame(ModelWeights& weights, int max_seq_len) {
   const Range own = cuts_.vocabulary();
   weights.first_token = own.first, weights.shares_vocabulary = own.count < vocab;
   // The last stage has it where it makes logits, or where somebody looks tokens up beside the model.
-  const bool on_last = stage_.last() && (config_.tied_embeddings || !cuts_vocabulary_);
+  const bool on_last = stage_.last() && config_.output_head && (config_.tied_embeddings || !cuts_vocabulary_);
   if (stage_.first() || on_last) {
     ASSIGN_OR_RETURN(weights.embedding,
                      weight_rows(name(names_.embedding), vocab, dim, own, WeightUse::kTable));

@@ -128,13 +128,15 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
   return model;
 }
 
-Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops,
-                                                  const Progress& progress, int max_seq_len) {
+Result<std::unique_ptr<Model>> Model::load_states(const WeightSource& source, Ops& ops, Stage stage) {
   std::unique_ptr<Model> model(new Model);
+  const ShardOptions shard{ops.shard(), true, stage};
+  if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
   model->config_.output_head = false;
-  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, {}, 0, nullptr, shard));
   model->set_weights(std::move(weights), source.naming());
+  model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;
 }
 

@@ -67,9 +67,9 @@ class Model {
   static Result<std::unique_ptr<Model>> load_shard(const WeightSource& source, Ops& ops,
                                                    const Progress& progress = {}, int max_seq_len = 0,
                                                    const ShardLoad& how = {});
-  // Without what makes logits of states, which the source need not have either: forward() gives states only.
-  static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops,
-                                                    const Progress& progress = {}, int max_seq_len = 0);
+  // Without what makes logits of states, which the source need not have either: forward() gives states only. Of one of several ranks
+  // its share, of a stage its layers, as load_shard().
+  static Result<std::unique_ptr<Model>> load_states(const WeightSource& source, Ops& ops, Stage stage = {});
   // The same with weights packed before, where the cache has them, and kept there otherwise. recoding: how `source`
   // encodes at load, "" = not.
   static Result<std::unique_ptr<Model>> load(const WeightSource& source, Ops& ops, const Progress& progress,

@@ -57,6 +57,7 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
     if (layer < 0 && is_matrix(tensor.name, names.embedding)) embedding = size;
   }
   if (config.tied_embeddings) bytes.output = embedding;
+  if (!config.output_head) bytes.output = 0;
   return bytes;
 }
 

@@ -189,7 +189,9 @@ void ServedModel::unload() {
 
 Status ServedModel::status() {
   const std::unique_lock lock(opening_, std::try_to_lock);
-  return lock && session_ != nullptr ? engine().status() : Status();
+  if (!lock) return {};
+  if (session_ != nullptr) return engine().status();
+  return pooling_ != nullptr ? status_of(pooling_->model()) : Status();
 }
 
 void ServedModel::stop() {

@@ -97,6 +97,10 @@ class SameText(unittest.TestCase):
             two = run("generate", *args, "--spec", *drafter, "--tensor-parallel-size", 2, "--threads", 1)
             self.assertEqual(two.stdout, one.stdout, drafter)
 
+    def test_with_grammars(self):
+        self.serve_both(fields={"guided_regex": "(a|b|c){4,9} [a-z ]{8}"})
+        self.serve_both(fields={"guided_json": {"type": "object", "properties": {"n": {"enum": ["one", "two"]}}, "required": ["n"]}})
+
     # All ranks compute the first layers for the guesses; the model has an exit. Guesses change no bit.
     def test_with_an_early_exit(self):
         args = ("--tensor-parallel-size", 2, "--threads", 1, "--batch-invariant")
@@ -175,6 +179,106 @@ class SameText(unittest.TestCase):
                     sock.close()
                 self.assertEqual(server.generate(max_tokens=30).json()["text"], json.loads(wanted)["text"])
             self.assertEqual(server.stop(), 0, server.log())
+
+
+TENSOR, STAGES = "--tensor-parallel-size", "--pipeline-parallel-size"
+GRIDS = ((TENSOR, 2), (TENSOR, 3), (STAGES, 2), (STAGES, 2, TENSOR, 2))
+
+
+class Vectors(unittest.TestCase):
+    """Models that give vectors, in F32."""
+    GOLDEN = SOURCE / "tests" / "golden"
+    SENTENCES, CROSS, CLASSES = GOLDEN / "sentences" / "mean_normalized", GOLDEN / "cross_encoders" / "bert", GOLDEN / "classifiers" / "bert"
+    TEXTS = ["the cat sat", "a dog", "the cat and the dog sat", "sat", "find: dog"] * 8  # several steps of 64 tokens
+
+    def compare(self, grid, got, wanted):
+        """Numbers of any nesting: stages change no bit, sums some."""
+        if isinstance(wanted, list):
+            self.assertEqual(len(got), len(wanted))
+            for one, other in zip(got, wanted):
+                self.compare(grid, one, other)
+        elif isinstance(wanted, dict):
+            self.assertEqual(got.keys(), wanted.keys())
+            for key in wanted:
+                if key not in ("id", "created", "model"):
+                    self.compare(grid, got[key], wanted[key])
+        elif isinstance(wanted, float) and TENSOR in grid:
+            self.assertAlmostEqual(got, wanted, delta=1e-5)
+        else:
+            self.assertEqual(got, wanted)
+
+    def test_embed(self):
+        prompts = [part for text in self.TEXTS for part in ("-p", text)]
+        for model in (self.SENTENCES, self.GOLDEN / "models" / "qwen3"):
+            args = ["embed", "-m", model, "--json", "-t", 1, "--max-num-batched-tokens", 64, *prompts]
+            if model.name == "qwen3":  # a decoder, without a tokenizer; a sequence longer than a step
+                with tempfile.NamedTemporaryFile("w", suffix=".json") as ids:
+                    json.dump([[1 + (i * 7 + k) % 60 for k in range(1 + i * 11)] for i in range(9)], ids)
+                    ids.flush()
+                    self.embed_on_grids(["embed", "-m", model, "--json", "-t", 1, "--max-num-batched-tokens", 32, "--ids", ids.name])
+            else:
+                self.embed_on_grids(args)
+
+    def embed_on_grids(self, args):
+        one = json.loads(run(*args).stdout)["embeddings"]
+        for grid in GRIDS:
+            several = run(*args, *grid)
+            self.assertNotIn("rank", several.stderr)
+            self.compare(grid, json.loads(several.stdout)["embeddings"], one)
+
+    def test_served(self):
+        documents = {"query": "find: dog", "documents": self.TEXTS[:5]}
+        cases = [(self.SENTENCES, "/v1/embeddings", {"input": self.TEXTS}), (self.CROSS, "/v1/rerank", documents),
+                 (self.CLASSES, "/classify", {"input": [[2, 9, 5, 3], [2, 7, 3], [4] * 20]})]
+        for model, route, body in cases:
+            with Server(model=model) as server:
+                reply = server.post(route, body)
+                self.assertEqual(reply.status, 200, reply.body)
+                wanted = reply.json()
+            for grid in GRIDS:
+                with Server("--threads", 1, *grid, model=model) as server:
+                    for _ in range(2):
+                        self.compare(grid, server.post(route, body).json(), wanted)
+                    ranks = children(server.process)
+                    self.assertEqual(len(ranks), grid[1] * (grid[3] if len(grid) > 2 else 1) - 1)
+                    self.assertEqual(server.stop(), 0, server.log())
+                    self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks))))
+
+    def test_a_rank_that_ends(self):
+        for grid, number in (((TENSOR, 3), signal.SIGKILL), ((STAGES, 2), signal.SIGKILL), ((TENSOR, 2), signal.SIGSTOP)):
+            with Server("--threads", 1, *grid, model=self.SENTENCES) as server:
+                ranks = children(server.process)
+                load = [threading.Thread(target=self.embed_until_refused, args=(server,)) for _ in range(3)]
+                for thread in load:
+                    thread.start()
+                time.sleep(0.3)
+                os.kill(ranks[-1], number)
+                self.assertEqual(server.process.wait(ENDS_WITHIN * SLOW), 1, server.log())
+                for thread in load:
+                    thread.join(ENDS_WITHIN * SLOW)
+                    self.assertFalse(thread.is_alive(), "a request was not answered")
+                self.assertRegex(server.log(), "rank [0-9]+ of [0-9]+")
+                self.assertFalse(listens(server.port))
+                if number == signal.SIGSTOP and is_alive(ranks[-1]):
+                    os.kill(ranks[-1], signal.SIGKILL)
+                self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks)), ENDS_WITHIN * SLOW))
+
+    def embed_until_refused(self, server):
+        try:
+            while server.post("/v1/embeddings", {"input": self.TEXTS}).status == 200:
+                pass
+        except (OSError, http.client.HTTPException):
+            pass
+
+    def test_what_cannot_be_is_refused(self):
+        for args, message in (((TENSOR, 0), "tensor_parallel_size: expected at least 1, got 0"),
+                              ((STAGES, 5), "pipeline_parallel_size 5: expected at most 2, for bert of 2 layers"),
+                              ((TENSOR, 70000, STAGES, 70000), "expected 1 to 64, got 4900000000"),
+                              ((TENSOR, 2, "--rank-wire-dtype", "f8"), "rank_wire_dtype: expected f32 or bf16, got f8")):
+            done = subprocess.run([PROGRAM, "embed", "-m", str(self.SENTENCES), "-p", "a", *map(str, args)], capture_output=True, text=True,
+                                  timeout=60 * SLOW)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(message, done.stderr)
 
 
 class Faults(unittest.TestCase):

@@ -116,9 +116,9 @@ TEST(ShardsOnDevices, GiveWhatTheWholeModelGives) {
   }
 }
 
-std::vector<fs::path> golden_models() {
+std::vector<fs::path> golden_models(const char* kind = "models") {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / kind)) {
     paths.push_back(entry.path());
     if (fs::exists(entry.path() / "model.gguf")) paths.push_back(entry.path() / "model.gguf");
   }
@@ -132,6 +132,44 @@ std::string name_of(const fs::path& path) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GoldenShards, ::testing::ValuesIn(golden_models()),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Two sequences at once; the states of all their tokens.
+Rows states_of(const Model& model, Ops& ops) {
+  Runner runner(model, ops, 16);
+  runner.step({{0, {3, 17, 5, 22, 9, 3, 12, 8}}, {1, {7, 2, 19}}});
+  return runner.hidden();
+}
+
+// Models that give states: encoders, and decoders whose output matrix is not wanted.
+class ShardsOfStates : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(ShardsOfStates, AreWhatTheWholeModelGives) {
+  const auto source = open_weights(GetParam()).value();
+  const auto ops = make_ops("cpu", {.n_threads = 1}).value();
+  const Rows whole = states_of(*Model::load_states(*source, *ops).value(), *ops);
+  ASSERT_EQ(whole.size(), 11u);
+  for (const int n_ranks : {2, 3, 4}) {
+    std::vector<Rows> shared(static_cast<size_t>(n_ranks));
+    with_ranks(n_ranks, [&](int rank, Ops& own_ops) {
+      const auto own = open_weights(GetParam()).value();
+      const auto model = Model::load_states(*own, own_ops);
+      ASSERT_TRUE(model) << model.error().message;
+      shared[static_cast<size_t>(rank)] = states_of(**model, own_ops);
+    });
+    for (const Rows& rows : shared) EXPECT_EQ(rows, shared[0]) << n_ranks << " ranks";
+    EXPECT_LE(max_difference(shared[0], whole), 1e-5f * largest(whole)) << n_ranks << " ranks";
+  }
+}
+
+std::vector<fs::path> models_of_shared_states() {
+  std::vector<fs::path> paths = golden_models("encoders");
+  for (const char* decoder : {"qwen3", "llama3", "mistral", "gemma3", "qwen3_next"})
+    paths.push_back(tests_dir() / "golden" / "models" / decoder);
+  return paths;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, ShardsOfStates, ::testing::ValuesIn(models_of_shared_states()),
                          [](const auto& info) { return name_of(info.param); });
 
 // Adapters of tests/golden/lora: their matrices are cut as those that they add to.

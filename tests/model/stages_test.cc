@@ -23,9 +23,9 @@ using testing::Runner;
 
 const std::vector<int> kStageTokens = {3, 17, 5, 22, 9, 3, 41, 8, 30, 12, 7, 2};
 
-std::vector<fs::path> tiny_models() {
+std::vector<fs::path> tiny_models(const char* kind = "models") {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "models")) {
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / kind)) {
     paths.push_back(entry.path());
     if (fs::exists(entry.path() / "model.gguf")) paths.push_back(entry.path() / "model.gguf");
   }
@@ -36,17 +36,21 @@ std::vector<fs::path> tiny_models() {
 // The stages of a model with a backend and a cache each, in one process.
 class StagedModel {
  public:
-  StagedModel(const fs::path& path, int n_stages, const std::vector<Ops*>& ops) : ops_(ops) {
+  StagedModel(const fs::path& path, int n_stages, const std::vector<Ops*>& ops, bool of_states = false)
+      : ops_(ops) {
     for (int stage = 0; stage < n_stages; ++stage) {
       sources_.push_back(open_weights(path).value());
-      auto model = Model::load_shard(*sources_.back(), *ops[static_cast<size_t>(stage)], {}, 0,
-                                     {true, {stage, n_stages}});
+      Ops& own = *ops[static_cast<size_t>(stage)];
+      const Stage part{stage, n_stages};
+      auto model = of_states ? Model::load_states(*sources_.back(), own, part)
+                             : Model::load_shard(*sources_.back(), own, {}, 0, {true, part});
       if (!model) throw std::runtime_error(model.error().message);
       models_.push_back(std::move(*model));
       runners_.emplace_back(*models_.back(), *ops[static_cast<size_t>(stage)], 16);
     }
   }
   Model& model(int stage) { return *models_[static_cast<size_t>(stage)]; }
+  const Rows& hidden() const { return runners_.back().hidden(); }
 
   Rows step(const std::vector<Runner::Part>& parts) {
     Rows rows;
@@ -114,10 +118,41 @@ TEST_P(GoldenStages, GiveTheBitsOfOneModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, GoldenStages, ::testing::ValuesIn(tiny_models()), [](const auto& info) {
+std::string stage_name(const ::testing::TestParamInfo<fs::path>& info) {
   return info.param.extension() == ".gguf" ? info.param.parent_path().filename().string() + "_gguf"
                                            : info.param.filename().string() + "_hf";
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GoldenStages, ::testing::ValuesIn(tiny_models()), stage_name);
+
+// Models that give states: no stage has an output matrix, and of tied ones only the first the embedding.
+class StagesOfStates : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(StagesOfStates, AreTheBitsOfOneModel) {
+  const auto ops = backends(4);
+  const auto source = open_weights(GetParam()).value();
+  const auto whole = Model::load_states(*source, *ops[3]).value();
+  const std::vector<Runner::Part> parts = {{0, {3, 17, 5, 22, 9, 3, 12, 8}}, {1, {7, 2, 19}}};
+  Runner one(*whole, *ops[3], 16);
+  one.step(parts);
+  for (int n_stages = 2; n_stages <= std::min(3, whole->config().n_layers); ++n_stages) {
+    StagedModel stages(GetParam(), n_stages, pointers(ops), true);
+    int64_t bytes = 0;
+    for (int stage = 0; stage < n_stages; ++stage) bytes += stages.model(stage).weight_bytes();
+    EXPECT_EQ(bytes, whole->weight_bytes());
+    stages.step(parts);
+    EXPECT_EQ(stages.hidden(), one.hidden()) << n_stages << " stages";
+  }
+}
+
+std::vector<fs::path> models_of_staged_states() {
+  std::vector<fs::path> paths = tiny_models("encoders");
+  for (const char* decoder : {"qwen3", "llama3", "gemma3", "qwen3_next"})
+    paths.push_back(tests_dir() / "golden" / "models" / decoder);
+  return paths;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, StagesOfStates, ::testing::ValuesIn(models_of_staged_states()), stage_name);
 
 // Each stage takes of an adapter what is for its layers.
 TEST(StagesWithAdapters, GiveTheBitsOfOneModel) {

@@ -1,11 +1,29 @@
 #include "engine/ranks/meet_ranks.h"
 
+#include <algorithm>
+
 #include "engine/ranks/pipeline_model.h"
 #include "engine/ranks/pipeline_start.h"
-#include "engine/ranks/rank_worker.h"
 #include "engine/ranks/shared_model.h"
 
 namespace penstock {
+
+Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config, RankTask task,
+                                           const RunPlace& among) {
+  const RankGrid grid = grid_of(config);
+  if (grid.size() == 1) return nullptr;
+  if (source.files().empty()) {
+    return errorf(ErrorCode::kUnsupported, "{} {}: every rank reads its share of a file, and {} is none",
+                  grid.stages > 1 ? "pipeline_parallel_size" : "tensor_parallel_size",
+                  grid.stages > 1 ? grid.stages : grid.tensor, source.path().string());
+  }
+  config.model = source.path().string();
+  ASSIGN_OR_RETURN(auto ranks, start_ranks(grid.size(), among));
+  if (config.threads == 0) config.threads = std::max(1, static_cast<int>(ranks->cpus().size()));
+  RETURN_IF_ERROR(tell_config(ranks->communicator(), config, task));
+  if (grid.stages > 1) RETURN_IF_ERROR(ranks->communicator().form_groups(grid.tensor));
+  return ranks;
+}
 
 Result<RanksHere> meet_ranks(RankRun* ranks, const RankGrid& grid, uint64_t fingerprint,
                              int64_t weight_bytes) {

@@ -4,11 +4,17 @@
 #include <vector>
 
 #include "engine/ranks/rank_grid.h"
+#include "engine/ranks/rank_worker.h"
 #include "engine/steps/step_model.h"
+#include "formats/weight_source.h"
 #include "parallel/rank_run.h"
 #include "penstock/engine.h"
 
 namespace penstock {
+
+// The ranks beside this one, on their way to the same model; null: there are none. `config` gets what was automatic.
+Result<std::unique_ptr<RankRun>> begin_run(const WeightSource& source, EngineConfig& config, RankTask task,
+                                           const RunPlace& among = {});
 
 // What the ranks of this host have in memory of the weights.
 struct RanksHere {

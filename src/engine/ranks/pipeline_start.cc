@@ -4,8 +4,11 @@
 
 namespace penstock {
 
-Status tell_share(Communicator& ranks, const LoadedShare& own, std::vector<int>& n_blocks) {
-  RETURN_IF_ERROR(ranks.send_to(std::as_bytes(std::span(&own, 1)), 0));
+Status tell_share(Communicator& ranks, const LoadedShare& own) {
+  return ranks.send_to(std::as_bytes(std::span(&own, 1)), 0);
+}
+
+Status hear_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
   std::vector<std::byte> bytes;
   RETURN_IF_ERROR(ranks.receive_from(0, bytes));
   const auto told = MessageReader(bytes).values<int>();

@@ -15,8 +15,9 @@ struct LoadedShare {
 };
 
 // --- Another rank, in this order
+Status tell_share(Communicator& ranks, const LoadedShare& own);
 // n_blocks = rank 0's.
-Status tell_share(Communicator& ranks, const LoadedShare& own, std::vector<int>& n_blocks);
+Status hear_blocks(Communicator& ranks, std::vector<int>& n_blocks);
 Status tell_sizes(Communicator& ranks, const ShareSizes& own);
 
 // --- Rank 0, in this order

@@ -16,7 +16,8 @@ namespace penstock {
 enum class RankCommand : uint32_t {
   kEnd,
   kStep,
-  kDraft,  // of a drafter that computes with the model
+  kDraft,      // of a drafter that computes with the model
+  kMakeCache,  // of a model whose states are wanted
   kMoveTokens,
   kReadBlock,
   kWriteBlock,

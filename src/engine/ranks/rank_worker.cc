@@ -15,6 +15,7 @@
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/shared_model.h"
 #include "engine/ranks/stage_steps.h"
+#include "engine/ranks/state_ranks.h"
 #include "engine/steps/step_model.h"
 #include "formats/lora.h"
 #include "formats/weight_source.h"
@@ -46,17 +47,27 @@ void leave_when_failed(const Communicator& ranks, const std::stop_token& stop) {
   }
 }
 
+struct Told {
+  RankTask task;
+  EngineConfig config;
+};
+
+Result<Told> hear_config(Communicator& ranks) {
+  std::vector<std::byte> bytes;
+  RETURN_IF_ERROR(broadcast_message(ranks, bytes, 0));
+  MessageReader message(bytes);
+  if (const std::string version = message.text(); version != kVersion) {
+    return errorf(ErrorCode::kInvalidArgument, "it is penstock {}, rank 0 is {}", kVersion, version);
+  }
+  const auto task = message.value<RankTask>();
+  return Told{task, read_config_message(message)};
+}
+
 class RankWorker {
  public:
   explicit RankWorker(Communicator& ranks) : ranks_(ranks) {}
 
-  Status load() {
-    RETURN_IF_ERROR(broadcast_message(ranks_, bytes_, 0));
-    MessageReader message(bytes_);
-    if (const std::string version = message.text(); version != kVersion) {
-      return errorf(ErrorCode::kInvalidArgument, "it is penstock {}, rank 0 is {}", kVersion, version);
-    }
-    const EngineConfig config = read_config_message(message);
+  Status load(const EngineConfig& config) {
     ASSIGN_OR_RETURN(auto source, open_weights(config.model));
     if (!config.quantize.empty()) {
       ASSIGN_OR_RETURN(source, make_quantizing_source(std::move(source), config.quantize, config.threads));
@@ -64,11 +75,7 @@ class RankWorker {
     ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
     grid_ = grid_of(config);
     if (grid_.stages > 1) RETURN_IF_ERROR(ranks_.form_groups(grid_.tensor));
-    ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, {.n_threads = config.threads,
-                                                         .batch_invariant = config.batch_invariant,
-                                                         .thread_weight = config.thread_weight,
-                                                         .ranks = &ranks_,
-                                                         .rank_wire = *wire_type(config.rank_wire_dtype)}));
+    ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, rank_ops(config, ranks_)));
     ASSIGN_OR_RETURN(auto model, load_share(*source, *ops, config, grid_.stage_of(ranks_.rank()), {}));
     if (config.spec == "early-exit") {
       ASSIGN_OR_RETURN(drafts_, open_early_exit(config, {model.get(), ops.get(), source.get()}));
@@ -100,7 +107,10 @@ class RankWorker {
 
  private:
   Status hear_blocks(uint64_t fingerprint, const Model& model, std::vector<int>& n_blocks) {
-    if (grid_.stages > 1) return tell_share(ranks_, {fingerprint, model.weight_bytes()}, n_blocks);
+    if (grid_.stages > 1) {
+      RETURN_IF_ERROR(tell_share(ranks_, {fingerprint, model.weight_bytes()}));
+      return penstock::hear_blocks(ranks_, n_blocks);
+    }
     RETURN_IF_ERROR(agree(ranks_, fingerprint));
     return share_blocks(ranks_, n_blocks);
   }
@@ -151,6 +161,7 @@ class RankWorker {
         break;
       }
       case RankCommand::kDropAdapter: model_->drop_adapter(message.value<int>()); break;
+      case RankCommand::kMakeCache: PENSTOCK_CHECK(false);  // a StateWorker's
     }
     return false;
   }
@@ -200,8 +211,15 @@ class RankWorker {
 }  // namespace
 
 Status check_ranks(const EngineConfig& config) {
+  for (const auto& [name, n] : {std::pair{"tensor_parallel_size", config.tensor_parallel_size},
+                                {"pipeline_parallel_size", config.pipeline_parallel_size}})
+    if (n < 1) return errorf(ErrorCode::kInvalidArgument, "{}: expected at least 1, got {}", name, n);
+  if (!wire_type(config.rank_wire_dtype)) {
+    return errorf(ErrorCode::kInvalidArgument, "rank_wire_dtype: expected f32 or bf16, got {}",
+                  config.rank_wire_dtype);
+  }
   const bool pipeline = config.pipeline_parallel_size > 1;
-  const int n_ranks = grid_of(config).size();
+  const int64_t n_ranks = int64_t{config.tensor_parallel_size} * config.pipeline_parallel_size;
   const auto not_with = [&](std::string_view what) {
     return pipeline ? errorf(ErrorCode::kUnsupported, "pipeline_parallel_size {} with {} is not supported",
                              config.pipeline_parallel_size, what)
@@ -242,9 +260,18 @@ std::function<void(const Batch&)> announcer(RankRun* ranks) {
   };
 }
 
-Status tell_config(Communicator& ranks, const EngineConfig& config) {
+OpsConfig rank_ops(const EngineConfig& config, Communicator& ranks) {
+  return {.n_threads = config.threads,
+          .batch_invariant = config.batch_invariant,
+          .thread_weight = config.thread_weight,
+          .ranks = &ranks,
+          .rank_wire = *wire_type(config.rank_wire_dtype)};
+}
+
+Status tell_config(Communicator& ranks, const EngineConfig& config, RankTask task) {
   MessageWriter message;
   message.text(kVersion);
+  message.value(task);
   write_config(config, message);
   return broadcast_message(ranks, message.bytes(), 0);
 }
@@ -268,12 +295,29 @@ Status share_blocks(Communicator& ranks, std::vector<int>& n_blocks) {
   return {};
 }
 
+namespace {
+
+template <class Worker>
+Status work(Communicator& ranks, const EngineConfig& config) {
+  Worker worker(ranks);
+  const Status loaded = worker.load(config);
+  if (!loaded) return ranks.status() ? failed(ranks, loaded.error()) : loaded;
+  return worker.serve();
+}
+
+}  // namespace
+
 Status serve_rank(Communicator& ranks) {
   const std::jthread watch([&](const std::stop_token& stop) { leave_when_failed(ranks, stop); });
-  RankWorker worker(ranks);
-  Status status = worker.load();
-  if (!status && ranks.status()) status = failed(ranks, status.error());
-  if (status) status = worker.serve();
+  const auto told = hear_config(ranks);
+  Status status;
+  if (!told) {
+    status = ranks.status() ? failed(ranks, told.error()) : tl::unexpected(told.error());
+  } else if (told->task == RankTask::kStates) {
+    status = work<StateWorker>(ranks, told->config);
+  } else {
+    status = work<RankWorker>(ranks, told->config);
+  }
   return !status && status.error().message == kRunEnded ? Status() : status;
 }
 

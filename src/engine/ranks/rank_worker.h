@@ -14,6 +14,9 @@
 
 namespace penstock {
 
+// What the ranks' model is for: to be stepped by an engine, or states.
+enum class RankTask : uint8_t { kText, kStates };
+
 struct RankPlace {
   int rank = 1, size = 2;
   int segment = -1;       // file descriptor of make_shm_segment()
@@ -38,13 +41,15 @@ bool cuts_vocabulary(const EngineConfig& config);
 Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, const EngineConfig& config,
                                           Stage stage, const Model::Progress& progress);
 // REQUIRES: a resolved config whose model is a path.
-Status tell_config(Communicator& ranks, const EngineConfig& config);
+Status tell_config(Communicator& ranks, const EngineConfig& config, RankTask task);
 
 // For DraftTarget.
 std::function<void(const Batch&)> announcer(RankRun* ranks);
 
 // --- Both
 
+// Of the backend with which a rank takes sums.
+OpsConfig rank_ops(const EngineConfig& config, Communicator& ranks);
 // The fingerprint is that of rank 0. Error, on all ranks: which rank has another one.
 Status agree(Communicator& ranks, uint64_t fingerprint);
 // n_blocks = rank 0's.

@@ -127,6 +127,8 @@ class LoadedModel : public StepModel {
 
   Ops& ops() { return *ops_; }
   const Model& model() const { return *model_; }
+  // Between two steps; null: there is none until the next.
+  void set_cache(std::unique_ptr<KvCache> cache) { cache_ = std::move(cache); }
   const KvCache& cache() const { return *cache_; }
   KvCache& cache() { return *cache_; }
   // Where copy_block() copies: the slots of a block, of a state's group the block.

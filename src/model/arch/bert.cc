@@ -185,14 +185,14 @@ void modern_bert_gguf_names(NameTable& names, const ModelConfig&) {
 // The stream is normed behind each sub-layer.
 StepOutputs bert_forward(const ModelConfig& config, const ModelWeights& weights, StepShape shape,
                          KvCache& cache, Ops& ops, const ForwardOptions& options) {
-  const int n_layers = options.n_layers > 0 ? options.n_layers : config.n_layers;
+  const auto [first_layer, end_layer] = layers_of(config, weights, options);
   const Tensor x = options.stream != nullptr
                        ? *options.stream
                        : ops.new_tensor(shape.tokens, config.model_dim, TensorRole::kStream);
   DecoderParts encoder(config, weights, shape, cache, ops);
-  if (options.stream == nullptr) embed_input(config, weights, x, ops);
+  begin_stream(config, weights, x, ops, options);
   const NormedInput input{x, {}, x};
-  for (int i = options.first_layer; i < n_layers; ++i) {
+  for (int i = first_layer; i < end_layer; ++i) {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(i)];
     encoder.attention(i, input, x, nullptr);
     ops.norm(x, norm_params(config, layer.attn_norm), x);
