@@ -22,13 +22,16 @@
 
 namespace penstock {
 
+// Told before each batch that is computed with a model that several ranks share, which all compute then. Gives what stages before
+// this one make of it (ForwardOptions::stage_input), until the next; empty: there are none.
+using AnnounceBatch = std::function<std::span<const float>(const Batch&)>;
+
 // The model that will check the drafts. Outlives the drafter.
 struct DraftTarget {
   const Model* model = nullptr;
   Ops* ops = nullptr;
   const WeightSource* source = nullptr;  // what the model was loaded from; null: not at hand
-  // Several ranks share the model, and compute with it what this one does: they are told each batch before. Empty: there is one.
-  std::function<void(const Batch&)> announce = {};
+  AnnounceBatch announce = {};           // empty: there is one rank
 };
 
 // One sequence that wants a draft. Valid during propose().
@@ -85,6 +88,8 @@ class Drafter {
   virtual bool wants_states() const { return false; }  // observe() is called, and accepted() after every step
   virtual std::span<const int> taps() const { return {}; }  // of the states (ForwardOptions)
   virtual bool costs_nothing() const { return false; }      // its own time is next to nothing
+  // With the target's layers: all ranks' where several share it.
+  virtual bool computes_with_target() const { return false; }
 
   virtual int64_t weight_bytes() const { return 0; }
   virtual int64_t kv_bytes_per_token() const { return 0; }  // of a KV cache of its own

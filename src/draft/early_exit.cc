@@ -18,7 +18,7 @@ namespace {
 // Reads the K and V that the target has stored for its first layers, and writes those of the last token and
 // of the drafted ones behind them, in the same places that the target's forward over the draft writes again:
 // nothing has to be undone, and no cache is needed. A guess may be rough where a step may not, so the first
-// layers and the output matrix are used in 4 bits where the target has more.
+// layers and the output matrix are used in 4 bits where the target has more, but not by the stages of a pipeline.
 class EarlyExitDrafter : public Drafter {
  public:
   EarlyExitDrafter(const DraftTarget& target, int block_size, EarlyExit exit)
@@ -31,6 +31,7 @@ class EarlyExitDrafter : public Drafter {
 
   const char* name() const override { return "early-exit"; }
   int max_nodes() const override { return kMaxNodes; }
+  bool computes_with_target() const override { return true; }
   int64_t weight_bytes() const override { return exit_.light ? exit_.light->weight_bytes() : 0; }
   Status start(KvCache& target_cache, int64_t) override {
     cache_ = &target_cache;
@@ -53,8 +54,9 @@ class EarlyExitDrafter : public Drafter {
     while (!drafting_.empty()) {
       ++n_passes_;
       const Batch& batch = batch_.build();
-      if (announce_) announce_(batch);
-      const Tensor logits = model_.forward(batch, *cache_, ops_, {.n_layers = exit_.n_layers}).logits;
+      ForwardOptions options{.n_layers = exit_.n_layers};
+      if (announce_) options.stage_input = announce_(batch);
+      const Tensor logits = model_.forward(batch, *cache_, ops_, options).logits;
       batch_.clear();
       wanted_.clear();
       for (const Drafting& each : drafting_)
@@ -109,7 +111,7 @@ class EarlyExitDrafter : public Drafter {
   const EarlyExit exit_;
   const Model& model_;
   Ops& ops_;
-  const std::function<void(const Batch&)> announce_;
+  const AnnounceBatch announce_;
   KvCache* cache_ = nullptr;
   Guesser guesser_;
   BatchBuilder batch_;
@@ -131,8 +133,7 @@ bool is_cut_alike(const ModelConfig& first_layers, const ModelConfig& whole, Sha
 
 }  // namespace
 
-Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target) {
-  const ModelConfig& model = target.model->config();
+Result<int> exit_layers(const EngineConfig& config, const ModelConfig& model) {
   if (model.has_states()) {
     return errorf(
         ErrorCode::kUnsupported,
@@ -140,21 +141,28 @@ Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget&
         "change; expected another drafter",
         model.arch);
   }
-  EarlyExit exit;
-  exit.n_layers = config.spec_exit_layer > 0 ? config.spec_exit_layer : model.exit_layer;
-  if (exit.n_layers <= 0) {
+  const int n_layers = config.spec_exit_layer > 0 ? config.spec_exit_layer : model.exit_layer;
+  if (n_layers <= 0) {
     return errorf(
         ErrorCode::kInvalidArgument,
         "spec early-exit: the model was not trained with an exit; expected the layers to draft with, 1 to "
         "{}, got none",
         model.n_layers - 1);
   }
-  if (exit.n_layers >= model.n_layers) {
+  if (n_layers >= model.n_layers) {
     return errorf(ErrorCode::kInvalidArgument,
                   "spec early-exit: expected 1 to {} layers to draft with, got {}", model.n_layers - 1,
-                  exit.n_layers);
+                  n_layers);
   }
-  if (target.source != nullptr) exit.light_source = make_four_bit_source(*target.source);
+  return n_layers;
+}
+
+Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target) {
+  const ModelConfig& model = target.model->config();
+  EarlyExit exit;
+  ASSIGN_OR_RETURN(exit.n_layers, exit_layers(config, model));
+  const bool is_stage = target.model->layers().count < model.n_layers;
+  if (target.source != nullptr && !is_stage) exit.light_source = make_four_bit_source(*target.source);
   if (!exit.light_source) return exit;
   ASSIGN_OR_RETURN(exit.light, Model::load_first_layers(*exit.light_source, *target.ops, exit.n_layers,
                                                         config.max_model_len, target.ops->shard()));

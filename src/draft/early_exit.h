@@ -13,6 +13,8 @@ struct EarlyExit {
   std::unique_ptr<WeightSource> light_source;  // a backend may keep views into it
   std::unique_ptr<Model> light;                // the first layers in 4 bits; null: the target's own
 };
+// After how many layers the exit is. Errors: kInvalidArgument, kUnsupported.
+Result<int> exit_layers(const EngineConfig& config, const ModelConfig& model);
 // Of this rank. Errors: kInvalidArgument, kUnsupported; those of loading.
 Result<EarlyExit> open_early_exit(const EngineConfig& config, const DraftTarget& target);
 

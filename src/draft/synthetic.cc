@@ -18,6 +18,7 @@ class SyntheticDrafter : public Drafter {
   bool wants_states() const override { return inner_->wants_states(); }
   std::span<const int> taps() const override { return inner_->taps(); }
   bool costs_nothing() const override { return inner_->costs_nothing(); }
+  bool computes_with_target() const override { return inner_->computes_with_target(); }
   int n_passes() const override { return inner_->n_passes(); }
   int64_t weight_bytes() const override { return inner_->weight_bytes(); }
   int64_t kv_bytes_per_token() const override { return inner_->kv_bytes_per_token(); }

@@ -307,9 +307,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
 
   ASSIGN_OR_RETURN(const auto packed_folder, packed_cache_folder(config.packed_cache));
-  ASSIGN_OR_RETURN(auto drafter,
-                   open_drafter(config, dtype, packed_folder, std::move(inputs),
-                                {&model, ops.get(), copy.source.get(), announcer(ranks.get())}));
+  ASSIGN_OR_RETURN(auto announce, announcer(ranks.get(), config, *copy.source, model));
+  ASSIGN_OR_RETURN(auto drafter, open_drafter(config, dtype, packed_folder, std::move(inputs),
+                                              {&model, ops.get(), copy.source.get(), std::move(announce)}));
   const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
   if (index == 0) {
     ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, here));
@@ -330,10 +330,10 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   parts.info = info_of(config, *ops, model, cache_plan, spec, *copy.source);
   auto loaded = std::make_unique<LoadedModel>(std::move(copy.source), std::move(ops), std::move(copy.model),
                                               std::move(cache));
-  if (speculation && speculation->drafter().wants_states())
-    loaded->keep_states(speculation->drafter().taps());
   ASSIGN_OR_RETURN(parts.model,
                    with_ranks(std::move(ranks), grid, std::move(loaded), cache_plan.n_blocks, parts.info));
+  if (speculation && speculation->drafter().wants_states())
+    parts.model->keep_states(speculation->drafter().taps());
   parts.speculation = std::move(speculation);  // gone before the model from here on
   SchedulerConfig scheduling = scheduler_config(config, config.max_model_len);
   ASSIGN_OR_RETURN(parts.swap, make_swap(config, *parts.model, cache_plan, parts.info.kv_bytes, scheduling));

@@ -323,8 +323,9 @@ void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor 
 
 LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options) {
   const Shard::Range own = weights.layers_of(config);
-  return {options.stream != nullptr ? options.first_layer : own.first,
-          options.n_layers > 0 ? options.n_layers : own.first + own.count};
+  const int end = own.first + own.count;
+  if (options.stream != nullptr) return {options.first_layer, options.n_layers > 0 ? options.n_layers : end};
+  return {own.first, options.n_layers > 0 ? std::clamp(options.n_layers, own.first, end) : end};
 }
 
 void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,

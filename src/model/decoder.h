@@ -85,7 +85,7 @@ void embed_input(const ModelConfig& config, const ModelWeights& weights, Tensor 
 struct LayerRange {
   int first, end;
 };
-// Those that a forward computes.
+// Those that a forward computes; none in a stage that lies behind an early exit.
 LayerRange layers_of(const ModelConfig& config, const ModelWeights& weights, const ForwardOptions& options);
 // x = what the first of them reads: of a model with one stream, and nothing beside it.
 void begin_stream(const ModelConfig& config, const ModelWeights& weights, Tensor x, Ops& ops,

@@ -9,7 +9,7 @@
 #include "model/cuts.h"
 #include "model/decoder.h"
 #include "model/sources/packed_cache.h"
-#include "model/weights.h"
+#include "model/weight_loader.h"
 
 namespace penstock {
 
@@ -148,11 +148,9 @@ Result<std::unique_ptr<Model>> Model::load_first_layers(const WeightSource& sour
   model->config_.n_layers = n_layers;
   model->config_.layers.resize(static_cast<size_t>(n_layers));
   const ShardOptions shard{of_layers};
-  ASSIGN_OR_RETURN(model->weights_, load_frame(source, model->config_, ops, max_seq_len, shard));
-  for (int i = 0; i < n_layers; ++i) {
-    ASSIGN_OR_RETURN(model->weights_->layers[static_cast<size_t>(i)],
-                     load_layer(source, model->config_, ops, i, shard));
-  }
+  const Progress none;
+  ASSIGN_OR_RETURN(model->weights_,
+                   WeightLoader(source, model->config_, ops, none, nullptr, shard).load_some(max_seq_len));
   model->set_weights(std::move(model->weights_), source.naming());
   model->rank_config_ = ModelCuts(model->config_, shard.shard).rank_config();
   return model;

@@ -25,7 +25,7 @@ class PackedCache;    // packed_cache.h
 struct ShardOptions;  // cuts.h
 
 struct ForwardOptions {
-  int n_layers = 0;     // early exit after so many layers; 0 = all
+  int n_layers = 0;     // early exit after so many layers; 0 = all. Of a stage those of them that it has
   bool logits = true;   // false: hidden states only
   bool states = false;  // StepOutputs::states is wanted
   // With states, instead of those after the final norm: the residual streams before these layers side by side, [n_tokens,

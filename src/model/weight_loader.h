@@ -230,6 +230,8 @@ class WeightLoader : protected FrameLoader {
   using FrameLoader::FrameLoader;
   using FrameLoader::load_frame;
   Result<std::unique_ptr<ModelWeights>> load(int max_seq_len);
+  // The layers of the configuration where the file has more: unused tensors are no error.
+  Result<std::unique_ptr<ModelWeights>> load_some(int max_seq_len);
   Status open();  // before anything else
   Status load_layer(int i, LayerWeights& layer);
   // The layer that is the file's `layer`-th or has names of its own; the configuration is of one such layer. In

@@ -226,15 +226,20 @@ Status WeightLoader::open() {
 }
 
 Result<std::unique_ptr<ModelWeights>> WeightLoader::load(int max_seq_len) {
-  auto weights = std::make_unique<ModelWeights>();
   keeps_sites_ = true;
+  ASSIGN_OR_RETURN(auto weights, load_some(max_seq_len));
+  RETURN_IF_ERROR(check_unused());
+  weights->sites = std::move(sites_);
+  if (restores() && progress_) progress_(total_bytes_, total_bytes_);
+  return weights;
+}
+
+Result<std::unique_ptr<ModelWeights>> WeightLoader::load_some(int max_seq_len) {
+  auto weights = std::make_unique<ModelWeights>();
   RETURN_IF_ERROR(open());
   RETURN_IF_ERROR(load_frame(*weights, max_seq_len));
   RETURN_IF_ERROR(load_layers(*weights));
-  RETURN_IF_ERROR(check_unused());
-  weights->sites = std::move(sites_);
   weights->padding = padding_;
-  if (restores() && progress_) progress_(total_bytes_, total_bytes_);
   return weights;
 }
 

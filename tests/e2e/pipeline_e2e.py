@@ -82,6 +82,18 @@ class SameBits(unittest.TestCase):
         self.same("--draft-model", MODEL, model=LARGER_MODEL)
         self.same("--spec", "medusa", "--spec-heads", SOURCE / "models" / "penstock-stories-15m-medusa", model=LARGER_MODEL)
 
+    # The model has an exit, of which the layers are in one stage, or in two.
+    def test_with_an_early_exit(self):
+        for args, n in (((), 2), ((), 3), (("--spec-exit-layer", 5), 2)):
+            drafts = (*EXACT, "--spec", "early-exit", "--spec-length", 3, *args)
+            with Server(*EXACT, model=LARGER_MODEL) as one:
+                wanted = completions(one, GREEDY + OTHERS)
+            with Server(*drafts, *stages(n), model=LARGER_MODEL) as several:
+                self.assertEqual(completions(several, GREEDY + OTHERS), wanted)
+                self.assertEqual(completions(several, GREEDY + OTHERS), wanted)
+                self.assertGreater(several.metric("vllm:spec_decode_num_accepted_tokens_total"), 0)
+                self.assertEqual(several.stop(), 0, several.log())
+
     def test_with_adapters(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [write_adapter(pathlib.Path(folder) / f"lora{i}", MODEL, seed=i + 1) for i in range(3)]
@@ -194,8 +206,7 @@ class Faults(unittest.TestCase):
             ("--pipeline-parallel-size", 33, "--tensor-parallel-size", 2):
                 "tensor_parallel_size times pipeline_parallel_size: expected 1 to 64, got 66",
             ("--pipeline-parallel-size", 60): "pipeline_parallel_size 60: expected at most",
-            ("--pipeline-parallel-size", 2, "--spec", "early-exit"): "pipeline_parallel_size 2 with spec early-exit is not supported",
-            ("--pipeline-parallel-size", 2, "--spec", "eagle3"): "pipeline_parallel_size 2 with spec eagle3 is not supported",
+            ("--pipeline-parallel-size", 2, "--spec", "early-exit"): "spec early-exit: the model was not trained with an exit",
         }
         for args, message in cases.items():
             done = subprocess.run([PROGRAM, "generate", "-m", str(MODEL), *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW)

@@ -10,6 +10,7 @@
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/rank_worker.h"
 #include "engine/steps/step_model.h"
+#include "formats/temp_dir.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -48,11 +49,18 @@ struct RanksEngineConfig {
   int n_blocks = 24;  // of every group
   std::shared_ptr<DraftScript> drafts;
   int n_swap_slots = 0;
+  std::string spec, spec_heads;  // a drafter of the list
+  std::string draft_model;
 };
 
 std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   EngineConfig config;
-  config.model = (tests_dir() / "golden" / "models" / c.model).string();
+  config.model =
+      (tests_dir() / "golden" / (c.model.find('/') != std::string::npos ? "" : "models") / c.model).string();
+  config.spec = c.spec, config.spec_length = "3", config.spec_exit_layer = 1;
+  if (!c.spec_heads.empty()) config.spec_heads = (tests_dir() / "golden" / c.spec_heads).string();
+  if (!c.draft_model.empty())
+    config.draft_model = (tests_dir() / "golden" / "models" / c.draft_model).string();
   config.backend = "cpu", config.threads = 1, config.batch_invariant = true;
   config.kv_cache_dtype = "f32", config.max_model_len = 96;
   config.max_num_seqs = 6, config.max_num_batched_tokens = 48;
@@ -62,7 +70,7 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   OpsConfig ops_config{1, true, 1};
   if (c.grid.size() > 1) {
     ranks = std::make_unique<ThreadRanks>(c.grid.size());
-    EXPECT_TRUE(tell_config(ranks->communicator(), config));
+    EXPECT_TRUE(tell_config(ranks->communicator(), config, RankTask::kText));
     if (c.grid.stages > 1) {
       EXPECT_TRUE(ranks->communicator().form_groups(c.grid.tensor));
     }
@@ -70,15 +78,21 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   }
   auto source = open_weights(config.model).value();
   auto ops = make_ops("cpu", ops_config).value();
-  auto model =
-      c.grid.size() > 1
-          ? Model::load_shard(*source, *ops, {}, config.max_model_len, {true, c.grid.stage_of(0)}).value()
-          : Model::load(*source, *ops, {}, config.max_model_len).value();
+  auto model = c.grid.size() > 1 ? load_share(*source, *ops, config, c.grid.stage_of(0), {}).value()
+                                 : Model::load(*source, *ops, {}, config.max_model_len).value();
   const uint64_t fingerprint = fingerprint_of(*source, config, ops->name());
   EXPECT_TRUE(meet_ranks(ranks.get(), c.grid, fingerprint, model->weight_bytes()));
   const CacheSpec spec = model->pipeline_cache_spec(KvDType::kF32, config.block_size);
   const std::vector<int> n_blocks(static_cast<size_t>(spec.n_groups()), c.n_blocks);
   auto cache = ops->make_cache(model->cache_spec(KvDType::kF32, config.block_size), n_blocks).value();
+  std::unique_ptr<Drafter> drafter;
+  if (!c.spec.empty()) {
+    DrafterConfig draft;
+    draft.engine = config, draft.kv_dtype = KvDType::kF32;
+    auto announce = announcer(ranks.get(), config, *source, *model).value();
+    drafter = make_drafter(std::move(draft), {model.get(), ops.get(), source.get(), announce}).value();
+    EXPECT_TRUE(drafter->start(*cache, 2048));
+  }
   EngineParts parts;
   parts.info.vocab_size = model->config().vocab_size;
   parts.info.max_model_len = config.max_model_len;
@@ -99,6 +113,10 @@ std::unique_ptr<EngineImpl> engine_of(const RanksEngineConfig& c) {
   parts.scheduler =
       std::make_unique<Scheduler>(scheduling, make_policy("continuous", policy_config(config)).value(),
                                   n_blocks, plan.windows, config.block_size);
+  if (drafter != nullptr) {
+    if (drafter->wants_states()) parts.model->keep_states(drafter->taps());
+    parts.speculation = std::make_unique<Speculation>(std::move(drafter), 3, true);
+  }
   if (c.drafts)
     parts.speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(c.drafts), 4, true);
   parts.max_num_seqs = config.max_num_seqs;
@@ -220,6 +238,113 @@ TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   EXPECT_GT(seen.accepted, 0);
 }
 
+std::vector<TokenId> ranks_prompt(int n, int vocab_size) {
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < n; ++i) prompt.push_back(static_cast<TokenId>(1 + (7 * i + i / 5) % (vocab_size - 1)));
+  return prompt;
+}
+
+std::shared_ptr<Collector> run_alone(EngineImpl& engine, Request request) {
+  request.sampling.ignore_eos = true;
+  auto sink = std::make_shared<Collector>();
+  EXPECT_TRUE(engine.submit(std::move(request), sink));
+  while (engine.step()) {
+  }
+  return sink;
+}
+
+// Beams part from one another in blocks of all ranks.
+TEST_P(RanksEngine, BeamsAreThoseOfOneRank) {
+  std::vector<std::vector<std::vector<TokenId>>> beams;
+  for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
+    const auto engine = engine_of({.model = GetParam().model, .grid = grid});
+    Request request = request_of(ranks_prompt(21, engine->info().vocab_size), 20, 1);
+    request.sampling.use_beam_search = true, request.sampling.beam_width = 4, request.sampling.n = 3;
+    auto& texts = beams.emplace_back();
+    const auto sink = run_alone(*engine, request);
+    for (const auto& [index, sequence] : sink->result.sequences) texts.push_back(sequence.tokens);
+    EXPECT_EQ(texts.size(), 3u);
+    engine->scheduler().check_invariants();
+  }
+  EXPECT_EQ(beams[1], beams[0]);
+}
+
+// What was computed of a prompt is found again, in the cache and in a file: every rank's part of blocks and states.
+TEST_P(RanksEngine, PrefixesAndSessionsGoOnAsInOneRank) {
+  const TempDir dir;
+  std::vector<std::vector<TokenId>> texts;
+  for (const RankGrid grid : {RankGrid(), GetParam().grid}) {
+    const RanksEngineConfig config{.model = GetParam().model, .grid = grid};
+    const std::string file = (dir.path() / fmt::format("{}", grid.size())).string();
+    const auto engine = engine_of(config);
+    const std::vector<TokenId> prompt = ranks_prompt(70, engine->info().vocab_size);
+    const auto ask = [&](EngineImpl& of, int n_prompt, bool cached) {
+      const auto sink = run_alone(of, request_of({prompt.begin(), prompt.begin() + n_prompt}, 12, 1));
+      EXPECT_EQ(sink->result.sequences[0].stats.cached_tokens > 0, cached) << n_prompt;
+      return sink->result.sequences[0].tokens;
+    };
+    const auto first = ask(*engine, 65, false);
+    EXPECT_EQ(ask(*engine, 65, true), first);
+    texts.push_back(first);
+    texts.push_back(ask(*engine, 70, true));
+    const auto saved = engine->save_session(std::span(prompt).first(65), file, "");
+    ASSERT_TRUE(saved) << saved.error().message;
+    EXPECT_EQ(*saved, 64);
+    const auto other = engine_of(config);
+    const auto loaded = other->load_session(file);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->n_restored, 64);
+    EXPECT_EQ(ask(*other, 70, true), texts.back());
+  }
+  EXPECT_EQ(texts[2], texts[0]);
+  EXPECT_EQ(texts[3], texts[1]);
+}
+
+struct DrafterCase {
+  const char *spec, *model, *heads = "", *draft = "";
+};
+
+class RanksWithDrafters : public ::testing::TestWithParam<DrafterCase> {};
+
+// Every drafter that computes: its guesses are as many as one rank's, and right as often.
+TEST_P(RanksWithDrafters, GiveTheTextsOfOneRank) {
+  const DrafterCase& of = GetParam();
+  RanksEngineConfig config;
+  config.model = of.model, config.spec = of.spec, config.spec_heads = of.heads, config.draft_model = of.draft;
+  config.n_blocks = 40;
+  RanksEngineConfig plain = config;
+  plain.spec = plain.draft_model = "";
+  const auto without = engine_of(plain), one = engine_of(config);
+  const auto expected = texts_of(*without, 5);
+  expect_alike(texts_of(*one, 5), expected);
+  const double n_right = one->metrics().spec_decode_num_accepted_tokens.value;
+  for (const RankGrid grid : {RankGrid{1, 2}, RankGrid{2, 1}, RankGrid{3, 1}, RankGrid{2, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {} stages", grid.tensor, grid.stages));
+    config.grid = grid;
+    const auto several = engine_of(config);
+    expect_alike(texts_of(*several, 5), expected);
+    EXPECT_TRUE(several->status());
+    EXPECT_GT(several->metrics().spec_decode_num_draft_tokens.value, 20);
+    EXPECT_GE(several->metrics().spec_decode_num_accepted_tokens.value, n_right / 2);
+    EXPECT_EQ(several->scheduler().allocator().n_referenced(), 0);
+  }
+  RecordProperty("right", n_right);
+}
+
+INSTANTIATE_TEST_SUITE_P(Drafters, RanksWithDrafters,
+                         ::testing::Values(DrafterCase{"ngram", "llama2"},
+                                           DrafterCase{.spec = "draft", .model = "llama2", .draft = "llama2"},
+                                           DrafterCase{"early-exit", "llama2"},
+                                           DrafterCase{"mtp", "deepseek_v3_mtp"},
+                                           DrafterCase{"mtp", "qwen3_next_mtp"},
+                                           DrafterCase{"eagle3", "eagle3/llama/target", "eagle3/llama/head"},
+                                           DrafterCase{"eagle3", "eagle3/qwen3/target", "eagle3/qwen3/head"}),
+                         [](const auto& info) {
+                           std::string name = fmt::format("{}_{}", info.param.spec, info.param.model);
+                           std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+                           return name;
+                         });
+
 // What goes between ranks for the same greedy texts, with few logits and (as their chances are wanted) with all.
 TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
   for (const RankGrid grid : {RankGrid{2, 1}, RankGrid{3, 1}, RankGrid{2, 2}}) {
@@ -251,6 +376,7 @@ INSTANTIATE_TEST_SUITE_P(Grids, RanksEngine,
                          ::testing::Values(RanksCase{"llama2", {1, 2}}, RanksCase{"gemma3", {1, 3}},
                                            RanksCase{"lfm2", {1, 2}}, RanksCase{"gemma3n", {1, 2}},
                                            RanksCase{"llama2", {2, 1}}, RanksCase{"lfm2", {2, 1}},
+                                           RanksCase{"qwen3_next", {2, 1}}, RanksCase{"bamba", {1, 2}},
                                            RanksCase{"llama2", {2, 2}}),
                          [](const auto& info) {
                            const RankGrid grid = info.param.grid;

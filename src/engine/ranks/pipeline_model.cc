@@ -68,8 +68,8 @@ PipelineModel::Kept PipelineModel::keep(const Batch& batch) const {
     kept.logits.push_back(copy(own_->logits(row)));
     kept.hidden.push_back(copy(own_->hidden(row)));
   }
-  for (int token = 0; own_->keeps_states() && token < batch.n_tokens(); ++token)
-    kept.states.push_back(copy(own_->state(token)));
+  for (int token = 0; keeps_states_ && token < batch.n_tokens(); ++token)
+    kept.states.push_back(copy(steps_.state(token)));
   return kept;
 }
 
@@ -101,8 +101,17 @@ std::span<const float> PipelineModel::hidden(int row) {
   return current_ ? std::span<const float>(current_->hidden[static_cast<size_t>(row)]) : own_->hidden(row);
 }
 
+// Streams before layers come from the stages that have these.
+void PipelineModel::keep_states(std::span<const int> taps) {
+  keeps_states_ = true;
+  if (taps.empty()) return own_->keep_states({});
+  begin(RankCommand::kKeepTaps).values(taps);
+  send_to_all();
+  steps_.keep_taps(taps);
+}
+
 std::span<const float> PipelineModel::state(int token) {
-  if (!current_) return own_->state(token);
+  if (!current_) return steps_.state(token);
   const auto at = static_cast<size_t>(token);
   return at < current_->states.size() ? std::span<const float>(current_->states[at])
                                       : std::span<const float>();

@@ -28,10 +28,12 @@ class PipelineModel final : public StepModel {
   bool gathers_logits() const override { return gathers_logits_; }
   void submit(const Batch& batch) override;
   void wait() override;
+  void catch_up() override { do_all(); }
   Status status() const override { return ranks_->communicator().status(); }
   CommunicatorUse communication() const override { return ranks_->communicator().use(); }
   std::span<float> logits(int row) override;
   std::span<const float> hidden(int row) override;
+  void keep_states(std::span<const int> taps) override;
   std::span<const float> state(int token) override;
   void copy_block(int group, BlockId from, BlockId to) override;
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
@@ -77,6 +79,7 @@ class PipelineModel final : public StepModel {
   const std::vector<ShareSizes> sizes_;  // by rank
   const int n_stages_;
   const bool gathers_logits_;
+  bool keeps_states_ = false;
   mutable StageSteps steps_;
   mutable std::deque<Asked> asked_;  // that this rank has not done, or whose step was not waited for
   std::optional<Kept>

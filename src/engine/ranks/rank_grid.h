@@ -13,6 +13,7 @@ struct RankGrid {
 
   int size() const { return tensor * stages; }
   Stage stage_of(int rank) const { return {(rank / tensor + stages - 1) % stages, stages}; }
+  int rank_of(int stage, int column) const { return (stage + 1) % stages * tensor + column; }
   // The rank that gives this one its input, and the one that it gives its output; -1 = none.
   int before(int rank) const { return stage_of(rank).first() ? -1 : (rank + size() - tensor) % size(); }
   int behind(int rank) const { return stage_of(rank).last() ? -1 : (rank + tensor) % size(); }

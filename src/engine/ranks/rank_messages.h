@@ -17,6 +17,7 @@ enum class RankCommand : uint32_t {
   kEnd,
   kStep,
   kDraft,      // of a drafter that computes with the model
+  kKeepTaps,   // streams before layers are wanted of all steps
   kMakeCache,  // of a model whose states are wanted
   kMoveTokens,
   kReadBlock,

@@ -12,6 +12,7 @@
 #include "draft/early_exit.h"
 #include "engine/fingerprint.h"
 #include "engine/open.h"
+#include "engine/ranks/exit_passes.h"
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/shared_model.h"
 #include "engine/ranks/stage_steps.h"
@@ -79,6 +80,9 @@ class RankWorker {
     ASSIGN_OR_RETURN(auto model, load_share(*source, *ops, config, grid_.stage_of(ranks_.rank()), {}));
     if (config.spec == "early-exit") {
       ASSIGN_OR_RETURN(drafts_, open_early_exit(config, {model.get(), ops.get(), source.get()}));
+      if (grid_.stages > 1) {
+        ASSIGN_OR_RETURN(exit_passes_, ExitPasses::make(ranks_, grid_, *source, *model, drafts_.n_layers));
+      }
     }
     std::vector<int> n_blocks;
     RETURN_IF_ERROR(hear_blocks(fingerprint_of(*source, config, ops->name()), *model, n_blocks));
@@ -126,8 +130,7 @@ class RankWorker {
       }
       case RankCommand::kDraft: {
         const BatchMessage draft = read_batch(message);
-        const Model& model = drafts_.light ? *drafts_.light : model_->model();
-        model.forward(draft.batch, model_->cache(), model_->ops(), {.n_layers = drafts_.n_layers});
+        compute_draft(draft.batch);
         break;
       }
       case RankCommand::kMoveTokens: {
@@ -161,9 +164,16 @@ class RankWorker {
         break;
       }
       case RankCommand::kDropAdapter: model_->drop_adapter(message.value<int>()); break;
+      case RankCommand::kKeepTaps: steps_->keep_taps(message.values<int>()); break;
       case RankCommand::kMakeCache: PENSTOCK_CHECK(false);  // a StateWorker's
     }
     return false;
+  }
+
+  void compute_draft(const Batch& batch) {
+    if (exit_passes_ != nullptr) return exit_passes_->run(batch, *model_);
+    const Model& model = drafts_.light ? *drafts_.light : model_->model();
+    model.forward(batch, model_->cache(), model_->ops(), {.n_layers = drafts_.n_layers});
   }
 
   Status put_adapter(int slot, uint64_t fingerprint, const std::string& path) {
@@ -205,6 +215,7 @@ class RankWorker {
   std::vector<ShareSizes> sizes_;  // without a pipeline
   std::unique_ptr<LoadedModel> model_;
   EarlyExit drafts_;
+  std::unique_ptr<ExitPasses> exit_passes_;  // of them in stages
   std::optional<StageSteps> steps_;
 };
 
@@ -220,20 +231,11 @@ Status check_ranks(const EngineConfig& config) {
   }
   const bool pipeline = config.pipeline_parallel_size > 1;
   const int64_t n_ranks = int64_t{config.tensor_parallel_size} * config.pipeline_parallel_size;
-  const auto not_with = [&](std::string_view what) {
-    return pipeline ? errorf(ErrorCode::kUnsupported, "pipeline_parallel_size {} with {} is not supported",
-                             config.pipeline_parallel_size, what)
-                    : errorf(ErrorCode::kUnsupported, "tensor_parallel_size {} with {} is not supported",
-                             config.tensor_parallel_size, what);
-  };
   if (n_ranks > kMaxRanks) {
     return errorf(ErrorCode::kInvalidArgument, "{}: expected 1 to {}, got {}",
                   pipeline ? "tensor_parallel_size times pipeline_parallel_size" : "tensor_parallel_size",
                   kMaxRanks, n_ranks);
   }
-  // They compute with layers, or read streams before layers, that other stages have.
-  if (pipeline && (config.spec == "early-exit" || config.spec == "eagle3"))
-    return not_with("spec " + config.spec);
   return {};
 }
 
@@ -250,13 +252,23 @@ Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, 
       {cuts_vocabulary(config), stage, {folder.empty() ? nullptr : &cache, config.quantize}});
 }
 
-std::function<void(const Batch&)> announcer(RankRun* ranks) {
-  if (ranks == nullptr) return {};
-  return [&communicator = ranks->communicator()](const Batch& batch) {
+Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config, const WeightSource& source,
+                                const Model& model) {
+  if (ranks == nullptr || config.spec != "early-exit") return AnnounceBatch();
+  Communicator& communicator = ranks->communicator();
+  const RankGrid grid = grid_of(config);
+  if (grid.stages > 1) {
+    ASSIGN_OR_RETURN(const int n_layers, exit_layers(config, model.config()));
+    ASSIGN_OR_RETURN(auto made, ExitPasses::make(communicator, grid, source, model, n_layers));
+    const std::shared_ptr<ExitPasses> passes = std::move(made);
+    return [passes](const Batch& batch) { return passes->begin(batch); };
+  }
+  return [&communicator](const Batch& batch) {
     MessageWriter message;
     message.value(RankCommand::kDraft);
     write_batch(batch, message);
     (void)broadcast_message(communicator, message.bytes(), 0);
+    return std::span<const float>();
   };
 }
 

@@ -4,9 +4,9 @@
 // what they have (agree); rank 0 plans the cache for all and tells its blocks (share_blocks); then come RankCommands.
 // With a pipeline the ranks form groups first, and rank 0 hears and tells each of the others by itself (pipeline_start.h).
 #pragma once
-#include <functional>
 #include <vector>
 
+#include "draft/drafter.h"
 #include "engine/ranks/rank_messages.h"
 #include "model/model.h"
 #include "parallel/communicator.h"
@@ -43,8 +43,9 @@ Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, 
 // REQUIRES: a resolved config whose model is a path.
 Status tell_config(Communicator& ranks, const EngineConfig& config, RankTask task);
 
-// For DraftTarget.
-std::function<void(const Batch&)> announcer(RankRun* ranks);
+// For the DraftTarget of rank 0's share. ranks: null where there is this one only. Errors: those of ExitPasses, exit_layers().
+Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config, const WeightSource& source,
+                                const Model& model);
 
 // --- Both
 

@@ -33,6 +33,8 @@ class SharedModel final : public StepModel {
   CommunicatorUse communication() const override { return ranks_->communicator().use(); }
   std::span<float> logits(int row) override { return own_->logits(row); }
   std::span<const float> hidden(int row) override { return own_->hidden(row); }
+  void keep_states(std::span<const int> taps) override { own_->keep_states(taps); }
+  std::span<const float> state(int token) override { return own_->state(token); }
   void copy_block(int group, BlockId from, BlockId to) override;
   void move_tokens(int group, std::span<const int32_t> from, std::span<const int32_t> to) override;
   Result<int64_t> check_adapter(const LoraAdapter& adapter) const override {

@@ -113,6 +113,7 @@ void DraftStep::propose(Step& step) {
 }
 
 void DraftStep::ask_drafter(Step& step) {
+  if (speculation_.drafter().computes_with_target()) around_.model.catch_up();
   const double started = around_.clock.now(), work_started = work_clock_.now();
   speculation_.drafter().propose(requests_, std::span(step.drafts.trees.data(), requests_.size()));
   step.drafts.work = work_clock_.now() - work_started;

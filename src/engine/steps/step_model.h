@@ -30,6 +30,8 @@ class StepModel {
   }
   // Returns when the first step that was not waited for yet is done.
   virtual void wait() = 0;
+  // Before a drafter computes with this model: this rank has done its part of what was asked for.
+  virtual void catch_up() {}
   // Ok, or why nothing can be computed any more: what a step that was waited for gave is worth nothing then. Never waits.
   virtual Status status() const { return {}; }
   // What rank 0 has given and taken so far, where several ranks share the model.
@@ -42,6 +44,8 @@ class StepModel {
     (void)row;
     return {};
   }
+  // From now on, for state(). taps: ForwardOptions'.
+  virtual void keep_states(std::span<const int> taps) { (void)taps; }
   // With keep_states(): the final normed state [model_dim] of a token of the batch, or its streams; as hidden().
   virtual std::span<const float> state(int token) {
     (void)token;
@@ -133,12 +137,10 @@ class LoadedModel : public StepModel {
   KvCache& cache() { return *cache_; }
   // Where copy_block() copies: the slots of a block, of a state's group the block.
   void slots_of_block(int group, BlockId block, std::vector<int32_t>& slots) const;
-  // From now on, for state(). taps: ForwardOptions'.
-  void keep_states(std::span<const int> taps) {
+  void keep_states(std::span<const int> taps) override {
     keeps_states_ = true;
     taps_.assign(taps.begin(), taps.end());
   }
-  bool keeps_states() const { return keeps_states_; }
 
  private:
   void wait_for_all();
