@@ -107,6 +107,55 @@ class SameText(unittest.TestCase):
             self.assertEqual(texts(server), wanted)
 
 
+def mapped(pids, suffix):
+    """Bytes of files with this suffix that the processes have in memory: each page once, and as often as it is mapped."""
+    once = often = 0
+    for pid in pids:
+        of_file = False
+        for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+                of_file = line.endswith(suffix)
+            elif of_file and line.startswith("Pss:"):
+                once += int(line.split()[1]) * 1024
+            elif of_file and line.startswith("Rss:"):
+                often += int(line.split()[1]) * 1024
+    return once, often
+
+
+class Memory(unittest.TestCase):
+    SMALL = ("--threads", 1, "--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--kv-cache-memory", "8M")
+
+    def own_bytes(self, n):
+        """What the process has of its own once it has worked."""
+        with Server("--data-parallel-size", n, *self.SMALL, model=LARGER_MODEL) as server:
+            texts(server)
+            [line] = [line for line in pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines() if line.startswith("RssAnon:")]
+            return int(line.split()[1]) * 1024
+
+    # Packed once, whoever of the engines reads them; each would have the size of the file.
+    def test_weights_are_there_once(self):
+        weights = LARGER_MODEL.stat().st_size
+        self.assertLess(self.own_bytes(4) - self.own_bytes(1), weights)
+
+    # What was packed before is mapped by every engine, by processes of ranks too.
+    def test_packed_files_are_mapped_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for flags, n_files in ((["--data-parallel-size", 2], 1), (["--data-parallel-size", 2, "--tensor-parallel-size", 2], 2)):
+                for _ in range(2):  # the first makes them
+                    with Server(*flags, *self.SMALL, "--packed-cache", folder, model=LARGER_MODEL) as server:
+                        texts(server)
+                        once, often = mapped([server.process.pid, *children(server.process)], ".packed")
+                        self.assertEqual(server.stop(), 0, server.log())
+                sizes = [path.stat().st_size for path in pathlib.Path(folder).glob("*.packed")]
+                self.assertEqual(len(sizes), n_files)
+                self.assertGreater(once, 0.5 * sum(sizes))
+                self.assertLess(once, 1.1 * sum(sizes))
+                if len(flags) > 2:  # two engines of two processes each
+                    self.assertGreater(often, 1.5 * once)
+                for path in pathlib.Path(folder).glob("*.packed"):
+                    path.unlink()
+
+
 class Faults(unittest.TestCase):
     def test_drained(self):
         server = slow_server("--data-parallel-size", 2)
