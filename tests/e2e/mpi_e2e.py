@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Ranks that mpirun has started: the same bits as ranks of one host, and an end for all when one of them ends."""
+import json
 import os
 import pathlib
 import shutil
@@ -11,7 +12,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, Server, in_threads, read_until, wait_for  # noqa: E402
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SLOW_KERNELS, SOURCE, Server, in_threads, read_until, wait_for  # noqa: E402
 from two_hosts import TwoHosts, available  # noqa: E402
 from ranks_e2e import ENDS_WITHIN, PROMPTS, is_alive, listens  # noqa: E402
 
@@ -48,6 +49,12 @@ def ranks_of(server):
             if entry.startswith(b"OMPI_COMM_WORLD_RANK=") and int(fields[1]) == server.process.pid:
                 ranks[int(entry.split(b"=")[1])] = int(path.name)
     return [ranks[rank] for rank in sorted(ranks)]
+
+
+def segments_of(ranks):
+    """Files by which ranks of one host show each other what they have."""
+    maps = "".join(pathlib.Path(f"/proc/{rank}/maps").read_text() for rank in ranks)
+    return {pathlib.Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if "segment" in line.rsplit("/", 1)[-1]}
 
 
 def answers(server):
@@ -115,6 +122,20 @@ class SameBits(unittest.TestCase):
                 os.kill(ranks_of(server)[0], signal.SIGTERM)  # rank 0 ends the run in good order
                 self.assertEqual(server.process.wait(60 * SLOW), 0, server.log())
 
+    # Attention of every kind, experts, states and encoders: what sums give is the same by either way, to the bit.
+    def test_vectors_of_architectures(self):
+        golden = SOURCE / "tests" / "golden"
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as ids:
+            json.dump([[1 + (i * 7 + k) % 37 for k in range(2 + i * 5)] for i in range(5)], ids)
+            ids.flush()
+            for name in ("models/gemma3n", "models/deepseek_v3", "models/gpt_oss", "models/qwen3_next", "models/mamba2", "models/lfm2", "encoders/modernbert",
+                         "encoders/roberta"):
+                for grid in (("--tensor-parallel-size", 2), ("--tensor-parallel-size", 3), ("--pipeline-parallel-size", 2)):
+                    args = ["embed", "-m", golden / name, "--ids", ids.name, "--json", "-t", 1, "--pooling", "mean", "--no-normalize", *grid]
+                    here = subprocess.run(list(map(str, [PROGRAM, *args])), capture_output=True, text=True, timeout=60 * SLOW)
+                    self.assertEqual(here.returncode, 0, here.stderr)
+                    self.assertEqual(run(grid[1], *args).stdout, here.stdout, (name, grid))
+
     # Half the bytes for sums, the same on every way: short ones and (of the prompts together) long ones.
     def test_sums_in_bf16(self):
         said = []
@@ -141,12 +162,15 @@ class Faults(unittest.TestCase):
             self.assertEqual(len(ranks), 3)
             sock = server.stream({"prompt": "Once upon a time", "max_tokens": 400, "stream": True, "ignore_eos": True})
             read_until(sock, b"data:")
+            segments = segments_of(ranks)
+            self.assertGreaterEqual(len(segments), 3)
             os.kill(ranks[victim], number)
             begin = time.monotonic()
             self.assertNotEqual(server.process.wait(ENDS_WITHIN * SLOW), 0, server.log())
             self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks)), ENDS_WITHIN * SLOW))
             self.assertLess(time.monotonic() - begin, ENDS_WITHIN * SLOW)
             self.assertFalse(listens(server.port))
+            self.assertEqual([str(path) for path in segments if path.exists()], [])
             tail = b""
             try:
                 while part := sock.recv(65536):
