@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 
+#include "base/result.h"
 #include "support/test_data.h"
 
 namespace penstock {
