@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -50,6 +52,14 @@ constexpr std::string_view kOpposites =
     "cheapest most same different similar difference input output day night morning evening today tomorrow "
     "yesterday monday "
     "tuesday wednesday thursday friday saturday sunday weekly daily monthly yearly annual hourly ";
+
+// Words of closed classes, and those that introduce a question: what they are about does not depend on their order.
+constexpr std::string_view kFunctionWords =
+    "a an the this that these those some any each every other another such so there here it its they them "
+    "their i you we me us my your our who whom whose what which when where why how of to in on at by for "
+    "with from as into about off and or but if than then is are was were be been being am do does did done "
+    "has have had having will would can could should may might must shall please tell know answer explain "
+    "question ask asked like hi hey hello thanks ok okay ";
 
 class Words {
  public:
@@ -175,7 +185,7 @@ class Reader {
       constexpr std::string_view kPlain = ".,;:!?()'\"-";
       // Signs are part of what is meant: 3 + 4, a * b, $5.
       if (!is_ascii_space(c) && kPlain.find(c) == std::string_view::npos) found_.numbers.emplace_back(1, c);
-      if (c == '.' || c == '!' || c == '?' || c == '\n') begins_ = true;
+      if (c == '.' || c == '!' || c == '?' || c == ':' || c == '\n') begins_ = true;
     }
   }
 
@@ -190,7 +200,7 @@ class Reader {
       if (!is_digit(c) && !is_letter(c) && !inner && c != '%') break;
       number += ascii_lower(c);
     }
-    found_.numbers.push_back(std::move(number));
+    add_number(std::move(number));
     begins_ = false;
   }
 
@@ -212,12 +222,13 @@ class Reader {
     for (const char c : as_is) word += ascii_lower(c);
     const bool capital = as_is.front() != word.front();
     const bool shouted = as_is.size() > 1 && as_is[1] != word[1];
-    sort_in(std::move(word), has_digit || is_odd, shouted || (capital && !std::exchange(begins_, false)));
+    sort_in(std::move(word), has_digit || is_odd, shouted, capital && !begins_);
     begins_ = false;
   }
 
-  void sort_in(std::string word, bool odd, bool capital) {
-    static const Words kNegationWords({kNegations}), kAskedWords({kAsked}), kOppositeWords({kOpposites});
+  void sort_in(std::string word, bool odd, bool shouted, bool capital) {
+    static const Words kNegationWords({kNegations}), kAskedWords({kAsked}), kOppositeWords({kOpposites}),
+        kFunction({kFunctionWords});
     if (word.ends_with("n't") || word == "cannot") {
       found_.negations.emplace_back("not");
       return;
@@ -225,18 +236,26 @@ class Reader {
     for (const std::string_view end : {"'m", "'re", "'ve", "'ll", "'d"}) {
       if (word.ends_with(end)) word.resize(word.size() - end.size());
     }
-    if (word.ends_with("'s") && (kAskedWords.has(word.substr(0, word.size() - 2)) || is_common(word)))
+    const bool genitive = word.ends_with("'s");
+    if (genitive && (kAskedWords.has(word.substr(0, word.size() - 2)) || is_common(word)))
       word.resize(word.size() - 2);
     if (kNegationWords.has(word)) {
       found_.negations.push_back(std::move(word));
     } else if (const auto number = number_words().find(word); number != number_words().end()) {
-      found_.numbers.emplace_back(number->second);
+      add_number(std::string(number->second));
     } else {
       if (kAskedWords.has(word)) found_.asked.push_back(word);
       if (kOppositeWords.has(word)) found_.opposites.push_back(word);
-      const bool is_i = word == "i";
-      if (odd || (capital && !is_i) || !is_common(word)) add_name(stem(std::move(word)));
+      const bool is_function = kFunction.has(word);
+      if (!genitive && !is_function) found_.words.push_back(stem(word));
+      capital = shouted || (capital && !is_function);
+      if (odd || capital || !is_common(word)) add_name(stem(std::move(word)));
     }
+  }
+
+  void add_number(std::string number) {
+    found_.words.push_back(number);  // "Five Factor" is not "Factor Five"
+    found_.numbers.push_back(std::move(number));
   }
 
   void add_name(std::string name) {
@@ -249,8 +268,24 @@ class Reader {
   Particulars found_;
 };
 
+// Those of `one` that the other has too.
+std::vector<std::string_view> words_of(const Particulars& one, const Particulars& other) {
+  const std::unordered_set<std::string_view> has(other.words.begin(), other.words.end());
+  std::vector<std::string_view> shared;
+  std::ranges::copy_if(one.words, std::back_inserter(shared),
+                       [&](const std::string& word) { return has.contains(word); });
+  return shared;
+}
+
 }  // namespace
 
 Particulars particulars_of(std::string_view text) { return Reader(text).read(); }
+
+bool agree(const Particulars& a, const Particulars& b) {
+  const auto sorted_out = [](const Particulars& one) {
+    return std::tie(one.numbers, one.names, one.negations, one.quoted, one.opposites, one.asked);
+  };
+  return sorted_out(a) == sorted_out(b) && words_of(a, b) == words_of(b, a);
+}
 
 }  // namespace penstock

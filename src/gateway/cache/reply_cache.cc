@@ -80,7 +80,7 @@ ReplyCache::Near ReplyCache::find_near(const std::string& scope, std::span<const
     if (one.similarity < config_.threshold) break;
     const Order::iterator kept = by_id_.at(one.id);
     if (!asked) asked = particulars_of(question);
-    if (*asked != particulars_of(kept->reply->question)) {
+    if (!agree(*asked, particulars_of(kept->reply->question))) {
       result.refused = true;
     } else if (usable(kept, max_age)) {
       result.reply = order_.front().reply;
