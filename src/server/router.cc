@@ -65,6 +65,14 @@ Status Router::check(const Table& table) const {
   return {};
 }
 
+bool Router::serves(const std::string& model, const std::string& key) const {
+  return server_.models().find(model, key).has_value();
+}
+
+bool Router::may_use(const RouteConfig& config, const std::string& key) const {
+  return serves(config.small, key) || serves(config.large, key);
+}
+
 const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& request) const {
   if (!route.streams) return nullptr;
   // The body is parsed for its model only where one of the names is in it.
@@ -72,16 +80,18 @@ const RouteConfig* Router::asked_for(const Route& route, const HttpRequest& requ
     if (request.body.find('"' + table->config.name + '"') == std::string::npos) continue;
     const std::string name = model_named_in(server_, request);
     for (const auto& one : tables_) {
-      if (one->config.name == name) return &one->config;
+      if (one->config.name == name) return may_use(one->config, request.key) ? &one->config : nullptr;
     }
     return nullptr;
   }
   return nullptr;
 }
 
-std::vector<std::string> Router::names() const {
+std::vector<std::string> Router::names(const std::string& key) const {
   std::vector<std::string> names;
-  for (const auto& table : tables_) names.push_back(table->config.name);
+  for (const auto& table : tables_) {
+    if (may_use(table->config, key)) names.push_back(table->config.name);
+  }
   return names;
 }
 
@@ -113,13 +123,11 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   RouteDecision decision = co_await decide(table, features, exchange);
   if (exchange.gone()) co_return;
   // A key that may not use the model that is chosen has the other one.
-  const auto serves = [&](const std::string& model) {
-    return server_.models().find(model, exchange.request().key).has_value();
-  };
-  if (!serves(decision.model) && serves(decision.model == config.small ? config.large : config.small)) {
+  const std::string& key = exchange.request().key;
+  const bool has_both = serves(config.small, key) && serves(config.large, key);
+  if (!serves(decision.model, key)) {
     decision.model = decision.model == config.small ? config.large : config.small;
     decision.reason += "; the key may not use the other";
-    decision.may_cascade = false;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -127,14 +135,14 @@ net::awaitable<void> Router::answer(const RouteConfig& config, const Route& rout
   }
   std::string header =
       fmt::format("{}; model={}; reason=\"{}\"", config.name, decision.model, decision.reason);
-  if (config.dry_run) {
+  if (config.dry_run && serves(config.large, key)) {
     header += fmt::format("; dry-run; answered-by={}", config.large);
     decision.model = config.large;
   }
   // What the store keeps of a response cannot be taken back, and one in the background is answered before it is there.
   const bool is_kept = std::string_view(route.path) == "/v1/responses" && server_.keeps_use();
-  const bool cascades =
-      config.cascade && decision.may_cascade && !config.dry_run && !is_kept && decision.model == config.small;
+  const bool cascades = has_both && config.cascade && decision.may_cascade && !config.dry_run && !is_kept &&
+                        decision.model == config.small;
   if (cascades) {
     const bool answered = co_await try_small(table, route, exchange, features.question, header);
     if (answered) co_return;

@@ -26,9 +26,10 @@ class Router {
   // Errors: kInvalidArgument, a name that is taken or that no model has; those of RouteScore::load.
   static Result<std::unique_ptr<Router>> open(Server& server, const std::vector<RouteConfig>& configs);
 
-  // Null: the request names none of them.
+  // Null: the request names none of those that its key may use.
   const RouteConfig* asked_for(const Route& route, const HttpRequest& request) const;
-  std::vector<std::string> names() const;
+  // Of those that have a model which the API key of that id may use.
+  std::vector<std::string> names(const std::string& key) const;
   // Chooses a model and lets it answer.
   net::awaitable<void> answer(const RouteConfig& config, const Route& route, Exchange& exchange);
 
@@ -46,6 +47,8 @@ class Router {
   };
   explicit Router(Server& server) : server_(server) {}
   Status check(const Table& table) const;
+  bool serves(const std::string& model, const std::string& key) const;
+  bool may_use(const RouteConfig& config, const std::string& key) const;
   const Table& table_of(const RouteConfig& config) const;
   net::awaitable<RouteDecision> decide(const Table& table, const RouteFeatures& features, Exchange& exchange);
   // Whether the small model's answer was good enough, and the client has it. question: for its own check.

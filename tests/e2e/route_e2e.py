@@ -94,12 +94,15 @@ class Rules(Case):
 
     def test_keys(self):
         file = pathlib.Path(self.folder) / "keys.json"
-        made = [keys("add", "-f", file, "--name", name) for name in ("poor", "rich")]
+        made = [keys("add", "-f", file, "--name", name) for name in ("poor", "rich", "other")]
         ids = [one["id"] for one in json.loads(file.read_text())["keys"]]
         path = pathlib.Path(self.folder) / "models.json"
-        path.write_text(json.dumps({"models": [{"name": "small", "model": str(MODEL)}, {"name": "large", "model": str(LARGER_MODEL), "keys": [ids[1]]}],
+        path.write_text(json.dumps({"models": [{"name": "small", "model": str(MODEL), "keys": ids[:2]},
+                                               {"name": "large", "model": str(LARGER_MODEL), "keys": [ids[1]]},
+                                               {"name": "apart", "model": str(MODEL)}],
                                     "routes": [auto(rules=[{"if": {"min_characters": 1}, "use": "large"}]),
-                                               {**auto(rules=[{"if": {"key": ids[1]}, "use": "large"}]), "name": "by-key"}]}))
+                                               {**auto(rules=[{"if": {"key": ids[1]}, "use": "large"}]), "name": "by-key"},
+                                               {**auto(cascade={"min_mean_logprob": 0}), "name": "careful"}, {**auto(dry_run=True), "name": "dry"}]}))
         server = self.enterContext(Server("--models-config", path, "--api-key-file", file, model=None))
         got, header = self.answered(server, STORY, bearer(made[0]))
         self.assertEqual(got, "small")
@@ -107,6 +110,17 @@ class Rules(Case):
         self.assertEqual(self.answered(server, STORY, bearer(made[1]))[0], "large")
         for key, model in zip(made, ("small", "large")):
             self.assertEqual(self.answered(server, {**STORY, "model": "by-key"}, bearer(key))[0], model)
+            # Neither a doubtful answer nor a dry run asks a model that the key may not use.
+            for route in ("careful", "dry"):
+                self.assertEqual(self.answered(server, {**STORY, "model": route}, bearer(key))[0], model)
+        # Who may use neither model has no such route.
+        listed = lambda key: [one["id"] for one in server.request("GET", "/v1/models", headers=bearer(key)).json()["data"]]  # noqa: E731
+        self.assertEqual(listed(made[0]), ["small", "apart", "auto", "by-key", "careful", "dry"])
+        self.assertEqual(listed(made[2]), ["apart"])
+        self.assertEqual(server.request("GET", "/v1/models/auto", headers=bearer(made[2])).status, 404)
+        reply = server.post("/v1/completions", STORY, bearer(made[2]))
+        self.assertEqual(reply.status, 404)
+        self.assertNotIn("small", reply.body.decode())
 
     def test_dry_run(self):
         server = self.serve(auto(dry_run=True))

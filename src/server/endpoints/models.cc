@@ -117,13 +117,14 @@ net::awaitable<void> get_models(Server& server, Exchange& exchange) {
     for (const ServedAdapterRef& adapter : model->adapters().all())
       body["data"].push_back(adapter_json(*model, *adapter));
   }
-  for (const std::string& name : server.router().names()) body["data"].push_back(route_json(name));
+  for (const std::string& name : server.router().names(exchange.request().key))
+    body["data"].push_back(route_json(name));
   co_await exchange.reply(json_reply(body));
 }
 
 net::awaitable<void> get_model(Server& server, Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/v1/models/").size());
-  const std::vector<std::string> routes = server.router().names();
+  const std::vector<std::string> routes = server.router().names(exchange.request().key);
   if (std::ranges::find(routes, id) != routes.end()) {
     const json body = route_json(id);
     co_return co_await exchange.reply(json_reply(body));
