@@ -428,12 +428,13 @@ class Team(Page):
     def setUpClass(cls):
         folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         with_chat_template(STORY_MODEL, folder / "chat.gguf")
-        models = [{"name": "river", "model": str(STORY_MODEL)},
-                  {"name": "talker", "model": str(folder / "chat.gguf"), "load": "first use"},
+        models = [{"name": "river", "model": str(STORY_MODEL), "price": {"input": 100, "output": 400}},
+                  {"name": "talker", "model": str(folder / "chat.gguf"), "load": "first use", "price": {"input": 1000, "output": 4000}},
                   {"name": "vectors", "model": str(SOURCE / "tests" / "golden" / "sentences" / "mean_normalized"), "runner": "pooling"},
                   {"name": "broken", "model": str(folder / "nothing.gguf"), "load": "first use"}]
         (folder / "nothing.gguf").write_bytes(b"GGUF" + bytes(60))
-        (folder / "models.json").write_text(json.dumps({"models": models}))
+        routes = [{"name": "auto", "small": "river", "large": "talker", "rules": [{"if": {"min_characters": 500}, "use": "large"}], "otherwise": "small"}]
+        (folder / "models.json").write_text(json.dumps({"models": models, "routes": routes}))
         cls.flags = ["--models-config", folder / "models.json", "--data-dir", folder / "data", "--threads", "1", "--max-model-len", "256"]
         cls.model = None
         super().setUpClass()
@@ -444,7 +445,7 @@ class Team(Page):
     def test_models_are_chosen(self):
         browser = self.browser
         self.assertEqual(self.options(), [["river", "river", False], ["talker", "talker · unloaded", False], ["vectors", "vectors · vectors", True],
-                                          ["broken", "broken · unloaded", False]])
+                                          ["broken", "broken · unloaded", False], ["auto", "auto", False]])
         self.assertIn("continue", browser.text(".welcome h1"))
         self.assertEqual(browser.text("#model-state"), "Loaded, 256 tokens of context")
         self.settings(model="talker")
@@ -456,8 +457,8 @@ class Team(Page):
         self.write("One day Tom")
         browser.wait(f"document.querySelectorAll('.message').length === 2 && {IDLE}")
         served = json.loads(self.server.get("/v1/models")[2])["data"]
-        self.assertEqual([(one["id"], one["state"], one["runner"]) for one in served],
-                         [("river", "loaded", "generate"), ("talker", "loaded", "generate"), ("vectors", "loaded", "pooling"), ("broken", "unloaded", None)])
+        self.assertEqual([(one["id"], one["state"], one.get("runner")) for one in served],
+                         [("river", "loaded", "generate"), ("talker", "loaded", "generate"), ("vectors", "loaded", "pooling"), ("broken", "unloaded", None), ("auto", "loaded", None)])
         self.settings(model="broken")
         browser.wait("!document.querySelector('#notice').hidden")
         self.assertIn("nothing.gguf", browser.text("#notice"))
@@ -466,6 +467,20 @@ class Team(Page):
         self.settings(model="river")
         browser.wait(READY)
 
+    def test_routes(self):
+        browser = self.browser
+        self.open("/dashboard")
+        browser.wait("!document.querySelector('#routes-section').hidden")
+        self.api("/v1/completions", {"model": "auto", "prompt": PROMPT, "max_tokens": 3})
+        self.api("/v1/completions", {"model": "auto", "prompt": PROMPT * 20, "max_tokens": 3})
+        cells = "[...document.querySelectorAll('#routes-rows tr > *')].map((one) => one.textContent)"
+        browser.wait(f"{cells}[1]?.includes('talker 1')")
+        name, requests, abandoned, cost, saved = browser.run(f"return {cells}")
+        self.assertEqual((name, requests, abandoned), ("auto", "river 1, talker 1", "0"))
+        counted = json.loads(self.server.get("/v1/metrics")[2])
+        self.assertEqual((cost, saved.split()[0]), (f"{counted['route_cost']:.4f}", f"{counted['route_cost_saved']:.4f}"))
+        self.assertGreater(counted["route_cost_saved"], 0)
+
     def test_batches(self):
         browser = self.browser
         line = lambda i: json.dumps({"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions",
@@ -473,7 +488,7 @@ class Team(Page):
         body = ("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--x\r\n"
                 "Content-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + "\n".join(map(line, range(300))) + "\r\n--x--\r\n")
         self.open("/dashboard")
-        browser.wait("document.querySelectorAll('#models-rows tr').length === 4")
+        browser.wait("document.querySelectorAll('#models-rows tr').length === 5")
         browser.wait("!document.querySelector('#batches-section').hidden")
         self.assertIn("upload a file", browser.text("#batches-none"))
         upload = browser.run("""return fetch("v1/files", {method: "POST", body: arguments[0], headers: {"Content-Type": "multipart/form-data; boundary=x"}})

@@ -1,4 +1,4 @@
-// What the dashboard lists below its charts: the models of the server, and the batches of the key in use.
+// What the dashboard lists below its charts: the models of the server, its caches and routes, and the batches of the key in use.
 import { get_json, post } from "./api.js";
 import { format_number } from "./chart.js";
 import { $, announce, element } from "./dom.js";
@@ -47,6 +47,24 @@ function cache_rows(reading) {
   return rows;
 }
 
+// Which models the routes chose, and what that cost and saved, since the start.
+function route_rows(reading) {
+  const rows = [];
+  for (const { labels: { route }, value: cost } of reading.all("route_cost_total")) {
+    const of = (name) => reading.all(name).filter((one) => one.labels.route === route);
+    const requests = new Map();
+    for (const { labels, value } of of("route_decisions_total")) requests.set(labels.model, (requests.get(labels.model) ?? 0) + value);
+    const abandoned = of("route_cascade_total").filter((one) => one.labels.result === "abandoned").reduce((sum, one) => sum + one.value, 0);
+    const saved = of("route_cost_saved").reduce((sum, one) => sum + one.value, 0);
+    const share = cost + saved > 0 ? ` (${format_number((100 * saved) / (cost + saved))} %)` : "";
+    rows.push(element("tr", {},
+      element("th", { scope: "row" }, route),
+      element("td", {}, [...requests].map(([model, n]) => `${model} ${format_number(n)}`).join(", ") || "–"),
+      element("td", {}, format_number(abandoned)), element("td", {}, cost.toFixed(4)), element("td", {}, `${saved.toFixed(4)}${share}`)));
+  }
+  return rows;
+}
+
 export class Lists {
   // newest(): the last reading of /metrics. What it does not tell of is not asked for, as it would be refused.
   constructor(newest) {
@@ -72,6 +90,9 @@ export class Lists {
       get_json("v1/models"), has_batches ? get_json(`v1/batches?limit=${kMostBatches}`) : null]);
     if (models.status === "fulfilled") this.fill("models", models.value.data.map(model_row));
     if (reading) this.fill("caches", cache_rows(reading));
+    const routes = reading ? route_rows(reading) : [];
+    $("routes-section").hidden = routes.length === 0;
+    this.fill("routes", routes);
     this.show_list("batches", batches, (one) => batch_row(one, (id) => this.cancel(id)));
     // A key that may not is not asked for again and again.
     if (models.status === "fulfilled") this.schedule(kEveryMs);
