@@ -138,13 +138,8 @@ net::awaitable<std::optional<LineResult>> LineComputer::compute(const BatchLine&
   const Route* route = batch_route(line.url);
   request.method = "POST";
   request.path = line.url;
-  request.headers = {{"content-type", "application/json"}};
+  request.headers = {{"content-type", "application/json"}, {kBackgroundMark, "1"}};
   request.body = line.body;
-  if (route->request().contains("/properties/priority/type"_json_pointer)) {
-    json body = json::parse(line.body);
-    body["priority"] = 1;  // behind all others
-    request.body = dump(body);
-  }
   for (int tries = 0; wanted(); ++tries) {
     if (const auto spent = server_.spent_budget_of(request.payer)) {
       const std::string reason = text_of_budget(*spent);

@@ -14,7 +14,8 @@
 namespace penstock {
 namespace {
 
-constexpr int kBesideOthers = 1;                        // lines at once while other requests run
+constexpr int kBesideOthers = 1;    // lines at once while other requests run
+constexpr int kLinesOfVectors = 8;  // at once, of embedding models: who comes waits for as many
 constexpr auto kLook = std::chrono::milliseconds(20);   // how soon it is seen that others have come or gone
 constexpr auto kSync = std::chrono::milliseconds(100);  // how long a result may wait to be synced
 
@@ -73,11 +74,16 @@ net::awaitable<void> BatchRunner::wait(std::chrono::milliseconds most) {
 int BatchRunner::room() const {
   if (server_.n_generating() > 0) return kBesideOthers;
   int most = 1;
+  double n_vectors = 0;  // calls to embedding models, of lines too
   for (const auto& model : server_.models().all()) {
     const ModelLease lease = model->lease();
-    if (lease != nullptr && !lease->pools()) most = std::max(most, lease->config().max_num_seqs);
+    if (lease == nullptr) continue;
+    most = std::max(most, lease->pools() ? kLinesOfVectors : lease->config().max_num_seqs);
+    if (!lease->pools()) continue;
+    const Metrics metrics = lease->pooling().metrics();
+    n_vectors += metrics.num_requests_running.value + metrics.num_requests_waiting.value;
   }
-  return most;
+  return n_vectors > counts_.lines_running ? kBesideOthers : most;
 }
 
 net::awaitable<void> BatchRunner::run() {

@@ -123,7 +123,7 @@ Request random_request(uint32_t value, const FakeEngineConfig& config) {
   Request request = request_of(prompt, pick(1, 40), value);
   request.sampling.n = pick(0, 4) == 0 ? pick(2, 4) : 1;
   request.sampling.ignore_eos = pick(0, 1) == 0;
-  request.priority = static_cast<Priority>(pick(0, 2));
+  request.priority = static_cast<Priority>(pick(0, 3));
   if (pick(0, 5) == 0) request.cache_salt = "tenant";
   request.read_prefix_cache = pick(0, 9) != 0;
   if (pick(0, 9) == 0) request.sampling.prompt_logprobs = 0;

@@ -49,6 +49,21 @@ TEST(WaitingQueue, AsksThePolicyWhoIsFirst) {
   EXPECT_EQ(queue.best(*priority, 501, skip), &late);
 }
 
+TEST(WaitingQueue, NamesOneInTheBackgroundOnlyWhereThereIsNoOther) {
+  WaitingQueue queue;
+  Sequence behind = sequence_of(1, kBackgroundPriority, 0), low = sequence_of(2, Priority::kLow, 1000);
+  queue.add(behind);
+  queue.add(low);
+  for (const char* const name : {"continuous", "priority"}) {
+    const auto policy = make_policy(name, {.ageing_seconds = 1}).value();
+    EXPECT_EQ(queue.best(*policy, 1000, kNone), &low) << name;
+  }
+  EXPECT_EQ(queue.n_background(), 1);
+  queue.remove(low);
+  const auto policy = make_policy("continuous", {}).value();
+  EXPECT_EQ(queue.best(*policy, 1000, kNone), &behind);
+}
+
 TEST(WaitingQueue, TellsHowLongAndHowMuch) {
   WaitingQueue queue;
   Sequence a = sequence_of(1, Priority::kLow, 2), b = sequence_of(2, Priority::kHigh, 1);

@@ -37,12 +37,52 @@ void Scheduler::dequeue(Sequence& sequence) {
   if (waiting_.size() == 0) sharing_.drop_leftovers();
 }
 
+// --- Those in the background
+
+namespace {
+
+// Beside others:
+constexpr int kBackgroundSequences = 1;
+constexpr int kBackgroundTokens = 32;  // of a prompt in one step
+
+bool in_background(const Sequence& sequence) { return sequence.priority == kBackgroundPriority; }
+
+}  // namespace
+
+bool Scheduler::others_run() const {
+  return !std::ranges::all_of(running_, [](const Sequence* one) { return in_background(*one); });
+}
+
+int Scheduler::n_background() const {
+  return static_cast<int>(
+      std::ranges::count_if(running_, [](const Sequence* one) { return in_background(*one); }));
+}
+
+// Of those in the background the first that have something to compute: the sequences of a beam wait for each other.
+std::span<Sequence* const> Scheduler::in_turn() {
+  order_.clear();
+  int left = others_run() ? kBackgroundSequences : n_running();
+  for (Sequence* sequence : running_) {
+    if (!in_background(*sequence) || (sequence->gap() > 0 && left-- > 0)) order_.push_back(sequence);
+  }
+  return order_;
+}
+
+// Whether a waiting one in the background may join those that run: also one of a beam for whom the others of it wait.
+bool Scheduler::has_background_turn(const Sequence& sequence) const {
+  if (n_background() < kBackgroundSequences || !others_run()) return true;
+  const auto goes_on = [](const Sequence* one) { return in_background(*one) && one->gap() > 0; };
+  return sequence.started && std::ranges::none_of(running_, goes_on);
+}
+
+int Scheduler::n_candidates() const { return waiting_.size() - (others_run() ? waiting_.n_background() : 0); }
+
 // --- Those that run
 
 void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare& share) {
   plan.clear();
   swap_.begin_plan();
-  order_.assign(running_.begin(), running_.end());
+  in_turn();
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
     if (std::ssize(plan.items) < share.n_decoding && plan.n_tokens < config_.max_num_batched_tokens)
@@ -67,6 +107,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
 // last, which may be the sequence itself.
 void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   count = std::min(count, sequence.max_chunk);
+  if (in_background(sequence) && others_run()) count = std::min(count, kBackgroundTokens);
   count = std::min(count, std::max(1, blocks_.tokens_available(sequence)));
   count = sharing_.cut(sequence, count);
   while (!reserve(sequence, sequence.n_computed + count, plan)) {
@@ -102,9 +143,10 @@ bool Scheduler::reserve(Sequence& sequence, int n_tokens, Plan& plan) {
          (sharing_.drop_leftovers() && blocks_.reserve(sequence, n_tokens, plan));
 }
 
-// The running sequence that loses its blocks first: lowest priority, then latest arrival.
+// The running sequence that loses its blocks first: in the background, lowest priority, then latest arrival.
 Sequence* Scheduler::last_running() const {
   return *std::max_element(running_.begin(), running_.end(), [](const Sequence* a, const Sequence* b) {
+    if (in_background(*a) != in_background(*b)) return in_background(*b);
     return a->admitted_rank != b->admitted_rank ? a->admitted_rank < b->admitted_rank
                                                 : a->arrival_order < b->arrival_order;
   });
@@ -210,13 +252,14 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
   constexpr int kMaxSkipped = 256;  // passed over in one step, mostly because others compute their prefix
   if (n_waiting() == 0) return;
   QueueState queue = waiting_.state(*policy_, now);
-  queue.n_running = n_running();
+  queue.n_running = n_running() - n_background();
   policy_->begin_step(queue);
   size_t skip[WaitingQueue::kNumClasses] = {};
   int skipped = 0;
   while (plan.n_tokens < end && skipped < kMaxSkipped) {
     Sequence* sequence = waiting_.best(*policy_, now, skip);
     if (sequence == nullptr) break;
+    if (in_background(*sequence) && !has_background_turn(*sequence)) break;
     if (!may_start(*sequence)) {
       ++skip[WaitingQueue::class_of(*sequence)];
       ++skipped;
@@ -236,13 +279,20 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
 bool Scheduler::may_start(Sequence& sequence) const {
   if (sequence.n_tokens() <= sequence.n_parked) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
-  return sequence.n_swapped > 0 || !sharing_.is_coming(sequence, running_);
+  // Nobody waits for what those in the background will compute some time.
+  const bool waits_for_prefix = in_background(sequence) || n_background() == 0;
+  return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
-// Preempts a running sequence of lower priority in favour of a waiting one.
+// Preempts a running sequence of lower priority in favour of a waiting one; one in the background always.
 bool Scheduler::take_place(const Sequence& sequence, double now, Plan& plan) {
-  if (!policy_->preempts() || running_.empty()) return false;
+  if (running_.empty()) return false;
   Sequence* victim = last_running();
+  if (in_background(*victim) && !in_background(sequence)) {
+    preempt(*victim, plan);
+    return true;
+  }
+  if (!policy_->preempts()) return false;
   if (WaitingQueue::class_of(*victim) <= WaitingQueue::class_of(sequence)) return false;
   if (victim->admitted_rank <= policy_->rank(sequence, now - sequence.arrival)) return false;
   if (std::ranges::find(plan.admitted, victim) != plan.admitted.end()) return false;

@@ -12,6 +12,9 @@
 // Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
 // waits or loses blocks for them.
 //
+// Background sequences run in the gaps. While others run, all but one of them pause: they stay where they
+// are, with their blocks, which are the first to be taken.
+//
 // A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
 // again, and copies what the two have in common of the block in which they part. While somebody waits, a few
 // of the sequences that end leave their last block behind for that.
@@ -103,6 +106,10 @@ class Scheduler {
   int n_waiting_tokens() const;  // of the first that wait
   bool idle() const { return running_.empty() && waiting_.size() == 0; }
   std::span<Sequence* const> running() const { return running_; }
+  // Those of them that the next step may compute; valid until the next call of anything here.
+  std::span<Sequence* const> in_turn();
+  // Those that wait and may be admitted beside the running ones.
+  int n_candidates() const;
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }
   BlockAllocator& allocator(int group = 0) { return blocks_.allocator(group); }
   int n_groups() const { return blocks_.n_groups(); }
@@ -128,6 +135,10 @@ class Scheduler {
   void release_blocks(Sequence& sequence);
   void take_back(Sequence& sequence);
 
+  bool others_run() const;
+  int n_background() const;
+  bool has_background_turn(const Sequence& sequence) const;
+
   // --- Of those that wait
   void make_room(Sequence& sequence) const;
   void dequeue(Sequence& sequence);
@@ -146,7 +157,7 @@ class Scheduler {
   SwapSpace swap_;
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in order of admission
-  std::vector<Sequence*> order_;    // next()'s own copy
+  std::vector<Sequence*> order_;    // in_turn()
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

@@ -30,7 +30,7 @@ Sequence* WaitingQueue::best(const Policy& policy, double now, std::span<const s
   Sequence* best = nullptr;
   double best_rank = 0;
   for (int c = 0; c < kNumClasses; ++c) {
-    if (skip[c] >= queues_[c].size()) continue;
+    if (skip[c] >= queues_[c].size() || (c == kBackground && best != nullptr)) continue;
     Sequence* head = queues_[c][skip[c]];
     const double rank = policy.rank(*head, now - head->arrival);
     if (best == nullptr || rank < best_rank ||

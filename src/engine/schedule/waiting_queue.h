@@ -6,6 +6,7 @@
 #include <deque>
 #include <span>
 
+#include "engine/schedule/background.h"
 #include "engine/schedule/policies.h"
 #include "engine/schedule/sequence.h"
 
@@ -13,7 +14,7 @@ namespace penstock {
 
 class WaitingQueue {
  public:
-  static constexpr int kNumClasses = 3;
+  static constexpr int kNumClasses = 4, kBackground = static_cast<int>(kBackgroundPriority);
   using Queues = std::array<std::deque<Sequence*>, kNumClasses>;
   static int class_of(const Sequence& sequence) {
     return std::min(static_cast<int>(sequence.priority), kNumClasses - 1);
@@ -24,9 +25,11 @@ class WaitingQueue {
   // REQUIRES: it waits.
   void remove(Sequence& sequence);
   int size() const { return n_; }
+  int n_background() const { return static_cast<int>(queues_[kBackground].size()); }
   const Queues& by_priority() const { return queues_; }
 
-  // The one that the policy ranks first, not counting the first skip[c] of every class; null: none.
+  // The one that the policy ranks first, not counting the first skip[c] of every class; in the background only where there is no
+  // other. Null: none.
   Sequence* best(const Policy& policy, double now, std::span<const size_t> skip) const;
   // What a policy is told, but for the running ones.
   QueueState state(const Policy& policy, double now) const;

@@ -78,7 +78,7 @@ StepShare StepLoop::share_of_stage() const {
   constexpr int kLeast = 64;
   if (n_stages_ == 1) return {};
   int n_decoding = 0, n_prompt = 0;
-  for (const Sequence* sequence : around_.scheduler.running()) {
+  for (const Sequence* sequence : around_.scheduler.in_turn()) {
     if (sequence->gap() <= 1) {
       ++n_decoding;
     } else {
@@ -174,10 +174,11 @@ void StepLoop::plan(Step& step) {
 // Most prompt tokens of the next step if it decodes as well.
 int StepLoop::prefill_limit() {
   if (limits_.prefill_chunk > 0) return limits_.prefill_chunk;
-  const Scheduler& scheduler = around_.scheduler;
+  Scheduler& scheduler = around_.scheduler;
+  const auto in_turn = scheduler.in_turn();
   int n_decoding = 0;
-  for (const Sequence* sequence : scheduler.running()) n_decoding += sequence->gap() == 1;
-  return pace_.limit(n_decoding, scheduler.n_running() + scheduler.n_waiting() - n_decoding);
+  for (const Sequence* sequence : in_turn) n_decoding += sequence->gap() == 1;
+  return pace_.limit(n_decoding, static_cast<int>(in_turn.size()) + scheduler.n_candidates() - n_decoding);
 }
 
 void StepLoop::submit(Step& step) {

@@ -6,10 +6,12 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "engine/schedule/background.h"
 #include "frontend/params_json.h"
 #include "server/api/json_check.h"
 #include "server/api/json_reader.h"
 #include "server/api/structured.h"
+#include "server/unattended_exchange.h"
 
 namespace penstock {
 namespace {
@@ -72,6 +74,7 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
   if (!body.is_object()) return errorf(ErrorCode::kInvalidArgument, "body: expected a JSON object");
   if (server.config().ignore_unknown_fields) drop_unknown(request, schema, body);
   RETURN_IF_ERROR(check_json(schema, body));
+  if (!request.header(kBackgroundMark).empty()) body["priority"] = "background";
   const std::string name = served_name(server, request, body);
   ASSIGN_OR_RETURN(ModelLease model, server.models().lease(name, request.key));
   ServedAdapterRef adapter = model->adapters().find(name);
@@ -130,11 +133,15 @@ Result<GenerationCall> read_generation(const Server& server, const ApiBody& aske
     call.params.structured_outputs = std::move(structured->outputs);
     call.structured_field = std::move(structured->field);
   }
-  const int64_t priority = get_int(body, "priority", 0);
+  const bool in_background = get_field(body, "priority").is_string();  // as read_body() put it there
+  const int64_t priority = in_background ? 0 : get_int(body, "priority", 0);
   if (priority != 0) call.priority = priority < 0 ? Priority::kHigh : Priority::kLow;
   call.cache_salt = get_string(body, "cache_salt");
   if (server.replies().by_meaning()) call.question.emplace();
-  if (server.config().request_timeout.count() > 0) call.timeout = server.config().request_timeout;
+  if (in_background)
+    call.priority = kBackgroundPriority;  // its batch has a time limit of its own
+  else if (server.config().request_timeout.count() > 0)
+    call.timeout = server.config().request_timeout;
   return call;
 }
 
