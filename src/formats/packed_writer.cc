@@ -118,13 +118,23 @@ Status reserve(int fd, const std::string& where, size_t bytes) {
   return {};
 }
 
-// A new file beside `path`, locked as long as the descriptor is open.
+// A new file beside `path`, locked as long as the descriptor is open. Until it is locked, others may take it for abandoned and
+// remove it: then another one is made.
 Result<int> create_part(const fs::path& path, std::string& name) {
-  name = path.string() + ".XXXXXX" + kPartSuffix;
-  const int fd = mkostemps(name.data(), static_cast<int>(std::strlen(kPartSuffix)), O_CLOEXEC);
-  if (fd < 0) return failed(path.string(), "cannot be created");
-  flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, nothing is ever taken for abandoned
-  return fd;
+  constexpr int kMostTries = 100;
+  for (int i = 0; i < kMostTries; ++i) {
+    name = path.string() + ".XXXXXX" + kPartSuffix;
+    const int fd = mkostemps(name.data(), static_cast<int>(std::strlen(kPartSuffix)), O_CLOEXEC);
+    if (fd < 0) return failed(path.string(), "cannot be created");
+    // Where the file system has no locks, nothing is ever taken for abandoned.
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    struct stat status = {};
+    if (fstat(fd, &status) != 0 || status.st_nlink > 0) return fd;
+    close(fd);
+  }
+  return errorf(ErrorCode::kIo, "{}: what is begun beside it was removed {} times", path.string(),
+                kMostTries);
 }
 
 }  // namespace

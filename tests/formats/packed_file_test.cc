@@ -235,6 +235,25 @@ TEST(PackedFile, WritersAtOnce) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }
 
+// As ranks do that pack at the same time: each removes what is abandoned and writes a file of its own.
+TEST(PackedFile, WhatIsBeingWrittenIsNotTakenForAbandoned) {
+  TempDir dir;
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&dir, writer] {
+      const std::string content = "x";
+      const PackedPart part{"one", "", std::as_bytes(std::span(content))};
+      for (int i = 0; i < 200; ++i) {
+        remove_abandoned_parts(dir.path());
+        const Status status =
+            write_packed_file(dir / (std::to_string(writer) + ".packed"), kOrigin, std::span(&part, 1));
+        ASSERT_TRUE(status) << status.error().message;
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+}
+
 TEST(PackedFile, AbandonedPartsAreRemoved) {
   TempDir dir;
   for (const char* name :
