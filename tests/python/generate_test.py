@@ -430,5 +430,7 @@ def test_several_ranks_give_the_same():
     assert text_of(two.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
     stages = penstock.LLM(STORIES, kv_cache_dtype="float32", max_model_len=128, pipeline_parallel_size=2, threads=1)
     assert text_of(stages.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
-    with pytest.raises(ValueError, match="spec early-exit"):
-        penstock.LLM(STORIES, pipeline_parallel_size=2, spec="early-exit")
+    drafting = penstock.LLM(
+        STORIES, kv_cache_dtype="float32", max_model_len=128, pipeline_parallel_size=2, threads=1, spec="early-exit"
+    )
+    assert text_of(drafting.generate(prompts, GREEDY)) == text_of(one.generate(prompts, GREEDY))
