@@ -8,6 +8,7 @@
 #include "formats/temp_dir.h"
 #include "kernels/philox.h"
 #include "ops/ops.h"
+#include "support/medusa_file.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -24,6 +25,7 @@ struct CudaCase {
   bool beams = true;           // not beside recurrent states, whose blocks are few here
   bool preempts = true;        // not where windows give blocks back early
   double blocks = 8;           // of the cache: of six sequences some have no place
+  int exit_layer = 0;          // spec_exit_layer
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -154,19 +156,22 @@ class CudaOperations : public testing::TestWithParam<CudaCase> {
     block_bytes_ = engine->info().kv_bytes / engine->info().n_blocks;
     return all;
   }
-  static EngineConfig tight_config() {
+  EngineConfig tight_config() {
     EngineConfig config = config_of(GetParam());
     config.enable_prefix_caching = true;
     config.spec = GetParam().spec;
     config.spec_length = config.spec == "off" ? "auto" : "3";
     (config.spec == "draft" ? config.draft_model : config.spec_heads) =
         GetParam().spec_model.empty() ? "" : golden(GetParam().spec_model);
+    config.spec_exit_layer = GetParam().exit_layer;
+    if (config.spec == "medusa") config.spec_heads = medusa_.write().string();
     config.max_num_batched_tokens = 24;
     config.kv_cache_memory = static_cast<int64_t>(static_cast<double>(block_bytes_) * GetParam().blocks);
     if (GetParam().swap) config.preemption = "swap", config.swap_space = block_bytes_ * 6;
     return config;
   }
   static inline int64_t block_bytes_ = 0;
+  const MedusaFile medusa_{3, 1, 32, 0};  // of llama2's width
 };
 
 TEST_P(CudaOperations, RandomOperationsChangeNoText) {
@@ -211,6 +216,7 @@ TEST_P(CudaOperations, RandomOperationsChangeNoText) {
   }
   if (GetParam().spec != "off") {
     EXPECT_GT(metrics.spec_decode_num_draft_tokens.value, 0);
+    RecordProperty("accepted", std::to_string(metrics.spec_decode_num_accepted_tokens.value));
   }
   EXPECT_TRUE(engine->status());
 }
@@ -280,6 +286,18 @@ INSTANTIATE_TEST_SUITE_P(
                              .spec = "draft",
                              .spec_model = "models/llama2",
                              .blocks = 13},
+                    CudaCase{.name = "medusa", .model = "models/llama2", .spec = "medusa", .blocks = 6},
+                    CudaCase{.name = "early_exit",
+                             .model = "models/llama2",
+                             .spec = "early-exit",
+                             .blocks = 6,
+                             .exit_layer = 1},
+                    CudaCase{.name = "early_exit_windows",
+                             .model = "models/gemma3",
+                             .spec = "early-exit",
+                             .beams = false,
+                             .preempts = false,
+                             .exit_layer = 1},
                     CudaCase{.name = "mtp", .model = "models/deepseek_v3_mtp", .spec = "mtp"},
                     CudaCase{.name = "eagle3",
                              .model = "eagle3/llama/target",

@@ -14,6 +14,7 @@
 #include "model/medusa_heads.h"
 #include "model/runner.h"
 #include "model/sources/synthetic.h"
+#include "support/medusa_file.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -45,51 +46,7 @@ Tensor to_tensor(const Rows& rows, Ops& ops) {
   return tensor;
 }
 
-// A file of F32 tensors with values that depend on their place, and its config.json.
-struct HeadsFile {
-  std::shared_ptr<TempDir> directory = std::make_shared<TempDir>();
-  json config = {{"medusa_num_heads", 2}, {"medusa_num_layers", 1}};
-  std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
-
-  HeadsFile(int n_heads, int n_layers, int dim, int vocab) {
-    config = {{"medusa_num_heads", n_heads}, {"medusa_num_layers", n_layers}};
-    for (int k = 0; k < n_heads; ++k) {
-      for (int i = 0; i < n_layers; ++i) {
-        tensors.push_back({fmt::format("{}.{}.linear.weight", k, i), {dim, dim}});
-        tensors.push_back({fmt::format("{}.{}.linear.bias", k, i), {dim}});
-      }
-      if (vocab > 0) tensors.push_back({fmt::format("{}.{}.weight", k, n_layers), {vocab, dim}});
-    }
-  }
-  static float value(size_t tensor, int64_t i) {
-    return 0.1f * std::sin(static_cast<float>(i % 977) * 0.37f + static_cast<float>(tensor));
-  }
-  // Without the last `cut` bytes.
-  Result<std::unique_ptr<WeightSource>> open(size_t cut = 0) const {
-    json header = json::object();
-    std::string data;
-    for (size_t t = 0; t < tensors.size(); ++t) {
-      const auto& [name, shape] = tensors[t];
-      const size_t begin = data.size();
-      int64_t n = 1;
-      for (const int64_t size : shape) n *= size;
-      for (int64_t i = 0; i < n; ++i) {
-        const float x = value(t, i);
-        data.append(reinterpret_cast<const char*>(&x), sizeof(x));
-      }
-      header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
-    }
-    const std::string text = header.dump();
-    const uint64_t size = text.size();
-    std::string bytes(reinterpret_cast<const char*>(&size), sizeof(size));
-    bytes += text + data;
-    write_bytes(*directory / "medusa_lm_head.safetensors", bytes.substr(0, bytes.size() - cut));
-    write_bytes(*directory / "config.json", config.dump());
-    return open_weights(directory->path());
-  }
-};
-
-std::string refusal(const HeadsFile& file, Target& target, size_t cut = 0) {
+std::string refusal(const MedusaFile& file, Target& target, size_t cut = 0) {
   const auto source = file.open(cut);
   if (!source) return source.error().message;
   const auto heads = MedusaHeads::load(**source, *target.model, *target.ops);
@@ -101,7 +58,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
   const int dim = 256, vocab = 512;
   for (const bool own_output : {false, true}) {
     for (const int n_layers : {1, 2}) {
-      const HeadsFile file(2, n_layers, dim, own_output ? vocab : 0);
+      const MedusaFile file(2, n_layers, dim, own_output ? vocab : 0);
       const auto source = file.open().value();
       const auto heads = MedusaHeads::load(*source, *target.model, *target.ops).value();
       ASSERT_EQ(heads->n_heads(), 2);
@@ -120,9 +77,9 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
             const size_t at = k * per_head + static_cast<size_t>(2 * layer);
             std::vector<double> update(x.size());
             for (int i = 0; i < dim; ++i) {
-              double sum = HeadsFile::value(at + 1, i);
+              double sum = MedusaFile::value(at + 1, i);
               for (int j = 0; j < dim; ++j)
-                sum += HeadsFile::value(at, int64_t{i} * dim + j) * x[static_cast<size_t>(j)];
+                sum += MedusaFile::value(at, int64_t{i} * dim + j) * x[static_cast<size_t>(j)];
               update[static_cast<size_t>(i)] = sum / (1 + std::exp(-sum));
             }
             for (size_t i = 0; i < x.size(); ++i) x[i] += update[i];
@@ -138,7 +95,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
             if (own_output) {
               expected = 0;
               for (int j = 0; j < dim; ++j)
-                expected += HeadsFile::value(k * per_head + per_head - 1, int64_t{v} * dim + j) *
+                expected += MedusaFile::value(k * per_head + per_head - 1, int64_t{v} * dim + j) *
                             x[static_cast<size_t>(j)];
             }
             scale = std::max(scale, std::abs(expected));
@@ -154,7 +111,7 @@ TEST(MedusaHeads, ForwardIsTheFormula) {
 
 TEST(MedusaHeads, FewerHeadsGiveTheSameRows) {
   Target target = Target::tiny();
-  const auto source = HeadsFile(3, 1, 256, 0).open().value();
+  const auto source = MedusaFile(3, 1, 256, 0).open().value();
   const auto heads = MedusaHeads::load(*source, *target.model, *target.ops).value();
   const Rows states(2, std::vector<float>(256, 0.5f));
   target.ops->begin_step(nullptr);
@@ -170,33 +127,33 @@ TEST(MedusaHeads, FewerHeadsGiveTheSameRows) {
 
 TEST(MedusaHeads, FilesThatDoNotFitAreRefused) {
   Target target = Target::tiny();
-  EXPECT_EQ(refusal(HeadsFile(2, 1, 256, 0), target), "accepted");
+  EXPECT_EQ(refusal(MedusaFile(2, 1, 256, 0), target), "accepted");
   EXPECT_THAT(
-      refusal(HeadsFile(2, 1, 512, 0), target),
+      refusal(MedusaFile(2, 1, 512, 0), target),
       HasSubstr("the target has width 256 and 512 tokens: expected shape [256, 256], got [512, 512]"));
-  EXPECT_THAT(refusal(HeadsFile(2, 1, 256, 1000), target),
+  EXPECT_THAT(refusal(MedusaFile(2, 1, 256, 1000), target),
               HasSubstr("expected shape [512, 256], got [1000, 256]"));
-  EXPECT_THAT(refusal(HeadsFile(2, 1, 256, 0), target, 100), HasSubstr("medusa_lm_head.safetensors"));
+  EXPECT_THAT(refusal(MedusaFile(2, 1, 256, 0), target, 100), HasSubstr("medusa_lm_head.safetensors"));
 
-  HeadsFile file(2, 1, 256, 0);
+  MedusaFile file(2, 1, 256, 0);
   file.tensors.pop_back();
   EXPECT_THAT(refusal(file, target), HasSubstr("tensor 1.0.linear.bias is missing"));
-  file = HeadsFile(2, 1, 256, 0);
+  file = MedusaFile(2, 1, 256, 0);
   file.tensors.push_back({"2.0.linear.bias", {256}});
   EXPECT_THAT(refusal(file, target), HasSubstr("tensor 2.0.linear.bias: not expected"));
   for (const json& wrong : {json(0), json(17), json("four"), json(-1), json(1.5)}) {
-    file = HeadsFile(2, 1, 256, 0);
+    file = MedusaFile(2, 1, 256, 0);
     file.config["medusa_num_heads"] = wrong;
     EXPECT_THAT(refusal(file, target), HasSubstr("medusa_num_heads")) << wrong;
   }
-  file = HeadsFile(2, 1, 256, 0);
+  file = MedusaFile(2, 1, 256, 0);
   file.config.erase("medusa_num_heads");
   EXPECT_THAT(refusal(file, target), HasSubstr("medusa_num_heads"));
 }
 
 TEST(MedusaHeads, AccuracyIsReadOrRefused) {
   Target target = Target::tiny();
-  HeadsFile file(2, 1, 256, 0);
+  MedusaFile file(2, 1, 256, 0);
   file.config["medusa_accuracy"] = {{0.5, 0.25}, {0.4}};
   const auto source = file.open().value();
   const auto heads = MedusaHeads::load(*source, *target.model, *target.ops).value();
@@ -213,7 +170,7 @@ TEST(MedusaHeads, AccuracyIsReadOrRefused) {
 // Every first byte of the header flipped or cut: an error or heads, never a crash.
 TEST(MedusaHeads, DamagedFilesAreErrors) {
   Target target = Target::tiny();
-  const HeadsFile file(1, 1, 256, 0);
+  const MedusaFile file(1, 1, 256, 0);
   ASSERT_TRUE(file.open());
   const fs::path path = *file.directory / "medusa_lm_head.safetensors";
   std::ifstream in(path, std::ios::binary);
