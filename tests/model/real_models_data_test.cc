@@ -10,6 +10,7 @@
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
+#include "support/plain_ops.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -255,6 +256,33 @@ TEST_P(Prequantized, LogitsNearTheirOwn) {
   RecordProperty("relative_error", std::to_string(std::sqrt(error / norm)));
   // That tool rounds activations to 8 bits of floating point (3 of mantissa); this decoder keeps them.
   EXPECT_LE(std::sqrt(error / norm), GetParam() == "ct-fp8_dyn" ? 0.12 : 0.05);
+}
+
+// Of the same weights in F32 on the CPU.
+TEST_P(Prequantized, EmulatedCudaGivesTheSameLogits) {
+  const fs::path relative = fs::path("quant") / ("tiny-" + GetParam());
+  REQUIRE_TEST_DATA(relative / "config.json");
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  PlainOps plain;
+  const int tokens[] = {3, 1, 41, 5, 9, 26, 5, 35};
+  Rows rows[2];
+  for (Ops* const ops : {static_cast<Ops*>(&plain), made->get()}) {
+    const auto source = open_weights(test_data_dir() / relative).value();
+    const auto model = Model::load(*source, *ops);
+    ASSERT_TRUE(model) << model.error().message;
+    rows[ops == &plain ? 0 : 1] = Runner(**model, *ops).run(0, tokens);
+  }
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    for (size_t j = 0; j < rows[0][i].size(); ++j)
+      error += std::pow(rows[1][i][j] - rows[0][i][j], 2), norm += std::pow(rows[0][i][j], 2);
+  }
+  RecordProperty("relative_error", std::to_string(std::sqrt(error / norm)));
+  // As in cuda_types_test.cc.
+  const bool rounds_activations = GetParam() == "bnb-int8" || GetParam().starts_with("ct-w8a8");
+  const bool nf4 = GetParam().find("nf4") != std::string::npos;
+  EXPECT_LE(std::sqrt(error / norm), rounds_activations ? 1e-2 : nf4 ? 5e-3 : 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Prequantized,
