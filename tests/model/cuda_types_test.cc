@@ -15,7 +15,6 @@ namespace penstock {
 namespace {
 
 using testing::Rows;
-using testing::Runner;
 
 // Levels of an uneven codebook are rounded to BF16; rounding an activation to 8 bits may go the other way where sums differ.
 double most_error(const std::string& type) {
@@ -52,14 +51,7 @@ ModelConfig small_config(const char* architecture) {
 Rows logits_of(const ModelConfig& config, const std::string& type, Ops& ops) {
   const auto source = make_synthetic_source(config, type);
   EXPECT_TRUE(source) << source.error().message;
-  const auto model = Model::load(**source, ops);
-  EXPECT_TRUE(model) << model.error().message;
-  if (!model) return {};
-  Runner runner(**model, ops);
-  const int prompt[] = {3, 1, 41, 5, 9}, next = 26;
-  Rows rows = runner.run(0, prompt);
-  rows.push_back(runner.run(0, {&next, 1}).back());
-  return rows;
+  return testing::logits_of_prompt(**source, ops);
 }
 
 class CudaTypes : public ::testing::TestWithParam<std::string> {};

@@ -1,6 +1,8 @@
 // Runs batches of a model without an engine: sequences with block tables of their own, every token's logits
 // kept.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -107,6 +109,18 @@ inline float max_difference(const Rows& a, const Rows& b) {
     }
   }
   return worst;
+}
+
+// What the model of `source` says to a short prompt and to one token more: a row for each of them.
+inline Rows logits_of_prompt(const WeightSource& source, Ops& ops) {
+  const auto model = Model::load(source, ops);
+  EXPECT_TRUE(model) << model.error().message;
+  if (!model) return {};
+  Runner runner(**model, ops);
+  const int prompt[] = {3, 1, 41, 5, 9}, next = 26;
+  Rows rows = runner.run(0, prompt);
+  rows.push_back(runner.run(0, {&next, 1}).back());
+  return rows;
 }
 
 }  // namespace penstock::testing

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "ops/cuda/cuda_ops.h"
+#include "support/rank_numbers.h"
 
 namespace penstock::cuda {
 namespace {
@@ -61,14 +62,6 @@ std::unique_ptr<CudaOps> ops_of(Communicator& ranks, Way way) {
                                    std::move(between));
 }
 
-std::vector<float> numbers(int rank, size_t n) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(n);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 struct Shape {
   int rows, cols;
 };
@@ -90,9 +83,9 @@ TEST_P(CudaRanks, SumInTheirOrder) {
     const auto ops = ops_of(ranks, way);
     for (const Shape shape : kShapes) {
       const auto n = static_cast<size_t>(shape.rows) * static_cast<size_t>(shape.cols);
-      std::vector<float> expected = numbers(0, n);
+      std::vector<float> expected = numbers_of_rank(0, n);
       for (int r = 1; r < ranks.size(); ++r) {
-        const std::vector<float> share = numbers(r, n);
+        const std::vector<float> share = numbers_of_rank(r, n);
         for (size_t i = 0; i < n; ++i) expected[i] += share[i];
       }
       ops->begin_step(nullptr);
@@ -100,7 +93,7 @@ TEST_P(CudaRanks, SumInTheirOrder) {
       for (const int beside : {0, 5}) {
         const Tensor x =
             ops->new_tensor(shape.rows, shape.cols + beside, TensorRole::kActivation).columns(0, shape.cols);
-        ops->write_rows(numbers(ranks.rank(), n), x);
+        ops->write_rows(numbers_of_rank(ranks.rank(), n), x);
         ops->all_reduce(x);
         std::vector<float> sum(n);
         ops->read_rows(x, sum);
@@ -117,7 +110,7 @@ TEST_P(CudaRanks, GatherTheirColumns) {
     for (const Shape shape : {Shape{1, 2}, Shape{2, 71}, Shape{7, 1000}}) {
       ops->begin_step(nullptr);
       const auto n = static_cast<size_t>(shape.rows) * static_cast<size_t>(shape.cols);
-      const std::vector<float> whole = numbers(9, n);
+      const std::vector<float> whole = numbers_of_rank(9, n);
       std::vector<float> own(n, -1.0f);
       const Shard::Range columns = ranks.shard().range(shape.cols);
       for (int row = 0; row < shape.rows; ++row)
@@ -139,7 +132,7 @@ TEST(Nccl, LeavesNothingAndAbortsWhenTheRunFails) {
     const auto ops = ops_of(ranks, Way::kNccl);
     ops->begin_step(nullptr);
     const Tensor x = ops->new_tensor(1, 64, TensorRole::kActivation);
-    ops->write_rows(numbers(0, 64), x);
+    ops->write_rows(numbers_of_rank(0, 64), x);
     if (ranks.rank() == 1) {
       ranks.fail("the other rank is gone");
     } else {

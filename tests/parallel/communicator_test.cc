@@ -17,6 +17,7 @@
 
 #include "base/half.h"
 #include "parallel/rank_run.h"
+#include "support/rank_numbers.h"
 
 namespace penstock {
 namespace {
@@ -61,25 +62,17 @@ void as_ranks(int n, const std::function<void(Communicator&)>& work, size_t buff
     });
 }
 
-std::vector<float> values_of(int rank, size_t n) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(n);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 // --- What every communicator does, as one of its ranks
 
 void sums_in_the_order_of_the_ranks(Communicator& ranks) {
   for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{1025}, size_t{5000},
                          size_t{100'003}, size_t{900'001}}) {
-    std::vector<float> expected = values_of(0, n);
+    std::vector<float> expected = numbers_of_rank(0, n);
     for (int r = 1; r < ranks.size(); ++r) {
-      const std::vector<float> part = values_of(r, n);
+      const std::vector<float> part = numbers_of_rank(r, n);
       for (size_t i = 0; i < n; ++i) expected[i] += part[i];
     }
-    std::vector<float> x = values_of(ranks.rank(), n);
+    std::vector<float> x = numbers_of_rank(ranks.rank(), n);
     ASSERT_TRUE(ranks.all_reduce(x));
     EXPECT_EQ(x, expected) << n << " floats, rank " << ranks.rank();
   }
@@ -91,7 +84,7 @@ float rounded(float x) { return to_float(to_bfloat16(x)); }
 std::pair<std::vector<float>, std::vector<float>> rounded_sums(int n_ranks, size_t n) {
   std::vector<float> sums(n), sizes(n);
   for (int r = 0; r < n_ranks; ++r) {
-    const std::vector<float> part = values_of(r, n);
+    const std::vector<float> part = numbers_of_rank(r, n);
     for (size_t i = 0; i < n; ++i) sums[i] += rounded(part[i]), sizes[i] += std::abs(part[i]);
   }
   return {sums, sizes};
@@ -100,7 +93,7 @@ std::pair<std::vector<float>, std::vector<float>> rounded_sums(int n_ranks, size
 // The bits do not depend on the way, and the exact sum is within 2^-7 of the shares' sizes.
 void sums_in_bf16(Communicator& ranks) {
   for (const size_t n : {size_t{1}, size_t{33}, size_t{2048}, size_t{2049}, size_t{9000}, size_t{150'001}}) {
-    std::vector<float> x = values_of(ranks.rank(), n), exact = x;
+    std::vector<float> x = numbers_of_rank(ranks.rank(), n), exact = x;
     const int64_t before = ranks.use().bytes;
     ASSERT_TRUE(ranks.all_reduce(x, WireType::kBf16));
     EXPECT_EQ(ranks.use().bytes - before, static_cast<int64_t>(2 * n));
@@ -116,7 +109,7 @@ void sums_in_bf16(Communicator& ranks) {
 void sums_parts(Communicator& ranks) {
   for (const WireType wire : {WireType::kF32, WireType::kBf16}) {
     for (const size_t n : {size_t{0}, size_t{1}, size_t{7}, size_t{1024}, size_t{2600}, size_t{100'003}}) {
-      std::vector<float> whole = values_of(ranks.rank(), n), x = whole;
+      std::vector<float> whole = numbers_of_rank(ranks.rank(), n), x = whole;
       ASSERT_TRUE(ranks.reduce_scatter(x, wire));
       ASSERT_TRUE(ranks.all_reduce(whole));
       const auto sums = wire == WireType::kF32 ? whole : rounded_sums(ranks.size(), n).first;
@@ -131,10 +124,11 @@ void gathers_parts_of_unequal_sizes(Communicator& ranks) {
   const auto size_of = [](int rank) { return static_cast<size_t>(rank == 1 ? 0 : 1500 * rank + 3); };
   std::vector<std::vector<float>> rows;
   for (int r = 0; r < ranks.size(); ++r)
-    rows.push_back(r == ranks.rank() ? values_of(r, size_of(r)) : std::vector<float>(size_of(r)));
+    rows.push_back(r == ranks.rank() ? numbers_of_rank(r, size_of(r)) : std::vector<float>(size_of(r)));
   const std::vector<std::span<float>> parts(rows.begin(), rows.end());
   ASSERT_TRUE(ranks.all_gather(parts));
-  for (int r = 0; r < ranks.size(); ++r) EXPECT_EQ(rows[static_cast<size_t>(r)], values_of(r, size_of(r)));
+  for (int r = 0; r < ranks.size(); ++r)
+    EXPECT_EQ(rows[static_cast<size_t>(r)], numbers_of_rank(r, size_of(r)));
 }
 
 void broadcasts_from_every_root(Communicator& ranks) {

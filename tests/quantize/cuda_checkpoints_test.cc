@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Rows;
-using testing::Runner;
 
 struct CheckpointCase {
   const char* name;
@@ -56,14 +55,7 @@ Rows logits_with(const fs::path& path, Ops& ops) {
   const auto source = open_weights(path);
   EXPECT_TRUE(source) << source.error().message;
   if (!source) return {};
-  const auto model = Model::load(**source, ops);
-  EXPECT_TRUE(model) << model.error().message;
-  if (!model) return {};
-  Runner runner(**model, ops);
-  const int prompt[] = {3, 1, 41, 5, 9}, next = 26;
-  Rows rows = runner.run(0, prompt);
-  rows.push_back(runner.run(0, {&next, 1}).back());
-  return rows;
+  return testing::logits_of_prompt(**source, ops);
 }
 
 void expect_same_logits(const fs::path& path, Ops& ops, double most) {

@@ -260,7 +260,9 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   const int n_experts = router_logits.cols, top_k = params.routing.n_active;
   PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % params.routing.n_groups == 0);
-  for (int t = 0; t < x.rows; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
+  context.pool.for_ranges(x.rows, 4, [&](int64_t begin, int64_t end, int) {
+    for (auto t = static_cast<int>(begin); t < end; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
+  });
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
   const GroupTensors tensors(context.scratch.moe, tokens, params, out.cols);
