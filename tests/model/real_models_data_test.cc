@@ -279,10 +279,12 @@ TEST_P(Prequantized, EmulatedCudaGivesTheSameLogits) {
       error += std::pow(rows[1][i][j] - rows[0][i][j], 2), norm += std::pow(rows[0][i][j], 2);
   }
   RecordProperty("relative_error", std::to_string(std::sqrt(error / norm)));
-  // As in cuda_types_test.cc.
-  const bool rounds_activations = GetParam() == "bnb-int8" || GetParam().starts_with("ct-w8a8");
-  const bool nf4 = GetParam().find("nf4") != std::string::npos;
-  EXPECT_LE(std::sqrt(error / norm), rounds_activations ? 1e-2 : nf4 ? 5e-3 : 1e-4);
+  // As in cuda_types_test.cc; LLM.int8's activations are rounded to 8 bits by the CPU only.
+  const double limit = GetParam() == "bnb-int8"                      ? 3e-2
+                       : GetParam().starts_with("ct-w8a8")           ? 1e-2
+                       : GetParam().find("nf4") != std::string::npos ? 5e-3
+                                                                     : 1e-4;
+  EXPECT_LE(std::sqrt(error / norm), limit);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Prequantized,
