@@ -39,7 +39,7 @@ Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& m
   ops.wait(ops.submit());
   log().info("a step of {} tokens takes {:.1f} MiB beside weights and cache", n_tokens,
              mib(std::max<int64_t>(free - ops.memory().free, 0)));
-  return {};
+  return ops.status();
 }
 
 Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& group, Ops& ops,

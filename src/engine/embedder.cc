@@ -34,6 +34,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
   const RankGrid grid = grid_of(config);
   ASSIGN_OR_RETURN(auto run, begin_run(*source, config, RankTask::kStates));
   OpsConfig where{config.threads, config.batch_invariant, config.thread_weight};
+  where.eager = config.enforce_eager;
   if (run != nullptr) {
     where = rank_ops(config, run->communicator());
     where.cpus = run->cpus();
@@ -191,7 +192,9 @@ Status Embedder::compute(const Batch& batch) {
   if (ranks_ != nullptr) return ranks_->run(batch);
   model_->submit(batch);
   model_->wait();
-  return model_->status();
+  Status status = model_->status();
+  if (!status) model_->recover();  // after memory was refused others may ask for less
+  return status;
 }
 
 // Other ranks hear of a step before it is this one's turn, and what they were told is computed whatever comes.

@@ -58,6 +58,13 @@ Status EngineImpl::check(const Request& request) const {
   return check_request(request, parts_.info, parts_.config, *parts_.scheduler, *parts_.model);
 }
 
+// Of memory that was refused nobody but the step hears, unless it is the end.
+Status EngineImpl::status() const {
+  Status status = parts_.model->status();
+  if (!status && status.error().code == ErrorCode::kResourceExhausted && !ended_) return {};
+  return status;
+}
+
 Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink> sink) {
   RETURN_IF_ERROR(check(request));
   RETURN_IF_ERROR(status());
@@ -105,9 +112,9 @@ bool EngineImpl::run_step() {
     take_inbox();
     requests_.expire_deadlines();
     progress = steps_.run();
-    if (progress == StepLoop::Progress::kFailed) end_all();
+    if (progress == StepLoop::Progress::kFailed) go_on_or_end();
   } catch (const std::bad_alloc&) {
-    steps_.recover();
+    steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
   }
   metrics_.note_communication(parts_.model->communication());
   metrics_.publish(*parts_.scheduler);
@@ -116,9 +123,19 @@ bool EngineImpl::run_step() {
   return progress != StepLoop::Progress::kNone;
 }
 
+// Where a device has refused memory, what runs ends, for it has not been computed, and what others might find of it is forgotten.
+void EngineImpl::go_on_or_end() {
+  if (const Error error = parts_.model->status().error(); error.code == ErrorCode::kResourceExhausted) {
+    steps_.recover(error);
+    parts_.scheduler->reset_prefix_cache();
+  }
+  if (!parts_.model->recover()) end_all();
+}
+
 // Nothing can be computed any more.
 void EngineImpl::end_all() {
-  const Error error = status().error();
+  const Error error = parts_.model->status().error();
+  ended_ = true;
   log().error("the engine has failed: {}", error.message);
   steps_.drop();
   requests_.end_all(FinishReason::kError, error);

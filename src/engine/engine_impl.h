@@ -1,6 +1,7 @@
 // The engine: what callers see of it, and its thread. A request's way: Inbox -> Requests -> StepLoop (Scheduler, StepModel,
 // StepDraws) -> Requests -> Outbox -> its sink.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -42,7 +43,7 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return parts_.info; }
   const EngineConfig& config() const override { return parts_.config; }
   Status check(const Request& request) const override;
-  Status status() const override { return parts_.model->status(); }
+  Status status() const override;
   Result<RequestId> submit(Request request, std::shared_ptr<EventSink> sink) override;
   Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) override {
     return Adapter::open(path, *parts_.model, parts_.config.max_lora_rank);
@@ -67,6 +68,7 @@ class EngineImpl final : public Engine {
   bool run_step();  // whether there was anything to do
   bool idle() const;
   void take_inbox();
+  void go_on_or_end();
   void end_all();
   void thread_main();
   void restore_prefixes();
@@ -81,6 +83,7 @@ class EngineImpl final : public Engine {
   StepLoop steps_;
   Inbox::Content arrived_;
   std::thread thread_;
+  std::atomic<bool> ended_ = false;
 };
 
 }  // namespace penstock

@@ -254,8 +254,12 @@ class Ops {
   virtual bool computes_here() const { return false; }
   // Of the memory that weights and caches are in.
   virtual MemoryState memory() const = 0;
-  // Error: the device is lost, or has refused memory that a step needs. Nothing is computed from then on, what is read is zeros.
+  // Error: the device is lost, or (kResourceExhausted) it has refused memory that a step needs. Nothing is computed from then on,
+  // what is read is zeros.
   virtual Status status() const { return {}; }
+  // After memory was refused: things are computed again, with as much memory as before free; what the steps since then gave is
+  // worth nothing. False: the device is lost. REQUIRES: all steps were waited for.
+  virtual bool recover() { return status().has_value(); }
   virtual bool can_cache(KvDType dtype) const { return dtype != KvDType::kF8; }
   // read_bytes: of memory that is read again and again; 0 is as much as caches never hold. What a model reads for a
   // token shows what caches do for it. Takes about half a second, and 512 MiB at most. The best of several rounds: too
@@ -480,10 +484,14 @@ struct OpsConfig {
   Communicator* ranks =
       nullptr;  // those that share a model's weights, which outlive the backend; null: it is alone
   WireType rank_wire = WireType::kF32;  // of their sums
+  bool eager = false;                   // no step is recorded and played again
 };
 
-// A row of THE list of backends (backends.cc). name "" or "auto" is the best one here.
+// A row of THE list of backends (backends.cc), as choose_backend() names it.
 Result<std::unique_ptr<Ops>> make_ops(std::string_view name, const OpsConfig& config);
 std::string backend_names();  // "cpu, …"
+// Of "auto" (or ""): the best backend that is here and computes what the CPU computes (self_test.h); the log says once why it is
+// not a better one. Any other name is what it is.
+std::string choose_backend(std::string_view name);
 
 }  // namespace penstock

@@ -155,12 +155,14 @@ void Requests::end_request(RequestState& state, int index, FinishReason reason, 
   }
 }
 
-void Requests::fail(RequestState& state) {
+void Requests::fail(RequestState& state) { fail(state, out_of_memory()); }
+
+void Requests::fail(RequestState& state, const Error& error) {
   if (state.n_open == 0) return;
   log().error("request {}: ended because memory ran out", number_of(state));
   around_.metrics->out_of_memory.add();
   outbox_.make_room_for_ends(state);
-  end_request(state, -1, FinishReason::kError, out_of_memory());
+  end_request(state, -1, FinishReason::kError, error);
 }
 
 bool Requests::deliver(int n_under_way) {

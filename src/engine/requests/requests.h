@@ -48,6 +48,7 @@ class Requests {
   void end_all(FinishReason reason, const Error& error);
   // Ends all sequences of a request because memory ran out. Allocates nothing.
   void fail(RequestState& state);
+  void fail(RequestState& state, const Error& error);
   // Tells every sink what is new. Requests without open sequences are forgotten, and their sinks: those that steps under
   // way may know, after as many more calls, between which one of them ends.
   // Returns whether every sink had the memory for it.

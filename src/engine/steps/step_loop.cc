@@ -93,8 +93,13 @@ StepShare StepLoop::share_of_stage() const {
           .others_under_way = !in_stages_.empty()};
 }
 
+// What a device does beside steps, or for a step that was given up, can fail too.
 StepLoop::Progress StepLoop::run() {
-  if (n_stages_ > 1) return run_stages();
+  const Progress progress = n_stages_ > 1 ? run_stages() : run_steps();
+  return around_.model.status() ? progress : Progress::kFailed;
+}
+
+StepLoop::Progress StepLoop::run_steps() {
   Step* const before = running_;
   Step& step = before == &steps_[0] ? steps_[1] : steps_[0];
   if (before != nullptr) look_ahead(*before);
@@ -122,10 +127,11 @@ void StepLoop::drop() {
   for (Step& step : steps_) step.plan.clear();
 }
 
-void StepLoop::recover() {
+void StepLoop::recover(const Error& error) {
   wait();
   Scheduler& scheduler = around_.scheduler;
-  while (scheduler.n_running() > 0) around_.requests.fail(*running(*scheduler.running().back()).request);
+  while (scheduler.n_running() > 0)
+    around_.requests.fail(*running(*scheduler.running().back()).request, error);
   for (const Step& step : steps_) scheduler.abandon(step.plan);
   drop();
 }

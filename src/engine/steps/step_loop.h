@@ -40,7 +40,7 @@ class StepLoop {
     kNone,       // nothing can run now
     kSubmitted,  // a step is under way, none has finished
     kFinished,   // one has
-    kFailed,     // StepModel::status() says why: nothing can be computed any more
+    kFailed,     // StepModel::status() says why: nothing can be computed any more, unless it recovers
   };
   // Throws std::bad_alloc: then recover() is due.
   Progress run();
@@ -48,10 +48,12 @@ class StepLoop {
   int n_under_way() const { return running_ != nullptr ? 1 : static_cast<int>(in_stages_.size()); }
   // Gives up the steps that are under way.
   void drop();
-  // A step came to no end: nobody knows what it left undone, so all who ran end. What waits goes on. Allocates nothing.
-  void recover();
+  // A step came to no end for want of memory: nobody knows what it left undone, so all who ran end with this error. What waits goes
+  // on. Allocates nothing.
+  void recover(const Error& error);
 
  private:
+  Progress run_steps();
   Progress run_stages();
   Step& free_step();
   StepShare share_of_stage() const;

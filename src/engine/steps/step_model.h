@@ -34,6 +34,8 @@ class StepModel {
   virtual void catch_up() {}
   // Ok, or why nothing can be computed any more: what a step that was waited for gave is worth nothing then. Never waits.
   virtual Status status() const { return {}; }
+  // As Ops::recover(). Ranks that share a model do not.
+  virtual bool recover() { return status().has_value(); }
   // What rank 0 has given and taken so far, where several ranks share the model.
   virtual CommunicatorUse communication() const { return {}; }
   // Of the step that was submitted last (with stages: waited for last), after its wait(), in the host's memory: the logits of an output row
@@ -95,6 +97,7 @@ class LoadedModel : public StepModel {
   int vocab_size() const override { return model_->config().vocab_size; }
   bool computes_here() const override { return ops_->computes_here(); }
   Status status() const override { return ops_->status(); }
+  bool recover() override { return ops_->recover(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
   // Of a stage of a pipeline that is not the first: what the one before gives of the batch's tokens. Must last until the wait().
   void submit(const Batch& batch, std::span<const float> stage_input);

@@ -1,5 +1,8 @@
-// Products with weights, and rows of tables.
+// Products with weights and what adapters add, and rows of tables.
+#include <algorithm>
+
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/kernels/moe.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/packed_weight.h"
 
@@ -68,6 +71,22 @@ void CudaOps::linear(Tensor x, std::span<const LinearTarget> targets) {
     multiply({weight.on_device(), rounds ? rounded : rows_of(x), rows_of(target.out),
               device_data(target.bias), rounds ? token_scales : nullptr});
     add_adapters(x, target);
+  }
+}
+
+void CudaOps::add_adapters(Tensor x, const LinearTarget& target) {
+  const auto has_one = [](int32_t slot) { return slot >= 0; };
+  if (target.adapters == nullptr || std::ranges::none_of(host_batch_.adapters, has_one)) return;
+  for (size_t slot = 0; slot < target.adapters->size(); ++slot) {
+    const AdapterTerm& term = (*target.adapters)[slot];
+    if (term.a == nullptr) continue;
+    const Tensor low = new_tensor(x.rows, term.a->rows(), TensorRole::kActivation);
+    const Tensor delta = new_tensor(x.rows, target.out.cols, TensorRole::kActivation);
+    const LinearTarget down[] = {{term.a, nullptr, low}}, up[] = {{term.b, nullptr, delta}};
+    linear(x, down);
+    linear(low, up);
+    launch(AddOfAdapter{rows_of(delta), rows_of(target.out), static_cast<int>(slot), batch()},
+           a_thread_per_element<AddOfAdapter>(delta));
   }
 }
 

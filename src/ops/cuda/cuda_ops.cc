@@ -45,7 +45,8 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_),
-      expert_tables_(*device_) {
+      experts_(*this, *device_, step_memory_) {
+  graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
   sums_ = std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));
   graphs_.enable(false);  // what ranks give each other is not recorded
@@ -82,6 +83,15 @@ StepShape CudaOps::begin_step(const Batch* batch) {
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
   return graphs_.run(key, suits_graph_, fn, ctx);
+}
+
+// The other ranks would not know.
+bool CudaOps::recover() {
+  if (status()) return true;
+  if (sums_ != nullptr || !device_->recover()) return false;
+  graphs_.forget();
+  step_memory_.give_back();
+  return true;
 }
 
 void* CudaOps::take_scratch(size_t bytes) {

@@ -15,25 +15,16 @@
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
 #include "ops/cuda/device_rates.h"
-#include "ops/cuda/expert_tables.h"
+#include "ops/cuda/experts.h"
 #include "ops/cuda/kernels/products.h"
-#include "ops/cuda/kernels/rows.h"
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/rank_sums.h"
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
+#include "ops/cuda/tensors.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
-
-inline Rows rows_of(Tensor x) { return {static_cast<float*>(x.data), x.row_stride, x.rows, x.cols}; }
-// Of a kernel with a block per row, and 16 doubles of scratch for sums over it.
-inline Grid a_block_per_row(Tensor x) { return {x.rows, 1, 16 * static_cast<int>(sizeof(double))}; }
-// Of a kernel with a thread per element.
-template <class K>
-Grid a_thread_per_element(Tensor x) {
-  return {x.rows, (x.cols + K::kThreads - 1) / K::kThreads, 0};
-}
 
 class CudaOps final : public Ops {
  public:
@@ -48,6 +39,7 @@ class CudaOps final : public Ops {
   const char* name() const override { return device_->name().c_str(); }
   MemoryState memory() const override { return device_->memory(); }
   Status status() const override { return device_->status(); }
+  bool recover() override;
   bool can_cache(KvDType) const override { return true; }
   MachineLimits limits(int64_t read_bytes) override { return machine_limits(*device_, read_bytes); }
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix) override;
@@ -115,8 +107,9 @@ class CudaOps final : public Ops {
     if (sums_) sums_->all_gather(x);
   }
 
-  // cuda_moe.cc
-  void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
+  void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
+    experts_.run(x, router_logits, params, host_batch_.tokens.empty() ? nullptr : batch(), out);
+  }
 
   // cuda_attention.cc
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
@@ -149,10 +142,6 @@ class CudaOps final : public Ops {
   void* take_scratch(size_t bytes);
   void multiply(const Product& product);
   void add_adapters(Tensor x, const LinearTarget& target);
-  // x and out: rows by expert.
-  void multiply_by_experts(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
-                           std::span<const std::unique_ptr<Vector>> biases, const int32_t* tile_experts,
-                           Tensor out);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
 
   std::unique_ptr<Device> device_;
@@ -167,7 +156,7 @@ class CudaOps final : public Ops {
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
   bool suits_graph_ = false;
-  ExpertTables expert_tables_;
+  Experts experts_;
 };
 
 }  // namespace penstock::cuda

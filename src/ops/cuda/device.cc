@@ -7,30 +7,43 @@
 namespace penstock::cuda {
 
 Status Device::status() const {
-  if (failed_ != nullptr) return tl::unexpected(*failed_);
+  if (!failed()) return {};
+  const std::lock_guard lock(mutex_);
+  if (failed()) return tl::unexpected(error_);
   return {};
 }
 
 void Device::fail(Error error) {
-  if (failed_ != nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (failed()) return;
   log().error("{}", error.message);
-  failed_ = std::make_unique<const Error>(std::move(error));
+  error_ = std::move(error);
+  failed_ = true;
+}
+
+bool Device::recover() {
+  const std::lock_guard lock(mutex_);
+  if (failed() && error_.code == ErrorCode::kResourceExhausted) failed_ = false;
+  return !failed();
 }
 
 void Device::begin_recording() {
   mode_ = Mode::kRecording;
-  if (!failed()) begin_capture();
+  captures_ = !failed();
+  if (captures_) begin_capture();
 }
 
 std::unique_ptr<Recording> Device::end_recording() {
-  const Mode mode = std::exchange(mode_, Mode::kDoing);
-  return mode == Mode::kRecording && !failed() ? end_capture() : nullptr;
+  mode_ = Mode::kDoing;
+  if (!std::exchange(captures_, false)) return nullptr;
+  std::unique_ptr<Recording> recording = end_capture();
+  return failed() ? nullptr : std::move(recording);
 }
 
 void Device::spoil() {
   if (mode_ != Mode::kRecording) return;
   mode_ = Mode::kSpoiled;
-  if (!failed()) (void)end_capture();
+  if (std::exchange(captures_, false)) (void)end_capture();
 }
 
 Result<Memory> Memory::make(Device& device, size_t bytes) {

@@ -2,14 +2,17 @@
 // this machine's processor (emulation/), on which the kernels of the same source run as fibers, for tests.
 //
 // Everything happens in the order of the calls. Copies and kernels may return before they are done; copy_out() and wait()
-// return when all before them is. The first failure stays (status()): from then on nothing is done any more.
+// return when all before them is. The first failure stays (status()): from then on nothing is done any more, unless it was memory
+// that was refused and recover() is called.
 //
 // Kernels, and copies and clearing on the device, can be recorded instead of done, and then be played as often as wanted.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -34,10 +37,12 @@ class Device {
 
   const std::string& name() const { return name_; }
   bool emulated() const { return emulated_; }
-  Status status() const;
+  Status status() const;                    // from any thread
   void* stream() const { return stream_; }  // a cudaStream_t; null of the emulated device
   // What was to be done cannot be done: a failure like the device's own.
   void give_up(Error error) { fail(std::move(error)); }
+  // After memory was refused (kResourceExhausted) things are done again. False: the device is lost.
+  bool recover();
   virtual MemoryState memory() const = 0;
 
   // 256-byte aligned, not cleared. Error: kResourceExhausted, with both sizes; or what status() says.
@@ -74,7 +79,7 @@ class Device {
   void launch(const K& kernel, Grid grid) {
     (void)kernel, (void)grid;  // of a build with neither
     finish_copies();
-    if (failed_ != nullptr || mode_ == Mode::kSpoiled) return;
+    if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
 #ifdef PENSTOCK_CUDA_EMULATION
       if (mode_ == Mode::kRecording) return record([kernel, grid] { Emulated<K>::launch(kernel, grid); });
@@ -90,8 +95,10 @@ class Device {
  protected:
   enum class Mode : uint8_t { kDoing, kRecording, kSpoiled };
   void fail(Error error);
-  bool failed() const { return failed_ != nullptr; }
+  bool failed() const { return failed_; }
   Mode mode() const { return mode_; }
+  // False: a launch has failed.
+  virtual bool may_launch() { return true; }
   // Of a device whose copies wait for somebody.
   virtual void finish_copies() {}
   // Called by what cannot be recorded.
@@ -110,8 +117,11 @@ class Device {
   std::string name_;
   bool emulated_;
   Mode mode_ = Mode::kDoing;
+  bool captures_ = false;
   int64_t n_released_ = 0;
-  std::unique_ptr<const Error> failed_;
+  std::atomic<bool> failed_ = false;
+  mutable std::mutex mutex_;  // of the error
+  Error error_;
 };
 
 // Memory of a device, given back with its owner.
@@ -147,9 +157,6 @@ class Memory {
 Result<std::unique_ptr<Device>> open_cuda_device();
 bool cuda_device_available();
 // capacity: bytes of memory; 0: what the machine has.
-std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);
-// For tests, of all emulated devices together: the n-th call from now on (memory, copies, recordings played, marks, waits) fails;
-// memory is refused, any other call loses its device. 0: none fails. Returns how many calls there were since it was called last.
-int64_t fail_emulated_call(int64_t n);
+std::unique_ptr<Device> make_emulated_device(int64_t capacity = 0);  // emulation/trouble.h makes it fail
 
 }  // namespace penstock::cuda

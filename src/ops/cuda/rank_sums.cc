@@ -15,9 +15,10 @@ Tensor contiguous(float* data, size_t rows, size_t cols) {
 
 float* RankSums::take(size_t n) {
   const Result<void*> taken = memory_.take(n * sizeof(float));
-  if (taken) return static_cast<float*>(*taken);
-  device_.give_up(taken.error());
-  ranks_.fail(fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), taken.error().message));
+  if (!taken) device_.give_up(taken.error());
+  const Status status = device_.status();
+  if (status) return static_cast<float*>(*taken);
+  ranks_.fail(fmt::format("rank {} of {}: {}", ranks_.rank(), ranks_.size(), status.error().message));
   return nullptr;
 }
 

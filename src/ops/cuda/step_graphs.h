@@ -24,6 +24,8 @@ class StepGraphs {
 
   // Off: every step is computed as it comes.
   void enable(bool on) { enabled_ = on; }
+  // All recordings are made anew.
+  void forget() { entries_.clear(); }
   // Whether a step over this batch will be asked for in run(), and with how many rows.
   bool suits(const Batch& batch) const;
   static int rows_for(int n);

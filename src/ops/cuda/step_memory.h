@@ -23,6 +23,8 @@ class StepMemory {
     (void)grow(total);
     return true;
   }
+  // The same, and all of it is given back to the device.
+  void give_back() { pieces_.clear(), used_ = taken_ = 0; }
   // How much was taken since reset(), and all behind such a place is free again (as far as it is in one), or taken.
   size_t taken() const { return taken_; }
   void rewind(size_t taken) {

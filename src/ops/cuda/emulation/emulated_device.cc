@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/memory.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/emulation/trouble.h"
 
 namespace penstock::cuda {
 namespace {
@@ -17,10 +18,15 @@ namespace {
 constexpr size_t kAlign = 256, kGuard = 256;
 constexpr int kUnwritten = 0xff, kGuardByte = 0xa5;  // floats of 0xff are no numbers
 
-std::atomic<int64_t> calls_made = 0, call_to_fail = 0;
+std::atomic<int64_t> calls_made = 0, call_to_fail = 0, bytes_in_use = 0;
+std::atomic<EmulatedCalls> calls_that_count = EmulatedCalls::kMemory;
+std::atomic<bool> reads_are_wrong = false;
 
-// Whether this call, which counts, is to fail.
-bool fails_now() { return ++calls_made == call_to_fail; }
+// Whether this call is to fail, if its kind counts.
+bool fails_now(EmulatedCalls kind) {
+  const bool counts = calls_that_count.load() == kind;
+  return counts && ++calls_made == call_to_fail;
+}
 
 struct RecordedLaunches final : Recording {
   std::vector<std::function<void()>> launches;
@@ -40,7 +46,7 @@ class EmulatedDevice final : public Device {
   Result<void*> allocate(size_t bytes) override {
     spoil();
     if (failed()) return tl::unexpected(status().error());
-    if (fails_now())
+    if (fails_now(EmulatedCalls::kMemory))
       return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of memory refused", bytes);
     if (static_cast<int64_t>(std::min(bytes, size_t{1} << 62)) > memory().free) {
       return errorf(ErrorCode::kResourceExhausted,
@@ -53,7 +59,7 @@ class EmulatedDevice final : public Device {
     std::memset(data, kUnwritten, bytes);
     std::memset(static_cast<std::byte*>(data) + bytes, kGuardByte, kGuard);
     pieces_[data] = bytes;
-    used_ += static_cast<int64_t>(bytes);
+    used_ += static_cast<int64_t>(bytes), bytes_in_use += static_cast<int64_t>(bytes);
     return data;
   }
   void release(void* data) override {
@@ -62,18 +68,19 @@ class EmulatedDevice final : public Device {
     const auto piece = pieces_.find(data);
     PENSTOCK_CHECK(piece != pieces_.end());
     check_guard(data, piece->second);
-    used_ -= static_cast<int64_t>(piece->second);
+    used_ -= static_cast<int64_t>(piece->second), bytes_in_use -= static_cast<int64_t>(piece->second);
     pieces_.erase(piece);
     std::free(data);
   }
   Result<void*> allocate_host(size_t bytes) override {
-    void* const data = fails_now() ? nullptr : std::malloc(bytes);
+    void* const data = fails_now(EmulatedCalls::kMemory) ? nullptr : std::malloc(bytes);
     if (data == nullptr)
       return errorf(ErrorCode::kResourceExhausted, "emulated device: {} bytes of pinned memory refused",
                     bytes);
+    ++bytes_in_use;  // at least
     return data;
   }
-  void release_host(void* data) override { std::free(data); }
+  void release_host(void* data) override { std::free(data), --bytes_in_use; }
   // As late as can be: who changes what is on its way sees the device get it.
   void copy_in_behind(void* to, const void* from, size_t bytes) override {
     spoil();
@@ -90,6 +97,7 @@ class EmulatedDevice final : public Device {
     finish_copies();
     const bool there = works();
     if (there && bytes > 0) std::memcpy(to, from, bytes);
+    if (there && bytes >= sizeof(float) && reads_are_wrong) *static_cast<float*>(to) += 0.5f;
     if (!there && bytes > 0) std::memset(to, 0, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
@@ -120,12 +128,13 @@ class EmulatedDevice final : public Device {
     for (const auto& copy : behind_) copy();
     behind_.clear();
   }
+  bool may_launch() override { return works(EmulatedCalls::kLaunches); }
   void record(std::function<void()> launch) override { tape_->launches.push_back(std::move(launch)); }
 
  private:
   // False: lost, by this call or before.
-  bool works() {
-    if (!failed() && fails_now())
+  bool works(EmulatedCalls kind = EmulatedCalls::kOthers) {
+    if (!failed() && fails_now(kind))
       fail({ErrorCode::kInternal, "the emulated device is lost: a test wants it"});
     return !failed();
   }
@@ -148,10 +157,15 @@ class EmulatedDevice final : public Device {
 
 }  // namespace
 
-int64_t fail_emulated_call(int64_t n) {
+int64_t fail_emulated_call(int64_t n, EmulatedCalls kind) {
   call_to_fail = n;
+  calls_that_count = kind;
   return calls_made.exchange(0);
 }
+
+int64_t emulated_bytes_in_use() { return bytes_in_use; }
+
+void make_emulated_reads_wrong(bool wrong) { reads_are_wrong = wrong; }
 
 std::unique_ptr<Device> make_emulated_device(int64_t capacity) {
   return std::make_unique<EmulatedDevice>(capacity);

@@ -134,6 +134,12 @@ class CudaDevice final : public Device {
   void check(int code, const char* what) override {
     if (code == cudaSuccess) return;
     const auto error = static_cast<cudaError_t>(code);
+    if (error == cudaErrorMemoryAllocation) {  // what the runtime itself needs for a launch
+      (void)cudaGetLastError();
+      return fail(
+          {ErrorCode::kResourceExhausted, fmt::format("{}: memory for {} refused, {} of {} bytes are free",
+                                                      name(), what, memory().free, memory().total)});
+    }
     fail({ErrorCode::kInternal,
           fmt::format("the GPU is lost to this process: {} failed in {}: {} ({})", name(), what,
                       cudaGetErrorString(error), cudaGetErrorName(error))});
