@@ -14,7 +14,7 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
   const size_t at = used_;
   used_ += n * sizeof(T);
   if (measuring_) return nullptr;
-  auto* to = reinterpret_cast<T*>(staged_.data() + at);
+  auto* to = reinterpret_cast<T*>(host_ + at);
   const size_t given = std::min(n, values.size());
   if (given > 0) std::memcpy(to, values.data(), given * sizeof(T));
   std::fill(to + given, to + n, missing);
@@ -57,14 +57,15 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
   fill();
   if (used_ > memory_.bytes()) {
     memory_.reset();
-    ASSIGN_OR_RETURN(memory_, Memory::make(device_, std::max(2 * used_, size_t{1} << 16)));
+    ASSIGN_OR_RETURN(memory_, Memory::make(device_, std::max(2 * used_, kLeast)));
     moved = true;
   }
   measuring_ = false;
-  staged_.resize(std::max(staged_.size(), used_));
+  ASSIGN_OR_RETURN(const std::span<std::byte> staged, staged_.next(used_));
+  host_ = staged.data();
   const BatchOnDevice all = fill();
-  std::memcpy(staged_.data(), &all, sizeof all);
-  device_.copy_in(memory_.data(), staged_.data(), used_);
+  std::memcpy(host_, &all, sizeof all);
+  staged_.send(memory_.data());
   return {};
 }
 

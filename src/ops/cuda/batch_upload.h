@@ -1,4 +1,4 @@
-// A step's batch, brought to the device in one transfer.
+// A step's batch, brought to the device in one transfer from pinned memory: the host need not wait for it.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -6,12 +6,13 @@
 #include "ops/batch.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/batch.h"
+#include "ops/cuda/staged_copies.h"
 
 namespace penstock::cuda {
 
 class BatchUpload {
  public:
-  explicit BatchUpload(Device& device) : device_(device) {}
+  explicit BatchUpload(Device& device) : device_(device), staged_(device, kLeast) {}
   // Error: kResourceExhausted. `moved`: on_device() is another pointer than before.
   Status set(const Batch& batch, bool& moved);
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
@@ -20,9 +21,12 @@ class BatchUpload {
   template <class T>
   const T* put(std::span<const T> values, size_t n, T missing);
 
+  static constexpr size_t kLeast = size_t{1} << 16;  // bytes, here and there
+
   Device& device_;
   Memory memory_;
-  std::vector<std::byte> staged_;
+  StagedCopies staged_;
+  std::byte* host_ = nullptr;       // where the batch is put
   std::vector<int32_t> sequences_;  // of the tokens
   bool measuring_ = false;
   size_t used_ = 0;

@@ -20,7 +20,7 @@ Result<std::span<std::byte>> StagedCopies::next(size_t bytes) {
   Buffer& buffer = buffers_[now_];
   if (buffer.capacity < bytes) {
     release(buffer);
-    const size_t capacity = std::max(bytes, kPieceBytes);
+    const size_t capacity = std::max(bytes, least_);
     ASSIGN_OR_RETURN(buffer.data, device_.allocate_host(capacity));
     buffer.capacity = capacity;
   }

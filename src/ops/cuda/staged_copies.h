@@ -12,7 +12,8 @@ class StagedCopies {
  public:
   static constexpr size_t kPieceBytes = size_t{16} << 20;  // what a piece should have at most
 
-  explicit StagedCopies(Device& device) : device_(device) {}
+  // least: bytes that a buffer has at least.
+  explicit StagedCopies(Device& device, size_t least = kPieceBytes) : device_(device), least_(least) {}
   ~StagedCopies();
   StagedCopies(const StagedCopies&) = delete;
   StagedCopies& operator=(const StagedCopies&) = delete;
@@ -31,6 +32,7 @@ class StagedCopies {
   void release(Buffer& buffer);
 
   Device& device_;
+  const size_t least_;
   Buffer buffers_[2];
   int now_ = 0;
   size_t bytes_ = 0;
