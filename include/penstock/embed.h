@@ -61,7 +61,7 @@ struct EmbeddingInfo {
 
 class EmbeddingModel {
  public:
-  // Of `config`: model, backend, threads, batch_invariant, quantize, max_num_batched_tokens (of a step; default 2048).
+  // Of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize, max_num_batched_tokens (of a step; default 2048).
   // Errors: as Engine::open; kUnsupported for modules that are not known.
   static Result<std::unique_ptr<EmbeddingModel>> open(const EngineConfig& config);
   virtual ~EmbeddingModel() = default;

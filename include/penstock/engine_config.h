@@ -17,6 +17,7 @@ struct EngineConfig {
   std::string rank_wire_dtype = "f32";  // f32, bf16: of the sums that ranks take
   double thread_weight = 1;  // > 0: share of the threads while other models of the process compute too
   bool batch_invariant = false;
+  bool enforce_eager = false;  // backend cuda: no step is recorded and played again
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
       packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
@@ -58,7 +59,8 @@ struct EngineConfig {
   template <class Self, class V>
   static void visit(Self& c, V&& v) {
     v("model", c.model, "GGUF file or Hugging Face directory");
-    v("backend", c.backend, "where to compute; auto is the best that is here");
+    v("backend", c.backend,
+      "where to compute; auto takes a GPU that computes what the CPU computes, else the CPU");
     v("threads", c.threads,
       "compute threads, of every rank and engine where there are several; 0 is as many as the process may "
       "use");
@@ -78,6 +80,10 @@ struct EngineConfig {
     v("thread_weight", c.thread_weight,
       "of several models in one process: share of the compute threads while others are busy too");
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
+    v("enforce_eager", c.enforce_eager,
+      "backend cuda: compute every step as it comes, instead of recording those of few tokens and playing "
+      "them "
+      "again");
     v("quantize", c.quantize,
       "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
       "fp8, w8a8");

@@ -19,7 +19,7 @@ class Pooler:
     """A model whose states become vectors. Calls come one after the other."""
 
     def __init__(self, args: EngineArgs) -> None:
-        known = {"model", "backend", "threads", "batch_invariant", "quantize", "max_num_batched_tokens"}
+        known = {"model", "backend", "threads", "batch_invariant", "enforce_eager", "quantize", "max_num_batched_tokens"}
         self._model = _core.EmbeddingModel({name: value for name, value in args.config.items() if name in known})
         self._config = args.pooler_config
 

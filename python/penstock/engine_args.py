@@ -28,7 +28,7 @@ _NO_EFFECT = {
 }
 # Means something on GPUs only.
 _GPU_ONLY = {
-    "enforce_eager", "swap_space", "cpu_offload_gb", "offload_group_size", "offload_params", "compilation_config", "attention_config", "num_gpu_blocks_override", "max_seq_len_to_capture",
+    "swap_space", "cpu_offload_gb", "offload_group_size", "offload_params", "compilation_config", "attention_config", "num_gpu_blocks_override", "max_seq_len_to_capture",
     "max_parallel_loading_workers", "disable_async_output_proc", "use_v2_block_manager", "device", "kernel_config",
     "attention_backend", "disable_cascade_attn", "watermark",
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/fingerprint.h"
+#include "engine/open.h"
 #include "engine/pooler.h"
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/pipeline_start.h"
@@ -27,6 +28,7 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
                   "data_parallel_size: expected 1 for models that give vectors, got {}",
                   config.data_parallel_size);
   }
+  config.backend = backend_of(config);
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(opened, make_quantizing_source(std::move(opened), config.quantize, config.threads));
   }

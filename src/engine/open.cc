@@ -247,6 +247,7 @@ Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const E
                                              RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
   ops.cpus = place.cpus;
+  ops.eager = config.enforce_eager;
   if (ranks != nullptr) {
     ops.cpus = ranks->cpus();
     ops.ranks = &ranks->communicator();

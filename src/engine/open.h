@@ -29,6 +29,10 @@ Result<bool> gives_text(const WeightSource& source);
 // What `kv_cache_dtype` means. Error: kInvalidArgument.
 Result<KvDType> kv_dtype(const std::string& name);
 
+// The name of the backend that a configuration wants. Each of several ranks wants a GPU of its own, and engines side by side share
+// weights in the host's memory: "auto" is the CPU to them, and they get what they are told.
+std::string backend_of(const EngineConfig& config);
+
 // Every 0 and "" that means "automatic" or "the preset's" replaced by its number, apart from those that
 // depend on the model.
 Result<EngineConfig> resolve_preset(EngineConfig config);

@@ -91,6 +91,13 @@ Status check_config(const EngineConfig& c) {
 
 }  // namespace
 
+std::string backend_of(const EngineConfig& c) {
+  const bool automatic = c.backend.empty() || c.backend == "auto";
+  const bool alone =
+      c.tensor_parallel_size == 1 && c.pipeline_parallel_size == 1 && c.data_parallel_size == 1;
+  return automatic && !alone ? "cpu" : choose_backend(c.backend);
+}
+
 Result<EngineConfig> resolve_preset(EngineConfig config) {
   const auto* preset =
       std::ranges::find_if(kPresets, [&](const Preset& row) { return config.preset == row.name; });
@@ -102,12 +109,13 @@ Result<EngineConfig> resolve_preset(EngineConfig config) {
   if (config.max_num_batched_tokens == 0) {
     config.max_num_batched_tokens = std::max(preset->max_num_batched_tokens, config.max_num_seqs);
   }
+  if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
+  config.backend = backend_of(config);
   if (config.memory_utilization == 0) {
     const bool of_device = config.backend.starts_with("cuda") && config.preset.empty();
     config.memory_utilization = of_device ? kDeviceMemoryUtilization : preset->memory_utilization;
   }
   if (config.max_batch_size == 0) config.max_batch_size = config.max_num_seqs;
-  if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
   if (config.spec.empty() && !config.draft_model.empty()) config.spec = "draft";
   RETURN_IF_ERROR(check_config(config));
   return config;

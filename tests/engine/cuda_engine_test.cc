@@ -5,6 +5,8 @@
 #include "engine/fake_drafter.h"
 #include "engine/model_engine.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/emulation/trouble.h"
+#include "support/test_data.h"
 
 namespace penstock {
 namespace {
@@ -21,9 +23,8 @@ class CudaEngine : public testing::Test {
     std::vector<Collected> results[2];
     int64_t n_played = 0;
     for (const bool records : {false, true}) {
-      auto ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
-      cuda::StepGraphs& graphs = static_cast<cuda::CudaOps&>(*ops).graphs();
-      graphs.enable(records);
+      auto ops = make_ops("cuda_emulated", {.n_threads = 1, .eager = !records}).value();
+      const cuda::StepGraphs& graphs = static_cast<cuda::CudaOps&>(*ops).graphs();
       std::unique_ptr<Speculation> speculation;
       if (drafts)
         speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(drafts()), 4, false);
@@ -41,6 +42,28 @@ TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
   std::vector<Request> requests = requests_of_all_kinds();
   for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.max_tokens = static_cast<int>(12 + 2 * i);
   EXPECT_GT(run_both(requests), 10);
+}
+
+// By the kernels that are launched one by one.
+TEST_F(CudaEngine, EnforceEagerRecordsNoStep) {
+  int64_t launches[2] = {};
+  for (const bool eager : {false, true}) {
+    EngineConfig config;
+    config.backend = "cuda_emulated";
+    config.model = (tests_dir() / "golden" / "models" / "llama2").string();
+    config.threads = 1, config.max_num_seqs = 2, config.max_model_len = 48;
+    config.kv_cache_memory = int64_t{1} << 20;
+    config.enforce_eager = eager;
+    const auto engine = Engine::open(config).value();
+    cuda::fail_emulated_call(0, cuda::EmulatedCalls::kLaunches);
+    Request request = request_of(prompt_of(5), 12);
+    request.sampling.ignore_eos = true;
+    ASSERT_TRUE(engine->submit(request, std::make_shared<Collector>()));
+    while (engine->step()) {
+    }
+    launches[eager] = cuda::fail_emulated_call(0);
+  }
+  EXPECT_GT(launches[true], 2 * launches[false]);
 }
 
 // Trees of all sizes: some nodes repeat what came before, and may be right.

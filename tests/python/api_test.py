@@ -141,10 +141,14 @@ def test_unknown_arguments_name_the_nearest():
 
 
 def test_gpu_arguments_are_said_once(recwarn):
-    EngineArgs("m", enforce_eager=True, swap_space=4)
-    EngineArgs("m", enforce_eager=True)
+    EngineArgs("m", watermark=0.1, swap_space=4)
+    EngineArgs("m", watermark=0.1)
     told = [str(w.message) for w in recwarn if "GPUs only" in str(w.message)]
     assert len(told) == len(set(told))
+
+
+def test_steps_of_gpus_are_computed_as_they_come_if_told():
+    assert EngineArgs("m", enforce_eager=True).config["enforce_eager"] is True
 
 
 def test_speculation_is_mapped():

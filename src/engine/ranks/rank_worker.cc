@@ -277,7 +277,8 @@ OpsConfig rank_ops(const EngineConfig& config, Communicator& ranks) {
           .batch_invariant = config.batch_invariant,
           .thread_weight = config.thread_weight,
           .ranks = &ranks,
-          .rank_wire = *wire_type(config.rank_wire_dtype)};
+          .rank_wire = *wire_type(config.rank_wire_dtype),
+          .eager = config.enforce_eager};
 }
 
 Status tell_config(Communicator& ranks, const EngineConfig& config, RankTask task) {

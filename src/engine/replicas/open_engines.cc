@@ -37,6 +37,11 @@ Result<std::shared_ptr<Model>> load_on_node(const EngineGroup& group, int node, 
   loader.n_threads *= n_engines;
   if (group.n_copies == 1) loader.cpus.clear();
   ASSIGN_OR_RETURN(const auto ops, make_ops(config.backend, loader));
+  if (!ops->computes_here()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "data_parallel_size {}: expected 1 on backend {}, whose engines share no weights",
+                  group.size(), ops->name());
+  }
   ASSIGN_OR_RETURN(auto model, load_whole(source, *ops, config, progress));
   model->reserve_adapter_slots(group.size() * config.max_loras);
   return model;
