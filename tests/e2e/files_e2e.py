@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import shutil
+import socket
 import sqlite3
 import tempfile
 import threading
@@ -108,6 +109,12 @@ class Files(Folder):
                 client.call("POST", "/v1/files", 403, body, {**headers, **page})
             # Announced and never sent: refused by the head alone.
             client.call("POST", "/v1/files", 413, b"", {**headers, "Content-Length": str(2 << 30)})
+            # Of no announced length: read to the bound and not beyond it.
+            chunks = b"".join(b"10000\r\n" + b"x" * 0x10000 + b"\r\n" for _ in range(40))
+            head = (f"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Type: {headers['Content-Type']}\r\nTransfer-Encoding: chunked\r\n\r\n").encode()
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+                connection.sendall(head + chunks[:150_000])
+                self.assertIn(b" 413 ", connection.recv(4096))
             for path in ("../penstock.db", "..%2fpenstock.db", "%00", "x" * 3000):
                 client.call("GET", f"/v1/files/{path}/content", 404)
             client.upload()

@@ -15,6 +15,7 @@ from server_ops_e2e import bearer, idle, keys
 
 STORY = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 BASE = MODEL.name
+VECTORS = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
 
 
 class Case(unittest.TestCase):
@@ -146,6 +147,32 @@ class Running(Case):
             done = subprocess.run([PROGRAM, "serve", "-m", MODEL, "--port", "0", *flags], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(part, done.stdout + done.stderr)
+
+    def renamed(self, name, old, new):
+        """The first adapter, with another name (as long as the old one) in its tensors."""
+        folder = self.folder / name
+        folder.mkdir()
+        for file in self.paths[0].iterdir():
+            data = file.read_bytes()
+            self.assertTrue(len(old) == len(new) and (file.suffix == ".json" or old in data))
+            (folder / file.name).write_bytes(data.replace(old, new))
+        return folder
+
+    def test_parts_without_adapters(self):
+        """Embeddings and models that give vectors have none: each is refused by its name."""
+        bad = self.renamed("embedding", b"self_attn.q_proj.lora_A.weight", b"self_attn.q.lora_embedding_A.x")
+        with Server() as server:
+            reply = self.load(server, "bad", bad)
+            self.assertIn(reply.status, (400, 501), reply.body)
+            self.assertIn("lora_embedding_A", reply.json()["error"]["message"])
+        models = self.folder / "vectors.json"
+        entry = {"name": "vectors", "model": str(VECTORS), "runner": "pooling"}
+        models.write_text(json.dumps({"models": [{"name": "text", "model": str(MODEL)}, entry]}))
+        with Server("--models-config", models, model=None) as server:
+            reply = self.load(server, "bad", self.paths[0], base_model_name="vectors")
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn("vectors", reply.json()["error"]["message"])
+            self.assertEqual(server.post("/v1/embeddings", {"model": "vectors", "input": "a cat"}).status, 200)
 
     def test_only_admins_load(self):
         file = self.folder / "keys.json"

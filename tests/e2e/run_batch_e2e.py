@@ -117,6 +117,26 @@ class Mistakes(Case):
             file.truncate(2 << 30)
         self.assertIn("line 1: longer than", self.run_batch(code=2))
 
+    def test_memory_does_not_follow_the_input(self):
+        """192 MiB with one broken line, which is named; what is held of an input is where its lines are."""
+        text = "Once upon a time " * 8000
+        with self.input.open("w") as file:
+            for i in range(1, 1500):
+                one = line(f"r{i}", prompt=text, max_tokens=1)
+                file.write((one if i != 1234 else one[:-2]) + "\n")
+        size = self.input.stat().st_size
+        self.assertGreater(size, 192 << 20)
+        child = subprocess.Popen(self.command(), stderr=subprocess.PIPE, text=True)
+        error = child.stderr.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        child.stderr.close()
+        self.assertEqual(child.returncode, 2, error)
+        self.assertIn("1 of its lines cannot be computed", error)
+        self.assertIn("line 1234: expected a JSON object", error)
+        self.assertLess(used.ru_maxrss * 1024, size / 2)
+        self.assertFalse(self.output.exists())
+
     def test_another_process(self):
         self.write([line(i, max_tokens=200, prompt="Once", ignore_eos=True) for i in range(200)])
         first = subprocess.Popen(self.command(model=LARGER_MODEL), env={**os.environ, **SLOW_KERNELS}, stderr=subprocess.DEVNULL)
