@@ -85,7 +85,7 @@ Status FrameLoader::load_frame(ModelWeights& weights, int max_seq_len) {
 
 // What makes the first layer's input of tokens, and one stream of several.
 Status FrameLoader::load_streams(ModelWeights& weights) {
-  const int dim = config_.model_dim, vocab = config_.vocab_size;
+  const int dim = config_.model_dim;
   const auto name = [&](std::string_view part) { return prefix_ + std::string(part); };
   const int others = config_.altup.n_streams - 1;
   if (others >= 0 && stage_.last())

@@ -57,10 +57,16 @@ inline void with_groups(int n_groups, int group_size,
         EXPECT_TRUE(ranks->status()) << ranks->status().error().message;
         // Nobody leaves before the others are done.
         std::vector<std::byte> done(1);
-        for (int other = 0; other < n; ++other)
-          if (other != rank) EXPECT_TRUE(ranks->send_to(done, other));
-        for (int other = 0; other < n; ++other)
-          if (other != rank) EXPECT_TRUE(ranks->receive_from(other, done));
+        for (int other = 0; other < n; ++other) {
+          if (other != rank) {
+            EXPECT_TRUE(ranks->send_to(done, other));
+          }
+        }
+        for (int other = 0; other < n; ++other) {
+          if (other != rank) {
+            EXPECT_TRUE(ranks->receive_from(other, done));
+          }
+        }
       });
     }
   }
@@ -75,7 +81,9 @@ class StageRunner {
   Rows step(const std::vector<Runner::Part>& parts) {
     const int group = ranks_.shard().n_ranks;
     std::vector<std::byte> given;
-    if (stage_ > 0) EXPECT_TRUE(ranks_.receive_from(ranks_.rank() - group, given));
+    if (stage_ > 0) {
+      EXPECT_TRUE(ranks_.receive_from(ranks_.rank() - group, given));
+    }
     std::vector<float> input(given.size() / sizeof(float));
     if (!given.empty()) std::memcpy(input.data(), given.data(), given.size());
     ForwardOptions options;
@@ -83,8 +91,9 @@ class StageRunner {
     const Rows rows = runner_.step(parts, options);
     std::vector<float> stream;
     for (const auto& row : runner_.stream()) stream.insert(stream.end(), row.begin(), row.end());
-    if (model_.stage_output_dim() > 0)
+    if (model_.stage_output_dim() > 0) {
       EXPECT_TRUE(ranks_.send_to(std::as_bytes(std::span(stream)), ranks_.rank() + group));
+    }
     return rows;
   }
 

@@ -52,7 +52,7 @@ Rows whole_logits(const WeightSource& source) {
 }
 
 // The logits of every rank.
-std::vector<Rows> shared_logits(const std::function<std::unique_ptr<WeightSource>()>& open, int n_ranks,
+std::vector<Rows> shared_logits(const std::function<std::shared_ptr<const WeightSource>()>& open, int n_ranks,
                                 WireType wire = WireType::kF32) {
   std::vector<Rows> logits(static_cast<size_t>(n_ranks));
   with_ranks(
@@ -227,10 +227,11 @@ class ShardsOfTypes : public ::testing::TestWithParam<std::string> {};
 // Activations are rounded block by block, or row by row: where a block or a row is cut its parts are rounded by themselves.
 TEST_P(ShardsOfTypes, GiveWhatTheWholeModelGives) {
   for (const int n_experts : {0, 4}) {
-    const auto source = [&] { return make_synthetic_source(mixture(n_experts), GetParam()).value(); };
-    const Rows whole = whole_logits(*source());
+    const std::shared_ptr<const WeightSource> source =
+        make_synthetic_source(mixture(n_experts), GetParam()).value();
+    const Rows whole = whole_logits(*source);
     for (const int n_ranks : n_experts > 0 ? std::vector{2, 3} : std::vector{2, 3, 4}) {
-      const auto shared = shared_logits(source, n_ranks);
+      const auto shared = shared_logits([&] { return source; }, n_ranks);
       for (const Rows& rows : shared) EXPECT_EQ(rows, shared[0]) << n_ranks << " ranks";
       const float difference = max_difference(shared[0], whole) / largest(whole);
       RecordProperty(("difference_" + std::to_string(n_ranks)).c_str(), std::to_string(difference));

@@ -219,7 +219,9 @@ TEST(Stages, HoldTheirLayersOnly) {
   }
   const bool tied = whole->config().tied_embeddings;
   EXPECT_EQ(active, whole->active_weight_bytes());
-  if (!tied) EXPECT_EQ(weights, whole->weight_bytes());
+  if (!tied) {
+    EXPECT_EQ(weights, whole->weight_bytes());
+  }
   EXPECT_EQ(cache, whole->cache_spec(KvDType::kF16, 16).block_bytes(0));
 }
 

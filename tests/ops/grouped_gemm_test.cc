@@ -214,24 +214,39 @@ double row_max(const float* x, int n) {
   return largest;
 }
 
-// The product by the specification, and how far from it rounding may lead.
-std::pair<double, double> reference(const GroupedShape& shape, const ActivationCoding& coding, const float* w,
-                                    const float* x) {
+// Products of rows by the specification, and how far from them rounding may lead: [row, output].
+std::vector<std::pair<double, double>> references(const GroupedShape& shape, const Grouped& w, int from,
+                                                  int n_outputs, const std::vector<float>& x) {
   using Coding = ActivationCoding::Kind;
-  double sum = 0, bound = 0, total = 0;
-  const double row_step = row_max(x, shape.cols) / 127;
-  const double level_error = packing_error(shape) * row_max(w, shape.cols);
-  for (int k = 0; k < shape.cols; ++k) {
-    double value = x[k];
-    // A static scale that saturates is part of the checkpoint's definition; everything else is an error.
-    if (coding.kind == Coding::kInt8Static)
-      value = std::clamp<double>(value, -127.0 * coding.static_scale, 127.0 * coding.static_scale);
-    sum += w[k] * value;
-    const double step = coding.kind == Coding::kInt8Static ? coding.static_scale : row_step;
-    bound += std::pow(step * 0.5 * w[k], 2) + std::pow(level_error * value, 2);
-    total += std::fabs(w[k] * value);
+  const ActivationCoding& coding = w.matrix.activations;
+  const int n_rows = static_cast<int>(x.size()) / shape.cols;
+  std::vector<std::pair<double, double>> result;
+  std::vector<double> level_errors;
+  for (int n = 0; n < n_outputs; ++n) {
+    const double largest = row_max(&w.values[(n + from) * shape.cols], shape.cols);
+    level_errors.push_back(packing_error(shape) * largest);
   }
-  return {sum, 5 * std::sqrt(bound) + 1e-5 * total};
+  for (int m = 0; m < n_rows; ++m) {
+    const float* const row = &x[static_cast<size_t>(m) * shape.cols];
+    const double step =
+        coding.kind == Coding::kInt8Static ? coding.static_scale : row_max(row, shape.cols) / 127;
+    for (int n = 0; n < n_outputs; ++n) {
+      const float* const weights = &w.values[(n + from) * shape.cols];
+      double sum = 0, bound = 0, total = 0;
+      for (int k = 0; k < shape.cols; ++k) {
+        double value = row[k];
+        // A static scale that saturates is part of the checkpoint's definition; everything else is an error.
+        if (coding.kind == Coding::kInt8Static)
+          value = std::clamp<double>(value, -127.0 * coding.static_scale, 127.0 * coding.static_scale);
+        const double rounding = step * 0.5 * weights[k], level = level_errors[n] * value;
+        sum += weights[k] * value;
+        bound += rounding * rounding + level * level;
+        total += std::fabs(weights[k] * value);
+      }
+      result.emplace_back(sum, 5 * std::sqrt(bound) + 1e-5 * total);
+    }
+  }
+  return result;
 }
 
 TEST_P(GroupedLinear, MatchesTheSpecification) {
@@ -245,28 +260,29 @@ TEST_P(GroupedLinear, MatchesTheSpecification) {
       for (GroupedMatrix* m : {&g.matrix, &h.matrix}) m->activations = {kind, 0.012f, 0};
       const auto first = ops->pack_grouped(g.matrix, 0, 85).value(),
                  second = ops->pack_grouped(h.matrix, 8, 32).value();
+      const auto all_x = random_floats(static_cast<size_t>(slow ? 9 : 40) * shape.cols, 9, 0.5f);
+      const auto expected_y = references(shape, g, 0, 85, all_x),
+                 expected_z = references(shape, h, 8, 32, all_x);
       std::vector<float> previous;
       for (const int n_rows : {slow ? 9 : 40, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33}) {
         if (slow && n_rows > 9) continue;
         ops->begin_step(nullptr);
-        const auto x = random_floats(static_cast<size_t>(n_rows) * shape.cols, 9, 0.5f);
+        const std::vector<float> x(all_x.begin(), all_x.begin() + static_cast<long>(n_rows) * shape.cols);
         const Tensor input = tensor_of(*ops, x, n_rows, shape.cols);
         const Tensor y = ops->new_tensor(n_rows, 85), z = ops->new_tensor(n_rows, 32);
         const LinearTarget targets[] = {{first.get(), nullptr, y}, {second.get(), nullptr, z}};
         ops->linear(input, targets);
         const Values rows_of_y = read(*ops, y), rows_of_z = read(*ops, z);
-        const auto check = [&](const Grouped& w, int from, const Values& out) {
+        const auto check = [&](const std::vector<std::pair<double, double>>& expected, const Values& out) {
           for (int m = 0; m < n_rows; ++m) {
             for (int n = 0; n < out.cols; ++n) {
-              const auto [sum, bound] =
-                  reference(shape, w.matrix.activations, &w.values[(n + from) * shape.cols],
-                            &x[static_cast<size_t>(m) * shape.cols]);
+              const auto [sum, bound] = expected[static_cast<size_t>(m) * out.cols + n];
               ASSERT_NEAR(out.at(m, n), sum, bound) << m << " " << n << " of " << n_rows;
             }
           }
         };
-        check(g, 0, rows_of_y);
-        check(h, 8, rows_of_z);
+        check(expected_y, rows_of_y);
+        check(expected_z, rows_of_z);
         // The same row alone and among others: bit for bit in the invariant mode, and where sums are whole
         // numbers.
         const bool whole = shape.expected == kI8Row || shape.expected == kTernaryRow;
