@@ -247,14 +247,11 @@ class ShmCommunicator final : public Communicator {
   // x, which this rank has shown, = the sum of what all show, in the order of the ranks. Of the first two summands either may be
   // the one that lies in x.
   void add_up(std::span<float> x) const {
-    float* const out = x.data();
-    const auto n = x.size();
     const int place = rank() - group_.first;
-    if (place > 1) std::memcpy(out, shown_by(group_.first), n * sizeof(float));
+    if (place > 1) from_wire(shown_by(group_.first), WireType::kF32, x);
     for (int r = place == 1 ? 0 : 1; r < group_.count; ++r) {
       if (place == 1 && r == 1) continue;
-      const float* __restrict part = reinterpret_cast<const float*>(shown_by(group_.first + r));
-      for (size_t i = 0; i < n; ++i) out[i] += part[i];
+      add_from_wire(shown_by(group_.first + r), WireType::kF32, x);
     }
   }
 
