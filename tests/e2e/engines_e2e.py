@@ -12,7 +12,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lora_model import write_adapter  # noqa: E402
-from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
+from live_server import LARGER_MODEL, MODEL, PROGRAM, SLOW, SOURCE, Server, in_threads, read_until, slow_server, wait_for  # noqa: E402
 from ranks_e2e import ENDS_WITHIN, children, is_alive, listens  # noqa: E402
 
 PROMPTS = ["Once upon a time", "The dog", "Lily and Tom", "One day, a little boy named Tim", "In the forest", "Mom said"] * 2
@@ -202,6 +202,14 @@ class Faults(unittest.TestCase):
             done = subprocess.run([PROGRAM, "generate", "-m", str(MODEL), *map(str, args)], capture_output=True, text=True, timeout=60 * SLOW)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(message, done.stderr)
+
+    # Vectors are of one engine; `embed` has no such flag.
+    def test_models_that_give_vectors(self):
+        model = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
+        done = subprocess.run([PROGRAM, "serve", "-m", str(model), "--port", "0", "--data-parallel-size", "2"], capture_output=True, text=True,
+                              timeout=60 * SLOW)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("data_parallel_size: expected 1 for models that give vectors, got 2", done.stderr)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,12 @@ class SameBits(unittest.TestCase):
             else:
                 self.assertIn("MPI has started 2 ranks, expected as many, got 3", done.stderr)
 
+    def test_several_engines_are_refused(self):
+        done = subprocess.run([*mpirun(2), PROGRAM, "generate", "-m", MODEL, "--prompt", "a", "--tensor-parallel-size", "2", "--data-parallel-size", "2"],
+                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * SLOW, env={**os.environ, **ENVIRONMENT})
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("data_parallel_size 2: ranks that MPI has started are of one engine", done.stderr)
+
     def test_served(self):
         for model, n in ((MODEL, 2), (LARGER_MODEL, 2), (MODEL, 3)):
             with Server("--tensor-parallel-size", n, "--threads", 1, "--batch-invariant", model=model) as server:

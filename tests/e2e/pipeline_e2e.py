@@ -213,6 +213,16 @@ class Faults(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(message, done.stderr)
 
+    # What their stages give one another behind the exit is not what the last one takes.
+    def test_an_exit_among_layers_with_features_of_their_own(self):
+        for name, message in (("gemma3n_apart", "gemma3n"), ("gemma4_full", "gemma4")):
+            args = ("bench", "-m", SOURCE / "tests" / "golden" / "models" / name, "-t", 1, "-p", 8, "-n", 4, "-r", 1, "--no-roofline",
+                    *stages(2), "--spec", "early-exit", "--spec-exit-layer")
+            done = subprocess.run([PROGRAM, *map(str, args), "1"], capture_output=True, text=True, timeout=60 * SLOW)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(f"spec early-exit: {message} gives other features to each layer, and those of layer 1 are not with the output matrix", done.stderr)
+            run(*args, 2)  # in the last stage
+
 
 @unittest.skipUnless(shutil.which("mpirun"), "needs mpirun")
 class Mpi(unittest.TestCase):

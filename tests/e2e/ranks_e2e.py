@@ -123,6 +123,18 @@ class SameText(unittest.TestCase):
                 self.assertEqual((first.stdout, second.stdout), (wanted.stdout, wanted.stdout))
                 self.assertEqual({path: path.stat().st_mtime_ns for path in pathlib.Path(folder).iterdir()}, made)  # none was made anew
 
+    # Groups in act-order lie over all inputs: no part of them is a rank's. Stages have whole matrices.
+    def test_act_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            small, text = SOURCE / "models" / "penstock-stories-1m-q8_0.gguf", SOURCE / "tests" / "golden" / "heldout_tinystories.txt"
+            run("quantize", small, f"{folder}/f16", "--type", "f16")
+            run("quantize", f"{folder}/f16", f"{folder}/gptq", "--type", "int4", "-g", 32, "--method", "gptq", "--layout", "gptq", "--act-order", "group",
+                "--calibration", text, "--calibration-samples", 4)
+            args = ("generate", "-m", f"{folder}/gptq", "--temperature", 0, "--max-tokens", 20, "--prompt", PROMPTS[0], "--threads", 1)
+            done = run(*args, "--tensor-parallel-size", 2, code=4)
+            self.assertRegex(done.stderr, "gptq: layer model.layers.0.self_attn.o_proj: its groups lie in act-order, over all inputs, and are not cut")
+            self.assertEqual(run(*args, "--pipeline-parallel-size", 2).stdout, run(*args).stdout)
+
     def test_with_adapters(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [write_adapter(pathlib.Path(folder) / f"lora{i}", MODEL, seed=i + 1) for i in range(3)]
