@@ -230,10 +230,11 @@ bool StepLoop::wants_prompt_rows(const ScheduledItem& item) const {
          sequence.n_prompt_logprobs + 1 < sequence.n_prompt;
 }
 
-// Of the row that an item's draws are made from; 0: of all tokens.
+// Of the row that an item's draws are made from; 0: of all tokens. What a grammar has forced is a draft too, without a drafter.
 int StepLoop::n_logits_needed(const ScheduledItem& item) const {
   const Running& sequence = running(*item.sequence);
-  if (!around_.model.gathers_logits() || drafts_ || item.n_draft > 0 || sequence.request->beams) return 0;
+  const bool guesses = drafts_ && !drafts_->only_forced();
+  if (!around_.model.gathers_logits() || guesses || item.n_draft > 0 || sequence.request->beams) return 0;
   int most = Sampler::n_needed({running(*item.sequence).sampler, sequence.tokens, sequence.n_prompt});
   for (const auto& other : sequence.request->sequences) {
     if (other->joined || other->done || most == 0) continue;
