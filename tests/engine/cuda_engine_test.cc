@@ -44,6 +44,25 @@ TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
   EXPECT_GT(run_both(requests), 10);
 }
 
+// Layers of few kernels, recorded, against a kernel for each operation, one by one: with fewer launches.
+TEST_F(CudaEngine, PartsOfLayersInOneGiveWhatTheirOperationsGive) {
+  std::vector<Request> requests = requests_of_all_kinds();
+  requests.resize(2);
+  for (Request& request : requests) request.sampling.max_tokens = 8;
+  std::vector<Collected> results[2];
+  int64_t launches[2] = {};
+  for (const bool fuses : {false, true}) {
+    auto ops = make_ops("cuda_emulated", {.n_threads = 1, .eager = true}).value();
+    static_cast<cuda::CudaOps&>(*ops).fuse(fuses);
+    ModelEngine engine(std::move(ops), nullptr, "q8_0");
+    cuda::fail_emulated_call(0, cuda::EmulatedCalls::kLaunches);
+    results[fuses] = engine.run(requests);
+    launches[fuses] = cuda::fail_emulated_call(0);
+  }
+  expect_equal(results[0], results[1]);
+  EXPECT_LT(launches[true] * 4, launches[false] * 3);
+}
+
 // By the kernels that are launched one by one.
 TEST_F(CudaEngine, EnforceEagerRecordsNoStep) {
   int64_t launches[2] = {};

@@ -16,13 +16,14 @@ namespace penstock {
 struct ModelEngine {
   static constexpr int kBlocks = 64, kBlockSize = 16;
 
-  explicit ModelEngine(std::unique_ptr<Ops> ops, std::unique_ptr<Speculation> speculation = nullptr) {
+  explicit ModelEngine(std::unique_ptr<Ops> ops, std::unique_ptr<Speculation> speculation = nullptr,
+                       std::string_view type = "f32") {
     EngineParts parts;
     EngineConfig config;
     config.max_num_seqs = 8;
     config.max_num_batched_tokens = 48;
     parts.config = resolve_preset(config).value();
-    auto source = make_synthetic_source("tiny", "f32").value();
+    auto source = make_synthetic_source("tiny", type).value();
     auto model = Model::load(*source, *ops).value();
     const CacheSpec spec = model->cache_spec(KvDType::kF32, kBlockSize);
     const int n_blocks[] = {kBlocks}, windows[] = {0};

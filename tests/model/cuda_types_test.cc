@@ -8,6 +8,7 @@
 #include "model/runner.h"
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
+#include "ops/cuda/cuda_ops.h"
 #include "support/plain_ops.h"
 #include "support/test_data.h"
 
@@ -85,6 +86,30 @@ TEST(CudaTypesOfExperts, GiveTheLogitsOfTheSameWeightsInF32) {
   for (const char* type : {"f32", "q4_k", "mxfp4", "iq3_s", "int4-zeros", "nf4", "fp8"})
     EXPECT_LT(error_of(small_config("mixtral"), type, **made), most_error(type)) << type;
 }
+
+class CudaLayers : public ::testing::TestWithParam<std::string> {};
+
+// In steps of few rows a norm is taken by the products that read it, and so on: all bits are those of one operation after the other.
+TEST_P(CudaLayers, PartsInOneGiveTheBitsOfTheirOperations) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  ModelConfig config =
+      read_config(*open_weights(tests_dir() / "golden" / "models" / GetParam()).value()).value();
+  config.name = "small";
+  Rows logits[2];
+  for (const bool fuses : {false, true}) {
+    static_cast<cuda::CudaOps&>(**made).fuse(fuses);
+    logits[fuses] = logits_of(config, "bf16", **made);
+  }
+  EXPECT_FALSE(logits[0].empty());
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, CudaLayers,
+                         ::testing::Values("llama2", "gpt2", "gpt_neox", "gemma2", "gemma3n",
+                                           "gemma4_experts", "gpt_oss", "mixtral", "qwen2_moe", "deepseek_v3",
+                                           "falcon_h1", "qwen3_next", "granitemoehybrid", "lfm2"),
+                         [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(All, CudaTypes, ::testing::ValuesIn(cuda_type_names()), [](const auto& info) {
   std::string name = info.param;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/half.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/ops_under_test.h"
 #include "quant/plain.h"
 
@@ -415,6 +416,31 @@ TEST_P(AttentionTest, InvariantModeIsBitIdenticalHoweverTokensAreBatched) {
       }
       EXPECT_EQ(expected, got);
     }
+  }
+}
+
+// Long sequences in steps of few tokens, which CUDA takes apart: the same bits as without.
+TEST_P(AttentionTest, LongSequencesOfFewTokens) {
+  Shape codes, capped, latent;
+  codes.dtype = KvDType::kI8, codes.window = 30, codes.n_heads = 10;
+  capped.dtype = KvDType::kF16, capped.softcap = 3.0f, capped.sinks = {0.5f, 0.0f, -1.0f, 2.0f};
+  latent.n_kv_heads = 1, latent.values_in_keys = 24, latent.n_heads = 6;
+  for (const Shape& shape : {codes, capped, latent}) {
+    std::vector<std::vector<float>> outputs[2];
+    for (const bool apart : {false, true}) {
+      const auto ops = GetParam().make();
+      auto* const device = dynamic_cast<cuda::CudaOps*>(ops.get());
+      if (device != nullptr) device->take_apart(apart);
+      if (device == nullptr && apart) continue;
+      AttentionFixture attention(*ops, shape, 3, 300);
+      attention.step({270, 250, 3});
+      attention.step({1, 1, 1});
+      outputs[apart].push_back(attention.step({0, 6, 1}));  // beyond a piece's end
+      const std::vector<uint64_t> masks = {0b1, 0b11, 0b101, 0b1011, 0, 0b1, 0b11};
+      outputs[apart].push_back(attention.step({4, 1, 2}, masks));
+    }
+    if (outputs[1].empty()) continue;
+    EXPECT_EQ(outputs[0], outputs[1]);
   }
 }
 

@@ -110,7 +110,7 @@ TEST(CudaLimits, AllIsMeasuredAndSaidToMeanNothing) {
   const auto ops = make_ops("cuda_emulated", {.n_threads = 1}).value();
   const DeviceLimits limits = sample_device(*ops);
   EXPECT_TRUE(limits.emulated);
-  EXPECT_EQ(limits.all.size(), 7u);
+  EXPECT_EQ(limits.all.size(), 8u);
   for (const DeviceLimit& limit : limits.all) EXPECT_GT(limit.value, 0) << limit.name;
   const MachineLimits machine = ops->limits(0);
   EXPECT_GT(machine.read_bytes_per_second, 0);

@@ -121,7 +121,7 @@ Result<Json> measure_attention(Visit& visit) {
   };
   const std::vector<Case> cases =
       visit.emulated
-          ? std::vector<Case>{{2, 40, 1}, {1, 20, 20}}
+          ? std::vector<Case>{{2, 40, 1}, {1, 300, 1}, {1, 20, 20}}
           : std::vector<Case>{{1, 4096, 1}, {32, 4096, 1}, {1, 32768, 1}, {1, 2048, 2048}, {1, 8192, 2048}};
   Json all = Json::array();
   for (const Case& c : cases) {
@@ -138,13 +138,18 @@ Result<Json> measure_attention(Visit& visit) {
     for (int s = 0; s < c.n_seqs; ++s)
       builder.add(
           {.tokens = tokens, .first = c.context - c.tokens, .kv = {&blocks[static_cast<size_t>(s)], 1}});
-    const StepShape shape = visit.ops->begin_step(&builder.build());
-    const Tensor q = visit.ops->new_tensor(shape.tokens, 32 * 128),
-                 out = visit.ops->new_tensor(shape.tokens, 32 * 128);
-    visit.ops->clear(q);
-    const auto attend = [&] { visit.ops->attend(q, *cache, {0, 32, 0.088f, 0.0f}, out); };
-    attend();
-    const double seconds = visit.seconds_of(attend);
+    const Batch& batch = builder.build();
+    const auto seconds_taken_apart = [&](bool apart) {
+      static_cast<cuda::CudaOps&>(*visit.ops).take_apart(apart);
+      const StepShape shape = visit.ops->begin_step(&batch);
+      const Tensor q = visit.ops->new_tensor(shape.tokens, 32 * 128),
+                   out = visit.ops->new_tensor(shape.tokens, 32 * 128);
+      visit.ops->clear(q);
+      const auto attend = [&] { visit.ops->attend(q, *cache, {0, 32, 0.088f, 0.0f}, out); };
+      attend();
+      return visit.seconds_of(attend);
+    };
+    const double whole = seconds_taken_apart(false), seconds = seconds_taken_apart(true);
     const double read =
         static_cast<double>(CacheSpec::token_bytes(spec.layers[0], spec.dtype)) * c.context * c.n_seqs;
     const double seen = c.tokens * (c.context - (c.tokens - 1) / 2.0) * c.n_seqs;
@@ -152,6 +157,7 @@ Result<Json> measure_attention(Visit& visit) {
                    {"context", c.context},
                    {"tokens", c.tokens},
                    {"us", seconds * 1e6},
+                   {"us_not_taken_apart", whole * 1e6},
                    {"cache_GB_per_s", read / seconds / 1e9},
                    {"Tflop_per_s", 4e-12 * 32 * 128 * seen / seconds}});
   }
@@ -227,28 +233,42 @@ class Decoding {
   std::vector<TokenId> tokens_;
 };
 
+// Ways to ask for the same step.
+struct Way {
+  const char* name;
+  bool fuses, records, early;  // CudaOps::fuse, StepGraphs::enable, Device::start_early
+};
+constexpr Way kWays[] = {
+    {"no graphs", true, false, false},
+    {"graphs, a kernel per operation", false, true, false},
+    {"graphs", true, true, false},
+    {"graphs, early starts", true, true, true},
+};
+
 Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int depth) {
   const int n_steps = visit.emulated ? 4 : 48, n_warm = 3;
   Decoding decoding(visit, model, n_seqs, depth, n_steps + n_warm);
   RETURN_IF_ERROR(decoding.open());
   Json row = {{"sequences", n_seqs}, {"depth", depth}};
-  std::vector<TokenId> texts[2];
-  auto& graphs = static_cast<cuda::CudaOps&>(*visit.ops).graphs();
-  for (const bool records : {false, true}) {
-    graphs.enable(records);
+  std::vector<std::vector<TokenId>> texts;
+  auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
+  for (const Way& way : kWays) {
+    ops.graphs().enable(way.records), ops.device().start_early(way.early);
+    ops.fuse(way.fuses);  // and all is recorded anew
     const double prefill = decoding.prefill();
-    if (!records) row["prefill_tokens_per_s"] = depth / prefill;
+    if (texts.empty()) row["prefill_tokens_per_s"] = depth / prefill;
+    texts.emplace_back();
     for (int i = 0; i < n_warm; ++i) decoding.step();
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < n_steps; ++i) {
       decoding.step();
-      texts[records].insert(texts[records].end(), decoding.tokens().begin(), decoding.tokens().end());
+      texts.back().insert(texts.back().end(), decoding.tokens().begin(), decoding.tokens().end());
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    row[records ? "graphs_tokens_per_s" : "no_graphs_tokens_per_s"] = n_seqs * n_steps / seconds;
+    row["tokens_per_s"][way.name] = n_seqs * n_steps / seconds;
   }
-  row["same_tokens"] = texts[0] == texts[1];
-  row["drawn"] = std::ranges::none_of(texts[1], [](TokenId token) { return token == kNoToken; });
+  row["same_tokens"] = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
+  row["drawn"] = std::ranges::none_of(texts[0], [](TokenId token) { return token == kNoToken; });
   return row;
 }
 

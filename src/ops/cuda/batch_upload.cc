@@ -1,6 +1,7 @@
 #include "ops/cuda/batch_upload.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -21,6 +22,23 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
   return reinterpret_cast<const T*>(memory_.as<std::byte>() + at);
 }
 
+// Of the tokens of a step that is worth it: few of them, some of long sequences.
+void BatchUpload::list_pieces(const Batch& batch) {
+  piece_tokens_.clear(), first_pieces_.assign(1, 0), piece_room_ = 0;
+  if (!takes_apart_ || batch.n_tokens() > kMostTokens || batch.seq_lens.empty()) return;
+  constexpr int kTokens = BatchOnDevice::kPieceTokens;
+  int64_t total = 0;
+  for (const int32_t s : sequences_)
+    total += (batch.seq_lens[static_cast<size_t>(s)] + kTokens - 1) / kTokens;
+  if (total <= batch.n_tokens() || total > kMostPieces) return;
+  for (size_t t = 0; t < sequences_.size(); ++t) {
+    const int n = (batch.seq_lens[static_cast<size_t>(sequences_[t])] + kTokens - 1) / kTokens;
+    piece_tokens_.insert(piece_tokens_.end(), static_cast<size_t>(n), static_cast<int32_t>(t));
+    first_pieces_.push_back(static_cast<int32_t>(piece_tokens_.size()));
+  }
+  piece_room_ = static_cast<int>(std::bit_ceil(piece_tokens_.size()));
+}
+
 Status BatchUpload::set(const Batch& batch, bool& moved) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
   PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
@@ -28,6 +46,7 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
   for (size_t s = 0; s < n_seqs && s + 1 < batch.seq_offsets.size(); ++s)
     for (int32_t t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t)
       sequences_[static_cast<size_t>(t)] = static_cast<int32_t>(s);
+  list_pieces(batch);
   const auto fill = [&] {
     used_ = sizeof(BatchOnDevice);
     BatchOnDevice all = {};
@@ -43,6 +62,9 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
     all.token_types = put<int32_t>(batch.token_types, n, 0);
     all.adapters = put<int32_t>(batch.adapters, n_seqs, -1);
     all.tree_masks = put<uint64_t>(batch.tree_masks, n, 0);
+    all.n_pieces = static_cast<int32_t>(piece_tokens_.size());
+    all.piece_tokens = put<int32_t>(piece_tokens_, piece_tokens_.size(), 0);
+    all.first_pieces = put<int32_t>(first_pieces_, first_pieces_.size(), 0);
     for (size_t g = 0; g < batch.kv.size(); ++g) {
       const KvView& view = batch.kv[g];
       const auto* tables = reinterpret_cast<const int32_t*>(view.block_tables.data());

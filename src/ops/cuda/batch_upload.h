@@ -16,18 +16,28 @@ class BatchUpload {
   // Error: kResourceExhausted. `moved`: on_device() is another pointer than before.
   Status set(const Batch& batch, bool& moved);
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
+  // Room for the step's pieces of sequences (BatchOnDevice::n_pieces), in steps of a factor of two; 0: no sequence is taken apart.
+  int piece_room() const { return piece_room_; }
+  // Off: none is.
+  void take_apart(bool on) { takes_apart_ = on; }
 
  private:
   template <class T>
   const T* put(std::span<const T> values, size_t n, T missing);
+  void list_pieces(const Batch& batch);
 
   static constexpr size_t kLeast = size_t{1} << 16;  // bytes, here and there
+  // With more tokens there are blocks enough, and more pieces would take too much memory.
+  static constexpr int kMostTokens = 32, kMostPieces = 1024;
 
   Device& device_;
   Memory memory_;
   StagedCopies staged_;
   std::byte* host_ = nullptr;       // where the batch is put
   std::vector<int32_t> sequences_;  // of the tokens
+  std::vector<int32_t> piece_tokens_, first_pieces_;
+  int piece_room_ = 0;
+  bool takes_apart_ = true;
   bool measuring_ = false;
   size_t used_ = 0;
 };

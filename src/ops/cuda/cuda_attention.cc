@@ -27,21 +27,18 @@ void CudaOps::rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rop
   const bool has_values = spec.values_in_keys == 0;
   PENSTOCK_CHECK(k.cols == spec.n_kv_heads * spec.head_dim && v.cols == (has_values ? k.cols : 0) &&
                  q.cols % spec.head_dim == 0);
-  if (rope != nullptr) {
-    launch(RotateHeads{rows_of(q), {}, spec.head_dim, rotation_of(*rope), batch()},
-           Grid{q.rows, q.cols / spec.head_dim});
-  }
   const Rotation rotation = rope != nullptr ? rotation_of(*rope) : Rotation{};
+  const Rows queries = rope != nullptr ? rows_of(q) : Rows{};
   const KvLayerOnDevice& place = static_cast<const CudaKvCache&>(cache).layer(layer);
-  launch(StoreKv{rows_of(k), rows_of(v), rotation, place, spec.group, batch()},
-         Grid{k.rows, spec.n_kv_heads, kReduceBytes});
+  launch(StoreKv{queries, rows_of(k), rows_of(v), rotation, place, spec.group, batch()},
+         Grid{k.rows, queries.cols / spec.head_dim + spec.n_kv_heads, kReduceBytes});
 }
 
 void CudaOps::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
   const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
   PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == params.n_heads * spec.value_dim());
   PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && q.rows == out.rows);
-  Attend kernel{};
+  AttentionOnDevice kernel{};
   kernel.q = rows_of(q), kernel.out = rows_of(out);
   kernel.layer = static_cast<const CudaKvCache&>(cache).layer(params.layer);
   kernel.group = spec.group;
@@ -50,7 +47,13 @@ void CudaOps::attend(Tensor q, const KvCache& cache, const AttentionParams& para
   kernel.scale = params.scale, kernel.softcap = params.softcap;
   kernel.sinks = device_data(params.sinks), kernel.slopes = device_data(params.slopes);
   kernel.batch = batch();
-  launch(kernel, Grid{q.rows, spec.n_kv_heads * kernel.tiles(), kernel.shared_bytes()});
+  const Attend whole{kernel};
+  const int heads = spec.n_kv_heads * whole.tiles(), n_pieces = upload_.piece_room();
+  if (n_pieces == 0) return launch(whole, Grid{q.rows, heads, whole.shared_bytes()});
+  const size_t of_piece = static_cast<size_t>(params.n_heads) * static_cast<size_t>(spec.value_dim() + 2);
+  auto* const sums = scratch<float>(static_cast<size_t>(n_pieces) * of_piece);
+  launch(AttendPieces{kernel, sums}, Grid{n_pieces, heads, whole.shared_bytes()});
+  launch(JoinPieces{kernel, sums}, Grid{q.rows, heads});
 }
 
 }  // namespace penstock::cuda

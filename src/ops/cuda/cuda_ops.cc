@@ -45,6 +45,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_),
+      layer_(*device_),
       experts_(*this, *device_, step_memory_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
@@ -73,6 +74,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   bool moved = false;
   if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
   draws_.begin_step(host_batch_, upload_.on_device());
+  layer_.begin_step(host_batch_);
   suits_graph_ = graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
     if (suits_graph_) n = StepGraphs::rows_for(n);
@@ -82,7 +84,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
 }
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
-  return graphs_.run(key, suits_graph_, fn, ctx);
+  return graphs_.run({key, upload_.piece_room()}, suits_graph_, fn, ctx);
 }
 
 // The other ranks would not know.

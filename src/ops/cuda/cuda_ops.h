@@ -17,6 +17,7 @@
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/experts.h"
 #include "ops/cuda/kernels/products.h"
+#include "ops/cuda/layer_products.h"
 #include "ops/cuda/packed_weight.h"
 #include "ops/cuda/rank_sums.h"
 #include "ops/cuda/step_graphs.h"
@@ -34,6 +35,10 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   StepGraphs& graphs() { return graphs_; }
+  // Off: a long sequence's attention is not taken apart, which gives the same bits.
+  void take_apart(bool on) { upload_.take_apart(on); }
+  // Off: parts of a layer are a kernel for each operation, which gives the same bits.
+  void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
   Device& device() { return *device_; }
 
   const char* name() const override { return device_->name().c_str(); }
@@ -107,6 +112,30 @@ class CudaOps final : public Ops {
     if (sums_) sums_->all_gather(x);
   }
 
+  // A norm that products take is taken when it is wanted as a tensor.
+  void prepare(const NormedInput& h) override {
+    if (h.norm && !layer_.takes_norms(h.x)) norm(h.x, *h.norm, h.values);
+  }
+  Tensor materialize(const NormedInput& h) override {
+    if (h.norm && layer_.takes_norms(h.x)) norm(h.x, *h.norm, h.values);
+    return h.values;
+  }
+  void norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) override {
+    if (!layer_.norm_linear(h, targets)) linear(materialize(h), targets);
+  }
+  void gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
+                    const ActivationFunction& f, Tensor out) override {
+    if (layer_.gated_linear(h, gate, up, f, out)) return;
+    Ops::gated_linear({materialize(h), {}, h.values}, gate, up, f, out);
+  }
+  void add_whole(Tensor x, Tensor delta, float delta_scale, const NormedInput* h) override {
+    Ops::add_whole(x, delta, delta_scale, layer_.takes_norms(x) ? nullptr : h);
+  }
+  void linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale,
+                  const NormedInput* h) override {
+    if (!layer_.linear_add(in, target, x, delta_scale)) Ops::linear_add(in, target, x, delta_scale, h);
+  }
+
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
     experts_.run(x, router_logits, params, host_batch_.tokens.empty() ? nullptr : batch(), out);
   }
@@ -156,6 +185,7 @@ class CudaOps final : public Ops {
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
   bool suits_graph_ = false;
+  LayerProducts layer_;
   Experts experts_;
 };
 

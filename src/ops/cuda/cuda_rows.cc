@@ -7,10 +7,7 @@ namespace {
 bool same_shape(Tensor a, Tensor b) { return a.rows == b.rows && a.cols == b.cols; }
 
 AddNorm norm_kernel(Tensor x, const NormParams& params, Tensor out) {
-  const int weight_rows = params.weight != nullptr ? std::max(params.weight->size() / x.cols, 1) : 1;
-  return {
-      rows_of(x),  {},         rows_of(out),     0.0f, device_data(params.weight), device_data(params.bias),
-      weight_rows, params.eps, params.layer_norm};
+  return {rows_of(x), {}, rows_of(out), 0.0f, row_norm_of(params, x.cols)};
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // A vector that operations read, in a device's memory.
 #pragma once
+#include <algorithm>
 #include <utility>
 
 #include "ops/cuda/device.h"
+#include "ops/cuda/kernels/rows.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -20,6 +22,11 @@ class CudaVector final : public Vector {
 // REQUIRES: a vector of this backend, or null.
 inline const float* device_data(const Vector* vector) {
   return vector == nullptr ? nullptr : static_cast<const CudaVector*>(vector)->data();
+}
+// Of rows of so many columns.
+inline RowNorm row_norm_of(const NormParams& params, int cols) {
+  const int weight_rows = params.weight != nullptr ? std::max(params.weight->size() / cols, 1) : 1;
+  return {device_data(params.weight), device_data(params.bias), weight_rows, params.eps, params.layer_norm};
 }
 
 }  // namespace penstock::cuda

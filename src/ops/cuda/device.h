@@ -41,6 +41,9 @@ class Device {
   void* stream() const { return stream_; }  // a cudaStream_t; null of the emulated device
   // What was to be done cannot be done: a failure like the device's own.
   void give_up(Error error) { fail(std::move(error)); }
+  // Kernels are started while those before them still run (kernels/launch.h). Off at first: it never ran. Without effect on a
+  // device that cannot. What was recorded stays as it is.
+  void start_early(bool on) { early_ = on && can_start_early_; }
   // After memory was refused (kResourceExhausted) things are done again. False: the device is lost.
   bool recover();
   virtual MemoryState memory() const = 0;
@@ -87,7 +90,7 @@ class Device {
 #endif
     } else {
 #ifdef PENSTOCK_CUDA
-      check(OnCuda<K>::launch(kernel, grid, stream_), kernel_name<K>());
+      check(OnCuda<K>::launch(kernel, grid, stream_, early_), kernel_name<K>());
 #endif
     }
   }
@@ -111,11 +114,12 @@ class Device {
   virtual void check(int code, const char* what) = 0;
 
   void* stream_ = nullptr;
+  bool can_start_early_ = false;
 
  private:
   friend class Memory;
   std::string name_;
-  bool emulated_;
+  bool emulated_, early_ = false;
   Mode mode_ = Mode::kDoing;
   bool captures_ = false;
   int64_t n_released_ = 0;

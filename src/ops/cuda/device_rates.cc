@@ -78,6 +78,13 @@ double DeviceRates::recorded_launch() {
   return seconds_of([&] { device_.play(*recording); }) / n;
 }
 
+double DeviceRates::early_launch() {
+  device_.start_early(true);
+  const double seconds = recorded_launch();
+  device_.start_early(false);
+  return seconds;
+}
+
 MachineLimits machine_limits(Device& device, int64_t read_bytes) {
   DeviceRates rates(device);
   constexpr int64_t kMostBytes = int64_t{512} << 20;
@@ -97,7 +104,8 @@ DeviceLimits device_limits(Device& device) {
            {"FP8 by mma", tera(rates.multiply<Operand::kF8>()), "Tflop/s"},
            {"INT8 by mma", tera(rates.multiply<Operand::kInt8>()), "Top/s"},
            {"launch", rates.launch() * 1e6, "us"},
-           {"launch in a graph", rates.recorded_launch() * 1e6, "us"}},
+           {"launch in a graph", rates.recorded_launch() * 1e6, "us"},
+           {"early launch in a graph", rates.early_launch() * 1e6, "us"}},
           device.emulated()};
 }
 

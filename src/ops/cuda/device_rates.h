@@ -23,6 +23,8 @@ class DeviceRates {
   // Seconds from one launch to the next, asked for one by one and in a recording.
   double launch();
   double recorded_launch();
+  // The same of kernels that are started while those before them run.
+  double early_launch();
 
  private:
   double move(int64_t bytes, bool copies);

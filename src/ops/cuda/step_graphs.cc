@@ -25,7 +25,7 @@ bool StepGraphs::suits(const Batch& batch) const {
 }
 
 // The entry of a key; of a new one in place of the one that was not used for longest.
-StepGraphs::Entry& StepGraphs::entry_of(const StepKey& key) {
+StepGraphs::Entry& StepGraphs::entry_of(const Key& key) {
   auto entry = std::ranges::find(entries_, key, &Entry::key);
   if (entry == entries_.end()) {
     if (entries_.size() < kMostRecordings) {
@@ -41,7 +41,7 @@ StepGraphs::Entry& StepGraphs::entry_of(const StepKey& key) {
   return *entry;
 }
 
-StepOutputs StepGraphs::run(const StepKey& key, bool suits, StepFn fn, void* ctx) {
+StepOutputs StepGraphs::run(const Key& key, bool suits, StepFn fn, void* ctx) {
   if (!suits) return fn(ctx);
   if (n_released_ != device_.n_released()) {
     for (Entry& entry : entries_) entry.recording.reset();

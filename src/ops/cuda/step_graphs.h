@@ -1,4 +1,5 @@
-// Steps that are recorded and played again: what a step's operations ask of the device, by StepKey.
+// Steps that are recorded and played again: what a step's operations ask of the device, by StepKey and what of attention
+// goes by the batch.
 //
 // A step is computed as it comes, the next one with the same key is recorded and played, and those that follow are played only. All
 // recordings use the step's memory from the same place on, one after the other; when any memory is given back, they are made anew.
@@ -30,22 +31,28 @@ class StepGraphs {
   bool suits(const Batch& batch) const;
   static int rows_for(int n);
 
+  // What decides what a step asks for.
+  struct Key {
+    StepKey step;
+    int piece_room = 0;  // BatchUpload
+    bool operator==(const Key&) const = default;
+  };
   using StepFn = StepOutputs (*)(void* ctx);
-  StepOutputs run(const StepKey& key, bool suits, StepFn fn, void* ctx);
+  StepOutputs run(const Key& key, bool suits, StepFn fn, void* ctx);
 
   int64_t n_recorded() const { return n_recorded_; }
   int64_t n_played() const { return n_played_; }
 
  private:
   struct Entry {
-    StepKey key;
+    Key key;
     size_t begin = 0, bytes = 0;  // of the step's memory
     StepOutputs outputs;
     std::unique_ptr<Recording> recording;  // null: not made yet
     bool refused = false;                  // asks for what cannot be recorded
     int64_t used = 0;                      // when
   };
-  Entry& entry_of(const StepKey& key);
+  Entry& entry_of(const Key& key);
   bool record(Entry& entry, StepFn fn, void* ctx);
 
   Device& device_;

@@ -57,6 +57,10 @@ inline void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t
   fibers->meet_warp(index, &mine, emulation::mma_f8_together);
 }
 
+inline void Thread::prefetch(const std::byte* at) const {
+  (void)*static_cast<const volatile std::byte*>(at);  // it is there
+}
+
 inline int atomic_add(int* to, int value) {  // one thread at a time
   const int before = *to;
   *to += value;

@@ -33,6 +33,12 @@ PENSTOCK_DEVICE void rotate_pair(const Rotation& rotation, float* head, int posi
   *first = a * c - b * s, *second = a * s + b * c;
 }
 
+// By all threads of a block of RotateHeads or StoreKv.
+PENSTOCK_DEVICE void rotate_head(const Thread& t, const Rotation& rotation, float* head, int position) {
+  static_assert(RotateHeads::kThreads == StoreKv::kThreads);
+  for (int i = t.index; i < rotation.half; i += StoreKv::kThreads) rotate_pair(rotation, head, position, i);
+}
+
 }  // namespace
 
 PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
@@ -40,8 +46,7 @@ PENSTOCK_BODY void RotateHeads::operator()(const Thread& t) const {
   const int n_queries = q.cols / head_dim;
   float* const head =
       t.y < n_queries ? q.row(t.x) + t.y * head_dim : k.row(t.x) + (t.y - n_queries) * head_dim;
-  for (int i = t.index; i < rotation.half; i += kThreads)
-    rotate_pair(rotation, head, batch->positions[t.x], i);
+  rotate_head(t, rotation, head, batch->positions[t.x]);
 }
 PENSTOCK_KERNEL(RotateHeads)
 
@@ -79,15 +84,17 @@ PENSTOCK_DEVICE void store_row(const Thread& t, const KvLayerOnDevice& layer, co
 }  // namespace
 
 PENSTOCK_BODY void StoreKv::operator()(const Thread& t) const {
-  const int dim = layer.head_dim, head = t.y, n_tokens = batch->n_tokens;
-  float* const key = k.row(t.x) + head * dim;
+  const int dim = layer.head_dim, n_tokens = batch->n_tokens, n_queries = q.cols / dim;
   const bool is_token = t.x < n_tokens;
+  if (t.y < n_queries) {
+    if (is_token) rotate_head(t, rotation, q.row(t.x) + t.y * dim, batch->positions[t.x]);
+    return;
+  }
+  const int head = t.y - n_queries;
+  float* const key = k.row(t.x) + head * dim;
   const int slot =
       is_token ? batch->kv[group].slots[t.x] : layer.spare_slot + (t.x - n_tokens) % layer.block_size;
-  if (rotation.inv_freq != nullptr && is_token) {
-    for (int i = t.index; i < rotation.half; i += kThreads)
-      rotate_pair(rotation, key, batch->positions[t.x], i);
-  }
+  if (rotation.inv_freq != nullptr && is_token) rotate_head(t, rotation, key, batch->positions[t.x]);
   t.sync();
   store_row(t, layer, key, layer.key(slot, head), layer.key_scale(slot, head));
   if (layer.has_values())
@@ -130,7 +137,7 @@ PENSTOCK_DEVICE int bits_of(uint64_t mask) {
   return n;
 }
 
-PENSTOCK_DEVICE Sight sight_of(const Attend& k, int token) {
+PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token) {
   const BatchOnDevice& batch = *k.batch;
   Sight sight;
   const int s = sight.sequence = batch.sequences[token];
@@ -157,8 +164,10 @@ PENSTOCK_DEVICE Sight sight_of(const Attend& k, int token) {
 struct HeadTile {
   int kv_head, first_query, n;
   float *q, *sums, *weights, *most, *total, *factor;  // shared memory
+  float* joined;                                      // sums of the pieces before
 
-  PENSTOCK_DEVICE HeadTile(const Thread& t, const Attend& k, int tiles) {
+  PENSTOCK_DEVICE HeadTile(const Thread& t, const AttentionOnDevice& k) {
+    const int tiles = (k.n_queries + Attend::kHeads - 1) / Attend::kHeads;
     kv_head = t.y / tiles;
     const int first = t.y % tiles * Attend::kHeads, left = k.n_queries - first;
     first_query = kv_head * k.n_queries + first;
@@ -168,11 +177,12 @@ struct HeadTile {
     weights = sums + Attend::kHeads * k.layer.value_dim;
     most = weights + Attend::kHeads * Attend::kChunk;
     total = most + Attend::kHeads, factor = total + Attend::kHeads;
+    joined = factor + Attend::kHeads;
   }
 };
 
-PENSTOCK_DEVICE void score_token(const Thread& t, const Attend& k, const HeadTile& tile, const Sight& sight,
-                                 int index, int slot) {
+PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
+                                 const Sight& sight, int index, int slot) {
   constexpr int kHeads = Attend::kHeads, kChunk = Attend::kChunk;
   if (slot < 0) {
     for (int h = 0; h < tile.n; ++h) tile.weights[h * kChunk + t.index] = kNothing;
@@ -224,65 +234,158 @@ PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
   tile.most[h] = most;
 }
 
-}  // namespace
-
-PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
-  static_assert(kHeads == kThreads / kWarp);
-  const int n_tiles = (n_queries + kHeads - 1) / kHeads, dim = layer.head_dim, value_dim = layer.value_dim;
-  const HeadTile tile(t, *this, n_tiles);
-  float* const to = out.row(t.x) + tile.first_query * value_dim;
-  if (t.x >= batch->n_tokens) {
-    for (int i = t.index; i < tile.n * value_dim; i += kThreads) to[i] = 0.0f;
-    return;
-  }
-  const Sight sight = sight_of(*this, t.x);
-  const KvOnDevice& kv = batch->kv[group];
-  const int first_position = kv.first_positions[sight.sequence];
+// Sums over what is seen of [begin, end), a piece, into tile.sums, most and total.
+PENSTOCK_DEVICE void attend_piece(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
+                                  const Sight& sight, int begin, int end) {
+  constexpr int kThreads = Attend::kThreads, kChunk = Attend::kChunk, kHeads = Attend::kHeads;
+  const KvLayerOnDevice& layer = k.layer;
+  const KvOnDevice& kv = k.batch->kv[k.group];
+  const int first_position = kv.first_positions[sight.sequence], value_dim = layer.value_dim;
   const int32_t* const table = kv.block_tables + kv.table_offsets[sight.sequence];
-  const float* const queries = q.row(t.x) + tile.first_query * dim;
-  for (int i = t.index; i < tile.n * dim; i += kThreads) tile.q[i] = queries[i];
-  for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.sums[i] = 0.0f;
-  if (t.index < kHeads) tile.most[t.index] = kNothing, tile.total[t.index] = 0.0f;
   const auto slot_of = [&](int index) {
     const int at = index - first_position;
     return table[at / layer.block_size] * layer.block_size + at % layer.block_size;
   };
-  for (int begin = sight.first / kChunk * kChunk; begin < sight.end; begin += kChunk) {
+  t.sync();
+  for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.sums[i] = 0.0f;
+  if (t.index < kHeads) tile.most[t.index] = kNothing, tile.total[t.index] = 0.0f;
+  const int first = sight.first > begin ? sight.first : begin, last = sight.end < end ? sight.end : end;
+  for (int chunk = first / kChunk * kChunk; chunk < last; chunk += kChunk) {
     t.sync();
-    const int index = begin + t.index;
-    score_token(t, *this, tile, sight, index, sight.sees(index) ? slot_of(index) : -1);
+    const int index = chunk + t.index;
+    score_token(t, k, tile, sight, index, sight.sees(index) ? slot_of(index) : -1);
     t.sync();
     weigh_chunk(t, tile);
     t.sync();
-    const int last = begin + kChunk < sight.end ? begin + kChunk : sight.end;
+    const int chunk_end = chunk + kChunk < last ? chunk + kChunk : last;
     for (int d = t.index; d < value_dim; d += kThreads) {
       float sums[kHeads];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h)
         sums[h] = h < tile.n ? tile.sums[h * value_dim + d] * tile.factor[h] : 0.0f;
-      for (int i = sight.first > begin ? sight.first : begin; i < last; ++i) {
+      for (int i = first > chunk ? first : chunk; i < chunk_end; ++i) {
         if (!sight.sees(i)) continue;
         const int slot = slot_of(i);
         float x = number_at(layer.code, layer.value(slot, tile.kv_head), d);
         if (layer.has_scales()) x *= *layer.value_scale(slot, tile.kv_head);
 #pragma unroll
         for (int h = 0; h < kHeads; ++h)
-          if (h < tile.n) sums[h] += tile.weights[h * kChunk + i - begin] * x;
+          if (h < tile.n) sums[h] += tile.weights[h * kChunk + i - chunk] * x;
       }
 #pragma unroll
       for (int h = 0; h < kHeads; ++h)
         if (h < tile.n) tile.sums[h * value_dim + d] = sums[h];
     }
   }
-  // A thread reads the sums it has written; the totals are of the last meeting.
-  for (int h = 0; h < tile.n; ++h) {
-    float total = tile.total[h];
-    if (sinks != nullptr) total += expf(fminf(sinks[tile.first_query + h] - tile.most[h], 87.0f));
-    const float factor = 1.0f / total;
+  t.sync();
+}
+
+// The sums of the pieces so far, of one head, and how those of one more come to them.
+struct Joined {
+  float most = kNothing, total = 0.0f;
+  float before, here;  // factors of the last piece that was joined
+
+  // REQUIRES: something of the piece is seen.
+  PENSTOCK_DEVICE void join(float piece_most, float piece_total) {
+    const float now = fmaxf(most, piece_most);
+    before = expf(most - now), here = expf(piece_most - now);
+    total = fmaf(total, before, piece_total * here);
+    most = now;
+  }
+  // fmaf: the same whoever does it.
+  PENSTOCK_DEVICE float sum(float so_far, float piece) const { return fmaf(so_far, before, piece * here); }
+  // What sums are multiplied with at the end; sink: of the head.
+  PENSTOCK_DEVICE float factor(const float* sinks, int head) const {
+    return 1.0f / (sinks != nullptr ? total + expf(fminf(sinks[head] - most, 87.0f)) : total);
+  }
+};
+
+PENSTOCK_DEVICE void load_queries(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile,
+                                  int token) {
+  const int dim = k.layer.head_dim;
+  const float* const queries = k.q.row(token) + tile.first_query * dim;
+  for (int i = t.index; i < tile.n * dim; i += Attend::kThreads) tile.q[i] = queries[i];
+}
+
+PENSTOCK_DEVICE void clear_heads(const Thread& t, const AttentionOnDevice& k, const HeadTile& tile) {
+  const int value_dim = k.layer.value_dim;
+  float* const to = k.out.row(t.x) + tile.first_query * value_dim;
+  for (int i = t.index; i < tile.n * value_dim; i += Attend::kThreads) to[i] = 0.0f;
+}
+
+}  // namespace
+
+PENSTOCK_BODY void Attend::operator()(const Thread& t) const {
+  static_assert(kHeads == kThreads / kWarp && kPiece % kChunk == 0);
+  const int value_dim = layer.value_dim;
+  const HeadTile tile(t, *this);
+  if (t.x >= batch->n_tokens) return clear_heads(t, *this, tile);
+  const Sight sight = sight_of(*this, t.x);
+  load_queries(t, *this, tile, t.x);
+  float* const to = out.row(t.x) + tile.first_query * value_dim;
+  for (int i = t.index; i < tile.n * value_dim; i += kThreads) tile.joined[i] = 0.0f;
+  Joined joined[kHeads];
+  for (int begin = sight.first / kPiece * kPiece; begin < sight.end; begin += kPiece) {
+    attend_piece(t, *this, tile, sight, begin, begin + kPiece);
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (h >= tile.n || tile.most[h] == kNothing) continue;
+      joined[h].join(tile.most[h], tile.total[h]);
+      for (int d = t.index; d < value_dim; d += kThreads) {
+        float& sum = tile.joined[h * value_dim + d];
+        sum = joined[h].sum(sum, tile.sums[h * value_dim + d]);
+      }
+    }
+  }
+  // A thread reads the sums it has written.
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (h >= tile.n) continue;
+    const float factor = joined[h].factor(sinks, tile.first_query + h);
     for (int d = t.index; d < value_dim; d += kThreads)
-      to[h * value_dim + d] = tile.sums[h * value_dim + d] * factor;
+      to[h * value_dim + d] = tile.joined[h * value_dim + d] * factor;
   }
 }
 PENSTOCK_KERNEL(Attend)
+
+PENSTOCK_BODY void AttendPieces::operator()(const Thread& t) const {
+  if (t.x >= batch->n_pieces) return;
+  const int token = batch->piece_tokens[t.x], value_dim = layer.value_dim;
+  const int begin = (t.x - batch->first_pieces[token]) * Attend::kPiece;
+  const HeadTile tile(t, *this);
+  load_queries(t, *this, tile, token);
+  attend_piece(t, *this, tile, sight_of(*this, token), begin, begin + Attend::kPiece);
+  const int n_heads = q.cols / layer.head_dim;
+  for (int h = 0; h < tile.n; ++h) {
+    float* const to = sums + (static_cast<int64_t>(t.x) * n_heads + tile.first_query + h) * (value_dim + 2);
+    for (int d = t.index; d < value_dim; d += kThreads) to[d] = tile.sums[h * value_dim + d];
+    if (t.index == 0) to[value_dim] = tile.most[h], to[value_dim + 1] = tile.total[h];
+  }
+}
+PENSTOCK_KERNEL(AttendPieces)
+
+PENSTOCK_BODY void JoinPieces::operator()(const Thread& t) const {
+  const HeadTile tile(t, *this);
+  if (t.x >= batch->n_tokens) return clear_heads(t, *this, tile);
+  const int value_dim = layer.value_dim, n_heads = q.cols / layer.head_dim;
+  for (int h = 0; h < tile.n; ++h) {
+    const int head = tile.first_query + h;
+    const auto sums_of = [&](int piece) {
+      return sums + (static_cast<int64_t>(piece) * n_heads + head) * (value_dim + 2);
+    };
+    for (int d = t.index; d < value_dim; d += kThreads) {
+      Joined joined;
+      float sum = 0.0f;
+      for (int piece = batch->first_pieces[t.x]; piece < batch->first_pieces[t.x + 1]; ++piece) {
+        const float* const from = sums_of(piece);
+        if (from[value_dim] == kNothing) continue;
+        joined.join(from[value_dim], from[value_dim + 1]);
+        sum = joined.sum(sum, from[d]);
+      }
+      out.row(t.x)[head * value_dim + d] = sum * joined.factor(sinks, head);
+    }
+  }
+}
+PENSTOCK_KERNEL(JoinPieces)
 
 }  // namespace penstock::cuda

@@ -25,9 +25,10 @@ struct RotateHeads {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Rotates a head of k, and stores it and its v. Grid::x = rows, Grid::y = kv heads.
+// Rotates a head of q, or a head of k, which it stores with its v. Grid::x = rows, Grid::y = heads of q and kv heads.
 struct StoreKv {
   static constexpr int kThreads = 64;
+  Rows q;  // of no columns where nothing is rotated
   Rows k, v;
   Rotation rotation;
   KvLayerOnDevice layer;
@@ -36,11 +37,8 @@ struct StoreKv {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// A block has some query heads of one kv head for one token. It goes over what they see in chunks of kChunk tokens, which
-// begin at the same places of the sequence whatever else is in the batch: scores by a thread per token, then sums of values
-// by a thread per feature. Grid::x = rows, Grid::y = kv heads * tiles of heads.
-struct Attend {
-  static constexpr int kThreads = 128, kChunk = kThreads, kHeads = 4;
+// What attention is asked for.
+struct AttentionOnDevice {
   Rows q, out;
   KvLayerOnDevice layer;
   int group;      // of the cache
@@ -50,11 +48,32 @@ struct Attend {
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
   const BatchOnDevice* batch;
+};
+
+// A block has some query heads of one kv head for one token. What they see is cut into pieces of kPiece tokens, which begin at the same
+// places of the sequence whatever else is in the batch, and pieces into chunks of kChunk tokens: scores by a thread per token, then
+// sums of values by a thread per feature. The pieces' sums are put together in their order. Grid::x = rows, Grid::y = kv heads * tiles
+// of heads.
+struct Attend : AttentionOnDevice {
+  static constexpr int kThreads = 128, kChunk = kThreads, kPiece = BatchOnDevice::kPieceTokens, kHeads = 4;
 
   int tiles() const { return (n_queries + kHeads - 1) / kHeads; }
   int shared_bytes() const {
-    return static_cast<int>(sizeof(float)) * kHeads * (layer.head_dim + layer.value_dim + kChunk + 4);
+    return static_cast<int>(sizeof(float)) * kHeads * (layer.head_dim + 2 * layer.value_dim + kChunk + 3);
   }
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+// The same in two: a block per piece of a token's sequence, as the batch lists them, leaves its sums; then they are put together.
+// Bit for bit the same. Grid::x = pieces, or rows; Grid::y as above.
+struct AttendPieces : AttentionOnDevice {
+  static constexpr int kThreads = Attend::kThreads;
+  float* sums;  // [piece][query head][value_dim + 2]: sums of values, the largest score, the sum of weights
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+struct JoinPieces : AttentionOnDevice {
+  static constexpr int kThreads = Attend::kThreads;
+  const float* sums;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

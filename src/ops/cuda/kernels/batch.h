@@ -14,6 +14,7 @@ struct KvOnDevice {
 
 struct BatchOnDevice {
   static constexpr int kMaxGroups = 8;
+  static constexpr int kPieceTokens = 256;  // of a sequence, that attention may take apart from the others
   int32_t n_tokens, n_seqs, n_outputs, n_groups;
   const int32_t* tokens;       // [n_tokens]
   const int32_t* positions;    // [n_tokens]
@@ -24,6 +25,10 @@ struct BatchOnDevice {
   const int32_t* token_types;  // [n_tokens]
   const int32_t* adapters;     // [n_seqs]
   const uint64_t* tree_masks;  // [n_tokens]; 0: causal
+  // Pieces that a block each attends to, of steps that are worth it.
+  int32_t n_pieces;
+  const int32_t* piece_tokens;  // [n_pieces] whose it is
+  const int32_t* first_pieces;  // [n_tokens + 1]; a token's are those of its whole sequence
   KvOnDevice kv[kMaxGroups];
 };
 

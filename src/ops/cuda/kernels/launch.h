@@ -3,6 +3,9 @@
 // A kernel is a struct of plain data: its fields are what it reads and writes, kThreads the threads of a block, and
 // operator()(const Thread&), marked PENSTOCK_BODY, what one thread does. The header declares it; the .cu file beside it has
 // the body and one line PENSTOCK_KERNEL(Name). nvcc makes that OnCuda<Name>, g++ makes of the same file Emulated<Name>.
+//
+// A kernel may be started while those before it still run. Then it waits for them before its operator(), and may have a
+// prefetch(const Thread&) for the time until then, which reads nothing that a step writes: it asks for weights to be brought near.
 #pragma once
 #include <cstddef>
 
@@ -18,7 +21,8 @@ struct Grid {
 
 template <class K>
 struct OnCuda {
-  static int launch(const K& kernel, Grid grid, void* stream);  // cudaError_t
+  // early: started while those before it still run, which compute capability 9.0 can. Returns a cudaError_t.
+  static int launch(const K& kernel, Grid grid, void* stream, bool early);
 };
 
 template <class K>

@@ -44,6 +44,7 @@ template <int TokenTiles>
 struct MmaProduct : Product {
   static constexpr int kThreads = 128, kTokens = 8 * TokenTiles;
   static constexpr int kSharedBytes = 256 * 2 + kThreads / 32 * TokenTiles * 128 * 4;
+  PENSTOCK_BODY void prefetch(const Thread& t) const;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

@@ -1,5 +1,7 @@
 #include "ops/cuda/kernels/rows.h"
 
+#include "ops/cuda/kernels/activate.h"
+#include "ops/cuda/kernels/row_norm.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
@@ -7,31 +9,15 @@ namespace penstock::cuda {
 // --- Rows.
 
 PENSTOCK_BODY void AddNorm::operator()(const Thread& t) const {
-  float* const scratch = t.shared_as<float>();
   float* const values = x.row(t.x);
   const int n = x.cols;
-  float sum = 0.0f;
-  for (int i = t.index; i < n; i += kThreads) {
-    if (delta.data != nullptr) values[i] += delta.row(t.x)[i] * delta_scale;
-    sum += layer_norm ? values[i] : values[i] * values[i];
+  if (delta.data != nullptr) {  // a thread reads again what it has written
+    for (int i = t.index; i < n; i += kThreads) values[i] += delta.row(t.x)[i] * delta_scale;
   }
   if (out.data == nullptr) return;
-  const float mean = block_sum<kThreads>(t, sum, scratch) / static_cast<float>(n);
-  float squares = mean, middle = 0.0f;
-  if (layer_norm) {
-    middle = mean, sum = 0.0f;
-    for (int i = t.index; i < n; i += kThreads) sum += (values[i] - middle) * (values[i] - middle);
-    squares = block_sum<kThreads>(t, sum, scratch) / static_cast<float>(n);
-  }
-  const float factor = 1.0f / sqrtf(squares + eps);
-  const int64_t of_row = static_cast<int64_t>(t.x % weight_rows) * n;
+  const RowMoments moments = moments_of_row<kThreads>(t, norm, values, n, t.shared_as<float>());
   float* const to = out.row(t.x);
-  for (int i = t.index; i < n; i += kThreads) {
-    float v = (values[i] - middle) * factor;
-    if (weight != nullptr) v *= weight[of_row + i];
-    if (bias != nullptr) v += bias[i];
-    to[i] = v;
-  }
+  for (int i = t.index; i < n; i += kThreads) to[i] = normed(norm, moments, t.x, n, i, values[i]);
 }
 PENSTOCK_KERNEL(AddNorm)
 
@@ -103,38 +89,11 @@ PENSTOCK_BODY void CopyRows::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(CopyRows)
 
-PENSTOCK_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
-  const float* const p = f.parameters;
-  switch (f.kind) {
-    case Activation::kSilu: return x * sigmoid(x);
-    case Activation::kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
-    case Activation::kGeluTanh:  // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
-      return x * sigmoid(2 * 0.7978845608f * x * (1.0f + 0.044715f * x * x));
-    case Activation::kRelu: return fmaxf(x, 0.0f);
-    case Activation::kRelu2: return x > 0.0f ? x * x : 0.0f;
-    case Activation::kXielu:
-      return x > 0.0f ? p[0] * x * x + p[2] * x : p[1] * (expm1f(fminf(x, p[3])) - x) + p[2] * x;
-    case Activation::kClampedSilu: {
-      const float v = fminf(x, p[1]);
-      return v * sigmoid(p[0] * v);
-    }
-    case Activation::kSigmoid: return sigmoid(x);
-  }
-  return x;
-}
-
 PENSTOCK_BODY void ActivateRows::operator()(const Thread& t) const {
   const int i = column_of<ActivateRows>(t);
   if (i >= x.cols) return;
-  float value = activated(f, x.row(t.x)[i]);
-  if (up.data != nullptr) {
-    const float by = up.row(t.x)[i];
-    const float most = f.parameters[1];
-    value *= f.kind == Activation::kClampedSilu ? fmaxf(-most, fminf(by, most)) + 1.0f : by;
-  }
-  out.row(t.x)[i] = value;
+  const float value = x.row(t.x)[i];
+  out.row(t.x)[i] = up.data != nullptr ? gated(f, value, up.row(t.x)[i]) : activated(f, value);
 }
 PENSTOCK_KERNEL(ActivateRows)
 

@@ -17,6 +17,16 @@ struct Rows {
   PENSTOCK_DEVICE float* row(int i) const { return data + i * stride; }
 };
 
+// NormParams as kernels take them.
+struct RowNorm {
+  const float *weight = nullptr,
+              *bias =
+                  nullptr;  // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
+  int weight_rows = 1;
+  float eps = 0.0f;
+  bool layer_norm = false;
+};
+
 // --- A block per row: Grid::x = rows.
 
 // x += delta * delta_scale, if there is a delta; out = norm(x), if there is an out.
@@ -24,11 +34,7 @@ struct AddNorm {
   static constexpr int kThreads = 256;
   Rows x, delta, out;
   float delta_scale;
-  const float *weight,
-      *bias;  // [weight_rows, cols], row r has the weights r % weight_rows; null: ones, zeros
-  int weight_rows;
-  float eps;
-  bool layer_norm;
+  RowNorm norm;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

@@ -53,6 +53,8 @@ struct Thread {
   // 16 i + 4t to + 3. Signed integers, or F8 E4M3, which compute capability 8.0 does not have: d stays as it is.
   PENSTOCK_DEVICE void mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
   PENSTOCK_DEVICE void mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  // Asks for the 128 bytes around `at` to be brought into the cache that all share.
+  PENSTOCK_DEVICE void prefetch(const std::byte* at) const;
 
 #if !defined(__CUDACC__)
   Fibers* fibers;

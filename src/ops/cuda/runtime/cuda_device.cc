@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : Device(fmt::format("cuda/{}", properties.name), false) {
     stream_ = stream;
+    can_start_early_ = properties.major >= 9;
   }
   ~CudaDevice() override {
     cudaStreamSynchronize(stream());

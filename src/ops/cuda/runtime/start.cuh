@@ -6,26 +6,41 @@
 
 namespace penstock::cuda {
 
+// Parameters stay where they are, even if a part of them is chosen by an index.
 template <class K>
-__global__ void __launch_bounds__(K::kThreads, 1) run_kernel(const K kernel) {
+__global__ void __launch_bounds__(K::kThreads, 1) run_kernel(const __grid_constant__ K kernel) {
   extern __shared__ __align__(128) std::byte shared[];
-  kernel(Thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y),
-                static_cast<int>(gridDim.x), shared});
+  const Thread thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x),
+                      static_cast<int>(blockIdx.y), static_cast<int>(gridDim.x), shared};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  // Who comes next may begin; all wait, so that what is behind two others waits for both. Nothing of one that was not started early.
+  asm volatile("griddepcontrol.launch_dependents;");
+  if constexpr (requires { kernel.prefetch(thread); }) kernel.prefetch(thread);
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  kernel(thread);
 }
 
 template <class K>
-int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream) {
+int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream, bool early) {
   if (grid.x <= 0 || grid.y <= 0) return cudaSuccess;
   if (grid.shared_bytes > 48 * 1024) {  // more than a kernel has unasked
     const cudaError_t asked =
         cudaFuncSetAttribute(run_kernel<K>, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes);
     if (asked != cudaSuccess) return asked;
   }
-  const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
-  run_kernel<K>
-      <<<blocks, K::kThreads, static_cast<size_t>(grid.shared_bytes), static_cast<cudaStream_t>(stream)>>>(
-          kernel);
-  return cudaGetLastError();
+  cudaLaunchAttribute overlaps{};
+  overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlaps.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
+  config.blockDim = dim3(K::kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(grid.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlaps, config.numAttrs = early ? 1 : 0;
+  const cudaError_t code = cudaLaunchKernelEx(&config, run_kernel<K>, kernel);
+  (void)cudaGetLastError();  // the same
+  return code;
 }
 
 }  // namespace penstock::cuda

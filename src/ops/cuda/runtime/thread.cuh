@@ -40,6 +40,10 @@ PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
+PENSTOCK_DEVICE void Thread::prefetch(const std::byte* at) const {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 PENSTOCK_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value); }
 
 PENSTOCK_DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }

@@ -1,0 +1,36 @@
+// Nonlinearities in kernels.
+#pragma once
+#include "kernels/activation.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+
+PENSTOCK_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+PENSTOCK_DEVICE float activated(const ActivationFunction& f, float x) {
+  const float* const p = f.parameters;
+  switch (f.kind) {
+    case Activation::kSilu: return x * sigmoid(x);
+    case Activation::kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    case Activation::kGeluTanh:  // 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+      return x * sigmoid(2 * 0.7978845608f * x * (1.0f + 0.044715f * x * x));
+    case Activation::kRelu: return fmaxf(x, 0.0f);
+    case Activation::kRelu2: return x > 0.0f ? x * x : 0.0f;
+    case Activation::kXielu:
+      return x > 0.0f ? p[0] * x * x + p[2] * x : p[1] * (expm1f(fminf(x, p[3])) - x) + p[2] * x;
+    case Activation::kClampedSilu: {
+      const float v = fminf(x, p[1]);
+      return v * sigmoid(p[0] * v);
+    }
+    case Activation::kSigmoid: return sigmoid(x);
+  }
+  return x;
+}
+
+// f(x) * by, or what the gated form of f has in its place.
+PENSTOCK_DEVICE float gated(const ActivationFunction& f, float x, float by) {
+  const float value = activated(f, x), most = f.parameters[1];
+  return value * (f.kind == Activation::kClampedSilu ? fmaxf(-most, fminf(by, most)) + 1.0f : by);
+}
+
+}  // namespace penstock::cuda

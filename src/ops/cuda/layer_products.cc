@@ -1,0 +1,85 @@
+#include "ops/cuda/layer_products.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_vector.h"
+#include "ops/cuda/packed_weight.h"
+#include "ops/cuda/tensors.h"
+
+namespace penstock::cuda {
+namespace {
+
+using End = LayerProduct::End;
+
+LayerProduct product_of(const NormedInput& h, End end) {
+  LayerProduct kernel{};
+  kernel.x = rows_of(h.norm ? h.x : h.values), kernel.end = end;
+  kernel.has_norm = h.norm.has_value();
+  if (h.norm) kernel.norm = row_norm_of(*h.norm, h.x.cols);
+  return kernel;
+}
+
+// Returns how many tiles it has.
+int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int first_tile) {
+  const WeightOnDevice& weight = static_cast<const CudaWeight&>(*target.weight).on_device();
+  PENSTOCK_CHECK(weight.cols == kernel.x.cols && weight.rows == out.cols && out.rows == kernel.x.rows);
+  kernel.targets[kernel.n_targets++] = {weight, rows_of(out), device_data(target.bias), first_tile};
+  return (out.cols + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows;
+}
+
+}  // namespace
+
+void LayerProducts::begin_step(const Batch& batch) {
+  adapted_ = std::ranges::any_of(batch.adapters, [](int32_t slot) { return slot >= 0; });
+}
+
+bool LayerProducts::takes_norms(Tensor x) const {
+  return enabled_ && x.rows > 0 && x.rows <= LayerProduct::kTokens;
+}
+
+bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const {
+  return takes_norms(x) && std::ranges::all_of(targets, [&](const LinearTarget& target) {
+           const auto& weight = static_cast<const CudaWeight&>(*target.weight);
+           const WeightForm form = weight.on_device().form;
+           const bool by_mma = form == WeightForm::kCodes || form == WeightForm::kBF16;
+           return by_mma && !weight.rounding().to_int8 && (target.adapters == nullptr || !adapted_);
+         });
+}
+
+bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
+  if (!suits(h.x, targets)) return false;
+  while (!targets.empty()) {
+    const size_t n = std::min<size_t>(targets.size(), LayerProduct::kMostTargets);
+    LayerProduct kernel = product_of(h, End::kStore);
+    int n_tiles = 0;
+    for (const LinearTarget& target : targets.first(n))
+      n_tiles += add_target(kernel, target, target.out, n_tiles);
+    device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+    targets = targets.subspan(n);
+  }
+  return true;
+}
+
+bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
+                                 const ActivationFunction& f, Tensor out) {
+  const LinearTarget both[] = {gate, up};
+  if (!suits(h.x, both)) return false;
+  LayerProduct kernel = product_of(h, End::kGate);
+  kernel.f = f;
+  const int n_tiles = add_target(kernel, gate, out, 0);
+  add_target(kernel, up, out, 0);
+  device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  return true;
+}
+
+bool LayerProducts::linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale) {
+  if (target.partial || !suits(in, {&target, 1})) return false;
+  LayerProduct kernel = product_of({in, {}, in}, End::kAdd);
+  kernel.factor = delta_scale;
+  const int n_tiles = add_target(kernel, target, x, 0);
+  device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  return true;
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,34 @@
+// Products of steps of few rows with their neighbours in a layer in one kernel (kernels/layer.h): a norm is taken by the products that read
+// it, and what becomes of a product by the product. All bits are those of one operation after the other.
+#pragma once
+#include <span>
+
+#include "ops/batch.h"
+#include "ops/cuda/device.h"
+#include "ops/cuda/kernels/layer.h"
+#include "ops/ops.h"
+
+namespace penstock::cuda {
+
+class LayerProducts {
+ public:
+  explicit LayerProducts(Device& device) : device_(device) {}
+
+  void enable(bool on) { enabled_ = on; }
+  void begin_step(const Batch& batch);
+  // Whether a norm of x is left to those that read it.
+  bool takes_norms(Tensor x) const;
+  // The parts of a layer that Ops has, but for what linear_add() prepares. False: not done, for it is not for these kernels.
+  bool norm_linear(const NormedInput& h, std::span<const LinearTarget> targets);
+  bool gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
+                    const ActivationFunction& f, Tensor out);
+  bool linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale);
+
+ private:
+  bool suits(Tensor x, std::span<const LinearTarget> targets) const;
+
+  Device& device_;
+  bool enabled_ = true, adapted_ = false;
+};
+
+}  // namespace penstock::cuda

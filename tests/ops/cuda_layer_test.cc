@@ -1,0 +1,103 @@
+// Parts of a layer in one kernel each (kernels/layer.h) give the bits of one operation after the other.
+#include "ops/cuda/cuda_ops.h"
+#include "ops/ops_under_test.h"
+
+#ifdef PENSTOCK_CUDA_EMULATION
+#include "ops/cuda/emulation/trouble.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr int kDim = 256, kWidth = 64;
+enum class Normed { kNo, kRms, kLayerNorm };
+
+class CudaLayer : public testing::Test {
+ protected:
+  std::unique_ptr<Weight> weight(QuantType type, int rows, int cols) {
+    const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, ++seed_, 0.1f);
+    std::vector<std::byte> bytes(quant_bytes(type, static_cast<int64_t>(values.size())));
+    quantize_row(type, values.data(), bytes.data(), static_cast<int64_t>(values.size()));
+    return ops_->pack({type, rows, cols, bytes}).value();
+  }
+  void load(QuantType type) {
+    seed_ = 0;
+    for (const int rows : {48, 16, 40, 20, 24}) targets_.push_back(weight(type, rows, kDim));
+    gate_ = weight(type, kWidth, kDim), up_ = weight(type, kWidth, kDim);
+    down_ = weight(QuantType::kQ8_0, kDim, kWidth);
+    norm_weight_ = ops_->pack_vector(random_floats(kDim, 101)).value();
+    norm_bias_ = ops_->pack_vector(random_floats(kDim, 102)).value();
+    bias_ = ops_->pack_vector(random_floats(kDim, 103)).value();
+  }
+  // All that a layer's parts give. As a layer does it: read h, add to the stream, read the next h.
+  std::vector<float> parts(int n, Normed normed, Activation f, bool fuses) {
+    static_cast<CudaOps&>(*ops_).fuse(fuses);
+    ops_->begin_step(nullptr);
+    fail_emulated_call(0, EmulatedCalls::kLaunches);
+    const Tensor x = tensor_of(*ops_, random_floats(static_cast<size_t>(n) * kDim, 11), n, kDim);
+    NormedInput h{x, {}, x};
+    if (normed != Normed::kNo) {
+      const bool layer_norm = normed == Normed::kLayerNorm;
+      h.norm = {norm_weight_.get(), layer_norm ? norm_bias_.get() : nullptr, 1e-6f, layer_norm};
+      h.values = ops_->new_tensor(n, kDim);
+    }
+    std::vector<LinearTarget> targets;
+    for (const auto& target : targets_)
+      targets.push_back({target.get(), targets.size() % 2 == 0 ? bias_.get() : nullptr,
+                         ops_->new_tensor(n, target->rows())});
+    const Tensor gate = ops_->new_tensor(n, kWidth), up = ops_->new_tensor(n, kWidth),
+                 delta = ops_->new_tensor(n, kDim);
+    ActivationFunction function = f;
+    function.parameters[0] = 1.5f, function.parameters[1] = 0.25f;
+    ops_->prepare(h);
+    ops_->norm_linear(h, targets);
+    ops_->gated_linear(h, {gate_.get(), nullptr, gate}, {up_.get(), bias_.get(), up}, function, gate);
+    ops_->linear_add(gate, {down_.get(), bias_.get(), delta}, x, 0.37f, &h);
+    n_launches_ = fail_emulated_call(0);
+    std::vector<float> all;
+    for (const LinearTarget& target : targets) append(target.out, all);
+    append(gate, all), append(x, all), append(ops_->materialize(h), all);
+    return all;
+  }
+  void append(Tensor x, std::vector<float>& to) {
+    const std::vector<float> values = read(*ops_, x).all;
+    to.insert(to.end(), values.begin(), values.end());
+  }
+
+  std::unique_ptr<Ops> ops_ = make_ops("cuda_emulated", {.n_threads = 1}).value();
+  std::vector<std::unique_ptr<Weight>> targets_;
+  std::unique_ptr<Weight> gate_, up_, down_;
+  std::unique_ptr<Vector> norm_weight_, norm_bias_, bias_;
+  unsigned seed_ = 0;
+  int64_t n_launches_ = 0;
+};
+
+TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ5_1}) {
+    targets_.clear(), load(type);
+    for (const int n : {1, 3, 8}) {
+      for (const Normed normed : {Normed::kNo, Normed::kRms, Normed::kLayerNorm}) {
+        const Activation f = n == 3 ? Activation::kClampedSilu : Activation::kSilu;
+        const std::vector<float> expected = parts(n, normed, f, false);
+        EXPECT_EQ(n_launches_, normed == Normed::kNo ? 10 : 11);
+        EXPECT_EQ(parts(n, normed, f, true), expected)
+            << quant_info(type).name << ", " << n << " rows, norm " << static_cast<int>(normed);
+        EXPECT_EQ(n_launches_, 4);
+      }
+    }
+  }
+}
+
+// More rows, and weights that are not multiplied by mma, are one operation after the other.
+TEST_F(CudaLayer, WhatDoesNotFitIsComputedAsItIs) {
+  load(QuantType::kQ8_0);
+  EXPECT_EQ(parts(9, Normed::kRms, Activation::kSilu, true),
+            parts(9, Normed::kRms, Activation::kSilu, false));
+  EXPECT_EQ(n_launches_, 11);
+  targets_.clear(), load(QuantType::kF16);
+  const std::vector<float> expected = parts(2, Normed::kRms, Activation::kSilu, false);
+  EXPECT_EQ(parts(2, Normed::kRms, Activation::kSilu, true), expected);
+}
+
+}  // namespace
+}  // namespace penstock::cuda
+#endif
