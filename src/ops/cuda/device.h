@@ -59,6 +59,8 @@ class Device {
   virtual void release_host(void* memory) = 0;
   // From such memory, which stays as it is until a later mark() was waited for.
   virtual void copy_in_behind(void* to, const void* from, size_t bytes) = 0;
+  // Into such memory, where it is when a later mark() was waited for; after a failure anything.
+  virtual void copy_out_behind(void* to, const void* from, size_t bytes) = 0;
 
   // `from` may be used again when this returns.
   virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
@@ -153,6 +155,36 @@ class Memory {
 
  private:
   Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Memory of the host that copies go to by themselves, given back with its owner.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(Device& device) : device_(device) {}
+  ~PinnedMemory() { reset(); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  // Of at least so many bytes, with anything in them; waits for copies to what was there. Error: kResourceExhausted.
+  Status make_room(size_t bytes) {
+    if (bytes <= bytes_) return {};
+    reset();
+    ASSIGN_OR_RETURN(data_, device_.allocate_host(2 * bytes));
+    bytes_ = 2 * bytes;
+    return {};
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void reset() {
+    if (data_ == nullptr) return;
+    device_.wait(device_.mark());
+    device_.release_host(std::exchange(data_, nullptr));
+    bytes_ = 0;
+  }
+  Device& device_;
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };

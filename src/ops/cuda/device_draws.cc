@@ -2,17 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ops/cuda/cuda_ops.h"
 
 namespace penstock::cuda {
-namespace {
-
-static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 && static_cast<int>(LogitEdit::Kind::kAdd) == 1 &&
-              static_cast<int>(LogitEdit::Kind::kPenalize) == 2);
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Of all draws of a call: what each is, and the edits and masks of all, one after the other.
 struct Described {
@@ -21,6 +16,13 @@ struct Described {
   std::vector<uint32_t> masks;
   int most_top = 0;
 };
+
+namespace {
+
+static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 && static_cast<int>(LogitEdit::Kind::kAdd) == 1 &&
+              static_cast<int>(LogitEdit::Kind::kPenalize) == 2);
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 Described describe(std::span<const SampleRow> rows, int vocab) {
   Described all;
@@ -58,6 +60,12 @@ SampleResult result_of(const SampleRow& row, const DrawnOnDevice& drawn, const T
   return result;
 }
 
+template <class T>
+std::byte* lay_behind(std::byte* to, const std::vector<T>& values) {
+  std::memcpy(to, values.data(), values.size() * sizeof(T));
+  return to + values.size() * sizeof(T);
+}
+
 }  // namespace
 
 template <class T>
@@ -68,12 +76,22 @@ T* DeviceDraws::scratch(size_t n) {
   return nullptr;
 }
 
-template <class T>
-T* DeviceDraws::bring(const std::vector<T>& values) {
-  if (values.empty()) return nullptr;
-  T* const to = scratch<T>(values.size());
-  if (to != nullptr) device_.copy_in(to, values.data(), values.size() * sizeof(T));
-  return to;
+bool DeviceDraws::bring(const Described& described, Draw& kernel) {
+  static_assert(sizeof(DrawOnDevice) % alignof(EditOnDevice) == 0 &&
+                sizeof(EditOnDevice) % alignof(uint32_t) == 0);
+  const size_t edits_at = described.draws.size() * sizeof(DrawOnDevice),
+               masks_at = edits_at + described.edits.size() * sizeof(EditOnDevice),
+               bytes = masks_at + described.masks.size() * sizeof(uint32_t);
+  auto* const to = scratch<std::byte>(bytes);
+  if (to == nullptr) return false;
+  const Result<std::span<std::byte>> staged = staged_.next(bytes);
+  if (!staged) return device_.give_up(staged.error()), false;
+  lay_behind(lay_behind(lay_behind(staged->data(), described.draws), described.edits), described.masks);
+  staged_.send(to);
+  kernel.draws = reinterpret_cast<const DrawOnDevice*>(to);
+  kernel.edits = reinterpret_cast<const EditOnDevice*>(to + edits_at);
+  kernel.masks = reinterpret_cast<const uint32_t*>(to + masks_at);
+  return true;
 }
 
 void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
@@ -89,24 +107,36 @@ void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows, std::sp
   asked.tops_stride = described.most_top;
   asked.step = ended_ ? last_ticket_ : last_ticket_ + 1;
   asked.pending = true;
-  const Draw kernel{rows_of(logits),
-                    bring(described.draws),
-                    bring(described.edits),
-                    bring(described.masks),
-                    scratch<float>(n * static_cast<size_t>(logits.cols)),
-                    scratch<double>(n * static_cast<size_t>(draw_pieces(logits.cols))),
-                    asked.drawn.as<DrawnOnDevice>(),
-                    asked.tops.as<TopOnDevice>(),
-                    described.most_top};
+  Draw kernel{rows_of(logits),
+              nullptr,
+              nullptr,
+              nullptr,
+              scratch<float>(n * static_cast<size_t>(logits.cols)),
+              scratch<double>(n * static_cast<size_t>(draw_pieces(logits.cols))),
+              asked.drawn.as<DrawnOnDevice>(),
+              asked.tops.as<TopOnDevice>(),
+              described.most_top};
+  if (!bring(described, kernel)) return;
   const Grid grid{static_cast<int>(n), 1, Draw::kSharedBytes};
 #ifdef PENSTOCK_CUDA_EMULATION
-  if (alone_ && device_.status())
-    return Emulated<DrawAlone>::launch(
-        {kernel.logits, kernel.draws, kernel.edits, kernel.masks, kernel.edited, kernel.piece_sums,
-         kernel.drawn, kernel.tops, kernel.tops_stride},
-        grid);
+  if (alone_ && device_.status()) {
+    device_.wait(device_.mark());  // for the descriptions
+    Emulated<DrawAlone>::launch({kernel.logits, kernel.draws, kernel.edits, kernel.masks, kernel.edited,
+                                 kernel.piece_sums, kernel.drawn, kernel.tops, kernel.tops_stride},
+                                grid);
+    return ask_back(asked, n * static_cast<size_t>(described.most_top));
+  }
 #endif
   device_.launch(kernel, grid);
+  ask_back(asked, n * static_cast<size_t>(described.most_top));
+}
+
+void DeviceDraws::ask_back(Asked& asked, size_t n_tops) {
+  const size_t bytes = asked.rows.size() * sizeof(DrawnOnDevice);
+  device_.copy_out_behind(asked.told.data(), asked.drawn.data(), bytes);
+  if (n_tops > 0)
+    device_.copy_out_behind(asked.told.data() + bytes, asked.tops.data(), n_tops * sizeof(TopOnDevice));
+  asked.copied = device_.mark();
 }
 
 // False after a failure.
@@ -121,21 +151,26 @@ bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
     }
     return larger.has_value();
   };
-  return at_least(asked.drawn, n_draws * sizeof(DrawnOnDevice)) &&
-         at_least(asked.tops, n_tops * sizeof(TopOnDevice));
+  if (!at_least(asked.drawn, n_draws * sizeof(DrawnOnDevice)) ||
+      !at_least(asked.tops, n_tops * sizeof(TopOnDevice))) {
+    return false;
+  }
+  const Status told = asked.told.make_room(n_draws * sizeof(DrawnOnDevice) + n_tops * sizeof(TopOnDevice));
+  if (!told) device_.give_up(told.error());
+  return told.has_value();
 }
 
 void DeviceDraws::tell(Asked& asked) {
   if (!asked.pending) return;
   asked.pending = false;
+  device_.wait(asked.copied);
   const size_t n = asked.rows.size(), stride = static_cast<size_t>(asked.tops_stride);
-  std::vector<DrawnOnDevice> all(n);
-  std::vector<TopOnDevice> tops(n * stride);
-  device_.copy_out(all.data(), asked.drawn.data(), n * sizeof(DrawnOnDevice));
-  if (!tops.empty()) device_.copy_out(tops.data(), asked.tops.data(), tops.size() * sizeof(TopOnDevice));
+  const auto* const all = reinterpret_cast<const DrawnOnDevice*>(asked.told.data());
+  const auto* const tops =
+      reinterpret_cast<const TopOnDevice*>(asked.told.data() + n * sizeof(DrawnOnDevice));
   const bool failed = !device_.status();
   for (size_t i = 0; i < n; ++i)
-    asked.results[i] = failed ? SampleResult{} : result_of(asked.rows[i], all[i], tops.data() + i * stride);
+    asked.results[i] = failed ? SampleResult{} : result_of(asked.rows[i], all[i], tops + i * stride);
 }
 
 StepTicket DeviceDraws::end_step() {

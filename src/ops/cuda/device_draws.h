@@ -8,13 +8,20 @@
 #include "ops/batch.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/sample.h"
+#include "ops/cuda/staged_copies.h"
 #include "ops/cuda/step_memory.h"
 
 namespace penstock::cuda {
 
+struct Described;
+
 class DeviceDraws {
  public:
-  DeviceDraws(Device& device, StepMemory& step_memory) : device_(device), step_memory_(step_memory) {}
+  DeviceDraws(Device& device, StepMemory& step_memory)
+      : device_(device),
+        step_memory_(step_memory),
+        staged_(device, kLeast),
+        asked_{Asked{PinnedMemory(device)}, Asked{PinnedMemory(device)}} {}
 
   // Tokens that the batch names by who drew them become what was drawn.
   void begin_step(const Batch& batch, const BatchOnDevice* on_device);
@@ -28,24 +35,29 @@ class DeviceDraws {
  private:
   // Of one call of sample().
   struct Asked {
-    Memory drawn;  // DrawnOnDevice
-    Memory tops;   // TopOnDevice, [draws][tops_stride]
+    PinnedMemory told;  // drawn, and tops behind them, as they come from the device
+    Memory drawn;       // DrawnOnDevice
+    Memory tops;        // TopOnDevice, [draws][tops_stride]
     int tops_stride = 0;
     std::vector<SampleRow> rows;
     std::span<SampleResult> results;
-    StepTicket step = 0;
+    StepTicket step = 0, copied = 0;
     bool pending = false;
   };
+  static constexpr size_t kLeast = size_t{1} << 16;  // bytes of descriptions
+
   bool make_room(Asked& asked, size_t n_draws, size_t n_tops);
+  // Asks for what the kernel gave to be brought to the host: nobody needs to wait for more than that.
+  void ask_back(Asked& asked, size_t n_tops);
   void tell(Asked& asked);
-  // A copy on the device, until the next step begins; null after a failure, or where there are none.
-  template <class T>
-  T* bring(const std::vector<T>& values);
+  // The kernel's draws, edits and masks, in one copy, until the next step begins. False after a failure.
+  bool bring(const Described& described, Draw& kernel);
   template <class T>
   T* scratch(size_t n);
 
   Device& device_;
   StepMemory& step_memory_;
+  StagedCopies staged_;
   Asked asked_[2];  // the next step may begin before this one's draws are told
   int now_ = 0;
   StepTicket last_ticket_ = 0;

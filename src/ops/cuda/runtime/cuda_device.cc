@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <deque>
+#include <vector>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -38,6 +39,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     cudaStreamSynchronize(stream());
     for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
+    for (cudaEvent_t event : free_events_) cudaEventDestroy(event);
     cudaStreamDestroy(stream());
   }
 
@@ -86,6 +88,11 @@ class CudaDevice final : public Device {
     if (!failed() && bytes > 0)
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
   }
+  void copy_out_behind(void* to, const void* from, size_t bytes) override {
+    spoil();
+    if (!failed() && bytes > 0)
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "copy from the device");
+  }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
@@ -117,7 +124,12 @@ class CudaDevice final : public Device {
   StepTicket mark() override {
     cudaEvent_t event = nullptr;
     if (!failed()) {
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+      if (free_events_.empty()) {
+        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+      } else {
+        event = free_events_.back();
+        free_events_.pop_back();
+      }
       if (event != nullptr) check(cudaEventRecord(event, stream()), "cudaEventRecord");
     }
     if (event != nullptr) marks_.push_back({n_marks_ + 1, event});
@@ -126,7 +138,7 @@ class CudaDevice final : public Device {
   void wait(StepTicket ticket) override {
     while (!marks_.empty() && marks_.front().ticket <= ticket) {
       if (!failed()) check(cudaEventSynchronize(marks_.front().event), "a step");
-      cudaEventDestroy(marks_.front().event);
+      free_events_.push_back(marks_.front().event);
       marks_.pop_front();
     }
   }
@@ -173,6 +185,7 @@ class CudaDevice final : public Device {
   };
   cudaStream_t stream() const { return static_cast<cudaStream_t>(stream_); }
   std::deque<Mark> marks_;
+  std::vector<cudaEvent_t> free_events_;
   StepTicket n_marks_ = 0;
 };
 
