@@ -60,7 +60,8 @@ TEST_F(CudaEngine, PartsOfLayersInOneGiveWhatTheirOperationsGive) {
     launches[fuses] = cuda::fail_emulated_call(0);
   }
   expect_equal(results[0], results[1]);
-  EXPECT_LT(launches[true] * 4, launches[false] * 3);
+  // A GPU, on which this runs too, does not count them.
+  EXPECT_TRUE(launches[true] * 4 < launches[false] * 3 || launches[false] == 0);
 }
 
 // By the kernels that are launched one by one.

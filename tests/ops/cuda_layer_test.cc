@@ -58,6 +58,11 @@ class CudaLayer : public testing::Test {
     append(gate, all), append(x, all), append(ops_->materialize(h), all);
     return all;
   }
+  // A GPU, on which this runs too, does not count them.
+  void expect_launches(int n) {
+    if (!static_cast<CudaOps&>(*ops_).device().emulated()) return;
+    EXPECT_EQ(n_launches_, n);
+  }
   void append(Tensor x, std::vector<float>& to) {
     const std::vector<float> values = read(*ops_, x).all;
     to.insert(to.end(), values.begin(), values.end());
@@ -78,10 +83,10 @@ TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
       for (const Normed normed : {Normed::kNo, Normed::kRms, Normed::kLayerNorm}) {
         const Activation f = n == 3 ? Activation::kClampedSilu : Activation::kSilu;
         const std::vector<float> expected = parts(n, normed, f, false);
-        EXPECT_EQ(n_launches_, normed == Normed::kNo ? 10 : 11);
+        expect_launches(normed == Normed::kNo ? 10 : 11);
         EXPECT_EQ(parts(n, normed, f, true), expected)
             << quant_info(type).name << ", " << n << " rows, norm " << static_cast<int>(normed);
-        EXPECT_EQ(n_launches_, 4);
+        expect_launches(4);
       }
     }
   }
@@ -92,7 +97,7 @@ TEST_F(CudaLayer, WhatDoesNotFitIsComputedAsItIs) {
   load(QuantType::kQ8_0);
   EXPECT_EQ(parts(9, Normed::kRms, Activation::kSilu, true),
             parts(9, Normed::kRms, Activation::kSilu, false));
-  EXPECT_EQ(n_launches_, 11);
+  expect_launches(11);
   targets_.clear(), load(QuantType::kF16);
   const std::vector<float> expected = parts(2, Normed::kRms, Activation::kSilu, false);
   EXPECT_EQ(parts(2, Normed::kRms, Activation::kSilu, true), expected);
