@@ -243,7 +243,7 @@ TEST_P(GemmTest, MatchesTheSpecification) {
     const auto bias = random_floats(w.rows, 4);
     const int stride = w.rows + 3;
     std::vector<float> first(static_cast<size_t>(max_rows) * stride);
-    for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
+    for (int n_rows : {max_rows, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 22, 27, 33, 48}) {
       if (n_rows > max_rows) continue;
       const QuantizedRows q = quantize(*table().gemm, x, n_rows, cols);
       std::vector<float> y(static_cast<size_t>(n_rows) * stride, -77.0f);

@@ -317,8 +317,8 @@ struct Int8Panel {
         for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
-    // Whoever prefetches has whole blocks. Parts of blocks of all sizes have the same code.
-    const int rows = PrefetchBytes > 0 ? M : x.block_rows;
+    // Whoever prefetches has whole blocks, but for 12 of 16 rows. Parts of blocks of all sizes have the same code.
+    const int rows = PrefetchBytes > 0 && int8_block_rows(M) == M ? M : x.block_rows;
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
@@ -350,11 +350,12 @@ struct Int8Panel {
     }
   }
 
+  static constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
+
   // One block of R rows, P panels at once.
   template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
-    constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
     const int n = (end - begin + P - 1) / P;
     for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
@@ -386,15 +387,47 @@ struct Int8Panel {
     }
   }
 
+  // More rows than 16, while a panel is in the first caches: codes are unpacked again for every 16, into registers, which
+  // takes less than going through unpacked ones again for every few. Only the first block waits for memory.
+  static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                       const GemmOutput& out) {
+    for (int panel = begin; panel < end; ++panel) {
+      block<false, 16, 1, kPrefetch>(w, x, 0, n_rows, panel, 0, panel, out);
+      int row = 16;
+      for (; row + 12 < n_rows; row += 16) block<false, 16, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+      switch ((n_rows - row + 3) / 4) {
+        case 3: block<false, 12, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+        case 2: block<false, 8, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+        case 1: block<false, 4, 1, 0>(w, x, row, n_rows, panel, 0, panel, out); break;
+        default: break;
+      }
+    }
+  }
+
+  // Of 9 rows and more where registers hold the sums of 16. Points of a grid take too long to look them up twice.
+  static void many_rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                        const GemmOutput& out) {
+    constexpr int kMostByPanel = Q::kBits == 4 && !Q::kIsCodebook ? 128 : 48;
+    if constexpr (Int8Blocks<S, Q>::kUnpacks) {
+      if (n_rows <= 12) return streams<false, 12, 1>(w, x, n_rows, begin, end, out);
+      if (n_rows <= 16) return streams<false, 16, 1>(w, x, n_rows, begin, end, out);
+      if constexpr (!L::kGrid) {
+        if (n_rows <= kMostByPanel) return by_panel(w, x, n_rows, begin, end, out);
+      }
+    }
+    Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+  }
+
   template <bool Whole>
   static void rows(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     constexpr int kFewer = S::kStreams > 1 ? S::kStreams / 2 : 1;
-    // Where registers hold the sums of a whole block, such blocks are read and multiplied at once.
     if constexpr (!Whole && requires { S::kBlockRows; }) {
-      if (x.block_rows % S::kBlockRows == 0 && n_rows > (S::kMaxRows < 16 ? 4 : 8) &&
-          !(S::kMaxRows == 16 && n_rows > 12 && n_rows <= 16))
+      if constexpr (S::kMaxRows >= 16) {
+        if (n_rows > 8) return many_rows(w, x, n_rows, begin, end, out);
+      } else if (x.block_rows % S::kBlockRows == 0 && n_rows > 4) {
         return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+      }
     }
     switch (x.block_rows) {
       case 1: return streams<Whole, 1, S::kStreams>(w, x, n_rows, begin, end, out);
