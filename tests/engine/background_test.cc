@@ -149,5 +149,33 @@ TEST(Background, PromptsAreTakenInByShortPartsBesideOthers) {
   expect_whole(fake, {other, behind});
 }
 
+// Whoever comes waits for the end of a step, so that none is long; but a step for others is as long as ever.
+TEST(Background, PromptsAreTakenInByPartsAmongThemselves) {
+  FakeEngineConfig config;
+  config.engine.max_num_batched_tokens = 512;
+  config.engine.prefill_chunk = 512;
+  config.n_blocks = {400};
+  config.max_model_len = 400;
+  FakeEngine fake(config);
+  std::vector<Sent> all;
+  for (int i = 0; i < 4; ++i) {
+    Request request = request_of(prompt_of(100, i), 3, i);
+    request.priority = kBackgroundPriority;
+    all.push_back(send(fake, request));
+  }
+  const auto tokens_of_step = [&] {
+    const int64_t before = fake.model->n_tokens();
+    fake.engine->step();
+    return fake.model->n_tokens() - before;
+  };
+  EXPECT_EQ(tokens_of_step(), 128);
+  for (int i = 0; i < 3; ++i) EXPECT_LE(tokens_of_step(), 128 + 4);
+  Request other = request_of(prompt_of(300, 9), 3, 9);
+  all.push_back(send(fake, other));
+  EXPECT_GT(tokens_of_step(), 128 + 4);
+  fake.run();
+  expect_whole(fake, all);
+}
+
 }  // namespace
 }  // namespace penstock

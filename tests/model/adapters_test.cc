@@ -189,5 +189,14 @@ TEST(Adapters, OfAnotherModelAreRefused) {
   expect_refused(testing::golden("bitnet"), peft_adapter("llama2"), "rounds activations");
 }
 
+TEST(Adapters, OfExpertsAreRefusedByName) {
+  for (const char* part : {"mlp.experts.0.down_proj.weight", "mlp.experts.gate_up_proj.weight"}) {
+    LoraAdapter adapter = peft_adapter("qwen3_moe");
+    adapter.modules.back().weight = std::string("model.layers.0.") + part;
+    expect_refused(testing::golden("qwen3_moe"), adapter, part);
+    expect_refused(testing::golden("qwen3_moe"), adapter, "a part that adapters cannot add to");
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -44,6 +44,8 @@ namespace {
 // Beside others:
 constexpr int kBackgroundSequences = 1;
 constexpr int kBackgroundTokens = 32;  // of a prompt in one step
+// Among themselves, of all prompts in one step: whoever comes waits for its end.
+constexpr int kBackgroundStep = 128;
 
 bool in_background(const Sequence& sequence) { return sequence.priority == kBackgroundPriority; }
 
@@ -91,6 +93,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
   schedule_drafts(plan);
   int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
   if (!plan.items.empty() && policy_->spares_decoding()) left = std::min(left, prefill_limit);
+  if (!others_run() && waiting_.size() == waiting_.n_background()) left = std::min(left, kBackgroundStep);
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;
