@@ -30,7 +30,7 @@ TEST(StepCosts, GuessesFromASinglePoint) {
 
 TEST(StepCosts, OneSizeInUseTellsAboutAllOthers) {
   StepCosts costs;
-  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}, {8, 1.8}}) costs.add(rows, seconds);
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}, {8, 1.8}}) costs.add_best(rows, seconds);
   // Everything takes twice as long now, as it does behind a long context.
   for (int i = 0; i < 200; ++i) costs.add(4, 2.6);
   EXPECT_NEAR(costs.level() * costs.shape(4, 0.2), 2.6, 0.05);
@@ -40,7 +40,7 @@ TEST(StepCosts, OneSizeInUseTellsAboutAllOthers) {
 
 TEST(StepCosts, DisturbancesDoNotMoveIt) {
   StepCosts costs;
-  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}}) costs.add(rows, seconds);
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.3}}) costs.add_best(rows, seconds);
   std::mt19937 random(3);
   for (int i = 0; i < 600; ++i) {
     const int rows = i % 8 == 0 ? 1 : 4;
@@ -49,6 +49,22 @@ TEST(StepCosts, DisturbancesDoNotMoveIt) {
   }
   EXPECT_NEAR(costs.shape(4, 0.2) / costs.shape(1, 0.2), 1.3, 0.13);
   EXPECT_LT(costs.level() * costs.shape(1, 0.2), 1.4);
+}
+
+// As when the machine was busy the first time that three sequences decoded.
+TEST(StepCosts, AFirstDisturbedStepIsForgotten) {
+  StepCosts costs;
+  for (const auto& [rows, seconds] : {std::pair{1, 1.0}, {4, 1.6}}) costs.add_best(rows, seconds);
+  costs.add(3, 3.0);
+  EXPECT_GT(costs.shape(3, 0.2), 2.0);
+  EXPECT_TRUE(costs.knows(3));
+  EXPECT_FALSE(costs.knows(3, 3));
+  costs.add(3, 1.4);
+  EXPECT_DOUBLE_EQ(costs.shape(3, 0.2), 1.4);
+  costs.add(3, 1.3);
+  EXPECT_DOUBLE_EQ(costs.shape(3, 0.2), 1.4) << "the median of three";
+  EXPECT_TRUE(costs.knows(3, 3));
+  EXPECT_DOUBLE_EQ(costs.level(), 1.0);
 }
 
 TEST(StepCosts, MoreRowsNeverCostLess) {

@@ -21,6 +21,7 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, int length, bool chai
       chains_only_(chains_only),
       one_pass_(drafter_->one_pass()) {
   checking_.reserve(static_cast<size_t>(max_nodes()) + 1);
+  for (size_t load = kManyFrom; load < loads_.size(); ++load) loads_[load].account = kOpeningOfMany;
 }
 
 int Speculation::max_nodes() const { return std::min(drafter_->max_nodes(), kMaxDraftNodes); }
@@ -125,7 +126,7 @@ void Speculation::choose(std::span<const SeqId> sequences, int n_decoding, std::
   Load& load = loads_[static_cast<size_t>(index)];
   // What a plain step costs comes first, and is looked at again now and then.
   const int n_choices = load.n_choices++;
-  if (costs_.empty() || (n_choices < kPlainFirst && !costs_.knows(n_decoding))) return;
+  if (costs_.empty() || (n_choices < kPlainFirst && !costs_.knows(n_decoding, kPlainFirst))) return;
   if (n_choices % kPlainAgain == kPlainAgain - 1) return;
   set_prices(load, n_decoding, static_cast<int>(sequences.size()));
   const double expected = expected_gain(load);

@@ -49,8 +49,8 @@ class Speculation {
   // For the choices made last. Valid until the next choose().
   const DraftPrices& prices() const { return prices_; }
 
-  // A step of so many rows that was made to find out what it takes.
-  void note_calibration(int rows, double seconds) { costs_.add(rows, seconds); }
+  // The shortest of some steps of so many rows that were made to find out what they take.
+  void note_calibration(int rows, double seconds) { costs_.add_best(rows, seconds); }
   // A round of drafts: passes one after the other, and what they made for each sequence, which may be nothing.
   struct Round {
     int n_decoding = 0;
@@ -91,8 +91,9 @@ class Speculation {
     int idle = 0, wait = kFirstProbe, trial = 0;
   };
   static constexpr double kPriorChance = 0.7;
-  static constexpr double kOpening = 4, kMostSaved = 16,
-                          kGranted = 0.01;  // plain steps; the last for each of them
+  // Plain steps; the last for each of them. Beside many sequences there is less to gain, and trying is paid by all of them.
+  static constexpr double kOpening = 4, kOpeningOfMany = 2, kMostSaved = 16, kGranted = 0.01;
+  static constexpr size_t kManyFrom = 4;  // the load of more than 4
   static constexpr int kPlainFirst = 3, kPlainAgain = 256;
   static constexpr int kFirstProbe = 24, kLastProbe = 1536, kProbeNodes = 3, kTrial = 3, kScouted = 12;
 

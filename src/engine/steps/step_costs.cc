@@ -27,7 +27,13 @@ void RecentMedian::add(double value) {
   value_ = sorted[(n - 1) / 2];
 }
 
-void StepCosts::add(int rows, double seconds) {
+void StepCosts::Point::add_first(double value) {
+  first[static_cast<size_t>(n++)] = value;
+  std::sort(first.begin(), first.begin() + n);
+  shape = first[n == kFirst ? kFirst / 2 : 0];
+}
+
+void StepCosts::add(int rows, double seconds, int n_steps) {
   const int key = key_of(rows);
   auto place = std::lower_bound(points_.begin(), points_.end(), key,
                                 [](const Point& point, int k) { return point.rows < k; });
@@ -35,19 +41,21 @@ void StepCosts::add(int rows, double seconds) {
     constexpr double kMostAbove = 2;  // what the others say; a single time may be a disturbance
     double value = seconds / level_;
     if (!points_.empty()) value = std::min(value, kMostAbove * shape(rows, 1));
-    points_.insert(place, {key, value});
+    points_.insert(place, {key, value, n_steps, {value}});
     return;
   }
   // Both follow the median, since what is far off counts no more than what is a little off. The level is much
   // the faster one: it takes what all sizes have in common.
   constexpr double kMost = 0.1, kLevelWeight = 0.5, kShapeWeight = 0.05;
   const double off = std::clamp(seconds / (level_ * place->shape) - 1, -kMost, kMost);
+  if (place->n < kFirst) return place->add_first(seconds / level_);
   level_ *= 1 + kLevelWeight * off;
   place->shape *= 1 + std::max(kShapeWeight, 0.3 / ++place->n) * off;
 }
 
-bool StepCosts::knows(int rows) const {
-  return std::ranges::any_of(points_, [&](const Point& point) { return point.rows == key_of(rows); });
+bool StepCosts::knows(int rows, int n_steps) const {
+  return std::ranges::any_of(
+      points_, [&](const Point& point) { return point.rows == key_of(rows) && point.n >= n_steps; });
 }
 
 double StepCosts::shape(int rows, double prior_share) const {

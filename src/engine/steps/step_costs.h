@@ -27,21 +27,30 @@ class RecentMedian {
 class StepCosts {
  public:
   StepCosts() { points_.reserve(kMostPoints); }
-  // rows >= 1.
-  void add(int rows, double seconds);
+  // rows >= 1. One step.
+  void add(int rows, double seconds) { add(rows, seconds, 1); }
+  // The best of several.
+  void add_best(int rows, double seconds) { add(rows, seconds, kFirst); }
   bool empty() const { return points_.empty(); }
-  bool knows(int rows) const;
+  // Whether there were at least so many steps of about this size.
+  bool knows(int rows, int n_steps = 1) const;
   double level() const { return level_; }
   // Seconds at level 1. Between measured sizes on a line, never falling; beyond the last one by the mean
   // slope; with a single size each row costs prior_share of the time per row there.
   double shape(int rows, double prior_share) const;
 
  private:
+  // A machine that was disturbed when a size was first seen would be believed for long: until there are three values the
+  // least counts, then their median, and from then on what steps take changes it slowly.
+  static constexpr int kFirst = 3;
   struct Point {
     int rows;
     double shape;
     int n = 1;
+    std::array<double, kFirst> first{};
+    void add_first(double value);
   };
+  void add(int rows, double seconds, int n_steps);
   static constexpr int kMostPoints = 320;  // of all sizes to 2^20
   std::vector<Point> points_;              // ascending by rows
   double level_ = 1;
