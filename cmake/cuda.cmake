@@ -98,6 +98,7 @@ function(penstock_add_cuda target folder)
       list(APPEND wrapped ${PROJECT_BINARY_DIR}/cuda/emulated_${name}.cc)
     endforeach()
     set_source_files_properties(${wrapped} ${emulation} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_source_files_properties(${wrapped} PROPERTIES COMPILE_OPTIONS -Wno-unknown-pragmas)  # unroll
     target_sources(${target} PRIVATE ${emulation} ${wrapped})
     target_compile_definitions(${target} PRIVATE PENSTOCK_CUDA_EMULATION=1)
   endif()

@@ -23,9 +23,9 @@ struct CudaCase {
   bool swap = false;
   const char* cache = "auto";  // kv_cache_dtype
   bool beams = true;           // not beside recurrent states, whose blocks are few here
-  bool preempts = true;        // not where windows give blocks back early
-  double blocks = 8;           // of the cache: of six sequences some have no place
-  int exit_layer = 0;          // spec_exit_layer
+  bool preempts = true;  // not where windows give blocks back early, or how long an adapter loads decides
+  double blocks = 8;     // of the cache: of six sequences some have no place
+  int exit_layer = 0;    // spec_exit_layer
 };
 
 void PrintTo(const CudaCase& of, std::ostream* out) { *out << of.name; }
@@ -273,36 +273,36 @@ TEST(KvCacheTypes, Fp8IsRefusedOnTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(
     Tiny, CudaOperations,
-    testing::Values(CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true},
-                    CudaCase{
-                        .name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
-                    CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
-                    CudaCase{.name = "experts", .model = "models/mixtral"},
-                    CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},
-                    CudaCase{.name = "ngram", .model = "models/llama2", .spec = "ngram"},
-                    CudaCase{.name = "grammar", .model = "models/llama2", .spec = ""},
-                    CudaCase{.name = "draft",
-                             .model = "models/llama2",
-                             .spec = "draft",
-                             .spec_model = "models/llama2",
-                             .blocks = 13},
-                    CudaCase{.name = "medusa", .model = "models/llama2", .spec = "medusa", .blocks = 6},
-                    CudaCase{.name = "early_exit",
-                             .model = "models/llama2",
-                             .spec = "early-exit",
-                             .blocks = 6,
-                             .exit_layer = 1},
-                    CudaCase{.name = "early_exit_windows",
-                             .model = "models/gemma3",
-                             .spec = "early-exit",
-                             .beams = false,
-                             .preempts = false,
-                             .exit_layer = 1},
-                    CudaCase{.name = "mtp", .model = "models/deepseek_v3_mtp", .spec = "mtp"},
-                    CudaCase{.name = "eagle3",
-                             .model = "eagle3/llama/target",
-                             .spec = "eagle3",
-                             .spec_model = "eagle3/llama/head"}),
+    testing::Values(
+        CudaCase{.name = "adapters", .model = "models/llama2", .adapters = true, .preempts = false},
+        CudaCase{.name = "swap", .model = "models/llama2", .swap = true, .cache = "fp8", .blocks = 6},
+        CudaCase{.name = "windows", .model = "models/gemma3", .beams = false, .preempts = false},
+        CudaCase{.name = "experts", .model = "models/mixtral"},
+        CudaCase{.name = "states", .model = "models/qwen3_next", .beams = false},
+        CudaCase{.name = "ngram", .model = "models/llama2", .spec = "ngram"},
+        CudaCase{.name = "grammar", .model = "models/llama2", .spec = ""},
+        CudaCase{.name = "draft",
+                 .model = "models/llama2",
+                 .spec = "draft",
+                 .spec_model = "models/llama2",
+                 .blocks = 13},
+        CudaCase{.name = "medusa", .model = "models/llama2", .spec = "medusa", .blocks = 6},
+        CudaCase{.name = "early_exit",
+                 .model = "models/llama2",
+                 .spec = "early-exit",
+                 .blocks = 6,
+                 .exit_layer = 1},
+        CudaCase{.name = "early_exit_windows",
+                 .model = "models/gemma3",
+                 .spec = "early-exit",
+                 .beams = false,
+                 .preempts = false,
+                 .exit_layer = 1},
+        CudaCase{.name = "mtp", .model = "models/deepseek_v3_mtp", .spec = "mtp"},
+        CudaCase{.name = "eagle3",
+                 .model = "eagle3/llama/target",
+                 .spec = "eagle3",
+                 .spec_model = "eagle3/llama/head"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
