@@ -47,6 +47,16 @@ struct PositionCounter {
   }
 };
 
+inline constexpr int kMaxMetricRanks = 64;
+
+// A number of each of the processes that share a model, by rank; none where one has all of it.
+struct PerRank {
+  std::array<double, kMaxMetricRanks> values{};
+  int n = 0;
+};
+struct RankCounter : PerRank {};
+struct RankGauge : PerRank {};
+
 // Upper bounds of buckets, in seconds or tokens.
 inline constexpr double kFirstTokenBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                                1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
@@ -77,7 +87,8 @@ struct Metrics {
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
   Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
-  Counter rank_calls, rank_bytes, rank_seconds;
+  RankCounter rank_calls, rank_bytes, rank_seconds;
+  RankGauge rank_resident_memory_bytes;
   Histogram time_to_first_token_seconds{kFirstTokenBounds}, inter_token_latency_seconds{kInterTokenBounds};
   Histogram e2e_request_latency_seconds{kLatencyBounds}, request_queue_time_seconds{kLatencyBounds};
   Histogram request_prefill_time_seconds{kLatencyBounds}, request_decode_time_seconds{kLatencyBounds};
@@ -127,10 +138,11 @@ struct Metrics {
     v("request_success_abort", m.request_success_abort, "sequences that were cancelled");
     v("request_success_error", m.request_success_error, "sequences that failed");
     v("step_seconds", m.step_seconds, "time in steps");
-    v("rank_calls", m.rank_calls, "operations between rank 0 and the others");
-    v("rank_bytes", m.rank_bytes, "bytes that rank 0 has shown the others");
+    v("rank_calls", m.rank_calls, "operations between the rank and others");
+    v("rank_bytes", m.rank_bytes, "bytes that the rank has shown the others");
     v("rank_seconds", m.rank_seconds,
-      "time of rank 0 in operations between ranks, waiting for the others included");
+      "time of the rank in these operations, waiting for others included, not for a step to be told");
+    v("rank_resident_memory_bytes", m.rank_resident_memory_bytes, "memory in use by the rank's process");
     v("schedule_seconds", m.schedule_seconds, "time in the scheduler and in bookkeeping");
     v("forward_seconds", m.forward_seconds, "time in the model");
     v("sample_seconds", m.sample_seconds, "time in the sampler");

@@ -57,6 +57,13 @@ Ledger& ledger() {
 
 }  // namespace
 
+int64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
 int64_t total_memory() { return meminfo("MemTotal:"); }
 
 int64_t available_memory() {

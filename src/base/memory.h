@@ -12,6 +12,9 @@ namespace penstock {
 // Bytes of the machine.
 int64_t total_memory();
 
+// Bytes of this process that are in memory now.
+int64_t resident_memory();
+
 // Bytes that the process may still take: of what the system and its control groups have free, less what is promised.
 int64_t available_memory();
 

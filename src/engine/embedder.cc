@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/fingerprint.h"
+#include "engine/metrics_recorder.h"
 #include "engine/open.h"
 #include "engine/pooler.h"
 #include "engine/ranks/meet_ranks.h"
@@ -65,6 +66,10 @@ Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedM
 Embedder::~Embedder() { model_.reset(); }
 
 Status Embedder::status() const { return ranks_ != nullptr ? ranks_->status() : Status(); }
+
+void Embedder::set_ranks(Metrics& metrics) const {
+  if (ranks_ != nullptr) penstock::set_ranks(ranks_->communication(), metrics);
+}
 
 Status Embedder::check(Inputs inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "formats/weight_source.h"
 #include "penstock/embed.h"
 #include "penstock/engine_config.h"
+#include "penstock/metrics.h"
 
 namespace penstock {
 
@@ -44,6 +45,8 @@ class Embedder {
 
   // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
   Status status() const;
+  // The ranks' part of them; any thread.
+  void set_ranks(Metrics& metrics) const;
   // Errors: those of embed() that the inputs alone make.
   Status check(Inputs inputs) const;
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an

@@ -96,6 +96,12 @@ Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
   return loaded;
 }
 
+Metrics EngineImpl::metrics() const {
+  Metrics metrics = metrics_.published();
+  set_ranks(parts_.model->communication(), metrics);
+  return metrics;
+}
+
 bool EngineImpl::step() {
   run_step();
   return !idle();
@@ -116,7 +122,6 @@ bool EngineImpl::run_step() {
   } catch (const std::bad_alloc&) {
     steps_.recover({ErrorCode::kResourceExhausted, "out of memory"});
   }
-  metrics_.note_communication(parts_.model->communication());
   metrics_.publish(*parts_.scheduler);
   if (!requests_.deliver(steps_.n_under_way())) metrics_.publish(*parts_.scheduler);
   if (progress == StepLoop::Progress::kFinished) metrics_.note_step(clock_.now() - started);

@@ -55,7 +55,7 @@ class EngineImpl final : public Engine {
   bool step() override;
   void start() override;
   void stop() override;
-  Metrics metrics() const override { return metrics_.published(); }
+  Metrics metrics() const override;
   void reset_prefix_cache() override { inbox_.reset_prefix_cache(); }
   Result<int> save_session(std::span<const TokenId> tokens, const std::string& path,
                            const std::string& cache_salt) override;

@@ -4,6 +4,20 @@
 
 namespace penstock {
 
+void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics) {
+  static_assert(kMaxMetricRanks >= kMaxRanks);
+  for (PerRank* one : {static_cast<PerRank*>(&metrics.rank_calls), static_cast<PerRank*>(&metrics.rank_bytes),
+                       static_cast<PerRank*>(&metrics.rank_seconds),
+                       static_cast<PerRank*>(&metrics.rank_resident_memory_bytes)})
+    one->n = static_cast<int>(ranks.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    metrics.rank_calls.values[rank] = static_cast<double>(ranks[rank].calls);
+    metrics.rank_bytes.values[rank] = static_cast<double>(ranks[rank].bytes);
+    metrics.rank_seconds.values[rank] = ranks[rank].seconds;
+    metrics.rank_resident_memory_bytes.values[rank] = static_cast<double>(ranks[rank].memory_bytes);
+  }
+}
+
 void MetricsRecorder::note_scheduled(const Running& sequence, double time) {
   metrics_.prompt_tokens.add(sequence.n_prompt);
   metrics_.prompt_tokens_cached.add(sequence.n_cached);
@@ -71,12 +85,6 @@ void MetricsRecorder::note_step(double seconds) {
     metrics->step_seconds.add(seconds);
     metrics->iteration_seconds.observe(seconds);
   }
-}
-
-void MetricsRecorder::note_communication(const CommunicatorUse& use) {
-  metrics_.rank_calls.value = static_cast<double>(use.calls);
-  metrics_.rank_bytes.value = static_cast<double>(use.bytes);
-  metrics_.rank_seconds.value = use.seconds;
 }
 
 void MetricsRecorder::publish(const Scheduler& scheduler) {

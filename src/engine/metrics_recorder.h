@@ -9,6 +9,9 @@
 
 namespace penstock {
 
+// Of the processes that share a model, by rank.
+void set_ranks(std::span<const CommunicatorUse> ranks, Metrics& metrics);
+
 class MetricsRecorder {
  public:
   Metrics* operator->() { return &metrics_; }
@@ -20,8 +23,6 @@ class MetricsRecorder {
   void note_draft(int n_proposed, int n_accepted);
   // Published at once: events are delivered within a step, after publish(), so that who has one finds its token counted.
   void note_step(double seconds);
-
-  void note_communication(const CommunicatorUse& use);
 
   void publish(const Scheduler& scheduler);
   Metrics published() const;  // any thread

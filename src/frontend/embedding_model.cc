@@ -30,6 +30,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
   Status status() const { return embedder_->status(); }
+  void set_ranks(Metrics& metrics) const { embedder_->set_ranks(metrics); }
 
   EmbeddingInfo info() const override {
     EmbeddingInfo info;
@@ -340,6 +341,10 @@ const Tokenizer* tokenizer_of(const EmbeddingModel& model) {
 
 Status status_of(const EmbeddingModel& model) {
   return static_cast<const EmbeddingModelImpl&>(model).status();
+}
+
+void set_ranks(const EmbeddingModel& model, Metrics& metrics) {
+  static_cast<const EmbeddingModelImpl&>(model).set_ranks(metrics);
 }
 
 Result<bool> is_made_for_pooling(const std::string& model) {

@@ -372,10 +372,10 @@ Result<int> TensorLoader::narrow(const std::string& name, Range part, FileMatrix
   const int cols = m.grouped ? m.grouped->cols : m.view.cols;
   if (!m.grouped && m.view.bytes.size() < m.view.size_bytes()) return 0;  // pack() tells
   if (m.grouped && !m.grouped->input_order.empty()) {
-    return errorf(
-        ErrorCode::kUnsupported,
-        "{}: layer {}: its groups lie in act-order, over all inputs, and are not cut for several ranks",
-        source_.path().string(), name);
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: layer {}: its groups lie in act-order, over all inputs, and are not cut for "
+                  "tensor_parallel_size; pipeline_parallel_size cuts no matrix",
+                  source_.path().string(), name);
   }
   const int group = m.grouped ? m.grouped->group_size : quant_info(m.view.type).block_size;
   const int block = group == cols && m.grouped ? 1 : group;

@@ -27,11 +27,12 @@ namespace penstock {
 
 inline constexpr int kMaxRanks = 64;  // of one host
 
-// What a rank's operations have taken so far.
+// What a rank's operations have taken so far, and its process.
 struct CommunicatorUse {
   int64_t calls = 0;
-  int64_t bytes = 0;   // that this rank has shown the others
-  double seconds = 0;  // in the operations, waiting for other ranks included
+  int64_t bytes = 0;         // that this rank has shown the others
+  double seconds = 0;        // in the operations, waiting for other ranks included
+  int64_t memory_bytes = 0;  // of the process, in memory now
 };
 
 class Communicator {
@@ -63,8 +64,21 @@ class Communicator {
   Status send_to(std::span<const std::byte> message, int to);
   // The next message of that rank, once it is there.
   Status receive_from(int from, std::vector<std::byte>& message);
-  // For any thread.
-  CommunicatorUse use() const { return {calls_, bytes_, seconds_}; }
+  // While one lives nothing is counted: who waits to be told what to do next takes part in nothing.
+  class Uncounted {
+   public:
+    explicit Uncounted(Communicator& ranks) : ranks_(ranks) { ranks_.counts_ = false; }
+    ~Uncounted() { ranks_.counts_ = true; }
+    Uncounted(const Uncounted&) = delete;
+
+   private:
+    Communicator& ranks_;
+  };
+
+  // Of this rank. Any thread.
+  CommunicatorUse use() const;
+  // By rank: of others what they have said last, with their signs of life; nothing of those from which this rank hears none.
+  virtual std::vector<CommunicatorUse> uses() const { return {use()}; }
 
   // Ends the run for all ranks, for this reason.
   virtual void fail(std::string_view reason) = 0;
@@ -85,6 +99,7 @@ class Communicator {
   Status counted(size_t bytes, const Operation& operation);
   std::atomic<int64_t> calls_ = 0, bytes_ = 0;
   std::atomic<double> seconds_ = 0;
+  bool counts_ = true;
   int group_size_ = 0;  // 0: no groups were formed
 };
 

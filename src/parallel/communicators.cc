@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/memory.h"
 
 namespace penstock {
 
@@ -48,9 +49,12 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
                 communicator_names());
 }
 
+CommunicatorUse Communicator::use() const { return {calls_, bytes_, seconds_, resident_memory()}; }
+
 // One thread writes the counters.
 template <class Operation>
 Status Communicator::counted(size_t bytes, const Operation& operation) {
+  if (!counts_) return operation();
   const auto begin = std::chrono::steady_clock::now();
   Status status = operation();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

@@ -58,6 +58,16 @@ class MpiCommunicator final : public Communicator {
       if (other != rank()) send_control(other, kFailure, reason_);
   }
 
+  std::vector<CommunicatorUse> uses() const override {
+    std::vector<CommunicatorUse> all;
+    {
+      const std::lock_guard lock(uses_mutex_);
+      all = heard_uses_;
+    }
+    all[static_cast<size_t>(rank())] = use();
+    return all;
+  }
+
   Status status() const override {
     if (!failed_.load(std::memory_order_acquire)) return {};
     return make_error(ErrorCode::kInternal, reason_);
@@ -87,6 +97,7 @@ class MpiCommunicator final : public Communicator {
   Status error_of(const char* what, int code) const;
   bool take_reason(const std::string& reason);
   void send_control(int to, Tag tag, const std::string& text);
+  void send_beat(int to, const CommunicatorUse& own);
   void watch(const std::stop_token& stop);
   void hear();
   // Calls `ready`, which asks MPI, until it says so.
@@ -116,6 +127,12 @@ class MpiCommunicator final : public Communicator {
   std::atomic<bool> failed_ = false;
 
   inline static const std::string kNothing;
+  // What is on its way to rank 0, whenever that takes it; there is one MpiCommunicator in a process.
+  inline static CommunicatorUse said_;
+  MPI_Request saying_ = nullptr;
+  bool is_saying_ = false;
+  mutable std::mutex uses_mutex_;
+  std::vector<CommunicatorUse> heard_uses_;  // by rank
   struct Peer {
     bool heard = false, left = false;
     long quiet = 0;  // periods of this rank's own
@@ -147,6 +164,7 @@ Status MpiCommunicator::begin() {
     RETURN_IF_ERROR(error_of("MPI_Comm_set_errhandler", mpi_.comm_set_errhandler(*comm, mpi_.errors_return)));
   }
   peers_.resize(static_cast<size_t>(size));
+  heard_uses_.resize(static_cast<size_t>(size));
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
   pusher_ = std::jthread([this](const std::stop_token& stop) { push(stop); });
   return {};
@@ -159,6 +177,7 @@ MpiCommunicator::~MpiCommunicator() {
   if (pusher_.joinable()) pusher_.join();
   if (control_ == nullptr) return;
   const std::lock_guard lock(calls_mutex_);
+  if (is_saying_) mpi_.request_free(&saying_);
   for (int other = 0; other < size(); ++other)
     if (watches(other)) send_control(other, kLeaving, kNothing);
   if (!failed_ && posted_.empty()) return;
@@ -391,6 +410,15 @@ void MpiCommunicator::send_control(int to, Tag tag, const std::string& text) {
     mpi_.request_free(&request);
 }
 
+// A sign of life; to rank 0 with what this one has done, unless the last is still on its way. REQUIRES: calls_mutex_.
+void MpiCommunicator::send_beat(int to, const CommunicatorUse& own) {
+  if (to != 0) return send_control(to, kBeat, kNothing);
+  int done = 1;
+  if (is_saying_ && mpi_.test(&saying_, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) return;
+  said_ = own;
+  is_saying_ = mpi_.isend(&said_, sizeof said_, mpi_.bytes, to, kBeat, control_, &saying_) == MPI_SUCCESS;
+}
+
 // All that others have said.
 void MpiCommunicator::hear() {
   for (int arrived = 1; arrived != 0;) {
@@ -409,6 +437,10 @@ void MpiCommunicator::hear() {
     peer.heard = true, peer.quiet = 0;
     if (from.MPI_TAG == kLeaving) peer.left = true, left_ = from.MPI_SOURCE;
     if (from.MPI_TAG == kFailure) take_reason(text);
+    if (from.MPI_TAG == kBeat && text.size() == sizeof(CommunicatorUse)) {
+      const std::lock_guard lock(uses_mutex_);
+      std::memcpy(&heard_uses_[static_cast<size_t>(from.MPI_SOURCE)], text.data(), text.size());
+    }
   }
 }
 
@@ -420,12 +452,13 @@ void MpiCommunicator::watch(const std::stop_token& stop) {
   std::condition_variable_any wake;
   while (!stop.stop_requested()) {
     hear();
+    const CommunicatorUse own = use();
     for (int other = 0; other < size(); ++other) {
       Peer& peer = peers_[static_cast<size_t>(other)];
       if (!watches(other) || peer.left) continue;
       {
         const std::lock_guard lock(calls_mutex_);
-        send_control(other, kBeat, kNothing);
+        send_beat(other, own);
       }
       if (++peer.quiet <= (peer.heard ? patience : join_patience)) continue;
       const auto limit = peer.heard ? config_.timeout : config_.join_timeout;

@@ -59,6 +59,16 @@ class ShmCommunicator final : public Communicator {
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
 
+  std::vector<CommunicatorUse> uses() const override {
+    std::vector<CommunicatorUse> all;
+    for (int r = 0; r < size(); ++r) {
+      const RankSaid& said = header_.said[r];
+      all.push_back(r == rank() ? use()
+                                : CommunicatorUse{said.calls, said.bytes, said.seconds, said.memory_bytes});
+    }
+    return all;
+  }
+
   void fail(std::string_view reason) override {
     uint32_t none = ShmHeader::kNone;
     if (header_.failure.compare_exchange_strong(none, ShmHeader::kBeingSaid)) {
@@ -262,6 +272,13 @@ class ShmCommunicator final : public Communicator {
     for (int r = 1; r < group_.count; ++r) add_from_wire(shown_by(group_.first + r) + at, wire, x);
   }
 
+  void say() {
+    const CommunicatorUse own = use();
+    RankSaid& said = header_.said[rank()];
+    said.calls = own.calls, said.bytes = own.bytes;
+    said.seconds = own.seconds, said.memory_bytes = own.memory_bytes;
+  }
+
   // Shows that this rank lives, and sees that the others do.
   void watch(std::stop_token stop) {
     const milliseconds period = std::clamp(config_.timeout / 25, milliseconds(2), milliseconds(200));
@@ -274,6 +291,7 @@ class ShmCommunicator final : public Communicator {
     std::condition_variable_any wake;
     while (!stop.stop_requested()) {
       ++own().beats;
+      say();
       for (int r = 0; r < size(); ++r) {
         const RankState& other = header_.ranks[r];
         if (r == rank() || other.left != 0) continue;

@@ -15,12 +15,12 @@
 namespace penstock {
 namespace {
 
-constexpr uint64_t kMagic = std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '2'}));
+constexpr uint64_t kMagic = std::bit_cast<uint64_t>(std::to_array({'P', 's', 't', 'k', 'r', 'n', 'k', '3'}));
 constexpr size_t kMaxBufferBytes = size_t{1} << 30;
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = (sizeof(ShmHeader) + kPage - 1) / kPage * kPage;
 
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
 
 size_t segment_bytes(int n_ranks, size_t buffer_bytes) {
   return kHeaderBytes + (2 + kInboxBuffers) * static_cast<size_t>(n_ranks) * buffer_bytes;

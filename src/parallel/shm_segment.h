@@ -33,6 +33,12 @@ struct alignas(64) RankState {
   ShownMessage shown[2];           // of the last two turns
 };
 
+// What it has said of itself.
+struct alignas(64) RankSaid {
+  std::atomic<int64_t> calls, bytes, memory_bytes;
+  std::atomic<double> seconds;
+};
+
 struct alignas(64) InboxState {
   std::atomic<uint64_t> written;  // bytes, ever; by whoever has the turn
   std::atomic<uint64_t> read;     // by the owner
@@ -50,6 +56,7 @@ struct ShmHeader {
   char reason[480];                 // of the failure, with a zero behind it
   std::atomic<uint32_t> n_grouped;  // ranks that read nothing any more that was shown to all
   RankState ranks[kMaxRanks];
+  RankSaid said[kMaxRanks];
   InboxState inboxes[kMaxRanks];
 };
 

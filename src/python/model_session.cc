@@ -11,7 +11,9 @@ namespace {
 
 nb::object value_of_metric(const Counter& counter) { return nb::float_(counter.value); }
 nb::object value_of_metric(const Gauge& gauge) { return nb::float_(gauge.value); }
-nb::object value_of_metric(const PositionCounter& counter) {
+template <class Vector>
+  requires requires(const Vector& vector) { vector.values; }
+nb::object value_of_metric(const Vector& counter) {
   nb::list values;
   for (int i = 0; i < counter.n; ++i) values.append(counter.values[static_cast<size_t>(i)]);
   return values;
@@ -26,6 +28,7 @@ nb::object value_of_metric(const Histogram& histogram) {
 const char* kind_of(const Counter&) { return "counter"; }
 const char* kind_of(const Gauge&) { return "gauge"; }
 const char* kind_of(const PositionCounter&) { return "vector"; }
+const char* kind_of(const PerRank&) { return "vector"; }
 const char* kind_of(const Histogram&) { return "histogram"; }
 
 // The process that was forked off has the memory of an engine, but none of its threads: nothing can be joined there.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/memory.h"
 #include "base/result.h"
 
 namespace penstock {
@@ -34,6 +35,27 @@ void fill(const PositionCounter& counter, MetricFamily& family, const ClientMetr
     family.metric.back().label.push_back({"position", std::to_string(i)});
     family.metric.back().counter.value = counter.values[i];
   }
+}
+
+void fill_ranks(const PerRank& ranks, MetricFamily& family, const ClientMetric& metric) {
+  for (int rank = 0; rank < ranks.n; ++rank) {
+    family.metric.push_back(metric);
+    family.metric.back().label.push_back({"rank", std::to_string(rank)});
+    const double value = ranks.values[static_cast<size_t>(rank)];
+    (family.type == MetricType::Counter ? family.metric.back().counter.value
+                                        : family.metric.back().gauge.value) = value;
+  }
+}
+
+void fill(const RankCounter& counter, MetricFamily& family, const ClientMetric& metric) {
+  family.type = MetricType::Counter;
+  family.name += "_total";
+  fill_ranks(counter, family, metric);
+}
+
+void fill(const RankGauge& gauge, MetricFamily& family, const ClientMetric& metric) {
+  family.type = MetricType::Gauge;
+  fill_ranks(gauge, family, metric);
 }
 
 void fill(const Gauge& gauge, MetricFamily& family, ClientMetric metric) {
@@ -382,14 +404,8 @@ void add_process_families(std::vector<MetricFamily>& out) {
   getrusage(RUSAGE_SELF, &usage);
   out.push_back(family_of("process_cpu_seconds_total", "user and system CPU time",
                           Counter{seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime)}, {}));
-  long pages = 0, resident = 0;
-  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
-    std::fclose(file);
-  }
-  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
   out.push_back(family_of("process_resident_memory_bytes", "memory in use",
-                          Gauge{static_cast<double>(resident) * page}, {}));
+                          Gauge{static_cast<double>(resident_memory())}, {}));
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   out.push_back(family_of("process_open_fds", "open file descriptors",

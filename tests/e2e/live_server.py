@@ -116,9 +116,10 @@ class Server:
         text = self.get("/metrics", headers).body.decode()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line and line[0] != "#"}
 
-    def metric(self, name, headers=None):
-        """Sum of the values of a metric over its labels."""
-        return sum(v for k, v in self.metrics(headers).items() if k.split("{")[0] == name)
+    def metric(self, name, headers=None, **labels):
+        """Sum of the values of a metric over its labels, or over those that have these."""
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        return sum(v for k, v in self.metrics(headers).items() if k.split("{")[0] == name and all(label in k for label in wanted))
 
     def rss(self):
         """Resident bytes."""

@@ -124,7 +124,9 @@ class SameBits(unittest.TestCase):
             with serve(n, "--batch-invariant", model=model) as server:
                 self.assertEqual(answers(server), wanted)
                 self.assertEqual(len(ranks_of(server)), n)
-                self.assertGreater(server.metric("penstock:rank_bytes_total"), 0)
+                for rank in range(n):  # others than rank 0 say it with their signs of life
+                    self.assertTrue(wait_for(lambda: server.metric("penstock:rank_bytes_total", rank=rank) > 0), rank)
+                    self.assertGreater(server.metric("penstock:rank_resident_memory_bytes", rank=rank), 1 << 20)
                 os.kill(ranks_of(server)[0], signal.SIGTERM)  # rank 0 ends the run in good order
                 self.assertEqual(server.process.wait(60 * SLOW), 0, server.log())
 
@@ -147,11 +149,11 @@ class SameBits(unittest.TestCase):
         said = []
         with Server("--tensor-parallel-size", 2, "--threads", 1, "--batch-invariant") as server:
             exact = answers(server)
-            said.append(server.metric("penstock:rank_bytes_total"))
+            said.append(server.metric("penstock:rank_bytes_total", rank=0))
         args = ("--batch-invariant", "--rank-wire-dtype", "bf16")
         with Server("--tensor-parallel-size", 2, "--threads", 1, *args) as server:
             wanted = answers(server)
-            said.append(server.metric("penstock:rank_bytes_total"))
+            said.append(server.metric("penstock:rank_bytes_total", rank=0))
         self.assertNotEqual(wanted, exact)
         self.assertLess(said[1], 0.8 * said[0])
         with serve(2, *args) as server:

@@ -59,6 +59,18 @@ def texts(server, **fields):
     return in_threads(len(PROMPTS), lambda i: server.generate(PROMPTS[i], **{"max_tokens": 40, **fields}).json()["text"])
 
 
+def check_rank_metrics(test, server, n):
+    """Every rank has numbers of its own, which follow within half a second."""
+    names = ("rank_calls_total", "rank_bytes_total", "rank_seconds_total", "rank_resident_memory_bytes")
+    value = lambda name, rank: server.metric(f"penstock:{name}", rank=rank)
+    test.assertTrue(wait_for(lambda: all(value(name, rank) > 0 for name in names for rank in range(n))), server.metrics())
+    test.assertEqual(sum("rank_calls_total{" in key for key in server.metrics()), n)
+    resident = [int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") for pid in children(server.process)]
+    said = [value("rank_resident_memory_bytes", rank) for rank in range(1, n)]
+    for one, other in zip(sorted(resident), sorted(said)):
+        test.assertAlmostEqual(other, one, delta=0.2 * one)
+
+
 class SameText(unittest.TestCase):
     def test_generate_by_one_to_four(self):
         for model in (MODEL, LARGER_MODEL, SOURCE / "models" / "penstock-stories-sliding-4m-q8_0.gguf"):
@@ -87,6 +99,23 @@ class SameText(unittest.TestCase):
 
     def test_served_together(self):
         self.serve_both()
+
+    def test_metrics_of_every_rank(self):
+        for grid, n in ((("--tensor-parallel-size", 3), 3), (("--pipeline-parallel-size", 2), 2)):
+            with Server(*grid, "--threads", 1) as server:
+                texts(server)
+                check_rank_metrics(self, server, n)
+                # Who waits for requests takes part in nothing.
+                time.sleep(0.5)
+                before = server.metric("penstock:rank_seconds_total", rank=1)
+                time.sleep(2)
+                server.generate(PROMPTS[0], max_tokens=1)
+                time.sleep(0.5)
+                self.assertLess(server.metric("penstock:rank_seconds_total", rank=1), before + 1.8 * SLOW)
+                reply = server.get("/v1/metrics").json()
+                self.assertEqual([len(reply[f"rank_{name}"]) for name in ("calls", "bytes", "seconds", "resident_memory_bytes")], [n] * 4)
+        with Server() as server:
+            self.assertNotIn("penstock:rank_seconds_total{", server.get("/metrics").body.decode())
 
     def test_with_speculation(self):
         self.serve_both("--spec", "ngram")
@@ -132,7 +161,7 @@ class SameText(unittest.TestCase):
                 "--calibration", text, "--calibration-samples", 4)
             args = ("generate", "-m", f"{folder}/gptq", "--temperature", 0, "--max-tokens", 20, "--prompt", PROMPTS[0], "--threads", 1)
             done = run(*args, "--tensor-parallel-size", 2, code=4)
-            self.assertRegex(done.stderr, "gptq: layer model.layers.0.self_attn.o_proj: its groups lie in act-order, over all inputs, and are not cut")
+            self.assertRegex(done.stderr, "gptq: layer model.layers.0.self_attn.o_proj: its groups lie in act-order, .* not cut for tensor_parallel_size")
             self.assertEqual(run(*args, "--pipeline-parallel-size", 2).stdout, run(*args).stdout)
 
     def test_with_adapters(self):
@@ -252,6 +281,7 @@ class Vectors(unittest.TestCase):
                     for _ in range(2):
                         self.compare(grid, server.post(route, body).json(), wanted)
                     ranks = children(server.process)
+                    check_rank_metrics(self, server, len(ranks) + 1)
                     self.assertEqual(len(ranks), grid[1] * (grid[3] if len(grid) > 2 else 1) - 1)
                     self.assertEqual(server.stop(), 0, server.log())
                     self.assertTrue(wait_for(lambda: not any(map(is_alive, ranks))))

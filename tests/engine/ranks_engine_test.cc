@@ -360,7 +360,7 @@ TEST(Ranks, GiveFewLogitsWhereFewAreNeeded) {
       EXPECT_TRUE(engine->submit(request, sink));
       while (engine->step()) {
       }
-      return std::pair(engine->metrics().rank_bytes.value, sink->result.sequences.at(0).tokens);
+      return std::pair(engine->metrics().rank_bytes.values[0], sink->result.sequences.at(0).tokens);
     };
     const auto [few, text] = bytes_and_text(false);
     const auto [all, same_text] = bytes_and_text(true);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <numeric>
@@ -158,6 +159,32 @@ void keeps_operations_in_any_order_apart(Communicator& ranks) {
   }
 }
 
+void rank_0_hears_what_each_has_done(Communicator& ranks) {
+  std::vector<float> x(100);
+  ASSERT_TRUE(ranks.all_reduce(x));
+  const CommunicatorUse own = ranks.use();
+  EXPECT_GE(own.bytes, 400);
+  EXPECT_GT(own.memory_bytes, 1 << 20);
+  {
+    const Communicator::Uncounted idle(ranks);
+    ASSERT_TRUE(ranks.barrier());
+    EXPECT_EQ(ranks.use().calls, own.calls);
+    EXPECT_EQ(ranks.use().seconds, own.seconds);
+  }
+  const auto all_heard = [&] {
+    const auto uses = ranks.uses();
+    return uses.size() == static_cast<size_t>(ranks.size()) && std::ranges::all_of(uses, [](const auto& use) {
+             return use.calls >= 1 && use.bytes >= 400 && use.seconds > 0 && use.memory_bytes > 1 << 20;
+           });
+  };
+  if (ranks.rank() == 0) {
+    const auto give_up = steady_clock::now() + std::chrono::seconds(30);
+    while (!all_heard() && steady_clock::now() < give_up) std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_TRUE(all_heard());
+  }
+  ASSERT_TRUE(ranks.barrier());
+}
+
 struct Conformance {
   const char* name;
   void (*check)(Communicator& ranks);
@@ -169,6 +196,7 @@ constexpr Conformance kConformance[] = {
     {"GathersPartsOfUnequalSizes", gathers_parts_of_unequal_sizes},
     {"BroadcastsFromEveryRoot", broadcasts_from_every_root},
     {"KeepsOperationsInAnyOrderApart", keeps_operations_in_any_order_apart},
+    {"Rank0HearsWhatEachHasDone", rank_0_hears_what_each_has_done},
 };
 
 class ShmConformance : public testing::TestWithParam<std::tuple<Conformance, int>> {};

@@ -116,6 +116,25 @@ TEST(OwnMetrics, EveryMetricOnceAndWellFormed) {
           "penstock:time_to_first_token_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"0.08\"} 1\n"));
 }
 
+TEST(OwnMetrics, RanksHaveALabel) {
+  Fixture fixture;
+  RankCounter& seconds = fixture.source.metrics.rank_seconds;
+  seconds.n = 2, seconds.values[0] = 1.5, seconds.values[1] = 2.5;
+  RankGauge& memory = fixture.source.metrics.rank_resident_memory_bytes;
+  memory.n = 2, memory.values[1] = 4096;
+  std::vector<prometheus::MetricFamily> families;
+  add_own_families(fixture.source, families);
+  const std::string text = prometheus::TextSerializer().Serialize(families);
+  for (const char* line :
+       {"# TYPE penstock:rank_seconds_total counter\n",
+        "penstock:rank_seconds_total{model_name=\"tiny\",engine=\"0\",rank=\"0\"} 1.5\n",
+        "penstock:rank_seconds_total{model_name=\"tiny\",engine=\"0\",rank=\"1\"} 2.5\n",
+        "# TYPE penstock:rank_resident_memory_bytes gauge\n",
+        "penstock:rank_resident_memory_bytes{model_name=\"tiny\",engine=\"0\",rank=\"1\"} 4096\n"})
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("penstock:rank_bytes_total{")));  // of one rank
+}
+
 TEST(HttpMetrics, TrafficByRouteAndStatus) {
   Traffic traffic;
   traffic.note("/health", "GET", 200, 0.001);

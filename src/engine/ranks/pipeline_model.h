@@ -30,7 +30,7 @@ class PipelineModel final : public StepModel {
   void wait() override;
   void catch_up() override { do_all(); }
   Status status() const override { return ranks_->communicator().status(); }
-  CommunicatorUse communication() const override { return ranks_->communicator().use(); }
+  std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
   std::span<float> logits(int row) override;
   std::span<const float> hidden(int row) override;
   void keep_states(std::span<const int> taps) override;

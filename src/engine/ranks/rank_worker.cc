@@ -101,8 +101,7 @@ class RankWorker {
   // Until rank 0 ends the run.
   Status serve() {
     for (bool ended = false; !ended;) {
-      RETURN_IF_ERROR(grid_.stages > 1 ? ranks_.receive_from(0, bytes_)
-                                       : broadcast_message(ranks_, bytes_, 0));
+      RETURN_IF_ERROR(hear_command());
       MessageReader message(bytes_);
       ended = carry_out(message.value<RankCommand>(), message);
     }
@@ -110,6 +109,11 @@ class RankWorker {
   }
 
  private:
+  Status hear_command() {
+    const Communicator::Uncounted idle(ranks_);
+    return grid_.stages > 1 ? ranks_.receive_from(0, bytes_) : broadcast_message(ranks_, bytes_, 0);
+  }
+
   Status hear_blocks(uint64_t fingerprint, const Model& model, std::vector<int>& n_blocks) {
     if (grid_.stages > 1) {
       RETURN_IF_ERROR(tell_share(ranks_, {fingerprint, model.weight_bytes()}));

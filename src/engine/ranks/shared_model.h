@@ -30,7 +30,7 @@ class SharedModel final : public StepModel {
   void submit(const Batch& batch) override;
   void wait() override { own_->wait(); }
   Status status() const override { return ranks_->communicator().status(); }
-  CommunicatorUse communication() const override { return ranks_->communicator().use(); }
+  std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
   std::span<float> logits(int row) override { return own_->logits(row); }
   std::span<const float> hidden(int row) override { return own_->hidden(row); }
   void keep_states(std::span<const int> taps) override { own_->keep_states(taps); }

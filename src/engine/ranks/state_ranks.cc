@@ -78,7 +78,10 @@ Status StateWorker::load(const EngineConfig& config) {
 Status StateWorker::serve() {
   std::vector<std::byte> bytes;
   while (true) {
-    RETURN_IF_ERROR(ranks_.receive_from(0, bytes));
+    {
+      const Communicator::Uncounted idle(ranks_);
+      RETURN_IF_ERROR(ranks_.receive_from(0, bytes));
+    }
     MessageReader message(bytes);
     const auto command = message.value<RankCommand>();
     if (command == RankCommand::kEnd) return {};

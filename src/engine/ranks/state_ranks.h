@@ -27,6 +27,8 @@ class StateRanks {
 
   // Ok, or why the run has ended; any thread.
   Status status() const { return run_->communicator().status(); }
+  // As StepModel::communication().
+  std::vector<CommunicatorUse> communication() const { return run_->communicator().uses(); }
   // How many steps are worth being told before the first of them is run.
   int n_at_once() const { return n_at_once_; }
   // A cache of so many blocks on all ranks, instead of the last.

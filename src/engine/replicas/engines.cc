@@ -46,6 +46,10 @@ void add(PositionCounter& sum, const PositionCounter& one) {
   for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += one.values[i];
   sum.n = std::max(sum.n, one.n);
 }
+void add(PerRank& sum, const PerRank& one) {
+  for (size_t i = 0; i < sum.values.size(); ++i) sum.values[i] += one.values[i];
+  sum.n = std::max(sum.n, one.n);
+}
 void add(Histogram& sum, const Histogram& one) {
   for (size_t i = 0; i < sum.counts.size(); ++i) sum.counts[i] += one.counts[i];
   sum.sum += one.sum;

@@ -36,8 +36,8 @@ class StepModel {
   virtual Status status() const { return {}; }
   // As Ops::recover(). Ranks that share a model do not.
   virtual bool recover() { return status().has_value(); }
-  // What rank 0 has given and taken so far, where several ranks share the model.
-  virtual CommunicatorUse communication() const { return {}; }
+  // By rank what each has given and taken so far; none where this process has the whole model. Any thread.
+  virtual std::vector<CommunicatorUse> communication() const { return {}; }
   // Of the step that was submitted last (with stages: waited for last), after its wait(), in the host's memory: the logits of an output row
   // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
   // none. Valid until the next submit(), or until a drafter computes.
