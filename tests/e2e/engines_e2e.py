@@ -206,7 +206,7 @@ class Faults(unittest.TestCase):
     # Vectors are of one engine; `embed` has no such flag.
     def test_models_that_give_vectors(self):
         model = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
-        done = subprocess.run([PROGRAM, "serve", "-m", str(model), "--port", "0", "--data-parallel-size", "2"], capture_output=True, text=True,
+        done = subprocess.run([PROGRAM, "serve", "-m", str(model), "--runner", "pooling", "--port", "0", "--data-parallel-size", "2"], capture_output=True, text=True,
                               timeout=60 * SLOW)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("data_parallel_size: expected 1 for models that give vectors, got 2", done.stderr)
