@@ -1,4 +1,4 @@
-// What the layers above know of an EmbeddingModel besides its interface.
+// What the layers above know of an EmbeddingModel besides its interface. REQUIRES: a model that EmbeddingModel::open() made.
 #pragma once
 #include <string>
 

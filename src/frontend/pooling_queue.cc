@@ -63,7 +63,6 @@ void PoolingQueue::stop() {
 Metrics PoolingQueue::metrics() const {
   const std::lock_guard lock(mutex_);
   Metrics metrics = metrics_;
-  set_ranks(*model_, metrics);
   metrics.num_requests_waiting.value = static_cast<double>(n_waiting());
   metrics.num_requests_running.value = static_cast<double>(calls_.size() - n_waiting());
   return metrics;

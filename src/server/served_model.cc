@@ -207,6 +207,13 @@ Status ServedModel::add_adapter(const AdapterSettings& adapter, bool replace) {
   return adapters_.add(engine(), adapter, replace);
 }
 
+Metrics ServedModel::metrics() const {
+  if (!pools()) return session_->metrics();
+  Metrics metrics = pooling_->metrics();
+  set_ranks(pooling_->model(), metrics);
+  return metrics;
+}
+
 double ServedModel::seconds_of_queue() const {
   const Metrics metrics = pools() ? pooling_->metrics() : engine().metrics();
   const Histogram& busy =

@@ -88,12 +88,10 @@ class ServedModel {
   // REQUIRES, here and below: a lease. Whether it gives vectors instead of text.
   bool pools() const { return pooling_ != nullptr; }
   PoolingQueue& pooling() const { return *pooling_; }  // REQUIRES: pools()
-  Metrics metrics() const { return pools() ? pooling_->metrics() : session_->metrics(); }
+  Metrics metrics() const;
   // Of one engine of several; one alone is number 0.
   int n_engines() const { return pools() ? 1 : engine().n_engines(); }
-  Metrics metrics_of(int engine) const {
-    return pools() ? pooling_->metrics() : session_->metrics_of(engine);
-  }
+  Metrics metrics_of(int engine) const { return pools() ? metrics() : session_->metrics_of(engine); }
   const EngineInfo& info_of(int which) const {
     return pools() ? pooling_info_ : engine().engine_at(which).info();
   }
