@@ -163,11 +163,12 @@ double RankPlanner::gather_seconds(double bytes, int n_ranks, int n_hosts) const
          (n_ranks - here) * bytes * here / machines_.link_bytes_per_second;
 }
 
-// The rows' logits one after the other, or the candidates of all.
+// The logits of all rows, or the candidates.
 double RankPlanner::logit_seconds(int n_rows, int n_ranks, int n_hosts) const {
   if (n_rows == 0) return 0;
-  if (load_.candidates > 0) return gather_seconds(8.0 * load_.candidates * n_rows, n_ranks, n_hosts);
-  return n_rows * gather_seconds(4.0 * model_.config.vocab_size / n_ranks, n_ranks, n_hosts);
+  const double of_row =
+      load_.candidates > 0 ? 8.0 * load_.candidates : 4.0 * model_.config.vocab_size / n_ranks;
+  return gather_seconds(of_row * n_rows, n_ranks, n_hosts);
 }
 
 int RankPlanner::per_host(const Combination& combination) const {

@@ -35,6 +35,20 @@ struct CommunicatorUse {
   int64_t memory_bytes = 0;  // of the process, in memory now
 };
 
+// Floats that one rank gives all: rows of them, equally far apart.
+struct PartRows {
+  PartRows(std::span<float> row) : first(row.data()), width(row.size()) {}
+  PartRows(float* first, size_t width, size_t n, size_t stride)
+      : first(first), width(width), n(n), stride(stride) {}
+  size_t size() const { return width * n; }
+  // From the `begin`-th float on, one row behind the other. REQUIRES: begin + the span's size <= size().
+  void read(size_t begin, std::span<float> out) const;
+  void write(size_t begin, std::span<const float> from) const;
+
+  float* first;
+  size_t width, n = 1, stride = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -50,7 +64,7 @@ class Communicator {
   // The same of this rank's part of x, shard().range(x.size()); the rest of x may hold anything.
   Status reduce_scatter(std::span<float> x, WireType wire = WireType::kF32);
   // Rank r has parts[r] and gets the others'; parts are disjoint and have the same sizes on every rank.
-  Status all_gather(std::span<const std::span<float>> parts);
+  Status all_gather(std::span<const PartRows> parts);
   // x = the root's x.
   Status broadcast(std::span<std::byte> x, int root);
   // Returns when all ranks have called it.
@@ -88,7 +102,7 @@ class Communicator {
  private:
   virtual Status sum(std::span<float> x, WireType wire) = 0;
   virtual Status sum_part(std::span<float> x, WireType wire) = 0;
-  virtual Status gather(std::span<const std::span<float>> parts) = 0;
+  virtual Status gather(std::span<const PartRows> parts) = 0;
   virtual Status send(std::span<std::byte> x, int root) = 0;
   virtual Status meet() = 0;
   virtual Status split(int group_size) = 0;

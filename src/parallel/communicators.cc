@@ -49,6 +49,31 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view name,
                 communicator_names());
 }
 
+namespace {
+
+// Calls copy(in the rows, in the copy, how many) for each row of these floats.
+template <class Copy>
+void for_rows(const PartRows& rows, size_t begin, size_t n, const Copy& copy) {
+  for (size_t done = 0; done < n;) {
+    const size_t column = (begin + done) % rows.width, row = (begin + done) / rows.width;
+    const size_t count = std::min(rows.width - column, n - done);
+    copy(rows.first + row * rows.stride + column, done, count);
+    done += count;
+  }
+}
+
+}  // namespace
+
+void PartRows::read(size_t begin, std::span<float> out) const {
+  for_rows(*this, begin, out.size(),
+           [&](const float* row, size_t at, size_t count) { std::copy_n(row, count, out.data() + at); });
+}
+
+void PartRows::write(size_t begin, std::span<const float> from) const {
+  for_rows(*this, begin, from.size(),
+           [&](float* row, size_t at, size_t count) { std::copy_n(from.data() + at, count, row); });
+}
+
 CommunicatorUse Communicator::use() const { return {calls_, bytes_, seconds_, resident_memory()}; }
 
 // One thread writes the counters.
@@ -79,8 +104,9 @@ Status Communicator::reduce_scatter(std::span<float> x, WireType wire) {
   return counted(x.size() * wire_bytes(wire), [&] { return sum_part(x, wire); });
 }
 
-Status Communicator::all_gather(std::span<const std::span<float>> parts) {
-  return counted(parts[static_cast<size_t>(shard().rank)].size_bytes(), [&] { return gather(parts); });
+Status Communicator::all_gather(std::span<const PartRows> parts) {
+  const size_t n_own = parts[static_cast<size_t>(shard().rank)].size();
+  return counted(n_own * sizeof(float), [&] { return gather(parts); });
 }
 
 Status Communicator::broadcast(std::span<std::byte> x, int root) {

@@ -83,7 +83,7 @@ class MpiCommunicator final : public Communicator {
   Status gather_parts(std::span<float> x, WireType wire);
   Status give_all(size_t n_bytes);
   std::span<float> piece_of(std::span<float> x, size_t place, size_t first) const;
-  Status gather(std::span<const std::span<float>> parts) override;
+  Status gather(std::span<const PartRows> parts) override;
   Status send(std::span<std::byte> x, int root) override;
   Status meet() override;
   Status split(int group_size) override;
@@ -357,21 +357,20 @@ Status MpiCommunicator::gather_parts(std::span<float> x, WireType wire) {
   return status();
 }
 
-Status MpiCommunicator::gather(std::span<const std::span<float>> parts) {
-  size_t widest = 0;
-  for (const std::span<float> part : parts) widest = std::max(widest, part.size());
-  const auto piece = [&](size_t r, size_t first) {
-    return first < parts[r].size() ? parts[r].subspan(first, std::min(kMostFloats, parts[r].size() - first))
-                                   : parts[r].first(0);
-  };
+Status MpiCommunicator::gather(std::span<const PartRows> parts) {
+  size_t longest = 0;
+  for (const PartRows& part : parts) longest = std::max(longest, part.size());
   const auto own = static_cast<size_t>(place_);
-  for (size_t first = 0; first < widest; first += kMostFloats) {
-    const size_t n_bytes = std::min(kMostFloats, widest - first) * sizeof(float);
-    out_.assign(n_bytes, std::byte{});
-    to_wire(piece(own, first), WireType::kF32, out_.data());
-    RETURN_IF_ERROR(give_all(n_bytes));
+  for (size_t first = 0; first < longest; first += kMostFloats) {
+    const size_t n = std::min(kMostFloats, longest - first);
+    const auto count = [&](size_t r) {
+      return std::min(n, parts[r].size() - std::min(first, parts[r].size()));
+    };
+    out_.assign(n * sizeof(float), std::byte{});
+    parts[own].read(first, {reinterpret_cast<float*>(out_.data()), count(own)});
+    RETURN_IF_ERROR(give_all(n * sizeof(float)));
     for (size_t r = 0; r < parts.size(); ++r)
-      if (r != own) from_wire(in_.data() + r * n_bytes, WireType::kF32, piece(r, first));
+      if (r != own) parts[r].write(first, {reinterpret_cast<const float*>(in_.data()) + r * n, count(r)});
   }
   return status();
 }

@@ -123,24 +123,24 @@ class ShmCommunicator final : public Communicator {
     return status();
   }
 
-  Status gather(std::span<const std::span<float>> parts) override {
-    size_t widest = 0, total = 0;
-    for (const std::span<float> part : parts) {
-      widest = std::max(widest, part.size());
-      total += part.size_bytes();
+  Status gather(std::span<const PartRows> parts) override {
+    size_t longest = 0, total = 0;
+    for (const PartRows& part : parts) {
+      longest = std::max(longest, part.size());
+      total += part.size() * sizeof(float);
     }
     const size_t most = segment_.buffer_bytes() / sizeof(float);
-    const auto piece = [&](int rank, size_t first) {
-      const std::span<float> part = parts[static_cast<size_t>(rank - group_.first)];
-      return first < part.size() ? part.subspan(first, std::min(most, part.size() - first)) : part.first(0);
+    const auto part_of = [&](int rank) { return parts[static_cast<size_t>(rank - group_.first)]; };
+    const auto count = [&](const PartRows& part, size_t first) {
+      return std::min(most, part.size() - std::min(first, part.size()));
     };
-    for (size_t first = 0; first < widest; first += most) {
-      const std::span<float> mine = piece(rank(), first);
-      if (!mine.empty()) std::memcpy(own_buffer(), mine.data(), mine.size_bytes());
+    for (size_t first = 0; first < longest; first += most) {
+      const PartRows mine = part_of(rank());
+      mine.read(first, {reinterpret_cast<float*>(own_buffer()), count(mine, first)});
       RETURN_IF_ERROR(show({kAllGather, 0, total}));
       for (int r = group_.first; r < group_.first + group_.count; ++r) {
-        const std::span<float> part = piece(r, first);
-        if (r != rank() && !part.empty()) std::memcpy(part.data(), shown_by(r), part.size_bytes());
+        const PartRows part = part_of(r);
+        if (r != rank()) part.write(first, {reinterpret_cast<const float*>(shown_by(r)), count(part, first)});
       }
     }
     return status();

@@ -120,7 +120,7 @@ class Ranks(unittest.TestCase):
         for batch in (1, 8, 16, 17, 256, 257):
             row, few = (ranks(*plan, "--batch", batch, "--candidates", n)[0] for n in (0, 1))
             sums = command + 33 * total(8192 * batch)
-            self.assertAlmostEqual(row["communication_ms"], sums + batch * turn(2 * 128256), places=6)
+            self.assertAlmostEqual(row["communication_ms"], sums + turn(batch * 2 * 128256), places=6)
             self.assertAlmostEqual(few["communication_ms"], sums + turn(8 * batch), places=6)
             self.assertEqual(row["bytes_per_token"] - few["bytes_per_token"], 2 * 128256 - 8)
         self.assertAlmostEqual(few["prompt_ms"], 10 + command + 33 * total(8192 * 512) + turn(8), delta=0.01)

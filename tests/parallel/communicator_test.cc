@@ -126,10 +126,28 @@ void gathers_parts_of_unequal_sizes(Communicator& ranks) {
   std::vector<std::vector<float>> rows;
   for (int r = 0; r < ranks.size(); ++r)
     rows.push_back(r == ranks.rank() ? numbers_of_rank(r, size_of(r)) : std::vector<float>(size_of(r)));
-  const std::vector<std::span<float>> parts(rows.begin(), rows.end());
+  const std::vector<PartRows> parts(rows.begin(), rows.end());
   ASSERT_TRUE(ranks.all_gather(parts));
   for (int r = 0; r < ranks.size(); ++r)
     EXPECT_EQ(rows[static_cast<size_t>(r)], numbers_of_rank(r, size_of(r)));
+}
+
+// Columns of a matrix, which take several turns; what is behind its columns stays.
+void gathers_rows(Communicator& ranks) {
+  constexpr size_t kRows = 9, kColumns = 1203, kStride = kColumns + 5;
+  const std::vector<float> whole = numbers_of_rank(0, kRows * kStride);
+  const Shard shard = ranks.shard();
+  const auto columns_of = [&](int rank) { return Shard{rank, shard.n_ranks}.range(kColumns); };
+  std::vector<float> x = whole;
+  std::vector<PartRows> parts;
+  for (int r = 0; r < shard.n_ranks; ++r) {
+    const auto first = static_cast<size_t>(columns_of(r).first), n = static_cast<size_t>(columns_of(r).count);
+    parts.emplace_back(x.data() + first, n, kRows, kStride);
+    if (r == shard.rank) continue;
+    for (size_t row = 0; row < kRows; ++row) std::fill_n(x.data() + row * kStride + first, n, -1.0f);
+  }
+  ASSERT_TRUE(ranks.all_gather(parts));
+  EXPECT_EQ(x, whole);
 }
 
 void broadcasts_from_every_root(Communicator& ranks) {
@@ -194,6 +212,7 @@ constexpr Conformance kConformance[] = {
     {"SumsInBf16", sums_in_bf16},
     {"SumsParts", sums_parts},
     {"GathersPartsOfUnequalSizes", gathers_parts_of_unequal_sizes},
+    {"GathersRows", gathers_rows},
     {"BroadcastsFromEveryRoot", broadcasts_from_every_root},
     {"KeepsOperationsInAnyOrderApart", keeps_operations_in_any_order_apart},
     {"Rank0HearsWhatEachHasDone", rank_0_hears_what_each_has_done},
@@ -346,7 +365,7 @@ TEST(Communicators, SelfIsAlone) {
   auto self = make_communicator("self", {});
   ASSERT_TRUE(self);
   std::vector<float> x = {1, 2, 3};
-  std::vector<std::span<float>> parts = {x};
+  const std::vector<PartRows> parts = {std::span(x)};
   EXPECT_TRUE((*self)->all_reduce(x));
   EXPECT_TRUE((*self)->all_gather(parts));
   EXPECT_TRUE((*self)->broadcast(std::as_writable_bytes(std::span(x)), 0));

@@ -125,8 +125,8 @@ TEST(Groups, TakeTheirOwnSums) {
       EXPECT_EQ(x, std::vector<float>(2000, sum));
       std::vector<float> rows(kGroup, 0.0f);
       rows[static_cast<size_t>(place)] = one(ranks.rank());
-      std::vector<std::span<float>> parts;
-      for (float& value : rows) parts.emplace_back(&value, 1);
+      std::vector<PartRows> parts;
+      for (float& value : rows) parts.emplace_back(std::span(&value, 1));
       ASSERT_TRUE(ranks.all_gather(parts));
       EXPECT_EQ(rows, (std::vector<float>{one(first), one(first + 1), one(first + 2)}));
       std::vector<std::byte> y(10, static_cast<std::byte>(ranks.rank()));

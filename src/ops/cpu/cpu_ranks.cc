@@ -55,12 +55,15 @@ void find_likeliest(const ScanKernels& scans, const float* logits, int first_tok
 // How many of a part of the columns go to the others; as many as there are where that is no less.
 int n_likely(int top, int cols) { return top > 0 && 2 * top < cols ? top : 0; }
 
-void gather_row(Communicator& ranks, float* row, int cols) {
+// `n` rows, from the `first`-th on.
+void gather_rows(Communicator& ranks, Tensor x, int first, int n) {
+  if (n == 0) return;
   Shard shard = ranks.shard();
-  std::vector<std::span<float>> parts;
+  std::vector<PartRows> parts;
   for (shard.rank = 0; shard.rank < shard.n_ranks; ++shard.rank) {
-    const Shard::Range columns = shard.range(cols);
-    parts.emplace_back(row + columns.first, static_cast<size_t>(columns.count));
+    const Shard::Range columns = shard.range(x.cols);
+    parts.emplace_back(f32(x, first) + columns.first, static_cast<size_t>(columns.count),
+                       static_cast<size_t>(n), static_cast<size_t>(x.row_stride));
   }
   (void)ranks.all_gather(parts);
 }
@@ -76,11 +79,9 @@ void cpu_all_reduce(Communicator& ranks, WireType wire, Tensor x) {
   for (int row = 0; row < x.rows; ++row) (void)ranks.all_reduce({f32(x, row), cols}, wire);
 }
 
-void cpu_all_gather(Communicator& ranks, Tensor x) {
-  for (int row = 0; row < x.rows; ++row) gather_row(ranks, f32(x, row), x.cols);
-}
+void cpu_all_gather(Communicator& ranks, Tensor x) { gather_rows(ranks, x, 0, x.rows); }
 
-// All rows' most likely tokens in one operation.
+// All rows' most likely tokens in one operation, and in one each the rows between those.
 void cpu_gather_logits(Communicator& ranks, ThreadPool& pool, const ScanKernels& scans,
                        std::span<const int32_t> row_tops, Tensor x) {
   const Shard own = ranks.shard();
@@ -90,15 +91,17 @@ void cpu_gather_logits(Communicator& ranks, ThreadPool& pool, const ScanKernels&
   };
   std::vector<Few> few;
   size_t n_each = 0;
+  int n_before = 0;  // rows that are done or few
   for (int row = 0; row < x.rows; ++row) {
     const int top = static_cast<size_t>(row) < row_tops.size() ? row_tops[static_cast<size_t>(row)] : 0;
     if (const int n = n_likely(top, x.cols / own.n_ranks); n > 0) {
       few.push_back({row, n, n_each});
       n_each += static_cast<size_t>(n);
-    } else {
-      gather_row(ranks, f32(x, row), x.cols);
+      gather_rows(ranks, x, n_before, row - n_before);
+      n_before = row + 1;
     }
   }
+  gather_rows(ranks, x, n_before, x.rows - n_before);
   if (few.empty()) return;
   std::vector<Likely> found(n_each * static_cast<size_t>(own.n_ranks));
   const auto of_rank = [&](int rank) {
@@ -113,9 +116,9 @@ void cpu_gather_logits(Communicator& ranks, ThreadPool& pool, const ScanKernels&
                      of_rank(own.rank).subspan(row.first, static_cast<size_t>(row.n)));
     }
   });
-  std::vector<std::span<float>> parts;
+  std::vector<PartRows> parts;
   for (int rank = 0; rank < own.n_ranks; ++rank)
-    parts.emplace_back(reinterpret_cast<float*>(of_rank(rank).data()), 2 * n_each);
+    parts.emplace_back(std::span(reinterpret_cast<float*>(of_rank(rank).data()), 2 * n_each));
   (void)ranks.all_gather(parts);
   pool.for_ranges(n_few, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {

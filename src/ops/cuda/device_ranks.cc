@@ -18,10 +18,10 @@ class HostRanks final : public DeviceRanks {
   void gather(const float* own, float* all, size_t n) override {
     const Shard shard = ranks_.shard();
     host_.resize(n * static_cast<size_t>(shard.n_ranks));
-    std::vector<std::span<float>> parts;
+    std::vector<PartRows> parts;
     for (int r = 0; r < shard.n_ranks; ++r)
       parts.push_back(std::span(host_).subspan(n * static_cast<size_t>(r), n));
-    device_.copy_out(parts[static_cast<size_t>(shard.rank)].data(), own, n * sizeof(float));
+    device_.copy_out(parts[static_cast<size_t>(shard.rank)].first, own, n * sizeof(float));
     (void)ranks_.all_gather(parts);
     device_.copy_in(all, host_.data(), host_.size() * sizeof(float));
   }
@@ -30,12 +30,12 @@ class HostRanks final : public DeviceRanks {
     const Shard shard = ranks_.shard();
     const size_t n_ranks = static_cast<size_t>(shard.n_ranks), all = n * n_ranks;
     host_.resize(all * n_ranks);
-    std::vector<std::span<float>> shown;
+    std::vector<PartRows> shown;
     for (size_t r = 0; r < n_ranks; ++r) shown.push_back(std::span(host_).subspan(all * r, all));
-    device_.copy_out(shown[static_cast<size_t>(shard.rank)].data(), parts, all * sizeof(float));
+    device_.copy_out(shown[static_cast<size_t>(shard.rank)].first, parts, all * sizeof(float));
     (void)ranks_.all_gather(shown);
     for (size_t r = 0; r < n_ranks; ++r)
-      device_.copy_in(got + n * r, shown[r].data() + n * static_cast<size_t>(shard.rank), n * sizeof(float));
+      device_.copy_in(got + n * r, shown[r].first + n * static_cast<size_t>(shard.rank), n * sizeof(float));
   }
 
  private:
