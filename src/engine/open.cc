@@ -242,14 +242,13 @@ void measure_steps(EngineParts& parts, const CachePlan& plan, const CacheSpec& s
             *parts.speculation);
 }
 
-// With several ranks or engines its threads are on this one's CPUs, and where its memory is first touched.
-Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const EnginePlace& place,
+// With several ranks or engines its threads are on this one's CPUs.
+Result<std::unique_ptr<Ops>> make_member_ops(const EngineConfig& config, const std::vector<int>& cpus,
                                              RankRun* ranks) {
   OpsConfig ops{config.threads, config.batch_invariant, config.thread_weight};
-  ops.cpus = place.cpus;
+  ops.cpus = cpus;
   ops.eager = config.enforce_eager;
   if (ranks != nullptr) {
-    ops.cpus = ranks->cpus();
     ops.ranks = &ranks->communicator();
     ops.rank_wire = *wire_type(config.rank_wire_dtype);
   }
@@ -288,7 +287,9 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   ASSIGN_OR_RETURN(auto policy, make_policy(config.policy, policy_config(config)));
   const EnginePlace& place = group.places[static_cast<size_t>(index)];
   ASSIGN_OR_RETURN(auto ranks, begin_run(*given.source, config, RankTask::kText, {index, group.size()}));
-  ASSIGN_OR_RETURN(auto ops, make_member_ops(config, place, ranks.get()));
+  const std::vector<int> cpus = ranks != nullptr ? ranks->cpus() : place.cpus;
+  const OnCpus here(cpus);  // where it packs its share, as the engine's thread does that computes with it
+  ASSIGN_OR_RETURN(auto ops, make_member_ops(config, cpus, ranks.get()));
   if (!ops->can_cache(dtype)) {
     return errorf(ErrorCode::kUnsupported,
                   "kv_cache_dtype {} is not there on backend {}: expected f32, f16, bf16 or int8",
@@ -302,7 +303,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
-  ASSIGN_OR_RETURN(const RanksHere here, meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes()));
+  ASSIGN_OR_RETURN(const RanksHere of_host, meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes()));
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = model.config().max_seq_len;
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));
@@ -313,7 +314,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
                                               {&model, ops.get(), copy.source.get(), std::move(announce)}));
   const CacheSpec spec = model.pipeline_cache_spec(dtype, config.block_size);
   if (index == 0) {
-    ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, here));
+    ASSIGN_OR_RETURN(group.cache_bytes, memory_for_cache(config, group, *ops, model, of_host));
   }
   const int64_t budget = cache_budget(config, group.cache_bytes, !ops->computes_here(), spec, drafter.get());
   ASSIGN_OR_RETURN(const CachePlan cache_plan, plan_within(budget, spec, automatic_length, config));
@@ -344,7 +345,7 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   parts.max_num_batched_tokens = config.max_num_batched_tokens;
   parts.fingerprint = fingerprint;
   parts.next_request = group.next_request;
-  parts.cpus = place.cpus;
+  parts.cpus = cpus;
   parts.first_adapter_slot = shares_model ? index * config.max_loras : 0;
   parts.config = std::move(config);
   if (!parts.config.spec.empty() && parts.speculation && parts.speculation->automatic())

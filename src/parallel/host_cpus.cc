@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "parallel/shard.h"
 
 namespace penstock {
@@ -107,6 +108,15 @@ std::vector<HostCpu> share_of_cpus(std::span<const HostCpu> in_order, int index,
   const Shard::Range own = Shard{index, count}.range(n, n / each >= count ? each : 1);
   const auto part = in_order.subspan(static_cast<size_t>(own.first), static_cast<size_t>(own.count));
   return {part.begin(), part.end()};
+}
+
+OnCpus::OnCpus(const std::vector<int>& cpus)
+    : is_moved_(!cpus.empty() && sched_getaffinity(0, sizeof before_, &before_) == 0) {
+  if (is_moved_) stay_on_cpus(cpus);
+}
+
+OnCpus::~OnCpus() {
+  if (is_moved_) sched_setaffinity(0, sizeof before_, &before_);
 }
 
 std::vector<int> cpus_of_rank(int rank, int n_ranks) {

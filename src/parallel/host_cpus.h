@@ -1,5 +1,7 @@
 // Which of this host's CPUs ranks and engines compute on: each its own, beside the memory that it reads.
 #pragma once
+#include <sched.h>
+
 #include <filesystem>
 #include <span>
 #include <vector>
@@ -28,5 +30,17 @@ std::vector<HostCpu> share_of_cpus(std::span<const HostCpu> in_order, int index,
 
 // Rank r's share of the CPUs that this process may use.
 std::vector<int> cpus_of_rank(int rank, int n_ranks);
+
+// As long as one lives the calling thread, and what it starts, stay on these CPUs: what it touches first lies beside them. None: anywhere.
+class OnCpus {
+ public:
+  explicit OnCpus(const std::vector<int>& cpus);
+  ~OnCpus();
+  OnCpus(const OnCpus&) = delete;
+
+ private:
+  cpu_set_t before_;
+  const bool is_moved_;
+};
 
 }  // namespace penstock

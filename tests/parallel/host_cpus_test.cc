@@ -40,6 +40,18 @@ std::vector<int> numbers(const std::vector<HostCpu>& cpus) {
   return numbers;
 }
 
+TEST(HostCpus, AThreadStaysOnItsCpusForAWhile) {
+  const std::vector<HostCpu> before = host_cpus();
+  const int last = before.back().cpu;
+  {
+    const OnCpus here({last});
+    EXPECT_EQ(numbers(host_cpus()), std::vector<int>{last});
+    const OnCpus anywhere({});
+    EXPECT_EQ(numbers(host_cpus()), std::vector<int>{last});
+  }
+  EXPECT_EQ(host_cpus(), before);
+}
+
 TEST(HostCpus, ANodeForEach) {
   const Machine machine(8, 2);
   const auto cpus = machine.cpus();
