@@ -11,8 +11,10 @@
 #include "model/ftype.h"
 #include "model/ranks.h"
 #include "model/runner.h"
+#include "model/sources/quantizing_source.h"
 #include "model/sources/synthetic.h"
 #include "model/sources/synthetic_layers.h"
+#include "quant/group_types.h"
 #include "quant/quant_type.h"
 #include "support/test_data.h"
 
@@ -79,6 +81,13 @@ TEST_P(GoldenShards, GiveWhatTheWholeModelGives) {
   }
 }
 
+// Another expert, or a feature more above a cutoff, is another model; and states of random models amplify.
+bool amplifies_rounding(const ModelConfig& config) {
+  const bool cuts_off = std::ranges::any_of(
+      config.layers, [](const LayerConfig& layer) { return layer.gate_cutoff != kNoCutoff; });
+  return config.n_experts > 0 || config.has_states() || cuts_off;
+}
+
 // Sums whose shares are rounded to BF16 on their way: every rank has the same, and so far from the exact ones.
 TEST_P(GoldenShards, AreNearWithSumsInBf16) {
   const Rows whole = whole_logits(*open_weights(GetParam()).value());
@@ -86,11 +95,7 @@ TEST_P(GoldenShards, AreNearWithSumsInBf16) {
   EXPECT_EQ(shared[0], shared[1]);
   const float difference = max_difference(shared[0], whole) / largest(whole);
   RecordProperty("difference", fmt::format("{:.4f}", difference));
-  // Another expert, or a feature more above a cutoff, is another model; and states of random models amplify.
-  const ModelConfig config = read_config(*open_weights(GetParam()).value()).value();
-  const bool cuts_off = std::ranges::any_of(
-      config.layers, [](const LayerConfig& layer) { return layer.gate_cutoff != kNoCutoff; });
-  if (config.n_experts == 0 && !config.has_states() && !cuts_off) {
+  if (!amplifies_rounding(read_config(*open_weights(GetParam()).value()).value())) {
     EXPECT_LE(difference, 0.05f);
   }
 }
@@ -245,6 +250,44 @@ INSTANTIATE_TEST_SUITE_P(All, ShardsOfTypes, ::testing::ValuesIn(all_types()), [
   std::ranges::replace(name, '-', '_');
   return name;
 });
+
+// Of the product of architectures and encodings a diagonal: every tiny model as it is encoded at load by one of the types in turn.
+class ShardsOfEncodedModels : public ::testing::TestWithParam<fs::path> {};
+
+// Those in turn that can be made at load first.
+std::string type_in_turn(const fs::path& model) {
+  std::vector<std::string> types;
+  for (const FileType& type : file_types()) types.emplace_back(type.name);
+  for (const GroupType& type : group_types()) types.emplace_back(type.name);
+  const std::vector<fs::path> all = golden_models();
+  std::ranges::rotate(types, types.begin() + (std::ranges::find(all, model) - all.begin()) %
+                                                 static_cast<ptrdiff_t>(types.size()));
+  const auto type = std::ranges::find_if(types, [&](const std::string& name) {
+    return make_quantizing_source(open_weights(model).value(), name, 1).has_value();
+  });
+  return type == types.end() ? "" : *type;
+}
+
+TEST_P(ShardsOfEncodedModels, GiveWhatTheWholeModelGives) {
+  const std::string type = type_in_turn(GetParam());
+  if (type.empty()) return;  // it is encoded already
+  SCOPED_TRACE(type);
+  const auto source = [&] {
+    return std::shared_ptr<const WeightSource>(
+        make_quantizing_source(open_weights(GetParam()).value(), type, 1).value());
+  };
+  const Rows whole = whole_logits(*source());
+  const auto shared = shared_logits(source, 2);
+  EXPECT_EQ(shared[0], shared[1]);
+  const float difference = max_difference(shared[0], whole) / largest(whole);
+  RecordProperty(type, fmt::format("{:.4f}", difference));
+  if (!amplifies_rounding(read_config(*source()).value())) {
+    EXPECT_LE(difference, 0.1f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, ShardsOfEncodedModels, ::testing::ValuesIn(golden_models()),
+                         [](const auto& info) { return name_of(info.param); });
 
 // A part is a part: of what is cut each rank holds about its share.
 TEST(Shards, HoldTheirShareOfTheWeights) {
