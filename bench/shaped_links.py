@@ -19,9 +19,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-from two_hosts import NETWORK, TwoHosts, available, run  # noqa: E402
+from two_hosts import NETWORK, TwoHosts, available, live_apart, run  # noqa: E402
 
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 PROMPT, PARTS = 512, (64, 128)  # parts are those of a prompt in a pipeline, about (StepLoop::share_of_stage)
 BATCHES = (1, 8)
 LONG_SUM = 1 << 18  # floats; each rank sums a half and gives it to the other
@@ -49,7 +49,8 @@ class Cabled(TwoHosts):
         self.cable.wait()
 
     def output(self, *command):
-        done = subprocess.run(self.mpirun(*command), capture_output=True, text=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT, timeout=300)
+        # Each host has a CPU of its own.
+        done = subprocess.run(self.mpirun("sh", "-c", 'exec taskset -c $OMPI_COMM_WORLD_RANK "$@"', "sh", *command), capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT}, timeout=300)
         if done.returncode != 0:
             sys.exit(done.stderr)
         return done.stdout
@@ -116,6 +117,7 @@ def main():
     if not available():
         sys.exit("needs network namespaces (root, iproute2)")
     build = args.build.resolve()
+    live_apart()
     program, cable = build / "penstock", build / "bench" / "bench_cable"
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / "model.gguf"

@@ -2,13 +2,17 @@
 
 Needs root (namespaces) and iproute2; available() tells.
 """
+import ctypes
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 
 NETWORK = "10.77.0"
+NEW_MOUNTS, NEW_PROCESSES, DEATH_SIGNAL = 0x00020000, 0x20000000, 1  # of unshare() and prctl()
 
 
 def run(*command):
@@ -22,6 +26,21 @@ def available():
     done = subprocess.run(["ip", "netns", "add", name], capture_output=True)
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
     return done.returncode == 0
+
+
+def live_apart():
+    """Goes on in a child whose processes, network namespaces and temporary files end with it, and it with the caller's process, also where that is killed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_MOUNTS | NEW_PROCESSES) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    child = os.fork()  # the first of its namespace, with which all others end
+    if child != 0:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0)
+    libc.prctl(DEATH_SIGNAL, signal.SIGKILL)
+    run("mount", "--make-rprivate", "/")
+    run("mount", "-t", "proc", "proc", "/proc")
+    run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    os.environ["TMPDIR"] = tempfile.tempdir = "/run"
 
 
 class TwoHosts:
