@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <numeric>
 
 #include "model/names.h"
 
@@ -57,6 +58,13 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
     if (layer < 0 && is_matrix(tensor.name, names.embedding)) embedding = size;
   }
   if (config.tied_embeddings) bytes.output = embedding;
+  const int64_t table = int64_t{config.model_dim} * config.vocab_size;
+  const int64_t n_others = config.n_parameters() - (config.tied_embeddings ? 1 : 2) * table;
+  const auto of_layers =
+      static_cast<double>(std::accumulate(bytes.layers.begin(), bytes.layers.end(), int64_t{0}));
+  if (n_others > 0)
+    bytes.output = std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
+                                                               static_cast<double>(table)));
   if (!config.output_head) bytes.output = 0;
   return bytes;
 }

@@ -1,5 +1,8 @@
-// Which layers each stage of a pipeline has: contiguous ones, so that what a step reads of the weights takes the slowest stage as
-// short as can be. The last has the output matrix besides, the embedding counts nowhere: of it a step reads a row for each token.
+// Which layers each stage of a pipeline has: contiguous ones, so that a step takes the slowest stage as short as can be. The last has
+// the output matrix besides, the embedding counts nowhere: of it a step reads a row for each token.
+//
+// Several stages are busy only with steps of several rows, which take as long as there is to multiply: a weight of the output matrix,
+// which often has more bits, counts as much as one of the layers.
 #pragma once
 #include "formats/weight_source.h"
 #include "model/config.h"
@@ -7,7 +10,7 @@
 
 namespace penstock {
 
-// What the file has of every layer and of the output matrix.
+// What the file has of every layer, and would have of the output matrix with as many bits for a weight.
 struct LayerBytes {
   std::vector<int64_t> layers;  // [n_layers]
   int64_t output = 0;

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "formats/lora.h"
 #include "formats/weight_source.h"
 #include "model/ranks.h"
 #include "model/runner.h"
+#include "model/sources/synthetic.h"
 #include "support/test_data.h"
 
 namespace penstock {
@@ -248,6 +250,25 @@ TEST(CutStages, TakesTheSlowestAsShortAsCanBe) {
   EXPECT_EQ(firsts(cut_stages(config, bytes, 2)), (std::vector<int>{0, 6}));
   EXPECT_EQ(cut_stages(config, bytes, 9).error().message,
             "pipeline_parallel_size 9: expected at most 8, for llama of 8 layers");
+}
+
+// Of a file whose output matrix has 6 bits and its layers 4: a weight counts as much as any other.
+TEST(CutStages, CountsWhatIsMultiplied) {
+  ModelConfig config = config_from_shape("llama-3.2-1b").value();
+  config.model_dim = 256, config.ffn_dim = 1024, config.vocab_size = 16032;
+  config.n_heads = 8, config.n_kv_heads = 2, config.head_dim = 32;
+  for (RopeConfig& rope : config.ropes) rope.rotary_dim = 32;
+  const double table = 256.0 * 16032, layers = static_cast<double>(config.n_parameters()) - table;
+  std::vector<int> cut;
+  for (const char* type : {"bf16", "q4_k_m"}) {
+    const auto source = make_synthetic_source(config, type).value();
+    const LayerBytes bytes = layer_bytes(*source, config);
+    const auto of_layers =
+        static_cast<double>(std::accumulate(bytes.layers.begin(), bytes.layers.end(), int64_t{0}));
+    EXPECT_NEAR(static_cast<double>(bytes.output) / of_layers, table / layers, 0.01) << type;
+    cut.push_back(firsts(cut_stages(config, bytes, 2))[1]);
+  }
+  EXPECT_EQ(cut[0], cut[1]);
 }
 
 TEST(CutStages, KeepsLayersThatShareKeysTogether) {
