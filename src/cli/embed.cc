@@ -56,6 +56,8 @@ struct EmbedCommand {
                    "ranks that share every layer, processes of this host or of --hosts");
     app.add_option("--pipeline-parallel-size", config.pipeline_parallel_size,
                    "stages, each with some of the layers");
+    app.add_option("--data-parallel-size", config.data_parallel_size,
+                   "engines that share the texts out; 0: one for each NUMA node");
     app.add_option("--rank-wire-dtype", config.rank_wire_dtype, "of what ranks give each other: f32 or bf16");
     app.add_option("--quantize", config.quantize, "round full-precision weights at load: q8_0, q4_k_m, ...");
     app.add_option("--max-num-batched-tokens", config.max_num_batched_tokens,

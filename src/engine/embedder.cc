@@ -1,7 +1,12 @@
 #include "engine/embedder.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
 
+#include "base/thread_pool.h"
 #include "engine/fingerprint.h"
 #include "engine/metrics_recorder.h"
 #include "engine/open.h"
@@ -9,8 +14,10 @@
 #include "engine/ranks/meet_ranks.h"
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/state_ranks.h"
+#include "engine/replicas/engine_group.h"
 #include "model/batch_builder.h"
 #include "model/sources/quantizing_source.h"
+#include "parallel/host_cpus.h"
 
 namespace penstock {
 
@@ -24,35 +31,72 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
                                                  const EngineConfig& wanted) {
   EngineConfig config = wanted;
   RETURN_IF_ERROR(check_ranks(config));
-  if (config.data_parallel_size > 1) {
-    return errorf(ErrorCode::kUnsupported,
-                  "data_parallel_size: expected 1 for models that give vectors, got {}",
-                  config.data_parallel_size);
-  }
   config.backend = backend_of(config);
+  if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
+  const int n_engines = config.data_parallel_size;
   if (!config.quantize.empty()) {
     ASSIGN_OR_RETURN(opened, make_quantizing_source(std::move(opened), config.quantize, config.threads));
   }
   const std::shared_ptr<WeightSource> source = std::move(opened);
+  std::shared_ptr<Model> model;
+  if (n_engines == 1) return open_one(source, config, 0, {}, model);
+  if (mpi_place()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "data_parallel_size {}: ranks that MPI has started are of one engine", n_engines);
+  }
+  const std::vector<EnginePlace> places = engine_places(host_cpus(), n_engines);
+  const bool shares = grid_of(config).size() == 1;
+  if (shares && config.threads == 0) config.threads = std::max(1, available_cpus() / n_engines);
+  std::map<int, std::shared_ptr<Model>> models;  // by node
+  std::unique_ptr<Embedder> first;
+  for (int i = 0; i < n_engines; ++i) {
+    const EnginePlace& place = places[static_cast<size_t>(i)];
+    model = shares ? models[place.node] : nullptr;
+    ASSIGN_OR_RETURN(auto engine, open_one(source, config, i, place, model));
+    models[place.node] = model;
+    if (!engine->model_->computes_here()) {
+      return errorf(ErrorCode::kUnsupported,
+                    "data_parallel_size {}: expected 1 on backend {}, whose engines share no weights",
+                    n_engines, config.backend);
+    }
+    if (first == nullptr) {
+      first = std::move(engine);
+    } else {
+      first->beside_.push_back(std::move(engine));
+    }
+  }
+  return first;
+}
+
+Result<std::unique_ptr<Embedder>> Embedder::open_one(const std::shared_ptr<WeightSource>& source,
+                                                     EngineConfig config, int index, const EnginePlace& place,
+                                                     std::shared_ptr<Model>& model) {
   const RankGrid grid = grid_of(config);
-  ASSIGN_OR_RETURN(auto run, begin_run(*source, config, RankTask::kStates));
+  ASSIGN_OR_RETURN(auto run,
+                   begin_run(*source, config, RankTask::kStates, {index, config.data_parallel_size}));
   OpsConfig where{config.threads, config.batch_invariant, config.thread_weight};
+  where.cpus = place.cpus;
   where.eager = config.enforce_eager;
   if (run != nullptr) {
     where = rank_ops(config, run->communicator());
     where.cpus = run->cpus();
   }
+  const OnCpus here(where.cpus);
   ASSIGN_OR_RETURN(auto ops, make_ops(config.backend, where));
-  ASSIGN_OR_RETURN(auto weights, Model::load_states(*source, *ops, grid.stage_of(0)));
+  if (model == nullptr) {
+    ASSIGN_OR_RETURN(model, Model::load_states(*source, *ops, grid.stage_of(0)));
+  }
   if (run != nullptr) {
     RETURN_IF_ERROR(hear_shares(run->communicator(),
-                                {fingerprint_of(*source, config, ops->name()), weights->weight_bytes()}));
+                                {fingerprint_of(*source, config, ops->name()), model->weight_bytes()}));
   }
-  auto model = std::make_unique<LoadedModel>(source, std::move(ops), std::move(weights), nullptr);
+  auto loaded = std::make_unique<LoadedModel>(source, std::move(ops), model, nullptr);
   std::unique_ptr<StateRanks> ranks;
-  if (run != nullptr) ranks = std::make_unique<StateRanks>(std::move(run), grid, *model);
+  if (run != nullptr) ranks = std::make_unique<StateRanks>(std::move(run), grid, *loaded);
   const int most = config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens;
-  return std::unique_ptr<Embedder>(new Embedder(source, std::move(model), std::move(ranks), most));
+  auto embedder = std::unique_ptr<Embedder>(new Embedder(source, std::move(loaded), std::move(ranks), most));
+  embedder->cpus_ = where.cpus;
+  return embedder;
 }
 
 Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
@@ -65,10 +109,19 @@ Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedM
 // Its backend takes sums by what the ranks have.
 Embedder::~Embedder() { model_.reset(); }
 
-Status Embedder::status() const { return ranks_ != nullptr ? ranks_->status() : Status(); }
+Status Embedder::status() const {
+  if (ranks_ != nullptr) RETURN_IF_ERROR(ranks_->status());
+  for (const auto& engine : beside_) RETURN_IF_ERROR(engine->status());
+  return {};
+}
 
 void Embedder::set_ranks(Metrics& metrics) const {
-  if (ranks_ != nullptr) penstock::set_ranks(ranks_->communication(), metrics);
+  if (ranks_ == nullptr) return;
+  std::vector<CommunicatorUse> uses = ranks_->communication();
+  for (const auto& engine : beside_)
+    for (const CommunicatorUse& use : engine->ranks_->communication()) uses.push_back(use);
+  uses.resize(std::min<size_t>(uses.size(), kMaxMetricRanks));
+  penstock::set_ranks(uses, metrics);
 }
 
 Status Embedder::check(Inputs inputs) const {
@@ -208,6 +261,7 @@ Status Embedder::compute(const Batch& batch) {
 Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
                      const std::function<void(size_t sequence, std::span<const float> state)>& take) {
   RETURN_IF_ERROR(check(inputs));
+  const OnCpus here(cpus_);
   RETURN_IF_ERROR(make_room(inputs));
   const std::vector<Step> steps = steps_of(inputs);
   const auto end_told = [&](size_t i) {
@@ -231,8 +285,58 @@ Status Embedder::run(Inputs inputs, bool all_rows, const Progress& progress,
   return goes_on ? Status() : make_error(ErrorCode::kCancelled, "cancelled");
 }
 
+Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& progress, const Work& work) {
+  if (beside_.empty()) return work(*this, inputs, progress);
+  RETURN_IF_ERROR(check(inputs));
+  Vectors out(inputs.size());
+  std::mutex mutex;
+  size_t next = 0;
+  Status status;
+  // The next steps, or none: all are taken, or one has failed.
+  const auto take = [&](const Embedder& engine) {
+    const std::lock_guard lock(mutex);
+    const size_t begin = next;
+    if (status && begin < inputs.size() && progress && !progress(begin, inputs.size()))
+      status = make_error(ErrorCode::kCancelled, "cancelled");
+    const int n_steps = engine.ranks_ != nullptr ? engine.ranks_->n_at_once() : 1;
+    for (int i = 0; status && i < n_steps && next < inputs.size(); ++i) next = batch_end(inputs, next);
+    return std::pair(begin, status ? next : begin);
+  };
+  const auto compute = [&](Embedder& engine) {
+    for (auto [begin, end] = take(engine); begin < end; std::tie(begin, end) = take(engine)) {
+      auto part = work(engine, inputs.subspan(begin, end - begin), {});
+      const std::lock_guard lock(mutex);
+      if (part) {
+        std::ranges::move(*part, out.begin() + static_cast<ptrdiff_t>(begin));
+      } else if (status) {
+        status = tl::unexpected(part.error());
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (const auto& engine : beside_) threads.emplace_back([&] { compute(*engine); });
+    compute(*this);
+  }
+  RETURN_IF_ERROR(status);
+  return out;
+}
+
 Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,
                                                         const Progress& progress) {
+  return shared_out(inputs, progress, [&](Embedder& engine, Inputs part, const Progress& own) {
+    return engine.pooled(part, poolings, own);
+  });
+}
+
+Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Progress& progress) {
+  return shared_out(inputs, progress, [](Embedder& engine, Inputs part, const Progress& own) {
+    return engine.all_states(part, own);
+  });
+}
+
+Result<Embedder::Vectors> Embedder::pooled(Inputs inputs, std::span<const Pooling> poolings,
+                                           const Progress& progress) {
   const bool all_rows = std::ranges::any_of(poolings, [](Pooling p) { return p != Pooling::kLast; });
   std::vector<std::vector<float>> out;
   Pooler pooler(poolings, dim());  // of sequence out.size()
@@ -248,8 +352,8 @@ Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span
   return out;
 }
 
-Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Progress& progress) {
-  std::vector<std::vector<float>> out(inputs.size());
+Result<Embedder::Vectors> Embedder::all_states(Inputs inputs, const Progress& progress) {
+  Vectors out(inputs.size());
   RETURN_IF_ERROR(run(inputs, true, progress, [&](size_t i, std::span<const float> state) {
     out[i].insert(out[i].end(), state.begin(), state.end());
   }));

@@ -1,6 +1,8 @@
 // States instead of tokens: sequences go through a model, and of each its states are pooled into vectors.
 //
 // Encoders need a whole sequence in one step; decoders take it in pieces. One thread at a time.
+//
+// With data_parallel_size above 1 there are as many behind the first, each with CPUs of its own; whoever is free takes the next step.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,6 +19,7 @@ namespace penstock {
 
 class BatchBuilder;
 class StateRanks;
+struct EnginePlace;
 
 // What is read as one: a text, or a pair of texts.
 struct EmbedderInput {
@@ -30,7 +33,7 @@ class Embedder {
   using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
 
   // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens, tensor_parallel_size,
-  // pipeline_parallel_size, rank_wire_dtype. K and V are kept in F32. Errors: as Engine::open.
+  // pipeline_parallel_size, data_parallel_size, rank_wire_dtype. K and V are kept in F32. Errors: as Engine::open.
   static Result<std::unique_ptr<Embedder>> open(std::unique_ptr<WeightSource> source,
                                                 const EngineConfig& config);
   ~Embedder();
@@ -45,7 +48,7 @@ class Embedder {
 
   // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
   Status status() const;
-  // The ranks' part of them; any thread.
+  // The ranks' part of them, one engine's behind the other's; any thread.
   void set_ranks(Metrics& metrics) const;
   // Errors: those of embed() that the inputs alone make.
   Status check(Inputs inputs) const;
@@ -63,12 +66,23 @@ class Embedder {
     size_t begin, end;
     int first, count;
   };
+  using Vectors = std::vector<std::vector<float>>;
+  using Work = std::function<Result<Vectors>(Embedder& engine, Inputs part, const Progress& progress)>;
+
   Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
            std::unique_ptr<StateRanks> ranks, int most_tokens);
+  // Engine `index` of the configuration's. model: of an engine on the same node, or null and then this one's.
+  static Result<std::unique_ptr<Embedder>> open_one(const std::shared_ptr<WeightSource>& source,
+                                                    EngineConfig config, int index, const EnginePlace& place,
+                                                    std::shared_ptr<Model>& model);
   const ModelConfig& shape() const { return model_->model().config(); }
   // Gives `take` the states in the order of sequences and tokens: of all tokens, or of each sequence at least of the last.
   Status run(Inputs inputs, bool all_rows, const Progress& progress,
              const std::function<void(size_t sequence, std::span<const float> state)>& take);
+  // What `work` gives for each sequence: by this one, or by all a few steps at a time.
+  Result<Vectors> shared_out(Inputs inputs, const Progress& progress, const Work& work);
+  Result<Vectors> pooled(Inputs inputs, std::span<const Pooling> poolings, const Progress& progress);
+  Result<Vectors> all_states(Inputs inputs, const Progress& progress);
   size_t batch_end(Inputs inputs, size_t first) const;
   std::vector<Step> steps_of(Inputs inputs) const;
   Status make_room(Inputs inputs);
@@ -85,9 +99,11 @@ class Embedder {
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<StateRanks> ranks_;  // null: there is this one only
   std::unique_ptr<BatchBuilder> builder_;
+  std::vector<int> cpus_;      // where its steps are computed; none: anywhere
   std::vector<int> n_blocks_;  // of the cache; empty: there is none
   std::vector<int32_t> positions_, token_types_;
-  int most_tokens_;  // of a step, unless an encoder's sequence is longer
+  std::vector<std::unique_ptr<Embedder>> beside_;  // the other engines
+  int most_tokens_;                                // of a step, unless an encoder's sequence is longer
 };
 
 }  // namespace penstock

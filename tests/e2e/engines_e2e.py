@@ -203,13 +203,28 @@ class Faults(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(message, done.stderr)
 
-    # Vectors are of one engine; `embed` has no such flag.
-    def test_models_that_give_vectors(self):
-        model = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
-        done = subprocess.run([PROGRAM, "serve", "-m", str(model), "--runner", "pooling", "--port", "0", "--data-parallel-size", "2"], capture_output=True, text=True,
-                              timeout=60 * SLOW)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("data_parallel_size: expected 1 for models that give vectors, got 2", done.stderr)
+
+class Vectors(unittest.TestCase):
+    MODEL = SOURCE / "models" / "penstock-embed-2m-q8_0.gguf"
+
+    def test_are_those_of_one_engine(self):
+        args = [PROGRAM, "embed", "-m", str(self.MODEL), "--json", "-t", "1", "--max-num-batched-tokens", "16", *(part for text in PROMPTS for part in ("-p", text))]
+        one = subprocess.run(args, capture_output=True, text=True, timeout=60 * SLOW, check=True).stdout
+        two = subprocess.run([*args, "--data-parallel-size", "2"], capture_output=True, text=True, timeout=60 * SLOW, check=True).stdout
+        self.assertEqual(two, one)
+
+    def test_served(self):
+        body = {"input": PROMPTS}
+        with Server("--runner", "pooling", model=self.MODEL) as one:
+            wanted = [item["embedding"] for item in one.post("/v1/embeddings", body).json()["data"]]
+        for flags, n_children in (([], 0), (["--tensor-parallel-size", 2], 2)):
+            with Server("--runner", "pooling", "--data-parallel-size", 2, "--threads", 1, "--max-num-batched-tokens", 16, *flags, model=self.MODEL) as server:
+                for _ in range(2):
+                    got = [item["embedding"] for item in server.post("/v1/embeddings", body).json()["data"]]
+                    for vector, expected in zip(got, wanted):
+                        self.assertLess(max(abs(a - b) for a, b in zip(vector, expected)), 0.02 if flags else 1e-6)
+                self.assertEqual(len(children(server.process)), n_children)
+                self.assertEqual(server.stop(), 0, server.log())
 
 
 if __name__ == "__main__":

@@ -100,6 +100,31 @@ TEST_P(Encoders, PooledStatesAreTransformers) {
   }
 }
 
+// Steps are those of one engine, whoever takes them.
+TEST_P(Encoders, SeveralEnginesGiveTheVectorsOfOne) {
+  const std::vector<Prompt> own = sequences();
+  std::vector<Prompt> many;
+  for (int i = 0; i < 8; ++i) many.insert(many.end(), own.begin(), own.end());
+  EngineConfig config;
+  config.model = (kGolden / "encoders" / GetParam()).string();
+  config.threads = 1, config.max_num_batched_tokens = 24;
+  const auto one = EmbeddingModel::open(config).value();
+  config.data_parallel_size = 3;
+  const auto three = EmbeddingModel::open(config).value();
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(three->embed(many, with(Pooling::kMean)).value(),
+              one->embed(many, with(Pooling::kMean)).value());
+  EXPECT_EQ(three->embed_tokens(many, {}).value(), one->embed_tokens(many, {}).value());
+  EmbedOptions stopped = with(Pooling::kMean);
+  stopped.on_progress = [](size_t n_done, size_t) { return n_done == 0; };
+  const auto ended = three->embed(many, stopped);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kCancelled);
+  many[many.size() / 2] = std::vector<TokenId>{-1};
+  EXPECT_THAT(three->embed(many, with(Pooling::kMean)).error().message,
+              HasSubstr("sequence " + std::to_string(many.size() / 2)));
+}
+
 TEST_P(Encoders, SequencesDoNotSeeEachOther) {
   for (const fs::path& path : forms()) {
     const std::vector<Prompt> all = sequences();
