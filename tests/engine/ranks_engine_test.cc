@@ -225,11 +225,12 @@ class RanksEngine : public ::testing::TestWithParam<RanksCase> {};
 
 TEST_P(RanksEngine, RandomOperationsGiveTheTextsOfOneRank) {
   Preempted seen;
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
+  // When an adapter is there decides what runs together, and with it whether anything is swapped.
+  for (uint64_t seed = 1; seed <= 4 || (seen.swapped == 0 && seed <= 16); ++seed) {
     RanksEngineConfig config;
     config.model = GetParam().model, config.grid = GetParam().grid;
     config.n_blocks = seed % 2 == 0 ? 40 : 9;
-    config.n_swap_slots = seed == 3 ? 30 : 0;
+    config.n_swap_slots = seed > 2 && seed % 2 == 1 ? 30 : 0;
     if (seed > 2) config.drafts = repeating_drafts();
     check_random_operations(config, seed, seen);
   }
