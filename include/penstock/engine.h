@@ -106,6 +106,7 @@ struct EngineInfo {
   int n_blocks = 0;       // of the KV cache, in the group that keeps all tokens
   int64_t kv_bytes = 0;
   int64_t weight_bytes = 0;
+  int64_t offloaded_bytes = 0;  // of these, experts that are mapped from a file (experts_offload)
   int n_threads = 0;
   // What one token costs: the numerators of the roofline.
   int64_t active_weight_bytes = 0;      // read from memory by a decoded token

@@ -21,6 +21,7 @@ struct EngineConfig {
   std::string quantize;  // "" = weights as the file has them, else the encoding to round them to at load
   std::string
       packed_cache;  // on, off or a folder: keeps packed weights; "" = PENSTOCK_PACKED_CACHE, else off
+  bool experts_offload = false;         // experts' weights are mapped from a file
   std::string kv_cache_dtype = "auto";  // auto, f32, f16, bf16, int8, fp8
   int block_size = 16;
   std::string preset;              // "", chat, batch, hybrid
@@ -69,8 +70,7 @@ struct EngineConfig {
       "each socket");
     v("data_parallel_size", c.data_parallel_size,
       "engines that serve the model side by side, each with CPUs, a part of the KV cache and requests of its "
-      "own; 0 is one for "
-      "each NUMA node");
+      "own; 0 is one for each NUMA node");
     v("pipeline_parallel_size", c.pipeline_parallel_size,
       "stages, each with some of the layers and of tensor_parallel_size processes, that compute different "
       "sequences at the same time: for hosts whose link is slow");
@@ -82,15 +82,16 @@ struct EngineConfig {
     v("batch_invariant", c.batch_invariant, "the same bits whatever else runs, at some cost in speed");
     v("enforce_eager", c.enforce_eager,
       "backend cuda: compute every step as it comes, instead of recording those of few tokens and playing "
-      "them "
-      "again");
+      "them again");
     v("quantize", c.quantize,
       "round full-precision weights at load: q8_0, q6_k, q4_k_m, q4_k, q4_0, ..., int8 to int2, nf4, fp4, "
       "fp8, w8a8");
     v("packed_cache", c.packed_cache,
       "keep the packed weights on disk for the next start: on (in the user's cache folder), off, or a "
-      "folder; empty "
-      "is what PENSTOCK_PACKED_CACHE says, else off");
+      "folder; empty is what PENSTOCK_PACKED_CACHE says, else off");
+    v("experts_offload", c.experts_offload,
+      "map a mixture's experts from a file, of which the system keeps in memory what is used: a model may be "
+      "larger than memory; the file is packed_cache's, else a nameless one in the user's cache folder");
     v("kv_cache_dtype", c.kv_cache_dtype, "auto, f32, f16, bf16, int8, or fp8 (backend cuda)");
     v("block_size", c.block_size, "tokens per block of the KV cache");
     v("preset", c.preset,
@@ -107,8 +108,7 @@ struct EngineConfig {
     v("enable_prefix_caching", c.enable_prefix_caching, "reuse the KV blocks of equal prefixes");
     v("state_snapshot_interval", c.state_snapshot_interval,
       "of recurrent models: tokens from one kept state to the next, from which equal prefixes go on; 0 keeps "
-      "them where "
-      "steps end and where prompts part");
+      "them where steps end and where prompts part");
     v("prefix_cache_file", c.prefix_cache_file,
       "file that keeps the prefix cache from one start to the next; ignored when it does not fit");
     v("kv_layout", c.kv_layout,

@@ -86,6 +86,7 @@ struct Metrics {
   Counter spec_decode_num_drafts, spec_decode_num_draft_tokens, spec_decode_num_accepted_tokens;
   PositionCounter spec_decode_num_accepted_tokens_per_pos;
   Counter request_success_stop, request_success_length, request_success_abort, request_success_error;
+  Counter expert_bytes_read;
   Counter step_seconds, schedule_seconds, forward_seconds, sample_seconds, draft_seconds;
   RankCounter rank_calls, rank_bytes, rank_seconds;
   RankGauge rank_resident_memory_bytes;
@@ -137,6 +138,8 @@ struct Metrics {
     v("request_success_length", m.request_success_length, "sequences that ended by length");
     v("request_success_abort", m.request_success_abort, "sequences that were cancelled");
     v("request_success_error", m.request_success_error, "sequences that failed");
+    v("expert_bytes_read", m.expert_bytes_read,
+      "bytes of offloaded experts that were not in memory when a step chose them");
     v("step_seconds", m.step_seconds, "time in steps");
     v("rank_calls", m.rank_calls, "operations between the rank and others");
     v("rank_bytes", m.rank_bytes, "bytes that the rank has shown the others");

@@ -11,6 +11,12 @@
 #include <utility>
 
 namespace penstock {
+namespace {
+
+// Of more than its window the system reads the beginning only, so it is asked for less at a time.
+constexpr size_t kReadAtOnce = size_t{128} << 10;
+
+}  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -71,9 +77,7 @@ void MappedFile::expect_parts() const {
   if (size_ > 0) madvise(data_, size_, MADV_RANDOM);
 }
 
-// Of more than its window the system reads the beginning only, so it is asked for less at a time.
 void MappedFile::read_ahead(const ByteLines& lines) const {
-  constexpr size_t kAtOnce = size_t{128} << 10;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const auto offset = static_cast<size_t>(lines.first.data() - data_);
   if (lines.first.empty()) return;
@@ -85,9 +89,30 @@ void MappedFile::read_ahead(const ByteLines& lines) const {
     const size_t begin = begin_of(line);
     size_t end = end_of(line);
     for (++line; line < lines.count && begin_of(line) <= end; ++line) end = end_of(line);
-    for (size_t at = begin; at < end; at += kAtOnce)
-      madvise(data_ + at, std::min(kAtOnce, end - at), MADV_WILLNEED);
+    for (size_t at = begin; at < end; at += kReadAtOnce)
+      madvise(data_ + at, std::min(kReadAtOnce, end - at), MADV_WILLNEED);
   }
+}
+
+int64_t read_missing(std::span<const std::byte> part) {
+  constexpr size_t kAtOnce = 1024;  // pages
+  static const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t end = (address + part.size() + kPage - 1) / kPage * kPage;
+  unsigned char there[kAtOnce];
+  int64_t missing = 0;
+  for (uintptr_t at = address / kPage * kPage; at < end; at += kAtOnce * kPage) {
+    const size_t n = std::min(kAtOnce, (end - at) / kPage);
+    if (mincore(reinterpret_cast<void*>(at), n * kPage, there) != 0) return missing;
+    for (size_t i = 0; i < n;) {
+      const size_t first = i;
+      if ((there[i++] & 1) != 0) continue;
+      while (i < n && i - first < kReadAtOnce / kPage && (there[i] & 1) == 0) ++i;
+      madvise(reinterpret_cast<void*>(at + first * kPage), (i - first) * kPage, MADV_WILLNEED);
+      missing += static_cast<int64_t>((i - first) * kPage);
+    }
+  }
+  return missing;
 }
 
 void MappedFile::populate(std::span<const std::byte> part) const {

@@ -17,6 +17,9 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
+// Begins to read what of these bytes, which lie in a mapped file, is not in memory. How many bytes that is.
+int64_t read_missing(std::span<const std::byte> part);
+
 class MappedFile {
  public:
   // Errors: kNotFound, kIo. An empty file maps to an empty span.

@@ -19,6 +19,7 @@
 #include "cli/terminal.h"
 #include "formats/weight_source.h"
 #include "model/config.h"
+#include "model/stages.h"
 
 namespace penstock {
 namespace {
@@ -43,6 +44,8 @@ struct PlanCommand {
     app.add_option(
         "--memory", memory,
         "memory to plan for, such as 24GiB (default: this machine's); with several ranks that of each host");
+    app.add_flag("--experts-offload", experts_offload,
+                 "with experts in a file (see serve): they need not be in memory");
     app.add_flag("--json", json, "print one JSON object");
   }
   int run() const;
@@ -50,7 +53,7 @@ struct PlanCommand {
   std::string model, shape, type = "bf16", kv_dtype = "f16", memory;
   int64_t tokens = 0;
   int block_size = 16;
-  bool json = false;
+  bool experts_offload = false, json = false;
   SpecPlan spec;
   RanksPlan ranks;
 };
@@ -67,9 +70,14 @@ KvDType parse_kv_dtype(const std::string& name) {
 struct Plan {
   std::string name;
   ModelConfig config;
-  int64_t weight_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0, sequence_bytes = 0, memory = 0,
-          n_sequences = 0;
+  int64_t weight_bytes = 0, offloaded_bytes = 0, token_bytes = 0, state_bytes = 0, tokens = 0,
+          sequence_bytes = 0, memory = 0, n_sequences = 0;
 };
+
+int64_t expert_parameters(const ModelConfig& c) {
+  const auto n_layers = std::ranges::count_if(c.layers, [](const LayerConfig& layer) { return layer.moe; });
+  return int64_t{n_layers} * (c.gated_ffn ? 3 : 2) * c.n_experts * c.expert_dim() * c.expert_ffn_dim;
+}
 
 Result<Plan> make_plan(const PlanCommand& command) {
   Plan plan;
@@ -79,6 +87,7 @@ Result<Plan> make_plan(const PlanCommand& command) {
     if (type == nullptr)
       return errorf(ErrorCode::kInvalidArgument, "--type {}: no such encoding", command.type);
     plan.weight_bytes = plan.config.n_parameters() * type->block_bytes / type->block_size;
+    plan.offloaded_bytes = expert_parameters(plan.config) * type->block_bytes / type->block_size;
     plan.name = command.shape + " " + command.type;
   } else {
     ASSIGN_OR_RETURN(const auto path, find_model(command.model));
@@ -86,7 +95,14 @@ Result<Plan> make_plan(const PlanCommand& command) {
     ASSIGN_OR_RETURN(plan.config, read_config(*source));
     for (const TensorInfo& tensor : source->tensors())
       plan.weight_bytes += static_cast<int64_t>(tensor.bytes.size());
+    plan.offloaded_bytes = expert_bytes(*source, plan.config);
     plan.name = model_label(command.model, path);
+  }
+  if (!command.experts_offload) plan.offloaded_bytes = 0;
+  if (command.experts_offload && plan.config.n_experts == 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "--experts-offload: {}: expected a mixture of experts, got architecture {} without any",
+                  plan.name, plan.config.arch);
   }
   plan.tokens = command.tokens > 0 ? command.tokens : plan.config.max_seq_len;
   const CacheSpec spec = plan.config.cache_spec(parse_kv_dtype(command.kv_dtype), command.block_size);
@@ -99,8 +115,8 @@ Result<Plan> make_plan(const PlanCommand& command) {
       return errorf(ErrorCode::kInvalidArgument, "--memory: {}", wrong);
     }
   }
-  plan.n_sequences =
-      std::max<int64_t>(0, plan.memory - plan.weight_bytes) / std::max<int64_t>(1, plan.sequence_bytes);
+  const int64_t left = std::max<int64_t>(0, plan.memory - (plan.weight_bytes - plan.offloaded_bytes));
+  plan.n_sequences = left / std::max<int64_t>(1, plan.sequence_bytes);
   return plan;
 }
 
@@ -129,6 +145,10 @@ int PlanCommand::run() const {
   const auto plan = make_plan(*this);
   if (!plan) return fail(plan.error());
   const ModelConfig& config = plan->config;
+  if (ranks.wanted() && experts_offload) {
+    return fail({ErrorCode::kInvalidArgument,
+                 "--experts-offload: plans of several ranks count all weights; leave it out"});
+  }
   if (ranks.wanted()) {
     const double bytes_per_weight =
         static_cast<double>(plan->weight_bytes) / static_cast<double>(config.n_parameters());
@@ -142,6 +162,7 @@ int PlanCommand::run() const {
     const nlohmann::json object = {{"model", plan->name},
                                    {"parameters", config.n_parameters()},
                                    {"weight_bytes", plan->weight_bytes},
+                                   {"offloaded_bytes", plan->offloaded_bytes},
                                    {"kv_cache_dtype", kv_dtype},
                                    {"kv_bytes_per_token", plan->token_bytes},
                                    {"state_bytes_per_sequence", plan->state_bytes},
@@ -155,6 +176,11 @@ int PlanCommand::run() const {
   fmt::print("{}: {:.2f} B parameters, weights {}\n", plan->name,
              static_cast<double>(config.n_parameters()) / 1e9,
              format_bytes(static_cast<double>(plan->weight_bytes)));
+  if (experts_offload) {
+    fmt::print("experts in a file       {}; in memory {}, and of the experts what there is room for\n",
+               format_bytes(static_cast<double>(plan->offloaded_bytes)),
+               format_bytes(static_cast<double>(plan->weight_bytes - plan->offloaded_bytes)));
+  }
   fmt::print("KV cache per token      {} x {} = {}\n", cached_values(config), kv_dtype,
              format_bytes(static_cast<double>(plan->token_bytes)));
   if (plan->state_bytes > 0) {
@@ -165,8 +191,9 @@ int PlanCommand::run() const {
   }
   fmt::print("one sequence of {:<7} {}\n", plan->tokens,
              format_bytes(static_cast<double>(plan->sequence_bytes)));
-  fmt::print("sequences that fit      {} in {} (memory less weights)\n", plan->n_sequences,
-             format_bytes(static_cast<double>(plan->memory)));
+  fmt::print("sequences that fit      {} in {} (memory less weights{})\n", plan->n_sequences,
+             format_bytes(static_cast<double>(plan->memory)),
+             experts_offload ? " without those experts; what sequences take, experts lose" : "");
   return kExitOk;
 }
 

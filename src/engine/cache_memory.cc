@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/open.h"
 #include "model/batch_builder.h"
+#include "model/stages.h"
 
 namespace penstock {
 namespace {
@@ -15,6 +16,14 @@ namespace {
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
+
+int64_t offloaded_file_bytes(const EngineConfig& config) {
+  if (!config.experts_offload) return 0;
+  const auto source = open_weights(config.model);
+  if (!source) return 0;
+  const auto shape = read_config(**source);
+  return shape ? expert_bytes(**source, *shape) : 0;
+}
 
 Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& model) {
   ASSIGN_OR_RETURN(const KvDType dtype, kv_dtype(config.kv_cache_dtype));
@@ -64,9 +73,16 @@ Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& 
   }
   const int64_t weights = group.n_copies * here.weight_bytes;
   // Pages of a mapped file count as available.
-  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - model.mapped_bytes());
-  return (static_cast<int64_t>(config.memory_utilization * total) - weights) * config.pipeline_parallel_size /
-         (here.n * group.size());
+  const int64_t mapped = std::max<int64_t>(model.mapped_bytes() - model.offloaded_bytes(), 0);
+  const auto total = static_cast<double>(ops.memory().free + here.weight_bytes - mapped);
+  int64_t left = static_cast<int64_t>(config.memory_utilization * total) - weights;
+  if (const int64_t experts = group.n_copies * here.n * model.offloaded_bytes(); experts > 0 && left > 0) {
+    const int64_t own = std::min(experts, left / 2);
+    log().info("of {:.1f} MiB beside weights that stay in memory, {:.1f} are left to experts", mib(left),
+               mib(own));
+    left -= own;
+  }
+  return left * config.pipeline_parallel_size / (here.n * group.size());
 }
 
 }  // namespace penstock

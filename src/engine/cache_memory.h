@@ -16,6 +16,9 @@ namespace penstock {
 Result<int64_t> memory_for_cache(const EngineConfig& config, const EngineGroup& group, Ops& ops,
                                  const Model& model, const RanksHere& here);
 
+// Bytes of the model's file that experts_offload leaves out of memory; 0 without it, and where the file cannot be read.
+int64_t offloaded_file_bytes(const EngineConfig& config);
+
 // Computes a step of as many tokens and output rows as there will ever be, for the memory that it takes.
 // Error: kResourceExhausted.
 Status compute_largest_step(const EngineConfig& config, Ops& ops, const Model& model);

@@ -31,6 +31,10 @@ Result<std::unique_ptr<Embedder>> Embedder::open(std::unique_ptr<WeightSource> o
                                                  const EngineConfig& wanted) {
   EngineConfig config = wanted;
   RETURN_IF_ERROR(check_ranks(config));
+  if (config.experts_offload) {
+    return make_error(ErrorCode::kUnsupported,
+                      "experts_offload: expected a model that gives text; for vectors it is not there");
+  }
   config.backend = backend_of(config);
   if (config.data_parallel_size == 0) config.data_parallel_size = mpi_place() ? 1 : n_nodes(host_cpus());
   const int n_engines = config.data_parallel_size;

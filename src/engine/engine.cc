@@ -99,6 +99,7 @@ Result<SessionTokens> EngineImpl::load_session(const std::string& path) {
 Metrics EngineImpl::metrics() const {
   Metrics metrics = metrics_.published();
   set_ranks(parts_.model->communication(), metrics);
+  metrics.expert_bytes_read.value = static_cast<double>(parts_.model->expert_bytes_read());
   return metrics;
 }
 

@@ -222,6 +222,7 @@ EngineInfo info_of(const EngineConfig& config, const Ops& ops, const Model& mode
           .n_blocks = plan.n_blocks[0],
           .kv_bytes = plan.bytes,
           .weight_bytes = model.weight_bytes(),
+          .offloaded_bytes = model.offloaded_bytes(),
           .n_threads = ops.n_host_threads(),
           .active_weight_bytes = model.active_weight_bytes(),
           .active_parameters = shape.n_active_parameters(),
@@ -276,6 +277,7 @@ Result<std::shared_ptr<Model>> load_whole(const WeightSource& source, Ops& ops, 
                                           const LoadProgress& progress) {
   RETURN_IF_ERROR(check_gives_text(source));
   ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
+  if (config.experts_offload) return load_share(source, ops, config, {}, progress);
   if (folder.empty()) return Model::load(source, ops, progress, config.max_model_len);
   return Model::load(source, ops, progress, config.max_model_len, PackedCache(folder), config.quantize);
 }
@@ -303,7 +305,8 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
   const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
-  ASSIGN_OR_RETURN(const RanksHere of_host, meet_ranks(ranks.get(), grid, fingerprint, model.weight_bytes()));
+  ASSIGN_OR_RETURN(const RanksHere of_host, meet_ranks(ranks.get(), grid, fingerprint,
+                                                       model.weight_bytes() - model.offloaded_bytes()));
   const bool automatic_length = config.max_model_len == 0;
   if (automatic_length) config.max_model_len = model.config().max_seq_len;
   RETURN_IF_ERROR(check_length(config.max_model_len, model.config()));

@@ -247,6 +247,7 @@ void DecoderParts::experts(int i, const NormedInput& router_input, const NormedI
   params.expert_scale = layer.beside.expert_scale.get();
   params.activation = layer.activation;
   params.down_lead = layer.expert_down.lead;
+  params.mapped = layer.expert_down.mapped;
   if (layer.experts_in.weight == nullptr) return ops_.moe(ops_.materialize(h), router_, params, out_);
   const LinearTarget in = layer.experts_in.into(latent_in_), out = layer.experts_out.into(out_);
   ops_.norm_linear(h, {&in, 1});

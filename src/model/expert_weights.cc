@@ -8,16 +8,18 @@ namespace penstock {
 
 Status ExpertLoader::expert_ups(const std::string& pattern, ExpertWeights& out) {
   const int rows = config_.expert_ffn_dim, cols = config_.expert_dim();
-  Part part{cuts_.expert_ffn(), {0, cols}};
+  Part part{.rows = cuts_.expert_ffn(), .columns = {0, cols}, .experts = true};
   RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, part, out.weights));
+  out.mapped = maps_experts();
   return expert_biases(pattern + ".bias", rows, part.rows, out.biases);
 }
 
 // Biases belong to the sum, once.
 Status ExpertLoader::expert_downs(const std::string& pattern, ExpertWeights& out) {
   const int rows = config_.expert_dim(), cols = config_.expert_ffn_dim;
-  Part part{{0, rows}, cuts_.expert_ffn()};
+  Part part{.rows = {0, rows}, .columns = cuts_.expert_ffn(), .experts = true};
   RETURN_IF_ERROR(many_weights(pattern, config_.n_experts, rows, cols, part, out.weights));
+  out.mapped = maps_experts();
   out.partial = part.columns.count < cols, out.lead = part.lead;
   RETURN_IF_ERROR(expert_biases(pattern + ".bias", rows, part.rows, out.biases));
   if (out.partial && cuts_.shard().rank > 0) out.biases.clear();
@@ -27,7 +29,7 @@ Status ExpertLoader::expert_downs(const std::string& pattern, ExpertWeights& out
 // One tensor for each expert or head, or one [count, rows, cols] for all.
 Status ExpertLoader::many_weights(const std::string& pattern, int count, int rows, int cols,
                                   std::vector<std::unique_ptr<Weight>>& out) {
-  Part all{{0, rows}, {0, cols}};
+  Part all{.rows = {0, rows}, .columns = {0, cols}};
   return many_weights(pattern, count, rows, cols, all, out);
 }
 
@@ -48,7 +50,9 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
       }
       ASSIGN_OR_RETURN(FileMatrix one, matrix(stem, rows, cols, WeightUse::kOutput));
       RETURN_IF_ERROR(narrowed(stem, one));
-      ASSIGN_OR_RETURN(out[e], pack_rows(one, part.rows.first, part.rows.count, stem + ".weight", part.lead));
+      const std::string name = stem + ".weight";
+      ASSIGN_OR_RETURN(auto packed, pack_part(one, part.rows.first, part.rows.count, name));
+      ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, name, part.rows.first));
       if (one.tensor != nullptr) done(*one.tensor);
     }
     return {};
@@ -62,8 +66,9 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
     ASSIGN_OR_RETURN(const bool found, find_prequantized(pattern, count * rows, cols, all));
     if (found) RETURN_IF_ERROR(narrowed(pattern, all));
     for (int e = 0; found && e < count; ++e) {
-      ASSIGN_OR_RETURN(out[e], pack_rows(all, e * rows + part.rows.first, part.rows.count,
-                                         pattern + ".weight", part.lead));
+      const int first = e * rows + part.rows.first;
+      ASSIGN_OR_RETURN(auto packed, pack_part(all, first, part.rows.count, pattern + ".weight"));
+      ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, pattern + ".weight", first));
     }
     if (found && all.tensor != nullptr) done(*all.tensor);
     if (found) return {};
@@ -76,11 +81,20 @@ Status ExpertLoader::many_weights(const std::string& pattern, int count, int row
     FileMatrix one;
     one.view = {tensor->type, rows, cols, tensor->bytes.subspan(e * size, size)};
     RETURN_IF_ERROR(narrowed(tensor->name, one));
-    ASSIGN_OR_RETURN(out[e], pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
-    keep(tensor->name, e * rows + part.rows.first, *out[e], part.lead);
+    ASSIGN_OR_RETURN(auto packed, pack(one.view.row_range(part.rows.first, part.rows.count), tensor->name));
+    ASSIGN_OR_RETURN(out[e], placed(std::move(packed), part, tensor->name, e * rows + part.rows.first));
   }
   done(*tensor);
   return {};
+}
+
+Result<std::unique_ptr<Weight>> ExpertLoader::placed(std::unique_ptr<Weight> weight, const Part& part,
+                                                     const std::string& name, int first) {
+  if (part.experts && maps_experts() && packed_->experts != nullptr) {
+    ASSIGN_OR_RETURN(weight, packed_->experts->move(std::move(weight), ops_));
+  }
+  keep(name, first, *weight, part.lead);
+  return weight;
 }
 
 // [n_experts, rows] or nothing.
@@ -235,8 +249,8 @@ Status ExpertLoader::fused_experts(const std::string& name, const FusedRows& lie
         ASSIGN_OR_RETURN(part.lead, narrow(name, part.columns, one));
       }
     }
-    ASSIGN_OR_RETURN(out.emplace_back(), pack(one.view, name));
-    keep(stored, e * rows, *out.back(), part.lead);
+    ASSIGN_OR_RETURN(auto packed, pack(one.view, name));
+    ASSIGN_OR_RETURN(out.emplace_back(), placed(std::move(packed), part, stored, e * rows));
   }
   if (lie.first == 0 && !restores()) done(plain != nullptr ? *plain : *blocks);
   return {};
@@ -249,11 +263,14 @@ Status ExpertLoader::load_fused_experts(const std::string& at, LayerWeights& lay
                            (source_.naming() == Naming::kGguf ? ".weight" : "");
   const int dim = config_.model_dim, ffn = config_.expert_ffn_dim;
   const int step = names_.experts_interleaved ? 2 : 1, up = names_.experts_interleaved ? 1 : ffn;
-  Part ups{cuts_.expert_ffn(), {0, dim}}, downs{{0, dim}, cuts_.expert_ffn()};
+  Part ups{.rows = cuts_.expert_ffn(), .columns = {0, dim}, .experts = true},
+      downs{.rows = {0, dim}, .columns = cuts_.expert_ffn(), .experts = true};
   RETURN_IF_ERROR(fused_experts(gate_up, {2 * ffn, up, step}, ffn, dim, ups, layer.expert_up.weights));
   RETURN_IF_ERROR(fused_experts(gate_up, {2 * ffn, 0, step}, ffn, dim, ups, layer.expert_gate.weights));
   RETURN_IF_ERROR(fused_experts(down, {dim, 0, 1}, dim, ffn, downs, layer.expert_down.weights));
   layer.expert_down.partial = downs.columns.count < ffn, layer.expert_down.lead = downs.lead;
+  for (ExpertWeights* own : {&layer.expert_up, &layer.expert_gate, &layer.expert_down})
+    own->mapped = maps_experts();
   return names_.fused_expert_biases ? fused_expert_biases(gate_up, down, layer) : Status();
 }
 

@@ -19,7 +19,7 @@ Model::~Model() = default;
 namespace {
 
 struct Bytes {
-  int64_t all = 0, active = 0;
+  int64_t all = 0, active = 0, mapped_experts = 0;
   int64_t active_floats = 0;  // weights of 16 and 32 bits, one each
   void add(const Weight* weight, double share = 1.0) {
     if (weight == nullptr) return;
@@ -89,7 +89,9 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
       for (const auto& weight : *by_head) bytes.add(weight.get());
     }
     for (const auto* experts : {&layer.expert_gate, &layer.expert_up, &layer.expert_down}) {
+      const int64_t before = bytes.all;
       for (const auto& expert : experts->weights) bytes.add(expert.get(), share);
+      if (experts->mapped) bytes.mapped_experts += bytes.all - before;
     }
   }
   return bytes;
@@ -117,7 +119,7 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
   const ShardOptions shard{ops.shard(), how.cuts_vocabulary, how.stage};
   if (shard.is_part()) source.expect_parts();
   ASSIGN_OR_RETURN(model->config_, read_config(source));
-  if (how.packed.cache != nullptr) {
+  if (how.packed.cache != nullptr || !how.packed.experts_folder.empty()) {
     RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, how.packed, shard));
   } else {
     ASSIGN_OR_RETURN(auto weights,
@@ -177,23 +179,63 @@ std::string packed_form(std::string_view recoding, const ShardOptions& how) {
 
 }  // namespace
 
+namespace {
+
+Status check_maps_experts(const WeightSource& source, const ModelConfig& config, const Ops& ops) {
+  if (config.n_experts == 0) {
+    return errorf(ErrorCode::kInvalidArgument,
+                  "experts_offload: {}: expected a mixture of experts, got architecture {} without any",
+                  source.path().string(), config.arch);
+  }
+  if (!ops.restores_in_place()) {
+    return errorf(ErrorCode::kUnsupported,
+                  "experts_offload: expected backend cpu, got {}, which has weights in its own memory",
+                  ops.name());
+  }
+  return {};
+}
+
+}  // namespace
+
 Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
                           const PackedUse& use, const ShardOptions& shard) {
   const std::string form = packed_form(use.recoding, shard);
-  PackedWeights packed{use.cache->find(source, form, ops), {}};
+  PackedWeights packed;
+  packed.maps_experts = !use.experts_folder.empty();
+  if (packed.maps_experts) RETURN_IF_ERROR(check_maps_experts(source, config_, ops));
+  if (use.cache != nullptr) packed.from = use.cache->find(source, form, ops);
   if (packed.from != nullptr) {
-    auto weights = load_weights(source, config_, ops, progress, max_seq_len, &packed, shard);
-    if (weights) {
-      set_weights(std::move(*weights), source.naming());
-      mapped_bytes_ = weight_bytes_;
-      return {};
-    }
-    log().warn("packed weights are made anew: {}", weights.error().message);
+    const Status mapped = load_mapped(source, ops, progress, max_seq_len, packed, shard);
+    if (mapped) return {};
+    log().warn("packed weights are made anew: {}", mapped.error().message);
     packed.from = nullptr;
   }
+  std::unique_ptr<ExpertFile> experts;
+  if (packed.maps_experts) {
+    ASSIGN_OR_RETURN(experts, ExpertFile::create(use.experts_folder));
+    packed.experts = experts.get();
+  }
   ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
-  use.cache->save(source, form, ops, packed.made);
+  if (experts != nullptr) RETURN_IF_ERROR(experts->finish());
+  if (use.cache != nullptr) use.cache->save(source, form, ops, packed.made);
   set_weights(std::move(weights), source.naming());
+  // Kept, they lie there too, and need not lie twice.
+  if (experts != nullptr && use.cache != nullptr) {
+    packed.from = use.cache->find(source, form, ops), packed.made.clear();
+    if (packed.from != nullptr) (void)load_mapped(source, ops, {}, max_seq_len, packed, shard);
+  }
+  if (packed.maps_experts)
+    log().info("experts: {} MiB are mapped from a file in {}, {} MiB of weights are in memory",
+               offloaded_bytes_ >> 20, use.experts_folder.string(), (weight_bytes_ - offloaded_bytes_) >> 20);
+  return {};
+}
+
+// From packed.from. Error: kCorruptFile, it does not fit; then nothing has changed.
+Status Model::load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+                          PackedWeights& packed, const ShardOptions& shard) {
+  ASSIGN_OR_RETURN(auto weights, load_weights(source, config_, ops, progress, max_seq_len, &packed, shard));
+  set_weights(std::move(weights), source.naming());
+  mapped_bytes_ = weight_bytes_;
   return {};
 }
 
@@ -203,6 +245,7 @@ void Model::set_weights(std::unique_ptr<ModelWeights> weights, Naming naming) {
   adapters_ = std::make_unique<AdapterSlots>(config_, naming, weights_->sites, layers());
   const Bytes bytes = count_bytes(config_, *weights_);
   weight_bytes_ = bytes.all;
+  offloaded_bytes_ = bytes.mapped_experts;
   active_weight_bytes_ = bytes.active;
   active_float_weights_ = bytes.active_floats;
 }

@@ -3,6 +3,7 @@
 // Immutable after load. forward() belongs to the thread that owns the backend and the cache.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -18,11 +19,12 @@
 
 namespace penstock {
 
-struct ModelWeights;  // weights.h
-struct LoraAdapter;   // formats/lora.h
-class AdapterSlots;   // adapter_slots.h
-class PackedCache;    // packed_cache.h
-struct ShardOptions;  // cuts.h
+struct ModelWeights;   // weights.h
+struct LoraAdapter;    // formats/lora.h
+class AdapterSlots;    // adapter_slots.h
+class PackedCache;     // packed_cache.h
+struct PackedWeights;  // weights.h
+struct ShardOptions;   // cuts.h
 
 struct ForwardOptions {
   int n_layers = 0;     // early exit after so many layers; 0 = all. Of a stage those of them that it has
@@ -45,6 +47,8 @@ struct ForwardOptions {
 struct PackedUse {
   const PackedCache* cache = nullptr;  // null: nowhere
   std::string_view recoding;           // how the source encodes at load, "" = not
+  // Experts' weights are mapped from a file: from the cache's, or from one without a name in this folder. Empty: they are in memory.
+  std::filesystem::path experts_folder;
 };
 
 struct ShardLoad {
@@ -93,6 +97,8 @@ class Model {
   int stage_output_dim() const;
   int64_t weight_bytes() const { return weight_bytes_; }  // packed, as the backend holds them
   int64_t mapped_bytes() const { return mapped_bytes_; }  // of those, in a mapped file
+  // Of weight_bytes(), experts that are in a mapped file and need not be in memory.
+  int64_t offloaded_bytes() const { return offloaded_bytes_; }
   // Packed bytes that one decoded token reads (all experts counted by the chosen share, no embedding lookup).
   int64_t active_weight_bytes() const { return active_weight_bytes_; }
   // Of the same matrices, how many weights are kept in 16 or 32 bits.
@@ -125,12 +131,15 @@ class Model {
   void set_weights(std::unique_ptr<ModelWeights> weights, Naming naming);
   Status load_packed(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
                      const PackedUse& use, const ShardOptions& shard);
+  Status load_mapped(const WeightSource& source, Ops& ops, const Progress& progress, int max_seq_len,
+                     PackedWeights& packed, const ShardOptions& shard);
   ModelConfig config_;
   ModelConfig rank_config_;  // what is computed here: of a shard its part
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<AdapterSlots> adapters_;
   int64_t weight_bytes_ = 0;
   int64_t mapped_bytes_ = 0;
+  int64_t offloaded_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
   int64_t active_float_weights_ = 0;
 };

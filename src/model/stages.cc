@@ -21,6 +21,18 @@ int layer_of(std::string_view name, std::string_view pattern) {
   return error == std::errc() ? layer : -1;
 }
 
+// What a tensor of a layer is called in it; "" = it is of none.
+std::string_view name_in_layer(std::string_view name, std::string_view pattern) {
+  if (layer_of(name, pattern) < 0) return {};
+  const std::string_view head = pattern.substr(0, pattern.find("{}")),
+                         tail = pattern.substr(pattern.find("{}") + 2);
+  name.remove_prefix(name.find(head) + head.size());
+  name.remove_prefix(std::min(name.find_first_not_of("0123456789"), name.size()));
+  if (!name.starts_with(tail)) return {};
+  name.remove_prefix(tail.size());
+  return name;
+}
+
 // Whether it is the matrix of that name, in whatever part of the model.
 bool is_matrix(std::string_view name, std::string_view matrix) {
   if (!name.ends_with(".weight")) return false;
@@ -66,6 +78,31 @@ LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config) {
     bytes.output = std::min(bytes.output, static_cast<int64_t>(of_layers / static_cast<double>(n_others) *
                                                                static_cast<double>(table)));
   if (!config.output_head) bytes.output = 0;
+  return bytes;
+}
+
+int64_t expert_bytes(const WeightSource& source, const ModelConfig& config) {
+  if (config.n_experts == 0) return 0;
+  const NameTable names = tensor_names(config, source.naming());
+  // Older GGUF files have one tensor for each expert.
+  const bool gguf = source.naming() == Naming::kGguf;
+  const std::string_view patterns[] = {
+      names.expert_gate,       names.expert_up,           names.expert_down,       names.expert_gate_up,
+      names.fused_expert_down, gguf ? "ffn_gate.{}" : "", gguf ? "ffn_up.{}" : "", gguf ? "ffn_down.{}" : ""};
+  const auto is_of = [](std::string_view name, std::string_view pattern) {
+    const size_t at = pattern.find("{}");
+    const std::string_view head = pattern.substr(0, at);
+    if (head.empty() || !name.starts_with(head)) return false;
+    return at == std::string_view::npos || (name.size() > at && name[at] >= '0' && name[at] <= '9');
+  };
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : source.tensors()) {
+    // Not those of layers that predict a token further.
+    if (tensor.name.starts_with("mtp.") || layer_of(tensor.name, names.layer) >= config.n_layers) continue;
+    const std::string_view name = name_in_layer(tensor.name, names.layer);
+    if (std::ranges::any_of(patterns, [&](std::string_view pattern) { return is_of(name, pattern); }))
+      bytes += static_cast<int64_t>(tensor.bytes.size());
+  }
   return bytes;
 }
 

@@ -17,6 +17,9 @@ struct LayerBytes {
 };
 LayerBytes layer_bytes(const WeightSource& source, const ModelConfig& config);
 
+// Of all layers, what the file has of experts that not every token takes: what experts_offload need not have in memory.
+int64_t expert_bytes(const WeightSource& source, const ModelConfig& config);
+
 // Layers that attend to an earlier one's keys and values are on its stage. Error: kUnsupported where that, or their number, leaves a
 // stage without layers.
 Result<std::vector<Shard::Range>> cut_stages(const ModelConfig& config, const LayerBytes& bytes,

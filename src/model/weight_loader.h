@@ -79,6 +79,9 @@ class TensorLoader {
   Status make_ternary(FileMatrix& out) const;
   Status order_rows(const std::string& stem, std::span<const int> order, FileMatrix& out) const;
   Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& view, const std::string& name);
+  // Those of a matrix that is not restored.
+  Result<std::unique_ptr<Weight>> pack_part(const FileMatrix& matrix, int first, int count,
+                                            const std::string& name);
   Result<std::unique_ptr<Weight>> pack_rows(const FileMatrix& matrix, int first, int count,
                                             const std::string& name, int lead = 0);
   Result<std::unique_ptr<Weight>> weight(const std::string& name, int rows, int cols, WeightUse use) {
@@ -146,6 +149,7 @@ class ExpertLoader : protected TensorLoader {
   struct Part {
     Range rows, columns;
     int lead = 0;
+    bool experts = false;  // they may be moved to a file
   };
   Status many_weights(const std::string& pattern, int count, int rows, int cols, Part& part,
                       std::vector<std::unique_ptr<Weight>>& out);
@@ -156,6 +160,10 @@ class ExpertLoader : protected TensorLoader {
   }
 
  private:
+  bool maps_experts() const { return packed_ != nullptr && packed_->maps_experts; }
+  // Notes the weight under its name, in the place where it stays.
+  Result<std::unique_ptr<Weight>> placed(std::unique_ptr<Weight> weight, const Part& part,
+                                         const std::string& name, int first);
   // Up and gate projections, and down projections.
   Status expert_ups(const std::string& pattern, ExpertWeights& out);
   Status expert_downs(const std::string& pattern, ExpertWeights& out);

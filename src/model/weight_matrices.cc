@@ -288,12 +288,17 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack(const QuantizedMatrix& view, 
 Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix, int first, int count,
                                                         const std::string& name, int lead) {
   if (restores()) return restore(name, first, count, matrix.view.cols);
+  ASSIGN_OR_RETURN(auto packed, pack_part(matrix, first, count, name));
+  keep(name, first, *packed, lead);
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> TensorLoader::pack_part(const FileMatrix& matrix, int first, int count,
+                                                        const std::string& name) {
   if (!matrix.grouped) {
     // A part only of a matrix that is whole; pack() tells what is wrong with others.
     const bool part = count < matrix.view.rows && matrix.view.bytes.size() >= matrix.view.size_bytes();
-    ASSIGN_OR_RETURN(auto packed, pack(part ? matrix.view.row_range(first, count) : matrix.view, name));
-    keep(name, first, *packed, lead);
-    return packed;
+    return pack(part ? matrix.view.row_range(first, count) : matrix.view, name);
   }
   read_ahead(matrix.grouped->lines_of_rows(first, count));
   auto packed = ops_.pack_grouped(*matrix.grouped, first, count);
@@ -301,7 +306,6 @@ Result<std::unique_ptr<Weight>> TensorLoader::pack_rows(const FileMatrix& matrix
     return errorf(packed.error().code, "{}: layer {}: {}", source_.path().string(), name,
                   packed.error().message);
   }
-  keep(name, first, **packed, lead);
   return packed;
 }
 

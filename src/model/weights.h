@@ -10,6 +10,7 @@
 #include "model/config.h"
 #include "model/cuts.h"
 #include "model/model.h"
+#include "model/sources/expert_file.h"
 #include "model/sources/packed_cache.h"
 #include "ops/ops.h"
 
@@ -37,6 +38,7 @@ struct ExpertWeights {
   std::vector<std::unique_ptr<Vector>> biases;   // [n_experts] or empty
   bool partial = false;                          // as LinearWeights
   int lead = 0;
+  bool mapped = false;  // they lie in a mapped file (PackedWeights::maps_experts)
 };
 
 // Of attention over latents (LatentConfig); queries are LayerWeights::q.
@@ -233,6 +235,8 @@ struct NameTable {
 struct PackedWeights {
   std::shared_ptr<const PackedFile> from;  // null: the weights are packed
   std::vector<NamedWeight> made;
+  bool maps_experts = false;  // experts' weights lie in a mapped file: in `from`, or are moved to
+  ExpertFile* experts = nullptr;
 };
 
 // Checks every tensor's shape before use; a tensor that nothing uses is an error too, for the model would be

@@ -207,6 +207,7 @@ struct MoeParams {
   ActivationFunction activation;
   // Of a rank with a share of every expert's width: inputs of down before those of its own, which are zeros.
   int down_lead = 0;
+  bool mapped = false;  // they lie in a mapped file, of which some may not be in memory
 };
 
 // Rows of a step's tensors: as many as the batch has, or more where a backend computes in fixed sizes. Nobody reads
@@ -295,6 +296,10 @@ class Ops {
     (void)stored, (void)owner;
     return make_error(ErrorCode::kUnsupported, "this backend stores no weights");
   }
+  // Whether it does, instead of copying: then weights need not be in memory, but may lie in a mapped file.
+  virtual bool restores_in_place() const { return false; }
+  // Bytes of experts in a mapped file (MoeParams::mapped) that were not in memory when they were chosen, so far. Any thread.
+  virtual int64_t expert_bytes_read() const { return 0; }
   // n_blocks[g] blocks for cache group g. Error: kResourceExhausted, with both sizes.
   virtual Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec,
                                                       std::span<const int> n_blocks) = 0;

@@ -88,6 +88,7 @@ nb::dict ModelSession::info() const {
   fields["n_blocks"] = info.n_blocks;
   fields["kv_bytes"] = info.kv_bytes;
   fields["weight_bytes"] = info.weight_bytes;
+  fields["offloaded_bytes"] = info.offloaded_bytes;
   fields["n_threads"] = info.n_threads;
   fields["eos_token_ids"] = list_of(info.eos_token_ids);
   return fields;

@@ -160,7 +160,7 @@ Status ServedModel::load(EngineConfig config) {
     opened = open(config);
     if (opened) {
       max_model_len_ = info().max_model_len;
-      memory_ = info().weight_bytes + info().kv_bytes;
+      memory_ = info().weight_bytes - info().offloaded_bytes + info().kv_bytes;
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/cache_memory.h"
 
 namespace penstock {
 namespace {
@@ -29,6 +30,11 @@ bool is_loaded(const ServedModel& model) { return model.condition().state == Mod
 std::string shard_stem(const std::string& stem) {
   const size_t of = stem.rfind("-of-");
   return of == std::string::npos || of < 6 ? stem : stem.substr(0, of - 5);
+}
+
+// Of the model's files, what loading it takes.
+int64_t bytes_in_memory(const EngineConfig& config) {
+  return std::max<int64_t>(weight_bytes_of(config.model) - offloaded_file_bytes(config), 0);
 }
 
 }  // namespace
@@ -156,7 +162,7 @@ Status ServedModels::load_now(ServedModel& model) {
   EngineConfig config = model.settings().engine;
   ASSIGN_OR_RETURN(const int64_t bytes, make_room(model));
   if (bytes > 0 && config.kv_cache_memory == 0)
-    config.kv_cache_memory = std::max<int64_t>(bytes - weight_bytes_of(config.model), 1 << 20);
+    config.kv_cache_memory = std::max<int64_t>(bytes - bytes_in_memory(config), 1 << 20);
   const Clock::time_point begin = Clock::now();
   RETURN_IF_ERROR(model.load(std::move(config)));
   if (models_.size() > 1) {
@@ -170,7 +176,7 @@ Result<int64_t> ServedModels::make_room(const ServedModel& model) {
   const ModelSettings& settings = model.settings();
   if (models_.size() == 1 && budget_ == 0) return settings.memory;
   if (budget_ == 0) budget_ = static_cast<int64_t>(kShareOfFree * static_cast<double>(available_memory()));
-  const int64_t weights = weight_bytes_of(settings.engine.model);
+  const int64_t weights = bytes_in_memory(settings.engine);
   const int64_t least =
       weights + (settings.engine.kv_cache_memory > 0 ? settings.engine.kv_cache_memory : kLeastCache);
   const int64_t share = budget_ / static_cast<int64_t>(models_.size());

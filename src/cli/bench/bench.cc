@@ -280,6 +280,7 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
                            {"backend", info.backend},
                            {"threads", info.n_threads},
                            {"weight_bytes", info.weight_bytes},
+                           {"offloaded_bytes", info.offloaded_bytes},
                            {"limits",
                             {{"read_bytes_per_second", limits.read_bytes_per_second},
                              {"flops_per_second", limits.floats.operations_per_second},
@@ -400,10 +401,16 @@ int BenchCommand::run() {
   (*engine)->stop();
   if (invariant) invariant->stop();
   if (!rows) return fail(rows.error());
+  if (info.offloaded_bytes > 0 && !json) {
+    fmt::print("of {} of experts in a file, {} were read again\n",
+               format_bytes(static_cast<double>(info.offloaded_bytes)),
+               format_bytes((*engine)->metrics().expert_bytes_read.value));
+  }
   const std::vector<ThreadLimit> threads = watch.of_threads();
   const DeviceLimits device = watch.of_device();
   if (json) {
     nlohmann::json report = report_json(name, info, watch.best(), threads, *rows);
+    report["expert_bytes_read"] = (*engine)->metrics().expert_bytes_read.value;
     for (const DeviceLimit& limit : device.all)
       report["limits"]["device"].push_back(
           {{"of", limit.name}, {"value", limit.value}, {"unit", limit.unit}});

@@ -31,6 +31,7 @@ class PipelineModel final : public StepModel {
   void catch_up() override { do_all(); }
   Status status() const override { return ranks_->communicator().status(); }
   std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
+  int64_t expert_bytes_read() const override { return own_->expert_bytes_read(); }
   std::span<float> logits(int row) override;
   std::span<const float> hidden(int row) override;
   void keep_states(std::span<const int> taps) override;

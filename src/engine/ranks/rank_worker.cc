@@ -20,6 +20,7 @@
 #include "engine/steps/step_model.h"
 #include "formats/lora.h"
 #include "formats/weight_source.h"
+#include "model/sources/expert_file.h"
 #include "model/sources/packed_cache.h"
 #include "model/sources/quantizing_source.h"
 #include "parallel/child_ranks.h"
@@ -116,7 +117,7 @@ class RankWorker {
 
   Status hear_blocks(uint64_t fingerprint, const Model& model, std::vector<int>& n_blocks) {
     if (grid_.stages > 1) {
-      RETURN_IF_ERROR(tell_share(ranks_, {fingerprint, model.weight_bytes()}));
+      RETURN_IF_ERROR(tell_share(ranks_, {fingerprint, model.weight_bytes() - model.offloaded_bytes()}));
       return penstock::hear_blocks(ranks_, n_blocks);
     }
     RETURN_IF_ERROR(agree(ranks_, fingerprint));
@@ -251,9 +252,12 @@ Result<std::unique_ptr<Model>> load_share(const WeightSource& source, Ops& ops, 
                                           Stage stage, const Model::Progress& progress) {
   ASSIGN_OR_RETURN(const auto folder, packed_cache_folder(config.packed_cache));
   const PackedCache cache(folder);
-  return Model::load_shard(
-      source, ops, progress, config.max_model_len,
-      {cuts_vocabulary(config), stage, {folder.empty() ? nullptr : &cache, config.quantize}});
+  PackedUse packed{folder.empty() ? nullptr : &cache, config.quantize, {}};
+  if (config.experts_offload) {
+    ASSIGN_OR_RETURN(packed.experts_folder, expert_folder(config.packed_cache));
+  }
+  return Model::load_shard(source, ops, progress, config.max_model_len,
+                           {cuts_vocabulary(config), stage, packed});
 }
 
 Result<AnnounceBatch> announcer(RankRun* ranks, const EngineConfig& config, const WeightSource& source,

@@ -31,6 +31,7 @@ class SharedModel final : public StepModel {
   void wait() override { own_->wait(); }
   Status status() const override { return ranks_->communicator().status(); }
   std::vector<CommunicatorUse> communication() const override { return ranks_->communicator().uses(); }
+  int64_t expert_bytes_read() const override { return own_->expert_bytes_read(); }
   std::span<float> logits(int row) override { return own_->logits(row); }
   std::span<const float> hidden(int row) override { return own_->hidden(row); }
   void keep_states(std::span<const int> taps) override { own_->keep_states(taps); }

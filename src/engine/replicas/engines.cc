@@ -90,7 +90,7 @@ Engines::Engines(std::vector<std::unique_ptr<Engine>> engines, int n_copies)
     info_.n_threads += engine->info().n_threads;
     loads_.push_back(std::make_shared<EngineLoad>());
   }
-  info_.weight_bytes *= n_copies;
+  info_.weight_bytes *= n_copies, info_.offloaded_bytes *= n_copies;
 }
 
 Status Engines::status() const {

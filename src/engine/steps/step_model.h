@@ -38,6 +38,8 @@ class StepModel {
   virtual bool recover() { return status().has_value(); }
   // By rank what each has given and taken so far; none where this process has the whole model. Any thread.
   virtual std::vector<CommunicatorUse> communication() const { return {}; }
+  // As Ops::expert_bytes_read(), of this process. Any thread.
+  virtual int64_t expert_bytes_read() const { return 0; }
   // Of the step that was submitted last (with stages: waited for last), after its wait(), in the host's memory: the logits of an output row
   // [vocab_size], which may be overwritten, and the final normed state behind them [model_dim], empty where there is
   // none. Valid until the next submit(), or until a drafter computes.
@@ -98,6 +100,7 @@ class LoadedModel : public StepModel {
   bool computes_here() const override { return ops_->computes_here(); }
   Status status() const override { return ops_->status(); }
   bool recover() override { return ops_->recover(); }
+  int64_t expert_bytes_read() const override { return ops_->expert_bytes_read(); }
   void submit(const Batch& batch) override { submit(batch, {}); }
   // Of a stage of a pipeline that is not the first: what the one before gives of the batch's tokens. Must last until the wait().
   void submit(const Batch& batch, std::span<const float> stage_input);

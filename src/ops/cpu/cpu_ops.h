@@ -34,6 +34,8 @@ class CpuOps final : public Ops {
   OwnedBytes store(const Weight& weight) const override;
   Result<std::unique_ptr<Weight>> restore(const StoredWeight& stored,
                                           std::shared_ptr<const void> owner) override;
+  bool restores_in_place() const override { return true; }
+  int64_t expert_bytes_read() const override { return linear_scratch_.expert_bytes_read; }
   Result<std::unique_ptr<KvCache>> make_cache(const CacheSpec& spec, std::span<const int> n_blocks) override;
 
   int n_host_threads() const override { return pool_.size(); }

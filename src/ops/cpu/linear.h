@@ -1,5 +1,6 @@
 // Matrix products of the CPU backend. Called by CpuOps from one thread; they use the whole pool.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -12,8 +13,9 @@ namespace penstock {
 
 // Memory of one call, reused by the next; not the step's arena.
 struct LinearScratch {
-  Arena linear;  // quantized activations, workers' buffers
-  Arena moe;     // tokens gathered by expert
+  Arena linear;                                // quantized activations, workers' buffers
+  Arena moe;                                   // tokens gathered by expert
+  std::atomic<int64_t> expert_bytes_read = 0;  // see Ops::expert_bytes_read()
 };
 
 class AdapterRows;  // adapters.h

@@ -4,11 +4,13 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/mapped_file.h"
 #include "kernels/vector_kernels.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/products.h"
 #include "ops/cpu/routing.h"
+#include "ops/cpu/weight.h"
 
 namespace penstock {
 namespace {
@@ -253,6 +255,21 @@ class ExpertGroup {
   int begin_, end_, first_row_;
 };
 
+// Of experts [begin, end) that have rows, what is not in memory begins to be read, all at once.
+void read_missing_experts(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
+                          int begin, int end) {
+  context.pool.for_ranges(end - begin, 1, [&](int64_t first, int64_t last, int) {
+    int64_t missing = 0;
+    for (auto e = static_cast<size_t>(begin + first); e < static_cast<size_t>(begin + last); ++e) {
+      if (tokens.n_rows(static_cast<int>(e), static_cast<int>(e) + 1) == 0) continue;
+      for (const auto* weights : {&params.gate, &params.up, &params.down}) {
+        if (!weights->empty()) missing += read_missing(static_cast<const CpuWeight&>(*(*weights)[e]).bytes());
+      }
+    }
+    context.scratch.expert_bytes_read += missing;
+  });
+}
+
 }  // namespace
 
 void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const MoeParams& params,
@@ -266,8 +283,15 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
   const GroupTensors tensors(context.scratch.moe, tokens, params, out.cols);
+  // The next group's experts are read while one is computed.
+  const auto read_group = [&](int begin) {
+    if (params.mapped && begin < n_experts)
+      read_missing_experts(context, params, tokens, begin, tokens.group_end(begin));
+  };
+  read_group(0);
   for (int begin = 0, end = 0; begin < n_experts; begin = end) {
     end = tokens.group_end(begin);
+    read_group(end);
     if (tokens.n_rows(begin, end) == 0) continue;
     const ExpertGroup group(context, params, tokens, tensors, begin, end);
     group.to_hidden(x);
