@@ -1,9 +1,9 @@
 // Experts that are mapped from a file give the same bits as those in memory; what cannot be written is one clear error.
 #include "model/sources/expert_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ class ExpertFileTest : public ::testing::Test {
  protected:
   // experts: in a file. cached: with a cache of packed weights besides.
   LoadedMixture load(const WeightSource& source, bool experts, bool cached = false,
-              const std::string& recoding = "") const {
+                     const std::string& recoding = "") const {
     const auto ops = make_ops("cpu", {.n_threads = 2, .batch_invariant = true}).value();
     const PackedCache cache(dir_ / "packed");
     ShardLoad how;
@@ -66,7 +66,8 @@ class ExpertFileTest : public ::testing::Test {
     const auto model = Model::load_shard(source, *ops, {}, 0, how);
     EXPECT_TRUE(model) << source.path() << ": " << model.error().message;
     if (!model) return {};
-    return {Runner(**model, *ops).run(0, kExpertTokens), (*model)->offloaded_bytes(), (*model)->weight_bytes()};
+    return {Runner(**model, *ops).run(0, kExpertTokens), (*model)->offloaded_bytes(),
+            (*model)->weight_bytes()};
   }
   Result<std::unique_ptr<Model>> open(const fs::path& path, const fs::path& folder) {
     source_ = open_weights(path).value();
@@ -116,11 +117,11 @@ TEST_F(ExpertFileTest, SameBitsFromPackedWeights) {
 TEST_F(ExpertFileTest, SameBitsForEncodingsAtLoad) {
   for (const char* recoding : {"q8_0", "q4_k_m", "int8", "int4", "int2", "nf4", "fp4", "fp8", "w8a8"}) {
     SCOPED_TRACE(recoding);
-    auto source = make_quantizing_source(open_weights(tests_dir() / "golden" / "models" / "qwen3_moe").value(),
-                                         recoding, 1)
+    auto source = make_quantizing_source(
+                      open_weights(tests_dir() / "golden" / "models" / "qwen3_moe").value(), recoding, 1)
                       .value();
     const LoadedMixture in_memory = load(*source, false, false, recoding),
-                 mapped = load(*source, true, false, recoding);
+                        mapped = load(*source, true, false, recoding);
     EXPECT_EQ(mapped.logits, in_memory.logits);
     EXPECT_GT(mapped.offloaded, 0);
   }

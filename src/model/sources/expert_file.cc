@@ -112,8 +112,8 @@ Status ExpertFile::write_chunk() {
                   folder_.string(), end, limit.rlim_cur);
   }
   for (size_t done = 0; done < chunk_.size();) {
-    const ssize_t n = pwrite(file_, chunk_.data() + done, chunk_.size() - done,
-                             written_ + static_cast<int64_t>(done));
+    const ssize_t n =
+        pwrite(file_, chunk_.data() + done, chunk_.size() - done, written_ + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       if (n == 0) errno = ENOSPC;
@@ -154,8 +154,7 @@ Result<std::unique_ptr<Weight>> ExpertFile::move(std::unique_ptr<Weight> weight,
 Status ExpertFile::finish() {
   RETURN_IF_ERROR(write_chunk());
   chunk_.shrink_to_fit();
-  if (fdatasync(file_) != 0)
-    return failed(folder_, fmt::format("writing {} MiB of experts", end_ >> 20));
+  if (fdatasync(file_) != 0) return failed(folder_, fmt::format("writing {} MiB of experts", end_ >> 20));
   return {};
 }
 
