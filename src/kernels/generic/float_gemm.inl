@@ -105,6 +105,116 @@ struct FloatPanel {
     }
   }
 
+  // Rows [row, row + M) and columns [begin, end) times one panel, a column of all its rows at a time: what is loaded of x
+  // serves the whole panel. Columns before are in the sums of the output.
+  template <int M, int PrefetchBytes>
+  static void block_by_column(const PanelMatrix& w, const FloatRows& x, int row, int panel, int begin,
+                              int end, const GemmOutput& out) {
+    const uint8_t* p = w.data + static_cast<size_t>(panel) * w.panel_bytes;
+    p += kF8G ? static_cast<size_t>(begin / panel::F8Groups::kUnitK) * panel::F8Groups::kUnitBytes
+              : static_cast<size_t>(begin) * kColumnBytes;
+    Floats acc[M][kParts], scale[kParts];  // scale: of F8Groups
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      const int n_valid = w.rows - panel * kPanelRows - part * S::kLanes;
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        acc[m][part] = S::zero();
+        if (begin > 0 && n_valid > 0) acc[m][part] = S::load_f32(output(out, row + m, panel, part), n_valid);
+      }
+      scale[part] = S::zero();
+    }
+    const float* values = x.values + row * x.stride;
+    const auto start_unit = [&](int k) __attribute__((always_inline)) {
+      if (k % panel::F8Groups::kUnitK != 0) return;
+      if (k > begin) p += 64;  // the scales of the unit before
+      for (int part = 0; part < kParts; ++part)
+        scale[part] = S::load_aligned(p + panel::F8Groups::kScales + 4 * part * S::kLanes);
+    };
+    const auto add_column = [&]<bool Odd>(int k) __attribute__((always_inline)) {
+      Floats column[kParts];
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        Floats even, odd;
+        load_pair(p, part * S::kLanes, even, odd);
+        column[part] = Odd ? odd : even;
+        if constexpr (kF8G) column[part] = S::mul(column[part], scale[part]);
+      }
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const Floats value = S::splat(values[m * x.stride + k]);
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part) acc[m][part] = S::fma(column[part], value, acc[m][part]);
+      }
+    };
+    int k = begin;
+    for (; k + 2 <= end; k += 2) {
+      if constexpr (kF8G) start_unit(k);
+      if constexpr (PrefetchBytes > 0) {
+        __builtin_prefetch(p + PrefetchBytes, 0, 3);
+        if constexpr (kColumnBytes == 64) __builtin_prefetch(p + PrefetchBytes + 64, 0, 3);
+      }
+      add_column.template operator()<false>(k);
+      add_column.template operator()<true>(k + 1);
+      p += 2 * kColumnBytes;
+    }
+    if (k < end) {  // an odd last column
+      if constexpr (kF8G) start_unit(k);
+      add_column.template operator()<false>(k);
+    }
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      const int n_valid = w.rows - panel * kPanelRows - part * S::kLanes;
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        if (end == w.cols) {
+          store_output<S>(w, panel, part * S::kLanes, acc[m][part], row + m, out);
+        } else if (n_valid > 0) {
+          S::store(output(out, row + m, panel, part), acc[m][part], n_valid);
+        }
+      }
+    }
+  }
+  static float* output(const GemmOutput& out, int row, int panel, int part) {
+    return out.values + row * out.stride + panel * kPanelRows + part * S::kLanes;
+  }
+
+  // Any number of rows in blocks of up to five, whose sums and operands are what 16 registers hold. Many rows: the columns that
+  // the first cache holds of a panel, times the rows that the second one holds. Only the first block waits for memory.
+  static void gemm_by_column(const PanelMatrix& w, const FloatRows& x, int n_rows, int first_panel,
+                             int last_panel, const GemmOutput& out) {
+    constexpr int kPrefetch = 2304, kBlock = 5, kColumns = 16384 / kColumnBytes,
+                  kRows = (192 << 10) / 4 / kColumns / kBlock * kBlock;
+    const int columns = n_rows <= 16 ? w.cols : kColumns;
+    for (int begin = 0; begin < w.cols; begin += columns) {
+      const int end = begin + columns < w.cols ? begin + columns : w.cols;
+      for (int first = 0; first < n_rows; first += kRows) {
+        const int last = first + kRows < n_rows ? first + kRows : n_rows;
+        for (int panel = first_panel; panel < last_panel; ++panel) {
+          int row = first;
+          const auto block = [&]<int M>() __attribute__((always_inline)) {
+            if (row == first) {
+              block_by_column<M, kPrefetch>(w, x, row, panel, begin, end, out);
+            } else {
+              block_by_column<M, 0>(w, x, row, panel, begin, end, out);
+            }
+            row += M;
+          };
+          while (row < last) {
+            const int left = last - row;
+            switch (left > 8 || left == 5 ? 5 : left > 5 ? (left + 1) / 2 : left) {
+              case 5: block.template operator()<5>(); break;
+              case 4: block.template operator()<4>(); break;
+              case 3: block.template operator()<3>(); break;
+              case 2: block.template operator()<2>(); break;
+              default: block.template operator()<1>(); break;
+            }
+          }
+        }
+      }
+    }
+  }
+
   // Rows [row, row + M) times all panels, P adjacent panels at once.
   template <int M, int P, int PrefetchBytes>
   static void sweep(const PanelMatrix& w, const FloatRows& x, int row, int begin, int end,
@@ -120,6 +230,7 @@ struct FloatPanel {
     if constexpr (S::kStreams > 1) {
       if (n_rows == 1) return sweep<1, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
       if (n_rows == 2) return sweep<2, S::kStreams, kPrefetch>(w, x, 0, begin, end, out);
+      if constexpr (requires { S::kColumnsFirst; }) return gemm_by_column(w, x, n_rows, begin, end, out);
       if (n_rows == 4) return sweep<4, S::kStreams / 2, kPrefetch>(w, x, 0, begin, end, out);
     }
     constexpr int kBlock = S::kMaxRows > 8 ? 8 : S::kMaxRows, kBlockPanels = kParts == 1 ? 2 : 1;

@@ -190,8 +190,8 @@ struct Int8Blocks {
     }
   }
 
-  // The panels from `panel` on, columns of the slice that begins at `step`.
-  void select(int panel, int end, int step) {
+  // The panels from `panel` on, columns of the slice that begins at `step`. What follows is fetched ahead.
+  void select(int panel, int end, int step, int next_panel, int next_step) {
     const int all = w.padded_cols / 32;
     first_step = step, n_steps = all - step < kSliceSteps ? all - step : kSliceSteps;
     is_last = step + n_steps == all;
@@ -200,32 +200,53 @@ struct Int8Blocks {
       index[i] = panel + (i < n_panels ? i : n_panels - 1);
       units[i] = unit_of(w.data + static_cast<size_t>(index[i]) * w.panel_bytes, step);
     }
-    // Of the next slice of the same panels, or the first one of the next panels.
-    const int next_panel = is_last ? panel + kPanels : panel, next = is_last ? 0 : step + n_steps;
-    const int n = all - next < kSliceSteps ? all - next : kSliceSteps;
+    const int n = all - next_step < kSliceSteps ? all - next_step : kSliceSteps;
     for (int i = 0; i < 2; ++i) {
       ahead[i] = ahead_end[i] = nullptr;
       if (i >= kPanels || next_panel + i >= end) continue;
-      ahead[i] = unit_of(w.data + static_cast<size_t>(next_panel + i) * w.panel_bytes, next);
+      ahead[i] = unit_of(w.data + static_cast<size_t>(next_panel + i) * w.panel_bytes, next_step);
       ahead_end[i] = unit_of(ahead[i], n);
     }
+  }
+
+  // Rows [first, last) times the slice at `step` of the panels from `panel` on, [panel, end) at most.
+  void multiply(Slice& slice, int panel, int end, int step, int next_panel, int next_step, int first,
+                int last) {
+    select(panel, end, step, next_panel, next_step);
+    const int n_blocks = (last - first + kRows - 1) / kRows;
+    const ptrdiff_t lines = (ahead_end[0] - ahead[0]) / 64;
+    const int per_step = static_cast<int>(lines / (n_blocks * n_steps)) + 1;
+    const Bytes table = Panel::table(w);
+    for (int s = 0; s < n_steps; ++s) unpack(s, table, slice);
+    for (int row = first; row < last; row += kRows)
+      block(slice, row, last - row < kRows ? last - row : kRows, per_step);
   }
 
   static void gemm(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                    const GemmOutput& out) {
     Int8Blocks product{w, x, out};
     Slice slice;
-    // Rows of activations that fit the second-level cache beside a slice, which is unpacked again for those beyond.
-    for (int panel = begin; panel < end; panel += kPanels) {
-      for (int step = 0; step < w.padded_cols / 32; step += kSliceSteps) {
-        product.select(panel, end, step);
-        const int n_blocks = (n_rows + kRows - 1) / kRows;
-        const ptrdiff_t lines = (product.ahead_end[0] - product.ahead[0]) / 64;
-        const int per_step = static_cast<int>(lines / (n_blocks * product.n_steps)) + 1;
-        const Bytes table = Panel::table(w);
-        for (int s = 0; s < product.n_steps; ++s) product.unpack(s, table, slice);
-        for (int row = 0; row < n_rows; row += kRows)
-          product.block(slice, row, n_rows - row < kRows ? n_rows - row : kRows, per_step);
+    const int all = w.padded_cols / 32;
+    if constexpr (requires { S::kCachedRows; }) {
+      // A slice of as many rows of activations as the second-level cache holds, with all panels.
+      for (int step = 0; step < all; step += kSliceSteps) {
+        for (int first = 0; first < n_rows; first += S::kCachedRows) {
+          const int last = first + S::kCachedRows < n_rows ? first + S::kCachedRows : n_rows;
+          for (int panel = begin; panel < end; panel += kPanels) {
+            const bool is_end = panel + kPanels >= end;
+            const int next_panel = !is_end ? panel + kPanels : step + kSliceSteps < all ? begin : end;
+            product.multiply(slice, panel, end, step, next_panel, is_end ? step + kSliceSteps : step, first,
+                             last);
+          }
+        }
+      }
+    } else {
+      for (int panel = begin; panel < end; panel += kPanels) {
+        for (int step = 0; step < all; step += kSliceSteps) {
+          const bool is_end = step + kSliceSteps >= all;
+          product.multiply(slice, panel, end, step, is_end ? panel + kPanels : panel,
+                           is_end ? 0 : step + kSliceSteps, 0, n_rows);
+        }
       }
     }
   }

@@ -8,7 +8,8 @@
 //   N>(codes[N], x, negative_sum) = sum of (code - Bias) * x over 4 N columns; load_half, load_i8, load_u8, load_f8
 //   (kLanes numbers as Floats), load_nibbles(p, 0 or 4: from which bit of a byte), zero, splat, mul, add, fma;
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
-//   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it.
+//   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
+//   add_products() of int8_blocks.inl: a column of codes is multiplied with all rows before the next.
 
 template <class S, class Q>
 struct Int8Blocks;
@@ -270,6 +271,98 @@ struct Int8Panel {
     }
   }
 
+  static constexpr bool kColumnsFirst = requires { S::kColumnsFirst; };
+
+  // Dword vector J of a step alone, as load_codes(), where a unit has no grid.
+  template <int J>
+  [[gnu::always_inline]] static Bytes load_column(const uint8_t* line, const Bytes& table) {
+    Bytes w;
+    if constexpr (Q::kBits == 8) {
+      w = S::load(line + 64 * J);
+    } else if constexpr (Q::kBits >= 4) {
+      w = S::bit_and(move_bit<J % 2 * 4, 0>(S::load(line + J / 2 * 64)), S::splat_byte(0x0f));
+    } else if constexpr (Q::kBits == 1) {
+      w = S::bit_and(move_bit<J, 1>(S::load(line)), S::splat_byte(2));
+    } else {
+      w = S::bit_and(move_bit<J % 4 * 2, 0>(S::load(line + J / 4 * 64)), S::splat_byte(3));
+    }
+    if constexpr (Q::kBits == 3) w = S::or_and(w, move_bit<J, 2>(S::load(line + 128)), S::splat_byte(1 << 2));
+    if constexpr (Q::kBits == 5) w = S::or_and(w, move_bit<J, 4>(S::load(line + 256)), S::splat_byte(1 << 4));
+    if constexpr (Q::kBits == 6)
+      w = S::or_and(w, move_bit<J % 4 * 2, 4>(S::load(line + 256 + J / 4 * 64)), S::splat_byte(0x30));
+    if constexpr (Q::kIsCodebook) w = S::lookup(w, table);
+    return w;
+  }
+
+  // As add_step(), of all rows of the panel: every four activations that are loaded meet one column of codes at a time,
+  // which leaves the sums of four rows in 16 registers.
+  template <int M, int PrefetchBytes>
+  [[gnu::always_inline]] static void add_panel_step(const uint8_t* unit, int step, const Bytes& table,
+                                                    const int8_t* x, const ActivationGroup* groups,
+                                                    Floats (&acc)[kPanelRows / S::kLanes][M]) {
+    constexpr int kParts = kPanelRows / S::kLanes, kGroups = Q::kGroupSize == 16 ? 2 : 1, kN = 8 / kGroups;
+    if constexpr (PrefetchBytes > 0) {
+      constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
+      for (int l = 0; l < kLines; ++l)
+        __builtin_prefetch(unit + PrefetchBytes + (step * kLines + l) * 64, 0, 2);
+    }
+    const uint8_t* line = unit + step * L::kStepBytes;
+    const auto add_group = [&]<int G>() __attribute__((always_inline)) {
+      Ints sum[kParts][M], pairs[kParts][M];
+#pragma GCC unroll 4
+      for (int m = 0; m < M; ++m) {
+        const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? groups[m].negative_sums[G]
+                                                                                 : groups[m].negative_sum);
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part) sum[part][m] = start, pairs[part][m] = start;
+      }
+      const auto add_column = [&]<int J>() __attribute__((always_inline)) {
+        Bytes codes[kParts];
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part)
+          codes[part] = load_column<G * kN + J>(line + 4 * part * S::kLanes, table);
+#pragma GCC unroll 4
+        for (int m = 0; m < M; ++m) {
+          const Ints four = S::splat_int(x + m * 32 + 4 * (G * kN + J));
+#pragma GCC unroll 4
+          for (int part = 0; part < kParts; ++part)
+            S::template add_products<L::kMaxCode, J, kN>(sum[part][m], pairs[part][m], codes[part], four);
+        }
+      };
+      const auto add = [&]<int... J>(std::integer_sequence<int, J...>)
+                           __attribute__((always_inline)) { (add_column.template operator()<J>(), ...); };
+      add(std::make_integer_sequence<int, kN>());
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        const int lane = part * S::kLanes, group = kGroups == 2 ? 2 * step + G : L::group_of(step * 32);
+        const UnitScales u = unit_scales(unit, lane);
+        const Floats s = scale(unit, u, group, lane);
+#pragma GCC unroll 4
+        for (int m = 0; m < M; ++m) {
+          const Floats xs = S::splat(groups[m].scale);
+          acc[part][m] = S::fma(S::to_float(sum[part][m]), L::kWholeRow ? xs : S::mul(s, xs), acc[part][m]);
+        }
+      }
+    };
+    const auto add_offsets = [&]<int G>() __attribute__((always_inline)) {
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        const int lane = part * S::kLanes, group = kGroups == 2 ? 2 * step + G : L::group_of(step * 32);
+        const Floats o = offset(unit, unit_scales(unit, lane), group, lane);
+#pragma GCC unroll 4
+        for (int m = 0; m < M; ++m)
+          acc[part][m] = S::fma(o, S::splat(kGroups == 2 ? groups[m].scaled_sums[G] : groups[m].scaled_sum),
+                                acc[part][m]);
+      }
+    };
+    add_group.template operator()<0>();
+    if constexpr (kGroups == 2) add_group.template operator()<1>();
+    if constexpr (Q::kHasOffset) {
+      add_offsets.template operator()<0>();
+      if constexpr (kGroups == 2) add_offsets.template operator()<1>();
+    }
+  }
+
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
@@ -317,8 +410,10 @@ struct Int8Panel {
         for (int m = 0; m < M; ++m) acc[i][part][m] = fresh_sum<Whole>();
       }
     }
-    // Whoever prefetches has whole blocks, but for 12 of 16 rows. Parts of blocks of all sizes have the same code.
-    const int rows = PrefetchBytes > 0 && int8_block_rows(M) == M ? M : x.block_rows;
+    // Whoever prefetches has whole blocks, but for 12 of 16 rows and for 3 or 4 of more. Parts of blocks of all sizes have the
+    // same code.
+    const int rows =
+        PrefetchBytes > 0 && int8_block_rows(M) == M && !(kColumnsFirst && M == 4) ? M : x.block_rows;
     const ptrdiff_t first = static_cast<ptrdiff_t>(row / rows) * x.n_steps * rows + row % rows;
     const int8_t* values = x.values + first * 32;
     const ActivationGroup* groups = x.groups + first;
@@ -327,10 +422,14 @@ struct Int8Panel {
       for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
-          add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
+          if constexpr (!Whole && !L::kGrid && M <= 4 && kColumnsFirst) {
+            add_panel_step<M, PrefetchBytes>(unit[i], step, codebook, values, groups, acc[i]);
+          } else {
+            add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
 #pragma GCC unroll 4
-          for (int part = 1; part < kParts; ++part)
-            add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, acc[i][part]);
+            for (int part = 1; part < kParts; ++part)
+              add_step<M, 0>(unit[i], step, part * S::kLanes, codebook, values, groups, acc[i][part]);
+          }
         }
       }
       for (int i = 0; i < P; ++i) unit[i] += L::kUnitBytes;
@@ -387,6 +486,18 @@ struct Int8Panel {
     }
   }
 
+  // A few blocks of R rows, each of which unpacks the codes again, while a panel is in the first caches: of codes that are
+  // quickly unpacked. Only the first block waits for memory.
+  template <int R>
+  static void few_blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
+                         const GemmOutput& out) {
+    for (int panel = begin; panel < end; ++panel) {
+      block<false, R, 1, kPrefetch>(w, x, 0, n_rows, panel, 0, panel, out);
+      for (int row = R; row < n_rows; row += R)
+        block<false, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
+    }
+  }
+
   // More rows than 16, while a panel is in the first caches: codes are unpacked again for every 16, into registers, which
   // takes less than going through unpacked ones again for every few. Only the first block waits for memory.
   static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
@@ -425,8 +536,13 @@ struct Int8Panel {
     if constexpr (!Whole && requires { S::kBlockRows; }) {
       if constexpr (S::kMaxRows >= 16) {
         if (n_rows > 8) return many_rows(w, x, n_rows, begin, end, out);
-      } else if (x.block_rows % S::kBlockRows == 0 && n_rows > 4) {
-        return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
+      } else {
+        if constexpr (kColumnsFirst && Q::kBits == 4 && !Q::kIsCodebook) {
+          if (n_rows > 4 && n_rows <= 6) return few_blocks<3>(w, x, n_rows, begin, end, out);
+          if (n_rows > 6 && n_rows <= 16) return few_blocks<4>(w, x, n_rows, begin, end, out);
+        }
+        if (x.block_rows % S::kBlockRows == 0 && n_rows > 4)
+          return Int8Blocks<S, Q>::gemm(w, x, n_rows, begin, end, out);
       }
     }
     switch (x.block_rows) {
