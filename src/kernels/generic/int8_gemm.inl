@@ -295,7 +295,7 @@ struct Int8Panel {
   }
 
   // As add_step(), of all rows of the panel: every four activations that are loaded meet one column of codes at a time,
-  // which leaves the sums of four rows in 16 registers.
+  // which leaves the sums of four rows in 16 registers. A single row reads memory slower this way.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_panel_step(const uint8_t* unit, int step, const Bytes& table,
                                                     const int8_t* x, const ActivationGroup* groups,
@@ -422,7 +422,7 @@ struct Int8Panel {
       for (int step = 0; step < L::kSteps; ++step, values += 32 * rows, groups += rows) {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
-          if constexpr (!Whole && !L::kGrid && M <= 4 && kColumnsFirst) {
+          if constexpr (!Whole && !L::kGrid && M >= 2 && M <= 4 && kColumnsFirst) {
             add_panel_step<M, PrefetchBytes>(unit[i], step, codebook, values, groups, acc[i]);
           } else {
             add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
