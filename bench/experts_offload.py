@@ -36,14 +36,14 @@ class Group:
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
 
-def bench(args, flags, limit=0):
+def bench(args, flags, limit=0, lengths=None):
     for file in pathlib.Path(args.cache).glob("*.packed"):  # what is in memory counts where it was first read
         with open(file) as opened:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     group = Group(limit) if limit else None
     try:
-        command = [args.penstock, "bench", *args.model, "-p", str(args.prompt), "-n", str(args.tokens), "-r", str(args.repetitions), "--no-roofline",
-                   "--json", *map(str, flags)]
+        prompt, tokens, repetitions = map(str, lengths or (args.prompt, args.tokens, args.repetitions))
+        command = [args.penstock, "bench", *args.model, "-p", prompt, "-n", tokens, "-r", repetitions, "--no-roofline", "--json", *flags]
         done = subprocess.run(command, capture_output=True, preexec_fn=group.join if group else None)
     finally:
         if group:
@@ -67,7 +67,7 @@ def main():
     args = parser.parse_args()
     args.model = ["-m", args.model]
     offload = ["--experts-offload", "--packed-cache", args.cache]
-    bytes_of_model = bench(args, [*offload, "-p", 0, "-n", 1, "-r", 1])["weight_bytes"]
+    bytes_of_model = bench(args, offload, lengths=(0, 1, 1))["weight_bytes"]
     cases = [] if args.skip_memory else [("in memory", [], 0)]
     cases += [("mapped", offload, 0)]
     cases += [(f"mapped, {float(share):.0%} of the weights' size", offload, int(float(share) * bytes_of_model)) for share in args.shares.split(",")]
