@@ -9,10 +9,12 @@
 //   (kLanes numbers as Floats), load_nibbles(p, 0 or 4: from which bit of a byte), zero, splat, mul, add, fma;
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
-//   add_products() of int8_blocks.inl: a column of codes is multiplied with all rows before the next.
+//   add_products() of int8_blocks.inl, for int8_columns.inl.
 
 template <class S, class Q>
 struct Int8Blocks;
+template <class S, class Q>
+struct Int8Columns;
 
 template <class S, class Q>
 struct Int8Panel {
@@ -273,96 +275,6 @@ struct Int8Panel {
 
   static constexpr bool kColumnsFirst = requires { S::kColumnsFirst; };
 
-  // Dword vector J of a step alone, as load_codes(), where a unit has no grid.
-  template <int J>
-  [[gnu::always_inline]] static Bytes load_column(const uint8_t* line, const Bytes& table) {
-    Bytes w;
-    if constexpr (Q::kBits == 8) {
-      w = S::load(line + 64 * J);
-    } else if constexpr (Q::kBits >= 4) {
-      w = S::bit_and(move_bit<J % 2 * 4, 0>(S::load(line + J / 2 * 64)), S::splat_byte(0x0f));
-    } else if constexpr (Q::kBits == 1) {
-      w = S::bit_and(move_bit<J, 1>(S::load(line)), S::splat_byte(2));
-    } else {
-      w = S::bit_and(move_bit<J % 4 * 2, 0>(S::load(line + J / 4 * 64)), S::splat_byte(3));
-    }
-    if constexpr (Q::kBits == 3) w = S::or_and(w, move_bit<J, 2>(S::load(line + 128)), S::splat_byte(1 << 2));
-    if constexpr (Q::kBits == 5) w = S::or_and(w, move_bit<J, 4>(S::load(line + 256)), S::splat_byte(1 << 4));
-    if constexpr (Q::kBits == 6)
-      w = S::or_and(w, move_bit<J % 4 * 2, 4>(S::load(line + 256 + J / 4 * 64)), S::splat_byte(0x30));
-    if constexpr (Q::kIsCodebook) w = S::lookup(w, table);
-    return w;
-  }
-
-  // As add_step(), of all rows of the panel: every four activations that are loaded meet one column of codes at a time,
-  // which leaves the sums of four rows in 16 registers. A single row reads memory slower this way.
-  template <int M, int PrefetchBytes>
-  [[gnu::always_inline]] static void add_panel_step(const uint8_t* unit, int step, const Bytes& table,
-                                                    const int8_t* x, const ActivationGroup* groups,
-                                                    Floats (&acc)[kPanelRows / S::kLanes][M]) {
-    constexpr int kParts = kPanelRows / S::kLanes, kGroups = Q::kGroupSize == 16 ? 2 : 1, kN = 8 / kGroups;
-    if constexpr (PrefetchBytes > 0) {
-      constexpr int kLines = (L::kUnitBytes / 64 + L::kSteps - 1) / L::kSteps;
-      for (int l = 0; l < kLines; ++l)
-        __builtin_prefetch(unit + PrefetchBytes + (step * kLines + l) * 64, 0, 2);
-    }
-    const uint8_t* line = unit + step * L::kStepBytes;
-    const auto add_group = [&]<int G>() __attribute__((always_inline)) {
-      Ints sum[kParts][M], pairs[kParts][M];
-#pragma GCC unroll 4
-      for (int m = 0; m < M; ++m) {
-        const Ints start = S::template start<L::kBias, L::kMaxCode>(kGroups == 2 ? groups[m].negative_sums[G]
-                                                                                 : groups[m].negative_sum);
-#pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part) sum[part][m] = start, pairs[part][m] = start;
-      }
-      const auto add_column = [&]<int J>() __attribute__((always_inline)) {
-        Bytes codes[kParts];
-#pragma GCC unroll 4
-        for (int part = 0; part < kParts; ++part)
-          codes[part] = load_column<G * kN + J>(line + 4 * part * S::kLanes, table);
-#pragma GCC unroll 4
-        for (int m = 0; m < M; ++m) {
-          const Ints four = S::splat_int(x + m * 32 + 4 * (G * kN + J));
-#pragma GCC unroll 4
-          for (int part = 0; part < kParts; ++part)
-            S::template add_products<L::kMaxCode, J, kN>(sum[part][m], pairs[part][m], codes[part], four);
-        }
-      };
-      const auto add = [&]<int... J>(std::integer_sequence<int, J...>)
-                           __attribute__((always_inline)) { (add_column.template operator()<J>(), ...); };
-      add(std::make_integer_sequence<int, kN>());
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const int lane = part * S::kLanes, group = kGroups == 2 ? 2 * step + G : L::group_of(step * 32);
-        const UnitScales u = unit_scales(unit, lane);
-        const Floats s = scale(unit, u, group, lane);
-#pragma GCC unroll 4
-        for (int m = 0; m < M; ++m) {
-          const Floats xs = S::splat(groups[m].scale);
-          acc[part][m] = S::fma(S::to_float(sum[part][m]), L::kWholeRow ? xs : S::mul(s, xs), acc[part][m]);
-        }
-      }
-    };
-    const auto add_offsets = [&]<int G>() __attribute__((always_inline)) {
-#pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const int lane = part * S::kLanes, group = kGroups == 2 ? 2 * step + G : L::group_of(step * 32);
-        const Floats o = offset(unit, unit_scales(unit, lane), group, lane);
-#pragma GCC unroll 4
-        for (int m = 0; m < M; ++m)
-          acc[part][m] = S::fma(o, S::splat(kGroups == 2 ? groups[m].scaled_sums[G] : groups[m].scaled_sum),
-                                acc[part][m]);
-      }
-    };
-    add_group.template operator()<0>();
-    if constexpr (kGroups == 2) add_group.template operator()<1>();
-    if constexpr (Q::kHasOffset) {
-      add_offsets.template operator()<0>();
-      if constexpr (kGroups == 2) add_offsets.template operator()<1>();
-    }
-  }
-
   // The same in whole numbers: neither the weights' row nor the activations' has scales inside.
   template <int M, int PrefetchBytes>
   [[gnu::always_inline]] static void add_step(const uint8_t* unit, int step, int lane, const Bytes& table,
@@ -423,7 +335,8 @@ struct Int8Panel {
 #pragma GCC unroll 4
         for (int i = 0; i < P; ++i) {
           if constexpr (!Whole && !L::kGrid && M >= 2 && M <= 4 && kColumnsFirst) {
-            add_panel_step<M, PrefetchBytes>(unit[i], step, codebook, values, groups, acc[i]);
+            Int8Columns<S, Q>::template add_step<M, PrefetchBytes>(unit[i], step, codebook, values, groups,
+                                                                   acc[i]);
           } else {
             add_step<M, PrefetchBytes>(unit[i], step, 0, codebook, values, groups, acc[i][0]);
 #pragma GCC unroll 4
@@ -568,6 +481,7 @@ struct Int8Panel {
 };
 
 #include "kernels/generic/int8_blocks.inl"
+#include "kernels/generic/int8_columns.inl"
 
 // Eight bytes at a time: as numbers from 0 on, in pairs, and all pairs by one multiplication.
 [[gnu::always_inline]] inline int sum_of_16(const int8_t* values) {
