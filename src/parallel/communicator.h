@@ -94,8 +94,9 @@ class Communicator {
   // By rank: of others what they have said last, with their signs of life; nothing of those from which this rank hears none.
   virtual std::vector<CommunicatorUse> uses() const { return {use()}; }
 
-  // Ends the run for all ranks, for this reason.
-  virtual void fail(std::string_view reason) = 0;
+  // Ends the run for all ranks, for this reason; status() is this error on each.
+  virtual void fail(std::string_view reason, ErrorCode code) = 0;
+  void fail(std::string_view reason) { fail(reason, ErrorCode::kInternal); }
   // Ok, or why the run has ended. Never waits.
   virtual Status status() const = 0;
 

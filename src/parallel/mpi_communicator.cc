@@ -34,6 +34,7 @@ constexpr size_t kMostReason = 4000;
 
 class MpiCommunicator final : public Communicator {
  public:
+  using Communicator::fail;
   static Result<std::unique_ptr<Communicator>> join(const CommunicatorConfig& config) {
     ASSIGN_OR_RETURN(const MpiLibrary* mpi, enter_mpi());
     static std::atomic<bool> taken = false;
@@ -50,8 +51,8 @@ class MpiCommunicator final : public Communicator {
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
 
-  void fail(std::string_view reason) override {
-    const std::string text(reason.substr(0, kMostReason));
+  void fail(std::string_view reason, ErrorCode code) override {
+    const std::string text = static_cast<char>(code) + std::string(reason.substr(0, kMostReason));
     if (!take_reason(text)) return;
     const std::lock_guard lock(calls_mutex_);
     for (int other = 0; other < size(); ++other)
@@ -70,7 +71,7 @@ class MpiCommunicator final : public Communicator {
 
   Status status() const override {
     if (!failed_.load(std::memory_order_acquire)) return {};
-    return make_error(ErrorCode::kInternal, reason_);
+    return make_error(static_cast<ErrorCode>(reason_[0]), reason_.substr(1));
   }
 
  private:
@@ -123,7 +124,7 @@ class MpiCommunicator final : public Communicator {
   std::condition_variable_any posts_;
 
   std::mutex reason_mutex_;
-  std::string reason_;  // written once, before failed_
+  std::string reason_;  // a byte of the code, then the text; written once, before failed_
   std::atomic<bool> failed_ = false;
 
   inline static const std::string kNothing;
@@ -435,7 +436,7 @@ void MpiCommunicator::hear() {
     Peer& peer = peers_[static_cast<size_t>(from.MPI_SOURCE)];
     peer.heard = true, peer.quiet = 0;
     if (from.MPI_TAG == kLeaving) peer.left = true, left_ = from.MPI_SOURCE;
-    if (from.MPI_TAG == kFailure) take_reason(text);
+    if (from.MPI_TAG == kFailure && !text.empty()) take_reason(text);
     if (from.MPI_TAG == kBeat && text.size() == sizeof(CommunicatorUse)) {
       const std::lock_guard lock(uses_mutex_);
       std::memcpy(&heard_uses_[static_cast<size_t>(from.MPI_SOURCE)], text.data(), text.size());

@@ -8,11 +8,12 @@ namespace {
 
 class SelfCommunicator final : public Communicator {
  public:
+  using Communicator::fail;
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void fail(std::string_view reason) override {
+  void fail(std::string_view reason, ErrorCode code) override {
     const std::lock_guard lock(mutex_);
-    if (status_) status_ = make_error(ErrorCode::kInternal, std::string(reason));
+    if (status_) status_ = make_error(code, std::string(reason));
   }
   Status status() const override {
     const std::lock_guard lock(mutex_);

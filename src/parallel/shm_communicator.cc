@@ -40,6 +40,7 @@ void pause() {
 
 class ShmCommunicator final : public Communicator {
  public:
+  using Communicator::fail;
   ShmCommunicator(ShmSegment segment, const CommunicatorConfig& config)
       : segment_(std::move(segment)),
         header_(segment_.header()),
@@ -69,12 +70,13 @@ class ShmCommunicator final : public Communicator {
     return all;
   }
 
-  void fail(std::string_view reason) override {
+  void fail(std::string_view reason, ErrorCode code) override {
     uint32_t none = ShmHeader::kNone;
     if (header_.failure.compare_exchange_strong(none, ShmHeader::kBeingSaid)) {
       const size_t n = std::min(reason.size(), sizeof header_.reason - 1);
       std::memcpy(header_.reason, reason.data(), n);
       header_.reason[n] = '\0';
+      header_.code = code;
       header_.failure = ShmHeader::kSaid;
     }
     for (int r = 0; r < size(); ++r) {
@@ -87,8 +89,8 @@ class ShmCommunicator final : public Communicator {
     const uint32_t failure = header_.failure.load(std::memory_order_acquire);
     if (failure == ShmHeader::kNone) return {};
     // Whoever says why may have died over it.
-    return make_error(ErrorCode::kInternal,
-                      failure == ShmHeader::kSaid ? std::string(header_.reason) : "a rank has failed");
+    if (failure != ShmHeader::kSaid) return make_error(ErrorCode::kInternal, "a rank has failed");
+    return make_error(header_.code, std::string(header_.reason));
   }
 
  private:

@@ -53,7 +53,8 @@ struct ShmHeader {
   uint64_t buffer_bytes;
   enum Failure : uint32_t { kNone, kBeingSaid, kSaid };
   std::atomic<uint32_t> failure;
-  char reason[480];                 // of the failure, with a zero behind it
+  char reason[476];                 // of the failure, with a zero behind it
+  ErrorCode code;                   // of the failure
   std::atomic<uint32_t> n_grouped;  // ranks that read nothing any more that was shown to all
   RankState ranks[kMaxRanks];
   RankSaid said[kMaxRanks];

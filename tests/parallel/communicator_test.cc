@@ -291,11 +291,12 @@ TEST(Communicators, FailReachesThoseWhoWait) {
   as_ranks(3, [](Communicator& ranks) {
     if (ranks.rank() == 1) {
       std::this_thread::sleep_for(milliseconds(20));  // the others sleep by now
-      ranks.fail("the disk is full");
+      ranks.fail("the disk is full", ErrorCode::kIo);
     } else {
       const Status status = ranks.barrier();
       ASSERT_FALSE(status);
       EXPECT_EQ(status.error().message, "the disk is full");
+      EXPECT_EQ(status.error().code, ErrorCode::kIo);
     }
     EXPECT_FALSE(ranks.status());
   });

@@ -33,7 +33,7 @@ constexpr std::string_view kDraftersWithVocabulary[] = {"medusa", "eagle3", "mtp
 
 // The same error on all ranks, with the rank that has it.
 Status failed(Communicator& ranks, const Error& error) {
-  ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message));
+  ranks.fail(fmt::format("rank {} of {}: {}", ranks.rank(), ranks.size(), error.message), error.code);
   return ranks.status();
 }
 
