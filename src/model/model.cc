@@ -177,10 +177,6 @@ std::string packed_form(std::string_view recoding, const ShardOptions& how) {
                      how.stage.count);
 }
 
-}  // namespace
-
-namespace {
-
 Status check_maps_experts(const WeightSource& source, const ModelConfig& config, const Ops& ops) {
   if (config.n_experts == 0) {
     return errorf(ErrorCode::kInvalidArgument,
