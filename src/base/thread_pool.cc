@@ -61,12 +61,13 @@ struct Share {
 };
 
 // Most threads run the regions of one place only.
+thread_local std::vector<std::unique_ptr<Share>> own_shares;
+
 Share& own_share(Turns& at) {
-  thread_local std::vector<std::unique_ptr<Share>> shares;
-  for (const auto& share : shares)
+  for (const auto& share : own_shares)
     if (&share->turns == &at) return *share;
-  shares.push_back(std::make_unique<Share>(at));
-  return *shares.back();
+  own_shares.push_back(std::make_unique<Share>(at));
+  return *own_shares.back();
 }
 
 int64_t nanoseconds(Clock::time_point time) {
@@ -178,10 +179,28 @@ class Turns {
 
 thread_local bool in_region = false;
 
+// Of OneTurn.
+thread_local int n_one_turns = 0;
+thread_local Turns* kept_turn = nullptr;  // the one that the thread has between two regions
+
+void give_kept_turn() {
+  if (kept_turn != nullptr) kept_turn->give();
+  kept_turn = nullptr;
+}
+
 Share::Share(Turns& at) : turns(at) { turns.add(this); }
 Share::~Share() { turns.remove(this); }
 
 }  // namespace
+
+void rest_from_turns() {
+  for (const auto& share : own_shares) share->last_turn.store(0, std::memory_order_relaxed);
+}
+
+OneTurn::OneTurn() { ++n_one_turns; }
+OneTurn::~OneTurn() {
+  if (--n_one_turns == 0) give_kept_turn();
+}
 
 // A region is an epoch. Each worker's part of it is done by whoever claims it first: the worker, or the
 // caller when it is through with its own part and the worker has not begun, because another program has its
@@ -311,7 +330,9 @@ ThreadPool::ThreadPool(int n_threads, const std::vector<int>& cpus)
 
 ThreadPool::~ThreadPool() = default;
 
-void ThreadPool::give_way(double weight) { place_.turns.let_others(weight); }
+void ThreadPool::give_way(double weight) {
+  if (kept_turn != &place_.turns) place_.turns.let_others(weight);
+}
 
 void ThreadPool::run_impl(Fn fn, void* ctx) {
   if (n_threads_ == 1) return fn(ctx, 0, 1);
@@ -319,11 +340,18 @@ void ThreadPool::run_impl(Fn fn, void* ctx) {
     for (int worker = 0; worker < n_threads_; ++worker) fn(ctx, worker, n_threads_);
     return;
   }
-  place_.turns.take();
+  if (kept_turn != &place_.turns) {
+    give_kept_turn();
+    place_.turns.take();
+  }
   in_region = true;
   workers_->run(fn, ctx);
   in_region = false;
-  place_.turns.give();
+  if (n_one_turns > 0) {
+    kept_turn = &place_.turns;
+  } else {
+    place_.turns.give();
+  }
 }
 
 void ThreadPool::lay_out_pieces(int64_t n_items, int64_t grain) {

@@ -19,6 +19,18 @@ namespace penstock {
 int available_cpus();
 // Keeps this thread, and those it makes, on them; does nothing for none.
 void stay_on_cpus(const std::vector<int>& cpus);
+// This thread has nothing to compute for now: from here on, until it computes again, give_way() waits for it no more.
+void rest_from_turns();
+
+// While it lives, this thread's regions are one turn: for a step that is shorter than it takes to go to and fro between its
+// regions. Not for one that waits for another thread's regions.
+class OneTurn {
+ public:
+  OneTurn();
+  ~OneTurn();
+  OneTurn(const OneTurn&) = delete;
+  OneTurn& operator=(const OneTurn&) = delete;
+};
 
 class ThreadPool {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -23,6 +24,9 @@ namespace penstock {
 
 namespace {
 constexpr int kEmbedderBlock = kStateBlockTokens, kMostEmbedderTokens = 2048;
+
+// Of weights by tokens: a step of less takes about a millisecond or two.
+constexpr int64_t kShortStep = 100 << 20;
 
 int blocks_of(size_t n_tokens) { return static_cast<int>((n_tokens + kEmbedderBlock - 1) / kEmbedderBlock); }
 }  // namespace
@@ -254,6 +258,9 @@ Batch Embedder::batch_of(Inputs inputs, const Step& step, bool all_rows) {
 
 Status Embedder::compute(const Batch& batch) {
   if (ranks_ != nullptr) return ranks_->run(batch);
+  std::optional<OneTurn> one_turn;
+  if (model_->computes_here() && batch.n_tokens() * model_->model().active_weight_bytes() < kShortStep)
+    one_turn.emplace();
   model_->submit(batch);
   model_->wait();
   Status status = model_->status();

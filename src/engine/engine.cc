@@ -173,6 +173,7 @@ void EngineImpl::thread_main() {
     const bool ran = run_step();
     // A policy may hold its batch back.
     const Patience patience = idle() ? Patience::kUntilWork : ran ? Patience::kNone : Patience::kSome;
+    if (patience == Patience::kUntilWork) rest_from_turns();
     if (!inbox_.wait(patience)) return;
   }
 }

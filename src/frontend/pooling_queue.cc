@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 
 namespace penstock {
 namespace {
@@ -73,6 +74,7 @@ void PoolingQueue::work() {
     std::vector<Item> items;
     {
       std::unique_lock lock(mutex_);
+      if (calls_.empty()) rest_from_turns();
       wake_.wait(lock, [&] { return stopping_ || !calls_.empty(); });
       end_late_ones(lock);
       if (stopping_ && calls_.empty()) return;

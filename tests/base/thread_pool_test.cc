@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -210,6 +211,67 @@ TEST(ThreadPool, WhoGivesWayLetsOthersIn) {
   EXPECT_LT(n_greedy - before, 100 * 50);
   stop = true;
   greedy.join();
+}
+
+TEST(ThreadPool, OneTurnLetsNobodyInBetweenItsRegions) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> n_others{0};
+  std::thread other([&] {
+    ThreadPool pool(2);
+    while (!stop) pool.run([&](int worker, int) { n_others += worker == 0 ? 1 : 0; });
+  });
+  while (n_others < 10) std::this_thread::yield();
+  ThreadPool pool(2);
+  for (int step = 0; step < 50; ++step) {
+    const OneTurn one_turn;
+    pool.run([](int, int) {});
+    const int64_t before = n_others;
+    for (int i = 0; i < 20; ++i) {
+      pool.run([](int, int) {});
+      pool.give_way();
+    }
+    ASSERT_EQ(n_others, before);
+  }
+  const int64_t before = n_others;
+  while (n_others == before) std::this_thread::yield();  // the turn was given back
+  stop = true;
+  other.join();
+}
+
+// Who has less behind it and rests is not waited for, as it would be for three milliseconds.
+TEST(ThreadPool, NobodyWaitsForWhoRests) {
+  using Clock = std::chrono::steady_clock;
+  const auto compute = [](ThreadPool& pool, double milliseconds) {
+    pool.run([=](int, int) {
+      const auto end = Clock::now() + std::chrono::duration<double, std::milli>(milliseconds);
+      while (Clock::now() < end) {
+      }
+    });
+  };
+  std::atomic<int> turn{0};  // even: the other's
+  constexpr int kRounds = 20;
+  std::thread other([&] {
+    ThreadPool pool(2);
+    for (int i = 0; i < kRounds; ++i) {
+      while (turn != 2 * i) std::this_thread::yield();
+      pool.give_way();
+      compute(pool, 0.01);
+      rest_from_turns();
+      ++turn;
+    }
+  });
+  ThreadPool pool(2);
+  double least = 1e9;
+  for (int i = 0; i < kRounds; ++i) {
+    while (turn != 2 * i + 1) std::this_thread::yield();
+    compute(pool, 1.2);
+    const auto start = Clock::now();
+    pool.give_way();
+    least = std::min(least, std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    ++turn;
+  }
+  other.join();
+  EXPECT_LT(least, 0.5);
 }
 
 // Two threads that always have something to compute, in steps of different length: how much more the first one gets.
