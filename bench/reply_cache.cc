@@ -1,7 +1,8 @@
 // The cache of replies by itself: how long it takes to keep one and to look for one by its meaning, and the memory of all.
 //
-//   bench_reply_cache [entries = 1000000] [dimensions = 256]
+//   bench_reply_cache [entries = 1000000] [dimensions = 256] [wait]
 //
+// wait: between keeping, which takes a quarter of an hour for a million, and looking: for a line on the standard input.
 // Vectors are drawn around 1,000 centres, as questions gather around subjects; half of what is looked for is near something that is
 // kept.
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
@@ -67,7 +69,7 @@ void print_times(const char* what, std::vector<double> times) {
   std::printf("%-28s p50 %7.3f ms   p99 %7.3f ms   most %7.3f ms\n", what, at(0.5), at(0.99), at(1));
 }
 
-int run(size_t n, size_t dimensions) {
+int run(size_t n, size_t dimensions, bool wait) {
   ReplyCacheConfig config;
   config.bytes = int64_t{1} << 40;
   config.entries = static_cast<int64_t>(n) + 1;
@@ -97,6 +99,8 @@ int run(size_t n, size_t dimensions) {
               dimensions, milliseconds_since(begin) / 1000, resident_mib() - before,
               (resident_mib() - before) * (1 << 20) / static_cast<double>(n),
               static_cast<double>(cache.counts().bytes) / (1 << 20));
+  std::fflush(stdout);
+  if (wait) std::getchar();
   std::vector<double> near, far, exact;
   size_t n_found = 0;
   for (const auto& one : some) {
@@ -126,5 +130,6 @@ int run(size_t n, size_t dimensions) {
 int main(int argc, char** argv) {
   const size_t n = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000000;
   const size_t dimensions = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 256;
-  return penstock::run(std::max<size_t>(n, 1), std::max<size_t>(dimensions, 1));
+  const bool wait = argc > 3 && std::strcmp(argv[3], "wait") == 0;
+  return penstock::run(std::max<size_t>(n, 1), std::max<size_t>(dimensions, 1), wait);
 }
