@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/lora/<name>/: a random LoRA adapter of each of some tests/golden/models and what PEFT computes with it.
+"""Writes tests/golden/lora/<name>/ and tests/golden/lora_encoders/<name>/: a random LoRA adapter of each of some tests/golden/models
+and tests/golden/encoders, and what PEFT computes with it.
 
   adapter_config.json, adapter_model.safetensors   as PEFT saves it
   adapter.gguf                                     as llama.cpp's converter writes it
   golden.bin                                       a prompt and its logits, in the form of make_tiny_models.py
+  golden.json                                      of encoders instead: sequences and their pooled states {ids, mean, cls, last}
 
-Needs torch, transformers, peft, gguf, and LLAMA_CPP, a checkout of llama.cpp. Usage: make_tiny_adapters.py [name...]; deterministic but for the order of target_modules.
+Needs torch, transformers, peft, gguf, and for bases of llama.cpp's LLAMA_CPP, a checkout of it. Usage: make_tiny_adapters.py
+[name or encoders/name...]; deterministic but for the order of target_modules.
 """
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +19,7 @@ os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TORCHDYNAMO_DISAB
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -36,10 +40,50 @@ ADAPTERS = {
     "gemma3": dict(r=4, lora_alpha=4, target_modules=r".*\.(q_proj|o_proj|up_proj)"),
 }
 IN_GGUF = {"llama2", "gemma2", "gemma3", "qwen3_moe", "phi3"}  # the converter knows lora_alpha alone
+BERT = r".*encoder\.layer.*\.(query|key|value|dense)"
+ENCODERS = {
+    "bert": dict(r=4, lora_alpha=8, target_modules=BERT),
+    "roberta": dict(r=3, lora_alpha=6, target_modules=["query", "value"], use_rslora=True),
+    "modernbert": dict(r=4, lora_alpha=4, target_modules=["Wqkv", "Wo", "Wi"]),
+    "embedding_gemma": dict(r=4, lora_alpha=4, target_modules=ALL),
+}
+
+
+def draw(model, generator, strength):
+    for key, p in model.named_parameters():
+        if "lora_" in key:
+            p.data.normal_(0, strength / p.shape[-1] ** 0.5, generator=generator)
+
+
+def save(model, out):
+    model.save_pretrained(out)
+    os.remove(os.path.join(out, "README.md"))
+
+
+def make_encoder(name):
+    base, out = os.path.join(GOLDEN, "encoders", name), os.path.join(GOLDEN, "lora_encoders", name)
+    os.makedirs(out, exist_ok=True)
+    model = AutoModel.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
+    model.config._name_or_path = ""
+    model.name_or_path = ""
+    model = get_peft_model(model, LoraConfig(task_type="FEATURE_EXTRACTION", **ENCODERS[name])).eval()
+    draw(model, torch.Generator().manual_seed(99), 0.6)
+    golden, difference = [], 0
+    for one in json.load(open(os.path.join(base, "golden.json"))):
+        with torch.no_grad():
+            states = model(input_ids=torch.tensor([one["ids"]])).last_hidden_state[0]
+        golden.append(dict(ids=one["ids"], mean=states.mean(0).tolist(), cls=states[0].tolist(), last=states[-1].tolist()))
+        difference = max(difference, np.abs(np.array(one["mean"]) - np.array(golden[-1]["mean"])).max())
+    save(model, out)
+    json.dump(golden, open(os.path.join(out, "golden.json"), "w"))
+    print(f"encoders/{name}: the adapter changes means by up to {difference:.2f}")
 
 
 def main(names):
-    for name in names or ADAPTERS:
+    for name in names or [*ADAPTERS, *(f"encoders/{one}" for one in ENCODERS)]:
+        if name.startswith("encoders/"):
+            make_encoder(name.removeprefix("encoders/"))
+            continue
         base, out = os.path.join(GOLDEN, "models", name), os.path.join(GOLDEN, "lora", name)
         os.makedirs(out, exist_ok=True)
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
@@ -47,16 +91,13 @@ def main(names):
         model.name_or_path = ""
         model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **ADAPTERS[name])).eval()
         generator = torch.Generator().manual_seed(99)
-        for key, p in model.named_parameters():
-            if "lora_" in key:
-                p.data.normal_(0, 0.6 / p.shape[-1] ** 0.5, generator=generator)
+        draw(model, generator, 0.6)
         ids = torch.randint(2, min(71, model.config.vocab_size), (1, 24), generator=generator)
         with torch.no_grad():
             logits = model(ids).logits[0].numpy()
             with model.disable_adapter():
                 difference = np.abs(model(ids).logits[0].numpy() - logits).max()
-        model.save_pretrained(out)
-        os.remove(os.path.join(out, "README.md"))
+        save(model, out)
         with open(os.path.join(out, "golden.bin"), "wb") as f:
             f.write(np.array([ids.shape[1], 0, logits.shape[1]], np.int32).tobytes())
             f.write(ids.numpy().astype(np.int32).tobytes() + logits.astype(np.float32).tobytes())

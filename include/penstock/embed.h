@@ -33,6 +33,8 @@ enum class Pooling : uint8_t {
   kWeightedMean,  // the i-th token weighs i
 };
 
+class Adapter;  // a LoRA adapter that was opened
+
 struct EmbedOptions {
   std::optional<Pooling> pooling;  // instead of the checkpoint's
   std::optional<bool> normalize;   // to length 1; instead of what the checkpoint says
@@ -41,6 +43,7 @@ struct EmbedOptions {
       prompt_name;        // of the checkpoint's prompts, put before every text; nothing = its default one
   bool truncate = false;  // texts that are too long are cut; otherwise they are an error
   int truncate_to = 0;    // > 0: inputs, ids too, are cut to so many tokens, special ones included
+  std::shared_ptr<const Adapter> adapter;  // of the model's open_adapter(); null: the model as it is
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
@@ -48,6 +51,7 @@ struct ClassifyOptions {
   bool use_activation = true;  // probabilities, as the checkpoint says; false: logits
   bool truncate = false;       // texts that are too long are cut; otherwise they are an error
   int truncate_to = 0;         // > 0: inputs, ids too, are cut to so many tokens, special ones included
+  std::shared_ptr<const Adapter> adapter;  // of the model's open_adapter(); null: the model as it is
   std::function<bool(size_t n_done, size_t n_total)> on_progress;  // false: stop
 };
 
@@ -61,7 +65,8 @@ struct EmbeddingInfo {
 
 class EmbeddingModel {
  public:
-  // Of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize, max_num_batched_tokens (of a step; default 2048).
+  // Of `config`: model, backend, threads, batch_invariant, enforce_eager, quantize, max_num_batched_tokens (of a step; default 2048),
+  // max_loras, max_lora_rank.
   // Errors: as Engine::open; kUnsupported for modules that are not known.
   static Result<std::unique_ptr<EmbeddingModel>> open(const EngineConfig& config);
   virtual ~EmbeddingModel() = default;
@@ -90,6 +95,11 @@ class EmbeddingModel {
   // as classify(); kInvalidArgument of a head with several classes.
   virtual Result<std::vector<float>> score(std::span<const std::pair<std::string, std::string>> pairs,
                                            const ClassifyOptions& options = {}) = 0;
+  // A LoRA adapter of this model, for options: a PEFT directory or a GGUF file. It comes into memory with the first call that
+  // has it; max_loras are there at once. As long as somebody holds it, its files must stay as they are. May be called while
+  // another thread computes. Errors: those of the files, kInvalidArgument (of another model, a rank above max_lora_rank),
+  // kUnsupported (of a model that several processes share).
+  virtual Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path);
 };
 
 }  // namespace penstock

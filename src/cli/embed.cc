@@ -50,6 +50,7 @@ struct EmbedCommand {
     prompt = app.add_option("--prompt-name", prompt_name,
                             "which of the checkpoint's prompts goes before every text; \"\" is none");
     app.add_flag("--truncate", options.truncate, "cut texts that are too long, which are errors otherwise");
+    app.add_option("--lora", adapter, "a LoRA adapter beside the model: a PEFT directory or a GGUF file");
     app.add_flag("--json", json, "print one JSON object {embeddings}");
     app.add_option("-t,--threads", config.threads, "compute threads; 0 is as many as the process may use");
     app.add_option("--tensor-parallel-size", config.tensor_parallel_size,
@@ -71,7 +72,7 @@ struct EmbedCommand {
   EngineConfig config;
   EmbedOptions options;
   std::vector<std::string> texts;
-  std::string file, ids_file, pooling, prompt_name;
+  std::string file, ids_file, pooling, prompt_name, adapter;
   CLI::Option *normalize = nullptr, *prompt = nullptr;
   bool json = false, normalizes = false;
 };
@@ -162,6 +163,11 @@ int EmbedCommand::run() {
   if (prompt->count() > 0) options.prompt_name = prompt_name;
   auto model = EmbeddingModel::open(config);
   if (!model) return fail(model.error());
+  if (!adapter.empty()) {
+    auto opened = (*model)->open_adapter(adapter);
+    if (!opened) return fail(opened.error());
+    options.adapter = std::move(*opened);
+  }
   install_interrupt_handler();
   ProgressBar bar("embedding");
   options.on_progress = [&](size_t done, size_t total) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <tuple>
 
+#include "base/check.h"
 #include "base/thread_pool.h"
 #include "engine/fingerprint.h"
 #include "engine/metrics_recorder.h"
@@ -16,6 +17,7 @@
 #include "engine/ranks/pipeline_start.h"
 #include "engine/ranks/state_ranks.h"
 #include "engine/replicas/engine_group.h"
+#include "engine/requests/adapter_pool.h"
 #include "model/batch_builder.h"
 #include "model/sources/quantizing_source.h"
 #include "parallel/host_cpus.h"
@@ -101,18 +103,20 @@ Result<std::unique_ptr<Embedder>> Embedder::open_one(const std::shared_ptr<Weigh
   auto loaded = std::make_unique<LoadedModel>(source, std::move(ops), model, nullptr);
   std::unique_ptr<StateRanks> ranks;
   if (run != nullptr) ranks = std::make_unique<StateRanks>(std::move(run), grid, *loaded);
-  const int most = config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens;
-  auto embedder = std::unique_ptr<Embedder>(new Embedder(source, std::move(loaded), std::move(ranks), most));
+  auto embedder =
+      std::unique_ptr<Embedder>(new Embedder(source, std::move(loaded), std::move(ranks), config));
   embedder->cpus_ = where.cpus;
   return embedder;
 }
 
 Embedder::Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
-                   std::unique_ptr<StateRanks> ranks, int most_tokens)
+                   std::unique_ptr<StateRanks> ranks, const EngineConfig& config)
     : source_(std::move(source)),
       model_(std::move(model)),
       ranks_(std::move(ranks)),
-      most_tokens_(most_tokens) {}
+      most_tokens_(config.max_num_batched_tokens > 0 ? config.max_num_batched_tokens : kMostEmbedderTokens),
+      max_lora_rank_(config.max_lora_rank),
+      adapters_(std::make_unique<AdapterPool>(*model_, config.max_loras)) {}
 
 // Its backend takes sums by what the ranks have.
 Embedder::~Embedder() { model_.reset(); }
@@ -130,6 +134,15 @@ void Embedder::set_ranks(Metrics& metrics) const {
     for (const CommunicatorUse& use : engine->ranks_->communication()) uses.push_back(use);
   uses.resize(std::min<size_t>(uses.size(), kMaxMetricRanks));
   penstock::set_ranks(uses, metrics);
+}
+
+Result<Embedder::AdapterRef> Embedder::open_adapter(const std::string& path) const {
+  if (ranks_ != nullptr)
+    return errorf(ErrorCode::kUnsupported,
+                  "{}: adapters of a model that gives vectors and that several processes share are not "
+                  "supported",
+                  path);
+  return Adapter::open(path, *model_, max_lora_rank_);
 }
 
 Status Embedder::check(Inputs inputs) const {
@@ -211,7 +224,8 @@ void Embedder::add(const std::vector<TokenId>& tokens, int first, int count, int
   builder_->add({.tokens = std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
                  .first = first,
                  .kv = kv,
-                 .rows = all_rows ? BatchPart::Rows::kAll : BatchPart::Rows::kLast});
+                 .rows = all_rows ? BatchPart::Rows::kAll : BatchPart::Rows::kLast,
+                 .adapter = adapter_slot_});
 }
 
 // Where positions do not begin with 0, or some tokens have none.
@@ -333,17 +347,36 @@ Result<Embedder::Vectors> Embedder::shared_out(Inputs inputs, const Progress& pr
   return out;
 }
 
-Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,
-                                                        const Progress& progress) {
-  return shared_out(inputs, progress, [&](Embedder& engine, Inputs part, const Progress& own) {
-    return engine.pooled(part, poolings, own);
-  });
+Result<Embedder::Vectors> Embedder::adapted(Inputs inputs, const Progress& progress, const Work& work,
+                                            const AdapterRef& adapter) {
+  if (adapter == nullptr) return shared_out(inputs, progress, work);
+  if (&adapter->model() != model_.get())
+    return errorf(ErrorCode::kInvalidArgument, "adapter {}: was opened for another model", adapter->path());
+  ASSIGN_OR_RETURN(const std::optional<int> slot, adapters_->take(adapter));
+  PENSTOCK_CHECK(slot.has_value());  // one call at a time
+  adapter_slot_ = *slot;
+  auto vectors = work(*this, inputs, progress);
+  adapter_slot_ = -1;
+  adapters_->give_back(*slot);
+  return vectors;
 }
 
-Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Progress& progress) {
-  return shared_out(inputs, progress, [](Embedder& engine, Inputs part, const Progress& own) {
+Result<std::vector<std::vector<float>>> Embedder::embed(Inputs inputs, std::span<const Pooling> poolings,
+                                                        const Progress& progress, AdapterRef adapter) {
+  adapters_->drop_forgotten();
+  const Work work = [&](Embedder& engine, Inputs part, const Progress& own) {
+    return engine.pooled(part, poolings, own);
+  };
+  return adapted(inputs, progress, work, adapter);
+}
+
+Result<std::vector<std::vector<float>>> Embedder::states(Inputs inputs, const Progress& progress,
+                                                         AdapterRef adapter) {
+  adapters_->drop_forgotten();
+  const Work work = [](Embedder& engine, Inputs part, const Progress& own) {
     return engine.all_states(part, own);
-  });
+  };
+  return adapted(inputs, progress, work, adapter);
 }
 
 Result<Embedder::Vectors> Embedder::pooled(Inputs inputs, std::span<const Pooling> poolings,

@@ -17,6 +17,8 @@
 
 namespace penstock {
 
+class Adapter;
+class AdapterPool;
 class BatchBuilder;
 class StateRanks;
 struct EnginePlace;
@@ -31,9 +33,10 @@ class Embedder {
  public:
   using Inputs = std::span<const EmbedderInput>;
   using Progress = std::function<bool(size_t n_done, size_t n_total)>;  // false: stop
+  using AdapterRef = std::shared_ptr<const Adapter>;                    // of open_adapter(); null: none
 
   // Of `config`: backend, threads, batch_invariant, quantize, max_num_batched_tokens, tensor_parallel_size,
-  // pipeline_parallel_size, data_parallel_size, rank_wire_dtype. K and V are kept in F32. Errors: as Engine::open.
+  // pipeline_parallel_size, data_parallel_size, rank_wire_dtype, max_loras, max_lora_rank. K and V are kept in F32. Errors: as Engine::open.
   static Result<std::unique_ptr<Embedder>> open(std::unique_ptr<WeightSource> source,
                                                 const EngineConfig& config);
   ~Embedder();
@@ -48,17 +51,20 @@ class Embedder {
 
   // Ok, or why nothing can be computed any more: one of several ranks has ended. Any thread.
   Status status() const;
+  // As EmbeddingModel's. Any thread.
+  Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) const;
   // The ranks' part of them, one engine's behind the other's; any thread.
   void set_ranks(Metrics& metrics) const;
   // Errors: those of embed() that the inputs alone make.
   Status check(Inputs inputs) const;
   // For each sequence the poolings' vectors [dim] one after the other. Errors: kInvalidArgument for an empty sequence or an
   // id outside the vocabulary, kContextOverflow for a sequence that is too long, both with its index; kResourceExhausted
-  // when its K and V have no room; kCancelled.
+  // when its K and V have no room; kCancelled; with an adapter kInvalidArgument, of another model, and those of reading it.
   Result<std::vector<std::vector<float>>> embed(Inputs inputs, std::span<const Pooling> poolings,
-                                                const Progress& progress = {});
+                                                const Progress& progress = {}, AdapterRef adapter = nullptr);
   // For each sequence the states of all its tokens, [n_tokens * dim]. Errors: the same.
-  Result<std::vector<std::vector<float>>> states(Inputs inputs, const Progress& progress = {});
+  Result<std::vector<std::vector<float>>> states(Inputs inputs, const Progress& progress = {},
+                                                 AdapterRef adapter = nullptr);
 
  private:
   // Of sequences begin to end the tokens from the first-th on; count: so many, 0 = all.
@@ -70,7 +76,7 @@ class Embedder {
   using Work = std::function<Result<Vectors>(Embedder& engine, Inputs part, const Progress& progress)>;
 
   Embedder(std::shared_ptr<WeightSource> source, std::unique_ptr<LoadedModel> model,
-           std::unique_ptr<StateRanks> ranks, int most_tokens);
+           std::unique_ptr<StateRanks> ranks, const EngineConfig& config);
   // Engine `index` of the configuration's. model: of an engine on the same node, or null and then this one's.
   static Result<std::unique_ptr<Embedder>> open_one(const std::shared_ptr<WeightSource>& source,
                                                     EngineConfig config, int index, const EnginePlace& place,
@@ -81,6 +87,9 @@ class Embedder {
              const std::function<void(size_t sequence, std::span<const float> state)>& take);
   // What `work` gives for each sequence: by this one, or by all a few steps at a time.
   Result<Vectors> shared_out(Inputs inputs, const Progress& progress, const Work& work);
+  // By this one, whose model has the adapters.
+  Result<Vectors> adapted(Inputs inputs, const Progress& progress, const Work& work,
+                          const AdapterRef& adapter);
   Result<Vectors> pooled(Inputs inputs, std::span<const Pooling> poolings, const Progress& progress);
   Result<Vectors> all_states(Inputs inputs, const Progress& progress);
   size_t batch_end(Inputs inputs, size_t first) const;
@@ -104,6 +113,9 @@ class Embedder {
   std::vector<int32_t> positions_, token_types_;
   std::vector<std::unique_ptr<Embedder>> beside_;  // the other engines
   int most_tokens_;                                // of a step, unless an encoder's sequence is longer
+  const int max_lora_rank_;
+  std::unique_ptr<AdapterPool> adapters_;
+  int adapter_slot_ = -1;  // of the sequences of the call under way
 };
 
 }  // namespace penstock

@@ -13,6 +13,11 @@
 #include "text/tokenizer.h"
 
 namespace penstock {
+
+Result<std::shared_ptr<const Adapter>> EmbeddingModel::open_adapter(const std::string& path) {
+  return errorf(ErrorCode::kUnsupported, "{}: this model takes no adapters", path);
+}
+
 namespace {
 
 class EmbeddingModelImpl final : public EmbeddingModel {
@@ -48,7 +53,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     if (options.pooling) poolings = {*options.pooling};
     RETURN_IF_ERROR(check(options, poolings.size()));
     ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, options));
-    ASSIGN_OR_RETURN(auto vectors, embedder_->embed(read, poolings, options.on_progress));
+    ASSIGN_OR_RETURN(auto vectors, embedder_->embed(read, poolings, options.on_progress, options.adapter));
     for (std::vector<float>& vector : vectors) finish(vector, options);
     return vectors;
   }
@@ -73,7 +78,7 @@ class EmbeddingModelImpl final : public EmbeddingModel {
                                                        const EmbedOptions& options) override {
     RETURN_IF_ERROR(check(options, 1));
     ASSIGN_OR_RETURN(const auto read, inputs_of(inputs, options));
-    ASSIGN_OR_RETURN(auto sequences, embedder_->states(read, options.on_progress));
+    ASSIGN_OR_RETURN(auto sequences, embedder_->states(read, options.on_progress, options.adapter));
     for (std::vector<float>& states : sequences) {
       std::vector<float> vectors;
       for (auto state = states.begin(); state != states.end(); state += embedder_->dim()) {
@@ -106,6 +111,10 @@ class EmbeddingModelImpl final : public EmbeddingModel {
     return scores;
   }
 
+  Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) override {
+    return embedder_->open_adapter(path);
+  }
+
  private:
   Status check_head() const {
     if (!head_) return tl::unexpected(head_.error());
@@ -126,7 +135,8 @@ class EmbeddingModelImpl final : public EmbeddingModel {
   Result<std::vector<std::vector<float>>> classes_of(Embedder::Inputs inputs,
                                                      const ClassifyOptions& options) {
     const ClassHead& head = **head_;
-    ASSIGN_OR_RETURN(auto rows, embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress));
+    ASSIGN_OR_RETURN(auto rows,
+                     embedder_->embed(inputs, {&head.pooling, 1}, options.on_progress, options.adapter));
     for (std::vector<float>& row : rows) {
       for (const DenseModule& dense : head.dense) row = dense.apply(row);
       if (options.use_activation) activate(row, head.activation);

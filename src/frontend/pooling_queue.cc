@@ -164,8 +164,10 @@ void PoolingQueue::compute(const std::vector<Item>& items) {
 // Calls are only ended by this thread, so what the items point to stays.
 Result<PoolingQueue::Vectors> PoolingQueue::run(const std::vector<Item>& items) {
   const PoolingKind& kind = items[0].open->call.kind;
-  const ClassifyOptions classes{
-      .use_activation = kind.use_activation, .truncate = kind.truncate, .truncate_to = kind.truncate_to};
+  const ClassifyOptions classes{.use_activation = kind.use_activation,
+                                .truncate = kind.truncate,
+                                .truncate_to = kind.truncate_to,
+                                .adapter = kind.adapter};
   if (kind.task == PoolingKind::Task::kScore) {
     std::vector<std::pair<std::string, std::string>> pairs;
     for (const Item& item : items) pairs.push_back(item.open->call.pairs[item.index]);
@@ -179,6 +181,7 @@ Result<PoolingQueue::Vectors> PoolingQueue::run(const std::vector<Item>& items) 
   EmbedOptions options;
   options.normalize = kind.normalize;
   options.dimensions = kind.dimensions;
+  options.adapter = kind.adapter;
   switch (kind.task) {
     case PoolingKind::Task::kClassify: return model_->classify(inputs, classes);
     case PoolingKind::Task::kEmbedTokens: return model_->embed_tokens(inputs, options);

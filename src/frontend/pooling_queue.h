@@ -29,6 +29,7 @@ struct PoolingKind {
   int dimensions = 0;             // of vectors
   bool truncate = false;          // of pairs, whose tokens are made when they are computed
   int truncate_to = 0;
+  std::shared_ptr<const Adapter> adapter;  // null: the model as it is
   bool operator==(const PoolingKind&) const = default;
 };
 
@@ -56,6 +57,9 @@ class PoolingQueue {
   ~PoolingQueue() { stop(); }
 
   const EmbeddingModel& model() const { return *model_; }
+  Result<std::shared_ptr<const Adapter>> open_adapter(const std::string& path) {
+    return model_->open_adapter(path);
+  }
   // A number for cancel(). Errors: kResourceExhausted, too much waits; kCancelled after stop().
   Result<uint64_t> submit(PoolingCall call, Done done);
   void cancel(uint64_t id);

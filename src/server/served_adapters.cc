@@ -19,8 +19,9 @@ ServedAdapterRef adapter_of(const AdapterSettings& settings, std::shared_ptr<con
   return adapter;
 }
 
-Result<std::shared_ptr<const Adapter>> open_named(Engine& engine, const AdapterSettings& adapter) {
-  auto opened = engine.open_adapter(adapter.path);
+Result<std::shared_ptr<const Adapter>> open_named(const ServedAdapters::Opener& opener,
+                                                  const AdapterSettings& adapter) {
+  auto opened = opener(adapter.path);
   if (opened) return opened;
   return errorf(opened.error().code, "adapter {}: {}", adapter.name, opened.error().message);
 }
@@ -31,9 +32,9 @@ ServedAdapters::ServedAdapters(const std::vector<AdapterSettings>& settings) {
   for (const AdapterSettings& one : settings) adapters_.push_back(adapter_of(one, nullptr));
 }
 
-Status ServedAdapters::open(Engine& engine) {
+Status ServedAdapters::open(const Opener& opener) {
   for (const ServedAdapterRef& known : all()) {
-    ASSIGN_OR_RETURN(auto opened, open_named(engine, *known));
+    ASSIGN_OR_RETURN(auto opened, open_named(opener, *known));
     auto adapter = std::make_shared<ServedAdapter>(*known);
     adapter->opened = std::move(opened);
     adapter->identity = identity_of_files(adapter->path);
@@ -52,12 +53,12 @@ void ServedAdapters::close() {
   }
 }
 
-Status ServedAdapters::add(Engine& engine, const AdapterSettings& adapter, bool replace) {
+Status ServedAdapters::add(const Opener& opener, const AdapterSettings& adapter, bool replace) {
   const auto taken = [&] {
     return errorf(ErrorCode::kInvalidArgument, "lora_name: expected a new name, got {}", adapter.name);
   };
   if (!replace && find(adapter.name) != nullptr) return taken();
-  ASSIGN_OR_RETURN(auto opened, open_named(engine, adapter));
+  ASSIGN_OR_RETURN(auto opened, open_named(opener, adapter));
   ServedAdapterRef added = adapter_of(adapter, std::move(opened));
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find(adapters_, adapter.name, [](const auto& one) { return one->name; });

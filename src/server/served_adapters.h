@@ -1,6 +1,7 @@
 // The LoRA adapters of a served model: names that requests may give in the place of the model's.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,13 +30,15 @@ class ServedAdapters {
   // Of the settings, to be opened with the model.
   explicit ServedAdapters(const std::vector<AdapterSettings>& settings);
 
-  // Opens all for an engine that was just opened. Errors: those of Engine::open_adapter(), with the adapter's name.
-  Status open(Engine& engine);
+  // Opens an adapter for the model that is loaded: open_adapter() of its Engine or EmbeddingModel.
+  using Opener = std::function<Result<std::shared_ptr<const Adapter>>(const std::string& path)>;
+  // Opens all for a model that was just loaded. Errors: the opener's, with the adapter's name.
+  Status open(const Opener& opener);
   void close();
 
   // Another one, which stays over reloads of the model. Errors: kInvalidArgument, the name is taken (unless `replace`); those
-  // of Engine::open_adapter().
-  Status add(Engine& engine, const AdapterSettings& adapter, bool replace);
+  // of the opener.
+  Status add(const Opener& opener, const AdapterSettings& adapter, bool replace);
   // Requests that have it go on. False: there is none of that name.
   bool remove(std::string_view name);
 

@@ -118,7 +118,7 @@ Status ServedModel::open_pooling(const EngineConfig& config) {
   if (config.max_queued_tokens > 0) limits.tokens = static_cast<size_t>(config.max_queued_tokens);
   identity_ = fmt::format("{} {} {}", kVersion, identity_of_files(config.model), config.quantize);
   pooling_ = std::make_unique<PoolingQueue>(std::move(model), limits);
-  return {};
+  return adapters_.open(adapter_opener());
 }
 
 Status ServedModel::open(const EngineConfig& config) {
@@ -126,10 +126,6 @@ Status ServedModel::open(const EngineConfig& config) {
   if (settings_.runner == Runner::kAuto) {
     ASSIGN_OR_RETURN(pools, is_made_for_pooling(config.model));
   }
-  if (pools && !settings_.adapters.empty())
-    return errorf(ErrorCode::kUnsupported,
-                  "adapter {}: the model gives vectors, to which adapters are not applied",
-                  settings_.adapters.front().name);
   if (pools) return open_pooling(config);
   ASSIGN_OR_RETURN(session_, Session::open(config));
   ChatConfig chat = settings_.chat;
@@ -139,7 +135,7 @@ Status ServedModel::open(const EngineConfig& config) {
   if (settings_.sampling.is_object()) RETURN_IF_ERROR(params_from_json(settings_.sampling, defaults_));
   fingerprint_ = fingerprint_of(name(), session_->engine());
   identity_ = identity_of_model(name(), session_->engine());
-  RETURN_IF_ERROR(adapters_.open(session_->engine()));
+  RETURN_IF_ERROR(adapters_.open(adapter_opener()));
   session_->engine().start();
   return {};
 }
@@ -200,11 +196,10 @@ void ServedModel::stop() {
   if (session_ != nullptr) session_->engine().stop();
 }
 
-Status ServedModel::add_adapter(const AdapterSettings& adapter, bool replace) {
-  if (pools())
-    return errorf(ErrorCode::kUnsupported, "model: {} gives vectors, to which adapters are not applied",
-                  name());
-  return adapters_.add(engine(), adapter, replace);
+ServedAdapters::Opener ServedModel::adapter_opener() {
+  return [this](const std::string& path) {
+    return pools() ? pooling_->open_adapter(path) : engine().open_adapter(path);
+  };
 }
 
 Metrics ServedModel::metrics() const {

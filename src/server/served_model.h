@@ -104,10 +104,12 @@ class ServedModel {
 
   RunningTexts& running() { return running_; }
 
-  // LoRA adapters of this model; none when it pools().
+  // LoRA adapters of this model.
   const ServedAdapters& adapters() const { return adapters_; }
-  // As ServedAdapters::add() and remove(). REQUIRES: a lease. Error: kUnsupported, the model gives vectors.
-  Status add_adapter(const AdapterSettings& adapter, bool replace);
+  // As ServedAdapters::add() and remove(). REQUIRES: a lease.
+  Status add_adapter(const AdapterSettings& adapter, bool replace) {
+    return adapters_.add(adapter_opener(), adapter, replace);
+  }
   bool remove_adapter(std::string_view name) { return adapters_.remove(name); }
 
   // REQUIRES, here and below: not pools().
@@ -123,6 +125,7 @@ class ServedModel {
  private:
   Status open(const EngineConfig& config);
   Status open_pooling(const EngineConfig& config);
+  ServedAdapters::Opener adapter_opener();
   void close();
   void set_state(ModelState state, Error failure = {});
   void give_back(bool was_use);

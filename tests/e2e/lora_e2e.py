@@ -159,7 +159,7 @@ class Running(Case):
         return folder
 
     def test_parts_without_adapters(self):
-        """Embeddings and models that give vectors have none: each is refused by its name."""
+        """Embeddings have none, and a model that gives vectors none of a model of text: each is refused by its name."""
         bad = self.renamed("embedding", b"self_attn.q_proj.lora_A.weight", b"self_attn.q.lora_embedding_A.x")
         with Server() as server:
             reply = self.load(server, "bad", bad)
@@ -171,7 +171,7 @@ class Running(Case):
         with Server("--models-config", models, model=None) as server:
             reply = self.load(server, "bad", self.paths[0], base_model_name="vectors")
             self.assertEqual(reply.status, 400, reply.body)
-            self.assertIn("vectors", reply.json()["error"]["message"])
+            self.assertIn("another model", reply.json()["error"]["message"])
             self.assertEqual(server.post("/v1/embeddings", {"model": "vectors", "input": "a cat"}).status, 200)
 
     def test_only_admins_load(self):

@@ -203,6 +203,34 @@ class Refusals(unittest.TestCase):
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.decode().splitlines() if line.startswith(name + "{"))
 
 
+class Adapters(unittest.TestCase):
+    """Requests name an adapter in the place of the model; the states are PEFT's."""
+    ADAPTER = GOLDEN / "lora_encoders" / "bert"
+
+    def check(self, server, name, golden):
+        for case in json.loads((golden / "golden.json").read_text()):
+            reply = server.post("/v1/embeddings", {"model": name, "input": case["ids"], "normalize": False})
+            self.assertLess(max(abs(a - b) for a, b in zip(vectors(reply)[0], case["mean"])), 1e-3)
+            self.assertEqual(reply["model"], name)
+
+    def test_by_name(self):
+        base = GOLDEN / "encoders" / "bert"
+        with Server(base, "--lora-modules", f"formal={self.ADAPTER}") as server:
+            self.check(server, "formal", self.ADAPTER)
+            self.check(server, server.model, base)
+            names = {model["id"]: model.get("parent") for model in server.get("/v1/models")["data"]}
+            self.assertEqual(names["formal"], server.model)
+            server.request("POST", "/v1/load_lora_adapter", json.dumps({"lora_name": "other", "lora_path": str(self.ADAPTER)}))
+            self.check(server, "other", self.ADAPTER)
+            server.request("POST", "/v1/unload_lora_adapter", json.dumps({"lora_name": "formal"}))
+            status, _, _ = server.request("POST", "/v1/embeddings", json.dumps({"model": "formal", "input": [3]}))
+            self.assertEqual(status, 404)
+            status, _, reply = server.request("POST", "/v1/load_lora_adapter", json.dumps(
+                {"lora_name": "strange", "lora_path": str(GOLDEN / "lora_encoders" / "modernbert")}))
+            self.assertEqual(status, 400)
+            self.assertIn("another model", reply.decode())
+
+
 class Operations(unittest.TestCase):
     def test_keys(self):
         with Server(SENTENCES, "--api-key", "secret") as server:

@@ -22,6 +22,7 @@ struct ApiBody {
   json fields;
   ModelLease model;          // that the body names
   ServedAdapterRef adapter;  // of the model, if the name is an adapter's; else null
+  const std::string& name() const { return adapter != nullptr ? adapter->name : model->name(); }
 };
 // use: what the model that is named must give; another kind is kInvalidArgument, which says where it is served.
 enum class ModelUse : uint8_t { kText, kVectors, kEither };

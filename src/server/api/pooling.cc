@@ -56,6 +56,12 @@ struct Arrival {
 
 }  // namespace
 
+PoolingCall pooling_call(const ApiBody& body) {
+  PoolingCall call;
+  if (body.adapter != nullptr) call.kind.adapter = body.adapter->opened;
+  return call;
+}
+
 Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call) {
   const json& input = get_field(body, "input");
   std::vector<Prompt> prompts;
@@ -153,11 +159,11 @@ int64_t n_tokens(const PoolingCall& call) {
   return n;
 }
 
-json pooling_reply(const std::string& prefix, const ServedModel& model, int64_t n_tokens) {
+json pooling_reply(const std::string& prefix, const std::string& name, int64_t n_tokens) {
   return {{"id", random_id(prefix)},
           {"object", "list"},
           {"created", std::time(nullptr)},
-          {"model", model.name()},
+          {"model", name},
           {"usage", {{"prompt_tokens", n_tokens}, {"total_tokens", n_tokens}, {"completion_tokens", 0}}}};
 }
 

@@ -8,6 +8,8 @@
 
 namespace penstock {
 
+// An empty one, with the adapter that the body names.
+PoolingCall pooling_call(const ApiBody& body);
 // "input" as tokens, with the body's truncate_prompt_tokens and prompt_name. Errors: kInvalidArgument, kContextOverflow.
 Status read_inputs(const json& body, const ServedModel& model, PoolingCall& call);
 // Of embedding models: vectors of `texts`. Errors: as read_inputs.
@@ -29,8 +31,8 @@ net::awaitable<Result<std::vector<float>>> embed_for_server(Server& server, Exch
                                                             bool truncate);
 
 int64_t n_tokens(const PoolingCall& call);
-// {"id", "object", "created", "model", "usage"}; prefix: of the id.
-json pooling_reply(const std::string& prefix, const ServedModel& model, int64_t n_tokens);
+// {"id", "object", "created", "model", "usage"}; prefix: of the id; name: of the model or its adapter.
+json pooling_reply(const std::string& prefix, const std::string& name, int64_t n_tokens);
 // "[0.25,-1.5]", every number as short as it comes back the same; null for what is not finite.
 void append_numbers(std::span<const float> numbers, std::string& out);
 std::string base64(std::span<const float> numbers);  // little-endian

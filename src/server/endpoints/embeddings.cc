@@ -15,6 +15,7 @@ constexpr size_t kManyNumbers = 1 << 16;  // whose text is written aside from th
 
 struct PoolingAsked {
   ModelLease model;
+  std::string name;  // that was asked for
   PoolingCall call;
   bool as_base64 = false;
 };
@@ -32,7 +33,7 @@ Status read_vectors(const json& body, PoolingKind& kind) {
 Result<PoolingAsked> read_pooling(Server& server, const HttpRequest& request, const nlohmann::json& schema,
                                   PoolingKind::Task task) {
   ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
-  PoolingAsked asked{.model = body.model, .call = {}};
+  PoolingAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   asked.call.kind.task = task;
   const std::string named = get_string(body.fields, "task");
   if (named == "token_embed") asked.call.kind.task = PoolingKind::Task::kEmbedTokens;
@@ -85,7 +86,7 @@ net::awaitable<void> answer_vectors(Server& server, Exchange& exchange, const nl
   co_await run_apart(
       exchange, [&] { asked = read_pooling(server, exchange.request(), schema, PoolingKind::Task::kEmbed); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
-  const json head = pooling_reply(form.prefix, *asked->model, n_tokens(asked->call));
+  const json head = pooling_reply(form.prefix, asked->name, n_tokens(asked->call));
   std::vector<size_t> n_rows;
   if (asked->call.kind.task == PoolingKind::Task::kEmbedTokens) n_rows = asked->call.lengths;
   auto vectors = co_await compute(server, exchange, *asked->model, std::move(asked->call));
@@ -202,7 +203,7 @@ net::awaitable<void> post_classify(Server& server, Exchange& exchange) {
     asked = read_pooling(server, exchange.request(), classify_request(), PoolingKind::Task::kClassify);
   });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "input"));
-  json reply = pooling_reply("classify-", *asked->model, n_tokens(asked->call));
+  json reply = pooling_reply("classify-", asked->name, n_tokens(asked->call));
   const std::vector<std::string> labels = asked->model->pooling().model().info().labels;
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "input"));

@@ -100,8 +100,10 @@ Result<EmbedAsked> read_embed(Server& server, const HttpRequest& request, bool o
   const nlohmann::json& schema = one ? ollama_embeddings_request() : ollama_embed_request();
   ASSIGN_OR_RETURN(const ApiBody asked, read_body(server, request, schema, ModelUse::kVectors));
   RETURN_IF_ERROR(read_keep_alive(server, request, asked.fields, *asked.model));
-  EmbedAsked result{
-      .model = asked.model, .call = {}, .name = ollama_name(asked.fields, *asked.model), .one = one};
+  EmbedAsked result{.model = asked.model,
+                    .call = pooling_call(asked),
+                    .name = ollama_name(asked.fields, *asked.model),
+                    .one = one};
   result.call.kind.dimensions = static_cast<int>(get_int(asked.fields, "dimensions", 0));
   if (!one) result.call.kind.normalize = true;  // the older route's vectors are as the model gives them
   const json& input = get_field(asked.fields, one ? "prompt" : "input");

@@ -18,6 +18,7 @@ constexpr int kMostTexts = 2048;
 // Pairs of texts, as a cross-encoder reads them or as vectors to compare.
 struct ScoreAsked {
   ModelLease model;
+  std::string name;  // that was asked for
   PoolingCall call;
   bool cross = false;
   size_t n_first = 0, n_second = 0;    // one or as many as the second; where vectors are compared
@@ -66,7 +67,7 @@ Status read_score_texts(const std::vector<std::string>& first, const std::vector
 
 Result<ScoreAsked> read_score(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
   ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
-  ScoreAsked asked{.model = body.model, .call = {}};
+  ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"text_1", "text_2"}, {"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}};
   for (const auto& [one, other] : kNames) {
@@ -81,7 +82,7 @@ Result<ScoreAsked> read_score(Server& server, const HttpRequest& request, const 
 
 Result<ScoreAsked> read_rerank(Server& server, const HttpRequest& request, const nlohmann::json& schema) {
   ASSIGN_OR_RETURN(const ApiBody body, read_body(server, request, schema, ModelUse::kVectors));
-  ScoreAsked asked{.model = body.model, .call = {}};
+  ScoreAsked asked{.model = body.model, .name = body.name(), .call = pooling_call(body)};
   asked.documents = texts_in(body.fields["documents"]);
   RETURN_IF_ERROR(read_score_texts({text_in(body.fields["query"])}, asked.documents, body.fields, asked));
   const int64_t top_n = get_int(body.fields, "top_n", 0);
@@ -187,7 +188,7 @@ net::awaitable<void> post_score(Server& server, Exchange& exchange) {
   Result<ScoreAsked> asked;
   co_await run_apart(exchange, [&] { asked = read_score(server, exchange.request(), score_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "text_2"));
-  json reply = pooling_reply("score-", *asked->model, n_tokens(asked->call));
+  json reply = pooling_reply("score-", asked->name, n_tokens(asked->call));
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "text_2"));
   reply["data"] = json::array();
@@ -200,7 +201,7 @@ net::awaitable<void> post_rerank(Server& server, Exchange& exchange) {
   Result<ScoreAsked> asked;
   co_await run_apart(exchange, [&] { asked = read_rerank(server, exchange.request(), rerank_request()); });
   if (!asked) co_return co_await exchange.reply(error_reply(asked.error(), "documents"));
-  json reply = pooling_reply("rerank-", *asked->model, n_tokens(asked->call));
+  json reply = pooling_reply("rerank-", asked->name, n_tokens(asked->call));
   reply.erase("object");
   const auto rows = co_await compute(server, exchange, *asked->model, std::move(asked->call));
   if (!rows) co_return co_await exchange.reply(error_reply(rows.error(), "documents"));
