@@ -114,7 +114,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     for model in args.models:
         with tempfile.TemporaryDirectory(dir=model.parent) as folder:
-            ways = {"packed at load": lambda: serve(args, model, "off"),
+            ways = {"without packed weights": lambda: serve(args, model, "off"),
                     "packed weights on disk": lambda: serve(args, model, args.cache or folder)}
             if args.peer_python:
                 ways["llama.cpp"] = lambda: peer(args, model)

@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
+
+#include "base/kept_map.h"
 
 namespace penstock {
 namespace {
@@ -16,7 +20,45 @@ namespace {
 // Of more than its window the system reads the beginning only, so it is asked for less at a time.
 constexpr size_t kReadAtOnce = size_t{128} << 10;
 
+struct Mapping {
+  std::byte* data;
+  size_t size;
+  Mapping(std::byte* data, size_t size) : data(data), size(size) {}
+  ~Mapping() { munmap(data, size); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+};
+
+// What MappedFiles have mapped, by its beginning.
+struct Mappings {
+  std::mutex mutex;
+  std::map<const std::byte*, std::shared_ptr<const Mapping>> all;
+};
+
+Mappings& mappings() {
+  static auto* const of_process = new Mappings;  // files may be closed while the process ends
+  return *of_process;
+}
+
 }  // namespace
+
+std::shared_ptr<const void> keep_mapped(std::span<const std::byte> bytes) {
+  Mappings& known = mappings();
+  const std::lock_guard lock(known.mutex);
+  auto found = known.all.upper_bound(bytes.data());
+  if (found == known.all.begin()) return nullptr;
+  const auto& mapping = (--found)->second;
+  const bool inside = bytes.data() + bytes.size() <= mapping->data + mapping->size;
+  return inside ? mapping : nullptr;
+}
+
+void drop_mapped(std::span<const std::byte> bytes) {
+  static const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (address + bytes.size()) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -43,6 +85,8 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
       return errorf(ErrorCode::kIo, "{}: mmap: {}", path.string(), std::strerror(error));
     }
     file.data_ = static_cast<std::byte*>(data);
+    const std::lock_guard lock(mappings().mutex);
+    mappings().all[file.data_] = std::make_shared<const Mapping>(file.data_, file.size_);
   } else {
     ::close(fd);
   }
@@ -62,16 +106,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ == nullptr) return;
+  std::shared_ptr<const Mapping> last;  // unmapped without the lock
+  const std::lock_guard lock(mappings().mutex);
+  last = std::move(mappings().all[data_]);
+  mappings().all.erase(data_);
 }
 
-void MappedFile::drop(std::span<const std::byte> part) const {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const auto offset = static_cast<size_t>(part.data() - data_);
-  const size_t begin = (offset + page - 1) / page * page;
-  const size_t end = (offset + part.size()) / page * page;
-  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
-}
+void MappedFile::drop(std::span<const std::byte> part) const { drop_mapped(part); }
 
 void MappedFile::expect_parts() const {
   if (size_ > 0) madvise(data_, size_, MADV_RANDOM);

@@ -153,6 +153,15 @@ class Bench {
   Bench(const BenchCommand& command, Engine& engine, LimitWatch& watch)
       : command_(command), engine_(engine), watch_(watch) {}
 
+  // The first steps may still pack weights.
+  Status settle() {
+    constexpr int kPackingSteps = 6;  // at least as many as a backend takes
+    for (int i = 0; i < kPackingSteps; ++i) {
+      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(1, 1, i), 1));
+    }
+    return {};
+  }
+
   Result<Row> prefill(int n_tokens) {
     std::vector<double> rates;
     for (int i = 0; i <= command_.repetitions; ++i) {
@@ -309,6 +318,8 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
 Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant, LimitWatch& watch) const {
   std::vector<Row> rows;
   Bench bench(*this, engine, watch);
+  RETURN_IF_ERROR(bench.settle());
+  if (invariant != nullptr) RETURN_IF_ERROR(Bench(*this, *invariant, watch).settle());
   const auto keep = [&](auto&& test) -> Status {
     ASSIGN_OR_RETURN(Row row, test(bench));
     if (invariant != nullptr) {

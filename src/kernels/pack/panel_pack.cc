@@ -98,6 +98,23 @@ void store_scales(const typename Q::Block& block, int column, int r, float row_s
   }
 }
 
+// A block of Q8_0 of every row: its bytes are transposed as they lie in the file.
+void store_byte_blocks(const uint8_t* const* rows, size_t offset, int column, uint8_t* unit) {
+  using Q = quant::Q8_0;
+  using L = PanelLayout<Q>;
+  const int step = column % L::kUnitK / 32;
+  constexpr FourWords kToCodes = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};  // + 128 each
+  for (int r = 0; r < kPanelRows; r += 4) {
+    FourWords c[8];
+    transpose_words(rows + r, offset + offsetof(Q::Block, values), c);
+    transpose_words(rows + r, offset + offsetof(Q::Block, values) + 16, c + 4);
+    for (FourWords& words : c) words ^= kToCodes;
+    store_words<Q>(unit + step * L::kStepBytes, r, c);
+  }
+  for (int r = 0; r < kPanelRows; ++r)
+    std::memcpy(unit + L::kScales + 32 * step + 2 * r, rows[r] + offset, 2);
+}
+
 template <class Q>
 void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_scales, int panel_index) {
   using L = PanelLayout<Q>;
@@ -107,12 +124,12 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
   auto* panel = const_cast<uint8_t*>(to.data) + static_cast<size_t>(panel_index) * to.panel_bytes;
   if (n_rows < kPanelRows || from.cols < to.padded_cols || L::kEnd < L::kUnitBytes)
     std::memset(panel, 0, to.panel_bytes);
-  const std::byte* rows[kPanelRows];
+  const uint8_t* rows[kPanelRows];
   float scales[kPanelRows];
   for (int r = 0; r < kPanelRows; ++r) {
     scales[r] = 1.0f;
     if (r < n_rows) {
-      rows[r] = from.bytes.data() + (first + r) * stride;
+      rows[r] = reinterpret_cast<const uint8_t*>(from.bytes.data()) + (first + r) * stride;
       if constexpr (needs_row_scales<Q>())
         scales[r] = find_row_scale<Q>(reinterpret_cast<const typename Q::Block*>(rows[r]), n_blocks);
     }
@@ -124,6 +141,12 @@ void pack_codes(const QuantizedMatrix& from, const PanelMatrix& to, float* row_s
   for (int b = 0; b < n_blocks; ++b) {
     const int column = b * Q::kBlockSize;
     uint8_t* unit = panel + static_cast<size_t>(column / L::kUnitK) * L::kUnitBytes;
+    if constexpr (std::is_same_v<Q, quant::Q8_0>) {
+      if (n_rows == kPanelRows) {
+        store_byte_blocks(rows, b * sizeof(typename Q::Block), column, unit);
+        continue;
+      }
+    }
     for (int r = 0; r < n_rows; ++r) {
       typename Q::Block block;  // blocks in a file may lie at odd addresses
       std::memcpy(static_cast<void*>(&block), rows[r] + b * sizeof block, sizeof block);

@@ -46,7 +46,11 @@ CpuOps::CpuOps(const KernelTable& kernels, const OpsConfig& config)
       attention_{pool_, attention_scratch_, *kernels.attention, config.batch_invariant},
       name_(std::string("cpu/") + kernels.name) {}
 
-Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) { return packer_.pack(matrix); }
+// A rank reads its parts when they are named, not when they are needed; of several engines that share the weights only this
+// one would pack them.
+Result<std::unique_ptr<Weight>> CpuOps::pack(const QuantizedMatrix& matrix) {
+  return packer_.pack(matrix, config_.ranks == nullptr && config_.cpus.empty());
+}
 
 Result<std::unique_ptr<Weight>> CpuOps::pack_grouped(const GroupedMatrix& matrix, int first_row, int n_rows) {
   return packer_.pack(matrix, first_row, n_rows);
@@ -63,6 +67,7 @@ std::string CpuOps::describe(const Weight& weight) const {
 }
 
 OwnedBytes CpuOps::store(const Weight& weight) const {
+  packer_.pack_rest(static_cast<const CpuWeight&>(weight));
   return {static_cast<const CpuWeight&>(weight).bytes(), nullptr};
 }
 
@@ -81,6 +86,9 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
   adapters_.set(batch_);
+  // The first step, for which somebody waits, packs nothing for good; after it a few share that.
+  constexpr int kPackingSteps = 4;
+  linear_scratch_.bytes_to_keep = n_steps_++ > 0 ? packer_.late_bytes() / kPackingSteps : 0;
   const auto rows = [&](int n) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };

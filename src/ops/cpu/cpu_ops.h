@@ -135,6 +135,7 @@ class CpuOps final : public Ops {
   ReadSampler reads_;
   std::array<Angles, 4> angles_;
   int n_angles_ = 0;
+  int64_t n_steps_ = 0;
   std::string name_;
 };
 

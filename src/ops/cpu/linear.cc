@@ -20,7 +20,7 @@ constexpr size_t kMostTargets = 8;
 // Products of one tensor with a few weights and with their adapters.
 struct AdaptedProducts {
   AdaptedProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
-      : context(context), products(ready(context), x, targets), scratch(context, products.has_tiles()) {
+      : context(context), products(ready(context), x, targets), scratch(context, products.scratch_needs()) {
     make_rows(context, products);
     adapters.emplace(context, x, targets);
   }
@@ -71,13 +71,13 @@ void cpu_linear_by_head(const LinearContext& context, Tensor x,
   Arena& arena = AdaptedProducts::ready(context).scratch.linear;
   auto* targets = arena.allocate_array<LinearTarget>(weights.size());
   auto* products = arena.allocate_array<RowProducts>(weights.size());
-  bool has_tiles = false;
+  ScratchNeeds needs;
   for (int h = 0; h < n; ++h) {
     new (&targets[h]) LinearTarget(target_of(h));
     new (&products[h]) RowProducts(context, x.every(h, n), {&targets[h], 1});
-    has_tiles = has_tiles || products[h].has_tiles();
+    needs.add(products[h].scratch_needs());
   }
-  const WorkerScratch scratch(context, has_tiles);
+  const WorkerScratch scratch(context, needs);
   context.pool.for_pieces(n, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t h = begin; h < end; ++h) {
       products[h].make(context, 0, products[h].n_rows());

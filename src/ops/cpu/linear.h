@@ -16,6 +16,7 @@ struct LinearScratch {
   Arena linear;                                // quantized activations, workers' buffers
   Arena moe;                                   // tokens gathered by expert
   std::atomic<int64_t> expert_bytes_read = 0;  // see Ops::expert_bytes_read()
+  int64_t bytes_to_keep = 0;                   // of LatePanels, that this step still packs into their place
 };
 
 class AdapterRows;  // adapters.h

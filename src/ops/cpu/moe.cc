@@ -112,7 +112,7 @@ class ExpertProducts {
     LinearTarget* own = targets_ + n_ * kMostTargets;
     std::ranges::copy(targets, own);
     new (&products_[n_]) RowProducts(context_, x, {own, targets.size()});
-    has_tiles_ = has_tiles_ || products_[n_].has_tiles();
+    needs_.add(products_[n_].scratch_needs());
     grain_ = std::max(grain_, products_[n_].run_grain());
     first_rows_[n_ + 1] = first_rows_[n_] + x.rows;
     first_panels_[n_ + 1] = first_panels_[n_] + products_[n_].n_panels(0);
@@ -129,7 +129,7 @@ class ExpertProducts {
   // after(targets, begin, end): panels [begin, end) of all targets of an expert are there.
   template <class F>
   void run(F&& after) const {
-    const WorkerScratch scratch(context_, has_tiles_);
+    const WorkerScratch scratch(context_, needs_);
     for_parts(context_.pool, {first_panels_, n_ + 1}, grain_,
               [&](size_t i, int64_t begin, int64_t end, int worker) {
                 const std::span<const LinearTarget> targets = products_[i].targets();
@@ -146,7 +146,7 @@ class ExpertProducts {
   LinearTarget* targets_;
   int64_t *first_rows_, *first_panels_;  // [n + 1]
   int64_t grain_ = 1;
-  bool has_tiles_ = false;
+  ScratchNeeds needs_;
 };
 
 LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,

@@ -11,13 +11,21 @@ namespace {
 // Panels of floats go to the matrix units from here on: without these they are computed with in F32, where
 // every few rows cost as much as reading the weights.
 constexpr int kMinFloatTileRows = 3;
-constexpr int kPaddedUnit = 256;  // a multiple of every layout's unit
-constexpr int kFewRows = 4;       // less work than starting the workers
+constexpr int kPaddedUnit = 256;     // a multiple of every layout's unit
+constexpr int kFewRows = 4;          // less work than starting the workers
+constexpr int kDropBytes = 4 << 20;  // of a file at once: little memory, few calls
 
 int padded_cols(Tensor x) { return (x.cols + kPaddedUnit - 1) / kPaddedUnit * kPaddedUnit; }
 
 const CpuWeight& cpu_weight(const LinearTarget& target) {
   return static_cast<const CpuWeight&>(*target.weight);
+}
+
+// From the columns of this panel on.
+GemmOutput output_of(const LinearTarget& target, int panel) {
+  const ptrdiff_t first = ptrdiff_t{panel} * kPanelRows;
+  const float* bias = data_of(target.bias);
+  return {f32(target.out) + first, target.out.row_stride, bias == nullptr ? nullptr : bias + first};
 }
 
 }  // namespace
@@ -107,10 +115,8 @@ void Activations::make(const LinearContext& context, int begin, int end) const {
   }
 }
 
-void Activations::run(const LinearContext& context, const LinearTarget& target, ProductPath path, int begin,
-                      int end, uint8_t* scratch) const {
-  const PanelMatrix& w = cpu_weight(target).panels();
-  const GemmOutput out{f32(target.out), target.out.row_stride, data_of(target.bias)};
+void Activations::run(const LinearContext& context, const PanelMatrix& w, ProductPath path, int begin,
+                      int end, const GemmOutput& out, uint8_t* tiles_scratch) const {
   const auto type = static_cast<size_t>(w.type);
   const TileKernels* tiles = context.kernels.tiles;
   const int n_rows = x_.rows;
@@ -122,8 +128,8 @@ void Activations::run(const LinearContext& context, const LinearTarget& target, 
       return context.kernels.gemm->int8[type](w, int8_.rows(), n_rows, begin, end, out);
     case ProductPath::kInt8Tiles: return tiles->int8[type](w, int8_.rows(), n_rows, begin, end, out);
     case ProductPath::kInt8RowTiles:
-      return tiles->int8_rows[type](w, tiles_, n_rows, begin, end, out, scratch);
-    case ProductPath::kBf16Tiles: return tiles->bf16[type](w, tiles_, n_rows, begin, end, out, scratch);
+      return tiles->int8_rows[type](w, tiles_, n_rows, begin, end, out, tiles_scratch);
+    case ProductPath::kBf16Tiles: return tiles->bf16[type](w, tiles_, n_rows, begin, end, out, tiles_scratch);
   }
 }
 
@@ -143,8 +149,12 @@ RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const
     const auto same = std::find_if(forms_, forms_ + n_forms_,
                                    [&](const Activations& other) { return other.form() == form; });
     if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form);
-    jobs_[i] = {path, same};
-    has_tiles_ = has_tiles_ || path == ProductPath::kBf16Tiles || path == ProductPath::kInt8RowTiles;
+    LatePanels* late = weight.late();
+    const bool keeps = late != nullptr && context.scratch.bytes_to_keep > 0 && late->claim();
+    if (keeps) context.scratch.bytes_to_keep -= weight.packed_bytes();
+    jobs_[i] = {path, same, late, keeps};
+    needs_.add({path == ProductPath::kBf16Tiles || path == ProductPath::kInt8RowTiles,
+                late != nullptr && !keeps ? late->buffer_bytes() : 0});
   }
 }
 
@@ -159,9 +169,36 @@ void RowProducts::make(const LinearContext& context, int begin, int end) const {
 }
 
 void RowProducts::run(const LinearContext& context, size_t i, int64_t begin, int64_t end,
-                      uint8_t* scratch) const {
-  jobs_[i].activations->run(context, targets_[i], jobs_[i].path, static_cast<int>(begin),
-                            static_cast<int>(end), scratch);
+                      const WorkerBuffers& buffers) const {
+  const Job& job = jobs_[i];
+  if (job.late != nullptr)
+    return run_late(context, i, static_cast<int>(begin), static_cast<int>(end), buffers);
+  const LinearTarget& target = targets_[i];
+  job.activations->run(context, cpu_weight(target).panels(), job.path, static_cast<int>(begin),
+                       static_cast<int>(end), output_of(target, 0), buffers.tiles);
+}
+
+// As many panels as stay in the cache are packed, then multiplied with.
+void RowProducts::run_late(const LinearContext& context, size_t i, int begin, int end,
+                           const WorkerBuffers& buffers) const {
+  const Job& job = jobs_[i];
+  const LinearTarget& target = targets_[i];
+  const int n_to_drop = std::max(1, kDropBytes / static_cast<int>(cpu_weight(target).panels().panel_bytes));
+  int first_to_drop = begin;
+  for (int n = 0, at = begin; at < end; at += n) {
+    n = std::min(end - at, job.late->n_at_once());
+    if (job.keeps) {
+      job.late->keep(at, at + n);
+      job.activations->run(context, cpu_weight(target).panels(), job.path, at, at + n, output_of(target, 0),
+                           buffers.tiles);
+      if (at + n < end && at + n - first_to_drop < n_to_drop) continue;
+      job.late->kept(first_to_drop, at + n);
+      first_to_drop = at + n;
+    } else {
+      const PanelMatrix copy = job.late->copy(at, n, buffers.late);
+      job.activations->run(context, copy, job.path, 0, n, output_of(target, at), buffers.tiles);
+    }
+  }
 }
 
 void make_rows(const LinearContext& context, const RowProducts& products) {

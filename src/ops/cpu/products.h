@@ -54,15 +54,28 @@ class Activations {
   const Form& form() const { return form_; }
   // Rows [begin, end) of x. Every row once before run(), by any thread; few and many rows of tiles have another grain.
   void make(const LinearContext& context, int begin, int end) const;
-  // Panels [begin, end) of target.weight. scratch: the worker's, of TileKernels::scratch_bytes.
-  void run(const LinearContext& context, const LinearTarget& target, ProductPath path, int begin, int end,
-           uint8_t* scratch) const;
+  // Panels [begin, end) of w. tiles: the worker's, of TileKernels::scratch_bytes.
+  void run(const LinearContext& context, const PanelMatrix& w, ProductPath path, int begin, int end,
+           const GemmOutput& out, uint8_t* tiles) const;
 
  private:
   Tensor x_, ordered_;  // as they come, and in the form's order
   Form form_;
   RoundedRows int8_;
   uint8_t* tiles_ = nullptr;
+};
+
+// What a product needs of every worker's memory.
+struct ScratchNeeds {
+  bool tiles = false;     // the buffer of the matrix units
+  size_t late_bytes = 0;  // of LatePanels
+  void add(const ScratchNeeds& other) {
+    tiles = tiles || other.tiles;
+    late_bytes = std::max(late_bytes, other.late_bytes);
+  }
+};
+struct WorkerBuffers {
+  uint8_t *tiles, *late;
 };
 
 // Products of the rows of one tensor with a few weights.
@@ -79,39 +92,51 @@ class RowProducts {
   // Rows that a worker makes at once, and panels that it takes at once, at least.
   int make_grain() const { return has_tiles() && n_rows_ > 32 ? 16 : 1; }
   int64_t run_grain() const;
-  bool has_tiles() const { return has_tiles_; }
+  bool has_tiles() const { return needs_.tiles; }
+  const ScratchNeeds& scratch_needs() const { return needs_; }
 
   void make(const LinearContext& context, int begin, int end) const;
   // Panels [begin, end) of target i, without what adapters add.
-  void run(const LinearContext& context, size_t i, int64_t begin, int64_t end, uint8_t* scratch) const;
+  void run(const LinearContext& context, size_t i, int64_t begin, int64_t end,
+           const WorkerBuffers& buffers) const;
 
  private:
   struct Job {
     ProductPath path;
     const Activations* activations;
+    LatePanels* late;  // null: the panels are there
+    bool keeps;        // this product packs them into their place
   };
+  void run_late(const LinearContext& context, size_t i, int begin, int end,
+                const WorkerBuffers& buffers) const;
   std::span<const LinearTarget> targets_;
   int n_rows_;
   Activations* forms_;
   int n_forms_ = 0;
   Job* jobs_;
-  bool has_tiles_ = false;
+  ScratchNeeds needs_;
 };
 
-// Buffers of the matrix units for all workers, each of them at a place of its own; null where there are no units.
+// What the products need, for all workers, each of them at a place of its own.
 class WorkerScratch {
  public:
-  WorkerScratch(const LinearContext& context, bool has_tiles)
-      : bytes_(has_tiles ? context.kernels.tiles->scratch_bytes : 0) {
-    if (bytes_ > 0)
-      data_ = static_cast<uint8_t*>(
-          context.scratch.linear.allocate(bytes_ * static_cast<size_t>(context.pool.size())));
+  WorkerScratch(const LinearContext& context, const ScratchNeeds& needs)
+      : tile_bytes_(needs.tiles ? context.kernels.tiles->scratch_bytes : 0),
+        late_bytes_((needs.late_bytes + 63) / 64 * 64) {
+    const auto n_workers = static_cast<size_t>(context.pool.size());
+    if (tile_bytes_ > 0)
+      tiles_ = static_cast<uint8_t*>(context.scratch.linear.allocate(tile_bytes_ * n_workers));
+    if (late_bytes_ > 0)
+      late_ = static_cast<uint8_t*>(context.scratch.linear.allocate(late_bytes_ * n_workers));
   }
-  uint8_t* of(int worker) const { return data_ + static_cast<size_t>(worker) * bytes_; }
+  WorkerBuffers of(int worker) const {
+    const auto i = static_cast<size_t>(worker);
+    return {tiles_ + i * tile_bytes_, late_ + i * late_bytes_};
+  }
 
  private:
-  size_t bytes_;
-  uint8_t* data_ = nullptr;
+  size_t tile_bytes_, late_bytes_;
+  uint8_t *tiles_ = nullptr, *late_ = nullptr;
 };
 
 // Splits parts of [firsts[i], firsts[i + 1]) items, laid end to end, among the workers in one region: f(i, begin, end, worker), of

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/arena.h"
+#include "base/kept_map.h"
 #include "kernels/pack/panel_pack.h"
 
 namespace penstock {
@@ -57,6 +58,7 @@ WeightMemory& WeightMemory::operator=(WeightMemory&& other) noexcept {
 }
 
 void CpuWeight::decode_row(int row, float* out) const {
+  if (const LatePanels* late = this->late()) return late->decode_row(row, out);
   if (order_ == nullptr) return unpack_row(panels_, row, out);
   std::vector<float> ordered(static_cast<size_t>(cols()));
   unpack_row(panels_, row, ordered.data());
@@ -91,7 +93,7 @@ Result<std::unique_ptr<CpuWeight>> WeightPacker::allocate(const PanelShape& shap
 
 float* WeightPacker::row_scales(CpuWeight& weight) { return const_cast<float*>(weight.panels_.row_scales); }
 
-Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix) {
+Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix, bool may_wait) {
   const int block = quant_info(matrix.type).block_size;
   if (matrix.rows <= 0 || matrix.cols <= 0 || matrix.cols % block != 0 ||
       matrix.bytes.size() < matrix.size_bytes()) {
@@ -105,11 +107,27 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const QuantizedMatrix& matrix
   if (shape.type == panel_type(QuantType::kTQ2_0)) {
     weight->rounding_.kind = ActivationRounding::Kind::kPerRow;
   }
+  const size_t bytes = weight->memory_.size();
+  if (auto file = may_wait && bytes >= kHugePage ? keep_mapped(matrix.bytes) : nullptr) {
+    weight->late_ =
+        std::make_unique<LatePanels>(matrix, std::move(file), weight->panels_, row_scales(*weight), bytes);
+    late_bytes_ += static_cast<int64_t>(bytes);
+    return std::unique_ptr<Weight>(std::move(weight));
+  }
   // The same split as in a product, so that on a NUMA machine each worker's panels are in its own memory.
   pool_.for_ranges(weight->panels_.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
     pack_panels(matrix, weight->panels_, row_scales(*weight), static_cast<int>(begin), static_cast<int>(end));
   });
   return std::unique_ptr<Weight>(std::move(weight));
+}
+
+void WeightPacker::pack_rest(const CpuWeight& weight) const {
+  LatePanels* late = weight.late();
+  if (late == nullptr || !late->claim()) return;
+  pool_.for_ranges(weight.panels().n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+    late->keep(static_cast<int>(begin), static_cast<int>(end));
+    late->kept(static_cast<int>(begin), static_cast<int>(end));
+  });
 }
 
 Result<std::unique_ptr<Weight>> WeightPacker::pack(const GroupedMatrix& matrix, int first_row, int n_rows) {

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "kernels/pack/panel_pack.h"
+#include "ops/cpu/late_panels.h"
 #include "ops/ops.h"
 
 namespace penstock {
@@ -37,10 +38,12 @@ class CpuWeight final : public Weight {
   int cols() const override { return panels_.cols; }
   int64_t packed_bytes() const override { return static_cast<int64_t>(bytes().size()); }
 
-  const PanelMatrix& panels() const { return panels_; }
+  const PanelMatrix& panels() const { return panels_; }  // what they hold: see late()
+  // Null unless the panels are still to be packed.
+  LatePanels* late() const { return late_ == nullptr || late_->done() ? nullptr : late_.get(); }
   const InputOrder* input_order() const { return order_.get(); }  // null: as they are
   const ActivationRounding& rounding() const { return rounding_; }
-  // The panels, then the row scales if any.
+  // The panels, then the row scales if any. REQUIRES: late() is null.
   std::span<const std::byte> bytes() const;
   std::string description() const;  // see Ops::describe
   // Row `row` as cols() floats.
@@ -53,15 +56,20 @@ class CpuWeight final : public Weight {
   std::shared_ptr<const void> owner_;  // who keeps them
   std::shared_ptr<const InputOrder> order_;
   ActivationRounding rounding_;
+  std::unique_ptr<LatePanels> late_;  // null: packed when it was loaded
 };
 
-// Packs matrices into panels, in parallel; the matrix is not needed afterwards.
+// Packs matrices into panels, in parallel; the matrix is not needed afterwards, unless it may lie in a file.
 class WeightPacker {
  public:
   explicit WeightPacker(ThreadPool& pool) : pool_(pool) {}
 
   // Errors: kInvalidArgument (no such shape), kResourceExhausted.
-  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix);
+  // may_wait: a large matrix in a mapped file is not packed yet (LatePanels), and keeps the file mapped.
+  Result<std::unique_ptr<Weight>> pack(const QuantizedMatrix& matrix, bool may_wait = false);
+  int64_t late_bytes() const { return late_bytes_; }  // of all that waited
+  // What of the weight is not packed yet.
+  void pack_rest(const CpuWeight& weight) const;
   // Rows [first_row, first_row + n_rows) of a checked matrix. Error: kResourceExhausted.
   Result<std::unique_ptr<Weight>> pack(const GroupedMatrix& matrix, int first_row, int n_rows);
   // See Ops::restore.
@@ -74,6 +82,7 @@ class WeightPacker {
   static float* row_scales(CpuWeight& weight);
 
   ThreadPool& pool_;
+  int64_t late_bytes_ = 0;
   std::shared_ptr<const InputOrder> last_order_;
 };
 
