@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/sample_row.h"
 #include "penstock/types.h"
 
 namespace penstock {
@@ -19,7 +20,7 @@ struct KvView {
 };
 
 struct Batch {
-  // [n_tokens]. Where Ops::sample() drew in the step before, -1 - i stands for the token of its result i.
+  // [n_tokens]. Where the step before drew, -1 - i stands for the token of result i of its last draws.
   std::span<const TokenId> tokens;
   std::span<const int32_t>
       positions;  // [n_tokens] for rope; index in the sequence unless a draft tree branches
@@ -34,6 +35,10 @@ struct Batch {
   std::span<const int32_t> row_tops;
   std::span<const int32_t> token_types;  // [n_tokens] of encoders that have them; empty: all 0
   std::span<const int32_t> adapters;     // [n_seqs] slot of the sequence's adapter, -1 = none; empty: all -1
+  // Draws from the step's logits, or empty: they are a part of the step, as if Ops::sample() was called behind it. Only where the backend
+  // samples; without masks, so that nothing of a row is as long as the vocabulary.
+  std::span<const SampleRow> draws;
+  std::span<SampleResult> drawn;  // [n_draws]
 
   int n_tokens() const { return static_cast<int>(tokens.size()); }
   int n_seqs() const { return static_cast<int>(seq_lens.size()); }

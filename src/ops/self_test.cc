@@ -171,14 +171,15 @@ class Trial {
   }
 
   void step(const Batch& batch) {
-    const StepShape shape = ops_.begin_step(&batch);
-    const StepKey key{.model = this, .cache = cache_.get(), .shape = shape, .n_layers = 1};
-    const Tensor logits = ops_.run(key, [&] { return layer(shape); }).logits;
     const auto n_outputs = static_cast<int>(batch.output_rows.size());
     std::vector<SampleRow> rows(static_cast<size_t>(n_outputs));
     std::vector<SampleResult> results(rows.size());
     for (int i = 0; i < n_outputs; ++i) rows[static_cast<size_t>(i)].row = i;
-    if (ops_.samples()) ops_.sample(logits, rows, results);
+    Batch with_draws = batch;
+    if (ops_.samples()) with_draws.draws = rows, with_draws.drawn = results;
+    const StepShape shape = ops_.begin_step(&with_draws);
+    const StepKey key{.model = this, .cache = cache_.get(), .shape = shape, .n_layers = 1};
+    const Tensor logits = ops_.run(key, [&] { return layer(shape); }).logits;
     ops_.wait(ops_.submit());
     if (ops_.samples())
       for (const SampleResult& result : results) drawn_.push_back(result.drawn ? result.token : kNoToken);

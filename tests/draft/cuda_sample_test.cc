@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ops/cuda/device_draws.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/ops.h"
 #include "sampling/sampler.h"
 
@@ -250,6 +250,88 @@ TEST(CudaSample, TheNextStepTakesTokensByWhoDrewThem) {
   EXPECT_EQ(results[1].token, 31);
   const int want[] = {31, 5, 17};
   for (int t = 0; t < 3; ++t) EXPECT_EQ(got[static_cast<size_t>(t) * kCols + 3], want[t] * kCols + 3) << t;
+}
+
+// Draws that are a part of their steps: one after the other, each step submitted before the one before has told its tokens, which it takes
+// by reference. What is drawn how changes from step to step, in recorded steps too.
+TEST(CudaSample, StepsDrawThemselvesAndGoOnByReference) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  Ops& ops = **made;
+  const cuda::StepGraphs& graphs = static_cast<cuda::CudaOps&>(ops).graphs();
+  constexpr int kVocab = 64, kSeqs = 3, kSteps = 20;
+  std::mt19937 random(11);
+  std::vector<float> values(size_t{kVocab} * kVocab);
+  for (float& value : values) value = std::normal_distribution<float>(0.0f, 2.0f)(random);
+  // The logits behind a token are its row.
+  const auto table = ops.pack({QuantType::kF32, kVocab, kVocab, std::as_bytes(std::span(values))}).value();
+
+  Sampler sampler;
+  std::vector<TokenId> want(kSeqs, 5), tokens(kSeqs, 5);
+  struct Step {
+    std::vector<LogitEdit> edits[kSeqs];
+    std::vector<SampleRow> rows;
+    std::vector<SampleResult> results;
+    std::vector<TokenLogprob> top = std::vector<TokenLogprob>(kSeqs * size_t{4});
+    StepTicket ticket = 0;
+  } steps[2];
+  std::vector<SampleResult> wanted[2];
+  const auto check = [&](int i) {
+    ops.wait(steps[i % 2].ticket);
+    for (int s = 0; s < kSeqs; ++s) {
+      const SampleResult &got = steps[i % 2].results[static_cast<size_t>(s)],
+                         &own = wanted[i % 2][static_cast<size_t>(s)];
+      EXPECT_TRUE(got.drawn) << i << " " << s;
+      EXPECT_EQ(got.token, own.token) << i << " " << s;
+      EXPECT_EQ(got.logprob, own.logprob) << i << " " << s;
+      EXPECT_EQ(got.rank, own.rank) << i << " " << s;
+      EXPECT_EQ(got.n_top, own.n_top) << i << " " << s;
+    }
+  };
+  for (int i = 0; i < kSteps; ++i) {
+    Step& step = steps[i % 2];
+    step.rows.assign(kSeqs, {}), step.results.assign(kSeqs, {}), wanted[i % 2].clear();
+    for (int s = 0; s < kSeqs; ++s) {
+      SampleRow& row = step.rows[static_cast<size_t>(s)];
+      row.row = s, row.u = std::uniform_real_distribution<double>(0, 1)(random);
+      row.temperature = (i + s) % 4 == 0 ? 0.0f : 0.5f + 0.1f * static_cast<float>(i);
+      row.top_k = i % 3 == 1 ? 5 : 0, row.top_p = i % 5 == 2 ? 0.7f : 1.0f, row.min_p = s == 2 ? 0.05f : 0;
+      row.report = i % 2 == 0, row.n_top = i % 7 == 3 ? 4 : 0, row.top = step.top.data() + 4 * s;
+      auto& edits = step.edits[s];
+      edits.clear();
+      if (s > 0) edits.push_back({(i * 7) % kVocab, LogitEdit::Kind::kAdd, 0, 2.5f});
+      if (i % 2 == 1) edits.push_back({(i * 3) % kVocab, LogitEdit::Kind::kPenalize, 1, 1.5f});
+      row.edits = edits.data(), row.n_edits = static_cast<int32_t>(edits.size());
+      const float* const from = values.data() + static_cast<ptrdiff_t>(want[static_cast<size_t>(s)]) * kVocab;
+      std::vector<float> logits(from, from + kVocab);
+      std::vector<TokenLogprob> top(4);
+      SampleRow own = row;
+      own.top = top.data();
+      wanted[i % 2].push_back(sampler.draw(own, logits));
+      want[static_cast<size_t>(s)] = wanted[i % 2].back().token;
+    }
+    const int32_t positions[] = {i, i, i}, offsets[] = {0, 1, 2, 3}, lens[] = {i + 1, i + 1, i + 1},
+                  outputs[] = {0, 1, 2};
+    const Batch batch{.tokens = tokens,
+                      .positions = positions,
+                      .seq_offsets = offsets,
+                      .seq_lens = lens,
+                      .output_rows = outputs,
+                      .draws = step.rows,
+                      .drawn = step.results};
+    const StepShape shape = ops.begin_step(&batch);
+    ops.run({.shape = shape, .n_layers = 1}, [&] {
+      const Tensor logits = ops.new_tensor(shape.tokens, kVocab, TensorRole::kLogits);
+      ops.embed_tokens(*table, 1.0f, logits);
+      return StepOutputs{.logits = logits};
+    });
+    step.ticket = ops.submit();
+    for (int s = 0; s < kSeqs; ++s) tokens[static_cast<size_t>(s)] = -1 - s;
+    if (i > 0) check(i - 1);
+  }
+  check(kSteps - 1);
+  EXPECT_EQ(graphs.n_recorded(), 1);
+  EXPECT_EQ(graphs.n_played(), kSteps - 1);
 }
 
 }  // namespace

@@ -86,6 +86,32 @@ TEST_F(CudaEngine, EnforceEagerRecordsNoStep) {
   EXPECT_GT(launches[true], 2 * launches[false]);
 }
 
+// What is under way when the host reads a step's tokens has them from the device.
+TEST_F(CudaEngine, ARecordedStepDrawsItselfAndIsNotWaitedFor) {
+  EngineConfig config;
+  config.backend = "cuda_emulated";
+  config.model = (tests_dir() / "golden" / "models" / "llama2").string();
+  config.threads = 1, config.max_num_seqs = 2, config.max_model_len = 48;
+  config.kv_cache_memory = int64_t{1} << 20;
+  const auto engine = Engine::open(config).value();
+  for (const float temperature : {0.0f, 0.8f}) {
+    Request request = request_of(prompt_of(5), 40);
+    request.sampling.ignore_eos = true, request.sampling.temperature = temperature;
+    request.sampling.seed = 7;
+    if (temperature > 0) request.sampling.top_k = 20, request.sampling.logit_bias = {{3, 1.5f}};
+    const auto collector = std::make_shared<Collector>();
+    ASSERT_TRUE(engine->submit(request, collector));
+    for (int i = 0; i < 12; ++i) engine->step();
+    const size_t before = collector->result.sequences[0].tokens.size();
+    cuda::fail_emulated_call(0, cuda::EmulatedCalls::kLaunches);
+    for (int i = 0; i < 20; ++i) engine->step();
+    EXPECT_EQ(cuda::fail_emulated_call(0), 0) << temperature;
+    EXPECT_EQ(collector->result.sequences[0].tokens.size(), before + 20);
+    while (engine->step()) {
+    }
+  }
+}
+
 // Trees of all sizes: some nodes repeat what came before, and may be right.
 TEST_F(CudaEngine, DraftsAreCheckedInRecordedStepsToo) {
   const auto drafts = [] {

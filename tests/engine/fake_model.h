@@ -113,6 +113,12 @@ class FakeModel : public StepModel {
       fill(logits_.data() + row * vocab_size_, seed);
     }
     drawing_.push_back({});
+    try {
+      if (!batch.draws.empty()) sample(batch.draws, batch.drawn);
+    } catch (const std::bad_alloc&) {
+      drawing_.pop_back();
+      throw;
+    }
     n_ahead_ += n_under_way_;
     if (n_stages_ > 1) in_stages_.push_back(logits_);
     most_under_way_ = std::max(most_under_way_, n_under_way_ + 1);

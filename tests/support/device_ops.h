@@ -58,8 +58,8 @@ struct KeptBatch {
           Group{copy(kv.slots), copy(kv.table_offsets), copy(kv.first_positions), copy(kv.block_tables)});
       views.push_back({group.slots, group.tables, group.table_offsets, group.first_positions});
     }
-    batch = {tokens,     positions,   seq_offsets, seq_lens,    views,
-             tree_masks, output_rows, row_tops,    token_types, adapters};
+    batch = {tokens,      positions, seq_offsets, seq_lens, views, tree_masks,
+             output_rows, row_tops,  token_types, adapters, {},    {}};
   }
   template <class T>
   static std::vector<std::remove_const_t<T>> copy(std::span<T> from) {
@@ -109,6 +109,8 @@ class DeviceOps : public Ops {
   StepShape begin_step(const Batch* batch) override {
     const StepShape shape = inner_->begin_step(batch);
     n_ahead_ += steps_.empty() ? 0 : 1;
+    draws_ = {}, results_ = {};
+    if (batch != nullptr) draws_.assign(batch->draws.begin(), batch->draws.end()), results_ = batch->drawn;
     auto kept = std::make_shared<KeptBatch>(batch != nullptr ? *batch : Batch{});
     steps_.emplace_back();
     queue([this, kept] {
@@ -256,6 +258,13 @@ class DeviceOps : public Ops {
 
  protected:
   StepOutputs run_step(const StepKey& key, StepFn fn, void* ctx) override {
+    const StepOutputs outputs = run_recorded(key, fn, ctx);
+    if (!draws_.empty()) sample(outputs.logits, draws_, results_);
+    return outputs;
+  }
+
+ private:
+  StepOutputs run_recorded(const StepKey& key, StepFn fn, void* ctx) {
     const auto found = std::ranges::find(graphs_, key, &Graph::key);
     if (found == graphs_.end()) {
       graphs_.push_back({key, {}, {}});
@@ -269,7 +278,6 @@ class DeviceOps : public Ops {
     return found->outputs;
   }
 
- private:
   struct Graph {
     StepKey key;
     std::vector<std::function<void()>> actions;
@@ -303,7 +311,9 @@ class DeviceOps : public Ops {
   std::deque<Step> steps_;  // not computed yet
   StepTicket next_ticket_ = 1;
   std::shared_ptr<KeptBatch> begun_;  // of the step that is computed
-  std::vector<SampleResult> drawn_;   // by the last sample() that was computed
+  std::vector<SampleRow> draws_;      // of the step
+  std::span<SampleResult> results_;
+  std::vector<SampleResult> drawn_;  // by the last sample() that was computed
   int n_drawn_ = 0, n_ahead_ = 0;
   std::deque<Graph> graphs_;
   Graph* recording_ = nullptr;

@@ -60,8 +60,22 @@ void StepDraws::describe(Draw& draw, Sampler& sampler) const {
   draw.asked = true;
 }
 
-void StepDraws::submit() {
+void StepDraws::put_into(Batch& batch) {
   if (!on_device() || n_ == 0) return;
+  describe_all();
+  in_step_ =
+      !rows_.empty() && std::ranges::none_of(rows_, [](const SampleRow& row) { return row.mask != nullptr; });
+  if (in_step_) batch.draws = rows_, batch.drawn = results_;
+}
+
+void StepDraws::submit() {
+  if (!on_device() || n_ == 0 || in_step_) return;
+  describe_all();
+  if (!rows_.empty()) model_.sample(rows_, results_);
+}
+
+// What was described before stays as it was.
+void StepDraws::describe_all() {
   const auto describe_one = [](void* ctx, int i, int thread) {
     StepDraws& all = *static_cast<StepDraws*>(ctx);
     Draw& draw = all.draws_[i];
@@ -80,7 +94,6 @@ void StepDraws::submit() {
     asked_.push_back(i);
   }
   results_.assign(rows_.size(), {});
-  if (!rows_.empty()) model_.sample(rows_, results_);
 }
 
 void StepDraws::finish(bool logits_gone) {

@@ -18,7 +18,7 @@ class StepDraws {
   bool on_device() const { return model_.samples(); }
 
   void clear() {
-    n_ = 0;
+    n_ = 0, in_step_ = false;
     asked_.clear();  // of a step that ran out of memory
   }
   // The next token of a sequence, from an output row of the step; returns the draw's number. The context stays valid and
@@ -29,7 +29,10 @@ class StepDraws {
   // One of what will be the case if `path` comes first; asked of the device at once. REQUIRES: on_device();
   // Sampler::row_says_all(). Number -1: the path cannot come.
   int add_hypothesis(const SampleContext& context, std::span<const TokenId> path, int row);
-  // After the step's submit(): asks the device for what it can draw.
+  // Before the step's submit(): what the device can draw becomes a part of the step, but for masks. Else it is done while the device
+  // computes, which what takes long is worth.
+  void put_into(Batch& batch);
+  // After the step's submit(): asks the device for what it can draw and is not a part of the step.
   void submit();
   // Whether submit() asked the device for all of them.
   bool all_asked() const { return static_cast<size_t>(n_) == asked_.size(); }
@@ -67,6 +70,7 @@ class StepDraws {
   };
   Draw& new_draw(const SampleContext& context, int row);
   void describe(Draw& draw, Sampler& sampler) const;
+  void describe_all();
   void draw_on_host(Draw& draw, int thread);
 
   StepModel& model_;
@@ -77,6 +81,7 @@ class StepDraws {
   std::vector<SampleRow> rows_;                 // for the device
   std::vector<SampleResult> results_;
   std::vector<int> asked_;  // draws, in the order of rows_
+  bool in_step_ = false;    // they are a part of it
 };
 
 }  // namespace penstock

@@ -192,9 +192,25 @@ void StepLoop::submit(Step& step) {
   for (const ScheduledItem& item : step.plan.items) step.all_rows.push_back(wants_prompt_rows(item));
   step.planned = around_.clock.now();
   if (drafts_) drafts_->propose(step);
-  around_.model.submit(build_batch(step));
+  Batch batch = build_batch(step);
+  const bool in_step = may_draw_in(step);
+  if (in_step) {
+    ask_for_draws(step);
+    step.draws.put_into(batch);
+  }
+  around_.model.submit(batch);
   ++n_submitted_;
-  ask_for_draws(step);
+  if (!in_step) ask_for_draws(step);
+  step.draws.submit();
+}
+
+// Whether the step's draws may be described before it is submitted: what takes a while, masks of grammars, edits by what was written and drafts,
+// is better done beside the step.
+bool StepLoop::may_draw_in(const Step& step) const {
+  if (!step.draws.on_device()) return false;
+  return std::ranges::all_of(step.plan.items, [](const ScheduledItem& item) {
+    return !item.last || (item.n_draft == 0 && !Sampler::row_reads_tokens(running(*item.sequence).sampler));
+  });
 }
 
 bool StepLoop::finish(Step& step) {
@@ -280,7 +296,6 @@ void StepLoop::ask_for_draws(Step& step) {
     }
     step.draws_of.back().n = step.asked.size() - step.draws_of.back().first;
   }
-  step.draws.submit();
 }
 
 void StepLoop::ask_for_draws_of(Step& step, size_t i) {

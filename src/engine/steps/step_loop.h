@@ -60,6 +60,7 @@ class StepLoop {
   void look_ahead(Step& step);
   void plan(Step& step);
   void submit(Step& step);
+  bool may_draw_in(const Step& step) const;
   bool may_run_on(const Step& step) const;
   // False: its results are worth nothing, and nothing was done with them.
   bool finish(Step& step);

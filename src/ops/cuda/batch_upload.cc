@@ -39,7 +39,7 @@ void BatchUpload::list_pieces(const Batch& batch) {
   piece_room_ = static_cast<int>(std::bit_ceil(piece_tokens_.size()));
 }
 
-Status BatchUpload::set(const Batch& batch, bool& moved) {
+Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const int32_t* tokens_before) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
   PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
   sequences_.assign(n, 0);
@@ -73,6 +73,11 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
                    put<int32_t>(view.table_offsets, n_seqs + 1, 0),
                    put<int32_t>(view.first_positions, n_seqs, 0)};
     }
+    all.drawn = tokens_before;
+    all.draws = draws.on_device;
+    all.draws.draws = put<DrawOnDevice>(draws.draws, draws.draws.size(), {});
+    all.draws.edits = put<EditOnDevice>(draws.edits, draws.edits.size(), {});
+    all.draws.masks = put<uint32_t>(draws.masks, draws.masks.size(), 0);
     return all;
   };
   measuring_ = true;
@@ -80,7 +85,6 @@ Status BatchUpload::set(const Batch& batch, bool& moved) {
   if (used_ > memory_.bytes()) {
     memory_.reset();
     ASSIGN_OR_RETURN(memory_, Memory::make(device_, std::max(2 * used_, kLeast)));
-    moved = true;
   }
   measuring_ = false;
   ASSIGN_OR_RETURN(const std::span<std::byte> staged, staged_.next(used_));

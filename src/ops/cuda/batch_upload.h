@@ -5,6 +5,7 @@
 
 #include "ops/batch.h"
 #include "ops/cuda/device.h"
+#include "ops/cuda/device_draws.h"
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/staged_copies.h"
 
@@ -13,8 +14,9 @@ namespace penstock::cuda {
 class BatchUpload {
  public:
   explicit BatchUpload(Device& device) : device_(device), staged_(device, kLeast) {}
-  // Error: kResourceExhausted. `moved`: on_device() is another pointer than before.
-  Status set(const Batch& batch, bool& moved);
+  // draws: of the step; tokens_before: BatchOnDevice::drawn. Error: kResourceExhausted.
+  Status set(const Batch& batch, const DescribedDraws& draws, const int32_t* tokens_before);
+  // The same until memory is given back: after that what was recorded is made anew.
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
   // Room for the step's pieces of sequences (BatchOnDevice::n_pieces), in steps of a factor of two; 0: no sequence is taken apart.
   int piece_room() const { return piece_room_; }

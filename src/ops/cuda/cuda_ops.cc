@@ -71,9 +71,9 @@ StepShape CudaOps::begin_step(const Batch* batch) {
   pool_.give_way(config_.thread_weight);
   host_batch_ = batch != nullptr ? *batch : Batch{};
   step_memory_.reset();
-  bool moved = false;
-  if (const Status done = upload_.set(host_batch_, moved); !done) device_->give_up(done.error());
-  draws_.begin_step(host_batch_, upload_.on_device());
+  const DescribedDraws& draws = draws_.begin_step(host_batch_);
+  if (const Status done = upload_.set(host_batch_, draws, draws_.tokens_before()); !done)
+    device_->give_up(done.error());
   layer_.begin_step(host_batch_);
   suits_graph_ = graphs_.suits(host_batch_);
   const auto rows = [&](int n) {
@@ -84,7 +84,22 @@ StepShape CudaOps::begin_step(const Batch* batch) {
 }
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
-  return graphs_.run({key, upload_.piece_room()}, suits_graph_, fn, ctx);
+  const int n_draws = static_cast<int>(host_batch_.draws.size());
+  if (n_draws == 0) return graphs_.run({key, upload_.piece_room(), 0}, suits_graph_, fn, ctx);
+  struct WithDraws {
+    StepFn fn;
+    void* ctx;
+    CudaOps* ops;
+    int n;
+  } both{fn, ctx, this, suits_graph_ ? StepGraphs::rows_for(n_draws) : n_draws};
+  const auto draw_too = [](void* of) {
+    const WithDraws& step = *static_cast<const WithDraws*>(of);
+    const StepOutputs outputs = step.fn(step.ctx);
+    PENSTOCK_CHECK(outputs.logits.rows > 0);
+    step.ops->draws_.draw(outputs.logits, &step.ops->batch()->draws, step.n);
+    return outputs;
+  };
+  return graphs_.run({key, upload_.piece_room(), both.n}, suits_graph_, draw_too, &both);
 }
 
 // The other ranks would not know.

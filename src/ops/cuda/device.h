@@ -37,8 +37,10 @@ class Device {
 
   const std::string& name() const { return name_; }
   bool emulated() const { return emulated_; }
-  Status status() const;                    // from any thread
-  void* stream() const { return stream_; }  // a cudaStream_t; null of the emulated device
+  Status status() const;  // from any thread
+  // A cudaStream_t, for who asks for something behind what was asked of the device. Null of the emulated device, which has done all of
+  // it then.
+  virtual void* raw_stream() { return stream_; }
   // What was to be done cannot be done: a failure like the device's own.
   void give_up(Error error) { fail(std::move(error)); }
   // Kernels are started while those before them still run (kernels/launch.h). Off at first: it never ran. Without effect on a
@@ -54,13 +56,12 @@ class Device {
   // How often memory was given back: what was recorded before may point to it.
   int64_t n_released() const { return n_released_; }
 
-  // Memory of the host from which copies go on by themselves (pinned). Error: kResourceExhausted.
+  // Memory of the host from which copies go on by themselves, and which kernels can write (pinned). What they have written is
+  // there when a later mark() was waited for; after a failure anything. Error: kResourceExhausted.
   virtual Result<void*> allocate_host(size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;
   // From such memory, which stays as it is until a later mark() was waited for.
   virtual void copy_in_behind(void* to, const void* from, size_t bytes) = 0;
-  // Into such memory, where it is when a later mark() was waited for; after a failure anything.
-  virtual void copy_out_behind(void* to, const void* from, size_t bytes) = 0;
 
   // `from` may be used again when this returns.
   virtual void copy_in(void* to, const void* from, size_t bytes) = 0;
@@ -83,12 +84,10 @@ class Device {
   template <class K>
   void launch(const K& kernel, Grid grid) {
     (void)kernel, (void)grid;  // of a build with neither
-    finish_copies();
     if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
 #ifdef PENSTOCK_CUDA_EMULATION
-      if (mode_ == Mode::kRecording) return record([kernel, grid] { Emulated<K>::launch(kernel, grid); });
-      Emulated<K>::launch(kernel, grid);
+      emulate([kernel, grid] { Emulated<K>::launch(kernel, grid); });
 #endif
     } else {
 #ifdef PENSTOCK_CUDA
@@ -104,14 +103,12 @@ class Device {
   Mode mode() const { return mode_; }
   // False: a launch has failed.
   virtual bool may_launch() { return true; }
-  // Of a device whose copies wait for somebody.
-  virtual void finish_copies() {}
   // Called by what cannot be recorded.
   void spoil();
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Recording> end_capture() = 0;  // null after a failure
-  // A launch of a device that keeps them itself.
-  virtual void record(std::function<void()> launch) { (void)launch; }
+  // A launch on the emulated device: done in its turn, or recorded.
+  virtual void emulate(std::function<void()> launch) { (void)launch; }
   // A cudaError_t of what was done; a failure is kept and logged.
   virtual void check(int code, const char* what) = 0;
 
@@ -159,7 +156,7 @@ class Memory {
   size_t bytes_ = 0;
 };
 
-// Memory of the host that copies go to by themselves, given back with its owner.
+// Memory of the host that kernels write, given back with its owner.
 class PinnedMemory {
  public:
   explicit PinnedMemory(Device& device) : device_(device) {}
@@ -167,7 +164,7 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // Of at least so many bytes, with anything in them; waits for copies to what was there. Error: kResourceExhausted.
+  // Of at least so many bytes, with anything in them; waits for who writes what was there. Error: kResourceExhausted.
   Status make_room(size_t bytes) {
     if (bytes <= bytes_) return {};
     reset();

@@ -5,17 +5,10 @@
 #include <cstring>
 #include <limits>
 
+#include "base/check.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace penstock::cuda {
-
-// Of all draws of a call: what each is, and the edits and masks of all, one after the other.
-struct Described {
-  std::vector<DrawOnDevice> draws;
-  std::vector<EditOnDevice> edits;
-  std::vector<uint32_t> masks;
-  int most_top = 0;
-};
 
 namespace {
 
@@ -24,8 +17,9 @@ static_assert(static_cast<int>(LogitEdit::Kind::kSet) == 0 && static_cast<int>(L
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-Described describe(std::span<const SampleRow> rows, int vocab) {
-  Described all;
+void describe(std::span<const SampleRow> rows, int n_mask_words, DescribedDraws& all) {
+  all.draws.clear(), all.edits.clear(), all.masks.clear();
+  all.on_device = {.n = static_cast<int32_t>(rows.size())};
   for (const SampleRow& row : rows) {
     DrawOnDevice draw{};
     draw.row = row.row, draw.mask = -1;
@@ -34,16 +28,16 @@ Described describe(std::span<const SampleRow> rows, int vocab) {
     draw.least_x = row.min_p > 0 ? std::log(row.min_p) : -kInf;
     draw.top_k = row.top_k, draw.top_p = row.top_p;
     draw.report = row.report, draw.likeliest = row.likeliest, draw.n_top = row.n_top;
-    all.most_top = std::max(all.most_top, row.n_top);
+    all.on_device.tops_stride = std::max(all.on_device.tops_stride, row.n_top);
     for (const LogitEdit& edit : std::span(row.edits, static_cast<size_t>(row.n_edits)))
       all.edits.push_back({edit.token, static_cast<uint16_t>(edit.kind), edit.phase, edit.value});
     if (row.mask != nullptr) {
+      PENSTOCK_CHECK(n_mask_words > 0);
       draw.mask = static_cast<int64_t>(all.masks.size());
-      all.masks.insert(all.masks.end(), row.mask, row.mask + (vocab + 31) / 32);
+      all.masks.insert(all.masks.end(), row.mask, row.mask + n_mask_words);
     }
     all.draws.push_back(draw);
   }
-  return all;
 }
 
 SampleResult result_of(const SampleRow& row, const DrawnOnDevice& drawn, const TopOnDevice* top) {
@@ -76,84 +70,80 @@ T* DeviceDraws::scratch(size_t n) {
   return nullptr;
 }
 
-bool DeviceDraws::bring(const Described& described, Draw& kernel) {
-  static_assert(sizeof(DrawOnDevice) % alignof(EditOnDevice) == 0 &&
+const DrawsOnDevice* DeviceDraws::bring() {
+  static_assert(sizeof(DrawsOnDevice) % alignof(DrawOnDevice) == 0 &&
+                sizeof(DrawOnDevice) % alignof(EditOnDevice) == 0 &&
                 sizeof(EditOnDevice) % alignof(uint32_t) == 0);
-  const size_t edits_at = described.draws.size() * sizeof(DrawOnDevice),
-               masks_at = edits_at + described.edits.size() * sizeof(EditOnDevice),
-               bytes = masks_at + described.masks.size() * sizeof(uint32_t);
+  const size_t draws_at = sizeof(DrawsOnDevice),
+               edits_at = draws_at + described_.draws.size() * sizeof(DrawOnDevice),
+               masks_at = edits_at + described_.edits.size() * sizeof(EditOnDevice),
+               bytes = masks_at + described_.masks.size() * sizeof(uint32_t);
   auto* const to = scratch<std::byte>(bytes);
-  if (to == nullptr) return false;
+  if (to == nullptr) return nullptr;
   const Result<std::span<std::byte>> staged = staged_.next(bytes);
-  if (!staged) return device_.give_up(staged.error()), false;
-  lay_behind(lay_behind(lay_behind(staged->data(), described.draws), described.edits), described.masks);
+  if (!staged) return device_.give_up(staged.error()), nullptr;
+  DrawsOnDevice all = described_.on_device;
+  all.draws = reinterpret_cast<const DrawOnDevice*>(to + draws_at);
+  all.edits = reinterpret_cast<const EditOnDevice*>(to + edits_at);
+  all.masks = reinterpret_cast<const uint32_t*>(to + masks_at);
+  std::memcpy(staged->data(), &all, sizeof all);
+  lay_behind(lay_behind(lay_behind(staged->data() + draws_at, described_.draws), described_.edits),
+             described_.masks);
   staged_.send(to);
-  kernel.draws = reinterpret_cast<const DrawOnDevice*>(to);
-  kernel.edits = reinterpret_cast<const EditOnDevice*>(to + edits_at);
-  kernel.masks = reinterpret_cast<const uint32_t*>(to + masks_at);
+  return reinterpret_cast<const DrawsOnDevice*>(to);
+}
+
+bool DeviceDraws::ask(std::span<const SampleRow> rows, std::span<SampleResult> results, int n_mask_words) {
+  now_ = 1 - now_;
+  Asked& asked = asked_[now_];
+  tell(asked);
+  describe(rows, n_mask_words, described_);
+  DrawsOnDevice& on_device = described_.on_device;
+  if (!make_room(asked, rows.size(), rows.size() * static_cast<size_t>(on_device.tops_stride))) return false;
+  asked.rows.assign(rows.begin(), rows.end());
+  asked.results = results;
+  asked.tops_stride = on_device.tops_stride;
+  asked.step = ended_ ? last_ticket_ : last_ticket_ + 1;
+  asked.copied = 0;
+  asked.pending = true;
+  on_device.tokens = asked.tokens.as<int32_t>();
+  on_device.drawn = reinterpret_cast<DrawnOnDevice*>(asked.told.data());
+  on_device.tops = reinterpret_cast<TopOnDevice*>(asked.told.data() + rows.size() * sizeof(DrawnOnDevice));
   return true;
 }
 
 void DeviceDraws::sample(Tensor logits, std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  if (rows.empty()) return;
-  now_ = 1 - now_;
-  Asked& asked = asked_[now_];
-  tell(asked);
-  const size_t n = rows.size();
-  const Described described = describe(rows, logits.cols);
-  if (!make_room(asked, n, n * static_cast<size_t>(described.most_top))) return;
-  asked.rows.assign(rows.begin(), rows.end());
-  asked.results = results;
-  asked.tops_stride = described.most_top;
-  asked.step = ended_ ? last_ticket_ : last_ticket_ + 1;
-  asked.pending = true;
-  Draw kernel{rows_of(logits),
-              nullptr,
-              nullptr,
-              nullptr,
-              scratch<float>(n * static_cast<size_t>(logits.cols)),
-              scratch<double>(n * static_cast<size_t>(draw_pieces(logits.cols))),
-              asked.drawn.as<DrawnOnDevice>(),
-              asked.tops.as<TopOnDevice>(),
-              described.most_top};
-  if (!bring(described, kernel)) return;
-  const Grid grid{static_cast<int>(n), 1, Draw::kSharedBytes};
+  if (rows.empty() || !ask(rows, results, (logits.cols + 31) / 32)) return;
+  if (const DrawsOnDevice* const on_device = bring(); on_device != nullptr)
+    launch(logits, on_device, static_cast<int>(rows.size()));
+  asked_[now_].copied = device_.mark();
+}
+
+void DeviceDraws::launch(Tensor logits, const DrawsOnDevice* on_device, int n) {
+  const auto rows = static_cast<size_t>(n), cols = static_cast<size_t>(logits.cols);
+  auto* const edited = scratch<float>(rows * cols);
+  auto* const piece_sums = scratch<double>(rows * static_cast<size_t>(draw_pieces(logits.cols)));
+  const Grid grid{n, 1, Draw::kSharedBytes};
 #ifdef PENSTOCK_CUDA_EMULATION
   if (alone_ && device_.status()) {
     device_.wait(device_.mark());  // for the descriptions
-    Emulated<DrawAlone>::launch({kernel.logits, kernel.draws, kernel.edits, kernel.masks, kernel.edited,
-                                 kernel.piece_sums, kernel.drawn, kernel.tops, kernel.tops_stride},
-                                grid);
-    return ask_back(asked, n * static_cast<size_t>(described.most_top));
+    return Emulated<DrawAlone>::launch({rows_of(logits), on_device, edited, piece_sums}, grid);
   }
 #endif
-  device_.launch(kernel, grid);
-  ask_back(asked, n * static_cast<size_t>(described.most_top));
-}
-
-void DeviceDraws::ask_back(Asked& asked, size_t n_tops) {
-  const size_t bytes = asked.rows.size() * sizeof(DrawnOnDevice);
-  device_.copy_out_behind(asked.told.data(), asked.drawn.data(), bytes);
-  if (n_tops > 0)
-    device_.copy_out_behind(asked.told.data() + bytes, asked.tops.data(), n_tops * sizeof(TopOnDevice));
-  asked.copied = device_.mark();
+  constexpr int kMany = 16 << 10;
+  if (logits.cols < kMany) {
+    device_.launch(Draw{rows_of(logits), on_device, edited, piece_sums}, grid);
+  } else {
+    device_.launch(DrawLong{rows_of(logits), on_device, edited, piece_sums}, grid);
+  }
 }
 
 // False after a failure.
 bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
-  const auto at_least = [&](Memory& memory, size_t bytes) {
-    if (memory.bytes() >= bytes) return true;
-    Result<Memory> larger = Memory::make(device_, 2 * bytes);
-    if (larger) {
-      memory = std::move(*larger);
-    } else {
-      device_.give_up(larger.error());
-    }
-    return larger.has_value();
-  };
-  if (!at_least(asked.drawn, n_draws * sizeof(DrawnOnDevice)) ||
-      !at_least(asked.tops, n_tops * sizeof(TopOnDevice))) {
-    return false;
+  if (asked.tokens.bytes() < n_draws * sizeof(int32_t)) {
+    Result<Memory> larger = Memory::make(device_, 2 * n_draws * sizeof(int32_t));
+    if (!larger) return device_.give_up(larger.error()), false;
+    asked.tokens = std::move(*larger);
   }
   const Status told = asked.told.make_room(n_draws * sizeof(DrawnOnDevice) + n_tops * sizeof(TopOnDevice));
   if (!told) device_.give_up(told.error());
@@ -163,7 +153,7 @@ bool DeviceDraws::make_room(Asked& asked, size_t n_draws, size_t n_tops) {
 void DeviceDraws::tell(Asked& asked) {
   if (!asked.pending) return;
   asked.pending = false;
-  device_.wait(asked.copied);
+  device_.wait(asked.copied != 0 ? asked.copied : device_.mark());
   const size_t n = asked.rows.size(), stride = static_cast<size_t>(asked.tops_stride);
   const auto* const all = reinterpret_cast<const DrawnOnDevice*>(asked.told.data());
   const auto* const tops =
@@ -175,7 +165,10 @@ void DeviceDraws::tell(Asked& asked) {
 
 StepTicket DeviceDraws::end_step() {
   ended_ = true;
-  return last_ticket_ = device_.mark();
+  last_ticket_ = device_.mark();
+  for (Asked& asked : asked_)
+    if (asked.pending && asked.copied == 0) asked.copied = last_ticket_;
+  return last_ticket_;
 }
 
 void DeviceDraws::wait(StepTicket ticket) {
@@ -184,11 +177,11 @@ void DeviceDraws::wait(StepTicket ticket) {
     if (asked.step <= ticket) tell(asked);
 }
 
-void DeviceDraws::begin_step(const Batch& batch, const BatchOnDevice* on_device) {
+const DescribedDraws& DeviceDraws::begin_step(const Batch& batch) {
   ended_ = false;
-  if (std::ranges::none_of(batch.tokens, [](TokenId token) { return token < 0; })) return;
-  device_.launch(TakeDrawnTokens{on_device, asked_[now_].drawn.as<const DrawnOnDevice>()},
-                 Grid{(batch.n_tokens() + TakeDrawnTokens::kThreads - 1) / TakeDrawnTokens::kThreads});
+  before_ = asked_[now_].tokens.as<const int32_t>();
+  if (batch.draws.empty() || !ask(batch.draws, batch.drawn, 0)) describe({}, 0, described_);
+  return described_;
 }
 
 }  // namespace penstock::cuda

@@ -65,7 +65,8 @@ class NcclRanks final : public DeviceRanks {
   }
 
   void gather(const float* own, float* all, size_t n) override {
-    run("ncclAllGather", [&] { return nccl_.all_gather(own, all, n, kNcclFloat, comm_, device_.stream()); });
+    run("ncclAllGather",
+        [&] { return nccl_.all_gather(own, all, n, kNcclFloat, comm_, device_.raw_stream()); });
   }
 
   void exchange(const float* parts, float* got, size_t n) override {
@@ -73,8 +74,8 @@ class NcclRanks final : public DeviceRanks {
     run("ncclGroupStart", [&] { return nccl_.group_start(); });
     for (int r = 0; r < n_ranks; ++r) {
       const size_t at = n * static_cast<size_t>(r);
-      run("ncclSend", [&] { return nccl_.send(parts + at, n, kNcclFloat, r, comm_, device_.stream()); });
-      run("ncclRecv", [&] { return nccl_.receive(got + at, n, kNcclFloat, r, comm_, device_.stream()); });
+      run("ncclSend", [&] { return nccl_.send(parts + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
+      run("ncclRecv", [&] { return nccl_.receive(got + at, n, kNcclFloat, r, comm_, device_.raw_stream()); });
     }
     run("ncclGroupEnd", [&] { return nccl_.group_end(); });
   }

@@ -35,6 +35,7 @@ class StepGraphs {
   struct Key {
     StepKey step;
     int piece_room = 0;  // BatchUpload
+    int draw_room = 0;   // of the step's own draws
     bool operator==(const Key&) const = default;
   };
   using StepFn = StepOutputs (*)(void* ctx);

@@ -1,5 +1,6 @@
-// A device whose memory is the host's and whose kernels run at once, on fibers. For tests: it finds wrong indices, missing
-// barriers, memory that nobody wrote and writes beyond its end; not what a GPU does out of order, and not speed.
+// A device whose memory is the host's and whose kernels run on fibers, in the order of the calls, as late as can be: when
+// somebody waits. For tests: it finds wrong indices, missing barriers, memory that nobody wrote, writes beyond its end, and a host that
+// reads or changes too early what the device gives or takes; not what a GPU does out of order, and not speed.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -37,6 +38,7 @@ class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(int64_t capacity) : Device("emulated", true), capacity_(capacity) {}
   ~EmulatedDevice() override {
+    finish();
     for (const auto& [data, bytes] : pieces_) check_guard(data, bytes), std::free(data);
   }
   MemoryState memory() const override {
@@ -65,7 +67,7 @@ class EmulatedDevice final : public Device {
   }
   void release(void* data) override {
     spoil();
-    finish_copies();
+    finish();
     const auto piece = pieces_.find(data);
     PENSTOCK_CHECK(piece != pieces_.end());
     check_guard(data, piece->second);
@@ -82,69 +84,53 @@ class EmulatedDevice final : public Device {
     return data;
   }
   void release_host(void* data) override { std::free(data), --bytes_in_use; }
-  // As late as can be: who changes what is on its way sees the device get it.
   void copy_in_behind(void* to, const void* from, size_t bytes) override {
     spoil();
-    if (works()) behind_.push_back([=] { std::memcpy(to, from, bytes); });
-  }
-  // What lies there now, as late as can be: who reads it too early finds what was there before.
-  void copy_out_behind(void* to, const void* from, size_t bytes) override {
-    spoil();
-    finish_copies();
-    if (!works() || bytes == 0) return;
-    const auto* begin = static_cast<const std::byte*>(from);
-    std::vector<std::byte> now(begin, begin + bytes);
-    if (bytes >= sizeof(float) && reads_are_wrong) *reinterpret_cast<float*>(now.data()) += 0.5f;
-    out_.push_back({n_marks_ + 1, to, std::move(now)});
+    if (works() && bytes > 0) add([=] { std::memcpy(to, from, bytes); });
   }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
-    finish_copies();
+    finish();
     if (works() && bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_out(void* to, const void* from, size_t bytes) override {
     spoil();
-    finish_copies();
+    finish();
     const bool there = works();
     if (there && bytes > 0) std::memcpy(to, from, bytes);
     if (there && bytes >= sizeof(float) && reads_are_wrong) *static_cast<float*>(to) += 0.5f;
     if (!there && bytes > 0) std::memset(to, 0, bytes);
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
-    if (works() && bytes > 0) perform([=] { std::memcpy(to, from, bytes); });
+    if (works() && bytes > 0) emulate([=] { std::memcpy(to, from, bytes); });
   }
   void clear(void* at, size_t bytes) override {
-    if (works() && bytes > 0) perform([=] { std::memset(at, 0, bytes); });
+    if (works() && bytes > 0) emulate([=] { std::memset(at, 0, bytes); });
   }
   void play(const Recording& recording) override {
-    finish_copies();
     if (!works()) return;
-    for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) launch();
+    for (const auto& launch : static_cast<const RecordedLaunches&>(recording).launches) add(launch);
   }
+  void* raw_stream() override { return finish(), nullptr; }
   StepTicket mark() override {
     works();
     return ++n_marks_;
   }
   void wait(StepTicket ticket) override {
     works();
-    if (ticket > n_waited_) n_waited_ = ticket, finish_copies();
-    while (!out_.empty() && out_.front().ticket <= n_waited_) {
-      std::memcpy(out_.front().to, out_.front().bytes.data(), out_.front().bytes.size());
-      out_.pop_front();
-    }
+    for (; !asked_.empty() && asked_.front().ticket <= ticket; asked_.pop_front()) asked_.front().work();
   }
 
  protected:
   void check(int, const char*) override {}
   void begin_capture() override { tape_ = std::make_unique<RecordedLaunches>(); }
   std::unique_ptr<Recording> end_capture() override { return std::move(tape_); }
-  void finish_copies() override {
-    for (const auto& copy : behind_) copy();
-    behind_.clear();
-  }
   bool may_launch() override { return works(EmulatedCalls::kLaunches); }
-  void record(std::function<void()> launch) override { tape_->launches.push_back(std::move(launch)); }
+  void emulate(std::function<void()> work) override {
+    if (mode() == Mode::kRecording) tape_->launches.push_back(std::move(work));
+    if (mode() == Mode::kDoing) add(std::move(work));
+  }
 
  private:
   // False: lost, by this call or before.
@@ -153,11 +139,9 @@ class EmulatedDevice final : public Device {
       fail({ErrorCode::kInternal, "the emulated device is lost: a test wants it"});
     return !failed();
   }
-  template <class Fn>
-  void perform(Fn fn) {
-    finish_copies();
-    if (mode() == Mode::kRecording) record(fn);
-    if (mode() == Mode::kDoing) fn();
+  void add(std::function<void()> work) { asked_.push_back({n_marks_ + 1, std::move(work)}); }
+  void finish() {
+    for (; !asked_.empty(); asked_.pop_front()) asked_.front().work();
   }
   static void check_guard(const void* data, size_t bytes) {
     const auto* end = static_cast<const unsigned char*>(data) + bytes;
@@ -166,14 +150,12 @@ class EmulatedDevice final : public Device {
   int64_t capacity_, used_ = 0;
   std::unordered_map<void*, size_t> pieces_;
   std::unique_ptr<RecordedLaunches> tape_;
-  std::vector<std::function<void()>> behind_;
-  struct CopyOut {
-    StepTicket ticket;
-    void* to;
-    std::vector<std::byte> bytes;
+  struct Asked {
+    StepTicket ticket;  // the first one before which it is to be done
+    std::function<void()> work;
   };
-  std::deque<CopyOut> out_;
-  StepTicket n_marks_ = 0, n_waited_ = 0;
+  std::deque<Asked> asked_;
+  StepTicket n_marks_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "ops/cuda/kernels/draws.h"
+
 namespace penstock::cuda {
 
 struct KvOnDevice {
@@ -16,7 +18,7 @@ struct BatchOnDevice {
   static constexpr int kMaxGroups = 8;
   static constexpr int kPieceTokens = 256;  // of a sequence, that attention may take apart from the others
   int32_t n_tokens, n_seqs, n_outputs, n_groups;
-  const int32_t* tokens;       // [n_tokens]
+  const int32_t* tokens;       // [n_tokens]; -1 - i: drawn[i]
   const int32_t* positions;    // [n_tokens]
   const int32_t* sequences;    // [n_tokens] whose token it is
   const int32_t* seq_offsets;  // [n_seqs + 1]
@@ -30,6 +32,8 @@ struct BatchOnDevice {
   const int32_t* piece_tokens;  // [n_pieces] whose it is
   const int32_t* first_pieces;  // [n_tokens + 1]; a token's are those of its whole sequence
   KvOnDevice kv[kMaxGroups];
+  const int32_t* drawn;  // tokens, by the draws before the step
+  DrawsOnDevice draws;   // of the step
 };
 
 }  // namespace penstock::cuda

@@ -16,7 +16,9 @@ PENSTOCK_BODY void EmbedRows::operator()(const Thread& t) const {
   const int32_t* const all = ids == Ids::kTokens      ? batch->tokens
                              : ids == Ids::kPositions ? batch->positions
                                                       : batch->token_types;
-  int id = all[t.x] - first;
+  int id = all[t.x];
+  if (ids == Ids::kTokens && id < 0) id = batch->drawn[-1 - id];
+  id -= first;
   const bool there = id >= 0 && id < table.rows;
   if (!there) id = 0;
   float value = weight_element(table, id, k) * scale;

@@ -6,10 +6,9 @@ namespace penstock::cuda {
 namespace {
 
 template <int kThreads>
-PENSTOCK_DEVICE void edit_row(const DrawRows<kThreads>& all, const DrawOnDevice& draw, const Thread& t,
-                              float* row) {
-  const float* const raw = all.logits.row(draw.row);
-  for (int i = t.index; i < all.logits.cols; i += kThreads) {
+PENSTOCK_DEVICE void edit_row(const DrawsOnDevice& all, const DrawOnDevice& draw, const Thread& t,
+                              const float* raw, int n, float* row) {
+  for (int i = t.index; i < n; i += kThreads) {
     const bool inside = draw.mask < 0 || (all.masks[draw.mask + i / 32] >> (i % 32) & 1) != 0;
     row[i] = inside ? raw[i] : kMinusInf;
   }
@@ -87,42 +86,37 @@ PENSTOCK_DEVICE int list_top(const Scan<kThreads>& raw, float most, int n, TopOn
 template <int kBlock>
 PENSTOCK_BODY void DrawRows<kBlock>::operator()(const Thread& t) const {
   static_assert(sizeof(ScanMemory) <= kSharedBytes);
-  const DrawOnDevice& draw = draws[t.x];
+  if (t.x >= asked->n) return;
+  const DrawsOnDevice& all = *asked;
+  const DrawOnDevice& draw = all.draws[t.x];
   DrawnOnDevice result = {DrawnOnDevice::kLeft, 0, 0, 0.0f, 0.0f, 0.0};
-  if (draw.row < 0) {
-    if (t.index == 0) drawn[t.x] = result;
-    return;
+  if (draw.row >= 0) {
+    const int n = logits.cols;
+    const float* const raw = logits.row(draw.row);
+    const bool as_is = draw.mask < 0 && draw.n_edits == 0;
+    float* const row = edited + static_cast<int64_t>(t.x) * n;
+    const Scan<kThreads> as_it_came(t, raw, n), scan(t, as_is ? raw : row, n);
+    if (draw.report || draw.likeliest || draw.n_top > 0) {
+      result.raw_most = as_it_came.largest();
+      result.raw_sum = as_it_came.sum({result.raw_most, 1.0f}, nullptr);
+    }
+    if (draw.n_top > 0)
+      result.n_top = list_top(as_it_came, result.raw_most, draw.n_top,
+                              all.tops + static_cast<int64_t>(t.x) * all.tops_stride);
+    if (!as_is) edit_row<kThreads>(all, draw, t, raw, n, row);
+    result.token =
+        draw_token(scan, draw, piece_sums + static_cast<int64_t>(t.x) * ((n + kScanPiece - 1) / kScanPiece));
+    if (draw.report && result.token >= 0) {
+      result.raw_logit = raw[result.token];
+      result.rank = 1 + as_it_came.count_greater(result.raw_logit);
+    }
   }
-  const int n = logits.cols;
-  const float* const raw = logits.row(draw.row);
-  float* const row = edited + static_cast<int64_t>(t.x) * n;
-  const Scan<kThreads> as_it_came(t, raw, n), scan(t, row, n);
-  if (draw.report || draw.likeliest || draw.n_top > 0) {
-    result.raw_most = as_it_came.largest();
-    result.raw_sum = as_it_came.sum({result.raw_most, 1.0f}, nullptr);
-  }
-  if (draw.n_top > 0)
-    result.n_top =
-        list_top(as_it_came, result.raw_most, draw.n_top, tops + static_cast<int64_t>(t.x) * tops_stride);
-  edit_row(*this, draw, t, row);
-  result.token =
-      draw_token(scan, draw, piece_sums + static_cast<int64_t>(t.x) * ((n + kScanPiece - 1) / kScanPiece));
-  if (draw.report && result.token >= 0) {
-    result.raw_logit = raw[result.token];
-    result.rank = 1 + as_it_came.count_greater(result.raw_logit);
-  }
-  if (t.index == 0) drawn[t.x] = result;
+  if (t.index == 0) all.tokens[t.x] = result.token, all.drawn[t.x] = result;
 }
 PENSTOCK_KERNEL(Draw)
+PENSTOCK_KERNEL(DrawLong)
 #if !defined(__CUDACC__)
 PENSTOCK_KERNEL(DrawAlone)
 #endif
-
-PENSTOCK_BODY void TakeDrawnTokens::operator()(const Thread& t) const {
-  const int i = t.x * kThreads + t.index;
-  if (i >= batch->n_tokens || batch->tokens[i] >= 0) return;
-  const_cast<int32_t*>(batch->tokens)[i] = drawn[-1 - batch->tokens[i]].token;
-}
-PENSTOCK_KERNEL(TakeDrawnTokens)
 
 }  // namespace penstock::cuda

@@ -40,14 +40,15 @@ PENSTOCK_DEVICE float exp_nonpositive(float x) {
 
 // What the threads of a block share.
 struct ScanMemory {
-  static constexpr int kSlots = 256;  // pieces x lanes that are added at a time
-  static constexpr int kBins = 256;   // of a digit of a key
+  static constexpr int kSlots = 1024;  // pieces x lanes that are added at a time
+  static constexpr int kBins = 256;    // of a digit of a key
   static constexpr int kMostListed = 1024;
   double total;
   uint64_t prefix;
   int found[4];
   float weights[kScanPiece];
   float lanes[kSlots];
+  double pieces[kSlots / kScanLanes];
   float reduce[kWarp];
   int bins[kBins];
   uint64_t listed[kMostListed];
@@ -99,18 +100,22 @@ struct Scan {
     for (int first = 0; first < n; first += kSlots / kLanes * kPiece) {
       for (int slot = t.index; slot < kSlots; slot += kThreads) {
         const int begin = first + slot / kLanes * kPiece;
+        if (begin >= n) break;
         const int end = n - begin < kPiece ? n : begin + kPiece;
         float lane = 0.0f;
         for (int i = begin + slot % kLanes; i < end; i += kLanes) lane = plus(lane, weight(i, scale));
         memory.lanes[slot] = lane;
       }
       t.sync();
-      for (int piece = 0; t.index == 0 && piece < kSlots / kLanes && first + piece * kPiece < n; ++piece) {
+      for (int piece = t.index; piece < kSlots / kLanes && first + piece * kPiece < n; piece += kThreads) {
         double of_piece = 0;
         for (int i = 0; i < kLanes; ++i) of_piece += static_cast<double>(memory.lanes[piece * kLanes + i]);
+        memory.pieces[piece] = of_piece;
         if (piece_sums != nullptr) piece_sums[first / kPiece + piece] = of_piece;
-        memory.total += of_piece;
       }
+      t.sync();
+      for (int piece = 0; t.index == 0 && piece < kSlots / kLanes && first + piece * kPiece < n; ++piece)
+        memory.total += memory.pieces[piece];
       t.sync();
     }
     const double result = memory.total;
@@ -121,9 +126,15 @@ struct Scan {
   // Where the cumulative weights reach `target`: the first piece by the sums, then one by one.
   PENSTOCK_DEVICE int pick(ScanScaleOnDevice scale, double target, const double* piece_sums) const {
     int* const found = memory.found;  // the piece's begin; the last with a weight; whether the end is reached
+    const int n_pieces = (n + kPiece - 1) / kPiece;
+    auto* const near = reinterpret_cast<double*>(memory.listed);
+    if (n_pieces <= ScanMemory::kMostListed) {  // one thread walks over them
+      for (int piece = t.index; piece < n_pieces; piece += kThreads) near[piece] = piece_sums[piece];
+      piece_sums = near;
+      t.sync();
+    }
     if (t.index == 0) {
       int piece = 0;
-      const int n_pieces = (n + kPiece - 1) / kPiece;
       while (piece + 1 < n_pieces && target >= piece_sums[piece]) target = minus(target, piece_sums[piece++]);
       found[0] = piece * kPiece, found[1] = -1, found[2] = 0;
       memory.total = target;

@@ -88,11 +88,6 @@ class CudaDevice final : public Device {
     if (!failed() && bytes > 0)
       check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "copy to the device");
   }
-  void copy_out_behind(void* to, const void* from, size_t bytes) override {
-    spoil();
-    if (!failed() && bytes > 0)
-      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "copy from the device");
-  }
 
   void copy_in(void* to, const void* from, size_t bytes) override {
     spoil();
