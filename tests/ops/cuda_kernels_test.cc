@@ -60,6 +60,25 @@ struct Collectives {
   }
 };
 
+// Each lane brings 16 bytes and reads its neighbour's.
+struct Brings {
+  static constexpr int kThreads = 32;
+  const std::byte* from;
+  uint32_t* out;
+  bool waits;
+  void operator()(const Thread& t) const {
+    t.copy_ahead(t.shared + 16 * t.lane(), from + 16 * t.lane());
+    t.end_copies();
+    if (waits) {
+      t.wait_for_copies<0>();
+    } else {
+      t.wait_for_copies<1>();
+    }
+    t.sync_warp();
+    out[t.lane()] = t.shared_as<uint32_t>()[(t.lane() + 1) % kThreads * 4];
+  }
+};
+
 // One product of mma, with matrices that lie row by row.
 struct OneMma {
   static constexpr int kThreads = 32;
@@ -113,6 +132,22 @@ TEST(CudaKernels, SumsOfWarpsAndBlocks) {
   EXPECT_EQ(out[3], 95);
 }
 
+TEST(CudaKernels, CopiesAreThereWhenTheyWereWaitedFor) {
+  struct alignas(16) {
+    uint32_t words[4 * Brings::kThreads + 4];
+  } from;
+  for (uint32_t i = 0; i < 4 * Brings::kThreads + 4; ++i) from.words[i] = i;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(from.words);
+  uint32_t out[Brings::kThreads];
+  for (const bool waits : {true, false}) {
+    Emulated<Brings>::launch({bytes, out, waits}, {1, 1, 16 * Brings::kThreads});
+    for (uint32_t i = 0; i < Brings::kThreads; ++i)
+      EXPECT_EQ(out[i] == (i + 1) % Brings::kThreads * 4, waits) << i;
+  }
+  EXPECT_DEATH(Emulated<Brings>::launch({bytes + 4, out, true}, {1, 1, 16 * Brings::kThreads}),
+               "Brings.*not aligned");
+}
+
 TEST(CudaKernels, MmaIsAProduct) {
   std::vector<float> a(16 * 16), b(16 * 8), d(16 * 8), expected(16 * 8);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50);
@@ -153,6 +188,22 @@ TEST(CudaDevice, AWriteBeyondTheEndIsFound) {
     memory.as<char>()[1000] = 1;
   };
   EXPECT_DEATH(write_beyond(), "kGuardByte");
+}
+
+// As late as can be: what a host does not wait for has not happened.
+TEST(CudaDevice, ThingsAreDoneWhenTheyAreWaitedFor) {
+  const auto device = make_emulated_device();
+  const Memory memory = Memory::make(*device, 2).value();
+  const auto* const bytes = memory.as<const unsigned char>();
+  device->clear(memory.data(), 1);
+  const StepTicket first = device->mark();
+  device->clear(memory.as<char>() + 1, 1);
+  EXPECT_EQ(bytes[0], 0xff);
+  device->wait(first);
+  EXPECT_EQ(bytes[0], 0);
+  EXPECT_EQ(bytes[1], 0xff);
+  device->wait(device->mark());
+  EXPECT_EQ(bytes[1], 0);
 }
 
 TEST(CudaDevice, TheFirstFailureStays) {

@@ -29,8 +29,9 @@ class CudaLayer : public testing::Test {
     bias_ = ops_->pack_vector(random_floats(kDim, 103)).value();
   }
   // All that a layer's parts give. As a layer does it: read h, add to the stream, read the next h.
-  std::vector<float> parts(int n, Normed normed, Activation f, bool fuses) {
+  std::vector<float> parts(int n, Normed normed, Activation f, bool fuses, bool streams = true) {
     static_cast<CudaOps&>(*ops_).fuse(fuses);
+    static_cast<CudaOps&>(*ops_).stream(streams);
     ops_->begin_step(nullptr);
     fail_emulated_call(0, EmulatedCalls::kLaunches);
     const Tensor x = tensor_of(*ops_, random_floats(static_cast<size_t>(n) * kDim, 11), n, kDim);
@@ -77,7 +78,8 @@ class CudaLayer : public testing::Test {
 };
 
 TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
-  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ5_1}) {
+  using enum QuantType;
+  for (const QuantType type : {kBF16, kQ8_0, kQ4_K, kQ5_1, kQ4_0, kQ5_K, kQ6_K, kIQ4_NL}) {
     targets_.clear(), load(type);
     for (const int n : {1, 3, 8}) {
       for (const Normed normed : {Normed::kNo, Normed::kRms, Normed::kLayerNorm}) {
@@ -87,6 +89,8 @@ TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
         EXPECT_EQ(parts(n, normed, f, true), expected)
             << quant_info(type).name << ", " << n << " rows, norm " << static_cast<int>(normed);
         expect_launches(4);
+        EXPECT_EQ(parts(n, normed, f, true, false), expected)
+            << quant_info(type).name << ", " << n << " rows, not through shared memory";
       }
     }
   }

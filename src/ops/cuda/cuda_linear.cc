@@ -91,6 +91,7 @@ void CudaOps::add_adapters(Tensor x, const LinearTarget& target) {
 }
 
 void CudaOps::multiply(const Product& product) {
+  if (layer_.multiply(product)) return;
   const bool by_mma = product.w.form == WeightForm::kCodes || product.w.form == WeightForm::kBF16;
   if (!by_mma) {
     constexpr int kOutputs = DotProduct::kThreads / 32, kTokens = DotProduct::kTokens;

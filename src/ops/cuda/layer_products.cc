@@ -28,7 +28,29 @@ int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int
   return (out.cols + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows;
 }
 
+bool can_stream(const LayerProduct& kernel) {
+  for (int i = 0; i < kernel.n_targets; ++i) {
+    const WeightOnDevice& w = kernel.targets[i].w;
+    const StreamCoding coding = stream_coding(w);
+    const bool same = kernel.end != End::kGate || coding == stream_coding(kernel.targets[0].w);
+    if (coding == StreamCoding::kNone || !same || w.input_order != nullptr) return false;
+  }
+  return !kernel.has_norm || kernel.norm.weight_rows == 1;
+}
+
 }  // namespace
+
+void LayerProducts::launch(const LayerProduct& kernel, int n_tiles) {
+  const auto stream = [&]<class K>() { device_.launch(K{kernel}, Grid{n_tiles, 1, K::kSharedBytes}); };
+  const bool one = kernel.x.rows == 1, gates = kernel.end == End::kGate;
+  if (!streams_ || !can_stream(kernel)) {
+    device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  } else if (gates) {
+    one ? stream.operator()<StreamProduct<1, true>>() : stream.operator()<StreamProduct<8, true>>();
+  } else {
+    one ? stream.operator()<StreamProduct<1, false>>() : stream.operator()<StreamProduct<8, false>>();
+  }
+}
 
 void LayerProducts::begin_step(const Batch& batch) {
   adapted_ = std::ranges::any_of(batch.adapters, [](int32_t slot) { return slot >= 0; });
@@ -55,7 +77,7 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
     int n_tiles = 0;
     for (const LinearTarget& target : targets.first(n))
       n_tiles += add_target(kernel, target, target.out, n_tiles);
-    device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+    launch(kernel, n_tiles);
     targets = targets.subspan(n);
   }
   return true;
@@ -69,7 +91,7 @@ bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate,
   kernel.f = f;
   const int n_tiles = add_target(kernel, gate, out, 0);
   add_target(kernel, up, out, 0);
-  device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  launch(kernel, n_tiles);
   return true;
 }
 
@@ -78,7 +100,18 @@ bool LayerProducts::linear_add(Tensor in, const LinearTarget& target, Tensor x, 
   LayerProduct kernel = product_of({in, {}, in}, End::kAdd);
   kernel.factor = delta_scale;
   const int n_tiles = add_target(kernel, target, x, 0);
-  device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  launch(kernel, n_tiles);
+  return true;
+}
+
+bool LayerProducts::multiply(const Product& product) {
+  if (!enabled_ || !streams_ || product.x.rows > LayerProduct::kTokens || product.token_scales != nullptr)
+    return false;
+  LayerProduct kernel{};
+  kernel.x = product.x, kernel.end = End::kStore;
+  kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias};
+  if (!can_stream(kernel)) return false;
+  launch(kernel, (product.w.rows + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows);
   return true;
 }
 

@@ -15,6 +15,8 @@ class LayerProducts {
   explicit LayerProducts(Device& device) : device_(device) {}
 
   void enable(bool on) { enabled_ = on; }
+  // Off: no weights come through shared memory (kernels/weight_stream.h), which gives the same bits.
+  void stream(bool on) { streams_ = on; }
   void begin_step(const Batch& batch);
   // Whether a norm of x is left to those that read it.
   bool takes_norms(Tensor x) const;
@@ -23,12 +25,15 @@ class LayerProducts {
   bool gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                     const ActivationFunction& f, Tensor out);
   bool linear_add(Tensor in, const LinearTarget& target, Tensor x, float delta_scale);
+  // A product by itself, for which only that is worth it.
+  bool multiply(const Product& product);
 
  private:
+  void launch(const LayerProduct& kernel, int n_tiles);
   bool suits(Tensor x, std::span<const LinearTarget> targets) const;
 
   Device& device_;
-  bool enabled_ = true, adapted_ = false;
+  bool enabled_ = true, streams_ = true, adapted_ = false;
 };
 
 }  // namespace penstock::cuda

@@ -1,6 +1,7 @@
 #include "ops/cuda/packed_weight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
@@ -83,8 +84,19 @@ void pack_tile(const WeightSource& source, int tile, std::byte* to) {
   }
 }
 
+void set_steps(WeightOnDevice& shape, std::span<const float> levels) {
+  if (levels.empty()) return;
+  const float first = levels[0], last = first + static_cast<float>(levels.size() - 1);
+  const float whole = shape.bits == 8 ? 16.0f : 1.0f;
+  shape.in_steps = first >= -256.0f && last <= 256.0f && std::fmod(first, whole) == 0.0f;
+  for (size_t code = 0; code < levels.size(); ++code)
+    shape.in_steps &= levels[code] == first + static_cast<float>(code);
+  shape.first_level = first;
+}
+
 std::unique_ptr<Weight> weight_at(Memory memory, WeightOnDevice shape, const WeightParts& parts,
-                                  InputRounding rounding) {
+                                  InputRounding rounding, std::span<const float> levels) {
+  set_steps(shape, levels);
   shape.data = memory.as<const std::byte>();
   if (parts.order_at() > parts.levels_at())
     shape.levels = reinterpret_cast<const float*>(shape.data + parts.levels_at());
@@ -119,7 +131,7 @@ Result<std::unique_ptr<Weight>> WeightPacker::pack(const WeightSource& source) {
   device_.copy_in(data + parts.order_at(), source.input_order.data(),
                   source.input_order.size() * sizeof(int32_t));
   RETURN_IF_ERROR(device_.status());
-  return weight_at(std::move(memory), shape, parts, source.rounding);
+  return weight_at(std::move(memory), shape, parts, source.rounding, source.levels);
 }
 
 Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& shape, const WeightParts& parts,
@@ -136,7 +148,9 @@ Result<std::unique_ptr<Weight>> WeightPacker::put_back(const WeightOnDevice& sha
     copies_.send(memory.as<std::byte>() + first);
   }
   RETURN_IF_ERROR(device_.status());
-  return weight_at(std::move(memory), shape, parts, rounding);
+  std::vector<float> levels((parts.order_at() - parts.levels_at()) / sizeof(float));
+  std::memcpy(levels.data(), bytes.data() + parts.levels_at(), levels.size() * sizeof(float));
+  return weight_at(std::move(memory), shape, parts, rounding, levels);
 }
 
 }  // namespace penstock::cuda

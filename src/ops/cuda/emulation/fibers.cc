@@ -6,6 +6,8 @@
 #include <boost/context/fiber.hpp>
 #include <boost/context/fixedsize_stack.hpp>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <random>
 #include <utility>
 #include <vector>
@@ -42,9 +44,31 @@ class Scheduler final : public Fibers {
   void meet_block(int thread, void* mine, Together together) override {
     meet(block_, thread, mine, together);
   }
+  void copy_later(int thread, std::byte* to, const std::byte* from) override {
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % kCopyBytes != 0)
+      die("a copy of 16 bytes that are not aligned");
+    Copies& copies = copies_[static_cast<size_t>(thread)];
+    copies.left.push_back({copies.n_groups, to, from});
+  }
+  void end_copies(int thread) override { ++copies_[static_cast<size_t>(thread)].n_groups; }
+  void make_copies(int thread, int most) override {
+    Copies& copies = copies_[static_cast<size_t>(thread)];
+    for (; !copies.left.empty() && copies.left.front().group < copies.n_groups - most;
+         copies.left.pop_front())
+      std::memcpy(copies.left.front().to, copies.left.front().from, kCopyBytes);
+  }
 
  private:
-  static constexpr size_t kAlign = 128;
+  static constexpr size_t kAlign = 128, kCopyBytes = 16;
+  struct Copy {
+    int group;
+    std::byte* to;
+    const std::byte* from;
+  };
+  struct Copies {  // of a thread
+    std::deque<Copy> left;
+    int n_groups = 0;
+  };
   // Those who meet: the lanes of a warp, or all.
   struct Party {
     int first = 0, size = 0, n_here = 0;
@@ -68,6 +92,7 @@ class Scheduler final : public Fibers {
     begin(block_, 0, n_threads_);
     warps_.resize(static_cast<size_t>(n_threads_ / kWarp));
     for (size_t w = 0; w < warps_.size(); ++w) begin(warps_[w], static_cast<int>(w) * kWarp, kWarp);
+    copies_.assign(static_cast<size_t>(n_threads_), {});
     at_.assign(static_cast<size_t>(n_threads_), nullptr);
     ready_.resize(static_cast<size_t>(n_threads_));
     for (int t = 0; t < n_threads_; ++t) ready_[static_cast<size_t>(t)] = t;
@@ -155,9 +180,10 @@ class Scheduler final : public Fibers {
   std::vector<uint64_t> shared_;
   Party block_;
   std::vector<Party> warps_;
-  std::vector<int> order_;   // of the grid's blocks
-  std::vector<int> ready_;   // threads
-  std::vector<Worker*> at_;  // [thread], null: not begun, or done
+  std::vector<Copies> copies_;  // [thread]
+  std::vector<int> order_;      // of the grid's blocks
+  std::vector<int> ready_;      // threads
+  std::vector<Worker*> at_;     // [thread], null: not begun, or done
   std::vector<Worker*> idle_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Worker* current_ = nullptr;

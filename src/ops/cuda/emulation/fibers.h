@@ -1,6 +1,7 @@
 // The threads of a block as fibers of one host thread. Each runs until it meets others (Thread::sync, shuffle, mma) and goes
 // on when all are there; who goes first is drawn anew every time, so that a missing barrier shows.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -23,6 +24,11 @@ class Fibers {
   // Called by a kernel's threads.
   virtual void meet_warp(int thread, void* mine, Together together) = 0;
   virtual void meet_block(int thread, void* mine, Together together) = 0;
+
+  // Copies of 16 bytes: made as late as can be, when the thread waits for all groups but the last `most`.
+  virtual void copy_later(int thread, std::byte* to, const std::byte* from) = 0;
+  virtual void end_copies(int thread) = 0;
+  virtual void make_copies(int thread, int most) = 0;
 
  protected:
   ~Fibers() = default;

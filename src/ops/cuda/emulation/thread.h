@@ -57,6 +57,15 @@ inline void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t
   fibers->meet_warp(index, &mine, emulation::mma_f8_together);
 }
 
+inline void Thread::copy_ahead(std::byte* shared_to, const std::byte* from) const {
+  fibers->copy_later(index, shared_to, from);
+}
+inline void Thread::end_copies() const { fibers->end_copies(index); }
+template <int kMost>
+void Thread::wait_for_copies() const {
+  fibers->make_copies(index, kMost);
+}
+
 inline void Thread::prefetch(const std::byte* at) const {
   (void)*static_cast<const volatile std::byte*>(at);  // it is there
 }
@@ -76,6 +85,15 @@ inline uint32_t bits_of_float(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
+}
+inline uint32_t bf16_pair(float low, float high) {
+  return float_to_bf16(low) | static_cast<uint32_t>(float_to_bf16(high)) << 16;
+}
+inline uint32_t add_bf16_pairs(uint32_t a, uint32_t b) {
+  const auto add = [](uint32_t x, uint32_t y) {
+    return uint32_t{float_to_bf16(float_of_bits(x << 16) + float_of_bits(y << 16))};
+  };
+  return add(a & 0xffffu, b & 0xffffu) | add(a >> 16, b >> 16) << 16;
 }
 inline float half_to_float(uint16_t bits) { return to_float(Half{bits}); }
 inline uint16_t float_to_half(float x) { return to_half(x).bits; }

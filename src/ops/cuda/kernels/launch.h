@@ -5,7 +5,8 @@
 // the body and one line PENSTOCK_KERNEL(Name). nvcc makes that OnCuda<Name>, g++ makes of the same file Emulated<Name>.
 //
 // A kernel may be started while those before it still run. Then it waits for them before its operator(), and may have a
-// prefetch(const Thread&) for the time until then, which reads nothing that a step writes: it asks for weights to be brought near.
+// prefetch(const Thread&) for the time until then, which reads nothing that a step writes: it asks for weights to be brought near,
+// perhaps into shared memory. It comes before operator() however the kernel is started.
 #pragma once
 #include <cstddef>
 

@@ -36,4 +36,17 @@ struct LayerProduct {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
+// The same, bit for bit, of up to Tokens rows, with weights through shared memory (kernels/weight_stream.h). Of what
+// stream_coding() knows, the same for both of kGate, without an order of inputs; a norm has one row of weights.
+template <int Tokens, bool Gates>
+struct StreamProduct : LayerProduct {
+  static constexpr int kTokens = Tokens, kWeights = Gates ? 2 : 1;                          // Gates: of kGate
+  static constexpr int kRingBytes = kWeights * 8192, kPairsBytes = (2 * Tokens + 1) * 288;  // of a warp
+  static constexpr int kRingsAt = (LayerProduct::kSharedBytes + 127) / 128 * 128;
+  static constexpr int kPairsAt = kRingsAt + kThreads / 32 * kRingBytes;
+  static constexpr int kSharedBytes = kPairsAt + kThreads / 32 * kPairsBytes;
+  PENSTOCK_BODY void prefetch(const Thread& t) const;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
 }  // namespace penstock::cuda

@@ -40,11 +40,19 @@ PENSTOCK_DEVICE RowMoments moments_of_row(const Thread& t, const RowNorm& norm, 
   return {mean, 1.0f / sqrtf(squares / static_cast<float>(n) + norm.eps)};
 }
 
-PENSTOCK_DEVICE float normed(const RowNorm& norm, RowMoments moments, int row, int n, int i, float value) {
+// weight, bias: of the value, if the norm has some.
+PENSTOCK_DEVICE float normed_by(const RowNorm& norm, RowMoments moments, float value, float weight,
+                                float bias) {
   float v = (value - moments.middle) * moments.factor;
-  if (norm.weight != nullptr) v *= norm.weight[static_cast<int64_t>(row % norm.weight_rows) * n + i];
-  if (norm.bias != nullptr) v += norm.bias[i];
+  if (norm.weight != nullptr) v *= weight;
+  if (norm.bias != nullptr) v += bias;
   return v;
+}
+
+PENSTOCK_DEVICE float normed(const RowNorm& norm, RowMoments moments, int row, int n, int i, float value) {
+  const float weight =
+      norm.weight != nullptr ? norm.weight[static_cast<int64_t>(row % norm.weight_rows) * n + i] : 1.0f;
+  return normed_by(norm, moments, value, weight, norm.bias != nullptr ? norm.bias[i] : 0.0f);
 }
 
 }  // namespace penstock::cuda

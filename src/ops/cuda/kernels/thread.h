@@ -53,6 +53,12 @@ struct Thread {
   // 16 i + 4t to + 3. Signed integers, or F8 E4M3, which compute capability 8.0 does not have: d stays as it is.
   PENSTOCK_DEVICE void mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
   PENSTOCK_DEVICE void mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  // 16 bytes, aligned so on both sides, on their way to shared memory while the thread goes on; those up to end_copies() are a group.
+  PENSTOCK_DEVICE void copy_ahead(std::byte* shared_to, const std::byte* from) const;
+  PENSTOCK_DEVICE void end_copies() const;
+  // The thread's groups but the last kMost are there. For others behind a sync.
+  template <int kMost>
+  PENSTOCK_DEVICE void wait_for_copies() const;
   // Asks for the 128 bytes around `at` to be brought into the cache that all share.
   PENSTOCK_DEVICE void prefetch(const std::byte* at) const;
 
@@ -118,6 +124,8 @@ PENSTOCK_DEVICE uint16_t float_to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);  // not a number
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
+// Of two BF16 in a word each.
+PENSTOCK_DEVICE uint32_t add_bf16_pairs(uint32_t a, uint32_t b);
 PENSTOCK_DEVICE float half_to_float(uint16_t bits);
 PENSTOCK_DEVICE uint16_t float_to_half(float x);  // to nearest, ties to even
 
@@ -140,14 +148,15 @@ PENSTOCK_DEVICE float f8_to_float(uint8_t code) {
   return float_of_bits(bits_of_float(x) | sign);
 }
 
+PENSTOCK_DEVICE uint32_t bf16_pair(float low, float high);  // rounded as float_to_bf16()
+
 // Two BF16 in a word, and what rounding left of both: hi + lo has 16 bits of a mantissa.
 struct SplitPair {
   uint32_t hi, lo;
 };
 PENSTOCK_DEVICE SplitPair split_pair(float first, float second) {
-  const uint16_t a = float_to_bf16(first), b = float_to_bf16(second);
-  const uint16_t c = float_to_bf16(first - bf16_to_float(a)), d = float_to_bf16(second - bf16_to_float(b));
-  return {a | static_cast<uint32_t>(b) << 16, c | static_cast<uint32_t>(d) << 16};
+  const uint32_t hi = bf16_pair(first, second);
+  return {hi, bf16_pair(first - float_of_bits(hi << 16), second - float_of_bits(hi & 0xffff0000u))};
 }
 
 }  // namespace penstock::cuda

@@ -34,6 +34,9 @@ struct WeightOnDevice {
   bool offsets = false, zeros = false;
   int bits = 0, group = 0;  // group: 16, 32 or 64 inputs that share a scale
   float unit = 1.0f;        // multiplies super scales
+  // Levels are whole numbers, each one more than the one before (and the first a multiple of 16 of 8 bits): arithmetic gives them too.
+  bool in_steps = false;
+  float first_level = 0.0f;
   int unit_bytes = 0;
   int64_t tile_bytes = 0;
 
@@ -49,7 +52,41 @@ struct WeightOnDevice {
   PENSTOCK_DEVICE const std::byte* unit_at(int tile, int unit_index) const {
     return data + tile * tile_bytes + static_cast<int64_t>(unit_index) * unit_bytes;
   }
+  // Where scales are whole numbers.
+  PENSTOCK_DEVICE int factor_bytes() const {  // of 256 inputs
+    return scales == ScaleForm::kSuper ? kTileRows * (offsets ? 4 : 2) : 0;
+  }
+  PENSTOCK_DEVICE const std::byte* factors_of(int tile, int unit_index) const {
+    return unit_at(tile, n_units()) + unit_index / 4 * factor_bytes();
+  }
 };
+
+// Weights that can come through shared memory (kernels/weight_stream.h), by bits and groups: those of most files.
+enum class StreamCoding : uint8_t {
+  kNone,
+  kBF16,
+  kHalf8,       // 8 bits, 32 inputs, a scale: Q8_0
+  kHalf4,       // 4 bits: Q4_0
+  kWide4,       // 64 inputs: GPTQ
+  kWide4Zeros,  // and a zero: AWQ
+  kSuper4,      // 4 bits, 32 inputs, scales and offsets as whole numbers: Q4_K
+  kSuper5,      // Q5_K
+  kSuper6,      // 6 bits, 16 inputs, scales as whole numbers: Q6_K
+};
+PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
+  using enum StreamCoding;
+  if (w.form == WeightForm::kBF16) return kBF16;
+  if (w.form != WeightForm::kCodes || !w.in_steps || w.scales == ScaleForm::kFloat) return kNone;
+  if (w.scales == ScaleForm::kSuper) {
+    if (w.group == 16) return w.bits == 6 && !w.offsets ? kSuper6 : kNone;
+    if (w.group != 32 || !w.offsets) return kNone;
+    return w.bits == 4 ? kSuper4 : w.bits == 5 ? kSuper5 : kNone;
+  }
+  if (w.offsets) return kNone;
+  if (w.group == 64) return w.bits != 4 ? kNone : w.zeros ? kWide4Zeros : kWide4;
+  if (w.group != 32 || w.zeros) return kNone;
+  return w.bits == 8 ? kHalf8 : w.bits == 4 ? kHalf4 : kNone;
+}
 
 // Where the bits of a code lie in a plane of so many bits: word of the plane, and how far it is shifted.
 struct CodePlace {

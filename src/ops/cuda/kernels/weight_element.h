@@ -15,21 +15,20 @@ PENSTOCK_DEVICE T load(const std::byte* at, int64_t index) {
   return reinterpret_cast<const T*>(at)[index];
 }
 
-// Of row `row` of a tile and a group of a unit.
-PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int unit, int row, int group) {
+// Of row `row` of a tile and a group of a unit, wherever that lies; factors: of its 256 inputs, if there are some.
+PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, const std::byte* unit,
+                                       const std::byte* factors, int row, int group) {
   const int groups = w.groups_per_unit(), place = scale_place(groups, row, group);
-  const std::byte* const scales = w.unit_at(tile, unit) + w.code_bytes();
+  const std::byte* const scales = unit + w.code_bytes();
   const std::byte* const extra = scales + WeightOnDevice::kTileRows * groups * w.scale_bytes();
   GroupScale of = {1.0f, 0.0f, 0.0f};
   if (w.scales == ScaleForm::kSuper) {
-    const int per_row = w.offsets ? 2 : 1;
-    const std::byte* const supers = w.unit_at(tile, w.n_units());
-    const int64_t at = (unit / 4 * WeightOnDevice::kTileRows + row) * per_row;
+    const int at = row * (w.offsets ? 2 : 1);
     of.scale =
-        half_to_float(load<uint16_t>(supers, at)) * static_cast<float>(load<int8_t>(scales, place)) * w.unit;
+        half_to_float(load<uint16_t>(factors, at)) * static_cast<float>(load<int8_t>(scales, place)) * w.unit;
     if (w.offsets)
       of.offset =
-          -(half_to_float(load<uint16_t>(supers, at + 1)) * static_cast<float>(load<int8_t>(extra, place)));
+          -(half_to_float(load<uint16_t>(factors, at + 1)) * static_cast<float>(load<int8_t>(extra, place)));
     return of;
   }
   of.scale = w.scales == ScaleForm::kHalf ? half_to_float(load<uint16_t>(scales, place))
@@ -37,6 +36,10 @@ PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int un
   if (w.offsets) of.offset = half_to_float(load<uint16_t>(extra, place));
   if (w.zeros) of.zero = static_cast<float>(load<int16_t>(extra, place));
   return of;
+}
+
+PENSTOCK_DEVICE GroupScale group_scale(const WeightOnDevice& w, int tile, int unit, int row, int group) {
+  return group_scale(w, w.unit_at(tile, unit), w.factors_of(tile, unit), row, group);
 }
 
 // Element k of a row, k in the order in which the columns lie.

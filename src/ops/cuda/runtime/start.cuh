@@ -15,7 +15,9 @@ __global__ void __launch_bounds__(K::kThreads, 1) run_kernel(const __grid_consta
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   // Who comes next may begin; all wait, so that what is behind two others waits for both. Nothing of one that was not started early.
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
   if constexpr (requires { kernel.prefetch(thread); }) kernel.prefetch(thread);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   kernel(thread);

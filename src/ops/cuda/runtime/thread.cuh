@@ -40,6 +40,16 @@ PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
+PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* from) const {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+PENSTOCK_DEVICE void Thread::end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kMost>
+PENSTOCK_DEVICE void Thread::wait_for_copies() const {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
+}
+
 PENSTOCK_DEVICE void Thread::prefetch(const std::byte* at) const {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
@@ -48,6 +58,16 @@ PENSTOCK_DEVICE int atomic_add(int* to, int value) { return atomicAdd(to, value)
 
 PENSTOCK_DEVICE float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
 PENSTOCK_DEVICE uint32_t bits_of_float(float x) { return __float_as_uint(x); }
+PENSTOCK_DEVICE uint32_t bf16_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+PENSTOCK_DEVICE uint32_t add_bf16_pairs(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+}
 PENSTOCK_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 PENSTOCK_DEVICE uint16_t float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 
