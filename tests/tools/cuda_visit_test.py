@@ -18,7 +18,7 @@ def measured(*words, code=0):
 
 class Visit(unittest.TestCase):
     def test_kernels(self):
-        for row in measured("products")["products"] + measured("attention")["attention"]:
+        for row in measured("products")["products"] + measured("attention")["attention"] + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
         self.assertTrue(all(limit["value"] > 0 for limit in measured("limits")["limits"]))
 
@@ -29,7 +29,7 @@ class Visit(unittest.TestCase):
             self.assertTrue(row["same_tokens"] and row["drawn"], row)
 
     def test_what_cannot_be(self):
-        self.assertIn("expected device, limits, products, attention or model SHAPE TYPE, got nothing", measured("nothing", code=1))
+        self.assertIn("expected device, limits, products, attention, draws or model SHAPE TYPE, got nothing", measured("nothing", code=1))
         self.assertIn("no-such-shape", measured("model", "no-such-shape", "q8_0", code=1))
 
 

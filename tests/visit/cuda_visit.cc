@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "model/batch_builder.h"
 #include "model/model.h"
@@ -98,14 +99,19 @@ Result<Json> measure_products(Visit& visit) {
             visit.ops->linear(x, {&target, 1});
           }
         };
-        multiply_all();
-        const double seconds = visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
+        const auto seconds_by = [&](bool streams) {
+          static_cast<cuda::CudaOps&>(*visit.ops).stream(streams);
+          multiply_all();
+          return visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
+        };
+        const double apart = seconds_by(false), seconds = seconds_by(true);
         const double read = static_cast<double>(weights[0]->packed_bytes());
         all.push_back({{"type", quant_info(type).name},
                        {"out", shape.out},
                        {"in", shape.in},
                        {"tokens", n},
                        {"us", seconds * 1e6},
+                       {"us_not_through_shared_memory", apart * 1e6},
                        {"weight_GB_per_s", read / seconds / 1e9},
                        {"Tflop_per_s", 2e-12 * n * shape.out * shape.in / seconds}});
       }
@@ -164,6 +170,35 @@ Result<Json> measure_attention(Visit& visit) {
   return all;
 }
 
+// Draws from rows of as many tokens as Llama 3 has.
+Result<Json> measure_draws(Visit& visit) {
+  struct Case {
+    const char* name;
+    SampleRow row;
+  };
+  const Case cases[] = {{"greedy", {}},
+                        {"temperature", {.temperature = 0.8f, .u = 0.6}},
+                        {"top-k 40, top-p 0.9", {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .u = 0.6}},
+                        {"greedy, log-probability", {.report = true}}};
+  const int vocab = visit.emulated ? 3000 : 128'256;
+  Json all = Json::array();
+  for (const int n : visit.emulated ? std::vector<int>{2} : std::vector<int>{1, 8, 64}) {
+    visit.ops->begin_step(nullptr);
+    const Tensor logits = visit.ops->new_tensor(n, vocab, TensorRole::kLogits);
+    visit.ops->write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(vocab)), logits);
+    for (const Case& c : cases) {
+      std::vector<SampleRow> rows(static_cast<size_t>(n), c.row);
+      std::vector<SampleResult> results(rows.size());
+      for (size_t i = 0; i < rows.size(); ++i) rows[i].row = static_cast<int32_t>(i);
+      const auto draw = [&] { visit.ops->sample(logits, rows, results); };
+      draw();
+      const double seconds = visit.seconds_of(draw);
+      all.push_back({{"rows", n}, {"of", c.name}, {"us", seconds * 1e6}});
+    }
+  }
+  return all;
+}
+
 // Sequences that begin at some depth and are decoded greedily, the device draws.
 class Decoding {
  public:
@@ -204,8 +239,8 @@ class Decoding {
     }
     return seconds;
   }
-  // One token of every sequence.
-  void step() {
+  // One token of every sequence. ahead: what the step before drew is named by reference, and waited for behind this step's submission.
+  void step(bool ahead) {
     BatchBuilder builder(spec_);
     for (int s = 0; s < n_seqs_; ++s) {
       builder.add({.tokens = {&tokens_[static_cast<size_t>(s)], 1},
@@ -213,36 +248,62 @@ class Decoding {
                    .kv = {&blocks_[static_cast<size_t>(s)], 1}});
     }
     ++length_;
-    const StepOutputs outputs = model_.forward(builder.build(), *cache_, *visit_.ops);
-    std::vector<SampleRow> rows(static_cast<size_t>(n_seqs_));
-    std::vector<SampleResult> results(rows.size());
-    for (size_t s = 0; s < rows.size(); ++s) rows[s].row = static_cast<int32_t>(s);
-    visit_.ops->sample(outputs.logits, rows, results);
-    visit_.ops->wait(visit_.ops->submit());
-    for (size_t s = 0; s < rows.size(); ++s) tokens_[s] = results[s].token;
+    Step& step = steps_[length_ % 2];
+    step.rows.assign(static_cast<size_t>(n_seqs_), {}), step.results.assign(step.rows.size(), {});
+    for (size_t s = 0; s < step.rows.size(); ++s) step.rows[s].row = static_cast<int32_t>(s);
+    Batch batch = builder.build();
+    batch.draws = step.rows, batch.drawn = step.results;
+    model_.forward(batch, *cache_, *visit_.ops);
+    step.ticket = visit_.ops->submit();
+    if (!ahead) return finish();
+    Step& before = steps_[1 - length_ % 2];
+    if (before.ticket != 0) take(before);
+    for (int s = 0; s < n_seqs_; ++s) tokens_[static_cast<size_t>(s)] = -1 - s;
   }
-  const std::vector<TokenId>& tokens() const { return tokens_; }
+  // The last step.
+  void finish() {
+    Step& last = steps_[length_ % 2];
+    take(last);
+    for (size_t s = 0; s < last.results.size(); ++s) tokens_[s] = last.results[s].token;
+  }
+  std::vector<TokenId>& text() { return text_; }
 
  private:
+  struct Step {
+    std::vector<SampleRow> rows;
+    std::vector<SampleResult> results;
+    StepTicket ticket = 0;
+  };
+  void take(Step& step) {
+    visit_.ops->wait(std::exchange(step.ticket, 0));
+    for (const SampleResult& result : step.results) text_.push_back(result.token);
+  }
+
   Visit& visit_;
   const Model& model_;
   int n_seqs_, depth_, per_seq_ = 0, length_ = 0;
   CacheSpec spec_;
   std::unique_ptr<KvCache> cache_;
   std::vector<GroupBlocks> blocks_;
-  std::vector<TokenId> tokens_;
+  std::vector<TokenId> tokens_, text_;
+  Step steps_[2];
 };
 
 // Ways to ask for the same step.
 struct Way {
   const char* name;
   bool fuses, records, early;  // CudaOps::fuse, StepGraphs::enable, Device::start_early
+  bool ahead;                  // Decoding::step
+  bool streams = true;         // CudaOps::stream
 };
 constexpr Way kWays[] = {
-    {"no graphs", true, false, false},
-    {"graphs, a kernel per operation", false, true, false},
-    {"graphs", true, true, false},
-    {"graphs, early starts", true, true, true},
+    {"no graphs", true, false, false, false},
+    {"graphs, a kernel per operation", false, true, false, false},
+    {"graphs, weights not through shared memory", true, true, false, false, false},
+    {"graphs", true, true, false, false},
+    {"graphs, tokens by reference", true, true, false, true},
+    {"graphs, early starts", true, true, true, false},
+    {"graphs, early starts, tokens by reference", true, true, true, true},
 };
 
 Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int depth) {
@@ -254,18 +315,16 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   for (const Way& way : kWays) {
     ops.graphs().enable(way.records), ops.device().start_early(way.early);
-    ops.fuse(way.fuses);  // and all is recorded anew
+    ops.stream(way.streams), ops.fuse(way.fuses);  // and all is recorded anew
     const double prefill = decoding.prefill();
     if (texts.empty()) row["prefill_tokens_per_s"] = depth / prefill;
-    texts.emplace_back();
-    for (int i = 0; i < n_warm; ++i) decoding.step();
+    for (int i = 0; i < n_warm; ++i) decoding.step(way.ahead);
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < n_steps; ++i) {
-      decoding.step();
-      texts.back().insert(texts.back().end(), decoding.tokens().begin(), decoding.tokens().end());
-    }
+    for (int i = 0; i < n_steps; ++i) decoding.step(way.ahead);
+    if (way.ahead) decoding.finish();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     row["tokens_per_s"][way.name] = n_seqs * n_steps / seconds;
+    texts.push_back(std::exchange(decoding.text(), {}));
   }
   row["same_tokens"] = std::ranges::all_of(texts, [&](const auto& text) { return text == texts[0]; });
   row["drawn"] = std::ranges::none_of(texts[0], [](TokenId token) { return token == kNoToken; });
@@ -307,9 +366,10 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "limits") return measure_limits(visit);
   if (what == "products") return measure_products(visit);
   if (what == "attention") return measure_attention(visit);
+  if (what == "draws") return measure_draws(visit);
   if (what == "model" && words.size() == 3) return measure_model(visit, words[1], words[2]);
   return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, attention or model SHAPE TYPE, got {}", what);
+                "expected device, limits, products, attention, draws or model SHAPE TYPE, got {}", what);
 }
 
 int run(const std::string& backend, const std::vector<std::string>& words) {
@@ -331,7 +391,8 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
-    std::fprintf(stderr, "usage: %s cuda|cuda_emulated device|limits|products|attention|model SHAPE TYPE\n",
+    std::fprintf(stderr,
+                 "usage: %s cuda|cuda_emulated device|limits|products|attention|draws|model SHAPE TYPE\n",
                  argv[0]);
     return 2;
   }
