@@ -7,8 +7,6 @@
 #include <boost/context/fixedsize_stack.hpp>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -21,13 +19,28 @@ namespace {
 
 namespace context = boost::context;
 
-constexpr size_t kStackBytes = 64 * 1024;
+// Not a power of two: stacks that lie one behind the other would share the same few sets of the caches.
+constexpr size_t kStackBytes = 64 * 1024 + 17 * 64;
 
-// A block at a time; fibers are kept and take one thread after the other.
+// Random numbers that cost less than what they decide (xorshift, Marsaglia 2003).
+class Random {
+ public:
+  explicit Random(uint32_t seed) : state_(seed | 1) {}
+  // 0 ... n - 1.
+  size_t below(size_t n) {
+    state_ ^= state_ << 13, state_ ^= state_ >> 17, state_ ^= state_ << 5;
+    return static_cast<size_t>(uint64_t{state_} * n >> 32);
+  }
+
+ private:
+  uint32_t state_;
+};
+
+// A block at a time; fibers are kept and take one thread after the other. Who waits switches to the next itself.
 class Scheduler final : public Fibers {
  public:
   Scheduler() : random_(1) {}
-  void seed(uint64_t value) { random_.seed(static_cast<uint32_t>(value * 2654435761u + 1)); }
+  void seed(uint64_t value) { random_ = Random(static_cast<uint32_t>(value * 2654435761u + 1)); }
 
   void run_grid(const void* kernel, Body body, const char* name, int n_threads, Grid grid) {
     kernel_ = kernel, body_ = body, name_ = name, n_threads_ = n_threads, grid_ = grid;
@@ -48,14 +61,14 @@ class Scheduler final : public Fibers {
     if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % kCopyBytes != 0)
       die("a copy of 16 bytes that are not aligned");
     Copies& copies = copies_[static_cast<size_t>(thread)];
-    copies.left.push_back({copies.n_groups, to, from});
+    copies.all.push_back({copies.n_groups, to, from});
   }
   void end_copies(int thread) override { ++copies_[static_cast<size_t>(thread)].n_groups; }
   void make_copies(int thread, int most) override {
     Copies& copies = copies_[static_cast<size_t>(thread)];
-    for (; !copies.left.empty() && copies.left.front().group < copies.n_groups - most;
-         copies.left.pop_front())
-      std::memcpy(copies.left.front().to, copies.left.front().from, kCopyBytes);
+    for (; copies.n_made < copies.all.size() && copies.all[copies.n_made].group < copies.n_groups - most;
+         ++copies.n_made)
+      std::memcpy(copies.all[copies.n_made].to, copies.all[copies.n_made].from, kCopyBytes);
   }
 
  private:
@@ -66,8 +79,10 @@ class Scheduler final : public Fibers {
     const std::byte* from;
   };
   struct Copies {  // of a thread
-    std::deque<Copy> left;
+    std::vector<Copy> all;
+    size_t n_made = 0;
     int n_groups = 0;
+    void clear() { all.clear(), n_made = 0, n_groups = 0; }
   };
   // Those who meet: the lanes of a warp, or all.
   struct Party {
@@ -76,14 +91,13 @@ class Scheduler final : public Fibers {
     std::vector<void*> mine;
   };
   struct Worker {
-    context::fiber at;
+    context::fiber at;  // while it does not run
     int thread = 0;
-    bool done = false;
   };
 
   template <class T>
   void shuffle(std::vector<T>& items) {
-    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random_() % i]);
+    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random_.below(i)]);
   }
 
   void run_block(int x, int y) {
@@ -92,18 +106,14 @@ class Scheduler final : public Fibers {
     begin(block_, 0, n_threads_);
     warps_.resize(static_cast<size_t>(n_threads_ / kWarp));
     for (size_t w = 0; w < warps_.size(); ++w) begin(warps_[w], static_cast<int>(w) * kWarp, kWarp);
-    copies_.assign(static_cast<size_t>(n_threads_), {});
+    copies_.resize(static_cast<size_t>(n_threads_));
+    for (Copies& copies : copies_) copies.clear();
     at_.assign(static_cast<size_t>(n_threads_), nullptr);
     ready_.resize(static_cast<size_t>(n_threads_));
     for (int t = 0; t < n_threads_; ++t) ready_[static_cast<size_t>(t)] = t;
-    int n_left = n_threads_;
-    while (!ready_.empty()) {
-      const size_t chosen = random_() % ready_.size();
-      const int thread = ready_[chosen];
-      ready_[chosen] = ready_.back(), ready_.pop_back();
-      if (go_on(thread)) --n_left;
-    }
-    if (n_left != 0) die("some threads wait for others that have returned or wait elsewhere");
+    n_left_ = n_threads_;
+    switch_to(next());
+    if (n_left_ != 0) die("some threads wait for others that have returned or wait elsewhere");
   }
 
   static void begin(Party& party, int first, int size) {
@@ -111,19 +121,25 @@ class Scheduler final : public Fibers {
     party.mine.assign(static_cast<size_t>(size), nullptr);
   }
 
-  // Whether the thread has returned.
-  bool go_on(int thread) {
+  // A thread that can go on, drawn among all that can; the host's own when there is none.
+  Worker* next() {
+    if (ready_.empty()) return &host_;
+    const size_t chosen = random_.below(ready_.size());
+    const int thread = ready_[chosen];
+    ready_[chosen] = ready_.back(), ready_.pop_back();
     Worker*& worker = at_[static_cast<size_t>(thread)];
     if (worker == nullptr) {
       worker = take_worker();
-      worker->thread = thread, worker->done = false;
+      worker->thread = thread;
     }
-    current_ = worker;
-    worker->at = std::move(worker->at).resume();
-    if (!worker->done) return false;
-    idle_.push_back(worker);
-    worker = nullptr;
-    return true;
+    return worker;
+  }
+
+  void switch_to(Worker* to) {
+    if (to == current_) return;
+    before_ = std::exchange(current_, to);
+    context::fiber from = std::move(to->at).resume();
+    before_->at = std::move(from);  // of whom switched here
   }
 
   Worker* take_worker() {
@@ -134,14 +150,16 @@ class Scheduler final : public Fibers {
     }
     Worker* const worker = workers_.emplace_back(std::make_unique<Worker>()).get();
     worker->at = context::fiber(std::allocator_arg, context::fixedsize_stack(kStackBytes),
-                                [this, worker](context::fiber&& main) {
-                                  main_ = std::move(main);
+                                [this, worker](context::fiber&& from) {
+                                  before_->at = std::move(from);
                                   while (true) {
                                     body_(kernel_, thread_of(worker->thread));
-                                    worker->done = true;
-                                    main_ = std::move(main_).resume();
+                                    --n_left_;
+                                    at_[static_cast<size_t>(worker->thread)] = nullptr;
+                                    idle_.push_back(worker);
+                                    switch_to(next());
                                   }
-                                  return std::move(main_);
+                                  return context::fiber();
                                 });
     return worker;
   }
@@ -156,14 +174,12 @@ class Scheduler final : public Fibers {
     if (party.n_here == 0) party.together = together;
     if (party.together != together) die("threads that should do the same together do different things");
     party.mine[static_cast<size_t>(thread - party.first)] = mine;
-    if (++party.n_here < party.size) {
-      main_ = std::move(main_).resume();
-      return;
+    if (++party.n_here == party.size) {
+      together(party.mine.data(), party.size);
+      party.n_here = 0;
+      for (int t = party.first; t < party.first + party.size; ++t) ready_.push_back(t);
     }
-    together(party.mine.data(), party.size);
-    party.n_here = 0;
-    for (int t = party.first; t < party.first + party.size; ++t) ready_.push_back(t);
-    main_ = std::move(main_).resume();  // the last has no right to go first
+    switch_to(next());  // the last has no right to go first
   }
 
   [[noreturn]] void die(const char* what) {
@@ -171,11 +187,11 @@ class Scheduler final : public Fibers {
     std::abort();
   }
 
-  std::minstd_rand random_;
+  Random random_;
   const void* kernel_ = nullptr;
   Body body_ = nullptr;
   const char* name_ = "";
-  int n_threads_ = 0, x_ = 0, y_ = 0;
+  int n_threads_ = 0, n_left_ = 0, x_ = 0, y_ = 0;
   Grid grid_;
   std::vector<uint64_t> shared_;
   Party block_;
@@ -186,8 +202,8 @@ class Scheduler final : public Fibers {
   std::vector<Worker*> at_;     // [thread], null: not begun, or done
   std::vector<Worker*> idle_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  Worker* current_ = nullptr;
-  context::fiber main_;
+  Worker host_;
+  Worker *current_ = &host_, *before_ = nullptr;
 };
 
 Scheduler& scheduler() {
