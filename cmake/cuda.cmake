@@ -98,7 +98,8 @@ function(penstock_add_cuda target folder)
       list(APPEND wrapped ${PROJECT_BINARY_DIR}/cuda/emulated_${name}.cc)
     endforeach()
     set_source_files_properties(${wrapped} ${emulation} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    set_source_files_properties(${wrapped} PROPERTIES COMPILE_OPTIONS -Wno-unknown-pragmas)  # unroll
+    # `unroll`; and types of anonymous namespaces that are in no main file
+    set_source_files_properties(${wrapped} PROPERTIES COMPILE_OPTIONS "-Wno-unknown-pragmas;-Wno-subobject-linkage")
     target_sources(${target} PRIVATE ${emulation} ${wrapped})
     target_compile_definitions(${target} PRIVATE PENSTOCK_CUDA_EMULATION=1)
   endif()
