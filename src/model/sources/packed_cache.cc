@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/log.h"
+#include "model/sources/packed_room.h"
 #include "penstock/version.h"
 
 namespace penstock {
@@ -122,6 +123,8 @@ std::shared_ptr<const PackedFile> PackedCache::find(const WeightSource& source, 
     return nullptr;
   }
   log().info("packed weights are mapped from {}", path.string());
+  std::error_code ignored;  // the folder may be read-only
+  fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
   return std::make_shared<const PackedFile>(std::move(*file));
 }
 
@@ -133,6 +136,14 @@ void PackedCache::save(const WeightSource& source, std::string_view recoding, co
   std::error_code error;
   fs::create_directories(folder_, error);  // what goes wrong here, the write says
   remove_stale(origin);
+  uint64_t bytes = 0;
+  for (const NamedWeight& weight : weights) bytes += static_cast<uint64_t>(weight.weight->packed_bytes());
+  if (const uint64_t limit = packed_limit(folder_); !make_packed_room(folder_, path, bytes, limit)) {
+    log().warn(
+        "packed weights are not kept: they take {} MiB, all in {} may take {}, half of the disk's room",
+        bytes >> 20, folder_.string(), limit >> 20);
+    return;
+  }
   std::vector<std::string> descriptions;
   for (const NamedWeight& weight : weights) descriptions.push_back(ops.describe(*weight.weight));
   std::vector<PartToWrite> parts;
