@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class PackedRoom : public testing::Test {
+class PackedRoom : public ::testing::Test {
  protected:
   // Made `age` hours ago.
   fs::path file(const std::string& name, int age) {

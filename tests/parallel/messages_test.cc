@@ -54,9 +54,11 @@ TEST(Messages, ComeInOrderFromEveryRankToEveryOther) {
     std::vector<std::byte> message;
     // All write to all before anybody reads: whoever waits for room makes room.
     for (int i = 0; i < kMessages; ++i) {
-      for (int other = 0; other < kRanks; ++other)
-        if (other != ranks.rank())
+      for (int other = 0; other < kRanks; ++other) {
+        if (other != ranks.rank()) {
           ASSERT_TRUE(ranks.send_to(message_of(ranks.rank(), i, length_of(i)), other));
+        }
+      }
     }
     for (int other = kRanks - 1; other >= 0; --other) {
       for (int i = 0; i < kMessages && other != ranks.rank(); ++i) {
