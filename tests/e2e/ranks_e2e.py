@@ -65,10 +65,10 @@ def check_rank_metrics(test, server, n):
     value = lambda name, rank: server.metric(f"penstock:{name}", rank=rank)
     test.assertTrue(wait_for(lambda: all(value(name, rank) > 0 for name in names for rank in range(n))), server.metrics())
     test.assertEqual(sum("rank_calls_total{" in key for key in server.metrics()), n)
-    resident = [int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") for pid in children(server.process)]
-    said = [value("rank_resident_memory_bytes", rank) for rank in range(1, n)]
-    for one, other in zip(sorted(resident), sorted(said)):
-        test.assertAlmostEqual(other, one, delta=0.2 * one)
+    resident = lambda: [int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") for pid in children(server.process)]
+    said = lambda: [value("rank_resident_memory_bytes", rank) for rank in range(1, n)]
+    near = lambda: all(abs(other - one) <= 0.2 * one for one, other in zip(sorted(resident()), sorted(said())))
+    test.assertTrue(wait_for(near), (resident(), said()))
 
 
 class SameText(unittest.TestCase):
@@ -146,11 +146,11 @@ class SameText(unittest.TestCase):
                 args = ("generate", "-m", LARGER_MODEL, "--temperature", 0, "--max-tokens", 40, "--prompt", PROMPTS[0], *grid, "--threads", 1)
                 wanted = run(*args)
                 first = run(*args, "--packed-cache", folder)
-                made = {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).glob("*.packed")}
+                made = {path: path.stat().st_ino for path in pathlib.Path(folder).glob("*.packed")}
                 self.assertEqual(len(made), n)
                 second = run(*args, "--packed-cache", folder)
                 self.assertEqual((first.stdout, second.stdout), (wanted.stdout, wanted.stdout))
-                self.assertEqual({path: path.stat().st_mtime_ns for path in pathlib.Path(folder).iterdir()}, made)  # none was made anew
+                self.assertEqual({path: path.stat().st_ino for path in pathlib.Path(folder).iterdir()}, made)  # none was made anew
 
     # Groups in act-order lie over all inputs: no part of them is a rank's. Stages have whole matrices.
     def test_act_order(self):
@@ -192,7 +192,10 @@ class SameText(unittest.TestCase):
         with Server(*args) as roomy:
             wanted = texts(roomy, max_tokens=110)
         with Server(*args, "--preemption", "swap", "--kv-cache-memory", "320K", "--max-model-len", 128) as server:
-            self.assertEqual(texts(server, max_tokens=110), wanted)
+            for _ in range(5):  # a busy machine may let the requests come one after the other
+                self.assertEqual(texts(server, max_tokens=110), wanted)
+                if server.metric("penstock:swapped_in_blocks_total") > 0:
+                    break
             self.assertGreater(server.metric("penstock:swapped_in_blocks_total"), 0)
             self.assertEqual(server.stop(), 0, server.log())
 
