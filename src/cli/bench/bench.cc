@@ -153,15 +153,6 @@ class Bench {
   Bench(const BenchCommand& command, Engine& engine, LimitWatch& watch)
       : command_(command), engine_(engine), watch_(watch) {}
 
-  // The first steps may still pack weights.
-  Status settle() {
-    constexpr int kPackingSteps = 6;  // at least as many as a backend takes
-    for (int i = 0; i < kPackingSteps; ++i) {
-      ASSIGN_OR_RETURN(const auto stats, run_round(engine_, random(1, 1, i), 1));
-    }
-    return {};
-  }
-
   Result<Row> prefill(int n_tokens) {
     std::vector<double> rates;
     for (int i = 0; i <= command_.repetitions; ++i) {
@@ -318,8 +309,8 @@ nlohmann::json report_json(const std::string& name, const EngineInfo& info, cons
 Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant, LimitWatch& watch) const {
   std::vector<Row> rows;
   Bench bench(*this, engine, watch);
-  RETURN_IF_ERROR(bench.settle());
-  if (invariant != nullptr) RETURN_IF_ERROR(Bench(*this, *invariant, watch).settle());
+  RETURN_IF_ERROR(settle(engine));
+  if (invariant != nullptr) RETURN_IF_ERROR(settle(*invariant));
   const auto keep = [&](auto&& test) -> Status {
     ASSIGN_OR_RETURN(Row row, test(bench));
     if (invariant != nullptr) {
@@ -344,6 +335,7 @@ Result<std::vector<Row>> BenchCommand::measure(Engine& engine, Engine* invariant
 
 int BenchCommand::serve(Engine& engine, const std::string& name) const {
   engine.start();
+  if (const Status settled = settle(engine); !settled) return fail(settled.error());
   const auto report = run_load(engine, load);
   engine.stop();
   if (!report) return fail(report.error());

@@ -146,6 +146,8 @@ Status StructuredBench::run(const Setup& setup) const {
   ASSIGN_OR_RETURN(const auto matcher, matcher_of(schema, *tokenizer, setup.random_weights));
   setup.plain.start();
   setup.drafting.start();
+  RETURN_IF_ERROR(settle(setup.plain));
+  RETURN_IF_ERROR(settle(setup.drafting));
   for (const int batch : setup.batches) {
     ASSIGN_OR_RETURN(const StructuredRow row, measure_batch(setup, batch, matcher));
     print_structured(setup, row);
