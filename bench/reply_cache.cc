@@ -2,7 +2,7 @@
 //
 //   bench_reply_cache [entries = 1000000] [dimensions = 256] [wait]
 //
-// wait: between keeping, which takes a quarter of an hour for a million, and looking: for a line on the standard input.
+// wait: between keeping, which takes minutes for a million, and looking: for a line on the standard input.
 // Vectors are drawn around 1,000 centres, as questions gather around subjects; half of what is looked for is near something that is
 // kept.
 #include <unistd.h>

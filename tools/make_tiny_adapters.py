@@ -55,6 +55,13 @@ def draw(model, generator, strength):
             p.data.normal_(0, strength / p.shape[-1] ** 0.5, generator=generator)
 
 
+def with_adapter(kind, base, task, config):
+    model = kind.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
+    model.config._name_or_path = ""
+    model.name_or_path = ""
+    return get_peft_model(model, LoraConfig(task_type=task, **config)).eval()
+
+
 def save(model, out):
     model.save_pretrained(out)
     os.remove(os.path.join(out, "README.md"))
@@ -63,10 +70,7 @@ def save(model, out):
 def make_encoder(name):
     base, out = os.path.join(GOLDEN, "encoders", name), os.path.join(GOLDEN, "lora_encoders", name)
     os.makedirs(out, exist_ok=True)
-    model = AutoModel.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-    model.config._name_or_path = ""
-    model.name_or_path = ""
-    model = get_peft_model(model, LoraConfig(task_type="FEATURE_EXTRACTION", **ENCODERS[name])).eval()
+    model = with_adapter(AutoModel, base, "FEATURE_EXTRACTION", ENCODERS[name])
     draw(model, torch.Generator().manual_seed(99), 0.6)
     golden, difference = [], 0
     for one in json.load(open(os.path.join(base, "golden.json"))):
@@ -86,10 +90,7 @@ def main(names):
             continue
         base, out = os.path.join(GOLDEN, "models", name), os.path.join(GOLDEN, "lora", name)
         os.makedirs(out, exist_ok=True)
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-        model.config._name_or_path = ""
-        model.name_or_path = ""
-        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **ADAPTERS[name])).eval()
+        model = with_adapter(AutoModelForCausalLM, base, "CAUSAL_LM", ADAPTERS[name])
         generator = torch.Generator().manual_seed(99)
         draw(model, generator, 0.6)
         ids = torch.randint(2, min(71, model.config.vocab_size), (1, 24), generator=generator)
