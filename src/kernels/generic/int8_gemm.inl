@@ -9,7 +9,8 @@
 //   (kLanes numbers as Floats), load_nibbles(p, 0 or 4: from which bit of a byte), zero, splat, mul, add, fma;
 //   to_float(Ints), store(float*, Floats, n_valid), load_f32(const float*, n_valid). Where kHasPoints<Q>, also
 //   points<Q>(lines of indices, upper bits, w): w[j] as load_points leaves it. Where kColumnsFirst, also start() and
-//   add_products() of int8_blocks.inl, for int8_columns.inl.
+//   add_products() of int8_blocks.inl, for int8_columns.inl. Where kFetchesNextStep, one and two rows fetch codes of 8 bits a
+//   step ahead, not two units.
 
 template <class S, class Q>
 struct Int8Blocks;
@@ -362,14 +363,19 @@ struct Int8Panel {
     }
   }
 
-  static constexpr int kPrefetch = L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
+  // How far ahead of what is multiplied M rows fetch.
+  template <int M>
+  static constexpr int kPrefetch = [] {
+    if constexpr (Q::kBits == 8 && M <= 2 && requires { S::kFetchesNextStep; }) return L::kStepBytes;
+    return L::kUnitBytes >= 1024 ? 2 * L::kUnitBytes : 4 * L::kUnitBytes;
+  }();
 
   // One block of R rows, P panels at once.
   template <bool Whole, int R, int P>
   static void streams(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                       const GemmOutput& out) {
     const int n = (end - begin + P - 1) / P;
-    for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch>(w, x, 0, n_rows, begin + p, n, end - 1, out);
+    for (int p = 0; p < n; ++p) block<Whole, R, P, kPrefetch<R>>(w, x, 0, n_rows, begin + p, n, end - 1, out);
   }
 
   // Any number of rows in blocks of R, one panel at a time.
@@ -405,7 +411,7 @@ struct Int8Panel {
   static void few_blocks(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                          const GemmOutput& out) {
     for (int panel = begin; panel < end; ++panel) {
-      block<false, R, 1, kPrefetch>(w, x, 0, n_rows, panel, 0, panel, out);
+      block<false, R, 1, kPrefetch<R>>(w, x, 0, n_rows, panel, 0, panel, out);
       for (int row = R; row < n_rows; row += R)
         block<false, R, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
     }
@@ -416,7 +422,7 @@ struct Int8Panel {
   static void by_panel(const PanelMatrix& w, const Int8Rows& x, int n_rows, int begin, int end,
                        const GemmOutput& out) {
     for (int panel = begin; panel < end; ++panel) {
-      block<false, 16, 1, kPrefetch>(w, x, 0, n_rows, panel, 0, panel, out);
+      block<false, 16, 1, kPrefetch<16>>(w, x, 0, n_rows, panel, 0, panel, out);
       int row = 16;
       for (; row + 12 < n_rows; row += 16) block<false, 16, 1, 0>(w, x, row, n_rows, panel, 0, panel, out);
       switch ((n_rows - row + 3) / 4) {
