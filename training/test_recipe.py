@@ -3,7 +3,8 @@
     python test_recipe.py STORIES   (a text of stories separated by <|endoftext|>)
 
 The model is far too small to write anything; what is checked is that the loss falls, that a resumed run equals an
-uninterrupted one, that nothing held out is trained on, and that the exported file measures as the checkpoint does.
+uninterrupted one, that nothing held out is trained on, that the embedding model tells stories apart, and that exported
+files measure as the checkpoints do.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import torch
 
 import check_export
 import data
+import embed
 import evaluate
 import export
 import tokenizer
@@ -84,6 +86,22 @@ def check_export_agrees(folder):
     check(difference < 0.05, f"transformers gives the same logits (difference {difference:.4f}, weights rounded to BF16)")
 
 
+def check_embedding(folder):
+    sp, texts = tokenizer.load(folder / "data" / "tokenizer.model"), data.load_stories(folder / "data" / "heldout.txt")
+    saved = []
+    for out in ("embed", "again"):
+        embed.main(["--data", str(folder / "data"), "--out", str(folder / out), "--steps", "3"])
+        saved.append(torch.load(folder / out / "weights.pt", weights_only=True)["weights"])
+    check(all(torch.equal(saved[0][k], saved[1][k]) for k in saved[0]), "the embedding model is deterministic by its seed")
+    check(any(v.any() for k, v in saved[0].items() if "o_proj" in k), "its blocks are trained")
+    net, path = train.load_model(folder / "embed" / "weights.pt"), str(folder / "embed.gguf")
+    export.write_gguf(net, sp, path, "q8_0", "smoke", embedding=True)
+    wanted, got = embed.retrieval(net, sp, texts), embed.retrieval(check_export.load_gguf(path), sp, texts)
+    check(wanted["retrieval_top1"] >= 2 * wanted["chance"], f"halves find each other ({wanted['retrieval_top1']:.3f})")
+    difference = max(abs(wanted[k] - got[k]) for k in ("similarity_same", "similarity_other"))
+    check(difference < 0.01, f"similarities of the q8_0 GGUF differ by {difference:.4f}")
+
+
 def main(stories_file):
     torch.set_num_threads(2)
     stories = data.load_stories(stories_file)
@@ -96,6 +114,7 @@ def main(stories_file):
         check_split(folder, stories)
         check_training(folder)
         check_export_agrees(folder)
+        check_embedding(folder)
 
 
 if __name__ == "__main__":

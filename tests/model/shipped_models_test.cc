@@ -143,6 +143,8 @@ TEST(ShippedModels, EmbeddingRetrievalIsTheRecordedOne) {
   const std::string name = "penstock-embed-2m-q8_0.gguf";
   const json record = read_eval().at("files").at(name);
   const Opened loaded = load(kShipped / name);
+  EXPECT_EQ(loaded.source->config().value("llama.pooling_type", 0), 1)
+      << "a server has to pool by the mean too";
   std::vector<std::vector<double>> vectors[2];
   for (const std::vector<int>& ids : read_stories()) {
     const std::vector<int> body(ids.begin() + 1,
