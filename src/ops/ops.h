@@ -41,6 +41,9 @@ class Weight {
   virtual int64_t packed_bytes() const = 0;
 };
 
+// A backend may leave packing to the first steps that use a weight: after so many it is done.
+inline constexpr int kPackingSteps = 6;
+
 // A vector that operations read beside their tensors: a norm's weights, biases, rope frequencies. Built by
 // Ops::pack_vector, used as a Weight is.
 class Vector {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/terminal.h"
+#include "ops/ops.h"
 
 namespace penstock {
 namespace {
@@ -58,7 +59,6 @@ Result<std::vector<RequestStats>> run_requests(Engine& engine, std::vector<Reque
 }
 
 Status settle(Engine& engine) {
-  constexpr TokenId kPackingSteps = 6;  // at least as many as a backend takes
   for (TokenId token = 0; token < kPackingSteps; ++token) {
     ASSIGN_OR_RETURN(const auto stats, run_requests(engine, {decode_request({token}, 1)}));
   }

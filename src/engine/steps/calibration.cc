@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/steps/work_clock.h"
 #include "model/batch_builder.h"
+#include "ops/ops.h"
 
 namespace penstock {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 // In the order in which they tell most: a large model has no time for all of them.
 constexpr int kSizes[] = {1, 4, 8, 2, 3, 5, 6, 7, 9, 16, 12, 17, 24, 32};
 constexpr int kRounds = 5;
-constexpr int kPackingSteps = 6;  // in which a backend may still pack weights; it takes fewer
 
 }  // namespace
 

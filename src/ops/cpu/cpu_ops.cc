@@ -86,9 +86,9 @@ StepShape CpuOps::begin_step(const Batch* batch) {
   n_angles_ = 0;
   batch_ = batch != nullptr ? *batch : Batch{};
   adapters_.set(batch_);
-  // The first step, for which somebody waits, packs nothing for good; after it a few share that.
-  constexpr int kPackingSteps = 4;
-  linear_scratch_.bytes_to_keep = n_steps_++ > 0 ? packer_.late_bytes() / kPackingSteps : 0;
+  // The first step, for which somebody waits, packs nothing for good; after it a few share that, and one may end it.
+  constexpr int kShares = kPackingSteps - 2;
+  linear_scratch_.bytes_to_keep = n_steps_++ > 0 ? packer_.late_bytes() / kShares : 0;
   const auto rows = [&](int n) {
     return (n + config_.row_multiple - 1) / config_.row_multiple * config_.row_multiple;
   };
