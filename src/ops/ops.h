@@ -41,7 +41,7 @@ class Weight {
   virtual int64_t packed_bytes() const = 0;
 };
 
-// A backend may leave packing to the first steps that use a weight: after so many it is done.
+// A backend may leave packing to the first steps: after so many, every weight that all steps use is packed.
 inline constexpr int kPackingSteps = 6;
 
 // A vector that operations read beside their tensors: a norm's weights, biases, rope frequencies. Built by
