@@ -126,7 +126,7 @@ TEST_P(LinearTest, InvariantModeGivesEachRowTheSameWhateverItsCompany) {
     const auto weight = ops->pack(m.view()).value();
     const auto x = random_floats(static_cast<size_t>(kRows) * kCols, 8);
     std::vector<float> together;  // all rows at once
-    for (int n_rows : {kRows, 1, 2, 5, 13, 35}) {
+    for (int n_rows : {kRows, 1, 2, 5, 10, 13, 18, 35}) {
       for (int first = 0; first < kRows; first += n_rows) {
         ops->begin_step(nullptr);
         const int n = std::min(n_rows, kRows - first);
@@ -293,6 +293,51 @@ TEST_P(LinearTest, MoeIsTheWeightedSumOfTheChosenExperts) {
         for (int i = 0; i < kDim; ++i) expected[i] += weight * dot(down[e].row(i), hidden.data(), kHidden);
       }
       for (int i = 0; i < kDim; ++i) ASSERT_NEAR(got.at(t, i), expected[i], 2e-5) << t << " " << i;
+    }
+  }
+}
+
+// Rows that are rounded once for all experts, or, where one expert reads floats, by each of them.
+TEST_P(LinearTest, InvariantMoeGivesEachTokenTheSameWhateverItsCompany) {
+  if (!GetParam().config.batch_invariant) return;
+  const auto ops = GetParam().make();
+  constexpr int kExperts = 5, kTokens = 60, kDim = 256, kHidden = 256, kTopK = 2;
+  const auto x = random_floats(static_cast<size_t>(kTokens) * kDim, 51);
+  const auto logits = random_floats(static_cast<size_t>(kTokens) * kExperts, 52);
+  for (const QuantType last : {QuantType::kQ4_0, QuantType::kF32}) {
+    std::vector<std::unique_ptr<Weight>> gates, ups, downs;
+    unsigned seed = 53;
+    for (const QuantType type :
+         {QuantType::kQ4_0, QuantType::kQ4_K, QuantType::kQ6_K, QuantType::kQ8_0, last}) {
+      gates.push_back(ops->pack(make_matrix(type, kHidden, kDim, ++seed).view()).value());
+      ups.push_back(ops->pack(make_matrix(type, kHidden, kDim, ++seed).view()).value());
+      downs.push_back(ops->pack(make_matrix(type, kDim, kHidden, ++seed).view()).value());
+    }
+    for (const bool weigh_input : {false, true}) {
+      MoeParams params{.gate = gates, .up = ups, .down = downs};
+      params.routing = {.n_active = kTopK, .weigh_input = weigh_input};
+      std::vector<float> together;
+      for (const int n_tokens : {kTokens, 1, 7, 30}) {
+        for (int first = 0; first < kTokens; first += n_tokens) {
+          ops->begin_step(nullptr);
+          const int n = std::min(n_tokens, kTokens - first);
+          const auto rows_of = [&](const std::vector<float>& all, int cols) {
+            const auto size = static_cast<size_t>(cols);
+            const Tensor tensor = ops->new_tensor(n, cols);
+            ops->write_rows(
+                std::span(all).subspan(static_cast<size_t>(first) * size, static_cast<size_t>(n) * size),
+                tensor);
+            return tensor;
+          };
+          const Tensor out = ops->new_tensor(n, kDim);
+          ops->moe(rows_of(x, kDim), rows_of(logits, kExperts), params, out);
+          const std::vector<float> got = read(*ops, out).all;
+          if (n_tokens == kTokens) together = got;
+          ASSERT_TRUE(std::ranges::equal(
+              got, std::span(together).subspan(static_cast<size_t>(first) * kDim, got.size())))
+              << quant_info(last).name << " " << weigh_input << " " << n_tokens;
+        }
+      }
     }
   }
 }

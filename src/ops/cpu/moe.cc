@@ -2,6 +2,7 @@
 // the experts' products are grouped: one region for all, whose panels are laid end to end.
 #include <algorithm>
 #include <new>
+#include <optional>
 
 #include "base/check.h"
 #include "base/mapped_file.h"
@@ -77,6 +78,37 @@ struct SortedTokens {
   }
 };
 
+// The step's rows rounded once for all experts that read them, where these want the same whole numbers.
+class SharedRows {
+ public:
+  SharedRows(const LinearContext& context, Tensor x, const MoeParams& params, const SortedTokens& tokens) {
+    if (params.routing.weigh_input) return;  // every expert reads other numbers
+    bool found = false;
+    Activations::Form shared;
+    for (int e = 0; e < tokens.n_experts; ++e) {
+      const int n = tokens.n_rows(e, e + 1);
+      for (const auto* weights : {&params.up, &params.gate}) {
+        if (n == 0 || weights->empty()) continue;
+        const auto& weight = static_cast<const CpuWeight&>(*(*weights)[static_cast<size_t>(e)]);
+        const Activations::Form form = Activations::wanted(weight, choose_path(context, weight, n));
+        if (form.kind != Activations::Kind::kInt8 || form.order != nullptr || (found && form != shared))
+          return;
+        shared = form, found = true;
+      }
+    }
+    if (found) rows_.emplace(context.scratch.moe, x, shared.rounding);
+  }
+
+  void make(const GemmKernels& kernels, int begin, int end) const {
+    if (rows_) rows_->make(kernels, begin, end);
+  }
+  // Null where every expert makes its own.
+  const RoundedRows* rows() const { return rows_ ? &*rows_ : nullptr; }
+
+ private:
+  std::optional<RoundedRows> rows_;
+};
+
 // What the rows of a group become; as large as the largest group needs.
 struct GroupTensors {
   Tensor x, up, hidden, result;
@@ -108,10 +140,10 @@ class ExpertProducts {
     first_rows_[0] = first_panels_[0] = 0;
   }
 
-  void add(Tensor x, std::span<const LinearTarget> targets) {
+  void add(Tensor x, std::span<const LinearTarget> targets, const PickedRows& picked = {}) {
     LinearTarget* own = targets_ + n_ * kMostTargets;
     std::ranges::copy(targets, own);
-    new (&products_[n_]) RowProducts(context_, x, {own, targets.size()});
+    new (&products_[n_]) RowProducts(context_, x, {own, targets.size()}, picked);
     needs_.add(products_[n_].scratch_needs());
     grain_ = std::max(grain_, products_[n_].run_grain());
     first_rows_[n_ + 1] = first_rows_[n_] + x.rows;
@@ -158,10 +190,11 @@ LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,
 class ExpertGroup {
  public:
   ExpertGroup(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
-              const GroupTensors& tensors, int begin, int end)
+              const SharedRows& shared, const GroupTensors& tensors, int begin, int end)
       : context_(context),
         params_(params),
         tokens_(tokens),
+        shared_(shared),
         tensors_(tensors),
         begin_(begin),
         end_(end),
@@ -175,7 +208,8 @@ class ExpertGroup {
       const LinearTarget both[] = {
           target_of(params_.up, params_.up_bias, e, gated ? up : hidden),
           gated ? target_of(params_.gate, params_.gate_bias, e, hidden) : LinearTarget{}};
-      to.add(tensors_.x.row_range(first, n), std::span(both).first(gated ? 2 : 1));
+      to.add(tensors_.x.row_range(first, n), std::span(both).first(gated ? 2 : 1),
+             {shared_.rows(), tokens_.token_of + first_row_ + first});
     });
     products.make([&](int begin, int end) { gather(x, begin, end); });
     const VectorKernels& vector = *context_.kernels.vector;
@@ -238,19 +272,21 @@ class ExpertGroup {
   // Rows [begin, end) of the group.
   void gather(Tensor x, int begin, int end) const {
     for (int row = begin; row < end; ++row) {
+      // What lies around a rank's share of the width.
+      if (tensors_.hidden.cols > tensors_.up.cols)
+        std::fill_n(f32(tensors_.hidden, row), tensors_.hidden.cols, 0.0f);
+      if (shared_.rows() != nullptr) continue;
       const float* from = f32(x, tokens_.token_of[first_row_ + row]);
       const float factor = params_.routing.weigh_input ? tokens_.weight_of[first_row_ + row] : 1.0f;
       float* to = f32(tensors_.x, row);
       for (int i = 0; i < x.cols; ++i) to[i] = from[i] * factor;
-      // What lies around a rank's share of the width.
-      if (tensors_.hidden.cols > tensors_.up.cols)
-        std::fill_n(f32(tensors_.hidden, row), tensors_.hidden.cols, 0.0f);
     }
   }
 
   const LinearContext& context_;
   const MoeParams& params_;
   const SortedTokens& tokens_;
+  const SharedRows& shared_;
   const GroupTensors& tensors_;
   int begin_, end_, first_row_;
 };
@@ -277,11 +313,13 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
   const int n_experts = router_logits.cols, top_k = params.routing.n_active;
   PENSTOCK_CHECK(top_k >= 1 && top_k <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % params.routing.n_groups == 0);
-  context.pool.for_ranges(x.rows, 4, [&](int64_t begin, int64_t end, int) {
-    for (auto t = static_cast<int>(begin); t < end; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
-  });
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
+  const SharedRows shared(context, x, params, tokens);
+  context.pool.for_ranges(x.rows, 4, [&](int64_t begin, int64_t end, int) {
+    for (auto t = static_cast<int>(begin); t < end; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
+    shared.make(*context.kernels.gemm, static_cast<int>(begin), static_cast<int>(end));
+  });
   const GroupTensors tensors(context.scratch.moe, tokens, params, out.cols);
   // The next group's experts are read while one is computed.
   const auto read_group = [&](int begin) {
@@ -293,7 +331,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
     end = tokens.group_end(begin);
     read_group(end);
     if (tokens.n_rows(begin, end) == 0) continue;
-    const ExpertGroup group(context, params, tokens, tensors, begin, end);
+    const ExpertGroup group(context, params, tokens, shared, tensors, begin, end);
     group.to_hidden(x);
     group.to_result();
     group.add_to(out);

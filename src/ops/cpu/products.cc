@@ -48,22 +48,34 @@ ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, i
 
 // --- RoundedRows
 
-RoundedRows::RoundedRows(const LinearContext& context, Tensor x, const ActivationRounding& rounding)
+RoundedRows::RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding)
     : x_(x),
       rounding_(rounding),
       padded_(padded_cols(x)),
       n_steps_(padded_ / 32),
       block_(int8_block_rows(x.rows)) {
   const auto n = static_cast<size_t>(n_rows());
-  values_ = context.scratch.linear.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
-  groups_ = context.scratch.linear.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
+  values_ = arena.allocate_array<int8_t>(n * static_cast<size_t>(padded_));
+  groups_ = arena.allocate_array<ActivationGroup>(n * static_cast<size_t>(n_steps_));
 }
 
 void RoundedRows::make(const GemmKernels& kernels, int begin, int end) const {
   for (int m = begin; m < end; ++m) {
-    const ptrdiff_t first = static_cast<ptrdiff_t>(m / block_) * n_steps_ * block_ + m % block_;
-    kernels.quantize_row(m < x_.rows ? f32(x_, m) : nullptr, m < x_.rows ? x_.cols : 0, padded_, rounding_,
-                         block_, values_ + first * 32, groups_ + first);
+    const bool exists = m < x_.rows;
+    if (exists && from_ != nullptr) {
+      copy_row(m);
+      continue;
+    }
+    kernels.quantize_row(exists ? f32(x_, m) : nullptr, exists ? x_.cols : 0, padded_, rounding_, block_,
+                         values_ + first_of(m) * 32, groups_ + first_of(m));
+  }
+}
+
+void RoundedRows::copy_row(int m) const {
+  ptrdiff_t from = from_->first_of(from_rows_[m]), to = first_of(m);
+  for (int step = 0; step < n_steps_; ++step, from += from_->block_, to += block_) {
+    std::copy_n(from_->values_ + from * 32, 32, values_ + to * 32);
+    groups_[to] = from_->groups_[from];
   }
 }
 
@@ -78,7 +90,7 @@ Activations::Form Activations::wanted(const CpuWeight& weight, ProductPath path)
   return form;
 }
 
-Activations::Activations(const LinearContext& context, Tensor x, const Form& form)
+Activations::Activations(const LinearContext& context, Tensor x, const Form& form, const PickedRows& picked)
     : x_(x), ordered_(x), form_(form) {
   Arena& arena = context.scratch.linear;
   if (form.order != nullptr) {
@@ -86,7 +98,11 @@ Activations::Activations(const LinearContext& context, Tensor x, const Form& for
     ordered_.row_stride = x.cols;
   }
   if (form.kind == Kind::kInt8) {
-    int8_ = RoundedRows(context, ordered_, form.rounding);
+    int8_ = RoundedRows(arena, ordered_, form.rounding);
+    if (picked.of != nullptr) {
+      PENSTOCK_CHECK(form.order == nullptr && form.rounding == picked.of->rounding());
+      int8_.copy_from(*picked.of, picked.rows);
+    }
   } else if (form.kind != Kind::kFloats) {
     const TileKernels& tiles = *context.kernels.tiles;
     const auto bytes_of = form.kind == Kind::kInt8Tiles ? tiles.int8_tile_bytes : tiles.bf16_tile_bytes;
@@ -135,7 +151,8 @@ void Activations::run(const LinearContext& context, const PanelMatrix& w, Produc
 
 // --- RowProducts
 
-RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
+RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets,
+                         const PickedRows& picked)
     : targets_(targets),
       n_rows_(x.rows),
       forms_(context.scratch.linear.allocate_array<Activations>(targets.size())),
@@ -148,7 +165,7 @@ RowProducts::RowProducts(const LinearContext& context, Tensor x, std::span<const
     const Activations::Form form = Activations::wanted(weight, path);
     const auto same = std::find_if(forms_, forms_ + n_forms_,
                                    [&](const Activations& other) { return other.form() == form; });
-    if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form);
+    if (same == forms_ + n_forms_) new (&forms_[n_forms_++]) Activations(context, x, form, picked);
     LatePanels* late = weight.late();
     const bool keeps = late != nullptr && context.scratch.bytes_to_keep > 0 && late->claim();
     if (keeps) context.scratch.bytes_to_keep -= weight.packed_bytes();

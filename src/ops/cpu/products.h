@@ -21,19 +21,36 @@ ProductPath choose_path(const LinearContext& context, const CpuWeight& weight, i
 class RoundedRows {
  public:
   RoundedRows() = default;
-  RoundedRows(const LinearContext& context, Tensor x, const ActivationRounding& rounding);
+  RoundedRows(Arena& arena, Tensor x, const ActivationRounding& rounding);
+  // Row m is row rows[m] of x, of which `from` has been made: it is copied, and x is not read.
+  void copy_from(const RoundedRows& from, const int* rows) { from_ = &from, from_rows_ = rows; }
 
+  const ActivationRounding& rounding() const { return rounding_; }
   // Whole blocks: the rows beyond those of x are zeros.
   int n_rows() const { return (x_.rows + block_ - 1) / block_ * block_; }
   void make(const GemmKernels& kernels, int begin, int end) const;
   Int8Rows rows() const { return {values_, groups_, block_, n_steps_, rounding_.one_scale()}; }
 
  private:
+  // Where step 0 of row m lies; the next step is block_ further.
+  ptrdiff_t first_of(int m) const {
+    return static_cast<ptrdiff_t>(m / block_) * n_steps_ * block_ + m % block_;
+  }
+  void copy_row(int m) const;
+
   Tensor x_;
   ActivationRounding rounding_;
   int padded_ = 0, n_steps_ = 0, block_ = 1;
   int8_t* values_ = nullptr;
   ActivationGroup* groups_ = nullptr;
+  const RoundedRows* from_ = nullptr;
+  const int* from_rows_ = nullptr;
+};
+
+// Rows of a tensor that has been rounded: what is computed with are rows[0], rows[1], ... of it.
+struct PickedRows {
+  const RoundedRows* of = nullptr;  // null: nothing is rounded yet
+  const int* rows = nullptr;
 };
 
 // The activations as one kind of kernel wants them, for all weights that want the same.
@@ -48,8 +65,8 @@ class Activations {
   };
   static Form wanted(const CpuWeight& weight, ProductPath path);
 
-  // Takes memory of the context's scratch; make() fills it.
-  Activations(const LinearContext& context, Tensor x, const Form& form);
+  // Takes memory of the context's scratch; make() fills it. picked: x's rows, if the form is theirs; x has no values then.
+  Activations(const LinearContext& context, Tensor x, const Form& form, const PickedRows& picked);
 
   const Form& form() const { return form_; }
   // Rows [begin, end) of x. Every row once before run(), by any thread; few and many rows of tiles have another grain.
@@ -82,7 +99,8 @@ struct WorkerBuffers {
 class RowProducts {
  public:
   // Takes memory of the context's scratch, which is valid until that is reset; computes nothing.
-  RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
+  RowProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets,
+              const PickedRows& picked = {});
 
   std::span<const LinearTarget> targets() const { return targets_; }
   int n_rows() const { return n_rows_; }
