@@ -52,7 +52,10 @@ BatchRunner::~BatchRunner() {
 void BatchRunner::start() { net::co_spawn(thread_, run(), net::detached); }
 
 void BatchRunner::wake() {
-  net::post(thread_, [this] { news_.cancel(); });
+  net::post(thread_, [this] {
+    told_ = true;
+    news_.cancel();
+  });
 }
 
 void BatchRunner::stop() {
@@ -139,11 +142,13 @@ net::awaitable<void> BatchRunner::run_batch(StoredBatch batch) {
 net::awaitable<void> BatchRunner::run_lines(Run& run) {
   size_t next = 0;
   BatchStatus end = BatchStatus::kCompleted;
-  const auto look = [&]() -> Status {  // whether it was cancelled, or its time is over
+  told_ = true;  // it may have been cancelled before
+  // Whether it was cancelled, or its time is over. Who cancels it tells: the store is not asked for every line.
+  const auto look = [&]() -> Status {
+    if (std::time(nullptr) >= run.batch.expires) end = BatchStatus::kExpired;
+    if (!std::exchange(told_, false) && end == BatchStatus::kCompleted) return {};
     ASSIGN_OR_RETURN(const StoredBatch now, batches_.find(run.batch.owner, run.batch.id));
     if (now.status == BatchStatus::kCancelling) end = BatchStatus::kCancelled;
-    if (now.status != BatchStatus::kCancelling && std::time(nullptr) >= now.expires)
-      end = BatchStatus::kExpired;
     return {};
   };
   auto written = std::chrono::steady_clock::now(), synced = written;

@@ -48,6 +48,7 @@ class BatchRunner {
   StoredBatches& batches_;
   net::thread_pool thread_{1};  // everything below is this thread's
   net::steady_timer news_{thread_};
+  bool told_ = false;  // of what the store has, by wake()
   LineComputer lines_;
   Counts counts_;
   std::atomic<bool> stopping_{false};

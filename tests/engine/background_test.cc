@@ -177,5 +177,55 @@ TEST(Background, PromptsAreTakenInByPartsAmongThemselves) {
   expect_whole(fake, all);
 }
 
+FakeEngineConfig config_of_long_prompts() {
+  FakeEngineConfig config;
+  config.engine.max_num_batched_tokens = 512;
+  config.engine.enable_prefix_caching = false;
+  config.n_blocks = {400};
+  config.max_model_len = 400;
+  return config;
+}
+
+Request long_prompt(int n_prompt, int seed, Priority priority) {
+  Request request = request_of(prompt_of(n_prompt, seed), 3, seed);
+  request.sampling.ignore_eos = true;
+  request.priority = priority;
+  return request;
+}
+
+int64_t tokens_of_step(FakeEngine& fake) {
+  const int64_t before = fake.model->n_tokens();
+  fake.engine->step();
+  fake.engine->scheduler().check_invariants();
+  return fake.model->n_tokens() - before;
+}
+
+// Those in the background give way in the first step already, and nobody's prompt is cut for their sake.
+TEST(Background, APromptOfOthersIsTakenInWhole) {
+  FakeEngineConfig config = config_of_long_prompts();
+  config.engine.prefill_chunk = 16;
+  FakeEngine fake(config);
+  std::vector<Sent> all;
+  for (int i = 0; i < 4; ++i) all.push_back(send(fake, background_request(40, i)));
+  while (n_tokens(all[3]) == 0) fake.engine->step();
+  all.push_back(send(fake, long_prompt(300, 9, Priority::kNormal)));
+  EXPECT_EQ(tokens_of_step(fake), 300 + 1);
+  EXPECT_EQ(n_tokens(all[4]), 1u);
+  all.push_back(send(fake, long_prompt(100, 8, Priority::kNormal)));
+  EXPECT_EQ(tokens_of_step(fake), 1 + 16 + 1);  // for the sake of another one it is
+  fake.run();
+  expect_whole(fake, all);
+}
+
+TEST(Background, StepsAreShortAfterOthers) {
+  FakeEngine fake(config_of_long_prompts());
+  std::vector<Sent> all = {send(fake, long_prompt(8, 9, Priority::kNormal))};
+  fake.run();
+  for (int i = 0; i < 4; ++i) all.push_back(send(fake, long_prompt(100, i, kBackgroundPriority)));
+  EXPECT_EQ(tokens_of_step(fake), 32);
+  while (!has_ended(all.back())) EXPECT_LE(tokens_of_step(fake), 32);
+  expect_whole(fake, all);
+}
+
 }  // namespace
 }  // namespace penstock

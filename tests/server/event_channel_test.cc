@@ -15,10 +15,10 @@ using std::chrono::milliseconds;
 class EventChannelTest : public ::testing::Test {
  protected:
   // One token of the request, `after` milliseconds from now.
-  void news_in(int after) {
+  void news_in(int after, FinishReason finish = FinishReason::kNone) {
     auto timer = std::make_shared<net::steady_timer>(context_, milliseconds(after));
-    timer->async_wait([timer, sink = channel_](const boost::system::error_code&) {
-      const TokenEvent event{.index = 0, .token = 7};
+    timer->async_wait([timer, finish, sink = channel_](const boost::system::error_code&) {
+      const TokenEvent event{.index = 0, .token = 7, .finish = finish};
       sink->on_tokens(RequestId{1}, {&event, 1});
     });
   }
@@ -28,6 +28,7 @@ class EventChannelTest : public ::testing::Test {
     std::vector<double> taken;
     const EventChannel::Take take = [&](std::vector<OwnedEvent>& news) {
       n_news_ += static_cast<int>(news.size());
+      ++n_takes_;
       return more_;
     };
     const auto stream = [&]() -> net::awaitable<void> {
@@ -49,7 +50,7 @@ class EventChannelTest : public ::testing::Test {
 
   net::io_context context_;
   std::shared_ptr<EventChannel> channel_ = std::make_shared<EventChannel>(context_.get_executor());
-  int n_news_ = 0;
+  int n_news_ = 0, n_takes_ = 0;
   bool more_ = true;
 };
 
@@ -65,6 +66,25 @@ TEST_F(EventChannelTest, NewsMoveTheDeadline) {
   const std::vector<double> taken = waits({100});
   EXPECT_EQ(n_news_, 3);
   EXPECT_GE(taken.at(0), 250 * kEarly);
+}
+
+TEST_F(EventChannelTest, GathersNewsUntilASequenceEnds) {
+  channel_->gather();
+  more_ = false;  // the wait ends with the first that it hears of
+  for (const int after : {10, 20, 30}) news_in(after);
+  news_in(40, FinishReason::kLength);
+  const std::vector<double> taken = waits({60000});
+  EXPECT_EQ(n_news_, 4);
+  EXPECT_EQ(n_takes_, 1);
+  EXPECT_LT(taken.at(0), 30000);
+}
+
+TEST_F(EventChannelTest, DoesNotGatherWithoutEnd) {
+  channel_->gather();
+  more_ = false;
+  for (int i = 0; i < 300; ++i) news_in(10);
+  waits({60000});
+  EXPECT_GE(n_news_, 256);
 }
 
 // The timer of a longer wait is still running when a shorter one begins, and the other way round.

@@ -46,38 +46,65 @@ constexpr int kBackgroundSequences = 1;
 constexpr int kBackgroundTokens = 32;  // of a prompt in one step
 // Among themselves, of all prompts in one step: whoever comes waits for its end.
 constexpr int kBackgroundStep = 128;
+// For some time after others, as more of them are likely to come: a step of so many tokens, some of them of prompts.
+constexpr double kSomeTime = 5;  // seconds
+constexpr int kShortStep = 32, kLeastOfPrompts = 16;
 
 bool in_background(const Sequence& sequence) { return sequence.priority == kBackgroundPriority; }
 
+int n_background(std::span<Sequence* const> running) {
+  return static_cast<int>(
+      std::ranges::count_if(running, [](const Sequence* one) { return in_background(*one); }));
+}
+
+bool others_are_here(std::span<Sequence* const> running, const WaitingQueue& waiting) {
+  return waiting.size() > waiting.n_background() || n_background(running) < std::ssize(running);
+}
+
+// Tokens of prompts in a step without others, beside n_tokens. since: they were here, in seconds.
+int most_without_others(double since, int n_tokens) {
+  return since < kSomeTime ? std::max(kShortStep - n_tokens, kLeastOfPrompts) : kBackgroundStep;
+}
+
+// Of the first that wait.
+int n_tokens_of(const WaitingQueue& waiting) {
+  constexpr size_t kFirst = 16;
+  int n = 0;
+  for (const auto& queue : waiting.by_priority()) {
+    for (size_t i = 0; i < std::min(queue.size(), kFirst); ++i) n += queue[i]->n_tokens();
+  }
+  return n;
+}
+
 }  // namespace
 
-bool Scheduler::others_run() const {
-  return !std::ranges::all_of(running_, [](const Sequence* one) { return in_background(*one); });
-}
-
-int Scheduler::n_background() const {
-  return static_cast<int>(
-      std::ranges::count_if(running_, [](const Sequence* one) { return in_background(*one); }));
-}
-
-// Of those in the background the first that have something to compute: the sequences of a beam wait for each other.
+// Those in the background behind the others, and of them the first that have something to compute: the sequences of a beam wait
+// for each other.
 std::span<Sequence* const> Scheduler::in_turn() {
   order_.clear();
-  int left = others_run() ? kBackgroundSequences : n_running();
-  for (Sequence* sequence : running_) {
-    if (!in_background(*sequence) || (sequence->gap() > 0 && left-- > 0)) order_.push_back(sequence);
+  others_here_ = others_are_here(running_, waiting_);
+  int left = others_here_ ? kBackgroundSequences : n_running();
+  for (const bool behind : {false, true}) {
+    for (Sequence* one : running_)
+      if (in_background(*one) == behind && (!behind || (one->gap() > 0 && left-- > 0))) order_.push_back(one);
   }
   return order_;
 }
 
+bool Scheduler::spares(const Sequence& sequence) const {
+  return policy_->spares_decoding() && (!in_background(sequence) || !others_here_);
+}
+
 // Whether a waiting one in the background may join those that run: also one of a beam for whom the others of it wait.
 bool Scheduler::has_background_turn(const Sequence& sequence) const {
-  if (n_background() < kBackgroundSequences || !others_run()) return true;
+  if (n_background(running_) < kBackgroundSequences || !others_here_) return true;
   const auto goes_on = [](const Sequence* one) { return in_background(*one) && one->gap() > 0; };
   return sequence.started && std::ranges::none_of(running_, goes_on);
 }
 
-int Scheduler::n_candidates() const { return waiting_.size() - (others_run() ? waiting_.n_background() : 0); }
+int Scheduler::n_candidates() const {
+  return waiting_.size() - (others_are_here(running_, waiting_) ? waiting_.n_background() : 0);
+}
 
 // --- Those that run
 
@@ -85,6 +112,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
   plan.clear();
   swap_.begin_plan();
   in_turn();
+  if (others_here_) others_seen_ = now;
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() != 1) continue;
     if (std::ssize(plan.items) < share.n_decoding && plan.n_tokens < config_.max_num_batched_tokens)
@@ -92,8 +120,9 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
   }
   schedule_drafts(plan);
   int left = std::min(config_.max_num_batched_tokens - plan.n_tokens, share.n_prompt_tokens);
-  if (!plan.items.empty() && policy_->spares_decoding()) left = std::min(left, prefill_limit);
-  if (!others_run() && waiting_.size() == waiting_.n_background()) left = std::min(left, kBackgroundStep);
+  if (std::ranges::any_of(plan.items, [&](const ScheduledItem& item) { return spares(*item.sequence); }))
+    left = std::min(left, prefill_limit);
+  if (!others_here_) left = std::min(left, most_without_others(now - others_seen_, plan.n_tokens));
   const int end = plan.n_tokens + left;  // of tokens in this plan
   for (Sequence* sequence : order_) {
     if (sequence->state != SeqState::kRunning || sequence->gap() <= 1 || plan.n_tokens >= end) continue;
@@ -110,7 +139,7 @@ void Scheduler::next(double now, int prefill_limit, Plan& plan, const StepShare&
 // last, which may be the sequence itself.
 void Scheduler::schedule(Sequence& sequence, int count, Plan& plan) {
   count = std::min(count, sequence.max_chunk);
-  if (in_background(sequence) && others_run()) count = std::min(count, kBackgroundTokens);
+  if (in_background(sequence) && others_here_) count = std::min(count, kBackgroundTokens);
   count = std::min(count, std::max(1, blocks_.tokens_available(sequence)));
   count = sharing_.cut(sequence, count);
   while (!reserve(sequence, sequence.n_computed + count, plan)) {
@@ -255,7 +284,7 @@ void Scheduler::admit_waiting(double now, int end, Plan& plan) {
   constexpr int kMaxSkipped = 256;  // passed over in one step, mostly because others compute their prefix
   if (n_waiting() == 0) return;
   QueueState queue = waiting_.state(*policy_, now);
-  queue.n_running = n_running() - n_background();
+  queue.n_running = n_running() - n_background(running_);
   policy_->begin_step(queue);
   size_t skip[WaitingQueue::kNumClasses] = {};
   int skipped = 0;
@@ -283,7 +312,7 @@ bool Scheduler::may_start(Sequence& sequence) const {
   if (sequence.n_tokens() <= sequence.n_parked) return false;
   if (!sequence.started && !policy_->admits(sequence)) return false;
   // Nobody waits for what those in the background will compute some time.
-  const bool waits_for_prefix = in_background(sequence) || n_background() == 0;
+  const bool waits_for_prefix = in_background(sequence) || n_background(running_) == 0;
   return sequence.n_swapped > 0 || !waits_for_prefix || !sharing_.is_coming(sequence, running_);
 }
 
@@ -427,14 +456,7 @@ void Scheduler::branch(std::span<Sequence* const> sequences, std::span<const int
   }
 }
 
-int Scheduler::n_waiting_tokens() const {
-  constexpr size_t kFirst = 16;
-  int n = 0;
-  for (const auto& queue : waiting_.by_priority()) {
-    for (size_t i = 0; i < std::min(queue.size(), kFirst); ++i) n += queue[i]->n_tokens();
-  }
-  return n;
-}
+int Scheduler::n_waiting_tokens() const { return n_tokens_of(waiting_); }
 
 double Scheduler::waste() const {
   int64_t room = 0, filled = 0;

@@ -12,8 +12,8 @@
 // Drafts take what room is left in the budget and among the free blocks after the decoding sequences; nobody
 // waits or loses blocks for them.
 //
-// Background sequences run in the gaps. While others run, all but one of them pause: they stay where they
-// are, with their blocks, which are the first to be taken.
+// Background sequences run in the gaps. While others are here, all but one of them pause: they stay where they
+// are, with their blocks, which are the first to be taken. Nobody's prompt is taken in by parts for their sake.
 //
 // A waiting sequence whose next block is being computed by a running one waits for it instead of computing it
 // again, and copies what the two have in common of the block in which they part. While somebody waits, a few
@@ -108,6 +108,8 @@ class Scheduler {
   std::span<Sequence* const> running() const { return running_; }
   // Those of them that the next step may compute; valid until the next call of anything here.
   std::span<Sequence* const> in_turn();
+  // Whether one of them is not to wait for prompts when it decodes.
+  bool spares(const Sequence& sequence) const;
   // Those that wait and may be admitted beside the running ones.
   int n_candidates() const;
   const BlockAllocator& allocator(int group = 0) const { return blocks_.allocator(group); }
@@ -135,8 +137,6 @@ class Scheduler {
   void release_blocks(Sequence& sequence);
   void take_back(Sequence& sequence);
 
-  bool others_run() const;
-  int n_background() const;
   bool has_background_turn(const Sequence& sequence) const;
 
   // --- Of those that wait
@@ -158,6 +158,8 @@ class Scheduler {
   WaitingQueue waiting_;
   std::vector<Sequence*> running_;  // in order of admission
   std::vector<Sequence*> order_;    // in_turn()
+  bool others_here_ = false;        // then: not all are in the background
+  double others_seen_ = -1e9;       // when somebody was here last who is not in the background
   int64_t n_queried_ = 0, n_hit_ = 0;
 };
 

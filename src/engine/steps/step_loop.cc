@@ -181,10 +181,12 @@ void StepLoop::plan(Step& step) {
 int StepLoop::prefill_limit() {
   if (limits_.prefill_chunk > 0) return limits_.prefill_chunk;
   Scheduler& scheduler = around_.scheduler;
-  const auto in_turn = scheduler.in_turn();
-  int n_decoding = 0;
-  for (const Sequence* sequence : in_turn) n_decoding += sequence->gap() == 1;
-  return pace_.limit(n_decoding, static_cast<int>(in_turn.size()) + scheduler.n_candidates() - n_decoding);
+  int n_decoding = 0, n_prompts = scheduler.n_candidates();
+  for (const Sequence* sequence : scheduler.in_turn()) {
+    n_prompts += sequence->gap() != 1;
+    n_decoding += sequence->gap() == 1 && scheduler.spares(*sequence);
+  }
+  return pace_.limit(n_decoding, n_prompts);
 }
 
 void StepLoop::submit(Step& step) {

@@ -11,6 +11,7 @@ namespace {
 // Token events that may wait for a reader that does not read. The prompt's log-probabilities, which come in
 // bursts, do not count: what there is of them is part of the reply in any case.
 constexpr size_t kMostPendingBytes = 8 << 20;
+constexpr size_t kMostGathered = 256;  // events
 
 }  // namespace
 
@@ -111,9 +112,9 @@ EventChannel::EventChannel(const net::any_io_executor& executor)
 
 EventChannel::~EventChannel() = default;
 
-// `add` puts events of so many bytes at the end of the list.
+// `add` puts events of so many bytes at the end of the list. ended: a sequence does with them.
 template <class Add>
-void EventChannel::push(size_t bytes, Add&& add) {
+void EventChannel::push(size_t bytes, bool ended, Add&& add) {
   bool ring = false;
   {
     const std::scoped_lock lock(mutex_);
@@ -127,22 +128,26 @@ void EventChannel::push(size_t bytes, Add&& add) {
       return;
     }
     add(events_);
-    ring = std::exchange(waiting_, false);
+    if (!gathers_ || ended || events_.size() >= kMostGathered) ring = std::exchange(waiting_, false);
   }
   if (ring) bell_->ring(shared_from_this());
 }
 
 void EventChannel::on_tokens(RequestId request, std::span<const TokenEvent> events) {
   size_t bytes = 0;
-  for (const TokenEvent& event : events) bytes += bytes_of(event);
-  push(bytes, [&](std::vector<OwnedEvent>& to) {
+  bool ended = false;
+  for (const TokenEvent& event : events) {
+    bytes += bytes_of(event);
+    ended |= event.finish != FinishReason::kNone;
+  }
+  push(bytes, ended, [&](std::vector<OwnedEvent>& to) {
     for (const TokenEvent& event : events) to.emplace_back().assign(request, event);
   });
 }
 
 void EventChannel::on_prompt_logprobs(RequestId request, int first,
                                       std::span<const std::span<const TokenLogprob>> rows) {
-  push(0, [&](std::vector<OwnedEvent>& to) { to.emplace_back().assign(request, first, rows); });
+  push(0, false, [&](std::vector<OwnedEvent>& to) { to.emplace_back().assign(request, first, rows); });
 }
 
 void EventChannel::wake() {

@@ -28,6 +28,10 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   void on_prompt_logprobs(RequestId request, int first,
                           std::span<const std::span<const TokenLogprob>> rows) override;
 
+  // From here on news are told of when a sequence ends, or many have gathered: for who needs none of them sooner. A thread that
+  // is woken takes the CPU of one that computes. Before the request is submitted.
+  void gather() { gathers_ = true; }
+
   // Takes news, on the executor; false: no more for now. It may throw.
   using Take = std::function<bool(std::vector<OwnedEvent>&)>;
   // Hands news to `take` as they come, which resumes no coroutine; ends when `take` wants no more, after
@@ -52,7 +56,7 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   struct WaiterOf;
 
   template <class Add>
-  void push(size_t bytes, Add&& add);
+  void push(size_t bytes, bool ended, Add&& add);
   void look();
   bool deliver();
   void resume();
@@ -72,6 +76,7 @@ class EventChannel : public EventSink, public std::enable_shared_from_this<Event
   std::vector<OwnedEvent> taken_;  // kept for its memory
   bool woken_ = false;
 
+  bool gathers_ = false;
   std::mutex mutex_;
   std::vector<OwnedEvent> events_;
   size_t pending_bytes_ = 0;

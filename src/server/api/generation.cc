@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/requests/context_limit.h"
+#include "engine/schedule/background.h"
 
 namespace penstock {
 Result<std::unique_ptr<Generation>> Generation::start(Exchange& exchange, GenerationCall& call) {
@@ -24,6 +25,9 @@ Generation::Generation(Exchange& exchange, GenerationCall& call)
   };
   exchange_.on_disconnect = leave;
   channel_->on_overflow = leave;
+  // Nobody sees it before it is whole, and nothing in its text ends it.
+  const bool ends_by_itself = call_.params.stop.empty() && !call_.keep_markers;
+  if (call_.priority == kBackgroundPriority && ends_by_itself) channel_->gather();
   running_ =
       std::make_shared<RunningCall>(call_.prompts.size() * static_cast<size_t>(std::max(call_.params.n, 1)));
   running_->key = exchange_.request().key;
