@@ -6,8 +6,10 @@
 Penstock is `penstock serve`: "ready" is from its start until GET /ready answers with 200, "first token" from its start until
 the answer to a request for one token, sent at that moment. llama.cpp's "ready" is its load call alone (its process is
 imported and started before), "first token" adds a context and the same prompt. Files are read once before, so that all of
-them are in memory; the packed file is made by a start that is not counted. Prints medians: seconds until both, seconds of
-processor time and peak resident MiB until the first token, and llama.cpp's seconds divided by these.
+them are in memory; the packed file is made by a start that is not counted. With --cold the model's file and packed weights
+are dropped from the page cache before every start, and a row says how long the file takes to read from end to end (what the
+disk's own host keeps in memory is beyond this). Prints medians: seconds until both, seconds of processor time and peak
+resident MiB until the first token, and llama.cpp's seconds divided by these.
 """
 import argparse
 import json
@@ -101,6 +103,23 @@ def serve(args, model, cache):
         process.wait()
 
 
+def read_file(model):
+    """As one start: both times are those of reading all of the file, a thread, 8 MiB at a time."""
+    start, used, buffer = time.monotonic(), time.process_time(), bytearray(8 << 20)
+    with open(model, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    seconds = time.monotonic() - start
+    return seconds, seconds, time.process_time() - used, 0
+
+
+def drop_from_page_cache(files):
+    for path in files:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())  # pages that are not on disk yet would stay
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=pathlib.Path)
@@ -109,6 +128,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=pathlib.Path, help="folder of packed weights (default: a temporary one)")
+    parser.add_argument("--cold", action="store_true", help="drop the files from the page cache before every start")
     args = parser.parse_args()
     print("| file | | ready, s | first token, s | processor, s | peak MiB | llama.cpp / this: ready | first token |")
     print("|---|---|---|---|---|---|---|---|")
@@ -118,11 +138,16 @@ def main():
                     "packed weights on disk": lambda: serve(args, model, args.cache or folder)}
             if args.peer_python:
                 ways["llama.cpp"] = lambda: peer(args, model)
+            if args.cold:
+                ways["read from end to end"] = lambda: read_file(model)
             for start in ways.values():
                 start()  # also makes the packed file and brings all files into memory
             results = {name: [] for name in ways}
             for _ in range(args.rounds):
                 for name, start in ways.items():
+                    if args.cold:
+                        packed = pathlib.Path(args.cache or folder)
+                        drop_from_page_cache([model, *(path for path in packed.rglob("*") if path.is_file())])
                     results[name].append(start())
             medians = {name: [statistics.median(run[i] for run in runs) for i in range(4)] for name, runs in results.items()}
             for name, (ready, first, cpu, peak) in medians.items():

@@ -31,8 +31,14 @@ uint64_t fingerprint_of(const WeightSource& source, const EngineConfig& config, 
     hash = chain_hash(hash, std::array{TokenId{1}});
   if (config.pipeline_parallel_size > 1)
     hash = chain_hash(hash, std::array{TokenId{-config.pipeline_parallel_size}});
+  constexpr size_t kEnd = 64;
+  for (const TensorInfo& tensor : source.tensors()) {  // all at once, where they lie on disk
+    const size_t n = std::min(tensor.bytes.size(), kEnd);
+    source.read_ahead({tensor.bytes.first(n)});
+    source.read_ahead({tensor.bytes.last(n)});
+  }
   for (const TensorInfo& tensor : source.tensors()) {
-    const size_t n = std::min<size_t>(tensor.bytes.size(), 64);
+    const size_t n = std::min(tensor.bytes.size(), kEnd);
     const auto text = [&](size_t from) {
       return std::string_view(reinterpret_cast<const char*>(tensor.bytes.data()) + from, n);
     };

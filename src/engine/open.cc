@@ -298,11 +298,12 @@ Result<std::unique_ptr<Engine>> open_member(EngineGroup& group, int index, Model
                   config.kv_cache_dtype, ops->name());
   }
   ModelCopy copy = std::move(given);  // gone before what its weights were packed by
+  // Before the load, which has all of the file read: the few pages that this looks at would wait for the others.
+  const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const bool shares_model = copy.model != nullptr;
   if (!shares_model) {
     ASSIGN_OR_RETURN(copy.model, load_model(*copy.source, *ops, progress, config));
   }
-  const uint64_t fingerprint = fingerprint_of(*copy.source, config, ops->name());
   const RankGrid grid = grid_of(config);
   const Model& model = *copy.model;
   ASSIGN_OR_RETURN(const RanksHere of_host, meet_ranks(ranks.get(), grid, fingerprint,

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <spdlog/spdlog.h>
+#include <algorithm>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -97,6 +98,14 @@ Bytes count_bytes(const ModelConfig& config, const ModelWeights& weights) {
   return bytes;
 }
 
+// Small ones first: norms, biases and what is packed at load because it is joined or permuted. The others wait for the first step.
+std::vector<std::span<const std::byte>> tensors_of(const WeightSource& source) {
+  std::vector<std::span<const std::byte>> parts;
+  for (const TensorInfo& tensor : source.tensors()) parts.push_back(tensor.bytes);
+  std::ranges::stable_sort(parts, {}, [](const auto& part) { return part.size(); });
+  return parts;
+}
+
 }  // namespace
 
 int64_t packed_bytes(const ModelConfig& config, const ModelWeights& weights) {
@@ -107,6 +116,7 @@ Result<std::unique_ptr<Model>> Model::load(const WeightSource& source, Ops& ops,
                                            int max_seq_len) {
   std::unique_ptr<Model> model(new Model);
   ASSIGN_OR_RETURN(model->config_, read_config(source));
+  model->reading_ = BackgroundRead(tensors_of(source));
   ASSIGN_OR_RETURN(auto weights, load_weights(source, model->config_, ops, progress, max_seq_len));
   model->set_weights(std::move(weights), source.naming());
   return model;
@@ -122,6 +132,7 @@ Result<std::unique_ptr<Model>> Model::load_shard(const WeightSource& source, Ops
   if (how.packed.cache != nullptr || !how.packed.experts_folder.empty()) {
     RETURN_IF_ERROR(model->load_packed(source, ops, progress, max_seq_len, how.packed, shard));
   } else {
+    if (!shard.is_part()) model->reading_ = BackgroundRead(tensors_of(source));
     ASSIGN_OR_RETURN(auto weights,
                      load_weights(source, model->config_, ops, progress, max_seq_len, nullptr, shard));
     model->set_weights(std::move(weights), source.naming());
@@ -206,6 +217,7 @@ Status Model::load_packed(const WeightSource& source, Ops& ops, const Progress& 
     log().warn("packed weights are made anew: {}", mapped.error().message);
     packed.from = nullptr;
   }
+  if (!packed.maps_experts && !shard.is_part()) reading_ = BackgroundRead(tensors_of(source));
   std::unique_ptr<ExpertFile> experts;
   if (packed.maps_experts) {
     ASSIGN_OR_RETURN(experts, ExpertFile::create(use.experts_folder));

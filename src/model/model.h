@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "base/background_read.h"
 #include "base/result.h"
 #include "cache/cache_spec.h"
 #include "formats/weight_source.h"
@@ -142,6 +143,7 @@ class Model {
   int64_t offloaded_bytes_ = 0;
   int64_t active_weight_bytes_ = 0;
   int64_t active_float_weights_ = 0;
+  BackgroundRead reading_;  // of the files that the weights come from
 };
 
 }  // namespace penstock

@@ -1,0 +1,42 @@
+#include "base/background_read.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/kept_map.h"
+#include "base/mapped_file.h"
+#include "base/memory.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kBetweenStops = size_t{8} << 20;
+
+struct KeptPart {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> file;
+};
+
+}  // namespace
+
+BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& parts) {
+  std::vector<KeptPart> kept;
+  int64_t total = 0;
+  for (const std::span<const std::byte> bytes : parts) {
+    auto file = keep_mapped(bytes);
+    if (file == nullptr) continue;
+    total += static_cast<int64_t>(bytes.size());
+    kept.push_back({bytes, std::move(file)});
+  }
+  if (kept.empty() || total > available_memory()) return;
+  thread_ = std::jthread([kept = std::move(kept)](const std::stop_token& stop) {
+    for (const KeptPart& part : kept) {
+      for (size_t at = 0; at < part.bytes.size() && !stop.stop_requested(); at += kBetweenStops)
+        read_missing(part.bytes.subspan(at, std::min(kBetweenStops, part.bytes.size() - at)));
+    }
+  });
+}
+
+}  // namespace penstock
