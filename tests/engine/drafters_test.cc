@@ -1,5 +1,5 @@
 // Every real drafter on the models that come with the program: in batch-invariant mode the text is the same,
-// bit for bit, with and without it. PENSTOCK_ALL_PROMPTS=1 runs 100 prompts instead of a few.
+// bit for bit, with and without it. PENSTOCK_PROMPTS=100 runs as many instead of a few.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,9 +18,9 @@ namespace {
 
 const std::string kModels = models_dir().string();
 
-bool all_prompts() {
-  const char* value = std::getenv("PENSTOCK_ALL_PROMPTS");
-  return value != nullptr && std::string(value) == "1";
+size_t n_prompts() {
+  const char* value = std::getenv("PENSTOCK_PROMPTS");
+  return value != nullptr ? std::strtoul(value, nullptr, 10) : 10;
 }
 
 // The beginnings of the held-out stories, each another one's length.
@@ -90,7 +90,7 @@ std::vector<std::string> names() {
 }
 
 TEST_P(Drafters, TextIsThatOfPlainDecoding) {
-  const auto prompts = read_prompts(all_prompts() ? 100 : 10);
+  const auto prompts = read_prompts(n_prompts());
   SamplingParams greedy, seeded;
   greedy.max_tokens = seeded.max_tokens = 40;
   greedy.temperature = 0;
