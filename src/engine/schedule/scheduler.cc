@@ -48,7 +48,7 @@ constexpr int kBackgroundTokens = 32;  // of a prompt in one step
 constexpr int kBackgroundStep = 128;
 // For some time after others, as more of them are likely to come: a step of so many tokens, some of them of prompts.
 constexpr double kSomeTime = 5;  // seconds
-constexpr int kShortStep = 32, kLeastOfPrompts = 16;
+constexpr int kShortStepTokens = 32, kLeastOfPrompts = 16;
 
 bool in_background(const Sequence& sequence) { return sequence.priority == kBackgroundPriority; }
 
@@ -63,7 +63,7 @@ bool others_are_here(std::span<Sequence* const> running, const WaitingQueue& wai
 
 // Tokens of prompts in a step without others, beside n_tokens. since: they were here, in seconds.
 int most_without_others(double since, int n_tokens) {
-  return since < kSomeTime ? std::max(kShortStep - n_tokens, kLeastOfPrompts) : kBackgroundStep;
+  return since < kSomeTime ? std::max(kShortStepTokens - n_tokens, kLeastOfPrompts) : kBackgroundStep;
 }
 
 // Of the first that wait.

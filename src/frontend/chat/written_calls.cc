@@ -8,7 +8,6 @@ namespace penstock {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Kind = CallText::Kind;
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
@@ -77,7 +76,7 @@ class WrittenCall {
       match = writing_.arguments == ArgumentForm::kParameters ? parameters(scan) : json(scan);
     if (match == Match::kMore) return CallText::more();
     if (match == Match::kNo) return CallText::not_a_call();
-    return {Kind::kCalls, at_, {{std::string(name_), std::move(arguments_)}}};
+    return {CallText::Kind::kCalls, at_, {{std::string(name_), std::move(arguments_)}}};
   }
 
  private:
@@ -253,8 +252,8 @@ CallText read_written_call(const CallFormat& format, std::string_view mark, std:
   for (const CallWriting& writing : format.written) {
     CallScan own = scan;
     CallText read = WrittenCall(writing, mark, text, types).read(own);
-    if (read.kind == Kind::kCalls) return read;
-    if (read.kind != Kind::kMore) continue;
+    if (read.kind == CallText::Kind::kCalls) return read;
+    if (read.kind != CallText::Kind::kMore) continue;
     result = std::move(read);
     next = !next || *next == own ? own : CallScan{};
   }
