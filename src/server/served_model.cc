@@ -156,6 +156,7 @@ Status ServedModel::load(EngineConfig config) {
     opened = open(config);
     if (opened) {
       max_model_len_ = info().max_model_len;
+      max_num_seqs_ = std::max(this->config().max_num_seqs, 1);
       memory_ = info().weight_bytes - info().offloaded_bytes + info().kv_bytes;
       runner_ = pools() ? Runner::kPooling : Runner::kGenerate;
     }

@@ -81,7 +81,8 @@ class ServedModel {
   void set_idle_timeout(std::optional<std::chrono::milliseconds> timeout);
   // Of the last time that it was loaded; 0 before.
   int max_model_len() const { return max_model_len_.load(); }
-  int64_t memory() const { return memory_.load(); }  // bytes of weights and KV cache
+  int max_num_seqs() const { return max_num_seqs_.load(); }  // 1 where vectors are computed
+  int64_t memory() const { return memory_.load(); }          // bytes of weights and KV cache
 
   Runner runner() const { return runner_.load(); }  // kAuto: not known yet
 
@@ -141,7 +142,7 @@ class ServedModel {
   RunningTexts running_;
   SamplingParams defaults_;
   std::string fingerprint_, identity_;
-  std::atomic<int> max_model_len_{0};
+  std::atomic<int> max_model_len_{0}, max_num_seqs_{0};
   std::atomic<int64_t> memory_{0};
   std::atomic<Runner> runner_;
 

@@ -108,9 +108,9 @@ Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view 
   return errorf(ErrorCode::kNotFound, "model: expected {}, got {}", fmt::join(names, " or "), name);
 }
 
-Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key, bool is_use) const {
+Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key) const {
   ASSIGN_OR_RETURN(ServedModel* const model, find(name, key));
-  if (ModelLease lease = model->lease(is_use)) return lease;
+  if (ModelLease lease = model->lease()) return lease;
   const ServedModel::Condition now = model->condition();
   if (now.state == ModelState::kFailed) {
     return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", model->name(),

@@ -38,7 +38,7 @@ class ServedModels {
   // Of whoever may use it; an adapter's name is its model's. Null: nobody has that name.
   ServedModel* named(std::string_view name) const;
   // To use it now. Errors: of find(); kCancelled, it is not loaded, and why.
-  Result<ModelLease> lease(std::string_view name, std::string_view key = {}, bool is_use = true) const;
+  Result<ModelLease> lease(std::string_view name, std::string_view key = {}) const;
 
   // Loads those that are loaded at the start, in their order. Error: of the only one, or the first when none could be
   // loaded; others are logged, and kept by the model.

@@ -285,6 +285,17 @@ class State(unittest.TestCase):
         self.assertFalse(any(slot["is_processing"] for slot in script.get("/slots")))
         self.assertEqual(len(script.get("/slots?fail_on_no_slot=1")), 3)
 
+    def test_slots_of_what_is_not_loaded(self):
+        loaded = story.get("/slots")
+        story.post("/api/generate", {"model": story.model, "keep_alive": 0})
+        for _ in range(1000):
+            state = story.get("/v1/models")["data"][0]["state"]
+            self.assertEqual(story.get("/slots"), loaded)
+            if state == "unloaded":
+                break
+        self.assertEqual(state, "unloaded")
+        self.assertEqual(story.get("/props")["total_slots"], len(loaded))  # which loads it
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -99,14 +99,14 @@ std::string model_named_in(const Server& server, const HttpRequest& request) {
   return body && body->is_object() ? served_name(server, request, *body) : "";
 }
 
-net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request, bool loads) {
+net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request) {
   const auto given = request.query.find("model");
   const std::string name = given == request.query.end() ? "" : given->second;
-  auto lease = server.models().lease(name, request.key, loads);
-  if (const auto named = server.models().find(name, request.key); !lease && named && loads) {
+  auto lease = server.models().lease(name, request.key);
+  if (const auto named = server.models().find(name, request.key); !lease && named) {
     if (const Status loaded = co_await server.load(**named); !loaded)
       co_return tl::unexpected(loaded.error());
-    lease = server.models().lease(name, request.key, loads);
+    lease = server.models().lease(name, request.key);
   }
   co_return lease;
 }

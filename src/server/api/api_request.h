@@ -32,9 +32,8 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
 // The name of a model in a body that nobody has checked; "" when it has none.
 std::string model_named_in(const Server& server, const HttpRequest& request);
 
-// The model that ?model= names, or the first one. loads: it is loaded if need be. Errors: of ServedModels::lease(), of
-// loading.
-net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request, bool loads);
+// The model that ?model= names, or the first one, loaded if need be. Errors: of ServedModels::lease(), of loading.
+net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request);
 
 // What every endpoint that generates has in common: sampling over the model's defaults, priority, salt,
 // deadline. The log-probabilities asked for are bounded by the server's max_logprobs. The prompts are the

@@ -15,22 +15,17 @@ RouteSchema props_reply, slots_reply;
 
 namespace {
 
-// The model that a query names, which must give text.
-net::awaitable<Result<ModelLease>> text_model(Server& server, const HttpRequest& request, bool loads) {
-  auto lease = co_await model_of_query(server, request, loads);
-  if (lease && (*lease)->pools()) {
-    co_return errorf(ErrorCode::kInvalidArgument, "model: {} gives vectors and no text", (*lease)->name());
-  }
-  co_return lease;
+Status check_gives_text(const ServedModel& model) {
+  if (model.runner() != Runner::kPooling) return {};
+  return errorf(ErrorCode::kInvalidArgument, "model: {} gives vectors and no text", model.name());
 }
 
-int n_slots(const ServedModel& model) { return std::max(model.config().max_num_seqs, 1); }
-
 json slot_json(const ServedModel& model, int id) {
+  const EngineConfig& engine = model.settings().engine;
   return {{"id", id},
           {"id_task", -1},
           {"n_ctx", model.max_model_len()},
-          {"speculative", !model.config().spec.empty() && model.config().spec != "off"},
+          {"speculative", !engine.draft_model.empty() || (!engine.spec.empty() && engine.spec != "off")},
           {"is_processing", false}};
 }
 
@@ -41,9 +36,10 @@ json next_token(int n_decoded, int max_tokens, bool goes_on) {
           {"n_decoded", n_decoded}};
 }
 
+// Of a model that is not loaded all are free.
 json slots_json(ServedModel& model, const std::string& key) {
   json slots = json::array();
-  const int n = n_slots(model);
+  const int n = model.max_num_seqs();
   for (const auto& call : model.running().all()) {
     for (size_t i = 0; i < call->n_decoded.size() && std::ssize(slots) < n; ++i) {
       if (call->finished[i].load(std::memory_order_relaxed)) continue;
@@ -72,7 +68,7 @@ json props_json(const ServedModel& model) {
   defaults["next_token"] = {
       {"has_next_token", true}, {"has_new_line", false}, {"n_remain", -1}, {"n_decoded", 0}};
   return {{"default_generation_settings", std::move(defaults)},
-          {"total_slots", n_slots(model)},
+          {"total_slots", model.max_num_seqs()},
           {"model_alias", model.name()},
           {"model_path", model.settings().engine.model},
           {"modalities", {{"vision", false}, {"audio", false}}},
@@ -106,15 +102,20 @@ const nlohmann::json& slots_reply() {
 }
 
 net::awaitable<void> get_props(Server& server, Exchange& exchange) {
-  const auto model = co_await text_model(server, exchange.request(), true);
+  const auto model = co_await model_of_query(server, exchange.request());
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  if (const Status text = check_gives_text(**model); !text)
+    co_return co_await exchange.reply(error_reply(text.error()));
   co_await exchange.reply(json_reply(props_json(**model)));
 }
 
 net::awaitable<void> get_slots(Server& server, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const auto model = co_await text_model(server, request, false);
+  const auto given = request.query.find("model");
+  const auto model = server.models().find(given == request.query.end() ? "" : given->second, request.key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  if (const Status text = check_gives_text(**model); !text)
+    co_return co_await exchange.reply(error_reply(text.error()));
   const json slots = slots_json(**model, request.key);
   const auto fails = request.query.find("fail_on_no_slot");
   const bool none_free =

@@ -143,7 +143,7 @@ net::awaitable<void> post_apply_template(Server& server, Exchange& exchange) {
 }
 
 net::awaitable<void> get_tokenizer_info(Server& server, Exchange& exchange) {
-  const auto lease = co_await model_of_query(server, exchange.request(), true);
+  const auto lease = co_await model_of_query(server, exchange.request());
   if (!lease) co_return co_await exchange.reply(error_reply(lease.error()));
   const ServedModel& model = **lease;
   const auto found = tokenizer_of(model);
