@@ -1,5 +1,6 @@
 #include "formats/lora.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -36,6 +37,7 @@ const std::set<std::string> kNeutralFields = {"peft_type",
                                               "init_lora_weights",
                                               "lora_dropout",
                                               "target_modules",
+                                              "target_parameters",
                                               "exclude_modules",
                                               "layers_to_transform",
                                               "layers_pattern",
@@ -117,11 +119,12 @@ Result<PeftScaling> read_scaling(const json& config, const std::string& where) {
 }
 
 // PEFT takes keys as regular expressions for the end of a module's name, after a dot. Here they are names, with "\." for a dot
-// and "^" for the beginning.
+// and "^" for the beginning; ".*\." before a name says what is so in any case.
 Result<bool> key_matches(std::string key, std::string_view module, const std::string& where) {
   for (size_t at = 0; (at = key.find("\\.", at)) != std::string::npos; ++at) key.erase(at, 1);
   const bool whole = key.starts_with('^');
   if (whole) key.erase(0, 1);
+  if (!whole && key.starts_with(".*.")) key.erase(0, 3);
   if (key.empty() || key.find_first_of("\\^$*+?()[]{}|") != std::string::npos)
     return errorf(ErrorCode::kUnsupported,
                   "{}: pattern {}: expected a module's name, got a regular expression", where,
@@ -150,18 +153,84 @@ Result<double> by_pattern(const json& pattern, double otherwise, std::string_vie
 struct Role {
   std::string weight;
   bool is_b = false;
+  std::string key = {};       // what PEFT's patterns are compared with
+  bool is_parameter = false;  // one of PEFT's target_parameters
 };
 
-std::optional<Role> peft_role(std::string_view name) {
-  constexpr std::string_view kPrefix = "base_model.model.";
-  for (const bool is_b : {false, true}) {
-    const std::string_view suffix = is_b ? ".lora_B.weight" : ".lora_A.weight";
-    if (name.starts_with(kPrefix) && name.ends_with(suffix) && name.size() > kPrefix.size() + suffix.size())
-      return Role{
-          std::string(name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size())) + ".weight",
-          is_b};
+// PEFT's names. Adapters of parameters are named by the module that has these; of two, the first is that of "base_layer".
+class PeftNames {
+ public:
+  PeftNames(std::vector<std::string> parameters, const WeightSource& source)
+      : parameters_(std::move(parameters)) {
+    for (const TensorInfo& tensor : source.tensors()) {
+      if (const auto parts = split(tensor.name)) {
+        int& depth = depths_[std::string(parts->module)];
+        depth = std::max(depth, parts->depth);
+      }
+    }
   }
-  return std::nullopt;
+
+  std::optional<Role> role(std::string_view name) const {
+    const auto parts = split(name);
+    if (!parts) return std::nullopt;
+    const std::string module(parts->module);
+    const std::vector<std::string_view> own = parameters_of(module);
+    if (own.empty()) {
+      if (parts->depth > 0) return std::nullopt;
+      return Role{module + ".weight", parts->is_b, module};
+    }
+    if (static_cast<int>(own.size()) != depths_.at(module) + 1) return std::nullopt;
+    const std::string weight =
+        fmt::format("{}.{}", module, own[own.size() - 1 - static_cast<size_t>(parts->depth)]);
+    return Role{weight, parts->is_b, weight, true};
+  }
+
+ private:
+  struct Parts {
+    std::string_view module;
+    int depth = 0;  // how often ".base_layer" was behind it
+    bool is_b = false;
+  };
+  static std::optional<Parts> split(std::string_view name) {
+    constexpr std::string_view kPrefix = "base_model.model.", kInner = ".base_layer";
+    if (!name.starts_with(kPrefix)) return std::nullopt;
+    name.remove_prefix(kPrefix.size());
+    for (const bool is_b : {false, true}) {
+      const std::string_view suffix = is_b ? ".lora_B.weight" : ".lora_A.weight";
+      if (!name.ends_with(suffix) || name.size() == suffix.size()) continue;
+      Parts parts{name.substr(0, name.size() - suffix.size()), 0, is_b};
+      for (; parts.module.ends_with(kInner); ++parts.depth) parts.module.remove_suffix(kInner.size());
+      return parts;
+    }
+    return std::nullopt;
+  }
+
+  // Those of the adapter's that a module of this name has, in the order of their declarations.
+  std::vector<std::string_view> parameters_of(const std::string& module) const {
+    const bool experts = module == "experts" || module.ends_with(".experts");
+    std::vector<std::string_view> own;
+    for (const std::string_view leaf : {"gate_up_proj", "down_proj", "weight"}) {
+      if (experts == (leaf == "weight")) continue;
+      const std::string key = fmt::format("{}.{}", module, leaf);
+      const bool named = std::ranges::any_of(parameters_, [&](const std::string& parameter) {
+        return key == parameter || key.ends_with("." + parameter);
+      });
+      if (named) own.push_back(leaf);
+    }
+    return own;
+  }
+
+  std::vector<std::string> parameters_;
+  std::map<std::string, int> depths_;  // by module
+};
+
+Result<std::vector<std::string>> read_parameters(const json& config, const std::string& where) {
+  const json list = config.value("target_parameters", json());
+  if (list.is_null()) return std::vector<std::string>();
+  if (!list.is_array() || !std::ranges::all_of(list, [](const json& one) { return one.is_string(); }))
+    return errorf(ErrorCode::kCorruptFile, "{}: target_parameters: expected a list of names, got {}", where,
+                  quote_name(list.dump(-1, ' ', false, json::error_handler_t::replace)));
+  return list.get<std::vector<std::string>>();
 }
 
 std::optional<Role> gguf_role(std::string_view name) {
@@ -174,26 +243,32 @@ std::optional<Role> gguf_role(std::string_view name) {
   return std::nullopt;
 }
 
-Status check_pair(const LoraModule& module, const std::string& where) {
+Status check_there(const LoraModule& module, bool may_be_by_expert, const std::string& where) {
   if (module.a == nullptr || module.b == nullptr)
     return errorf(ErrorCode::kCorruptFile, "{}: {}: expected two matrices of the adapter, got only {}", where,
                   quote_name(module.weight), module.a != nullptr ? "A" : "B");
+  const size_t dims = may_be_by_expert && module.a->shape.size() == 3 ? 3 : 2;
   for (const TensorInfo* tensor : {module.a, module.b}) {
-    if (tensor->shape.size() != 2 || !can_quantize(tensor->type) || tensor->n_elements() == 0)
-      return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected a matrix of real numbers, got {} [{}]",
-                    where, quote_name(tensor->name), quant_info(tensor->type).name,
-                    fmt::join(tensor->shape, ", "));
+    if (tensor->shape.size() != dims || !can_quantize(tensor->type) || tensor->n_elements() == 0)
+      return errorf(ErrorCode::kUnsupported, "{}: tensor {}: expected {} of real numbers, got {} [{}]", where,
+                    quote_name(tensor->name), dims == 3 ? "matrices" : "a matrix",
+                    quant_info(tensor->type).name, fmt::join(tensor->shape, ", "));
   }
-  if (module.rank() > kMaxLoraRank || module.b->shape[1] != module.rank())
-    return errorf(ErrorCode::kCorruptFile,
-                  "{}: {}: expected A [rank, in] and B [out, rank] with a rank up to {}, got [{}] and [{}]",
-                  where, quote_name(module.weight), kMaxLoraRank, fmt::join(module.a->shape, ", "),
-                  fmt::join(module.b->shape, ", "));
   return {};
 }
 
-Result<std::vector<LoraModule>> find_modules(const WeightSource& source,
-                                             std::optional<Role> (*role_of)(std::string_view)) {
+Status check_pair(const LoraModule& module, const std::string& where) {
+  const auto &a = module.a->shape, &b = module.b->shape;
+  const bool fits = module.by_expert() ? a[0] == b[0] && a[1] == b[2] : a[0] == b[1];
+  if (module.rank() <= kMaxLoraRank && fits) return {};
+  return errorf(ErrorCode::kCorruptFile,
+                "{}: {}: expected A [rank, in] and B [out, rank] with a rank up to {}, got [{}] and [{}]",
+                where, quote_name(module.weight), kMaxLoraRank, fmt::join(a, ", "), fmt::join(b, ", "));
+}
+
+// role_of(name) is an optional Role.
+template <class F>
+Result<std::vector<LoraModule>> find_modules(const WeightSource& source, F&& role_of) {
   const std::string where = source.path().string();
   std::map<std::string, LoraModule> found;
   for (const TensorInfo& tensor : source.tensors()) {
@@ -210,10 +285,26 @@ Result<std::vector<LoraModule>> find_modules(const WeightSource& source,
     return errorf(ErrorCode::kCorruptFile, "{}: expected an adapter's tensors, got none", where);
   std::vector<LoraModule> modules;
   for (auto& [name, module] : found) {
-    RETURN_IF_ERROR(check_pair(module, where));
+    RETURN_IF_ERROR(check_there(module, source.naming() == Naming::kGguf, where));
+    if (module.by_expert()) module.n_experts = module.a->shape[0];
     modules.push_back(std::move(module));
   }
   return modules;
+}
+
+// Which rank the module has by the configuration, and so of how many experts its matrices are.
+Status scale_peft_module(const PeftScaling& scaling, const Role& role, const std::string& where,
+                         const std::string& path, LoraModule& module) {
+  ASSIGN_OR_RETURN(const double rank, by_pattern(scaling.rank_pattern, scaling.rank, role.key, where));
+  ASSIGN_OR_RETURN(const double alpha, by_pattern(scaling.alpha_pattern, scaling.alpha, role.key, where));
+  const int64_t rows = module.a->shape[0], whole = static_cast<int64_t>(std::min(rank, 1e9));
+  if (role.is_parameter && static_cast<double>(whole) == rank && rows > whole && rows % whole == 0)
+    module.n_experts = rows / whole;
+  if (static_cast<double>(module.rank()) != rank)
+    return errorf(ErrorCode::kCorruptFile, "{}: {}: expected rank {} by adapter_config.json, got {}", path,
+                  quote_name(module.a->name), rank, module.rank());
+  module.scale = static_cast<float>(alpha / (scaling.root ? std::sqrt(rank) : rank));
+  return check_pair(module, path);
 }
 
 Result<LoraAdapter> open_peft(const fs::path& directory) {
@@ -223,23 +314,19 @@ Result<LoraAdapter> open_peft(const fs::path& directory) {
   const std::string where = config_path.string();
   RETURN_IF_ERROR(check_peft_fields(config, where));
   ASSIGN_OR_RETURN(const PeftScaling scaling, read_scaling(config, where));
+  ASSIGN_OR_RETURN(std::vector<std::string> parameters, read_parameters(config, where));
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
   ASSIGN_OR_RETURN(std::vector<TensorInfo> tensors, parse_safetensors(file.bytes(), path.string()));
   auto source = std::make_unique<MappedSource>(Naming::kHuggingFace, path);
   source->set_config(std::move(config));
   source->add_file(path, std::move(file));
   RETURN_IF_ERROR(source->set_tensors(std::move(tensors)));
+  const PeftNames names(std::move(parameters), *source);
   LoraAdapter adapter;
-  ASSIGN_OR_RETURN(adapter.modules, find_modules(*source, peft_role));
-  for (LoraModule& module : adapter.modules) {
-    const std::string_view name = std::string_view(module.weight).substr(0, module.weight.size() - 7);
-    ASSIGN_OR_RETURN(const double rank, by_pattern(scaling.rank_pattern, scaling.rank, name, where));
-    ASSIGN_OR_RETURN(const double alpha, by_pattern(scaling.alpha_pattern, scaling.alpha, name, where));
-    if (static_cast<double>(module.rank()) != rank)
-      return errorf(ErrorCode::kCorruptFile, "{}: {}: expected rank {} by adapter_config.json, got {}",
-                    path.string(), quote_name(module.a->name), rank, module.rank());
-    module.scale = static_cast<float>(alpha / (scaling.root ? std::sqrt(rank) : rank));
-  }
+  ASSIGN_OR_RETURN(adapter.modules,
+                   find_modules(*source, [&](std::string_view name) { return names.role(name); }));
+  for (LoraModule& module : adapter.modules)
+    RETURN_IF_ERROR(scale_peft_module(scaling, *names.role(module.a->name), where, path.string(), module));
   adapter.source = std::move(source);
   return adapter;
 }
@@ -263,9 +350,29 @@ Result<LoraAdapter> open_gguf_lora(const fs::path& path) {
   ASSIGN_OR_RETURN(adapter.modules, find_modules(*adapter.source, gguf_role));
   // Without an alpha (or with 0) the product is added as it is.
   const auto value = alpha.get<double>();
-  for (LoraModule& module : adapter.modules)
+  for (LoraModule& module : adapter.modules) {
+    RETURN_IF_ERROR(check_pair(module, path.string()));
     module.scale = value == 0 ? 1.0f : static_cast<float>(value / static_cast<double>(module.rank()));
+  }
   return adapter;
+}
+
+// Lines of a tensor's last dimension as floats, one after the other.
+std::vector<float> lines_of(const TensorInfo& tensor, size_t first, size_t n) {
+  const auto cols = static_cast<size_t>(tensor.shape.back());
+  const size_t line_bytes = tensor.bytes.size() / (static_cast<size_t>(tensor.n_elements()) / cols);
+  std::vector<float> values(n * cols);
+  dequantize_row(tensor.type, tensor.bytes.data() + first * line_bytes, values.data(),
+                 static_cast<int64_t>(values.size()));
+  return values;
+}
+
+std::vector<float> transposed(const std::vector<float>& from, size_t rows, size_t cols) {
+  std::vector<float> to(from.size());
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < cols; ++c) to[c * rows + r] = from[r * cols + c];
+  }
+  return to;
 }
 
 }  // namespace
@@ -294,7 +401,13 @@ Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base) {
   }
   for (const LoraModule& module : adapter.modules) {
     const TensorInfo* weight = base.find(module.weight);
-    const std::vector<int64_t> shape = {module.out(), module.in()};
+    if (module.n_experts > 0 && !module.by_expert())
+      return errorf(
+          ErrorCode::kUnsupported,
+          "{}: {}: a pair of all experts (target_parameters) is not merged, but served beside its base",
+          where, quote_name(module.weight));
+    std::vector<int64_t> shape = {module.out(), module.in()};
+    if (module.n_experts > 0) shape.insert(shape.begin(), module.n_experts);
     if (weight == nullptr || weight->shape != shape)
       return errorf(ErrorCode::kInvalidArgument, "{}: is for another model: expected {} [{}] in {}, got {}",
                     where, quote_name(module.weight), fmt::join(shape, ", "), base.path().string(),
@@ -303,21 +416,36 @@ Status check_lora_base(const LoraAdapter& adapter, const WeightSource& base) {
   return {};
 }
 
-std::vector<float> lora_rows(const TensorInfo& tensor, int64_t first, int64_t n) {
-  const int64_t cols = tensor.shape[1];
-  const size_t row_bytes = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
-  std::vector<float> values(static_cast<size_t>(n * cols));
-  dequantize_row(tensor.type, tensor.bytes.data() + static_cast<size_t>(first) * row_bytes, values.data(),
-                 n * cols);
-  return values;
+std::vector<LoraPair> lora_pairs(const LoraModule& module, bool turned) {
+  const auto rank = static_cast<size_t>(module.rank()), in = static_cast<size_t>(module.in()),
+             out = static_cast<size_t>(module.out());
+  const auto n = static_cast<size_t>(std::max<int64_t>(module.n_experts, 1));
+  const std::vector<float> a = lines_of(*module.a, 0, n * rank);
+  const std::vector<float> b = lines_of(*module.b, 0, module.by_expert() ? n * out : out);
+  std::vector<LoraPair> pairs(n);
+  for (size_t e = 0; e < n; ++e) {
+    LoraPair& pair = pairs[e];
+    pair.a.assign(a.data() + e * rank * in, a.data() + (e + 1) * rank * in);
+    pair.b.resize(out * rank);
+    for (size_t row = 0; row < out; ++row) {
+      for (size_t k = 0; k < rank; ++k)
+        pair.b[row * rank + k] =
+            module.by_expert() ? b[(e * out + row) * rank + k] : b[row * rank * n + k * n + e];
+    }
+    if (turned) pair = {transposed(pair.b, out, rank), transposed(pair.a, rank, in)};
+  }
+  return pairs;
 }
 
 void add_lora(const LoraModule& module, int64_t first_row, std::span<float> rows) {
   const auto in = static_cast<size_t>(module.in()), rank = static_cast<size_t>(module.rank());
+  const auto out = static_cast<size_t>(module.out()), first = static_cast<size_t>(first_row);
   const size_t n = rows.size() / in;
-  const std::vector<float> a = lora_rows(*module.a, 0, module.rank());
-  const std::vector<float> b = lora_rows(*module.b, first_row, static_cast<int64_t>(n));
+  const std::vector<float> b = lines_of(*module.b, first, n);
+  std::vector<float> a;
   for (size_t row = 0; row < n; ++row) {
+    const size_t expert = (first + row) / out;
+    if (row == 0 || (first + row) % out == 0) a = lines_of(*module.a, expert * rank, rank);
     for (size_t k = 0; k < rank; ++k) {
       const float factor = module.scale * b[row * rank + k];
       for (size_t col = 0; col < in; ++col) rows[row * in + col] += factor * a[k * in + col];
@@ -336,6 +464,7 @@ uint64_t lora_fingerprint(const LoraAdapter& adapter) {
       add(tensor->bytes);
     }
     parts.push_back(std::bit_cast<uint32_t>(module.scale));
+    if (module.n_experts > 0) parts.push_back(static_cast<uint64_t>(module.n_experts));
   }
   return checksum64(std::as_bytes(std::span<const uint64_t>(parts)));
 }

@@ -2,56 +2,16 @@
 
 #include <charconv>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/half.h"
 #include "formats/mapped_source.h"
+#include "model/adapter_names.h"
 #include "model/names.h"
 
 namespace penstock {
 namespace {
-
-// A tensor's name from where its layer's number is on: what stands before differs between a checkpoint and what was made of
-// a part of it.
-std::string_view within_layers(std::string_view name, std::string_view layer_pattern) {
-  const std::string_view head = layer_pattern.substr(0, layer_pattern.find("{}"));
-  const size_t at = name.find(head);
-  return at == std::string_view::npos || head.empty() ? name : name.substr(at);
-}
-
-// What both formats have a name for.
-enum class LayerRole : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kGateUp };
-
-struct RoleOfLayer {
-  int layer = 0;
-  LayerRole role = LayerRole::kQ;
-  auto operator<=>(const RoleOfLayer&) const = default;
-};
-
-std::optional<RoleOfLayer> role_of(std::string_view name, const NameTable& names) {
-  const std::string_view pattern = names.layer;
-  const size_t number = pattern.find("{}");
-  name = within_layers(name, pattern);
-  if (!name.starts_with(pattern.substr(0, number)) || !name.ends_with(".weight")) return std::nullopt;
-  name = name.substr(number, name.size() - number - std::string_view(".weight").size());
-  RoleOfLayer found;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), found.layer);
-  if (error != std::errc()) return std::nullopt;
-  name.remove_prefix(static_cast<size_t>(end - name.data()));
-  const std::string_view behind = pattern.substr(number + 2);
-  if (!name.starts_with(behind)) return std::nullopt;
-  name.remove_prefix(behind.size());
-  using enum LayerRole;
-  const std::pair<std::string_view, LayerRole> roles[] = {
-      {names.q, kQ},       {names.k, kK},   {names.v, kV},       {names.o, kO},
-      {names.gate, kGate}, {names.up, kUp}, {names.down, kDown}, {names.gate_up, kGateUp}};
-  for (const auto& [role_name, role] : roles) {
-    if (role_name.empty() || name != role_name) continue;
-    found.role = role;
-    return found;
-  }
-  return std::nullopt;
-}
 
 // Row `row` of q or k in one format is which row in the other: adjacent pairs in GGUF files, halves elsewhere.
 int row_in_halves(int row, int head_dim) {
@@ -64,12 +24,25 @@ int row_in_pairs(int row, int head_dim) {
 }
 
 // Those of the site's inputs.
-std::vector<float> columns_of_a(const LoraModule& module, const LinearSite& site) {
-  const std::vector<float> all = lora_rows(*module.a, 0, module.rank());
+std::vector<float> columns_of_a(std::span<const float> all, const LinearSite& site) {
   std::vector<float> own;
-  for (auto row = all.begin(); row != all.end(); row += module.in())
+  for (auto row = all.begin(); row != all.end(); row += site.cols)
     own.insert(own.end(), row + site.first_col, row + site.first_col + site.n_cols);
   return own;
+}
+
+std::string peft_version(const LoraAdapter& adapter) {
+  const nlohmann::json version = adapter.source->config().value("peft_version", nlohmann::json());
+  return version.is_string() ? version.get<std::string>() : "";
+}
+
+bool is_before_0_19(const std::string& version) {
+  int major = 0, minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto [dot, error] = std::from_chars(version.data(), end, major);
+  if (error != std::errc() || dot == end || *dot != '.') return true;
+  if (std::from_chars(dot + 1, end, minor).ec != std::errc()) return true;
+  return major == 0 && minor < 19;
 }
 
 Result<std::unique_ptr<Weight>> pack_floats(std::span<const float> values, int rows, int cols, bool wide,
@@ -93,15 +66,28 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
   const NameTable names = tensor_names(config_, naming_), other_names = tensor_names(config_, other);
   std::map<std::string_view, std::vector<LinearSite*>> by_name;
   std::map<RoleOfLayer, std::vector<LinearSite*>> by_role;
+  ExpertSites experts;
   for (LinearSite& site : sites_) {
+    if (site.projection != ExpertProjection::kNone) {
+      if (const auto at = in_layer(site.name, names)) experts[{at->layer, site.projection}] = &site;
+      continue;
+    }
     by_name[within_layers(site.name, names.layer)].push_back(&site);
     if (const auto role = role_of(site.name, names)) by_role[*role].push_back(&site);
   }
   std::vector<Match> matches;
   for (const LoraModule& module : adapter.modules) {
     if (is_elsewhere(module.weight, other_names)) continue;
-    Match match{&module, {}, 0};
-    if (other == naming_) {
+    Match match{.module = &module};
+    if (const auto role = expert_role_of(module.weight, other, other_names)) {
+      match.expert = role->expert, match.both = role->both;
+      match.interleaved = other_names.experts_interleaved;
+      for (const ExpertProjection projection : {role->projection, ExpertProjection::kUp}) {
+        const auto found = experts.find({role->layer, projection});
+        if (found != experts.end()) match.sites.push_back(found->second);
+        if (!role->both) break;
+      }
+    } else if (other == naming_) {
       const auto found = by_name.find(within_layers(module.weight, names.layer));
       if (found != by_name.end()) match.sites = found->second;
     } else if (const auto role = role_of(module.weight, other_names);
@@ -111,10 +97,52 @@ Result<std::vector<AdapterSlots::Match>> AdapterSlots::match(const LoraAdapter& 
       const bool rotated = role->role == LayerRole::kQ || role->role == LayerRole::kK;
       if (rotated && config_.rope_by_format) match.swapped_head = config_.head_dim_of(role->layer);
     }
-    RETURN_IF_ERROR(check_module(match, where));
+    if (match.sites.empty())
+      return errorf(ErrorCode::kInvalidArgument,
+                    "{}: is for another model, or for a part that adapters cannot add to: {} is no linear "
+                    "layer of this {}",
+                    where, quote_name(module.weight), config_.arch);
     matches.push_back(std::move(match));
   }
+  RETURN_IF_ERROR(turn_experts(adapter, matches));
+  for (const Match& match : matches) RETURN_IF_ERROR(check_module(match, where));
   return matches;
+}
+
+int AdapterSlots::Match::n_pairs() const { return static_cast<int>(std::max<int64_t>(module->n_experts, 1)); }
+
+// Of the weight that the adapter adds to.
+int64_t AdapterSlots::Match::rows() const { return int64_t{sites.front()->matrix_rows} * (both ? 2 : 1); }
+
+// PEFT before 0.19 took parameters [n_experts, out, in] for [n_experts, in, out], and those of some models are so. Shapes show it;
+// where a matrix is a square, those of the others.
+Status AdapterSlots::turn_experts(const LoraAdapter& adapter, std::vector<Match>& matches) const {
+  std::optional<bool> turned;
+  std::vector<Match*> squares;
+  for (Match& match : matches) {
+    const LoraModule& module = *match.module;
+    if (module.n_experts == 0 || module.by_expert()) continue;
+    const int64_t in = match.sites.front()->cols, out = match.rows();
+    if (in == out) {
+      squares.push_back(&match);
+    } else if (module.in() == out && module.out() == in) {
+      turned = match.turned = true;
+    } else if (module.in() == in && module.out() == out) {
+      turned = false;
+    }
+  }
+  if (squares.empty()) return {};
+  const std::string version = peft_version(adapter);
+  if (!turned && !is_before_0_19(version) && !tensor_names(config_, Naming::kHuggingFace).experts_transposed)
+    turned = false;
+  if (!turned)
+    return errorf(
+        ErrorCode::kUnsupported,
+        "{}: {}: which side of experts' square matrices is the input depends on the version of PEFT: "
+        "expected an adapter of the other matrices too, or one of PEFT 0.19, got peft_version {}",
+        adapter.source->path().string(), quote_name(squares.front()->module->weight), quote_name(version));
+  for (Match* match : squares) match->turned = *turned;
+  return {};
 }
 
 // Whether another stage of the pipeline has the layer.
@@ -131,16 +159,27 @@ bool AdapterSlots::is_elsewhere(std::string_view weight, const NameTable& names)
 
 Status AdapterSlots::check_module(const Match& match, const std::string& where) const {
   const LoraModule& module = *match.module;
-  if (match.sites.empty())
-    return errorf(ErrorCode::kInvalidArgument,
-                  "{}: is for another model, or for a part that adapters cannot add to: {} is no linear "
-                  "layer of this {}",
-                  where, quote_name(module.weight), config_.arch);
   const LinearSite& site = *match.sites.front();
-  if (module.out() != site.matrix_rows || module.in() != site.cols)
+  const int64_t rows = match.rows();
+  const int64_t in = match.turned ? module.out() : module.in(),
+                out = match.turned ? module.in() : module.out();
+  if (out != rows || in != site.cols)
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: is for another model: {}: expected [{}, {}], got [{}, {}]", where,
-                  quote_name(module.weight), site.matrix_rows, site.cols, module.out(), module.in());
+                  quote_name(module.weight), rows, site.cols, out, in);
+  if (!site.adaptable)
+    return errorf(ErrorCode::kUnsupported, "{}: {}: this backend has no adapters of experts", where,
+                  quote_name(module.weight));
+  // Of one matrix for all, or of one expert's.
+  const int64_t expected = match.expert >= 0 || site.n_experts <= 1 ? 0 : site.n_experts;
+  if (module.n_experts != expected)
+    return errorf(ErrorCode::kInvalidArgument,
+                  "{}: is for another model: {}: expected pairs for {} experts, got {}", where,
+                  quote_name(module.weight), std::max<int64_t>(expected, 1),
+                  std::max<int64_t>(module.n_experts, 1));
+  if (match.expert >= std::max(site.n_experts, 1))
+    return errorf(ErrorCode::kInvalidArgument, "{}: is for another model: {}: expected one of {} experts",
+                  where, quote_name(module.weight), site.n_experts);
   return {};
 }
 
@@ -150,45 +189,52 @@ Result<int64_t> AdapterSlots::check(const LoraAdapter& adapter) const {
   for (const Match& match : matches) {
     const LinearSite& site = *match.sites.front();
     // Panels of 16 rows.
-    bytes += ((match.module->rank() + 15) / 16 * 16 * match.module->in() +
-              match.module->out() * match.module->rank()) *
-             (site.wide ? 4 : 2);
+    const int64_t rank = match.module->rank();
+    bytes +=
+        match.n_pairs() * ((rank + 15) / 16 * 16 * site.cols + match.rows() * rank) * (site.wide ? 4 : 2);
   }
   return bytes;
 }
 
 // The site's rows, scaled.
-std::vector<float> AdapterSlots::rows_of_b(const Match& match, const LinearSite& site) const {
-  const LoraModule& module = *match.module;
-  const auto rank = static_cast<size_t>(module.rank());
-  const std::vector<float> all = lora_rows(*module.b, 0, module.out());
+std::vector<float> AdapterSlots::rows_of_b(const Match& match, const LinearSite& site,
+                                           std::span<const float> all) const {
+  const auto rank = static_cast<size_t>(match.module->rank());
   std::vector<float> rows(static_cast<size_t>(site.n_rows) * rank);
   for (int r = 0; r < site.n_rows; ++r) {
     int row = site.rows.empty() ? site.first_row + r : site.rows[static_cast<size_t>(r)];
     if (match.swapped_head > 0)
       row = naming_ == Naming::kGguf ? row_in_halves(row, match.swapped_head)
                                      : row_in_pairs(row, match.swapped_head);
+    if (match.both) {
+      const int up = site.projection == ExpertProjection::kUp ? 1 : 0;
+      row = match.interleaved ? 2 * row + up : row + up * site.matrix_rows;
+    }
     for (size_t k = 0; k < rank; ++k)
-      rows[static_cast<size_t>(r) * rank + k] = module.scale * all[static_cast<size_t>(row) * rank + k];
+      rows[static_cast<size_t>(r) * rank + k] =
+          match.module->scale * all[static_cast<size_t>(row) * rank + k];
   }
   return rows;
 }
 
 Status AdapterSlots::put_match(int slot, const Match& match, Ops& ops) {
-  const LoraModule& module = *match.module;
-  const auto rank = static_cast<int>(module.rank());
+  const auto rank = static_cast<int>(match.module->rank());
+  const std::vector<LoraPair> pairs = lora_pairs(*match.module, match.turned);
   auto& weights = weights_[static_cast<size_t>(slot)];
   const LinearSite& first = *match.sites.front();
-  ASSIGN_OR_RETURN(auto packed_a,
-                   pack_floats(columns_of_a(module, first), rank, first.n_cols, first.wide, ops));
-  weights.push_back(std::move(packed_a));
-  const Weight* const shared_a = weights.back().get();
-  for (LinearSite* site : match.sites) {
-    ASSIGN_OR_RETURN(auto b, pack_floats(rows_of_b(match, *site), site->n_rows, rank, site->wide, ops));
-    weights.push_back(std::move(b));
-    AdapterTerms& terms = *site->terms;
-    if (static_cast<int>(terms.size()) <= slot) terms.resize(static_cast<size_t>(slot) + 1);
-    terms[static_cast<size_t>(slot)] = {shared_a, weights.back().get()};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    ASSIGN_OR_RETURN(auto packed_a,
+                     pack_floats(columns_of_a(pairs[i].a, first), rank, first.n_cols, first.wide, ops));
+    weights.push_back(std::move(packed_a));
+    const Weight* const shared_a = weights.back().get();
+    for (LinearSite* site : match.sites) {
+      ASSIGN_OR_RETURN(auto b,
+                       pack_floats(rows_of_b(match, *site, pairs[i].b), site->n_rows, rank, site->wide, ops));
+      weights.push_back(std::move(b));
+      AdapterTerms& terms = site->all_terms()[match.expert >= 0 ? static_cast<size_t>(match.expert) : i];
+      if (static_cast<int>(terms.size()) <= slot) terms.resize(static_cast<size_t>(slot) + 1);
+      terms[static_cast<size_t>(slot)] = {shared_a, weights.back().get()};
+    }
   }
   return {};
 }
@@ -214,13 +260,17 @@ Status AdapterSlots::put(int slot, const LoraAdapter& adapter, Ops& ops) {
 void AdapterSlots::reserve(int n_slots) {
   const auto n = static_cast<size_t>(n_slots);
   weights_.resize(n);
-  for (LinearSite& site : sites_) site.terms->resize(n);
+  for (LinearSite& site : sites_) {
+    for (AdapterTerms& terms : site.all_terms()) terms.resize(n);
+  }
 }
 
 void AdapterSlots::drop(int slot) {
   if (slot >= static_cast<int>(weights_.size())) return;
   for (LinearSite& site : sites_) {
-    if (slot < static_cast<int>(site.terms->size())) (*site.terms)[static_cast<size_t>(slot)] = {};
+    for (AdapterTerms& terms : site.all_terms()) {
+      if (slot < static_cast<int>(terms.size())) terms[static_cast<size_t>(slot)] = {};
+    }
   }
   weights_[static_cast<size_t>(slot)].clear();
 }

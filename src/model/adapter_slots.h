@@ -1,8 +1,10 @@
 // LoRA adapters in a model's memory: of each the thin matrices of the layers that it adds to, by slot.
 //
-// An adapter may have another format than the model: names are translated where the layer is one of attention or the dense
-// feed-forward, and the rows of queries and keys are put into the order of the model's rotation.
+// An adapter may have another format than the model: names are translated where the layer is one of attention or of a
+// feed-forward, and the rows of queries and keys are put into the order of the model's rotation. Experts are found by what they are
+// in any case: files have one matrix for each or one for all, and adapters likewise, but not always the same.
 #pragma once
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,12 +32,20 @@ class AdapterSlots {
   struct Match {
     const LoraModule* module = nullptr;
     std::vector<LinearSite*> sites;
-    int swapped_head = 0;  // > 0: rows of heads of so many lie in the other format's order
+    int swapped_head = 0;      // > 0: rows of heads of so many lie in the other format's order
+    int expert = -1;           // of experts the one that it is of; -1: all
+    bool both = false;         // experts' gate and up
+    bool interleaved = false;  // these in turn, not one after the other
+    bool turned = false;       // it was made for the transposed weight
+    int64_t rows() const;
+    int n_pairs() const;
   };
   Result<std::vector<Match>> match(const LoraAdapter& adapter) const;
   bool is_elsewhere(std::string_view weight, const NameTable& names) const;
   Status check_module(const Match& match, const std::string& where) const;
-  std::vector<float> rows_of_b(const Match& match, const LinearSite& site) const;
+  using ExpertSites = std::map<std::pair<int, ExpertProjection>, LinearSite*>;  // by layer
+  Status turn_experts(const LoraAdapter& adapter, std::vector<Match>& matches) const;
+  std::vector<float> rows_of_b(const Match& match, const LinearSite& site, std::span<const float> all) const;
   Status put_match(int slot, const Match& match, Ops& ops);
 
   const ModelConfig& config_;

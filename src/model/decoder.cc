@@ -242,6 +242,8 @@ void DecoderParts::experts(int i, const NormedInput& router_input, const NormedI
   params.gate = layer.expert_gate.weights, params.gate_bias = layer.expert_gate.biases;
   params.up = layer.expert_up.weights, params.up_bias = layer.expert_up.biases;
   params.down = layer.expert_down.weights, params.down_bias = layer.expert_down.biases;
+  params.gate_adapters = layer.expert_gate.adapters, params.up_adapters = layer.expert_up.adapters;
+  params.down_adapters = layer.expert_down.adapters;
   params.routing = config_.routing;
   params.selection_bias = layer.selection_bias.get();
   params.expert_scale = layer.beside.expert_scale.get();

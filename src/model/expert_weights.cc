@@ -306,6 +306,24 @@ bool ExpertLoader::has_fused_experts(const std::string& at) const {
          source_.WeightSource::find(at + std::string(names_.expert_gate_up)) != nullptr;
 }
 
+// What adapters may add to: rows and inputs that this rank has, of every expert the same.
+void ExpertLoader::add_site(const std::string& at, ExpertProjection projection, ExpertWeights& out) {
+  if (!keeps_sites_ || out.weights.empty()) return;
+  const bool down = projection == ExpertProjection::kDown;
+  const Range own = cuts_.expert_ffn();
+  const Weight& first = *out.weights.front();
+  LinearSite& site = sites_.emplace_back();
+  site.name = at, site.projection = projection, site.n_experts = config_.n_experts;
+  site.matrix_rows = down ? config_.expert_dim() : config_.expert_ffn_dim;
+  site.cols = down ? config_.expert_ffn_dim : config_.expert_dim();
+  site.first_row = down ? 0 : own.first, site.n_rows = first.rows();
+  site.first_col = down ? own.first - out.lead : 0, site.n_cols = first.cols();
+  site.wide = first.packed_bytes() >= int64_t{4} * first.rows() * first.cols();
+  site.adaptable = ops_.adapts_experts();
+  site.terms = std::make_unique<AdapterTerms[]>(out.weights.size());
+  out.adapters = site.all_terms();
+}
+
 Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const int dim = config_.expert_dim();
@@ -333,6 +351,9 @@ Status ExpertLoader::load_experts(const std::string& at, LayerWeights& layer) {
     RETURN_IF_ERROR(expert_ups(name(up), layer.expert_up));
     RETURN_IF_ERROR(expert_downs(name(down), layer.expert_down));
   }
+  add_site(at, ExpertProjection::kGate, layer.expert_gate);
+  add_site(at, ExpertProjection::kUp, layer.expert_up);
+  add_site(at, ExpertProjection::kDown, layer.expert_down);
   return config_.shared_ffn_dim > 0 ? load_shared_experts(at, layer) : Status();
 }
 

@@ -169,6 +169,8 @@ class ExpertLoader : protected TensorLoader {
   Status expert_downs(const std::string& pattern, ExpertWeights& out);
   Status expert_biases(const std::string& name, int rows, Range part,
                        std::vector<std::unique_ptr<Vector>>& out);
+  using TensorLoader::add_site;
+  void add_site(const std::string& at, ExpertProjection projection, ExpertWeights& out);
   struct FusedRows {
     int total;        // of an expert in the tensor
     int first, step;  // where a matrix begins in them, and how far its rows are apart

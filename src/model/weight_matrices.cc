@@ -435,7 +435,7 @@ void TensorLoader::add_site(const std::string& stem, int matrix_rows, Range rows
     site.rows.assign(part.begin(), part.end());
   }
   site.wide = out.weight->packed_bytes() >= int64_t{4} * rows.count * site.n_cols;
-  site.terms = std::make_unique<AdapterTerms>();
+  site.terms = std::make_unique<AdapterTerms[]>(1);
   out.adapters = site.terms.get();
 }
 

@@ -1,6 +1,8 @@
 // All weights of a decoder, checked and packed for one backend, and the names they have in files.
 #pragma once
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +40,8 @@ struct ExpertWeights {
   std::vector<std::unique_ptr<Vector>> biases;   // [n_experts] or empty
   bool partial = false;                          // as LinearWeights
   int lead = 0;
-  bool mapped = false;  // they lie in a mapped file (PackedWeights::maps_experts)
+  std::span<const AdapterTerms> adapters;  // [n_experts], of their LinearSite, or empty
+  bool mapped = false;                     // they lie in a mapped file (PackedWeights::maps_experts)
 };
 
 // Of attention over latents (LatentConfig); queries are LayerWeights::q.
@@ -131,16 +134,26 @@ struct LayerWeights {
   float output_scale = 1.0f;  // multiplies the stream behind the layer
 };
 
-// Rows of a file's matrix that make a linear layer, to which adapters may add.
+// Which matrix of every expert a LinearSite is.
+enum class ExpertProjection : uint8_t { kNone, kGate, kUp, kDown };
+
+// Rows of a file's matrix that make a linear layer, to which adapters may add; or one matrix of every expert of a layer, each by
+// itself.
 struct LinearSite {
-  std::string name;       // of the matrix, with ".weight"
+  std::string name;  // of the matrix, with ".weight"; of experts what the layer's names begin with
+  ExpertProjection projection = ExpertProjection::kNone;
+  int n_experts = 0;
   int matrix_rows = 0;    // of the whole matrix
   std::vector<int> rows;  // row r of the layer is the matrix' row rows[r]; empty: first_row + r
   int first_row = 0, n_rows = 0, cols = 0;
   int first_col = 0,
       n_cols = 0;     // of the matrix' columns, those that the layer's weight has; all of them, or a rank's
   bool wide = false;  // its weights have 32 bits
-  std::unique_ptr<AdapterTerms> terms;
+  bool adaptable = true;                  // the backend adds to it
+  std::unique_ptr<AdapterTerms[]> terms;  // one, or [n_experts]
+  std::span<AdapterTerms> all_terms() const {
+    return {terms.get(), static_cast<size_t>(std::max(n_experts, 1))};
+  }
 };
 
 struct ModelWeights {

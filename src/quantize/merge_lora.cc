@@ -17,7 +17,7 @@ using MergedModules = std::map<std::string_view, const LoraModule*>;
 constexpr int64_t kMergedElements = int64_t{1} << 20;  // that are in memory as floats at a time
 
 Status write_merged(const TensorInfo& weight, const LoraModule& module, TensorFile& file) {
-  const int64_t rows = weight.shape[0], cols = weight.shape[1],
+  const int64_t cols = weight.shape.back(), rows = weight.n_elements() / cols,
                 step = std::max<int64_t>(1, kMergedElements / cols);
   const size_t row_bytes = weight.bytes.size() / static_cast<size_t>(rows);
   for (int64_t first = 0; first < rows; first += step) {

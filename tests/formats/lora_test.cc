@@ -87,6 +87,67 @@ TEST(Lora, PeftPatternsDecideRankAndScale) {
   EXPECT_FLOAT_EQ(adapter->modules[1].scale, 16 / std::sqrt(3.0f));  // of layer 11, not 1
 }
 
+constexpr const char* kExpertsName = "base_model.model.model.layers.0.mlp.experts";
+
+// Three experts of rank 2; of two parameters of a module the first is the inner one.
+LoraShapes expert_pairs() {
+  LoraShapes tensors = peft_pair(std::string(kExpertsName) + ".base_layer", 6, 4, 10);
+  for (auto& tensor : peft_pair(kExpertsName, 6, 5, 4)) tensors.push_back(tensor);
+  return tensors;
+}
+
+json experts_config(const json& parameters) {
+  json config = peft_config();
+  config["target_parameters"] = parameters;
+  config["rank_pattern"] = json::object();
+  return config;
+}
+
+TEST(Lora, PeftParametersAreOfAllExperts) {
+  const TempDir dir;
+  json config = experts_config({"mlp.experts.gate_up_proj", "down_proj", "gate.weight"});
+  LoraShapes tensors = expert_pairs();
+  for (auto& tensor : peft_pair("base_model.model.model.layers.0.mlp.gate", 2, 4, 3))
+    tensors.push_back(tensor);
+  auto adapter = open_written_peft(dir, config, tensors);
+  ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
+  ASSERT_EQ(adapter->modules.size(), 3u);
+  const LoraModule &down = adapter->modules[0], &gate_up = adapter->modules[1], &gate = adapter->modules[2];
+  EXPECT_EQ(down.weight, "model.layers.0.mlp.experts.down_proj");
+  EXPECT_EQ(gate_up.weight, "model.layers.0.mlp.experts.gate_up_proj");
+  EXPECT_EQ(gate.weight, "model.layers.0.mlp.gate.weight");
+  EXPECT_EQ(gate_up.n_experts, 3);
+  EXPECT_EQ(gate.n_experts, 0);
+  EXPECT_EQ(std::vector({gate_up.rank(), gate_up.in(), gate_up.out()}), std::vector<int64_t>({2, 4, 10}));
+  EXPECT_FLOAT_EQ(down.scale, 8);
+  // Rows and columns count from 1, as write_lora() writes them.
+  const std::vector<LoraPair> pairs = lora_pairs(down);
+  ASSERT_EQ(pairs.size(), 3u);
+  EXPECT_EQ(pairs[1].a, std::vector<float>({11, 12, 13, 14, 15, 16, 17, 18, 19, 20}));
+  EXPECT_EQ(pairs[1].b, std::vector<float>({2, 5, 8, 11, 14, 17, 20, 23}));
+  const std::vector<LoraPair> turned = lora_pairs(down, true);
+  EXPECT_EQ(turned[1].a, std::vector<float>({2, 8, 14, 20, 5, 11, 17, 23}));
+  EXPECT_EQ(turned[1].b, std::vector<float>({11, 16, 12, 17, 13, 18, 14, 19, 15, 20}));
+  // As transformers names ranks of gate and up that were two.
+  config["rank_pattern"] = {{".*\\.gate_up_proj", 3}};
+  adapter = open_written_peft(dir, config, tensors);
+  ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
+  EXPECT_EQ(adapter->modules[1].n_experts, 2);
+}
+
+TEST(Lora, RefusesParametersThatTheTensorsAreNot) {
+  const TempDir dir;
+  // Of one parameter, of one that is no matrix, of none: there are two pairs.
+  for (const json& parameters : {json{"experts.gate_up_proj"}, json{"experts.bias"}, json::array()}) {
+    const auto adapter = open_written_peft(dir, experts_config(parameters), expert_pairs());
+    expect_refused(adapter, "experts");
+    expect_refused(adapter, "is not supported");
+  }
+  json config = experts_config({"experts.gate_up_proj", "experts.down_proj"});
+  config["r"] = 4;
+  expect_refused(open_written_peft(dir, config, expert_pairs()), "expected rank 4");
+}
+
 TEST(Lora, RefusesWhatPeftComputesOtherwise) {
   const TempDir dir;
   const std::pair<const char*, json> fields[] = {
@@ -97,7 +158,8 @@ TEST(Lora, RefusesWhatPeftComputesOtherwise) {
       {"modules_to_save", {"lm_head"}},
       {"alora_invocation_tokens", {1, 2}},
       {"layer_replication", {{0, 4}}},
-      {"target_parameters", {"experts.down_proj"}},
+      {"target_parameters", "experts.down_proj"},
+      {"target_parameters", {1}},
       {"init_lora_weights", "pissa"},
       {"peft_type", "IA3"},
       {"a_field_of_tomorrow", 1},
@@ -179,6 +241,17 @@ TEST(Lora, Gguf) {
       EXPECT_FLOAT_EQ(rows[static_cast<size_t>(row * 6 + col)], 100 + 2.5f * (b * a + (b + 1) * (a + 6)));
     }
   }
+  const LoraShapes experts = {{"blk.0.ffn_up_exps.weight.lora_a", {3, 2, 6}},
+                              {"blk.0.ffn_up_exps.weight.lora_b", {3, 4, 2}}};
+  adapter = open_written_gguf(dir, with_alpha, experts);
+  ASSERT_TRUE(adapter.has_value()) << adapter.error().message;
+  EXPECT_EQ(adapter->modules[0].n_experts, 3);
+  EXPECT_FLOAT_EQ(adapter->modules[0].scale, 2.5);
+  EXPECT_EQ(lora_pairs(adapter->modules[0])[2].b, std::vector<float>({17, 18, 19, 20, 21, 22, 23, 24}));
+  expect_refused(open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {2, 4, 2}}}),
+                 "expected A [rank, in]");
+  expect_refused(open_written_gguf(dir, gguf_lora_writer(), {experts[0], {experts[1].first, {4, 2}}}),
+                 "expected matrices");
   expect_refused(open_written_gguf(dir, gguf_lora_writer("model"), pair), "general.type");
   expect_refused(open_written_gguf(dir, gguf_lora_writer("adapter", "control"), pair), "adapter.type");
   GgufWriter activated = gguf_lora_writer();

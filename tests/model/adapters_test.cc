@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "../formats/temp_dir.h"
 #include "formats/lora.h"
 #include "formats/weight_source.h"
 #include "model/runner.h"
 #include "quantize/golden_models.h"
 #include "support/device_ops.h"
+#include "support/stacked_adapter.h"
 
 namespace penstock {
 namespace {
@@ -53,6 +56,11 @@ LoraAdapter peft_adapter(const std::string& name) {
   return adapter_of(tests_dir() / "golden" / "lora" / name);
 }
 
+// Of "qwen3_moe.fused" the base is "qwen3_moe".
+fs::path base_of(const std::string& name) { return testing::golden(fs::path(name).stem().string()); }
+// Whether there are pairs for experts.
+bool adapts_experts(const std::string& name) { return name.find('.') != std::string::npos; }
+
 struct AdaptedBase {
   std::unique_ptr<WeightSource> source;
   std::unique_ptr<Ops> ops;
@@ -90,8 +98,27 @@ void expect_pefts(const fs::path& base_path, const LoraAdapter& adapter, const A
 TEST(Adapters, LogitsArePefts) {
   for (const std::string& name : adapted_models()) {
     SCOPED_TRACE(name);
-    expect_pefts(testing::golden(name), peft_adapter(name), read_adapter_golden(name));
+    expect_pefts(base_of(name), peft_adapter(name), read_adapter_golden(name));
   }
+}
+
+// PEFT's adapters of experts' matrices, and what PEFT makes of them when it puts them together.
+TEST(Adapters, OfEachExpertAreThoseOfAllTogether) {
+  for (const std::string name : {"qwen3_moe.each", "mixtral.each"}) {
+    SCOPED_TRACE(name);
+    const fs::path together = tests_dir() / "golden" / "lora" / name / "together";
+    expect_pefts(base_of(name), adapter_of(together), read_adapter_golden(name));
+    expect_pefts(base_of(name) / "model.gguf", adapter_of(together), read_adapter_golden(name));
+  }
+}
+
+TEST(Adapters, OfExpertsInGguf) {
+  const TempDir dir;
+  const fs::path path = dir / "experts.gguf", base = testing::golden("qwen3_moe");
+  testing::write_stacked(peft_adapter("qwen3_moe.each"), 2, 6, "qwen3moe", path);
+  const AdapterGolden golden = read_adapter_golden("qwen3_moe.each");
+  expect_pefts(base / "model.gguf", adapter_of(path), golden);
+  expect_pefts(base, adapter_of(path), golden);
 }
 
 TEST(Adapters, InGgufBesideGguf) {
@@ -113,15 +140,17 @@ TEST(Adapters, OfTheOtherFormat) {
     expect_pefts(base / "model.gguf", adapter_of(adapter), read_adapter_golden(name));
     expect_pefts(base, adapter_of(adapter / "adapter.gguf"), read_adapter_golden(name));
   }
-  for (const std::string name : {"llama_mqa", "qwen2", "qwen3"}) {
+  for (const std::string name : {"llama_mqa", "qwen2", "qwen3", "qwen3_moe.fused", "qwen3_moe.each",
+                                 "mixtral.each", "olmoe.fused", "granitemoe.fused", "gpt_oss.fused"}) {
     SCOPED_TRACE(name);
-    expect_pefts(testing::golden(name) / "model.gguf", peft_adapter(name), read_adapter_golden(name));
+    expect_pefts(base_of(name) / "model.gguf", peft_adapter(name), read_adapter_golden(name));
   }
 }
 
 TEST(Adapters, OnADeviceAndWithMoreRowsThanTokens) {
-  expect_pefts(testing::golden("qwen2"), peft_adapter("qwen2"), read_adapter_golden("qwen2"),
-               {.n_threads = 1, .row_multiple = 8}, true);
+  for (const std::string name : {"qwen2", "qwen3_moe.fused"})
+    expect_pefts(base_of(name), peft_adapter(name), read_adapter_golden(name),
+                 {.n_threads = 1, .row_multiple = 8}, true);
 }
 
 TEST(Adapters, OnTheEmulatedGpuAndWithMoreRowsThanTokens) {
@@ -129,21 +158,25 @@ TEST(Adapters, OnTheEmulatedGpuAndWithMoreRowsThanTokens) {
   if (const auto made = make_ops("cuda_emulated", config); !made) GTEST_SKIP() << made.error().message;
   for (const std::string& name : adapted_models()) {
     SCOPED_TRACE(name);
-    expect_pefts(testing::golden(name), peft_adapter(name), read_adapter_golden(name), config, false,
+    if (adapts_experts(name)) {
+      const AdaptedBase base = load_base(base_of(name), config, false, "cuda_emulated");
+      const auto checked = base.model->check_adapter(peft_adapter(name));
+      ASSERT_FALSE(checked.has_value());
+      EXPECT_NE(checked.error().message.find("this backend has no adapters of experts"), std::string::npos)
+          << checked.error().message;
+      continue;
+    }
+    expect_pefts(base_of(name), peft_adapter(name), read_adapter_golden(name), config, false,
                  "cuda_emulated");
   }
 }
 
 // Prompts and single tokens of two adapters and of none, in turn, in one step.
-TEST(Adapters, MixedAreAsEachAlone) {
+void expect_each_alone(const fs::path& base_path, const LoraAdapter& one, const LoraAdapter& other) {
   for (const bool invariant : {false, true}) {
-    AdaptedBase base = load_base(testing::golden("llama2"), {.n_threads = 2, .batch_invariant = invariant});
-    const LoraAdapter one = peft_adapter("llama2"),
-                      other = adapter_of(tests_dir() / "golden/lora/llama2/adapter.gguf");
+    AdaptedBase base = load_base(base_path, {.n_threads = 2, .batch_invariant = invariant});
     ASSERT_TRUE(base.model->put_adapter(0, one, *base.ops).has_value());
-    LoraAdapter stronger = peft_adapter("llama2");
-    for (LoraModule& module : stronger.modules) module.scale *= 1.5f;
-    ASSERT_TRUE(base.model->put_adapter(3, stronger, *base.ops).has_value());
+    ASSERT_TRUE(base.model->put_adapter(3, other, *base.ops).has_value());
     const std::vector<int> slots = {3, -1, 0, 3, 0, -1};
     Runner together(*base.model, *base.ops);
     std::vector<Rows> alone;
@@ -171,6 +204,18 @@ TEST(Adapters, MixedAreAsEachAlone) {
   }
 }
 
+TEST(Adapters, MixedAreAsEachAlone) {
+  LoraAdapter stronger = peft_adapter("llama2");
+  for (LoraModule& module : stronger.modules) module.scale *= 1.5f;
+  expect_each_alone(testing::golden("llama2"), peft_adapter("llama2"), stronger);
+  expect_each_alone(testing::golden("qwen3_moe"), peft_adapter("qwen3_moe.fused"),
+                    peft_adapter("qwen3_moe.each"));
+  expect_each_alone(testing::golden("qwen3_moe"), peft_adapter("qwen3_moe"), peft_adapter("qwen3_moe.each"));
+  LoraAdapter weaker = peft_adapter("llama4.fused");
+  for (LoraModule& module : weaker.modules) module.scale *= 0.5f;
+  expect_each_alone(testing::golden("llama4"), peft_adapter("llama4.fused"), weaker);
+}
+
 void expect_refused(const fs::path& base_path, const LoraAdapter& adapter, std::string_view part) {
   AdaptedBase base = load_base(base_path);
   const auto checked = base.model->check_adapter(adapter);
@@ -189,13 +234,47 @@ TEST(Adapters, OfAnotherModelAreRefused) {
   expect_refused(testing::golden("bitnet"), peft_adapter("llama2"), "rounds activations");
 }
 
-TEST(Adapters, OfExpertsAreRefusedByName) {
-  for (const char* part : {"mlp.experts.0.down_proj.weight", "mlp.experts.gate_up_proj.weight"}) {
-    LoraAdapter adapter = peft_adapter("qwen3_moe");
-    adapter.modules.back().weight = std::string("model.layers.0.") + part;
+TEST(Adapters, OfOtherExpertsAreRefusedByName) {
+  for (const char* part :
+       {"mlp.experts.6.down_proj.weight", "mlp.experts.down_proj", "mlp.experts.0.w4.weight"}) {
+    LoraAdapter adapter = peft_adapter("qwen3_moe.each");
+    LoraModule& down = adapter.modules.front();
+    ASSERT_EQ(down.weight, "model.layers.0.mlp.experts.0.down_proj.weight");
+    down.weight = std::string("model.layers.0.") + part;
     expect_refused(testing::golden("qwen3_moe"), adapter, part);
-    expect_refused(testing::golden("qwen3_moe"), adapter, "a part that adapters cannot add to");
   }
+  expect_refused(testing::golden("mixtral"), peft_adapter("qwen3_moe.each"), "another model");
+  expect_refused(testing::golden("llama2"), peft_adapter("mixtral.each"),
+                 "a part that adapters cannot add to");
+  LoraAdapter fewer = peft_adapter("qwen3_moe.fused");
+  for (LoraModule& module : fewer.modules) {
+    if (module.n_experts > 0) module.n_experts = 3;
+  }
+  expect_refused(testing::golden("qwen3_moe"), fewer, "expected pairs for 6 experts, got 3");
+}
+
+// Gate and up of the tiny model are a square; what is not shows which way the adapter lies.
+TEST(Adapters, OfSquareExpertsNeedAVersion) {
+  const auto saved_by = [](const char* version, bool only_squares) {
+    const fs::path from = tests_dir() / "golden" / "lora" / "qwen3_moe.fused";
+    std::ifstream file(from / "adapter_config.json");
+    nlohmann::json config = nlohmann::json::parse(file);
+    config["peft_version"] = version;
+    TempDir dir;
+    fs::copy(from / "adapter_model.safetensors", dir / "adapter_model.safetensors");
+    std::ofstream(dir / "adapter_config.json") << config;
+    LoraAdapter adapter = adapter_of(dir.path());
+    if (only_squares)
+      std::erase_if(adapter.modules,
+                    [](const LoraModule& module) { return module.weight.ends_with("experts.down_proj"); });
+    return adapter;
+  };
+  const AdaptedBase base = load_base(testing::golden("qwen3_moe"));
+  EXPECT_TRUE(base.model->check_adapter(saved_by("0.18.1", false)).has_value());
+  for (const char* version : {"0.19.0", "0.21.0.dev0", "1.0"})
+    EXPECT_TRUE(base.model->check_adapter(saved_by(version, true)).has_value()) << version;
+  for (const char* version : {"0.18.1", "", "new"})
+    expect_refused(testing::golden("qwen3_moe"), saved_by(version, true), "peft_version");
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, ShardsOfStates, ::testing::ValuesIn(models_of_sha
 TEST(ShardsWithAdapters, GiveWhatTheWholeModelGives) {
   int n = 0;
   for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "lora")) {
-    const fs::path base = tests_dir() / "golden" / "models" / entry.path().filename();
+    const fs::path base = tests_dir() / "golden" / "models" / entry.path().stem();
     SCOPED_TRACE(base);
     const auto with_adapter = [&](Model& model, Ops& ops) {
       const LoraAdapter adapter = open_lora(entry.path()).value();

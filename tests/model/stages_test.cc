@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Tiny, StagesOfStates, ::testing::ValuesIn(models_of_sta
 TEST(StagesWithAdapters, GiveTheBitsOfOneModel) {
   int n = 0;
   for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "lora")) {
-    const fs::path base = tests_dir() / "golden" / "models" / entry.path().filename();
+    const fs::path base = tests_dir() / "golden" / "models" / entry.path().stem();
     SCOPED_TRACE(base);
     const auto ops = backends(3);
     const auto source = open_weights(base).value();

@@ -10,6 +10,7 @@
 #include "golden_models.h"
 #include "model/runner.h"
 #include "support/device_ops.h"
+#include "support/stacked_adapter.h"
 
 namespace penstock {
 namespace {
@@ -67,22 +68,6 @@ void expect_merged(const fs::path& base_path, const fs::path& adapter_path, cons
   EXPECT_FALSE(merge_lora(**base, *adapter, out).has_value()) << "overwrites";
 }
 
-TEST(MergeLora, LogitsArePefts) {
-  int n_directories = 0, n_files = 0;
-  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "lora")) {
-    const fs::path base = testing::golden(entry.path().filename().string());
-    const MergedGolden golden = read_merged_golden(entry.path() / "golden.bin");
-    const TempDir dir;
-    expect_merged(base, entry.path(), dir / "merged", golden);
-    ++n_directories;
-    if (!fs::exists(entry.path() / "adapter.gguf")) continue;
-    expect_merged(base / "model.gguf", entry.path() / "adapter.gguf", dir / "merged.gguf", golden);
-    ++n_files;
-  }
-  EXPECT_GE(n_directories, 7);
-  EXPECT_GE(n_files, 4);
-}
-
 void expect_not_merged(const fs::path& base_path, const fs::path& adapter_path, std::string_view part) {
   const TempDir dir;
   const auto base = open_weights(base_path);
@@ -93,6 +78,35 @@ void expect_not_merged(const fs::path& base_path, const fs::path& adapter_path, 
   ASSERT_FALSE(merged.has_value());
   EXPECT_NE(merged.error().message.find(part), std::string::npos) << merged.error().message;
   EXPECT_FALSE(fs::exists(dir / "merged"));
+}
+
+TEST(MergeLora, LogitsArePefts) {
+  int n_directories = 0, n_files = 0;
+  for (const auto& entry : fs::directory_iterator(tests_dir() / "golden" / "lora")) {
+    const fs::path base = testing::golden(entry.path().stem().string());
+    const MergedGolden golden = read_merged_golden(entry.path() / "golden.bin");
+    const TempDir dir;
+    if (const std::string name = entry.path().filename();
+        name.ends_with(".fused") || name.ends_with(".down")) {
+      expect_not_merged(base, entry.path(), "is not merged");
+      continue;
+    }
+    expect_merged(base, entry.path(), dir / "merged", golden);
+    ++n_directories;
+    if (!fs::exists(entry.path() / "adapter.gguf")) continue;
+    expect_merged(base / "model.gguf", entry.path() / "adapter.gguf", dir / "merged.gguf", golden);
+    ++n_files;
+  }
+  EXPECT_GE(n_directories, 7);
+  EXPECT_GE(n_files, 4);
+}
+
+TEST(MergeLora, ExpertsInGguf) {
+  const fs::path adapter = tests_dir() / "golden" / "lora" / "qwen3_moe.each";
+  const TempDir dir;
+  testing::write_stacked(open_lora(adapter).value(), 2, 6, "qwen3moe", dir / "experts.gguf");
+  expect_merged(testing::golden("qwen3_moe") / "model.gguf", dir / "experts.gguf", dir / "merged.gguf",
+                read_merged_golden(adapter / "golden.bin"));
 }
 
 TEST(MergeLora, RefusesAnotherBase) {

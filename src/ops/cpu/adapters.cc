@@ -31,29 +31,25 @@ void AdapterRows::set(const Batch& batch) {
 }
 
 AdapterProducts::AdapterProducts(const LinearContext& context, Tensor x,
-                                 std::span<const LinearTarget> targets)
+                                 std::span<const LinearTarget> targets,
+                                 std::span<const AdapterRows::Group> groups)
     : context_(context), targets_(targets) {
-  if (context.adapters == nullptr || context.adapters->empty()) return;
-  find_terms(x);
-  if (n_terms_ == 0) return;
+  if (groups.empty()) return;
+  find_terms(x, groups);
   gather(x);
-  int n_blocks = 0;
-  for (int t = 0; t < n_terms_; ++t) n_blocks += terms_[t].n_blocks();
-  constexpr size_t kSums = size_t{kBlockRows} * kBlockPanels * kPanelRows;
-  sums_ = context.scratch.linear.allocate_array<float>(kSums * static_cast<size_t>(context.pool.size()));
-  context.pool.for_pieces(n_blocks, 1, [&](int64_t begin, int64_t end, int) {
-    int first = 0;  // block of the term, in the concatenation
-    for (int t = 0; t < n_terms_; ++t) {
-      const int b = std::max(static_cast<int>(begin) - first, 0);
-      const int e = std::min(static_cast<int>(end) - first, terms_[t].n_blocks());
-      for (int block = b; block < e; ++block) reduce(terms_[t], block);
-      first += terms_[t].n_blocks();
-    }
-  });
+  for (int t = 0; t < n_terms_; ++t) n_blocks_ += terms_[t].n_blocks();
 }
 
-void AdapterProducts::find_terms(Tensor x) {
-  const auto groups = context_.adapters->groups();
+void AdapterProducts::reduce(int begin, int end) const {
+  int first = 0;  // block of the term, in the concatenation
+  for (int t = 0; t < n_terms_; ++t) {
+    const int b = std::max(begin - first, 0), e = std::min(end - first, terms_[t].n_blocks());
+    for (int block = b; block < e; ++block) reduce_block(terms_[t], block);
+    first += terms_[t].n_blocks();
+  }
+}
+
+void AdapterProducts::find_terms(Tensor x, std::span<const AdapterRows::Group> groups) {
   terms_ = context_.scratch.linear.allocate_array<Term>(targets_.size() * groups.size());
   for (const AdapterRows::Group& group : groups) {
     for (size_t i = 0; i < targets_.size(); ++i) {
@@ -105,7 +101,7 @@ void AdapterProducts::gather(Tensor x) {
   }
 }
 
-void AdapterProducts::reduce(const Term& term, int block) const {
+void AdapterProducts::reduce_block(const Term& term, int block) const {
   if (term.computed_before) return;
   const int first = block * kBlockRows;
   const int n = std::min(static_cast<int>(term.group->rows.size()) - first, kBlockRows), rank = term.a->rows;
@@ -114,9 +110,8 @@ void AdapterProducts::reduce(const Term& term, int block) const {
            {term.thin + static_cast<ptrdiff_t>(first) * rank, rank, nullptr});
 }
 
-void AdapterProducts::add(size_t i, int begin, int end, int worker) const {
+void AdapterProducts::add(size_t i, int begin, int end, float* sums) const {
   constexpr int kWidth = kBlockPanels * kPanelRows;
-  float* const sums = sums_ + static_cast<ptrdiff_t>(worker) * kBlockRows * kWidth;
   for (int t = 0; t < n_terms_; ++t) {
     const Term& term = terms_[t];
     if (term.target != i) continue;

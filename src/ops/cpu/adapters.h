@@ -30,15 +30,23 @@ class AdapterRows {
 // The part of a few products that the adapters of the step add, in F32. A result does not depend on which other rows are in the
 // batch.
 class AdapterProducts {
- public:
-  // Computes x a^T for all groups and targets. Its memory is the context's scratch, after what is there.
-  AdapterProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets);
+  static constexpr int kBlockRows = 32, kBlockPanels = 8;
 
-  // out += (x a^T) b^T for panels [begin, end) of target i.
-  void add(size_t i, int begin, int end, int worker) const;
+ public:
+  // Of these rows of x, which are there. Its memory is the context's scratch, after what is there.
+  AdapterProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets,
+                  std::span<const AdapterRows::Group> groups);
+
+  bool empty() const { return n_terms_ == 0; }
+  // x a^T, in so many blocks; before add(), by any thread.
+  int n_blocks() const { return n_blocks_; }
+  void reduce(int begin, int end) const;
+
+  // out += (x a^T) b^T for panels [begin, end) of target i. sums: the worker's, of kSums values.
+  static constexpr size_t kSums = size_t{kBlockRows} * kBlockPanels * kPanelRows;
+  void add(size_t i, int begin, int end, float* sums) const;
 
  private:
-  static constexpr int kBlockRows = 32, kBlockPanels = 8;
   // One group and one target.
   struct Term {
     size_t target = 0;
@@ -50,16 +58,15 @@ class AdapterProducts {
     bool computed_before = false;  // thin is that of another term, with the same a
     int n_blocks() const { return (static_cast<int>(group->rows.size()) + kBlockRows - 1) / kBlockRows; }
   };
-  void find_terms(Tensor x);
+  void find_terms(Tensor x, std::span<const AdapterRows::Group> groups);
   void share(Term& term) const;
   void gather(Tensor x);
-  void reduce(const Term& term, int block) const;
+  void reduce_block(const Term& term, int block) const;
 
   const LinearContext& context_;
   const std::span<const LinearTarget> targets_;
   Term* terms_ = nullptr;
-  int n_terms_ = 0;
-  float* sums_ = nullptr;  // [workers][kBlockRows, kBlockPanels * kPanelRows]
+  int n_terms_ = 0, n_blocks_ = 0;
 };
 
 }  // namespace penstock

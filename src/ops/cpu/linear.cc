@@ -22,12 +22,23 @@ struct AdaptedProducts {
   AdaptedProducts(const LinearContext& context, Tensor x, std::span<const LinearTarget> targets)
       : context(context), products(ready(context), x, targets), scratch(context, products.scratch_needs()) {
     make_rows(context, products);
-    adapters.emplace(context, x, targets);
+    if (context.adapters != nullptr && !context.adapters->empty()) add_adapters(x, targets);
+  }
+  void add_adapters(Tensor x, std::span<const LinearTarget> targets) {
+    adapters.emplace(context, x, targets, context.adapters->groups());
+    if (adapters->empty()) return adapters.reset();
+    sums = context.scratch.linear.allocate_array<float>(AdapterProducts::kSums *
+                                                        static_cast<size_t>(context.pool.size()));
+    context.pool.for_pieces(adapters->n_blocks(), 1, [&](int64_t begin, int64_t end, int) {
+      adapters->reduce(static_cast<int>(begin), static_cast<int>(end));
+    });
   }
   // Panels [begin, end) of target i.
   void run(size_t i, int64_t begin, int64_t end, int worker) const {
     products.run(context, i, begin, end, scratch.of(worker));
-    adapters->add(i, static_cast<int>(begin), static_cast<int>(end), worker);
+    if (adapters)
+      adapters->add(i, static_cast<int>(begin), static_cast<int>(end),
+                    sums + AdapterProducts::kSums * static_cast<size_t>(worker));
   }
   static const LinearContext& ready(const LinearContext& context) {
     context.scratch.linear.reset();
@@ -37,7 +48,8 @@ struct AdaptedProducts {
   const LinearContext& context;
   const RowProducts products;
   const WorkerScratch scratch;
-  std::optional<AdapterProducts> adapters;  // made when the rows are
+  std::optional<AdapterProducts> adapters;  // made when the rows are; none: nothing is added
+  float* sums = nullptr;                    // [workers][AdapterProducts::kSums]
 };
 
 // One parallel region for all targets: each worker takes pieces of their panels laid end to end.

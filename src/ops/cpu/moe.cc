@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "kernels/vector_kernels.h"
+#include "ops/cpu/adapters.h"
 #include "ops/cpu/host_tensor.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/products.h"
@@ -78,6 +79,63 @@ struct SortedTokens {
   }
 };
 
+// The rows of each expert whose tokens have an adapter, by adapter. Memory is the arena's.
+class ExpertAdapters {
+ public:
+  ExpertAdapters(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens) {
+    if (context.adapters == nullptr || context.adapters->empty()) return;
+    const auto groups = context.adapters->groups();
+    if (!add_something(groups, params)) return;
+    Arena& arena = context.scratch.moe;
+    auto* group_of = arena.allocate_array<int>(static_cast<size_t>(tokens.n_tokens));
+    std::fill_n(group_of, tokens.n_tokens, -1);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (const int32_t row : groups[g].rows) group_of[row] = static_cast<int>(g);
+    }
+    const int n_rows = tokens.n_rows(0, tokens.n_experts);
+    int32_t* rows = arena.allocate_array<int32_t>(static_cast<size_t>(n_rows));
+    firsts_ = arena.allocate_array<int>(static_cast<size_t>(tokens.n_experts) + 1);
+    groups_ = arena.allocate_array<AdapterRows::Group>(
+        std::min(static_cast<size_t>(n_rows), groups.size() * static_cast<size_t>(tokens.n_experts)));
+    int n = 0;
+    for (int e = 0; e < tokens.n_experts; ++e) {
+      firsts_[e] = n;
+      for (size_t g = 0; g < groups.size(); ++g) {
+        int32_t* const first = rows;
+        for (int row = tokens.firsts[e]; row < tokens.firsts[e + 1]; ++row) {
+          if (group_of[tokens.token_of[row]] == static_cast<int>(g)) *rows++ = row - tokens.firsts[e];
+        }
+        if (rows > first) groups_[n++] = {groups[g].slot, {first, rows}};
+      }
+    }
+    firsts_[tokens.n_experts] = n;
+  }
+
+  bool empty() const { return groups_ == nullptr; }
+  // Of the expert's own rows.
+  std::span<const AdapterRows::Group> of(int expert) const {
+    if (empty()) return {};
+    return {groups_ + firsts_[expert], groups_ + firsts_[expert + 1]};
+  }
+
+ private:
+  // Many adapters leave experts as they are.
+  static bool add_something(std::span<const AdapterRows::Group> groups, const MoeParams& params) {
+    for (const auto& adapters : {params.gate_adapters, params.up_adapters, params.down_adapters}) {
+      for (const AdapterTerms& terms : adapters) {
+        for (const AdapterRows::Group& group : groups) {
+          const auto slot = static_cast<size_t>(group.slot);
+          if (slot < terms.size() && terms[slot].a != nullptr) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  AdapterRows::Group* groups_ = nullptr;
+  int* firsts_ = nullptr;  // [n_experts + 1]
+};
+
 // The step's rows rounded once for all experts that read them, where these want the same whole numbers.
 class SharedRows {
  public:
@@ -135,6 +193,7 @@ class ExpertProducts {
         products_(context.scratch.linear.allocate_array<RowProducts>(static_cast<size_t>(n_experts))),
         targets_(context.scratch.linear.allocate_array<LinearTarget>(static_cast<size_t>(n_experts) *
                                                                      kMostTargets)),
+        adapters_(context.scratch.linear.allocate_array<AdapterProducts>(static_cast<size_t>(n_experts))),
         first_rows_(context.scratch.linear.allocate_array<int64_t>(2 * (static_cast<size_t>(n_experts) + 1))),
         first_panels_(first_rows_ + n_experts + 1) {
     first_rows_[0] = first_panels_[0] = 0;
@@ -158,6 +217,21 @@ class ExpertProducts {
       products_[i].make(context_, static_cast<int>(begin), static_cast<int>(end));
     });
   }
+  // When activations are made: what the adapters of these rows of product i add to it, too.
+  void adapt(size_t i, Tensor x, std::span<const AdapterRows::Group> groups) {
+    new (&adapters_[i]) AdapterProducts(context_, x, products_[i].targets(), groups);
+  }
+  void reduce_for_adapters() {
+    int64_t* const firsts = context_.scratch.linear.allocate_array<int64_t>(n_ + 1);
+    firsts[0] = 0;
+    for (size_t i = 0; i < n_; ++i) firsts[i + 1] = firsts[i] + adapters_[i].n_blocks();
+    if (firsts[n_] == 0) return;
+    sums_ = context_.scratch.linear.allocate_array<float>(AdapterProducts::kSums *
+                                                          static_cast<size_t>(context_.pool.size()));
+    for_parts(context_.pool, {firsts, n_ + 1}, 1, [&](size_t i, int64_t begin, int64_t end, int) {
+      adapters_[i].reduce(static_cast<int>(begin), static_cast<int>(end));
+    });
+  }
   // after(targets, begin, end): panels [begin, end) of all targets of an expert are there.
   template <class F>
   void run(F&& after) const {
@@ -165,8 +239,12 @@ class ExpertProducts {
     for_parts(context_.pool, {first_panels_, n_ + 1}, grain_,
               [&](size_t i, int64_t begin, int64_t end, int worker) {
                 const std::span<const LinearTarget> targets = products_[i].targets();
-                for (size_t target = 0; target < targets.size(); ++target)
+                for (size_t target = 0; target < targets.size(); ++target) {
                   products_[i].run(context_, target, begin, end, scratch.of(worker));
+                  if (sums_ != nullptr)
+                    adapters_[i].add(target, static_cast<int>(begin), static_cast<int>(end),
+                                     sums_ + AdapterProducts::kSums * static_cast<size_t>(worker));
+                }
                 after(targets, static_cast<int>(begin), static_cast<int>(end));
               });
   }
@@ -176,24 +254,30 @@ class ExpertProducts {
   size_t n_ = 0;
   RowProducts* products_;
   LinearTarget* targets_;
+  AdapterProducts* adapters_;
+  float* sums_ = nullptr;                // [workers][AdapterProducts::kSums], or null: nothing is added
   int64_t *first_rows_, *first_panels_;  // [n + 1]
   int64_t grain_ = 1;
   ScratchNeeds needs_;
 };
 
 LinearTarget target_of(std::span<const std::unique_ptr<Weight>> weights,
-                       std::span<const std::unique_ptr<Vector>> biases, int expert, Tensor out) {
-  return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out};
+                       std::span<const std::unique_ptr<Vector>> biases,
+                       std::span<const AdapterTerms> adapters, int expert, Tensor out) {
+  return {weights[expert].get(), biases.empty() ? nullptr : biases[expert].get(), out,
+          adapters.empty() ? nullptr : &adapters[expert]};
 }
 
 // One group of experts for the tokens that chose them.
 class ExpertGroup {
  public:
   ExpertGroup(const LinearContext& context, const MoeParams& params, const SortedTokens& tokens,
-              const SharedRows& shared, const GroupTensors& tensors, int begin, int end)
+              const ExpertAdapters& adapters, const SharedRows& shared, const GroupTensors& tensors,
+              int begin, int end)
       : context_(context),
         params_(params),
         tokens_(tokens),
+        adapters_(adapters),
         shared_(shared),
         tensors_(tensors),
         begin_(begin),
@@ -206,12 +290,14 @@ class ExpertGroup {
     ExpertProducts products = each([&](int e, int first, int n, ExpertProducts& to) {
       const Tensor hidden = own_hidden().row_range(first, n), up = tensors_.up.row_range(first, n);
       const LinearTarget both[] = {
-          target_of(params_.up, params_.up_bias, e, gated ? up : hidden),
-          gated ? target_of(params_.gate, params_.gate_bias, e, hidden) : LinearTarget{}};
+          target_of(params_.up, params_.up_bias, params_.up_adapters, e, gated ? up : hidden),
+          gated ? target_of(params_.gate, params_.gate_bias, params_.gate_adapters, e, hidden)
+                : LinearTarget{}};
       to.add(tensors_.x.row_range(first, n), std::span(both).first(gated ? 2 : 1),
              {shared_.rows(), tokens_.token_of + first_row_ + first});
     });
     products.make([&](int begin, int end) { gather(x, begin, end); });
+    adapt(products, tensors_.x);
     const VectorKernels& vector = *context_.kernels.vector;
     products.run([&](std::span<const LinearTarget> targets, int begin, int end) {
       const Tensor up = targets.front().out, hidden = targets.back().out;
@@ -229,12 +315,13 @@ class ExpertGroup {
 
   // result = down(hidden).
   void to_result() const {
-    const ExpertProducts products = each([&](int e, int first, int n, ExpertProducts& to) {
-      const LinearTarget down =
-          target_of(params_.down, params_.down_bias, e, tensors_.result.row_range(first, n));
+    ExpertProducts products = each([&](int e, int first, int n, ExpertProducts& to) {
+      const LinearTarget down = target_of(params_.down, params_.down_bias, params_.down_adapters, e,
+                                          tensors_.result.row_range(first, n));
       to.add(tensors_.hidden.row_range(first, n), {&down, 1});
     });
     products.make([](int, int) {});
+    adapt(products, tensors_.hidden);
     products.run([](std::span<const LinearTarget>, int, int) {});
   }
 
@@ -269,13 +356,24 @@ class ExpertGroup {
     return products;
   }
 
+  // The products are those of each().
+  void adapt(ExpertProducts& products, Tensor x) const {
+    if (adapters_.empty()) return;
+    size_t i = 0;
+    for (int e = begin_; e < end_; ++e) {
+      if (const int n = tokens_.n_rows(e, e + 1); n > 0)
+        products.adapt(i++, x.row_range(tokens_.firsts[e] - first_row_, n), adapters_.of(e));
+    }
+    products.reduce_for_adapters();
+  }
+
   // Rows [begin, end) of the group.
   void gather(Tensor x, int begin, int end) const {
     for (int row = begin; row < end; ++row) {
       // What lies around a rank's share of the width.
       if (tensors_.hidden.cols > tensors_.up.cols)
         std::fill_n(f32(tensors_.hidden, row), tensors_.hidden.cols, 0.0f);
-      if (shared_.rows() != nullptr) continue;
+      if (shared_.rows() != nullptr && adapters_.empty()) continue;
       const float* from = f32(x, tokens_.token_of[first_row_ + row]);
       const float factor = params_.routing.weigh_input ? tokens_.weight_of[first_row_ + row] : 1.0f;
       float* to = f32(tensors_.x, row);
@@ -286,6 +384,7 @@ class ExpertGroup {
   const LinearContext& context_;
   const MoeParams& params_;
   const SortedTokens& tokens_;
+  const ExpertAdapters& adapters_;
   const SharedRows& shared_;
   const GroupTensors& tensors_;
   int begin_, end_, first_row_;
@@ -315,6 +414,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
                  n_experts % params.routing.n_groups == 0);
   context.scratch.moe.reset();
   const SortedTokens tokens(context, router_logits.row_range(0, x.rows), params);
+  const ExpertAdapters adapters(context, params, tokens);
   const SharedRows shared(context, x, params, tokens);
   context.pool.for_ranges(x.rows, 4, [&](int64_t begin, int64_t end, int) {
     for (auto t = static_cast<int>(begin); t < end; ++t) std::fill_n(f32(out, t), out.cols, 0.0f);
@@ -331,7 +431,7 @@ void cpu_moe(const LinearContext& context, Tensor x, Tensor router_logits, const
     end = tokens.group_end(begin);
     read_group(end);
     if (tokens.n_rows(begin, end) == 0) continue;
-    const ExpertGroup group(context, params, tokens, shared, tensors, begin, end);
+    const ExpertGroup group(context, params, tokens, adapters, shared, tensors, begin, end);
     group.to_hidden(x);
     group.to_result();
     group.add_to(out);

@@ -1,0 +1,121 @@
+#include "model/adapter_names.h"
+
+#include <charconv>
+#include <span>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+bool remove_suffix(std::string_view& name, std::string_view suffix) {
+  if (!name.ends_with(suffix)) return false;
+  name.remove_suffix(suffix.size());
+  return true;
+}
+
+struct Projections {
+  ExpertProjection projection = ExpertProjection::kGate;
+  bool both = false;  // gate and up
+};
+
+std::optional<Projections> projections_of(std::string_view name, Naming naming) {
+  using enum ExpertProjection;
+  struct Row {
+    std::string_view name;
+    Projections projections;
+  };
+  static constexpr Row kGguf[] = {{"ffn_gate_exps", {kGate}},
+                                  {"ffn_up_exps", {kUp}},
+                                  {"ffn_down_exps", {kDown}},
+                                  {"ffn_gate_up_exps", {kGate, true}}};
+  static constexpr Row kHuggingFace[] = {
+      {"gate_proj", {kGate}}, {"up_proj", {kUp}}, {"down_proj", {kDown}}, {"gate_up_proj", {kGate, true}},
+      {"w1", {kGate}},        {"w3", {kUp}},      {"w2", {kDown}}};
+  const std::span<const Row> rows = naming == Naming::kGguf ? std::span<const Row>(kGguf) : kHuggingFace;
+  for (const Row& row : rows) {
+    if (row.name == name) return row.projections;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view within_layers(std::string_view name, std::string_view layer_pattern) {
+  const std::string_view head = layer_pattern.substr(0, layer_pattern.find("{}"));
+  const size_t at = name.find(head);
+  return at == std::string_view::npos || head.empty() ? name : name.substr(at);
+}
+
+std::optional<InLayer> in_layer(std::string_view name, const NameTable& names) {
+  const std::string_view pattern = names.layer;
+  const size_t number = pattern.find("{}");
+  name = within_layers(name, pattern);
+  if (!name.starts_with(pattern.substr(0, number))) return std::nullopt;
+  name = name.substr(number);
+  InLayer found;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), found.layer);
+  if (error != std::errc()) return std::nullopt;
+  name.remove_prefix(static_cast<size_t>(end - name.data()));
+  const std::string_view behind = pattern.substr(number + 2);
+  if (!name.starts_with(behind)) return std::nullopt;
+  found.tail = name.substr(behind.size());
+  return found;
+}
+
+std::optional<RoleOfLayer> role_of(std::string_view name, const NameTable& names) {
+  auto found = in_layer(name, names);
+  if (!found || !remove_suffix(found->tail, ".weight")) return std::nullopt;
+  using enum LayerRole;
+  const std::pair<std::string_view, LayerRole> roles[] = {{names.q, kQ},
+                                                          {names.k, kK},
+                                                          {names.v, kV},
+                                                          {names.o, kO},
+                                                          {names.gate, kGate},
+                                                          {names.up, kUp},
+                                                          {names.down, kDown},
+                                                          {names.gate_up, kGateUp},
+                                                          {names.shared_gate, kSharedGate},
+                                                          {names.shared_up, kSharedUp},
+                                                          {names.shared_gate_up, kSharedGateUp},
+                                                          {names.shared_down, kSharedDown},
+                                                          {names.router, kRouter}};
+  for (const auto& [role_name, role] : roles) {
+    if (role_name.empty() || found->tail != role_name) continue;
+    return RoleOfLayer{found->layer, role};
+  }
+  return std::nullopt;
+}
+
+std::optional<ExpertRole> expert_role_of(std::string_view name, Naming naming, const NameTable& names) {
+  const auto found = in_layer(name, names);
+  if (!found) return std::nullopt;
+  std::string_view tail = found->tail;
+  ExpertRole role;
+  role.layer = found->layer;
+  const auto is = [&](std::string_view whole) { return !whole.empty() && tail == whole; };
+  std::optional<Projections> own;
+  if (is(names.expert_gate_up)) {
+    own = Projections{ExpertProjection::kGate, true};
+  } else if (is(names.expert_down)) {
+    own = Projections{ExpertProjection::kDown};
+  } else if (remove_suffix(tail, ".weight"); naming == Naming::kGguf) {
+    own = projections_of(tail, naming);
+  } else {
+    constexpr std::string_view kExperts = "experts.";
+    const size_t at = tail.find(kExperts);
+    if (at == std::string_view::npos || (at > 0 && tail[at - 1] != '.')) return std::nullopt;
+    tail.remove_prefix(at + kExperts.size());
+    const auto [end, error] = std::from_chars(tail.data(), tail.data() + tail.size(), role.expert);
+    if (error == std::errc()) {
+      tail.remove_prefix(static_cast<size_t>(end - tail.data()));
+      if (!tail.starts_with('.')) return std::nullopt;
+      tail.remove_prefix(1);
+    }
+    own = projections_of(tail, naming);
+  }
+  if (!own) return std::nullopt;
+  role.projection = own->projection, role.both = own->both;
+  return role;
+}
+
+}  // namespace penstock
