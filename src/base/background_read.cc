@@ -13,6 +13,7 @@ namespace penstock {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
+constexpr int64_t kLeast = int64_t{1} << 20;  // less is touched sooner than a thread begins
 
 struct KeptPart {
   std::span<const std::byte> bytes;
@@ -30,7 +31,7 @@ BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& pa
     total += static_cast<int64_t>(bytes.size());
     kept.push_back({bytes, std::move(file)});
   }
-  if (kept.empty() || total > available_memory()) return;
+  if (total < kLeast || total > available_memory()) return;
   thread_ = std::jthread([kept = std::move(kept)](const std::stop_token& stop) {
     for (const KeptPart& part : kept) {
       for (size_t at = 0; at < part.bytes.size() && !stop.stop_requested(); at += kPiece) {

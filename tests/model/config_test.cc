@@ -46,7 +46,7 @@ class Changed final : public WeightSource {
   std::vector<TensorInfo>& tensor_list() { return tensors_; }
 
  private:
-  std::unique_ptr<WeightSource> base_;
+  std::shared_ptr<const WeightSource> base_;  // copies share it
   json json_;
   std::vector<TensorInfo> tensors_;
 };
@@ -89,14 +89,14 @@ TEST_P(Hostile, ConfigValues) {
     const Changed original(path);
     for (const auto& [key, value] : original.config().items()) {
       for (const json& bad : nonsense) {
-        Changed source(path);
+        Changed source = original;
         source.json_config()[key] = bad;
         attempt(source);
       }
       if (!value.is_object()) continue;
       for (const auto& [inner, unused] : value.items()) {
         for (const json& bad : nonsense) {
-          Changed source(path);
+          Changed source = original;
           source.json_config()[key][inner] = bad;
           attempt(source);
         }
@@ -117,12 +117,12 @@ bool is_not_read(const std::string& name, const ModelConfig& config) {
 // Every tensor missing, of another shape, or of a type that is no weight.
 TEST_P(Hostile, Tensors) {
   for (const auto& path : forms()) {
-    const size_t n_tensors = Changed(path).tensors().size();
-    const ModelConfig config = read_config(Changed(path)).value();
-    for (size_t i = 0; i < n_tensors; ++i) {
-      Changed missing(path), longer(path), flat(path), integer(path);
-      const std::string name = missing.tensors()[i].name;
-      if (is_not_read(name, config)) continue;  // not read
+    const Changed original(path);
+    const ModelConfig config = read_config(original).value();
+    for (size_t i = 0; i < original.tensors().size(); ++i) {
+      const std::string name = original.tensors()[i].name;
+      if (is_not_read(name, config)) continue;
+      Changed missing = original, longer = original, flat = original, integer = original;
       missing.tensor_list().erase(missing.tensor_list().begin() + static_cast<long>(i));
       std::vector<int64_t>& shape = longer.tensor_list()[i].shape;
       if (shape.empty()) shape = {1};  // a number
@@ -165,7 +165,7 @@ TEST(NextTokenLayers, RefuseWhatDoesNotFit) {
       const std::string tensor = original.tensors()[i].name;
       if (!is_not_read(tensor, config)) continue;
       ++n_tensors;
-      Changed missing(kModels / name), longer(kModels / name), integer(kModels / name);
+      Changed missing = original, longer = original, integer = original;
       missing.tensor_list().erase(missing.tensor_list().begin() + static_cast<long>(i));
       longer.tensor_list()[i].shape[0] += 1;
       integer.tensor_list()[i].type = QuantType::kI64;
