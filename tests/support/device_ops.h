@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,27 +19,38 @@
 
 namespace penstock {
 
-// Memory that cannot be touched but while it is open.
+// Memory that cannot be touched but while it is open. Recorded steps have thousands of tensors: they lie in few regions, each of
+// which is opened by one call.
 class DeviceMemory {
  public:
   ~DeviceMemory() {
-    for (const auto& [data, bytes] : pieces_) munmap(data, bytes);
+    for (const Region& region : regions_) munmap(region.data, region.bytes);
   }
   void* allocate(size_t bytes) {
-    bytes = std::max<size_t>(bytes, 1);
-    void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    PENSTOCK_CHECK(data != MAP_FAILED);
-    pieces_.emplace_back(data, bytes);
-    return data;
+    bytes = (std::max<size_t>(bytes, 1) + kAligned - 1) / kAligned * kAligned;
+    if (regions_.empty() || regions_.back().bytes - regions_.back().used < bytes) {
+      const size_t size = std::max(bytes, kRegion);
+      void* data = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      PENSTOCK_CHECK(data != MAP_FAILED);
+      regions_.push_back({static_cast<std::byte*>(data), size, 0});
+    }
+    Region& last = regions_.back();
+    last.used += bytes;
+    return last.data + last.used - bytes;
   }
   void open() { protect(PROT_READ | PROT_WRITE); }
   void close() { protect(PROT_NONE); }
 
  private:
+  static constexpr size_t kRegion = size_t{64} << 20, kAligned = 64;
+  struct Region {
+    std::byte* data;
+    size_t bytes, used;
+  };
   void protect(int how) {
-    for (const auto& [data, bytes] : pieces_) PENSTOCK_CHECK(mprotect(data, bytes, how) == 0);
+    for (const Region& region : regions_) PENSTOCK_CHECK(mprotect(region.data, region.bytes, how) == 0);
   }
-  std::vector<std::pair<void*, size_t>> pieces_;
+  std::vector<Region> regions_;
 };
 
 // A copy of a batch: the host's arrays may change as soon as a step is submitted.
