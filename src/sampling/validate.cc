@@ -8,6 +8,13 @@
 namespace penstock {
 namespace {
 
+// "a number in (0, 1]", "1 to 1024", "a number >= 0".
+std::string described(const SamplingParams::Range& range, bool whole) {
+  if (whole && range.max >= std::numeric_limits<int>::max()) return fmt::format("a number >= {}", range.min);
+  if (whole) return fmt::format("{} to {}", range.min, range.max);
+  return fmt::format("a number in {}{}, {:.10g}]", range.above_min ? '(' : '[', range.min, range.max);
+}
+
 // The first failed expectation, kept.
 class Expectations {
  public:
@@ -16,6 +23,11 @@ class Expectations {
     if (status_ && !ok) {
       status_ = errorf(ErrorCode::kInvalidArgument, "{}: expected {}, got {}", name, expected, got);
     }
+  }
+  // Every request has some twenty of them: what is expected is written of one that failed only.
+  template <class T>
+  void expect_in(const SamplingParams::Range& range, const char* name, T got) {
+    if (!range.contains(got)) expect(false, name, described(range, std::is_integral_v<T>), got);
   }
   void expect_ids(const std::vector<TokenId>& ids, const char* name, int vocab_size) {
     for (const TokenId id : ids) expect_id(id, name, vocab_size);
@@ -32,21 +44,14 @@ class Expectations {
   Status status_;
 };
 
-// "a number in (0, 1]", "1 to 1024", "a number >= 0".
-std::string described(const SamplingParams::Range& range, bool whole) {
-  if (whole && range.max >= std::numeric_limits<int>::max()) return fmt::format("a number >= {}", range.min);
-  if (whole) return fmt::format("{} to {}", range.min, range.max);
-  return fmt::format("a number in {}{}, {:.10g}]", range.above_min ? '(' : '[', range.min, range.max);
-}
-
 void validate_ranges(const SamplingParams& p, Expectations& e) {
   SamplingParams::visit(
       p, [&](const char* name, const auto& value, const char*, const SamplingParams::Range& range) {
         using Field = std::decay_t<decltype(value)>;
         if constexpr (std::is_same_v<Field, std::optional<int>>) {
-          if (value) e.expect(range.contains(*value), name, described(range, true), *value);
+          if (value) e.expect_in(range, name, *value);
         } else if constexpr (std::is_arithmetic_v<Field> && !std::is_same_v<Field, bool>) {
-          e.expect(range.contains(value), name, described(range, std::is_integral_v<Field>), value);
+          e.expect_in(range, name, value);
         }
       });
 }
