@@ -60,6 +60,19 @@ struct Collectives {
   }
 };
 
+// A sum that depends on its order, beside the same by shuffles, which is how the GPU takes it.
+struct SumsByShuffles {
+  static constexpr int kThreads = 32;
+  float* sums;      // [32]
+  float* shuffled;  // [32]
+  void operator()(const Thread& t) const {
+    float value = std::pow(-3.3f, static_cast<float>(t.lane() % 7)) / static_cast<float>(t.lane() + 1);
+    sums[t.lane()] = warp_sum(t, value);
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
+    shuffled[t.lane()] = value;
+  }
+};
+
 // Each lane brings 16 bytes and reads its neighbour's.
 struct Brings {
   static constexpr int kThreads = 32;
@@ -130,6 +143,12 @@ TEST(CudaKernels, SumsOfWarpsAndBlocks) {
   EXPECT_EQ(out[1], -32);
   EXPECT_EQ(out[2], 95 * 48);
   EXPECT_EQ(out[3], 95);
+}
+
+TEST(CudaKernels, SumsAreThoseOfShuffles) {
+  float sums[32], shuffled[32];
+  Emulated<SumsByShuffles>::launch({sums, shuffled}, {1, 1, 0});
+  for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(sums[lane], shuffled[lane]) << lane;
 }
 
 TEST(CudaKernels, CopiesAreThereWhenTheyWereWaitedFor) {

@@ -45,6 +45,9 @@ struct Thread {
   PENSTOCK_DEVICE T shuffle_xor(T value, int mask) const {
     return shuffle(value, lane() ^ mask);
   }
+  // What the lanes' values are together: value = combine(value, that of lane ^ mask) for each mask from 16 down to 1.
+  template <class T, class Combine>
+  PENSTOCK_DEVICE T reduce(T value, Combine combine) const;
   // d += a b in F32 with BF16 a [16, 16] and b [16, 8], in the fragments of mma.m16n8k16: with g = lane / 4 and t = lane % 4,
   // a[i] has row g + 8 (i & 1), columns 8 (i >> 1) + 2t and + 1; b[i] rows 8i + 2t and + 1 of column g; d[i] is row
   // g + 8 (i >> 1), column 2t + (i & 1). The lower half of a word comes first.
@@ -71,18 +74,26 @@ PENSTOCK_DEVICE int atomic_add(int* to, int value);
 
 // --- By all lanes of a warp: every one gets the result. The order of the additions is fixed.
 
+struct Add {
+  template <class T>
+  PENSTOCK_DEVICE T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Greater {
+  template <class T>
+  PENSTOCK_DEVICE T operator()(T a, T b) const {
+    return b > a ? b : a;
+  }
+};
+
 template <class T>
 PENSTOCK_DEVICE T warp_sum(const Thread& t, T value) {
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += t.shuffle_xor(value, mask);
-  return value;
+  return t.reduce(value, Add());
 }
 template <class T>
 PENSTOCK_DEVICE T warp_max(const Thread& t, T value) {
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const T other = t.shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
+  return t.reduce(value, Greater());
 }
 
 // --- By all threads of a block of kThreads (whole warps, or one thread). scratch: kThreads / 32 values in shared memory, free again when this returns.

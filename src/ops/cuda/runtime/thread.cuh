@@ -14,6 +14,12 @@ PENSTOCK_DEVICE T Thread::shuffle(T value, int from_lane) const {
   return __shfl_sync(0xffffffffu, value, from_lane);
 }
 
+template <class T, class Combine>
+PENSTOCK_DEVICE T Thread::reduce(T value, Combine combine) const {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = combine(value, shuffle_xor(value, mask));
+  return value;
+}
+
 PENSTOCK_DEVICE void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
