@@ -167,9 +167,6 @@ Status AdapterSlots::check_module(const Match& match, const std::string& where) 
     return errorf(ErrorCode::kInvalidArgument,
                   "{}: is for another model: {}: expected [{}, {}], got [{}, {}]", where,
                   quote_name(module.weight), rows, site.cols, out, in);
-  if (!site.adaptable)
-    return errorf(ErrorCode::kUnsupported, "{}: {}: this backend has no adapters of experts", where,
-                  quote_name(module.weight));
   // Of one matrix for all, or of one expert's.
   const int64_t expected = match.expert >= 0 || site.n_experts <= 1 ? 0 : site.n_experts;
   if (module.n_experts != expected)

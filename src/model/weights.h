@@ -149,7 +149,6 @@ struct LinearSite {
   int first_col = 0,
       n_cols = 0;     // of the matrix' columns, those that the layer's weight has; all of them, or a rank's
   bool wide = false;  // its weights have 32 bits
-  bool adaptable = true;                  // the backend adds to it
   std::unique_ptr<AdapterTerms[]> terms;  // one, or [n_experts]
   std::span<AdapterTerms> all_terms() const {
     return {terms.get(), static_cast<size_t>(std::max(n_experts, 1))};

@@ -203,7 +203,7 @@ struct MoeParams {
   // One per expert: down(act(gate x) * up x), or without gates down(act(up x)).
   std::span<const std::unique_ptr<Weight>> gate, up, down;
   std::span<const std::unique_ptr<Vector>> gate_bias, up_bias, down_bias;  // the same, or empty
-  // The same, or empty: what the adapters of the tokens' sequences add. REQUIRES: adapts_experts(), or no terms in them.
+  // The same, or empty: what the adapters of the tokens' sequences add.
   std::span<const AdapterTerms> gate_adapters, up_adapters, down_adapters;
   ExpertRouting routing;
   const Vector* selection_bias =
@@ -392,8 +392,6 @@ class Ops {
   // activations).
   virtual void keep_above(Tensor x, float deviations) = 0;
   virtual void scale_by_position(Tensor x, const PositionScale& scale) = 0;
-  // Whether moe() adds what adapters have for experts.
-  virtual bool adapts_experts() const { return false; }
   // out = sum over the chosen experts of weight * down(f(gate(x)) * up(x)); router_logits: [n_tokens, n_experts].
   virtual void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) = 0;
   // --- Parts of a layer: the operations above in a row, which a backend may do in one.

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kExperts = 5, kTokens = 60, kDim = 256, kHidden = 192, kTopK = 2, kSlots = 3, kRank = 3;
+constexpr int kExperts = 5, kTokens = 24, kDim = 256, kHidden = 192, kTopK = 2, kSlots = 3, kRank = 3;
 
 // Of all experts one matrix, plain and with each adapter's part in it.
 struct Matrices {
@@ -72,10 +72,11 @@ class ExpertAdaptersTest : public testing::TestWithParam<OpsUnderTest> {
                                 all.begin() + static_cast<ptrdiff_t>(first + n) * cols);
     };
     const std::vector<TokenId> tokens(static_cast<size_t>(n));
+    const std::vector<int32_t> lens(static_cast<size_t>(n), 1);
     std::vector<int32_t> offsets(static_cast<size_t>(n) + 1), slots;
     std::iota(offsets.begin(), offsets.end(), 0);
     for (int t = 0; t < n; ++t) slots.push_back(adapted ? slot_of(first + t) : -1);
-    const Batch batch{.tokens = tokens, .seq_offsets = offsets, .adapters = slots};
+    const Batch batch{.tokens = tokens, .seq_offsets = offsets, .seq_lens = lens, .adapters = slots};
     ops.begin_step(&batch);
     const Tensor out = ops.new_tensor(n, kDim);
     ops.moe(tensor_of(ops, part(x_, kDim), n, kDim), tensor_of(ops, part(logits_, kExperts), n, kExperts),
@@ -89,7 +90,6 @@ class ExpertAdaptersTest : public testing::TestWithParam<OpsUnderTest> {
 
 TEST_P(ExpertAdaptersTest, GiveWhatMergedExpertsGiveWhateverTheCompany) {
   const auto ops = GetParam().make();
-  if (!ops->adapts_experts()) GTEST_SKIP() << "this backend has no adapters of experts";
   for (const QuantType type : {QuantType::kF32, QuantType::kQ4_0, QuantType::kQ8_0}) {
     const Matrices gate = make_matrices(*ops, type, kHidden, kDim, 1),
                    up = make_matrices(*ops, type, kHidden, kDim, 2),
@@ -117,7 +117,7 @@ TEST_P(ExpertAdaptersTest, GiveWhatMergedExpertsGiveWhateverTheCompany) {
       }
       EXPECT_LE(difference, (type == QuantType::kF32 ? 1e-5f : 0.03f) * largest) << quant_info(type).name;
       if (!GetParam().config.batch_invariant) continue;
-      for (const int n : {1, 7, 30}) {
+      for (const int n : {1, 7}) {
         for (int first = 0; first < kTokens; first += n) {
           const auto alone = rows_of(*ops, params, first, std::min(n, kTokens - first), true);
           ASSERT_TRUE(std::ranges::equal(

@@ -249,7 +249,6 @@ class DeviceOps : public Ops {
   void scale_by_position(Tensor x, const PositionScale& scale) override {
     act([this, x, scale] { inner_->scale_by_position(x, scale); });
   }
-  bool adapts_experts() const override { return inner_->adapts_experts(); }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
     act([this, x, router_logits, params, out] { inner_->moe(x, router_logits, params, out); });
   }

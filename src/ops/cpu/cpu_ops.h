@@ -93,7 +93,6 @@ class CpuOps final : public Ops {
   void gated_delta(Tensor qkv, Tensor a, Tensor b, const DeltaParams& params, KvCache& cache,
                    Tensor out) override;
   void scale_by_position(Tensor x, const PositionScale& scale) override;
-  bool adapts_experts() const override { return true; }
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override;
   void rotate(Tensor q, Tensor k, const RopeParams& rope, int head_dim) override;
   void rope_and_store(Tensor q, Tensor k, Tensor v, const RopeParams* rope, KvCache& cache,

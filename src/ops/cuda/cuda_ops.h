@@ -139,7 +139,8 @@ class CudaOps final : public Ops {
   }
 
   void moe(Tensor x, Tensor router_logits, const MoeParams& params, Tensor out) override {
-    experts_.run(x, router_logits, params, host_batch_.tokens.empty() ? nullptr : batch(), out);
+    const BatchOnDevice* const own = host_batch_.tokens.empty() ? nullptr : batch();
+    experts_.run(x, router_logits, params, own, host_batch_.adapters, out);
   }
 
   // cuda_attention.cc

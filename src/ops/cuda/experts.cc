@@ -24,18 +24,30 @@ Routing routing_of(const ExpertRouting& r) {
           r.jitter,    r.scale};
 }
 
+// Of experts without a weight; all bytes are compared.
+std::vector<ExpertWeight> empty_table(size_t n) {
+  std::vector<ExpertWeight> table(n);
+  std::memset(static_cast<void*>(table.data()), 0, n * sizeof(ExpertWeight));
+  return table;
+}
+
+Grid tiles_of(Tensor out) {
+  return {(out.cols + 15) / 16, out.rows / ExpertProduct::kTokens, ExpertProduct::kSharedBytes};
+}
+
+std::vector<int32_t> slots_of(std::span<const int32_t> adapters) {
+  std::vector<int32_t> slots(adapters.begin(), adapters.end());
+  std::ranges::sort(slots);
+  slots.erase(slots.begin(), std::ranges::lower_bound(slots, 0));
+  slots.erase(std::ranges::unique(slots).begin(), slots.end());
+  return slots;
+}
+
 }  // namespace
 
 // The table is compared, not believed: others may lie where the ones before did.
-const ExpertWeight* Experts::table_of(std::span<const std::unique_ptr<Weight>> weights,
-                                      std::span<const std::unique_ptr<Vector>> biases) {
-  std::vector<ExpertWeight> table(weights.size());
-  std::memset(static_cast<void*>(table.data()), 0, table.size() * sizeof(ExpertWeight));
-  for (size_t e = 0; e < weights.size(); ++e) {
-    table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
-    table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
-  }
-  Table& kept = tables_[weights.data()];
+const ExpertWeight* Experts::on_device(const TableKey& key, std::vector<ExpertWeight> table) {
+  Table& kept = tables_[key];
   const size_t bytes = table.size() * sizeof(ExpertWeight);
   const bool same =
       kept.host.size() == table.size() && std::memcmp(kept.host.data(), table.data(), bytes) == 0;
@@ -59,11 +71,17 @@ T* Experts::scratch(size_t n) {
 }
 
 void Experts::multiply(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
-                       std::span<const std::unique_ptr<Vector>> biases, const int32_t* tile_experts,
-                       Tensor out) {
+                       std::span<const std::unique_ptr<Vector>> biases,
+                       std::span<const AdapterTerms> adapters, const Sorted& sorted, Tensor out) {
   const auto& first = static_cast<const CudaWeight&>(*weights[0]);
   PENSTOCK_CHECK(first.cols() == x.cols && first.rows() == out.cols && x.rows == out.rows);
-  ExpertProduct product{table_of(weights, biases), tile_experts, rows_of(x), rows_of(out), nullptr};
+  std::vector<ExpertWeight> table = empty_table(weights.size());
+  for (size_t e = 0; e < weights.size(); ++e) {
+    table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
+    table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
+  }
+  ExpertProduct product{on_device({weights.data()}, std::move(table)), sorted.tile_experts, rows_of(x),
+                        rows_of(out), nullptr};
   if (first.rounding().to_int8) {
     const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
     auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
@@ -71,12 +89,41 @@ void Experts::multiply(Tensor x, std::span<const std::unique_ptr<Weight>> weight
                    a_block_per_row(x));
     product.x = rows_of(rounded), product.token_scales = scales;
   }
-  device_.launch(product,
-                 Grid{(out.cols + 15) / 16, x.rows / ExpertProduct::kTokens, ExpertProduct::kSharedBytes});
+  device_.launch(product, tiles_of(out));
+  for (const int32_t slot : sorted.slots) add_adapter(x, adapters, slot, sorted, out);
+}
+
+// For all rows; that of its own is kept.
+void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,
+                          Tensor out) {
+  std::vector<ExpertWeight> a = empty_table(adapters.size()), b = empty_table(adapters.size());
+  int rank = 0;
+  for (size_t e = 0; e < adapters.size(); ++e) {
+    if (static_cast<size_t>(slot) >= adapters[e].size()) continue;
+    const AdapterTerm& term = adapters[e][static_cast<size_t>(slot)];
+    if (term.a == nullptr) continue;
+    a[e].weight = static_cast<const CudaWeight&>(*term.a).on_device();
+    b[e].weight = static_cast<const CudaWeight&>(*term.b).on_device();
+    rank = std::max(rank, term.a->rows());
+  }
+  if (rank == 0) return;
+  const Tensor low = ops_.new_tensor(x.rows, rank, TensorRole::kActivation);
+  const Tensor delta = ops_.new_tensor(x.rows, out.cols, TensorRole::kActivation);
+  // Experts that the adapter leaves as they are give nothing.
+  ops_.clear(low), ops_.clear(delta);
+  device_.launch(ExpertProduct{on_device({adapters.data(), slot, false}, std::move(a)), sorted.tile_experts,
+                               rows_of(x), rows_of(low), nullptr},
+                 tiles_of(low));
+  device_.launch(ExpertProduct{on_device({adapters.data(), slot, true}, std::move(b)), sorted.tile_experts,
+                               rows_of(low), rows_of(delta), nullptr},
+                 tiles_of(delta));
+  device_.launch(
+      AddOfAdapter{rows_of(delta), rows_of(out), slot, sorted.batch, sorted.sources, sorted.n_active},
+      a_thread_per_element<AddOfAdapter>(delta));
 }
 
 void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
-                  Tensor out) {
+                  std::span<const int32_t> adapters, Tensor out) {
   constexpr int kTile = SortByExpert::kTileRows;
   const int n_experts = router_logits.cols, n_active = params.routing.n_active, n_choices = x.rows * n_active;
   PENSTOCK_CHECK(n_active >= 1 && n_active <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
@@ -96,6 +143,7 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const
   auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / kTile));
   const SortByExpert sort{choices, n_choices, n_experts, sources, tile_experts, n_rows};
   device_.launch(sort, Grid{1, 1, sort.shared_bytes()});
+  const Sorted sorted{sources, tile_experts, n_active, batch, slots_of(adapters)};
 
   const auto tensor = [&](int cols) { return ops_.new_tensor(n_rows, cols, TensorRole::kActivation); };
   const Tensor rows = tensor(x.cols), hidden = tensor(params.down[0]->cols()), results = tensor(out.cols);
@@ -106,16 +154,16 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const
   const Tensor own = hidden.columns(params.down_lead, width);
   // Of tiles without an expert nothing is read, but they are multiplied.
   ops_.clear(hidden);
-  multiply(rows, params.up, params.up_bias, tile_experts, own);
+  multiply(rows, params.up, params.up_bias, params.up_adapters, sorted, own);
   if (params.gate.empty()) {
     ops_.activate(own, params.activation);
   } else {
     const Tensor gate = tensor(width);
     ops_.clear(gate);
-    multiply(rows, params.gate, params.gate_bias, tile_experts, gate);
+    multiply(rows, params.gate, params.gate_bias, params.gate_adapters, sorted, gate);
     ops_.activate_mul(gate, own, params.activation, own);
   }
-  multiply(hidden, params.down, params.down_bias, tile_experts, results);
+  multiply(hidden, params.down, params.down_bias, params.down_adapters, sorted, results);
   device_.launch(
       CombineExperts{rows_of(results), rows_of(out), choices, n_active, !params.routing.weigh_input},
       a_thread_per_element<CombineExperts>(out));

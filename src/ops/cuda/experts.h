@@ -1,8 +1,8 @@
 // Mixture of experts without a word to the host: kernels choose, sort and multiply (kernels/moe.h).
 #pragma once
+#include <map>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "ops/cuda/device.h"
@@ -18,28 +18,45 @@ class Experts {
   // All outlive this. ops: for operations on rows.
   Experts(Ops& ops, Device& device, StepMemory& memory) : ops_(ops), device_(device), memory_(memory) {}
 
-  // As Ops::moe(). batch: null where a step is over tensors alone.
-  void run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch, Tensor out);
+  // As Ops::moe(). batch: null where a step is over tensors alone; adapters: its own, by sequence.
+  void run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
+           std::span<const int32_t> adapters, Tensor out);
 
  private:
   struct Table {
     std::vector<ExpertWeight> host;
     Memory memory;
   };
-  // Where the weights of a layer's experts are, as kernels find them by an expert's number; made when first asked for. biases: one
-  // per weight, or none. Null after a failure of the device.
-  const ExpertWeight* table_of(std::span<const std::unique_ptr<Weight>> weights,
-                               std::span<const std::unique_ptr<Vector>> biases);
+  // Rows by expert: whose they are, and which expert a tile has.
+  struct Sorted {
+    const int32_t *sources, *tile_experts;
+    int n_active;
+    const BatchOnDevice* batch;
+    std::vector<int32_t> slots;  // adapters that some of them have
+  };
+  // Tables are known by the layer's weights on the host, or by what an adapter (slot) has for them, A or B.
+  struct TableKey {
+    const void* of;
+    int slot = -1;
+    bool is_b = false;
+    auto operator<=>(const TableKey&) const = default;
+  };
+  // Where the weights of a layer's experts are, as kernels find them by an expert's number; copied when first asked for. Null after
+  // a failure of the device.
+  const ExpertWeight* on_device(const TableKey& key, std::vector<ExpertWeight> table);
   template <class T>
   T* scratch(size_t n);
   // x and out: rows by expert.
   void multiply(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
-                std::span<const std::unique_ptr<Vector>> biases, const int32_t* tile_experts, Tensor out);
+                std::span<const std::unique_ptr<Vector>> biases, std::span<const AdapterTerms> adapters,
+                const Sorted& sorted, Tensor out);
+  void add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int slot, const Sorted& sorted,
+                   Tensor out);
 
   Ops& ops_;
   Device& device_;
   StepMemory& memory_;
-  std::unordered_map<const void*, Table> tables_;  // by where the layer's weights are on the host
+  std::map<TableKey, Table> tables_;
 };
 
 }  // namespace penstock::cuda

@@ -173,7 +173,9 @@ PENSTOCK_KERNEL(CombineExperts)
 
 PENSTOCK_BODY void AddOfAdapter::operator()(const Thread& t) const {
   const int i = t.y * kThreads + t.index;
-  if (i >= out.cols || t.x >= batch->n_tokens || batch->adapters[batch->sequences[t.x]] != slot) return;
+  const int source = sources != nullptr ? sources[t.x] : t.x;
+  if (i >= out.cols || source < 0 || source / n_active >= batch->n_tokens) return;
+  if (batch->adapters[batch->sequences[source / n_active]] != slot) return;
   out.row(t.x)[i] += delta.row(t.x)[i];
 }
 PENSTOCK_KERNEL(AddOfAdapter)

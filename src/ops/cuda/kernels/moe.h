@@ -70,12 +70,14 @@ struct CombineExperts {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out[t] += delta[t] where the sequence has the adapter. A thread per element.
+// out[t] += delta[t] where the sequence has the adapter. A thread per element. With sources, rows are those of GatherByExpert.
 struct AddOfAdapter {
   static constexpr int kThreads = 256;
   Rows delta, out;
   int slot;
   const BatchOnDevice* batch;
+  const int32_t* sources = nullptr;
+  int n_active = 1;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

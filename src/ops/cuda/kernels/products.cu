@@ -95,7 +95,7 @@ PENSTOCK_KERNEL(DotProduct)
 PENSTOCK_BODY void ExpertProduct::operator()(const Thread& t) const {
   constexpr int kOutputs = DotProduct::kThreads / kWarp;
   const int expert = tile_experts[t.y], first = t.y * kTokens;
-  if (expert < 0) return;
+  if (expert < 0 || t.x * 16 >= experts[expert].weight.rows) return;
   Product product = {experts[expert].weight, x, out, experts[expert].bias,
                      token_scales != nullptr ? token_scales + first : nullptr};
   product.x.data = x.row(first), product.out.data = out.row(first);

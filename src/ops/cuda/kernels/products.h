@@ -61,7 +61,7 @@ struct ExpertWeight {
 };
 
 // Rows sorted by expert (kernels/moe.h): each tile of kTokens times its expert's weight. Grid::x = tiles of 16 outputs, Grid::y =
-// tiles of rows; those without an expert are left as they are.
+// tiles of rows; those without an expert, and outputs that an expert's weight does not have, are left as they are.
 struct ExpertProduct {
   static constexpr int kThreads = 128, kTokens = 8;
   static constexpr int kSharedBytes = MmaProduct<1>::kSharedBytes > DotProduct::kSharedBytes
