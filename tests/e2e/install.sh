@@ -11,7 +11,7 @@ install program usr
 mib=$(du -sm "$scratch/usr" | cut -f1)
 echo "program and built-in model: $mib MiB"
 [ "$mib" -le 40 ]
-! readelf -S "$scratch/usr/bin/penstock" | grep -q debug_info
+if readelf -S "$scratch/usr/bin/penstock" | grep debug_info; then exit 1; fi
 install debug usr
 address=$(nm "$PENSTOCK_BUILD/penstock" | awk '$3 == "main" { print $1 }')
 [[ $(addr2line -e "$scratch/usr/bin/penstock" "$address") == *cli/main.cc:* ]]
@@ -22,7 +22,7 @@ expected=$(cd "$scratch" && "$scratch/usr/bin/penstock" generate --temperature 0
 cmake -S "$PENSTOCK_SOURCE/examples" -B "$scratch/build" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/library" \
   -DCMAKE_BUILD_TYPE=Release >"$scratch/log" 2>&1 && cmake --build "$scratch/build" >>"$scratch/log" 2>&1 ||
   { cat "$scratch/log"; exit 1; }
-! ldd "$scratch/build/complete" | grep -E 'ssl|crypto|prometheus|boost|curl'
+if ldd "$scratch/build/complete" | grep -E 'ssl|crypto|prometheus|boost|curl'; then exit 1; fi
 model=$scratch/usr/share/penstock/models/penstock-stories-15m-q8_0.gguf
 check() {  # NAME EXPECTED GOT
   echo "$1: $3"
