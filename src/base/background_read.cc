@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/kept_map.h"
@@ -22,6 +23,12 @@ struct KeptPart {
 
 }  // namespace
 
+// Here, where the thread is, also for ThreadSanitizer, which may see one layer without another.
+void BackgroundRead::Stops::operator()(std::stop_source* source) const {
+  source->request_stop();
+  delete source;
+}
+
 BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& parts) {
   std::vector<KeptPart> kept;
   int64_t total = 0;
@@ -32,7 +39,8 @@ BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& pa
     kept.push_back({bytes, std::move(file)});
   }
   if (total < kLeast || total > available_memory()) return;
-  thread_ = std::jthread([kept = std::move(kept)](const std::stop_token& stop) {
+  stop_.reset(new std::stop_source);
+  std::thread([kept = std::move(kept), stop = stop_->get_token()] {
     for (const KeptPart& part : kept) {
       for (size_t at = 0; at < part.bytes.size() && !stop.stop_requested(); at += kPiece) {
         const auto piece = part.bytes.subspan(at, std::min(kPiece, part.bytes.size() - at));
@@ -41,7 +49,7 @@ BackgroundRead::BackgroundRead(const std::vector<std::span<const std::byte>>& pa
         if (read_missing(piece.subspan(piece.size() / 2, 1)) > 0) read_missing(piece);
       }
     }
-  });
+  }).detach();
 }
 
 }  // namespace penstock

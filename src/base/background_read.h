@@ -1,8 +1,9 @@
 // Parts of mapped files, brought into memory ahead of those who use them.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <span>
-#include <thread>
+#include <stop_token>
 #include <vector>
 
 namespace penstock {
@@ -17,7 +18,11 @@ class BackgroundRead {
   explicit BackgroundRead(const std::vector<std::span<const std::byte>>& parts);
 
  private:
-  std::jthread thread_;
+  struct Stops {
+    void operator()(std::stop_source* source) const;
+  };
+  // The thread has all that it reads itself: nobody waits for it, and a program that ends beside it leaves nothing to join.
+  std::unique_ptr<std::stop_source, Stops> stop_;
 };
 
 }  // namespace penstock
