@@ -14,8 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<Engine> open_adaptable(EngineConfig config = {}) {
-  config.model = (tests_dir() / "golden" / "models" / "llama2").string();
+// A golden model and the golden adapter of it.
+struct Adapted {
+  const char *model, *adapter;
+};
+constexpr Adapted kDense = {"llama2", "llama2"};
+
+std::unique_ptr<Engine> open_adaptable(EngineConfig config = {}, const Adapted& of = kDense) {
+  config.model = (tests_dir() / "golden" / "models" / of.model).string();
   config.batch_invariant = true;
   config.threads = 1;
   config.max_num_seqs = 8;
@@ -24,9 +30,10 @@ std::unique_ptr<Engine> open_adaptable(EngineConfig config = {}) {
   return std::move(engine).value();
 }
 
-// The adapter of the golden model, as strong as `alpha` says.
-fs::path write_adapter(const TempDir& dir, const std::string& name, double alpha) {
-  const fs::path from = tests_dir() / "golden" / "lora" / "llama2", to = dir / name;
+// The adapter, as strong as `alpha` says.
+fs::path write_adapter(const TempDir& dir, const std::string& name, double alpha,
+                       const Adapted& of = kDense) {
+  const fs::path from = tests_dir() / "golden" / "lora" / of.adapter, to = dir / name;
   fs::create_directories(to);
   fs::copy_file(from / "adapter_model.safetensors", to / "adapter_model.safetensors",
                 fs::copy_options::overwrite_existing);
@@ -67,22 +74,28 @@ void finish(Engine& engine) {
 
 std::vector<float> logprobs_of(const Collector& sink) { return sink.result.sequences.at(0).logprobs; }
 
-std::vector<float> alone(const fs::path& path, EngineConfig config = {}) {
-  const auto engine = open_adaptable(std::move(config));
+std::vector<float> alone(const fs::path& path, EngineConfig config = {}, const Adapted& of = kDense) {
+  const auto engine = open_adaptable(std::move(config), of);
   const auto sink = submit(*engine, adapted_request(path.empty() ? nullptr : open_in(*engine, path)));
   finish(*engine);
   return logprobs_of(*sink);
 }
 
+class AdaptedModels : public testing::TestWithParam<Adapted> {};
+INSTANTIATE_TEST_SUITE_P(Tiny, AdaptedModels,
+                         testing::Values(kDense, Adapted{"qwen3_moe", "qwen3_moe.fused"}),
+                         [](const auto& info) { return std::string(info.param.model); });
+
 // In turn, with prefix caching: blocks of one adapter are not another's.
-TEST(EngineAdapters, EachIsAsAlone) {
+TEST_P(AdaptedModels, EachIsAsAlone) {
   const TempDir dir;
-  const std::vector<fs::path> paths = {{}, write_adapter(dir, "a", 6), write_adapter(dir, "b", 9)};
+  const Adapted& of = GetParam();
+  const std::vector<fs::path> paths = {{}, write_adapter(dir, "a", 6, of), write_adapter(dir, "b", 9, of)};
   std::vector<std::vector<float>> want;
-  for (const fs::path& path : paths) want.push_back(alone(path));
+  for (const fs::path& path : paths) want.push_back(alone(path, {}, of));
   EXPECT_NE(want[0], want[1]);
   EXPECT_NE(want[1], want[2]);
-  const auto engine = open_adaptable();
+  const auto engine = open_adaptable({}, of);
   std::vector<AdapterRef> adapters = {nullptr, open_in(*engine, paths[1]), open_in(*engine, paths[2])};
   for (int round = 0; round < 2; ++round) {
     std::vector<std::shared_ptr<Collector>> sinks;
@@ -161,13 +174,14 @@ TEST(EngineAdapters, ChangedFilesAreToldAndDisturbNobody) {
   EXPECT_EQ(logprobs_of(*again), alone(dir / "a"));
 }
 
-TEST(EngineAdapters, SpeculationGivesTheSame) {
+TEST_P(AdaptedModels, SpeculationGivesTheSame) {
   const TempDir dir;
-  const fs::path path = write_adapter(dir, "a", 6);
+  const Adapted& of = GetParam();
+  const fs::path path = write_adapter(dir, "a", 6, of);
   EngineConfig config;
   config.spec = "ngram";
   config.spec_length = "3";
-  EXPECT_EQ(alone(path, config), alone(path));
+  EXPECT_EQ(alone(path, config, of), alone(path, {}, of));
 }
 
 TEST(EngineAdapters, BadOnesAreRefused) {
