@@ -55,9 +55,12 @@ PENSTOCK_DEVICE int draw_filtered(const ShortList<kThreads>& list, const DrawOnD
 
 template <int kThreads>
 PENSTOCK_DEVICE int draw_token(const Scan<kThreads>& scan, const DrawOnDevice& draw, double* piece_sums) {
+  if (draw.temperature == 0.0f) {
+    const int token = scan.likeliest();
+    return token < scan.n && scan.row[token] < INFINITY ? token : DrawnOnDevice::kNone;
+  }
   const float most = scan.largest();
   if (!(most > kMinusInf && most < INFINITY)) return DrawnOnDevice::kNone;
-  if (draw.temperature == 0.0f) return scan.first_equal(most);
   const ScanScaleOnDevice scale = {most, 1.0f / draw.temperature};
   if (draw.top_k > 0 || draw.top_p < 1.0f || draw.least_x > kMinusInf)
     return draw_filtered(ShortList<kThreads>(scan, scale, draw.least_x), draw);

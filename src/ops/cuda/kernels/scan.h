@@ -71,14 +71,43 @@ struct Scan {
   PENSTOCK_DEVICE Scan(const Thread& thread, const float* values, int n_values)
       : t(thread), row(values), n(n_values), memory(*thread.shared_as<ScanMemory>()) {}
 
+  // fn(i, row[i]) of all that are a thread's; some reads are under way at a time.
+  template <class Fn>
+  PENSTOCK_DEVICE void each(Fn fn) const {
+    struct alignas(16) Four {
+      float x[4];
+    };
+    constexpr int kAhead = 4, kTurn = 4 * kThreads;
+    const bool in_fours = n % 4 == 0 && reinterpret_cast<uintptr_t>(row) % sizeof(Four) == 0;
+    const int whole = in_fours ? n / (kAhead * kTurn) * (kAhead * kTurn) : 0;
+    for (int first = 4 * t.index; first < whole; first += kAhead * kTurn) {
+      Four values[kAhead];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) values[a] = *reinterpret_cast<const Four*>(row + first + a * kTurn);
+#pragma unroll
+      for (int j = 0; j < 4 * kAhead; ++j) fn(first + j / 4 * kTurn + j % 4, values[j / 4].x[j % 4]);
+    }
+    for (int i = whole + t.index; i < n; i += kThreads) fn(i, row[i]);
+  }
   PENSTOCK_DEVICE float largest() const {
     float best = kMinusInf;
-    for (int i = t.index; i < n; i += kThreads) best = row[i] > best ? row[i] : best;
+    each([&](int, float value) { best = value > best ? value : best; });
     return block_max<kThreads>(t, best, memory.reduce);
+  }
+  // The largest, and the first that has it, in one pass; n where nothing is above -infinity.
+  PENSTOCK_DEVICE int likeliest() const {
+    float best = kMinusInf;
+    int at = n;
+    each([&](int i, float value) {  // i grows
+      if (value > best) best = value, at = i;
+    });
+    const float most = block_max<kThreads>(t, best, memory.reduce);
+    const int own = best == most ? -at : INT32_MIN;
+    return -block_max<kThreads>(t, own, reinterpret_cast<int*>(memory.reduce));
   }
   PENSTOCK_DEVICE int first_equal(float value) const {
     int best = INT32_MIN;
-    for (int i = t.index; i < n; i += kThreads) best = row[i] == value && -i > best ? -i : best;
+    each([&](int i, float x) { best = x == value && -i > best ? -i : best; });
     return -block_max<kThreads>(t, best, reinterpret_cast<int*>(memory.reduce));
   }
   PENSTOCK_DEVICE int count_greater(float value) const {
