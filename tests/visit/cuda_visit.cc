@@ -218,9 +218,11 @@ class Decoding {
     ASSIGN_OR_RETURN(cache_, visit_.ops->make_cache(spec_, n_blocks));
     return {};
   }
+  // To the end of the prompts, whose keys and values stay in the cache.
+  void restart() { tokens_.assign(static_cast<size_t>(n_seqs_), 5), length_ = depth_; }
   // Computes the prompts; returns seconds of one of them.
   double prefill() {
-    tokens_.assign(static_cast<size_t>(n_seqs_), 5), length_ = depth_;
+    restart();
     std::vector<TokenId> prompt(static_cast<size_t>(depth_));
     for (size_t i = 0; i < prompt.size(); ++i)
       prompt[i] = static_cast<TokenId>(static_cast<int>(i) * 131 % model_.config().vocab_size);
@@ -316,8 +318,8 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   for (const Way& way : kWays) {
     ops.graphs().enable(way.records), ops.device().start_early(way.early);
     ops.stream(way.streams), ops.fuse(way.fuses);  // and all is recorded anew
-    const double prefill = decoding.prefill();
-    if (texts.empty()) row["prefill_tokens_per_s"] = depth / prefill;
+    if (texts.empty()) row["prefill_tokens_per_s"] = depth / decoding.prefill();
+    decoding.restart();
     for (int i = 0; i < n_warm; ++i) decoding.step(way.ahead);
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < n_steps; ++i) decoding.step(way.ahead);
@@ -331,7 +333,9 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   return row;
 }
 
-Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_view type) {
+// sequences x depth, or "" for all.
+Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_view type,
+                           std::string_view only) {
   ASSIGN_OR_RETURN(const auto source, make_synthetic_source(shape, type));
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const auto model, Model::load(*source, *visit.ops));
@@ -346,6 +350,7 @@ Result<Json> measure_model(Visit& visit, std::string_view shape, std::string_vie
       visit.emulated ? std::vector<std::pair<int, int>>{{1, 5}, {3, 5}}
                      : std::vector<std::pair<int, int>>{{1, 1024}, {1, 2048}, {8, 256}, {64, 128}};
   for (const auto& [n_seqs, depth] : cases) {
+    if (!only.empty() && only != fmt::format("{}x{}", n_seqs, depth)) continue;
     ASSIGN_OR_RETURN(Json row, measure_decoding(visit, *model, n_seqs, depth));
     result["decode"].push_back(std::move(row));
     RETURN_IF_ERROR(static_cast<cuda::CudaOps&>(*visit.ops).device().status());
@@ -367,9 +372,12 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "products") return measure_products(visit);
   if (what == "attention") return measure_attention(visit);
   if (what == "draws") return measure_draws(visit);
-  if (what == "model" && words.size() == 3) return measure_model(visit, words[1], words[2]);
-  return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, attention, draws or model SHAPE TYPE, got {}", what);
+  if (what == "model" && (words.size() == 3 || words.size() == 4))
+    return measure_model(visit, words[1], words[2], words.size() == 4 ? words[3] : "");
+  return errorf(
+      ErrorCode::kInvalidArgument,
+      "expected device, limits, products, attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got {}",
+      what);
 }
 
 int run(const std::string& backend, const std::vector<std::string>& words) {
@@ -392,7 +400,8 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
     std::fprintf(stderr,
-                 "usage: %s cuda|cuda_emulated device|limits|products|attention|draws|model SHAPE TYPE\n",
+                 "usage: %s cuda|cuda_emulated device|limits|products|attention|draws|model SHAPE TYPE "
+                 "[SEQUENCESxDEPTH]\n",
                  argv[0]);
     return 2;
   }
