@@ -45,7 +45,7 @@ function(penstock_cuda_objects objects)
   foreach(architecture ${PENSTOCK_CUDA_ARCHITECTURES})
     list(APPEND architectures -gencode=arch=compute_${architecture},code=sm_${architecture})
   endforeach()
-  set(nvcc ${PENSTOCK_NVCC} -std=c++20 -O3 ${architectures} -compress-mode=size -Xptxas -v -Xcompiler -fPIC
+  set(nvcc ${PENSTOCK_NVCC} -std=c++20 -O3 -fmad=false ${architectures} -compress-mode=size -Xptxas -v -Xcompiler -fPIC
     -ccbin ${CMAKE_CXX_COMPILER} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include)
   set(made)
   foreach(source ${ARGN})

@@ -128,6 +128,7 @@ class StepTest : public testing::TestWithParam<OpsUnderTest> {
 TEST_P(StepTest, AllocatesNothingOnceWarm) {
   if (GetParam().backend == "cuda_emulated")
     GTEST_SKIP() << "threads of the emulation get their stacks when it first lets them wait";
+  if (GetParam().backend == "cuda") GTEST_SKIP() << "the driver allocates as it likes";
   for (int i = 0; i < 2; ++i) {  // the second round merges the arenas' chunks
     step(0, 300);
     step(0, 300);
