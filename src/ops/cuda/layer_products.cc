@@ -24,31 +24,59 @@ LayerProduct product_of(const NormedInput& h, End end) {
 int add_target(LayerProduct& kernel, const LinearTarget& target, Tensor out, int first_tile) {
   const WeightOnDevice& weight = static_cast<const CudaWeight&>(*target.weight).on_device();
   PENSTOCK_CHECK(weight.cols == kernel.x.cols && weight.rows == out.cols && out.rows == kernel.x.rows);
-  kernel.targets[kernel.n_targets++] = {weight, rows_of(out), device_data(target.bias), first_tile};
+  kernel.targets[kernel.n_targets++] = {weight, rows_of(out), device_data(target.bias), first_tile,
+                                        stream_coding(weight)};
   return (out.cols + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows;
 }
 
-bool can_stream(const LayerProduct& kernel) {
+bool can_stream(const WeightOnDevice& w) {
+  return stream_coding(w) != StreamCoding::kNone && w.input_order == nullptr && w.cols % 16 == 0;
+}
+bool can_stream(const LinearTarget& target) {
+  return can_stream(static_cast<const CudaWeight&>(*target.weight).on_device());
+}
+
+// A warp's bytes of inputs in shared memory: of all its items, or of two.
+template <int kTokens>
+int input_bytes(const LayerProduct& kernel, bool all) {
+  int most = 0;
   for (int i = 0; i < kernel.n_targets; ++i) {
-    const WeightOnDevice& w = kernel.targets[i].w;
-    const StreamCoding coding = stream_coding(w);
-    const bool same = kernel.end != End::kGate || coding == stream_coding(kernel.targets[0].w);
-    if (coding == StreamCoding::kNone || !same || w.input_order != nullptr) return false;
+    with_coding(kernel.targets[i].coding, [&]<class C>() {
+      constexpr int kCols = kStreamWarps * C::kItemCols;
+      const int n = all ? (kernel.targets[i].w.padded_cols + kCols - 1) / kCols : 2;
+      most = std::max(most, n * C::template kInputBytes<kTokens>);
+    });
   }
-  return !kernel.has_norm || kernel.norm.weight_rows == 1;
+  return most;
 }
 
 }  // namespace
 
-void LayerProducts::launch(const LayerProduct& kernel, int n_tiles) {
-  const auto stream = [&]<class K>() { device_.launch(K{kernel}, Grid{n_tiles, 1, K::kSharedBytes}); };
-  const bool one = kernel.x.rows == 1, gates = kernel.end == End::kGate;
-  if (!streams_ || !can_stream(kernel)) {
+template <int Tokens>
+void LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
+  using K = StreamProduct<Tokens>;
+  // Of an H100 and H200: bytes of a block, and of all blocks of a multiprocessor, each of which takes 1 KiB more.
+  constexpr int kMostBytes = 227 << 10, kMostOfAll = 228 << 10, kProcessors = 132;
+  const int few = input_bytes<Tokens>(kernel, false), all = input_bytes<Tokens>(kernel, true);
+  const auto at_once = [&](int bytes) {
+    if (device_.emulated()) return 3;  // so that tests see blocks with several tiles
+    return kProcessors * std::min(3, kMostOfAll / (K::shared_bytes(bytes) + 1024));
+  };
+  const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;  // inputs are multiplied again
+  const int bytes = again && K::shared_bytes(all) <= kMostBytes ? all : std::min(few, all);
+  const int n_blocks = std::min(n_tiles, at_once(bytes)), n_parts = (kernel.x.rows + Tokens - 1) / Tokens;
+  device_.launch(K{kernel, n_tiles, n_blocks, bytes}, Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
+}
+
+void LayerProducts::launch(const LayerProduct& kernel, int n_tiles, bool streams) {
+  if (!streams) {
     device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
-  } else if (gates) {
-    one ? stream.operator()<StreamProduct<1, true>>() : stream.operator()<StreamProduct<8, true>>();
+  } else if (kernel.x.rows == 1) {
+    stream<1>(kernel, n_tiles);
+  } else if (kernel.x.rows <= 4) {
+    stream<4>(kernel, n_tiles);
   } else {
-    one ? stream.operator()<StreamProduct<1, false>>() : stream.operator()<StreamProduct<8, false>>();
+    stream<8>(kernel, n_tiles);
   }
 }
 
@@ -58,6 +86,12 @@ void LayerProducts::begin_step(const Batch& batch) {
 
 bool LayerProducts::takes_norms(Tensor x) const {
   return enabled_ && x.rows > 0 && x.rows <= LayerProduct::kTokens;
+}
+
+// Streams read one row of a norm's weights.
+bool LayerProducts::suits_norm(const NormedInput& h, std::span<const LinearTarget> targets) const {
+  return !streams_ || !h.norm || row_norm_of(*h.norm, h.x.cols).weight_rows == 1 ||
+         std::ranges::none_of(targets, [](const LinearTarget& target) { return can_stream(target); });
 }
 
 bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const {
@@ -70,15 +104,21 @@ bool LayerProducts::suits(Tensor x, std::span<const LinearTarget> targets) const
 }
 
 bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarget> targets) {
-  if (!suits(h.x, targets)) return false;
-  while (!targets.empty()) {
-    const size_t n = std::min<size_t>(targets.size(), LayerProduct::kMostTargets);
+  if (!suits(h.x, targets) || !suits_norm(h, targets)) return false;
+  // What streams gives other bits than what does not, so the ways of targets do not depend on their neighbours.
+  for (const bool streams : {true, false}) {
     LayerProduct kernel = product_of(h, End::kStore);
     int n_tiles = 0;
-    for (const LinearTarget& target : targets.first(n))
+    const auto flush = [&] {
+      if (kernel.n_targets > 0) launch(kernel, n_tiles, streams);
+      kernel.n_targets = n_tiles = 0;
+    };
+    for (const LinearTarget& target : targets) {
+      if ((streams_ && can_stream(target)) != streams) continue;
       n_tiles += add_target(kernel, target, target.out, n_tiles);
-    launch(kernel, n_tiles);
-    targets = targets.subspan(n);
+      if (kernel.n_targets == LayerProduct::kMostTargets) flush();
+    }
+    flush();
   }
   return true;
 }
@@ -86,12 +126,13 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
 bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                                  const ActivationFunction& f, Tensor out) {
   const LinearTarget both[] = {gate, up};
-  if (!suits(h.x, both)) return false;
+  const bool streams = streams_ && can_stream(gate);
+  if (!suits(h.x, both) || !suits_norm(h, both) || (streams_ && can_stream(up)) != streams) return false;
   LayerProduct kernel = product_of(h, End::kGate);
   kernel.f = f;
   const int n_tiles = add_target(kernel, gate, out, 0);
   add_target(kernel, up, out, 0);
-  launch(kernel, n_tiles);
+  launch(kernel, n_tiles, streams);
   return true;
 }
 
@@ -100,18 +141,16 @@ bool LayerProducts::linear_add(Tensor in, const LinearTarget& target, Tensor x, 
   LayerProduct kernel = product_of({in, {}, in}, End::kAdd);
   kernel.factor = delta_scale;
   const int n_tiles = add_target(kernel, target, x, 0);
-  launch(kernel, n_tiles);
+  launch(kernel, n_tiles, streams_ && can_stream(target));
   return true;
 }
 
 bool LayerProducts::multiply(const Product& product) {
-  if (!enabled_ || !streams_ || product.x.rows > LayerProduct::kTokens || product.token_scales != nullptr)
-    return false;
+  if (!streams_ || !can_stream(product.w) || product.token_scales != nullptr) return false;
   LayerProduct kernel{};
   kernel.x = product.x, kernel.end = End::kStore;
-  kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias};
-  if (!can_stream(kernel)) return false;
-  launch(kernel, (product.w.rows + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows);
+  kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias, 0, stream_coding(product.w)};
+  launch(kernel, (product.w.rows + WeightOnDevice::kTileRows - 1) / WeightOnDevice::kTileRows, true);
   return true;
 }
 

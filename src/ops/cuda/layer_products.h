@@ -29,7 +29,10 @@ class LayerProducts {
   bool multiply(const Product& product);
 
  private:
-  void launch(const LayerProduct& kernel, int n_tiles);
+  void launch(const LayerProduct& kernel, int n_tiles, bool streams);
+  template <int Tokens>
+  void stream(const LayerProduct& kernel, int n_tiles);
+  bool suits_norm(const NormedInput& h, std::span<const LinearTarget> targets) const;
   bool suits(Tensor x, std::span<const LinearTarget> targets) const;
 
   Device& device_;

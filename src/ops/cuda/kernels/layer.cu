@@ -93,57 +93,153 @@ PENSTOCK_KERNEL(LayerProduct)
 
 namespace {
 
-// The i-th weight of what a block multiplies.
-template <bool kGates>
-struct BlockWeights {
+// A tile of those that a block takes one after the other; of two that share tiles first the first weight's.
+template <int kTokens>
+struct StreamTile {
+  const StreamProduct<kTokens>& of;
+  int x, which;
+
+  PENSTOCK_DEVICE bool there() const { return x < of.n_tiles; }
+  PENSTOCK_DEVICE void advance() {
+    const bool second = of.end == LayerProduct::End::kGate && which == 0;
+    which = second ? 1 : 0;
+    if (!second) x += of.n_blocks;
+  }
+  PENSTOCK_DEVICE const LayerProduct::Target& target() const {
+    return which == 1 ? of.targets[1] : target_of(of, x);
+  }
+  PENSTOCK_DEVICE const WeightOnDevice& weight() const { return target().w; }
+  PENSTOCK_DEVICE int number() const { return x - target().first_tile; }
+  PENSTOCK_DEVICE StreamCoding coding() const { return target().coding; }
+};
+
+// The rows that a block multiplies, and their norm.
+struct StreamInputs {
   const LayerProduct& of;
-  const LayerProduct::Target& target;
-  PENSTOCK_DEVICE const WeightOnDevice& operator()(int i) const {
-    return kGates ? of.targets[i].w : target.w;
+  int first, most;
+
+  PENSTOCK_DEVICE const float* row(int token) const { return of.x.row(first + token); }
+  PENSTOCK_DEVICE int rows() const { return of.x.rows - first < most ? of.x.rows - first : most; }
+};
+
+// What becomes of the sums of a tile, by the thread of each.
+template <int kTokens>
+struct StreamEnd {
+  const StreamProduct<kTokens>& of;
+  int first_token;
+  float first_sum = 0.0f;  // of the first of two weights
+
+  PENSTOCK_DEVICE void take(const Thread& t, const StreamTile<kTokens>& tile, const float* sums) {
+    using End = LayerProduct::End;
+    if (t.index >= 16 * kTokens) return;
+    const LayerProduct::Target& target = tile.target();
+    const int row = tile.number() * 16 + t.index / kTokens, token = first_token + t.index % kTokens;
+    if (row >= target.w.rows || token >= of.x.rows) return;
+    float sum = sums[t.index];
+    for (int warp = 1; warp < kStreamWarps; ++warp) sum += sums[warp * 16 * kTokens + t.index];
+    sum = with_bias(sum, target.bias, row);
+    if (of.end == End::kGate && tile.which == 0) {
+      first_sum = sum;
+      return;
+    }
+    float& to = of.end == End::kGate ? of.targets[0].out.row(token)[row] : target.out.row(token)[row];
+    if (of.end == End::kStore) to = sum;
+    if (of.end == End::kAdd) to += sum * of.factor;
+    if (of.end == End::kGate) to = gated(of.f, first_sum, sum);
   }
 };
 
+// The tiles from `tile` on that have the coding C.
+template <class C, int kTokens>
+PENSTOCK_DEVICE void stream_tiles(const Thread& t, const StreamProduct<kTokens>& k, const StreamInputs& of,
+                                  bool is_filled, StreamTile<kTokens>& tile, StreamEnd<kTokens>& end,
+                                  int& turn) {
+  using Kernel = StreamProduct<kTokens>;
+  constexpr int kBytes = C::template kInputBytes<kTokens>, kStep = kStreamWarps * C::kItemCols;
+  std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(Kernel::kRingsAt));
+  std::byte* const inputs = rings + kStreamWarps * kRingBytes + t.warp() * k.input_bytes;
+  const auto* const moments = t.shared_as<RowMoments>(static_cast<size_t>(Kernel::kMomentsAt));
+  const std::byte* const zeros = t.shared_as<std::byte>(static_cast<size_t>(Kernel::kZerosAt));
+  ItemRing<C, StreamTile<kTokens>> ring(t, tile, rings + t.warp() * kRingBytes);
+  ring.fill(t, !is_filled);
+  const StreamCoding coding = tile.coding();
+  const int at_once = k.input_bytes / kBytes * kStep;  // inputs, of which the warp has some items
+  bool is_kept = false;
+  float level = 0.0f;  // of what is kept
+#pragma unroll 1
+  do {
+    const WeightOnDevice& w = tile.weight();
+    const float unit = w.unit;
+    const int cols = w.padded_cols;
+    const bool splits = !is_kept || level != w.first_level;
+    TileSums<kTokens> total;
+#pragma unroll 1
+    for (int from = t.warp() * C::kItemCols; from < cols; from += at_once) {
+      const int to = cols < from + at_once ? cols : from + at_once;
+      if (splits) {
+        t.sync_warp();  // nobody reads those before any more
+        std::byte* at = inputs;
+#pragma unroll 1
+        for (int i = from; i < to; i += kStep, at += kBytes)
+          ItemInputs<C, kTokens>::store(t, of, of.of, moments, i, w.first_level, at);
+      }
+      const std::byte* at = inputs;
+#pragma unroll 1
+      for (int i = from; i < to; i += kStep, at += kBytes) {
+        const std::byte* const item = ring.take(t);  // here the inputs are there, too
+        multiply_item<C, kTokens>(t, item, at, unit, zeros, total);
+      }
+    }
+    is_kept = at_once >= cols, level = w.first_level;
+    float* const sums = t.shared_as<float>(static_cast<size_t>(Kernel::kSumsAt)) + turn * Kernel::kSums;
+    total.store(t, sums + t.warp() * 16 * kTokens);
+    t.sync();  // those before last have been read, for their readers have come here
+    end.take(t, tile, sums);
+    turn = 1 - turn;
+    tile.advance();
+  } while (tile.there() && tile.coding() == coding);
+}
+
 }  // namespace
 
-template <int Tokens, bool Gates>
-PENSTOCK_BODY void StreamProduct<Tokens, Gates>::prefetch(const Thread& t) const {
-  const Target& target = target_of(*this, t.x);
-  const BlockWeights<Gates> weights = {*this, target};
+// All of it in the kernel, large as it is: PENSTOCK_DEVICE.
+template <int Tokens>
+PENSTOCK_DEVICE void StreamProduct<Tokens>::prefetch(const Thread& t) const {
   std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(kRingsAt));
-  with_coding(stream_coding(target.w), [&]<class C>() {
-    UnitRing<C, kWeights>(t, weights, t.x - target.first_tile, rings).fill(t, true);
+  const StreamTile<Tokens> tile = {*this, t.x, 0};
+  with_coding(tile.coding(), [&]<class C>() {
+    ItemRing<C, StreamTile<Tokens>>(t, tile, rings + t.warp() * kRingBytes).fill(t, true);
   });
+  if (has_norm && norm.weight != nullptr)
+    for (int i = t.index * 32; i < x.cols; i += kThreads * 32)
+      t.prefetch(reinterpret_cast<const std::byte*>(norm.weight + i));
 }
 
-template <int Tokens, bool Gates>
-PENSTOCK_BODY void StreamProduct<Tokens, Gates>::operator()(const Thread& t) const {
-  static_assert(kPairsBytes == (2 * Tokens + 1) * UnitInputs<Tokens>::kRowBytes &&
-                UnitRing<OfBF16, kWeights>::kBytes == kRingBytes &&
-                UnitRing<OfBF16, kWeights>::kWarps == kThreads / kWarp);
-  const Target& target = target_of(*this, t.x);
-  const BlockWeights<Gates> weights = {*this, target};
-  std::byte* const rings = t.shared_as<std::byte>(static_cast<size_t>(kRingsAt));
-  std::byte* const pairs = t.shared_as<std::byte>(static_cast<size_t>(kPairsAt + t.warp() * kPairsBytes));
-  reinterpret_cast<Words<2>*>(pairs + 2 * Tokens * UnitInputs<Tokens>::kRowBytes)[t.lane()] = {};
-  UnitInputs<Tokens> next;
-  next.read(*this, t.warp() * 64 + 2 * t.lane());
-  with_coding(stream_coding(target.w), [&]<class C>() {
-    UnitRing<C, kWeights> ring(t, weights, t.x - target.first_tile, rings);
-    ring.fill(t, false);  // by prefetch()
-    multiply_layer<false>(t, *this, [&](const RowMoments* moments, const uint16_t*, float* sums) {
-      float totals[kWeights][1][4] = {};
-      stream_units<C, Tokens, kWeights>(t, *this, ring, weights, moments, pairs, next, totals);
-      for (int i = 0; i < kWeights; ++i) keep_sums(t, totals[i], sums + i * kSums);
-    });
-  });
+template <int Tokens>
+PENSTOCK_DEVICE void StreamProduct<Tokens>::operator()(const Thread& t) const {
+  static_assert(kThreads == kStreamWarps * kWarp && kThreads == kNormLanes);
+  StreamTile<Tokens> tile = {*this, t.x, 0};
+  StreamEnd<Tokens> end = {*this, t.y * Tokens};
+  const StreamInputs of = {*this, end.first_token, Tokens};
+  if (has_norm) {
+    Rows own = x;
+    own.data = x.row(of.first), own.rows = of.rows();
+    moments_of_rows<Tokens>(t, norm, own, t.shared_as<float>(static_cast<size_t>(kScratchAt)),
+                            t.shared_as<RowMoments>(static_cast<size_t>(kMomentsAt)));
+  }
+  if (t.index < 4) t.shared_as<uint32_t>(static_cast<size_t>(kZerosAt))[t.index] = 0;
+  t.sync();
+  int turn = 0;
+  bool is_filled = true;  // by prefetch()
+#pragma unroll 1
+  while (tile.there()) {
+    with_coding(tile.coding(), [&]<class C>() { stream_tiles<C>(t, *this, of, is_filled, tile, end, turn); });
+    is_filled = false;
+    t.sync();  // before rings and inputs are others'
+  }
 }
-using StreamOne = StreamProduct<1, false>;
-using StreamFew = StreamProduct<8, false>;
-using StreamGateOne = StreamProduct<1, true>;
-using StreamGateFew = StreamProduct<8, true>;
-PENSTOCK_KERNEL(StreamOne)
-PENSTOCK_KERNEL(StreamFew)
-PENSTOCK_KERNEL(StreamGateOne)
-PENSTOCK_KERNEL(StreamGateFew)
+PENSTOCK_KERNEL(StreamProduct<1>)
+PENSTOCK_KERNEL(StreamProduct<4>)
+PENSTOCK_KERNEL(StreamProduct<8>)
 
 }  // namespace penstock::cuda

@@ -2,7 +2,7 @@
 #pragma once
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/kernels/rows.h"
-#include "ops/cuda/kernels/weight.h"
+#include "ops/cuda/kernels/weight_coding.h"
 
 namespace penstock::cuda {
 
@@ -23,6 +23,7 @@ struct LayerProduct {
     Rows out;
     const float* bias = nullptr;  // [w.rows] or null
     int first_tile = 0;
+    StreamCoding coding = StreamCoding::kNone;
   };
   Target targets[kMostTargets];
   int n_targets;
@@ -36,15 +37,21 @@ struct LayerProduct {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// The same, bit for bit, of up to Tokens rows, with weights through shared memory (kernels/weight_stream.h). Of what
-// stream_coding() knows, the same for both of kGate, without an order of inputs; a norm has one row of weights.
-template <int Tokens, bool Gates>
+// The same but for the order of sums, with weights through shared memory (kernels/weight_stream.h). Of what stream_coding() knows,
+// without an order of inputs; a norm has one row of weights. What a row gives does not depend on others, nor on Tokens. Grid::x:
+// blocks, which take tiles by turns; Grid::y: parts of Tokens rows.
+template <int Tokens>
 struct StreamProduct : LayerProduct {
-  static constexpr int kTokens = Tokens, kWeights = Gates ? 2 : 1;                          // Gates: of kGate
-  static constexpr int kRingBytes = kWeights * 8192, kPairsBytes = (2 * Tokens + 1) * 288;  // of a warp
-  static constexpr int kRingsAt = (LayerProduct::kSharedBytes + 127) / 128 * 128;
-  static constexpr int kPairsAt = kRingsAt + kThreads / 32 * kRingBytes;
-  static constexpr int kSharedBytes = kPairsAt + kThreads / 32 * kPairsBytes;
+  static constexpr int kThreads = 256, kTokens = Tokens, kBlocks = Tokens == 1 ? 2 : 1;
+  static constexpr int kSums = kThreads / 32 * 16 * Tokens;  // floats, twice: of a tile and the next
+  static constexpr int kZerosAt = 0, kMomentsAt = 16, kScratchAt = kMomentsAt + Tokens * 8,
+                       kSumsAt = kScratchAt + Tokens * 8 * 4;
+  static constexpr int kRingsAt = (kSumsAt + 2 * kSums * 4 + 127) / 128 * 128;
+  int n_tiles, n_blocks;  // of all weights; Grid::x
+  int input_bytes;        // of a warp, in shared memory: of all its items, or of some
+  static constexpr int shared_bytes(int input_bytes) {
+    return kRingsAt + kStreamWarps * (kRingBytes + input_bytes);
+  }
   PENSTOCK_BODY void prefetch(const Thread& t) const;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };

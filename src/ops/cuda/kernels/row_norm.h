@@ -40,6 +40,50 @@ PENSTOCK_DEVICE RowMoments moments_of_row(const Thread& t, const RowNorm& norm, 
   return {mean, 1.0f / sqrtf(squares / static_cast<float>(n) + norm.eps)};
 }
 
+// Of up to kRows rows at once; scratch: kRows * kNormScratch floats.
+template <int kRows>
+PENSTOCK_DEVICE void moments_of_rows(const Thread& t, const RowNorm& norm, const Rows& x, float* scratch,
+                                     RowMoments* moments) {
+  const auto sums = [&](auto fn) {
+    for (int row = 0; row < kRows; ++row) {
+      if (kRows > 1 && row >= x.rows) break;
+      const float* const values = x.row(row);
+      float sum = 0.0f;
+      constexpr int kAtOnce = 8;
+      for (int first = t.index; first < x.cols; first += kAtOnce * kNormLanes) {
+        float some[kAtOnce];
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int at = first + i * kNormLanes;
+          some[i] = at < x.cols ? values[at] : 0.0f;
+        }
+        for (int i = 0; i < kAtOnce; ++i)
+          if (first + i * kNormLanes < x.cols) sum += fn(row, some[i]);
+      }
+      sum = warp_sum(t, sum);
+      if (t.lane() == 0) scratch[row * kNormScratch + t.warp()] = sum;
+    }
+    t.sync();
+  };
+  const auto sum_of = [&](int row) {
+    float sum = scratch[row * kNormScratch];
+    for (int w = 1; w < kNormScratch; ++w) sum += scratch[row * kNormScratch + w];
+    return sum;
+  };
+  const auto n = static_cast<float>(x.cols);
+  const bool own = t.index < kRows && t.index < x.rows;
+  sums([&](int, float v) { return norm.layer_norm ? v : v * v; });
+  if (own) {
+    const float mean = sum_of(t.index) / n;
+    moments[t.index] =
+        norm.layer_norm ? RowMoments{mean, 0.0f} : RowMoments{0.0f, 1.0f / sqrtf(mean + norm.eps)};
+  }
+  t.sync();
+  if (!norm.layer_norm) return;
+  sums([&](int row, float v) { return (v - moments[row].middle) * (v - moments[row].middle); });
+  if (own) moments[t.index].factor = 1.0f / sqrtf(sum_of(t.index) / n + norm.eps);
+  t.sync();
+}
+
 // weight, bias: of the value, if the norm has some.
 PENSTOCK_DEVICE float normed_by(const RowNorm& norm, RowMoments moments, float value, float weight,
                                 float bias) {

@@ -82,7 +82,7 @@ PENSTOCK_DEVICE StreamCoding stream_coding(const WeightOnDevice& w) {
     if (w.group != 32 || !w.offsets) return kNone;
     return w.bits == 4 ? kSuper4 : w.bits == 5 ? kSuper5 : kNone;
   }
-  if (w.offsets) return kNone;
+  if (w.offsets || (w.zeros && w.first_level != 0.0f)) return kNone;
   if (w.group == 64) return w.bits != 4 ? kNone : w.zeros ? kWide4Zeros : kWide4;
   if (w.group != 32 || w.zeros) return kNone;
   return w.bits == 8 ? kHalf8 : w.bits == 4 ? kHalf4 : kNone;

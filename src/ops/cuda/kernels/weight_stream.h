@@ -1,8 +1,16 @@
-// The products of a tile (kernels/tile_product.h) with weights that come through shared memory: every warp has a ring of its own,
-// into which it asks for units well before it multiplies them, so that memory is always at work. The bits are those of multiply_tile().
+// Products with weights that come through shared memory: every warp has a ring of its own, into which it asks for weights well before it
+// multiplies them, so that memory is always at work.
+//
+// The inputs of a tile are cut into items of 128 or 256; a block's warps take them by turns, and their sums are added in the
+// warps' order. An input is two BF16, hi + lo, each of which has a column of mma's B: both are multiplied at once. Codes are
+// multiplied as 128 + code, which is BF16 by one mask and one or; what that is too much is where the sums of an mma begin.
+// A step of 16 inputs of a unit has sums of its own for each of its four places in the unit. So one row, which
+// has the columns 2 s and 2 s + 1 in step s, gives the bits that it gives beside others, which have their columns in all steps.
 #pragma once
 #include "ops/cuda/kernels/row_norm.h"
-#include "ops/cuda/kernels/tile_product.h"
+#include "ops/cuda/kernels/thread.h"
+#include "ops/cuda/kernels/weight_coding.h"
+#include "ops/cuda/kernels/weight_element.h"
 
 namespace penstock::cuda {
 
@@ -10,50 +18,25 @@ template <int kN>
 struct alignas(4 * kN) Words {  // that are read at once
   uint32_t words[kN];
 };
-
-// What of a weight's form is known when the kernel is compiled; 16 bits: BF16.
-template <int kOfBits, int kOfGroup, ScaleForm kOfScales, bool kHasOffsets, bool kHasZeros>
-struct Coding {
-  static constexpr int kBits = kOfBits, kGroup = kOfGroup, kGroups = 64 / kOfGroup;
-  static constexpr bool kCodes = kBits < 16, kSuper = kOfScales == ScaleForm::kSuper;
-  static constexpr bool kOffsets = kHasOffsets, kZeros = kHasZeros;
-  static constexpr int kCodeBytes = kBits * 128;
-  // Words that a lane reads of the scales of rows g and g + 8, and how many are behind all of these.
-  static constexpr int kScaleWords = 2 * kGroups * (kSuper ? 1 : 2) / 4, kExtraAt = 8 * kScaleWords * 4;
-  static constexpr int kUnitBytes = kCodes ? kCodeBytes + kExtraAt * (kOffsets || kZeros ? 2 : 1) : 16 * 128;
-  static constexpr int kFactorBytes = kSuper ? 16 * (kOffsets ? 4 : 2) : 0;
+template <int kN>
+struct alignas(4 * kN) Floats {
+  float at[kN];
 };
-using OfBF16 = Coding<16, 64, ScaleForm::kHalf, false, false>;
-
-// fn.operator()<Coding>() for what stream_coding() says.
-template <class Fn>
-PENSTOCK_DEVICE void with_coding(StreamCoding coding, Fn fn) {
-  using enum ScaleForm;
-  if (coding == StreamCoding::kBF16) fn.template operator()<OfBF16>();
-  if (coding == StreamCoding::kHalf8) fn.template operator()<Coding<8, 32, kHalf, false, false>>();
-  if (coding == StreamCoding::kHalf4) fn.template operator()<Coding<4, 32, kHalf, false, false>>();
-  if (coding == StreamCoding::kWide4) fn.template operator()<Coding<4, 64, kHalf, false, false>>();
-  if (coding == StreamCoding::kWide4Zeros) fn.template operator()<Coding<4, 64, kHalf, false, true>>();
-  if (coding == StreamCoding::kSuper4) fn.template operator()<Coding<4, 32, kSuper, true, false>>();
-  if (coding == StreamCoding::kSuper5) fn.template operator()<Coding<5, 32, kSuper, true, false>>();
-  if (coding == StreamCoding::kSuper6) fn.template operator()<Coding<6, 16, kSuper, false, false>>();
-}
 
 // Rows of BF16 lie in pieces of 16 bytes, of which neighbours in a column are in other banks.
 PENSTOCK_DEVICE int piece_of_row(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
-// A lane's codes of a unit, and A fragments of them: as load_weights(), by arithmetic. BF16 have 8 bits, so that 128 + code of up to 7
-// bits is one whose last bits are the code, and 2048 + 16 code of 4 bits another.
+// --- Weights.
+
+// A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8 bits, so that the last bits are the
+// code. Of 8 bits there are two planes, the upper one of 16 times as much.
 template <class C>
 struct LaneCodes {
   const std::byte* slot;
   int lane;
   Words<4> low, high;  // of 5 and 6 bits: fewer words of high
-  uint32_t less;       // the first level, less what there is too much: two BF16
 
-  static constexpr float kOver = C::kBits == 8 ? 2048.0f + 128.0f : 128.0f;
-  PENSTOCK_DEVICE LaneCodes(const std::byte* unit, int of_lane, uint32_t of_levels)
-      : slot(unit), lane(of_lane), less(of_levels) {
+  PENSTOCK_DEVICE LaneCodes(const std::byte* unit, int of_lane) : slot(unit), lane(of_lane) {
     if constexpr (!C::kCodes) return;
     constexpr int kPlane = 512;  // bytes of 4 bits
     low = load<Words<4>>(slot, lane);
@@ -65,238 +48,392 @@ struct LaneCodes {
     if constexpr (C::kBits == 8) high = load<Words<4>>(slot + kPlane, lane);
   }
 
-  PENSTOCK_DEVICE uint32_t pair(int s, int i) const {
-    if constexpr (!C::kCodes) {
-      const int row = lane / 4 + 8 * (i & 1);
-      return load<uint32_t>(slot + piece_of_row(row, 2 * s + (i >> 1)), lane % 4);
-    } else {
-      uint32_t codes = low.words[s] >> 4 * i & 0x000f000fu;
-      if constexpr (C::kBits == 8) {
-        const uint32_t upper = (high.words[s] >> 4 * i & 0x000f000fu) | 0x45004500u;
-        return add_bf16_pairs(codes | 0x43004300u, add_bf16_pairs(upper, less));
+  PENSTOCK_DEVICE void fragment(int plane, int s, uint32_t (&a)[4]) const {
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (!C::kCodes) {
+        const int row = lane / 4 + 8 * (i & 1);
+        a[i] = load<uint32_t>(slot + piece_of_row(row, 2 * s + (i >> 1)), lane % 4);
+      } else {
+        const uint32_t word = plane == 0 ? low.words[s] : high.words[s];
+        a[i] = (word >> 4 * i & 0x000f000fu) | 0x43004300u;
+        if constexpr (C::kBits == 5) a[i] |= to_bit_4(high.words[0], 4 * s + i) & 0x00100010u;
+        if constexpr (C::kBits == 6) a[i] |= to_bit_4(high.words[s / 2], 8 * (s % 2) + 2 * i) & 0x00300030u;
       }
-      if constexpr (C::kBits == 5) codes |= (high.words[0] >> (4 * s + i) & 0x00010001u) << 4;
-      if constexpr (C::kBits == 6) codes |= (high.words[s / 2] >> (8 * (s % 2) + 2 * i) & 0x00030003u) << 4;
-      return add_bf16_pairs(codes | 0x43004300u, less);
     }
+  }
+
+ private:
+  static PENSTOCK_DEVICE uint32_t to_bit_4(uint32_t word, int from) {
+    return from >= 4 ? word >> (from - 4) : word << (4 - from);
   }
 };
 
-// The byte as a signed number, exactly: one addition where a conversion takes four times as long.
-PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
-  return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
-}
-
-// A lane's scales of a unit, of rows g and g + 8 (half): as group_scale().
+// A lane's scales of an item, of rows g and g + 8 (half).
 template <class C>
 struct LaneScales {
-  uint32_t scales[2], extra = 0;
-  uint32_t factors[2];
-  float unit;
+  const std::byte* item;
+  int g;
+  float factors[2] = {1.0f, 1.0f}, offset_factors[2];
 
-  PENSTOCK_DEVICE LaneScales(const std::byte* slot, int g, float of_unit) : unit(of_unit) {
-    if constexpr (!C::kCodes) return;
-    const std::byte* const at = slot + C::kCodeBytes;
-    if constexpr (C::kScaleWords == 2) {
-      const auto two = load<Words<2>>(at, g);
-      scales[0] = two.words[0], scales[1] = two.words[1];
-    } else {
-      scales[0] = load<uint32_t>(at, g);
-    }
-    if constexpr (C::kOffsets || C::kZeros) extra = load<uint32_t>(at + C::kExtraAt, g);
-    if constexpr (!C::kSuper) return;
-    for (int half = 0; half < 2; ++half) {
-      const std::byte* const of_row = slot + C::kUnitBytes;
-      factors[half] =
+  PENSTOCK_DEVICE LaneScales(const std::byte* of_item, int of_g, float unit) : item(of_item), g(of_g) {
+    for (int half = 0; C::kSuper && half < 2; ++half) {
+      const std::byte* const of_row = item + C::kUnits * C::kUnitBytes;
+      const uint32_t two =
           C::kOffsets ? load<uint32_t>(of_row, g + 8 * half) : load<uint16_t>(of_row, g + 8 * half);
+      factors[half] = half_to_float(static_cast<uint16_t>(two)) * unit;
+      offset_factors[half] = half_to_float(static_cast<uint16_t>(two >> 16));
     }
   }
-  PENSTOCK_DEVICE GroupScale at(int half, int group) const {
-    GroupScale of = {1.0f, 0.0f, 0.0f};
-    if constexpr (!C::kCodes) return of;
-    const int i = half * C::kGroups + group;
-    if constexpr (C::kSuper) {
-      of.scale = half_to_float(static_cast<uint16_t>(factors[half])) *
-                 float_of_int8(scales[i / 4] >> 8 * (i % 4)) * unit;
-      if constexpr (C::kOffsets)
-        of.offset = -(half_to_float(static_cast<uint16_t>(factors[half] >> 16)) *
-                      float_of_int8(extra >> 8 * (i % 4)));
-    } else {
-      of.scale = half_to_float(static_cast<uint16_t>(scales[i / 2] >> 16 * (i % 2)));
-      if constexpr (C::kZeros)
-        of.zero = static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(extra >> 16 * (i % 2))));
-    }
-    return of;
+  PENSTOCK_DEVICE float scale(int unit, int half, int group) const {
+    if constexpr (!C::kCodes) return 1.0f;
+    const std::byte* const scales = item + unit * C::kUnitBytes + C::kCodeBytes;
+    const int at = (2 * g + half) * C::kGroups + group;
+    if constexpr (C::kSuper) return factors[half] * static_cast<float>(load<int8_t>(scales, at));
+    return half_to_float(load<uint16_t>(scales, at));
+  }
+  PENSTOCK_DEVICE float extra(int unit, int half,
+                              int group) const {  // a zero or a whole number for the offset
+    const std::byte* const extras = item + unit * C::kUnitBytes + C::kCodeBytes + C::kExtraAt;
+    const int at = (2 * g + half) * C::kGroups + group;
+    return C::kSuper ? static_cast<float>(load<int8_t>(extras, at))
+                     : static_cast<float>(load<int16_t>(extras, at));
   }
 };
 
-// A warp's ring of units, and their way through it: in a slot one of each of kWeights weights, which have the same inputs. Lanes bring
-// the same pieces of every unit.
-template <class C, int kWeights>
-class UnitRing {
+// A warp's ring of items, and their way through it: from the first tile to the last that follows it with the same coding.
+// Tile: there(), advance(), the tile's weight(), its number() there, and its coding().
+template <class C, class Tile>
+class ItemRing {
  public:
-  static constexpr int kBytes = kWeights * 8192;
-  static constexpr int kPlaceBytes = C::kUnitBytes + C::kFactorBytes, kSlotBytes = kWeights * kPlaceBytes;
-  static constexpr int kSlots = kBytes / kSlotBytes < 12 ? kBytes / kSlotBytes : 12;
-  static constexpr int kWarps = 4;  // of a block: each has every fourth unit
+  static constexpr int kSlots = kRingBytes / C::kItemBytes < 8 ? kRingBytes / C::kItemBytes : 8;
+  static_assert(kSlots >= 2);
 
-  // weight(i): the i-th.
-  template <class Weights>
-  PENSTOCK_DEVICE UnitRing(const Thread& t, const Weights& weight, int tile, std::byte* rings)
-      : ring_(rings + t.warp() * kBytes),
-        n_units_((weight(0).n_units() - t.warp() + kWarps - 1) / kWarps),
-        left_(n_units_) {
-    for (int i = 0; i < kWeights; ++i) next_[i] = first_place(t, weight(i), tile);
-    if constexpr (!C::kCodes) row_bytes_ = int64_t{2} * weight(0).padded_cols;
+  PENSTOCK_DEVICE ItemRing(const Thread& t, const Tile& first, std::byte* ring)
+      : ring_(ring), tile_(first), coding_(first.coding()) {
+    enter(t);
   }
-  PENSTOCK_DEVICE int n_units() const { return n_units_; }  // of a weight
   // All slots but one. copies: or as if that was done.
   PENSTOCK_DEVICE void fill(const Thread& t, bool copies) {
     for (int i = 0; i < kSlots - 1; ++i) bring(t, copies);
   }
-  // The next unit there is, if any, into the next slot.
-  PENSTOCK_DEVICE void bring(const Thread& t, bool copies = true) {
-    if (left_ > 0) {
-      --left_;
-      for (int i = 0; i < kWeights; ++i) {
-        if (copies) copy(t, next_[i], ring_ + to_ + i * kPlaceBytes);
-        next_[i].unit += kWarps * (C::kCodes ? C::kUnitBytes : 128), next_[i].factors += C::kFactorBytes;
-      }
-    }
-    if (copies) t.end_copies();
-    to_ = to_ + kSlotBytes < kSlots * kSlotBytes ? to_ + kSlotBytes : 0;
-  }
-  // The units that were brought first of those that were not taken, kPlaceBytes apart; they stay there until the next take().
+  // The item that was brought first of those that were not taken; it stays there until the next take().
   PENSTOCK_DEVICE const std::byte* take(const Thread& t) {
     t.wait_for_copies<kSlots - 2>();
-    t.sync_warp();  // all lanes' pieces are there, and nobody reads the unit before any more
-    const std::byte* const unit = ring_ + from_;
-    from_ = from_ + kSlotBytes < kSlots * kSlotBytes ? from_ + kSlotBytes : 0;
-    bring(t);
-    return unit;
+    t.sync_warp();  // all lanes' pieces are there, and nobody reads the item before any more
+    const std::byte* const item = ring_ + from_;
+    from_ = from_ + C::kItemBytes < kSlots * C::kItemBytes ? from_ + C::kItemBytes : 0;
+    bring(t, true);
+    return item;
   }
 
  private:
-  struct Place {
-    const std::byte *unit, *factors;  // the lane's first piece
-  };
-  static PENSTOCK_DEVICE Place first_place(const Thread& t, const WeightOnDevice& w, int tile) {
-    if constexpr (!C::kCodes) {
-      const int row = tile * 16 + t.lane() / 8, byte = t.warp() * 128 + t.lane() % 8 * 16;
-      return {w.data + int64_t{2} * row * w.padded_cols + byte, nullptr};
+  // The tile's first item of this warp; the next tile's, if there is none.
+  PENSTOCK_DEVICE void enter(const Thread& t) {
+    for (; tile_.there() && tile_.coding() == coding_; tile_.advance()) {
+      const WeightOnDevice& w = tile_.weight();
+      left_ = w.n_units() - t.warp() * C::kUnits;
+      if (left_ <= 0) continue;
+      const int lane = t.lane(), first = t.warp() * C::kUnits;
+      if constexpr (C::kCodes) {
+        units_ = w.unit_at(tile_.number(), first) + lane * 16;
+        factors_ = w.factors_of(tile_.number(), first) + lane * 16;
+      } else {
+        row_bytes_ = int64_t{2} * w.padded_cols;
+        units_ = w.data + (tile_.number() * 16 + lane / 8) * row_bytes_ + first * 128 + lane % 8 * 16;
+      }
+      return;
     }
-    return {w.unit_at(tile, t.warp()) + t.lane() * 16, w.factors_of(tile, t.warp()) + t.lane() * 16};
+    left_ = 0;
   }
-  PENSTOCK_DEVICE void copy(const Thread& t, const Place& from, std::byte* to) const {
+  PENSTOCK_DEVICE void bring(const Thread& t, bool copies) {
+    if (left_ > 0) {
+      if (copies) copy(t, ring_ + to_);
+      constexpr int kStep = kStreamWarps * C::kUnits;
+      left_ -= kStep;
+      units_ += kStep * (C::kCodes ? C::kUnitBytes : 128);
+      factors_ += kStep / 4 * C::kFactorBytes;
+      if (left_ <= 0) tile_.advance(), enter(t);
+    }
+    if (copies) t.end_copies();
+    to_ = to_ + C::kItemBytes < kSlots * C::kItemBytes ? to_ + C::kItemBytes : 0;
+  }
+  // What a tile does not have is zeros.
+  PENSTOCK_DEVICE void piece(const Thread& t, std::byte* to, const std::byte* from, bool there) const {
+    if (there) {
+      t.copy_ahead(to, from);
+    } else {
+      *reinterpret_cast<Words<4>*>(to) = {};
+    }
+  }
+  PENSTOCK_DEVICE void copy(const Thread& t, std::byte* to) const {
     if constexpr (!C::kCodes) {
-      for (int i = 0; i < 4; ++i) {
-        const int row = t.lane() / 8 + 4 * i;
-        t.copy_ahead(to + piece_of_row(row, t.lane() % 8), from.unit + 4 * i * row_bytes_);
+      for (int unit = 0; unit < C::kUnits; ++unit) {
+        for (int i = 0; i < 4; ++i) {
+          const int row = t.lane() / 8 + 4 * i;
+          piece(t, to + unit * C::kUnitBytes + piece_of_row(row, t.lane() % 8),
+                units_ + unit * 128 + 4 * i * row_bytes_, unit < left_);
+        }
       }
     } else {
-      const int lane_at = t.lane() * 16;
-      for (int at = 0; at < C::kUnitBytes; at += kWarp * 16)
-        if (at + lane_at < C::kUnitBytes) t.copy_ahead(to + at + lane_at, from.unit + at);
-      if (lane_at < C::kFactorBytes) t.copy_ahead(to + C::kUnitBytes + lane_at, from.factors);
+      constexpr int kBytes = C::kUnits * C::kUnitBytes;
+      const int lane_at = t.lane() * 16, there = C::kSuper ? kBytes : left_ * C::kUnitBytes;
+      for (int at = 0; at < kBytes; at += kWarp * 16) {
+        const bool all = at + kWarp * 16 <= kBytes && (C::kSuper || at + kWarp * 16 <= C::kUnitBytes);
+        if (all || at + lane_at < kBytes)
+          piece(t, to + at + lane_at, units_ + at, all || C::kSuper || at + lane_at < there);
+      }
+      if (lane_at < C::kFactorBytes) t.copy_ahead(to + kBytes + lane_at, factors_);
     }
   }
 
   std::byte* ring_;
-  Place next_[kWeights];
-  int n_units_, left_, to_ = 0, from_ = 0;
+  Tile tile_;  // that is brought
+  StreamCoding coding_;
+  const std::byte *units_ = nullptr, *factors_ = nullptr;  // the lane's first piece of the next item
+  int left_ = 0;                                           // units of the tile from there on
+  int to_ = 0, from_ = 0;
   int64_t row_bytes_ = 0;
 };
 
-// A unit's inputs as a warp brings them near: a lane two of each row. Raw until they are normed and split.
-// Of: has x, has_norm and norm, which are the kernel's parameters.
-template <int kTokens>
-struct UnitInputs {
-  static constexpr int kRowBytes = 32 * 8 + 32;  // of pairs in shared memory, so that rows are in other banks
-  float values[kTokens][2];
-  float weights[2] = {1.0f, 1.0f}, biases[2] = {};
+// --- Inputs.
 
-  // k: the lane's first input. Zeros beyond the last.
-  template <class Of>
-  PENSTOCK_DEVICE void read(const Of& of, int k) {
-    for (int h = 0; h < 2; ++h) {
-      const bool inside = k + h < of.x.cols;
-      for (int token = 0; token < kTokens; ++token)
-        values[token][h] = inside && (kTokens == 1 || token < of.x.rows) ? of.x.row(token)[k + h] : 0.0f;
-      if (inside && of.has_norm && of.norm.weight != nullptr) weights[h] = of.norm.weight[k + h];
-      if (inside && of.has_norm && of.norm.bias != nullptr) biases[h] = of.norm.bias[k + h];
+// Four values that lie as a lane has them in a fragment of B: k, k + 1, k + 8 and k + 9. Zeros beyond the last of n, which is the last of
+// 16. REQUIRES: values are aligned to 8 bytes.
+PENSTOCK_DEVICE void read_four(const float* values, int k, int n, float (&to)[4]) {
+  Floats<2> low = {}, high = {};
+  if (k < n) {
+    low = *reinterpret_cast<const Floats<2>*>(values + k);
+    high = *reinterpret_cast<const Floats<2>*>(values + k + 8);
+  }
+  to[0] = low.at[0], to[1] = low.at[1], to[2] = high.at[0], to[3] = high.at[1];
+}
+
+// An item's inputs in shared memory, of kTokens rows. The pairs of units 2 u and 2 u + 1: [step][row][hi, lo][t][unit][two words of B];
+// behind all of them, by plane, [unit][step][row] the sums of hi and of lo, and once more, times what codes are too much; for
+// offsets the sums as B of one mma.
+template <class C, int kTokens>
+struct ItemInputs {
+  static constexpr int kSumsAt = C::template kPairBytes<kTokens>;
+  static constexpr int kMinsAt = kSumsAt + C::kPlanes * C::template kSumBytes<kTokens>;
+
+  // first: the item's first input. Inputs: has a row(), and how many rows(). Of: has x, has_norm and norm, which are the kernel's parameters.
+  template <class Inputs, class Of>
+  static PENSTOCK_DEVICE void store(const Thread& t, const Inputs& inputs, const Of& of,
+                                    const RowMoments* moments, int first, float first_level, std::byte* to) {
+    constexpr int kPlaces = C::kItemCols / 128;  // steps of a lane
+    const bool has_weight = of.has_norm && of.norm.weight != nullptr;
+    float weights[kPlaces][4];
+#pragma unroll
+    for (int place = 0; place < kPlaces; ++place)
+      if (has_weight) read_four(of.norm.weight, first + input(t.lane(), place), of.x.cols, weights[place]);
+#pragma unroll 1
+    for (int token = 0; token < kTokens; ++token) {
+      if (kTokens > 1 && token >= inputs.rows()) break;
+      float values[kPlaces][4];
+#pragma unroll
+      for (int place = 0; place < kPlaces; ++place)
+        read_four(inputs.row(token), first + input(t.lane(), place), of.x.cols, values[place]);
+#pragma unroll
+      for (int place = 0; place < kPlaces; ++place) {
+        const int k = first + input(t.lane(), place);
+        if (of.has_norm && k < of.x.cols)
+          norm(of, moments[token], has_weight, weights[place], k, values[place]);
+        split(t, step(t.lane(), place), token, first_level, values[place], to);
+      }
     }
   }
+
+ private:
+  static PENSTOCK_DEVICE int step(int lane, int place) { return lane / 4 + 8 * place; }
+  static PENSTOCK_DEVICE int input(int lane, int place) { return 16 * step(lane, place) + 2 * (lane % 4); }
+
   template <class Of>
-  PENSTOCK_DEVICE void split(const Thread& t, const Of& of, const RowMoments* moments, int k,
-                             std::byte* pairs) const {
-    for (int token = 0; token < kTokens; ++token) {
-      if (kTokens > 1 && token >= of.x.rows) break;
-      float v[2] = {values[token][0], values[token][1]};
-      if (of.has_norm) {
-        for (int h = 0; h < 2; ++h) {
-          const float normed = normed_by(of.norm, moments[token], v[h], weights[h], biases[h]);
-          v[h] = k + h < of.x.cols ? normed : 0.0f;
-        }
+  static PENSTOCK_DEVICE void norm(const Of& of, RowMoments moments, bool has_weight,
+                                   const float (&weights)[4], int k, float (&v)[4]) {
+#pragma unroll
+    for (int h = 0; h < 4; ++h) {
+      v[h] = (v[h] - moments.middle) * moments.factor;
+      if (has_weight) v[h] *= weights[h];
+    }
+    if (of.norm.bias == nullptr) return;
+    float biases[4];
+    read_four(of.norm.bias, k, of.x.cols, biases);
+#pragma unroll
+    for (int h = 0; h < 4; ++h) v[h] += biases[h];
+  }
+  static PENSTOCK_DEVICE void split(const Thread& t, int step, int token, float first_level,
+                                    const float (&v)[4], std::byte* to) {
+    const int place_t = t.lane() % 4, unit = step / 4, s = step % 4;
+    const SplitPair low = split_pair(v[0], v[1]), high = split_pair(v[2], v[3]);
+    std::byte* const pairs = to + unit / 2 * (512 * kTokens) + (s * kTokens + token) * 128 + place_t * 16;
+    reinterpret_cast<Words<2>*>(pairs)[unit % 2] = {{low.hi, high.hi}};
+    reinterpret_cast<Words<2>*>(pairs + 64)[unit % 2] = {{low.lo, high.lo}};
+    if constexpr (C::kCodes) {
+      const float hi = sum_of_step(t, low.hi, high.hi), lo = sum_of_step(t, low.lo, high.lo);
+      const float mine = place_t % 2 == 0 ? hi : lo;
+      auto* const sums = reinterpret_cast<float*>(to + kSumsAt) + (step * kTokens + token) * 4 + place_t;
+      constexpr float kOver = 128.0f;
+      sums[0] = (C::kPlanes == 2 ? -kOver : first_level - kOver) * mine;
+      if constexpr (C::kPlanes == 2)
+        sums[C::template kSumBytes<kTokens> / 4] = (first_level / 16.0f - kOver) * mine;
+      if constexpr (C::kOffsets) {
+        const float sum = hi + lo;
+        const uint16_t sum_hi = static_cast<uint16_t>(bf16_pair(sum, 0.0f));
+        const uint16_t sum_lo = static_cast<uint16_t>(bf16_pair(sum - bf16_to_float(sum_hi), 0.0f));
+        auto* const mins = reinterpret_cast<uint16_t*>(to + kMinsAt + token * 64 + place_t * 32);
+        if (place_t < 2) mins[step % 8 / 2 * 4 + step / 8 * 2 + step % 2] = place_t == 0 ? sum_hi : sum_lo;
       }
-      const SplitPair pair = split_pair(v[0], v[1]);
-      *reinterpret_cast<Words<2>*>(pairs + token * kRowBytes + t.lane() * 8) = {{pair.hi, pair.lo}};
+    }
+  }
+  static PENSTOCK_DEVICE float sum_of_step(const Thread& t, uint32_t low, uint32_t high) {
+    float sum = (float_of_bits(low << 16) + float_of_bits(low & 0xffff0000u)) +
+                (float_of_bits(high << 16) + float_of_bits(high & 0xffff0000u));
+    sum += t.shuffle_xor(sum, 1);
+    return sum + t.shuffle_xor(sum, 2);
+  }
+};
+
+// --- Products.
+
+// A warp's sums of a tile, in fragments of mma: of one row the columns are its hi and lo by step; of more there are fragments by
+// step, and by four rows, of which the columns are hi and lo.
+template <int kTokens>
+struct TileSums {
+  static constexpr int kSteps = kTokens == 1 ? 1 : 4, kSets = kTokens == 1 ? 1 : kTokens / 4;
+  float sums[kSteps][kSets][4] = {};
+
+  // Of all steps, hi and lo: to[row * kTokens + token].
+  PENSTOCK_DEVICE void store(const Thread& t, float* to) const {
+    const int g = t.lane() / 4, place = t.lane() % 4;
+    for (int half = 0; half < 2; ++half) {
+      const auto of = [&](int s, int set) { return sums[s][set][2 * half] + sums[s][set][2 * half + 1]; };
+      if constexpr (kTokens == 1) {
+        float sum = of(0, 0);
+        sum += t.shuffle_xor(sum, 1);
+        sum += t.shuffle_xor(sum, 2);
+        if (place == 0) to[g + 8 * half] = sum;
+      } else {
+        for (int set = 0; set < kSets; ++set)
+          to[(g + 8 * half) * kTokens + 4 * set + place] =
+              (of(0, set) + of(1, set)) + (of(2, set) + of(3, set));
+      }
     }
   }
 };
 
-// total += the unit times its inputs; pairs: of this lane's row.
-template <class C>
-PENSTOCK_DEVICE void multiply_unit(const Thread& t, const LaneCodes<C>& codes, const LaneScales<C>& scales,
-                                   const std::byte* pairs, float (&total)[1][4]) {
-  constexpr bool kShifted = C::kOffsets || C::kZeros;
-  constexpr int kSteps = C::kGroup / 16;  // of a group
-  const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-  float part[4], inputs[4];
-  for (int s = 0; s < 4; ++s) {
-    if (s % kSteps == 0)
-      for (int j = 0; j < 4; ++j) part[j] = inputs[j] = 0.0f;
-    uint32_t a[4];
-    for (int i = 0; i < 4; ++i) a[i] = codes.pair(s, i);
-    const auto low = load<Words<2>>(pairs, 8 * s), high = load<Words<2>>(pairs, 8 * s + 4);
-    const uint32_t hi[2] = {low.words[0], high.words[0]}, lo[2] = {low.words[1], high.words[1]};
-    t.mma(part, a, lo);
-    t.mma(part, a, hi);
-    if constexpr (kShifted) t.mma(inputs, ones, lo);
-    if constexpr (kShifted) t.mma(inputs, ones, hi);
-    if (s % kSteps != kSteps - 1) continue;
+// sums += an item of weights times its inputs. zeros: 16 bytes.
+template <class C, int kTokens>
+PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const std::byte* inputs,
+                                   float unit, const std::byte* zeros, TileSums<kTokens>& total) {
+  constexpr int kSets = TileSums<kTokens>::kSets;
+  constexpr bool kOne = kTokens == 1;
+  using Part = Floats<4>;
+  const int lane = t.lane(), g = lane / 4, place = lane % 4, column = g / 2, lo = g % 2;
+  const LaneScales<C> scales(item, g, unit);
+  const auto begin = [&](int unit_index, int plane, int s, int token) -> Part {
+    if constexpr (!C::kCodes) return {};
+    return load<Part>(inputs + ItemInputs<C, kTokens>::kSumsAt + plane * C::template kSumBytes<kTokens>,
+                      (unit_index * 4 + s) * kTokens + token);
+  };
+  // first: what the sums began with.
+  const auto add = [&](int unit_index, int group, const Part(&part)[C::kPlanes], const Part& first,
+                       float(&to)[4]) {
     for (int half = 0; half < 2; ++half) {
-      const GroupScale of = scales.at(half, s / kSteps);
-      const float offset = C::kZeros ? -(of.scale * of.zero) : of.offset;
-      for (int j = 2 * half; j < 2 * half + 2; ++j)
-        total[0][j] += kShifted ? of.scale * part[j] + offset * inputs[j] : of.scale * part[j];
+      const float scale = scales.scale(unit_index, half, group);
+      for (int j = 2 * half; j < 2 * half + 2; ++j) {
+        float sum = part[0].at[j];
+        if constexpr (C::kPlanes == 2) sum = fmaf(16.0f, part[1].at[j], sum);
+        if constexpr (C::kZeros)
+          sum = fmaf(scales.extra(unit_index, half, group) * (1.0f / 128), first.at[j], sum);
+        to[j] = fmaf(scale, sum, to[j]);
+      }
+    }
+  };
+  const std::byte* const own_pairs = inputs + column * 128 + lo * 64 + place * 16;
+#pragma unroll 1
+  for (int pair = 0; pair < C::kUnits / 2; ++pair) {
+    const LaneCodes<C> codes[2] = {LaneCodes<C>(item + 2 * pair * C::kUnitBytes, lane),
+                                   LaneCodes<C>(item + (2 * pair + 1) * C::kUnitBytes, lane)};
+    const std::byte* const pairs = own_pairs + pair * (512 * kTokens);
+    Part parts[2][C::kPlanes], firsts[2];
+    if constexpr (kOne) {
+      Words<4> of_step[4];  // a lane has one that is not zeros
+#pragma unroll
+      for (int s = 0; s < 4; ++s) of_step[s] = load<Words<4>>(column == s ? pairs : zeros, 0);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int plane = 0; plane < C::kPlanes; ++plane)
+          parts[e][plane] = begin(2 * pair + e, plane, place, 0);
+        firsts[e] = parts[e][0];
+      }
+#pragma unroll
+      for (int s = 0; s < 4; ++s)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+#pragma unroll
+          for (int plane = 0; plane < C::kPlanes; ++plane) {
+            uint32_t a[4];
+            codes[e].fragment(plane, s, a);
+            const uint32_t b[2] = {of_step[s].words[2 * e], of_step[s].words[2 * e + 1]};
+            t.mma(parts[e][plane].at, a, b);
+          }
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        add(2 * pair + e, place * 16 / C::kGroup, parts[e], firsts[e], total.sums[0][0]);
+    } else {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        Words<4> b[kSets];
+#pragma unroll
+        for (int set = 0; set < kSets; ++set)
+          b[set] = load<Words<4>>(pairs + (s * kTokens + 4 * set) * 128, 0);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          Part of_rows[kSets][C::kPlanes], begun[kSets];
+#pragma unroll
+          for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+            for (int plane = 0; plane < C::kPlanes; ++plane)
+              of_rows[set][plane] = begin(2 * pair + e, plane, s, 4 * set + place);
+            begun[set] = of_rows[set][0];
+          }
+#pragma unroll
+          for (int plane = 0; plane < C::kPlanes; ++plane) {
+            uint32_t a[4];
+            codes[e].fragment(plane, s, a);
+#pragma unroll
+            for (int set = 0; set < kSets; ++set) {
+              const uint32_t of_set[2] = {b[set].words[2 * e], b[set].words[2 * e + 1]};
+              t.mma(of_rows[set][plane].at, a, of_set);
+            }
+          }
+#pragma unroll
+          for (int set = 0; set < kSets; ++set)
+            add(2 * pair + e, s * 16 / C::kGroup, of_rows[set], begun[set], total.sums[s][set]);
+        }
+      }
     }
   }
-}
-
-// totals += the warp's units of a tile of each weight by rows of x, or of their norm, from what `ring` brings; next: the first ones'
-// inputs. pairs: two pieces of kTokens rows of the warp, by turns, and a row of zeros.
-template <class C, int kTokens, int kWeights, class Of, class Weights>
-PENSTOCK_DEVICE void stream_units(const Thread& t, const Of& of, UnitRing<C, kWeights>& ring,
-                                  const Weights& weight, const RowMoments* moments, std::byte* pairs,
-                                  UnitInputs<kTokens>& next, float (&totals)[kWeights][1][4]) {
-  constexpr int kRowBytes = UnitInputs<kTokens>::kRowBytes, kStep = UnitRing<C, kWeights>::kWarps * 64;
-  const int lane = t.lane(), g = lane / 4, first_k = t.warp() * 64 + 2 * lane, n = ring.n_units();
-  const bool has_row = g < (kTokens == 1 ? 1 : of.x.rows);
-  const std::byte* const zeros = pairs + 2 * kTokens * kRowBytes + lane % 4 * 8;
-  const RowMoments first_moments = of.has_norm ? moments[0] : RowMoments{};
-  int at = 0;
-  for (int i = 0, k = first_k; i < n; ++i, k += kStep) {
-    next.split(t, of, kTokens == 1 ? &first_moments : moments, k, pairs + at);
-    next.read(of, k + kStep);
-    const std::byte* const units = ring.take(t);  // here the inputs are there, too
-    const std::byte* const inputs = has_row ? pairs + at + g * kRowBytes + lane % 4 * 8 : zeros;
-    for (int w = 0; w < kWeights; ++w) {
-      const std::byte* const unit = units + w * UnitRing<C, kWeights>::kPlaceBytes;
-      const float least = weight(w).first_level - LaneCodes<C>::kOver;
-      multiply_unit<C>(t, LaneCodes<C>(unit, lane, bf16_pair(least, least)),
-                       LaneScales<C>(unit, g, weight(w).unit), inputs, totals[w]);
+  if constexpr (C::kOffsets) {  // whole numbers by sums of inputs
+    static_assert(C::kUnits == 4 && C::kGroup == 32);
+    uint32_t a[4];
+    for (int i = 0; i < 4; ++i) {
+      const float whole = scales.extra(place / 2 + 2 * (i >> 1), i & 1, place % 2);
+      a[i] = bf16_pair(whole, whole);
     }
-    at = at == 0 ? kTokens * kRowBytes : 0;
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+      Words<2> sums = {};
+      if (!kOne || column == 0)
+        sums = load<Words<2>>(inputs + ItemInputs<C, kTokens>::kMinsAt + (4 * set + column) * 64,
+                              lo * 4 + place);
+      const uint32_t b[2] = {sums.words[0], sums.words[1]};
+      float offsets[4] = {};
+      t.mma(offsets, a, b);
+      for (int j = 0; j < 4; ++j)
+        total.sums[0][set][j] = fmaf(-scales.offset_factors[j / 2], offsets[j], total.sums[0][set][j]);
+    }
   }
 }
 

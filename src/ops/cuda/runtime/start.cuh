@@ -6,9 +6,16 @@
 
 namespace penstock::cuda {
 
+// How many blocks are to fit a multiprocessor by their registers: K::kBlocks.
+template <class K>
+constexpr int blocks_of() {
+  if constexpr (requires { K::kBlocks; }) return K::kBlocks;
+  return 1;
+}
+
 // Parameters stay where they are, even if a part of them is chosen by an index.
 template <class K>
-__global__ void __launch_bounds__(K::kThreads, 1) run_kernel(const __grid_constant__ K kernel) {
+__global__ void __launch_bounds__(K::kThreads, blocks_of<K>()) run_kernel(const __grid_constant__ K kernel) {
   extern __shared__ __align__(128) std::byte shared[];
   const Thread thread{static_cast<int>(threadIdx.x), static_cast<int>(blockIdx.x),
                       static_cast<int>(blockIdx.y), static_cast<int>(gridDim.x), shared};
