@@ -26,6 +26,14 @@ struct alignas(4 * kN) Floats {
 // Rows of BF16 lie in pieces of 16 bytes, of which neighbours in a column are in other banks.
 PENSTOCK_DEVICE int piece_of_row(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
+// The same, but what is computed of it is computed where it is wanted: nothing is kept in registers around a loop.
+PENSTOCK_DEVICE int anew(int value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
+#endif
+  return value;
+}
+
 // --- Weights.
 
 // A lane's codes of a unit, and A fragments of them: two BF16 of 128 + code in a word. BF16 have 8 bits, so that the last bits are the
@@ -167,10 +175,11 @@ class ItemRing {
   }
   PENSTOCK_DEVICE void copy(const Thread& t, std::byte* to) const {
     if constexpr (!C::kCodes) {
+      const int lane = anew(t.lane());
       for (int unit = 0; unit < C::kUnits; ++unit) {
         for (int i = 0; i < 4; ++i) {
-          const int row = t.lane() / 8 + 4 * i;
-          piece(t, to + unit * C::kUnitBytes + piece_of_row(row, t.lane() % 8),
+          const int row = lane / 8 + 4 * i;
+          piece(t, to + unit * C::kUnitBytes + piece_of_row(row, lane % 8),
                 units_ + unit * 128 + 4 * i * row_bytes_, unit < left_);
         }
       }
@@ -328,7 +337,7 @@ PENSTOCK_DEVICE void multiply_item(const Thread& t, const std::byte* item, const
   constexpr int kSets = TileSums<kTokens>::kSets;
   constexpr bool kOne = kTokens == 1;
   using Part = Floats<4>;
-  const int lane = t.lane(), g = lane / 4, place = lane % 4, column = g / 2, lo = g % 2;
+  const int lane = anew(t.lane()), g = lane / 4, place = lane % 4, column = g / 2, lo = g % 2;
   const LaneScales<C> scales(item, g, unit);
   const auto begin = [&](int unit_index, int plane, int s, int token) -> Part {
     if constexpr (!C::kCodes) return {};
