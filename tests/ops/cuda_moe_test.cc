@@ -108,7 +108,7 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
             want += static_cast<double>(choice.weight) * scale[choice.expert] *
                     of_expert[static_cast<size_t>(choice.expert)].at(t, i);
           }
-          ASSERT_NEAR(got.at(t, i), want, 1e-5 * (1 + std::fabs(want))) << round << " token " << t;
+          ASSERT_NEAR(got.at(t, i), want, 5e-5 * (1 + std::fabs(want))) << round << " token " << t;
         }
       }
     }

@@ -3,6 +3,7 @@
 // shows that it runs.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -114,6 +115,85 @@ Result<Json> measure_products(Visit& visit) {
                        {"us_not_through_shared_memory", apart * 1e6},
                        {"weight_GB_per_s", read / seconds / 1e9},
                        {"Tflop_per_s", 2e-12 * n * shape.out * shape.in / seconds}});
+      }
+    }
+  }
+  return all;
+}
+
+// Products of few rows, recorded, with weights that lie in no cache: through shared memory and not. Expected: a start of 2 us, and the
+// bytes at 4.1 TB/s, which is what reading reaches.
+Result<Json> measure_stream(Visit& visit) {
+  struct Shape {
+    int out, in;
+  };
+  auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
+  const std::vector<Shape> shapes =
+      visit.emulated ? std::vector<Shape>{{80, 256}}
+                     : std::vector<Shape>{{2048, 2048},  {8192, 2048},  {2048, 8192},   {4096, 4096},
+                                          {14336, 4096}, {4096, 14336}, {128'256, 4096}};
+  constexpr int64_t kCold = int64_t{160} << 20;
+  using enum QuantType;
+  Json all = Json::array();
+  for (const QuantType type : {kBF16, kQ8_0, kQ4_0, kQ4_K, kQ6_K}) {
+    for (const Shape& shape : shapes) {
+      const bool head = shape.out > 100'000;
+      if (head && type != kBF16 && type != kQ6_K) continue;
+      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
+      std::vector<std::unique_ptr<Weight>> weights;
+      int64_t packed = 0;
+      while (weights.empty() || (!visit.emulated && packed < kCold)) {
+        ASSIGN_OR_RETURN(auto weight, ops.pack({type, shape.out, shape.in, bytes}));
+        packed += weight->packed_bytes();
+        weights.push_back(std::move(weight));
+      }
+      std::vector<float> of_one;  // the first row's, by itself
+      for (const int n : {1, 2, 4, 8}) {
+        if (head && n > 1) continue;
+        ops.begin_step(nullptr);
+        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
+        ops.write_rows(random_values(static_cast<size_t>(n) * static_cast<size_t>(shape.in)), x);
+        const auto multiply_all = [&] {
+          for (const auto& weight : weights) {
+            const LinearTarget target{weight.get(), nullptr, out};
+            ops.linear(x, {&target, 1});
+          }
+        };
+        std::vector<float> values[2];
+        double seconds[2] = {};
+        for (const bool streams : {true, false}) {
+          ops.stream(streams);
+          multiply_all();
+          values[streams].resize(static_cast<size_t>(n) * static_cast<size_t>(shape.out));
+          ops.read_rows(out, values[streams]);
+          if (!streams && n > 1) continue;
+          ops.device().begin_recording();
+          multiply_all();
+          const auto recording = ops.device().end_recording();
+          if (!recording) return errorf(ErrorCode::kInternal, "products could not be recorded");
+          ops.device().play(*recording);
+          seconds[streams] =
+              visit.seconds_of([&] { ops.device().play(*recording); }) / static_cast<double>(weights.size());
+        }
+        ops.stream(true);
+        double off = 0, size = 0;
+        for (size_t i = 0; i < values[0].size(); ++i) {
+          const double difference = values[1][i] - values[0][i];
+          off += difference * difference, size += static_cast<double>(values[0][i]) * values[0][i];
+        }
+        values[1].resize(static_cast<size_t>(shape.out));
+        if (n == 1) of_one = values[1];
+        const double read = static_cast<double>(weights[0]->packed_bytes());
+        all.push_back({{"type", quant_info(type).name},
+                       {"out", shape.out},
+                       {"in", shape.in},
+                       {"rows", n},
+                       {"us", seconds[1] * 1e6},
+                       {"us_not_through_shared_memory", seconds[0] * 1e6},
+                       {"us_expected", 2 + read / 4.1e6},
+                       {"GB_per_s", read / seconds[1] / 1e9},
+                       {"off", std::sqrt(off / size)},
+                       {"same_bits_as_alone", values[1] == of_one}});
       }
     }
   }
@@ -370,14 +450,15 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "device") return Json(visit.ops->name());
   if (what == "limits") return measure_limits(visit);
   if (what == "products") return measure_products(visit);
+  if (what == "stream") return measure_stream(visit);
   if (what == "attention") return measure_attention(visit);
   if (what == "draws") return measure_draws(visit);
   if (what == "model" && (words.size() == 3 || words.size() == 4))
     return measure_model(visit, words[1], words[2], words.size() == 4 ? words[3] : "");
-  return errorf(
-      ErrorCode::kInvalidArgument,
-      "expected device, limits, products, attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got {}",
-      what);
+  return errorf(ErrorCode::kInvalidArgument,
+                "expected device, limits, products, stream, attention, draws or model SHAPE TYPE "
+                "[SEQUENCESxDEPTH], got {}",
+                what);
 }
 
 int run(const std::string& backend, const std::vector<std::string>& words) {
@@ -399,10 +480,11 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
-    std::fprintf(stderr,
-                 "usage: %s cuda|cuda_emulated device|limits|products|attention|draws|model SHAPE TYPE "
-                 "[SEQUENCESxDEPTH]\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s cuda|cuda_emulated device|limits|products|stream|attention|draws|model SHAPE TYPE "
+        "[SEQUENCESxDEPTH]\n",
+        argv[0]);
     return 2;
   }
   return penstock::run(argv[1], {argv + 2, argv + argc});
