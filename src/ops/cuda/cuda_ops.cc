@@ -45,7 +45,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_),
-      layer_(*device_),
+      layer_(*device_, config.batch_invariant),
       experts_(*this, *device_, step_memory_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;

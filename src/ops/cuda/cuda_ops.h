@@ -39,7 +39,7 @@ class CudaOps final : public Ops {
   void take_apart(bool on) { upload_.take_apart(on); }
   // Off: parts of a layer are a kernel for each operation, which gives the same bits.
   void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
-  // Off: weights of few rows' products do not come through shared memory, which gives the same bits.
+  // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
   Device& device() { return *device_; }
 

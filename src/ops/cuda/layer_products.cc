@@ -36,14 +36,17 @@ bool can_stream(const LinearTarget& target) {
   return can_stream(static_cast<const CudaWeight&>(*target.weight).on_device());
 }
 
-// A warp's bytes of inputs in shared memory: of all its items, or of two.
+// Rows are read in pieces of 8 bytes.
+bool can_stream(const Rows& x) { return reinterpret_cast<uintptr_t>(x.data) % 8 == 0 && x.stride % 2 == 0; }
+
+// A warp's bytes of inputs in shared memory: of so many of its items, or of all if they are fewer.
 template <int kTokens>
-int input_bytes(const LayerProduct& kernel, bool all) {
+int input_bytes(const LayerProduct& kernel, int items) {
   int most = 0;
   for (int i = 0; i < kernel.n_targets; ++i) {
     with_coding(kernel.targets[i].coding, [&]<class C>() {
       constexpr int kCols = kStreamWarps * C::kItemCols;
-      const int n = all ? (kernel.targets[i].w.padded_cols + kCols - 1) / kCols : 2;
+      const int n = std::min(items, (kernel.targets[i].w.padded_cols + kCols - 1) / kCols);
       most = std::max(most, n * C::template kInputBytes<kTokens>);
     });
   }
@@ -57,13 +60,16 @@ void LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   using K = StreamProduct<Tokens>;
   // Of an H100 and H200: bytes of a block, and of all blocks of a multiprocessor, each of which takes 1 KiB more.
   constexpr int kMostBytes = 227 << 10, kMostOfAll = 228 << 10, kProcessors = 132;
-  const int few = input_bytes<Tokens>(kernel, false), all = input_bytes<Tokens>(kernel, true);
+  const auto bytes_of = [&](int items) { return input_bytes<Tokens>(kernel, items); };
+  int items = 3;
+  while (items > 1 && K::shared_bytes(bytes_of(items)) > kMostBytes) --items;
+  const int few = bytes_of(items), all = bytes_of(1 << 20);
   const auto at_once = [&](int bytes) {
     if (device_.emulated()) return 3;  // so that tests see blocks with several tiles
     return kProcessors * std::min(3, kMostOfAll / (K::shared_bytes(bytes) + 1024));
   };
   const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;  // inputs are multiplied again
-  const int bytes = again && K::shared_bytes(all) <= kMostBytes ? all : std::min(few, all);
+  const int bytes = again && K::shared_bytes(all) <= kMostBytes ? all : few;
   const int n_blocks = std::min(n_tiles, at_once(bytes)), n_parts = (kernel.x.rows + Tokens - 1) / Tokens;
   device_.launch(K{kernel, n_tiles, n_blocks, bytes}, Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
 }
@@ -108,13 +114,14 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
   // What streams gives other bits than what does not, so the ways of targets do not depend on their neighbours.
   for (const bool streams : {true, false}) {
     LayerProduct kernel = product_of(h, End::kStore);
+    const bool may = streams_ && can_stream(kernel.x);
     int n_tiles = 0;
     const auto flush = [&] {
       if (kernel.n_targets > 0) launch(kernel, n_tiles, streams);
       kernel.n_targets = n_tiles = 0;
     };
     for (const LinearTarget& target : targets) {
-      if ((streams_ && can_stream(target)) != streams) continue;
+      if ((may && can_stream(target)) != streams) continue;
       n_tiles += add_target(kernel, target, target.out, n_tiles);
       if (kernel.n_targets == LayerProduct::kMostTargets) flush();
     }
@@ -126,9 +133,9 @@ bool LayerProducts::norm_linear(const NormedInput& h, std::span<const LinearTarg
 bool LayerProducts::gated_linear(const NormedInput& h, const LinearTarget& gate, const LinearTarget& up,
                                  const ActivationFunction& f, Tensor out) {
   const LinearTarget both[] = {gate, up};
-  const bool streams = streams_ && can_stream(gate);
-  if (!suits(h.x, both) || !suits_norm(h, both) || (streams_ && can_stream(up)) != streams) return false;
   LayerProduct kernel = product_of(h, End::kGate);
+  const bool may = streams_ && can_stream(kernel.x), streams = may && can_stream(gate);
+  if (!suits(h.x, both) || !suits_norm(h, both) || (may && can_stream(up)) != streams) return false;
   kernel.f = f;
   const int n_tiles = add_target(kernel, gate, out, 0);
   add_target(kernel, up, out, 0);
@@ -141,12 +148,14 @@ bool LayerProducts::linear_add(Tensor in, const LinearTarget& target, Tensor x, 
   LayerProduct kernel = product_of({in, {}, in}, End::kAdd);
   kernel.factor = delta_scale;
   const int n_tiles = add_target(kernel, target, x, 0);
-  launch(kernel, n_tiles, streams_ && can_stream(target));
+  launch(kernel, n_tiles, streams_ && can_stream(kernel.x) && can_stream(target));
   return true;
 }
 
 bool LayerProducts::multiply(const Product& product) {
-  if (!streams_ || !can_stream(product.w) || product.token_scales != nullptr) return false;
+  if (!streams_ || !can_stream(product.x) || !can_stream(product.w) || product.token_scales != nullptr)
+    return false;
+  if (!any_rows_ && product.x.rows > LayerProduct::kTokens) return false;
   LayerProduct kernel{};
   kernel.x = product.x, kernel.end = End::kStore;
   kernel.targets[kernel.n_targets++] = {product.w, product.out, product.bias, 0, stream_coding(product.w)};

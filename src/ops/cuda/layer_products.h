@@ -1,5 +1,6 @@
 // Products of steps of few rows with their neighbours in a layer in one kernel (kernels/layer.h): a norm is taken by the products that read
-// it, and what becomes of a product by the product. All bits are those of one operation after the other.
+// it, and what becomes of a product by the product. All bits are those of one operation after the other, which
+// multiply() is for, too.
 #pragma once
 #include <span>
 
@@ -12,10 +13,11 @@ namespace penstock::cuda {
 
 class LayerProducts {
  public:
-  explicit LayerProducts(Device& device) : device_(device) {}
+  // any_rows: products by themselves of however many, so that none depends on how many others there are; otherwise of 8 at most.
+  LayerProducts(Device& device, bool any_rows) : device_(device), any_rows_(any_rows) {}
 
   void enable(bool on) { enabled_ = on; }
-  // Off: no weights come through shared memory (kernels/weight_stream.h), which gives the same bits.
+  // Off: no weights come through shared memory (kernels/weight_stream.h), which gives sums of another order.
   void stream(bool on) { streams_ = on; }
   void begin_step(const Batch& batch);
   // Whether a norm of x is left to those that read it.
@@ -36,7 +38,7 @@ class LayerProducts {
   bool suits(Tensor x, std::span<const LinearTarget> targets) const;
 
   Device& device_;
-  bool enabled_ = true, streams_ = true, adapted_ = false;
+  bool any_rows_, enabled_ = true, streams_ = true, adapted_ = false;
 };
 
 }  // namespace penstock::cuda

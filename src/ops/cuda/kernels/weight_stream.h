@@ -229,25 +229,33 @@ struct ItemInputs {
   template <class Inputs, class Of>
   static PENSTOCK_DEVICE void store(const Thread& t, const Inputs& inputs, const Of& of,
                                     const RowMoments* moments, int first, float first_level, std::byte* to) {
-    constexpr int kPlaces = C::kItemCols / 128;  // steps of a lane
+    constexpr int kPlaces = C::kItemCols / 128;         // steps of a lane
+    constexpr int kAtOnce = kTokens < 4 ? kTokens : 4;  // rows that are read before one is split
     const bool has_weight = of.has_norm && of.norm.weight != nullptr;
     float weights[kPlaces][4];
 #pragma unroll
     for (int place = 0; place < kPlaces; ++place)
       if (has_weight) read_four(of.norm.weight, first + input(t.lane(), place), of.x.cols, weights[place]);
 #pragma unroll 1
-    for (int token = 0; token < kTokens; ++token) {
-      if (kTokens > 1 && token >= inputs.rows()) break;
-      float values[kPlaces][4];
+    for (int from = 0; from < kTokens; from += kAtOnce) {
+      if (kTokens > kAtOnce && from >= inputs.rows()) break;
+      float values[kAtOnce][kPlaces][4];
 #pragma unroll
-      for (int place = 0; place < kPlaces; ++place)
-        read_four(inputs.row(token), first + input(t.lane(), place), of.x.cols, values[place]);
+      for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
-      for (int place = 0; place < kPlaces; ++place) {
-        const int k = first + input(t.lane(), place);
-        if (of.has_norm && k < of.x.cols)
-          norm(of, moments[token], has_weight, weights[place], k, values[place]);
-        split(t, step(t.lane(), place), token, first_level, values[place], to);
+        for (int place = 0; place < kPlaces; ++place)
+          if (kTokens == 1 || from + i < inputs.rows())
+            read_four(inputs.row(from + i), first + input(t.lane(), place), of.x.cols, values[i][place]);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (kTokens > 1 && from + i >= inputs.rows()) break;
+#pragma unroll
+        for (int place = 0; place < kPlaces; ++place) {
+          const int k = first + input(t.lane(), place);
+          if (of.has_norm && k < of.x.cols)
+            norm(of, moments[from + i], has_weight, weights[place], k, values[i][place]);
+          split(t, step(t.lane(), place), from + i, first_level, values[i][place], to);
+        }
       }
     }
   }
