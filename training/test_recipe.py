@@ -3,7 +3,7 @@
     python test_recipe.py STORIES   (a text of stories separated by <|endoftext|>)
 
 The model is far too small to write anything; what is checked is that the loss falls, that a resumed run equals an
-uninterrupted one, that nothing held out is trained on, that the embedding model tells stories apart, and that exported
+uninterrupted one and stacked models single ones, that nothing held out is trained on, that the embedding model tells stories apart, and that exported
 files measure as the checkpoints do.
 """
 
@@ -20,6 +20,10 @@ import data
 import embed
 import evaluate
 import export
+import family
+import medusa
+import optim
+import stacked
 import tokenizer
 import train
 
@@ -70,6 +74,50 @@ def check_training(folder):
     check(all(torch.equal(a[k], b[k]) for k in a), "a resumed run equals an uninterrupted one")
 
 
+def check_stacked(folder):
+    """stacked.py against model.py, evaluate.py and optim.py."""
+    net = train.load_model(folder / "whole" / "weights.pt")
+    weights, cfg, device = {n: w[None] for n, w in net.state_dict().items()}, CONFIG["model"], torch.device("cpu")
+    sources, size = family.load(folder / "data")
+    corpus = stacked.Corpus(sources, device)
+    validate = stacked.Validation(corpus, corpus.members("valid"), size, cfg, torch.float32)
+    wanted = evaluate.measure(net, tokenizer.load(folder / "data" / "tokenizer.model"), data.load_stories(folder / "data" / "valid.txt"))
+    (early,), (kept,) = validate.of_exit(weights)
+    got = {"bits_per_byte": validate(weights)[0], "exit_bits_per_byte": early, "exit_acceptance": kept}
+    difference = max(abs(wanted[n] - x) for n, x in got.items())
+    check(difference < 1e-5, f"stories packed in rows measure as each alone (difference {difference:.1e})")
+    stack = stacked.Optimizer(weights, [CONFIG["lr"]], [CONFIG["adam_lr"]], [CONFIG["weight_decay"]], device)
+    alone, random = optim.make_optimizers(net, CONFIG), torch.Generator().manual_seed(1)
+    for _ in range(3):
+        for p in net.parameters():
+            p.grad = torch.randn(p.shape, generator=random)
+        stack.step({n: p.grad[None].clone() for n, p in net.named_parameters()})
+        torch.nn.utils.clip_grad_norm_(alone[1].param_groups[0]["params"], 1.0)
+        for optimizer in alone:
+            optimizer.step()
+    difference = max((stack.weights[n][0] - p).abs().max().item() for n, p in net.named_parameters())
+    check(difference < 1e-5, f"members are optimized as a model alone (difference {difference:.1e})")
+
+
+def check_family(folder):
+    (folder / "configs").mkdir()
+    for name, model in (("target", CONFIG["model"]), ("draft", {**CONFIG["model"], "exit_layer": 0, "dim": 32}),
+                        ("sliding", {**CONFIG["model"], "exit_layer": 0, "window": 64})):
+        (folder / "configs" / f"{name}.json").write_text(json.dumps({**CONFIG, "model": model}))
+    args = argparse.Namespace(data=folder / "data", out=folder / "family", seconds=16, followers=5, rows=1, written=4,
+                              configs=folder / "configs", device="cpu")
+    family.Family(args).run()
+    records = [json.loads(line) for line in (folder / "family" / "log.jsonl").read_text().splitlines()]
+    best = {n: min(r["valid"][0] for r in records if r.get("stage") == n) for n in ("student", "draft", "sliding")}
+    best["target"] = min(best.pop("student"), *next(r["teachers"] for r in records if "teachers" in r))
+    sp, texts = tokenizer.load(folder / "data" / "tokenizer.model"), data.load_stories(folder / "data" / "valid.txt")
+    models = {n: train.load_model(folder / "family" / n / "weights.pt") for n in best}
+    difference = max(abs(evaluate.measure(m, sp, texts)["bits_per_byte"] - best[n]) for n, m in models.items())
+    check(difference < 1e-4, f"a target and its followers are the best of their stages (difference {difference:.1e})")
+    right = medusa.accuracy(models["target"], medusa.load(folder / "family" / "medusa", 64), sp, texts)
+    check(len(right) == 1 + medusa.HEADS, "and Medusa heads are written")
+
+
 def check_export_agrees(folder):
     net = train.load_model(folder / "whole" / "weights.pt")
     sp = tokenizer.load(folder / "data" / "tokenizer.model")
@@ -113,6 +161,8 @@ def main(stories_file):
         data.prepare(folder / "corpora", folder / "data", vocab=512, reserve=8)
         check_split(folder, stories)
         check_training(folder)
+        check_stacked(folder)
+        check_family(folder)
         check_export_agrees(folder)
         check_embedding(folder)
 
