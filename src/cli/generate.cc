@@ -188,7 +188,7 @@ int GenerateCommand::run() {
 
   SamplingParams defaults = (*llm)->default_sampling_params();
   if (!sampling.given("max_tokens")) defaults.max_tokens = built_in ? 400 : 256;
-  if (built_in && !sampling.given("temperature")) defaults.temperature = 0.8f;
+  if (built_in && !sampling.given("temperature") && !sampling.given("min_p")) defaults.min_p = 0.1f;
   SamplingParams params = sampling.over(defaults);
   params.structured_outputs = *std::move(wanted);
   install_interrupt_handler();
