@@ -104,7 +104,7 @@ def check_family(folder):
     for name, model in (("target", CONFIG["model"]), ("draft", {**CONFIG["model"], "exit_layer": 0, "dim": 32}),
                         ("sliding", {**CONFIG["model"], "exit_layer": 0, "window": 64})):
         (folder / "configs" / f"{name}.json").write_text(json.dumps({**CONFIG, "model": model}))
-    args = argparse.Namespace(data=folder / "data", out=folder / "family", seconds=16, followers=5, rows=1, written=4,
+    args = argparse.Namespace(data=folder / "data", out=folder / "family", seconds=30, followers=8, rows=1, written=4,
                               configs=folder / "configs", device="cpu")
     family.Family(args).run()
     records = [json.loads(line) for line in (folder / "family" / "log.jsonl").read_text().splitlines()]
