@@ -111,7 +111,8 @@ class Forms(unittest.TestCase):
 
     def test_spaces(self):
         style = {"disable_any_whitespace": True}
-        self.assertNotRegex(completion(structured_outputs={"json": SCHEMA, **style}), r"[:,{]\s")
+        compact = completion(structured_outputs={"json": SCHEMA, **style})
+        self.assertNotRegex(re.sub(r'"(\\.|[^"\\])*"', '""', compact), r"\s")  # in strings there may be spaces
         self.assertRegex(completion(structured_outputs={"json": SCHEMA, "whitespace_pattern": " "}), '^{ "name" : ".*" , "age" : [1-9] }$')
         self.assertRegex(completion(guided_json=SCHEMA, guided_whitespace_pattern=" "), '^{ "name" : ')
         closed = completion(structured_outputs={"json": {"properties": {"a": {"const": "x"}}, "type": "object"}, "disable_additional_properties": True, **style})
