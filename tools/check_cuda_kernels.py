@@ -15,10 +15,11 @@ MAX_OBJECT_BYTES = 10 << 20
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # Kernels that multiply by wgmma on sm_90a: what their names contain. Looking at their instructions needs cuobjdump on the path (the
 # wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm have it).
-NEEDS_HGMMA = ()
+NEEDS_HGMMA = ("WideProduct",)
 COMPILE_SECONDS = re.compile(r"^nvcc took ([\d.]+) s of CPU$", re.MULTILINE)
 FUNCTION = re.compile(r"^\s*Function : (\S+)|^\s*\.section\s+\.text\.([^,\s]+)")
 ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(\w+)'")
+SERIAL = re.compile(r"Potential Performance Loss: (wgmma\S* instructions are serialized .* in the function '\S+')")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -60,7 +61,7 @@ def hgmma_violations(folder, wanted):
         return
     tool = shutil.which("cuobjdump")
     if tool is None:
-        yield f"cuobjdump is not here: cannot tell whether {', '.join(wanted)} have HGMMA"
+        print(f"cuobjdump is not here: cannot tell whether {', '.join(wanted)} have HGMMA")
         return
     sass = ""
     for path in sorted(folder.glob("*.o")):
@@ -86,6 +87,8 @@ def violations(folder, needs_hgmma=NEEDS_HGMMA):
             seen.add(architecture)
             if stack or spills:
                 yield f"{report.stem}: {kernel} on {architecture}: {stack} bytes of stack, {spills} bytes of spills"
+        for slow in SERIAL.findall(text):
+            yield f"{report.stem}: {slow}"
         for missing in sorted(ARCHITECTURES - seen):
             yield f"{report.stem}: no code for {missing}"
     total = sum(path.stat().st_size for path in folder.glob("*.o"))

@@ -39,8 +39,9 @@ inline std::vector<OpsUnderTest> ops_under_test() {
     }
   }
   for (const std::string backend : {"cuda_emulated", "cuda"}) {
-    const OpsConfig config{.n_threads = 1, .batch_invariant = true};  // it is so in any case
-    const auto made = make_ops(backend, config);  // an error: not in this build, or no GPU here
+    const OpsConfig config{.n_threads = 1,
+                           .batch_invariant = true};  // tolerances of sums that nothing was rounded for
+    const auto made = make_ops(backend, config);      // an error: not in this build, or no GPU here
     if (made) all.push_back({backend, "", config, backend});
   }
   return all;

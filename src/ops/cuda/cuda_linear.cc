@@ -58,6 +58,7 @@ void CudaOps::linear(Tensor x, std::span<const LinearTarget> targets) {
   InputRounding rounding;
   Rows rounded;
   float* token_scales = nullptr;
+  wide_.begin_inputs();
   for (const LinearTarget& target : targets) {
     const CudaWeight& weight = cuda_weight(*target.weight);
     PENSTOCK_CHECK(weight.cols() == x.cols && weight.rows() == target.out.cols && target.out.rows == x.rows);
@@ -91,7 +92,7 @@ void CudaOps::add_adapters(Tensor x, const LinearTarget& target) {
 }
 
 void CudaOps::multiply(const Product& product) {
-  if (layer_.multiply(product)) return;
+  if (wide_.multiply(product) || layer_.multiply(product)) return;
   const bool by_mma = product.w.form == WeightForm::kCodes || product.w.form == WeightForm::kBF16;
   if (!by_mma) {
     constexpr int kOutputs = DotProduct::kThreads / 32, kTokens = DotProduct::kTokens;

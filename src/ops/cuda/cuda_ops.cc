@@ -46,6 +46,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       upload_(*device_),
       draws_(*device_, step_memory_),
       layer_(*device_, config.batch_invariant),
+      wide_(*device_, !config.batch_invariant),
       experts_(*this, *device_, step_memory_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
@@ -108,6 +109,7 @@ bool CudaOps::recover() {
   if (sums_ != nullptr || !device_->recover()) return false;
   graphs_.forget();
   step_memory_.give_back();
+  wide_.give_back();
   return true;
 }
 

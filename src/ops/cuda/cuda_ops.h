@@ -23,6 +23,7 @@
 #include "ops/cuda/step_graphs.h"
 #include "ops/cuda/step_memory.h"
 #include "ops/cuda/tensors.h"
+#include "ops/cuda/wide_products.h"
 #include "ops/ops.h"
 
 namespace penstock::cuda {
@@ -41,6 +42,8 @@ class CudaOps final : public Ops {
   void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
   void stream(bool on) { layer_.stream(on), graphs_.forget(); }
+  // Products of many rows.
+  WideProducts& wide() { return wide_; }
   Device& device() { return *device_; }
 
   const char* name() const override { return device_->name().c_str(); }
@@ -189,6 +192,7 @@ class CudaOps final : public Ops {
   StepShape shape_;
   bool suits_graph_ = false;
   LayerProducts layer_;
+  WideProducts wide_;
   Experts experts_;
 };
 

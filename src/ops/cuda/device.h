@@ -37,6 +37,8 @@ class Device {
 
   const std::string& name() const { return name_; }
   bool emulated() const { return emulated_; }
+  int n_multiprocessors() const { return n_multiprocessors_; }
+  bool has_wgmma() const { return has_wgmma_; }
   Status status() const;  // from any thread
   // A cudaStream_t, for who asks for something behind what was asked of the device. Null of the emulated device, which has done all of
   // it then.
@@ -113,7 +115,8 @@ class Device {
   virtual void check(int code, const char* what) = 0;
 
   void* stream_ = nullptr;
-  bool can_start_early_ = false;
+  bool can_start_early_ = false, has_wgmma_ = false;
+  int n_multiprocessors_ = 1;
 
  private:
   friend class Memory;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "ops/cuda/kernels/thread.h"
+#include "ops/cuda/kernels/warpgroup.h"
 #include "quant/quant_type.h"
 
 namespace penstock::cuda {
@@ -242,6 +242,29 @@ void mma_together(void* const* lanes, int) {
       for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
   for (int i = 0; i < 32; ++i)
     for (int j = 0; j < 4; ++j) lane(i)->d[j] += d[i / 4 + 8 * (j >> 1)][2 * (i % 4) + (j & 1)];
+}
+
+void wgmma_together(void* const* lanes, int) {
+  const auto lane = [&](int i) { return static_cast<const WgmmaLane*>(lanes[i]); };
+  const auto half = [](uint32_t word, int which) {
+    return float_of_bits(which == 0 ? word << 16 : word & 0xffff0000u);
+  };
+  float a[16][16];  // [k][row]
+  for (int i = 0; i < 32; ++i)
+    for (int r = 0; r < 4; ++r)
+      for (int h = 0; h < 2; ++h)
+        a[8 * (r >> 1) + 2 * (i % 4) + h][i / 4 + 8 * (r & 1)] = half(lane(i)->a[r], h);
+  const int step = lane(0)->step;
+  for (int n = 0; n < lane(0)->n_columns; ++n) {
+    float d[16] = {};
+    for (int k = 0; k < 16; ++k) {
+      uint16_t bits;
+      std::memcpy(&bits, lane(0)->b + tile_piece(n, 2 * step + k / 8) + k % 8 * 2, sizeof bits);
+      const float b = bf16_to_float(bits);
+      for (int m = 0; m < 16; ++m) d[m] += a[k][m] * b;
+    }
+    for (int m = 0; m < 16; ++m) lane(m % 8 * 4 + n % 8 / 2)->d[n / 8 * 4 + m / 8 * 2 + n % 2] += d[m];
+  }
 }
 
 namespace {

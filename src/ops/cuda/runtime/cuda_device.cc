@@ -34,7 +34,8 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : Device(fmt::format("cuda/{}", properties.name), false) {
     stream_ = stream;
-    can_start_early_ = properties.major >= 9;
+    can_start_early_ = properties.major >= 9, has_wgmma_ = properties.major == 9;
+    n_multiprocessors_ = properties.multiProcessorCount;
   }
   ~CudaDevice() override {
     cudaStreamSynchronize(stream());

@@ -1,0 +1,97 @@
+// A lane's part of a unit of codes as one BF16 each, with its scales: for products of many rows (kernels/wide_product.h), which multiply by levels
+// where streams of weights multiply by 128 + code (kernels/weight_stream.h).
+#pragma once
+#include "ops/cuda/kernels/weight_stream.h"
+
+namespace penstock::cuda {
+
+// A lane's codes of a unit, and A fragments of them, as load_weights() has them, by arithmetic. BF16 have 8 bits, so that 128 + code of up to 7
+// bits is one whose last bits are the code, and 2048 + 16 code of 4 bits another.
+template <class C>
+struct UnitCodes {
+  const std::byte* slot;
+  int lane;
+  Words<4> low, high;  // of 5 and 6 bits: fewer words of high
+  uint32_t less;       // the first level, less what there is too much: two BF16
+
+  static constexpr float kOver = C::kBits == 8 ? 2048.0f + 128.0f : 128.0f;
+  PENSTOCK_DEVICE UnitCodes(const std::byte* unit, int of_lane, uint32_t of_levels)
+      : slot(unit), lane(of_lane), less(of_levels) {
+    if constexpr (!C::kCodes) return;
+    constexpr int kPlane = 512;  // bytes of 4 bits
+    low = load<Words<4>>(slot, lane);
+    if constexpr (C::kBits == 5) high.words[0] = load<uint32_t>(slot + kPlane, lane);
+    if constexpr (C::kBits == 6) {
+      const auto two = load<Words<2>>(slot + kPlane, lane);
+      high.words[0] = two.words[0], high.words[1] = two.words[1];
+    }
+    if constexpr (C::kBits == 8) high = load<Words<4>>(slot + kPlane, lane);
+  }
+
+  PENSTOCK_DEVICE uint32_t pair(int s, int i) const {
+    if constexpr (!C::kCodes) {
+      const int row = lane / 4 + 8 * (i & 1);
+      return load<uint32_t>(slot + piece_of_row(row, 2 * s + (i >> 1)), lane % 4);
+    } else {
+      uint32_t codes = low.words[s] >> 4 * i & 0x000f000fu;
+      if constexpr (C::kBits == 8) {
+        const uint32_t upper = (high.words[s] >> 4 * i & 0x000f000fu) | 0x45004500u;
+        return add_bf16_pairs(codes | 0x43004300u, add_bf16_pairs(upper, less));
+      }
+      if constexpr (C::kBits == 5) codes |= (high.words[0] >> (4 * s + i) & 0x00010001u) << 4;
+      if constexpr (C::kBits == 6) codes |= (high.words[s / 2] >> (8 * (s % 2) + 2 * i) & 0x00030003u) << 4;
+      return add_bf16_pairs(codes | 0x43004300u, less);
+    }
+  }
+};
+
+// The byte as a signed number, exactly: one addition where a conversion takes four times as long.
+PENSTOCK_DEVICE float float_of_int8(uint32_t byte) {
+  return float_of_bits(0x4b000000u | ((byte & 0xffu) ^ 0x80u)) - 8388736.0f;
+}
+
+// A lane's scales of a unit, of rows g and g + 8 (half): as group_scale().
+template <class C>
+struct UnitScales {
+  static constexpr int kScaleWords = 2 * C::kGroups * C::kScaleBytes / 4;  // that a lane reads
+  uint32_t scales[2], extra = 0;
+  uint32_t factors[2];
+  float unit;
+
+  PENSTOCK_DEVICE UnitScales(const std::byte* slot, int g, float of_unit) : unit(of_unit) {
+    if constexpr (!C::kCodes) return;
+    const std::byte* const at = slot + C::kCodeBytes;
+    if constexpr (kScaleWords == 2) {
+      const auto two = load<Words<2>>(at, g);
+      scales[0] = two.words[0], scales[1] = two.words[1];
+    } else {
+      scales[0] = load<uint32_t>(at, g);
+    }
+    if constexpr (C::kOffsets || C::kZeros) extra = load<uint32_t>(at + C::kExtraAt, g);
+    if constexpr (!C::kSuper) return;
+    for (int half = 0; half < 2; ++half) {
+      const std::byte* const of_row = slot + C::kUnitBytes;
+      factors[half] =
+          C::kOffsets ? load<uint32_t>(of_row, g + 8 * half) : load<uint16_t>(of_row, g + 8 * half);
+    }
+  }
+  PENSTOCK_DEVICE GroupScale at(int half, int group) const {
+    GroupScale of = {1.0f, 0.0f, 0.0f};
+    if constexpr (!C::kCodes) return of;
+    const int i = half * C::kGroups + group;
+    if constexpr (C::kSuper) {
+      of.scale = half_to_float(static_cast<uint16_t>(factors[half])) *
+                 float_of_int8(scales[i / 4] >> 8 * (i % 4)) * unit;
+      if constexpr (C::kOffsets)
+        of.offset = -(half_to_float(static_cast<uint16_t>(factors[half] >> 16)) *
+                      float_of_int8(extra >> 8 * (i % 4)));
+    } else {
+      of.scale = half_to_float(static_cast<uint16_t>(scales[i / 2] >> 16 * (i % 2)));
+      if constexpr (C::kZeros)
+        of.zero = static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(extra >> 16 * (i % 2))));
+    }
+    return of;
+  }
+};
+
+}  // namespace penstock::cuda

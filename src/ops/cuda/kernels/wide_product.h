@@ -1,0 +1,60 @@
+// Products of many rows: by wgmma where there is one (kernels/warpgroup.h).
+#pragma once
+#include "ops/cuda/kernels/products.h"
+
+namespace penstock::cuda {
+
+// Rows of x as WideProduct reads them, in the order of the weight's columns, zeros behind the ends: rounded to BF16, and with `sums` what that
+// leaves, rounded too, and sums of 32 inputs each. out is [padded_cols / 64][1 or 2 parts][padded_tokens] rows of a tile
+// (kernels/warpgroup.h), sums [padded_cols / 32][padded_tokens]. Grid::x = padded_tokens, Grid::y = parts of kThreads pieces.
+struct RoundToTiles {
+  static constexpr int kThreads = 256, kPieceInputs = 8;
+  Rows x;
+  const int32_t* input_order;  // or null
+  std::byte* out;
+  float* sums;  // or null
+  int padded_cols, padded_tokens;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+// By wgmma, sums are F32. Of one part x, and what codes stand for, are rounded to BF16; of two nothing is rounded that MmaProduct does not
+// round. Grid::x = parts of kTokens rows of x, Grid::y = splits of parts of kOutputs outputs, so that blocks which share weights
+// run side by side. Of: what stream_coding() says of w; kNone: any codes.
+template <int Tokens, StreamCoding Of, int Parts, int Outputs = 128>
+struct WideProduct : Product {
+  static constexpr int kThreads = 2 * Outputs, kTokens = Tokens, kOutputs = Outputs;
+  static constexpr bool kFolds = Parts == 2 && Of != StreamCoding::kBF16 && Of != StreamCoding::kNone;
+  // Units on their way while one is multiplied; and one that wgmma may still read, but where it is waited for.
+  static constexpr int kAhead = kFolds ? 4 : 2, kStages = kFolds ? 5 : 4;
+  // Of a tile of 16 rows and 64 inputs, with its factors.
+  static constexpr int kTileBytes = Of == StreamCoding::kBF16     ? 2048
+                                    : Of == StreamCoding::kNone   ? 1536
+                                    : Of == StreamCoding::kHalf8  ? 1088
+                                    : Of == StreamCoding::kSuper6 ? 864
+                                    : Of == StreamCoding::kSuper5 ? 768
+                                                                  : 640;
+  static constexpr bool kHasSums = kFolds && (Of == StreamCoding::kWide4Zeros ||
+                                              Of == StreamCoding::kSuper4 || Of == StreamCoding::kSuper5);
+  // Of a stage: tiles of inputs, tiles of weights, sums of inputs.
+  static constexpr int kWeightsAt = Parts * Tokens * 128, kSumsAt = kWeightsAt + kOutputs / 16 * kTileBytes;
+  static constexpr int kStageBytes = (kSumsAt + (kHasSums ? Tokens * 8 : 0) + 1023) / 1024 * 1024;
+  static constexpr int kLevelsAt = kStages * kStageBytes;
+  static constexpr int kSharedBytes = 1024 + kLevelsAt + (Of == StreamCoding::kNone ? 512 : 0);
+  const std::byte* inputs;  // of RoundToTiles
+  const float* input_sums;
+  int padded_tokens;
+  // Inputs may be split into parts, multiplied by blocks of their own: [n_splits][x.rows][w.rows], what they give, for JoinSplits. Null: they are not.
+  float* split_sums;
+  int n_splits;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+// out = the sum of the splits * token_scales + bias. A thread per element: Grid::x = rows, Grid::y = parts of kThreads outputs.
+struct JoinSplits : Product {
+  static constexpr int kThreads = 256;
+  const float* split_sums;
+  int n_splits;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+}  // namespace penstock::cuda

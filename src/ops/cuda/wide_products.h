@@ -1,0 +1,52 @@
+// Products of many rows (kernels/wide_product.h): what is rounded for them, and which size of block they take.
+#pragma once
+#include "ops/cuda/device.h"
+#include "ops/cuda/kernels/wide_product.h"
+
+namespace penstock::cuda {
+
+class WideProducts {
+ public:
+  // From so many rows on they are made here; and inputs, and what codes stand for, rounded to BF16. So what a row gives depends on how many there
+  // are.
+  static constexpr int kLeastRows = 9, kLeastRounded = 65;
+
+  // enabled: false where a row's bits must be the same whatever the others are.
+  WideProducts(Device& device, bool enabled) : device_(device), enabled_(enabled) {}
+
+  void enable(bool on) { enabled_ = on; }
+  // How products are cut: rows of a block, into how many parts inputs are split, and outputs of a block. 0: as suits the device.
+  struct Cut {
+    int tokens = 0, splits = 0, outputs = 0;
+  };
+  void cut(Cut as) { forced_ = as; }
+
+  // What was rounded is of no use any more: x is another, or has changed.
+  void begin_inputs() { rounded_ = {}; }
+  // False: not done, for it is not for these kernels.
+  bool multiply(const Product& product);
+  // Memory of the device.
+  void give_back() { begin_inputs(), inputs_.reset(), split_sums_.reset(); }
+
+ private:
+  // Rows of x as products read them.
+  struct Rounded {
+    const float* of = nullptr;
+    const int32_t* input_order = nullptr;
+    int padded_cols = 0, padded_tokens = 0, parts = 0;
+    bool operator==(const Rounded&) const = default;
+  };
+  Status round(const Product& product, int parts);
+  Status make_room(Memory& memory, size_t bytes);
+  Cut cut_for(const Product& product, int parts) const;
+  template <StreamCoding Of>
+  void launch(const Product& product, Cut cut, int parts);
+
+  Device& device_;
+  bool enabled_;
+  Cut forced_;
+  Memory inputs_, split_sums_;  // of the product before
+  Rounded rounded_;
+};
+
+}  // namespace penstock::cuda
