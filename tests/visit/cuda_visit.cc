@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "base/half.h"
 #include "model/batch_builder.h"
 #include "model/model.h"
 #include "model/sources/synthetic.h"
@@ -121,6 +123,16 @@ Result<Json> measure_products(Visit& visit) {
   return all;
 }
 
+// How far `a` is from `b`, for the length of that.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = double{a[i]} - double{b[i]};
+    apart += d * d, length += double{b[i]} * double{b[i]};
+  }
+  return std::sqrt(apart / length);
+}
+
 // Products of few rows, recorded, with weights that lie in no cache: through shared memory and not. Expected: a start of 2 us, and the
 // bytes at 4.1 TB/s, which is what reading reaches.
 Result<Json> measure_stream(Visit& visit) {
@@ -200,7 +212,117 @@ Result<Json> measure_stream(Visit& visit) {
   return all;
 }
 
-// Attention of 32 heads over 8 of K and V, 128 features, F16.
+// Products of many rows, by every size of block; and how far results are from those of the kernel for few rows.
+Result<Json> measure_wide(Visit& visit) {
+  struct Shape {
+    int out, in;
+  };
+  using Rows = std::vector<int>;
+  const std::vector<Shape> shapes = visit.emulated
+                                        ? std::vector<Shape>{{160, 256}}
+                                        : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
+  const Rows tokens = visit.emulated ? Rows{16, 70} : Rows{16, 64, 128, 256, 1024, 2048};
+  const Rows compared = visit.emulated ? Rows{16, 70} : Rows{50, 300};
+  constexpr int64_t kLeastBytes = int64_t{72}
+                                  << 20;  // of weights that are taken by turns: more than a cache has
+  auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
+  int widest = 0;
+  for (const Shape& shape : shapes) widest = std::max(widest, shape.in);
+  const std::vector<float> values =
+      random_values(static_cast<size_t>(tokens.back()) * static_cast<size_t>(widest));
+  Json all = Json::array();
+  for (const QuantType type :
+       {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ4_0, QuantType::kF8E4M3}) {
+    for (const Shape& shape : shapes) {
+      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
+      std::vector<std::unique_ptr<Weight>> weights;
+      int64_t packed = 0;
+      while (weights.empty() || (!visit.emulated && packed < kLeastBytes)) {
+        ASSIGN_OR_RETURN(auto weight, ops.pack({type, shape.out, shape.in, bytes}));
+        packed += weight->packed_bytes();
+        weights.push_back(std::move(weight));
+      }
+      struct Way {
+        const char* name;
+        bool wide;
+        cuda::WideProducts::Cut cut = {};
+      };
+      const std::vector<Way> ways = {{"MmaProduct", false}, {"as chosen", true}};
+      const std::vector<Way> of_few = {{"16", true, {16}},
+                                       {"32", true, {32}},
+                                       {"64", true, {64}},
+                                       {"not split", true, {0, 1}},
+                                       {"4 splits", true, {0, 4}}};
+      const std::vector<Way> of_many = {
+          {"64", true, {64, 1}}, {"128", true, {128, 1}}, {"256", true, {256, 1}}};
+      const Way of_192 = {"256 x 192", true, {256, 1, 192}};
+      const auto take = [&](const Way& way) { ops.wide().enable(way.wide), ops.wide().cut(way.cut); };
+      const auto tensors = [&](int n) {
+        ops.begin_step(nullptr);
+        const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
+        ops.write_rows({values.data(), static_cast<size_t>(n) * static_cast<size_t>(shape.in)}, x);
+        return std::pair(x, out);
+      };
+      Json row = {{"type", quant_info(type).name}, {"out", shape.out}, {"in", shape.in}};
+      for (const int n : compared) {
+        const auto [x, out] = tensors(n);
+        std::vector<float> expected, got(static_cast<size_t>(n) * static_cast<size_t>(shape.out));
+        const auto compare = [&, x = x, out = out](const Way& way) {
+          take(way);
+          ops.clear(out);
+          const LinearTarget target{weights[0].get(), nullptr, out};
+          ops.linear(x, {&target, 1});
+          ops.read_rows(out, got);
+          if (expected.empty()) expected = got;
+          row["apart"][std::to_string(n)][way.name] = distance(got, expected);
+        };
+        std::ranges::for_each(ways, compare);
+        std::ranges::for_each(n < cuda::WideProducts::kLeastRounded ? of_few : of_many, compare);
+        if (type == QuantType::kBF16 && n >= cuda::WideProducts::kLeastRounded) compare(of_192);
+      }
+      for (const int n : tokens) {
+        const auto [x, out] = tensors(n);
+        const auto multiply_all = [&, x = x, out = out] {
+          for (const auto& weight : weights) {
+            const LinearTarget target{weight.get(), nullptr, out};
+            ops.linear(x, {&target, 1});
+          }
+        };
+        Json& of = row["Tflop_per_s"][std::to_string(n)];
+        const auto measure = [&](const Way& way) {
+          if (!way.wide && n > 256) return;  // slow
+          take(way);
+          multiply_all();
+          const double seconds = visit.seconds_of(multiply_all) / static_cast<double>(weights.size());
+          of[way.name] = 2e-12 * n * shape.out * shape.in / seconds;
+        };
+        std::ranges::for_each(ways, measure);
+        std::ranges::for_each(n < cuda::WideProducts::kLeastRounded ? of_few : of_many, measure);
+        if (type == QuantType::kBF16 && n >= cuda::WideProducts::kLeastRounded) measure(of_192);
+      }
+      all.push_back(std::move(row));
+    }
+  }
+  return all;
+}
+
+// Fills a cache of F16 with numbers from -1 to 1, a few blocks of which are repeated.
+void fill_cache(KvCache& cache, int n_blocks) {
+  const auto bytes = static_cast<size_t>(cache.block_bytes(0));
+  std::vector<std::vector<std::byte>> blocks(7, std::vector<std::byte>(bytes));
+  std::minstd_rand generator(3);
+  for (auto& block : blocks) {
+    for (size_t i = 0; i + 1 < bytes; i += 2) {
+      const uint16_t half =
+          to_half(static_cast<float>(static_cast<int>(generator() % 2001) - 1000) * 1e-3f).bits;
+      std::memcpy(block.data() + i, &half, sizeof half);
+    }
+  }
+  for (int b = 0; b < n_blocks; ++b)
+    cache.write_block(0, BlockId{static_cast<uint32_t>(b)}, blocks[static_cast<size_t>(b) % blocks.size()]);
+}
+
+// Attention of 32 heads over 8 of K and V, 128 features, F16: by the kernels for caches of all types and by those for 16 bits.
 Result<Json> measure_attention(Visit& visit) {
   struct Case {
     int n_seqs, context, tokens;  // of each sequence: tokens in the cache after the step, tokens of the step
@@ -208,7 +330,8 @@ Result<Json> measure_attention(Visit& visit) {
   const std::vector<Case> cases =
       visit.emulated
           ? std::vector<Case>{{2, 40, 1}, {1, 300, 1}, {1, 20, 20}}
-          : std::vector<Case>{{1, 4096, 1}, {32, 4096, 1}, {1, 32768, 1}, {1, 2048, 2048}, {1, 8192, 2048}};
+          : std::vector<Case>{{1, 1024, 1},  {1, 2048, 1}, {1, 4096, 1},  {32, 4096, 1},   {1, 32768, 1},
+                              {64, 1024, 1}, {8, 2048, 4}, {1, 512, 512}, {1, 2048, 2048}, {1, 8192, 8192}};
   Json all = Json::array();
   for (const Case& c : cases) {
     CacheSpec spec;
@@ -225,27 +348,64 @@ Result<Json> measure_attention(Visit& visit) {
       builder.add(
           {.tokens = tokens, .first = c.context - c.tokens, .kv = {&blocks[static_cast<size_t>(s)], 1}});
     const Batch& batch = builder.build();
-    const auto seconds_taken_apart = [&](bool apart) {
-      static_cast<cuda::CudaOps&>(*visit.ops).take_apart(apart);
-      const StepShape shape = visit.ops->begin_step(&batch);
-      const Tensor q = visit.ops->new_tensor(shape.tokens, 32 * 128),
-                   out = visit.ops->new_tensor(shape.tokens, 32 * 128);
-      visit.ops->clear(q);
-      const auto attend = [&] { visit.ops->attend(q, *cache, {0, 32, 0.088f, 0.0f}, out); };
-      attend();
-      return visit.seconds_of(attend);
+    fill_cache(*cache, n_blocks[0]);
+    auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
+    std::vector<float> values = random_values(static_cast<size_t>(batch.n_tokens()) * 32 * 128);
+    for (float& value : values) value *= 10.0f;
+    const int rows = ops.begin_step(&batch).tokens;
+    values.resize(static_cast<size_t>(rows) * 32 * 128);
+    ASSIGN_OR_RETURN(const auto queries, ops.pack_vector(values));
+    const Tensor q{const_cast<float*>(cuda::device_data(queries.get())), DType::kF32, rows, 32 * 128,
+                   32 * 128};
+    // A step that attends n times, which is recorded where steps of so many tokens are.
+    const auto attend = [&](int n) {
+      const StepShape shape = ops.begin_step(&batch);
+      return ops.run({.cache = cache.get(), .shape = shape, .n_layers = n}, [&] {
+        Tensor out;
+        for (int i = 0; i < n; ++i) {
+          out = visit.ops->new_tensor(shape.tokens, 32 * 128);
+          ops.attend(q, *cache, {0, 32, 0.088f, 0.0f}, out);
+        }
+        return StepOutputs{.hidden = out};
+      });
     };
-    const double whole = seconds_taken_apart(false), seconds = seconds_taken_apart(true);
+    const auto seconds_of = [&](int n) {
+      for (int i = 0; i < 3; ++i) attend(n);  // the second is recorded
+      return visit.seconds_of([&] { attend(n); });
+    };
     const double read =
         static_cast<double>(CacheSpec::token_bytes(spec.layers[0], spec.dtype)) * c.context * c.n_seqs;
     const double seen = c.tokens * (c.context - (c.tokens - 1) / 2.0) * c.n_seqs;
-    all.push_back({{"sequences", c.n_seqs},
-                   {"context", c.context},
-                   {"tokens", c.tokens},
-                   {"us", seconds * 1e6},
-                   {"us_not_taken_apart", whole * 1e6},
+    Json row = {{"sequences", c.n_seqs}, {"context", c.context}, {"tokens", c.tokens}};
+    std::vector<float> expected, got(values.size());
+    // warps: of a tile of FlashTiles; 0: Attend and AttendPieces.
+    for (const int warps : c.tokens > 8 ? std::vector<int>{0, 4, 8} : std::vector<int>{0, 4}) {
+      ops.flash(warps > 0, warps);
+      ops.read_rows(attend(1).hidden, got);
+      // What one more in a row takes.
+      double seconds = 0;
+      if (c.tokens <= 8) {
+        const int more = visit.emulated ? 1 : 32;
+        seconds = (seconds_of(4 + more) - seconds_of(4)) / more;
+      } else {
+        seconds = visit.seconds_of([&] { attend(1); });
+        if (warps > 0) seconds = (visit.seconds_of([&] { attend(4); }) - seconds) / 3;
+      }
+      const std::string name = warps == 0 ? "simple" : warps == 4 ? "flash" : "flash of 8 warps";
+      row[name] = {{"us", seconds * 1e6},
                    {"cache_GB_per_s", read / seconds / 1e9},
-                   {"Tflop_per_s", 4e-12 * 32 * 128 * seen / seconds}});
+                   {"Tflop_per_s", 4e-12 * 32 * 128 * seen / seconds}};
+      if (warps == 0) {
+        expected = got;
+        continue;
+      }
+      double error = 0, size = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        error += std::pow(double{got[i]} - expected[i], 2), size += std::pow(expected[i], 2);
+      row[name]["difference"] = std::sqrt(error / size);
+    }
+    ops.flash(true);
+    all.push_back(std::move(row));
   }
   return all;
 }
@@ -380,8 +540,6 @@ struct Way {
 };
 constexpr Way kWays[] = {
     {"no graphs", true, false, false, false},
-    {"graphs, a kernel per operation", false, true, false, false},
-    {"graphs, weights not through shared memory", true, true, false, false, false},
     {"graphs", true, true, false, false},
     {"graphs, tokens by reference", true, true, false, true},
     {"graphs, early starts", true, true, true, false},
@@ -450,13 +608,14 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "device") return Json(visit.ops->name());
   if (what == "limits") return measure_limits(visit);
   if (what == "products") return measure_products(visit);
+  if (what == "wide") return measure_wide(visit);
   if (what == "stream") return measure_stream(visit);
   if (what == "attention") return measure_attention(visit);
   if (what == "draws") return measure_draws(visit);
   if (what == "model" && (words.size() == 3 || words.size() == 4))
     return measure_model(visit, words[1], words[2], words.size() == 4 ? words[3] : "");
   return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, stream, attention, draws or model SHAPE TYPE "
+                "expected device, limits, products, wide, attention, draws or model SHAPE TYPE "
                 "[SEQUENCESxDEPTH], got {}",
                 what);
 }
@@ -480,11 +639,10 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
-    std::fprintf(
-        stderr,
-        "usage: %s cuda|cuda_emulated device|limits|products|stream|attention|draws|model SHAPE TYPE "
-        "[SEQUENCESxDEPTH]\n",
-        argv[0]);
+    std::fprintf(stderr,
+                 "usage: %s cuda|cuda_emulated device|limits|products|wide|attention|draws|model SHAPE TYPE "
+                 "[SEQUENCESxDEPTH]\n",
+                 argv[0]);
     return 2;
   }
   return penstock::run(argv[1], {argv + 2, argv + argc});

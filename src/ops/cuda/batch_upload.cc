@@ -39,6 +39,16 @@ void BatchUpload::list_pieces(const Batch& batch) {
   piece_room_ = static_cast<int>(std::bit_ceil(piece_tokens_.size()));
 }
 
+void BatchUpload::sort_tokens(const Batch& batch) {
+  has_few_ = has_many_ = false;
+  for (size_t t = 0; t < sequences_.size() && !batch.seq_lens.empty(); ++t) {
+    const auto s = static_cast<size_t>(sequences_[t]);
+    const bool is_masked = !batch.tree_masks.empty() && batch.tree_masks[t] != 0;
+    const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
+    (is_masked || n_new <= BatchOnDevice::kFewTokens ? has_few_ : has_many_) = true;
+  }
+}
+
 Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const int32_t* tokens_before) {
   const size_t n = batch.tokens.size(), n_seqs = batch.seq_lens.size();
   PENSTOCK_CHECK(batch.kv.size() <= BatchOnDevice::kMaxGroups);
@@ -47,6 +57,7 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const i
     for (int32_t t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t)
       sequences_[static_cast<size_t>(t)] = static_cast<int32_t>(s);
   list_pieces(batch);
+  sort_tokens(batch);
   const auto fill = [&] {
     used_ = sizeof(BatchOnDevice);
     BatchOnDevice all = {};

@@ -20,6 +20,11 @@ class BatchUpload {
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
   // Room for the step's pieces of sequences (BatchOnDevice::n_pieces), in steps of a factor of two; 0: no sequence is taken apart.
   int piece_room() const { return piece_room_; }
+  // Tokens that attention takes one by one, and those that it takes together (kernels/flash.h).
+  bool has_few() const { return has_few_; }
+  bool has_many() const { return has_many_; }
+  // What decides which kernels attention asks for.
+  int attention_key() const { return 4 * piece_room_ + 2 * has_few_ + has_many_; }
   // Off: none is.
   void take_apart(bool on) { takes_apart_ = on; }
 
@@ -27,6 +32,7 @@ class BatchUpload {
   template <class T>
   const T* put(std::span<const T> values, size_t n, T missing);
   void list_pieces(const Batch& batch);
+  void sort_tokens(const Batch& batch);
 
   static constexpr size_t kLeast = size_t{1} << 16;  // bytes, here and there
   // With more tokens there are blocks enough, and more pieces would take too much memory.
@@ -40,6 +46,7 @@ class BatchUpload {
   std::vector<int32_t> piece_tokens_, first_pieces_;
   int piece_room_ = 0;
   bool takes_apart_ = true;
+  bool has_few_ = false, has_many_ = false;
   bool measuring_ = false;
   size_t used_ = 0;
 };

@@ -86,7 +86,7 @@ StepShape CudaOps::begin_step(const Batch* batch) {
 
 StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
   const int n_draws = static_cast<int>(host_batch_.draws.size());
-  if (n_draws == 0) return graphs_.run({key, upload_.piece_room(), 0}, suits_graph_, fn, ctx);
+  if (n_draws == 0) return graphs_.run({key, upload_.attention_key(), 0}, suits_graph_, fn, ctx);
   struct WithDraws {
     StepFn fn;
     void* ctx;
@@ -100,7 +100,7 @@ StepOutputs CudaOps::run_step(const StepKey& key, StepFn fn, void* ctx) {
     step.ops->draws_.draw(outputs.logits, &step.ops->batch()->draws, step.n);
     return outputs;
   };
-  return graphs_.run({key, upload_.piece_room(), both.n}, suits_graph_, draw_too, &both);
+  return graphs_.run({key, upload_.attention_key(), both.n}, suits_graph_, draw_too, &both);
 }
 
 // The other ranks would not know.

@@ -34,8 +34,8 @@ class StepGraphs {
   // What decides what a step asks for.
   struct Key {
     StepKey step;
-    int piece_room = 0;  // BatchUpload
-    int draw_room = 0;   // of the step's own draws
+    int attention = 0;  // BatchUpload::attention_key
+    int draw_room = 0;  // of the step's own draws
     bool operator==(const Key&) const = default;
   };
   using StepFn = StepOutputs (*)(void* ctx);

@@ -221,11 +221,12 @@ void Fibers::seed(uint64_t value) { scheduler().seed(value); }
 
 namespace emulation {
 
-void mma_together(void* const* lanes, int) {
+namespace {
+
+// half(word, which): a number of a word.
+template <class Half>
+void multiply_pairs(void* const* lanes, Half half) {
   const auto lane = [&](int i) { return static_cast<const MmaLane*>(lanes[i]); };
-  const auto half = [](uint32_t word, int which) {
-    return float_of_bits(which == 0 ? word << 16 : word & 0xffff0000u);
-  };
   float a[16][16], b[16][8];
   for (int g = 0; g < 8; ++g) {
     for (int t = 0; t < 4; ++t) {
@@ -242,6 +243,48 @@ void mma_together(void* const* lanes, int) {
       for (int n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
   for (int i = 0; i < 32; ++i)
     for (int j = 0; j < 4; ++j) lane(i)->d[j] += d[i / 4 + 8 * (j >> 1)][2 * (i % 4) + (j & 1)];
+}
+
+uint16_t half_at(const std::byte* row, int col) {
+  uint16_t bits;
+  std::memcpy(&bits, row + 2 * col, sizeof bits);
+  return bits;
+}
+
+}  // namespace
+
+void mma_together(void* const* lanes, int) {
+  multiply_pairs(lanes, [](uint32_t word, int which) {
+    return float_of_bits(which == 0 ? word << 16 : word & 0xffff0000u);
+  });
+}
+void mma_half_together(void* const* lanes, int) {
+  multiply_pairs(lanes, [](uint32_t word, int which) {
+    return half_to_float(static_cast<uint16_t>(word >> 16 * which));
+  });
+}
+
+void load_together(void* const* lanes, int) {
+  const auto row = [&](int i) { return static_cast<const MatrixLane*>(lanes[i])->row; };
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 4; ++i)
+      std::memcpy(static_cast<const MatrixLane*>(lanes[l])->to + i, row(8 * i + l / 4) + 4 * (l % 4), 4);
+}
+void load_transposed_together(void* const* lanes, int) {
+  const auto at = [&](int matrix, int r, int col) {
+    return uint32_t{half_at(static_cast<const MatrixLane*>(lanes[8 * matrix + r])->row, col)};
+  };
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < 4; ++i)
+      static_cast<const MatrixLane*>(lanes[l])->to[i] =
+          at(i, 2 * (l % 4), l / 4) | at(i, 2 * (l % 4) + 1, l / 4) << 16;
+}
+void transpose_together(void* const* lanes, int) {
+  uint32_t before[32];
+  for (int l = 0; l < 32; ++l) before[l] = *static_cast<const uint32_t*>(lanes[l]);
+  const auto at = [&](int r, int col) { return before[4 * r + col / 2] >> 16 * (col % 2) & 0xffffu; };
+  for (int l = 0; l < 32; ++l)
+    *static_cast<uint32_t*>(lanes[l]) = at(2 * (l % 4), l / 4) | at(2 * (l % 4) + 1, l / 4) << 16;
 }
 
 void wgmma_together(void* const* lanes, int) {

@@ -19,4 +19,4 @@ void Emulated<K>::launch(const K& kernel, Grid grid) {
 
 }  // namespace penstock::cuda
 
-#define PENSTOCK_KERNEL(K) template struct Emulated<K>;
+#define PENSTOCK_KERNEL(...) template struct Emulated<__VA_ARGS__>;

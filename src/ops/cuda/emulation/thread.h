@@ -58,6 +58,14 @@ struct Int8Lane {
 };
 void mma_int8_together(void* const* lanes, int n);  // Int8Lane
 void mma_f8_together(void* const* lanes, int n);    // MmaLane
+void mma_half_together(void* const* lanes, int n);  // MmaLane
+struct MatrixLane {
+  const std::byte* row;
+  uint32_t* to;  // [4]
+};
+void load_together(void* const* lanes, int n);             // MatrixLane
+void load_transposed_together(void* const* lanes, int n);  // MatrixLane
+void transpose_together(void* const* lanes, int n);        // uint32_t
 }  // namespace emulation
 
 inline void Thread::mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
@@ -72,6 +80,23 @@ inline void Thread::mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t
 inline void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
   emulation::MmaLane mine{d, a, b};
   fibers->meet_warp(index, &mine, emulation::mma_f8_together);
+}
+
+inline void Thread::mma_half(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  emulation::MmaLane mine{d, a, b};
+  fibers->meet_warp(index, &mine, emulation::mma_half_together);
+}
+inline void Thread::load_matrices(uint32_t (&to)[4], const std::byte* row) const {
+  emulation::MatrixLane mine{row, to};
+  fibers->meet_warp(index, &mine, emulation::load_together);
+}
+inline void Thread::load_transposed(uint32_t (&to)[4], const std::byte* row) const {
+  emulation::MatrixLane mine{row, to};
+  fibers->meet_warp(index, &mine, emulation::load_transposed_together);
+}
+inline uint32_t Thread::transposed(uint32_t pair) const {
+  fibers->meet_warp(index, &pair, emulation::transpose_together);
+  return pair;
 }
 
 inline void Thread::copy_ahead(std::byte* shared_to, const std::byte* from) const {
@@ -106,6 +131,10 @@ inline uint32_t bits_of_float(float x) {
 inline uint32_t bf16_pair(float low, float high) {
   return float_to_bf16(low) | static_cast<uint32_t>(float_to_bf16(high)) << 16;
 }
+inline uint32_t half_pair(float low, float high) {
+  return float_to_half(low) | static_cast<uint32_t>(float_to_half(high)) << 16;
+}
+inline float exp2_near(float x) { return exp2f(x); }
 inline uint32_t add_bf16_pairs(uint32_t a, uint32_t b) {
   const auto add = [](uint32_t x, uint32_t y) {
     return uint32_t{float_to_bf16(float_of_bits(x << 16) + float_of_bits(y << 16))};

@@ -1,5 +1,6 @@
 #include "ops/cuda/kernels/attention.h"
 
+#include "ops/cuda/kernels/sight.h"
 #include "ops/cuda/kernels/thread.h"
 
 namespace penstock::cuda {
@@ -118,48 +119,6 @@ PENSTOCK_DEVICE float number_at(KvCode code, const std::byte* row, int i) {
   }
 }
 
-// What a token sees of its sequence.
-struct Sight {
-  int sequence, first, end;  // the tokens [first, end) by index in the sequence
-  int tree_begin;            // with a mask: of those from here on the ones whose bit is set
-  uint64_t mask;
-  int position;
-
-  PENSTOCK_DEVICE bool sees(int index) const {
-    if (index < first || index >= end) return false;
-    return mask == 0 || index < tree_begin || (mask >> (index - tree_begin) & 1) != 0;
-  }
-};
-
-PENSTOCK_DEVICE int bits_of(uint64_t mask) {
-  int n = 0;
-  for (; mask != 0; mask &= mask - 1) ++n;
-  return n;
-}
-
-PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token) {
-  const BatchOnDevice& batch = *k.batch;
-  Sight sight;
-  const int s = sight.sequence = batch.sequences[token];
-  const int begin = batch.seq_offsets[s], n_new = batch.seq_offsets[s + 1] - begin, len = batch.seq_lens[s];
-  const int index = len - n_new + token - begin;
-  sight.mask = batch.tree_masks[token], sight.tree_begin = len - n_new;
-  sight.position = sight.mask != 0 ? batch.positions[token] : index;
-  sight.first = 0, sight.end = index + 1;
-  if (k.window > 0) {
-    const int within = sight.position + 1 - k.window;
-    sight.first = k.chunked ? sight.position / k.window * k.window : within > 0 ? within : 0;
-  }
-  if (sight.mask != 0) {
-    sight.end = sight.tree_begin;
-    for (uint64_t rest = sight.mask; rest != 0; rest >>= 1) ++sight.end;
-  } else if (k.both_ways) {
-    const int last = sight.position + k.window;  // exclusive
-    sight.end = k.window > 0 && last < len ? last : len;
-  }
-  return sight;
-}
-
 // Of some heads of one kv head of a token.
 struct HeadTile {
   int kv_head, first_query, n;
@@ -198,9 +157,7 @@ PENSTOCK_DEVICE void score_token(const Thread& t, const AttentionOnDevice& k, co
       if (h < tile.n) dots[h] += tile.q[h * dim + i] * x;
   }
   const float unit = k.layer.has_scales() ? k.scale * *k.layer.key_scale(slot, tile.kv_head) : k.scale;
-  int position = index;
-  if (sight.mask != 0 && index > sight.tree_begin)  // a draft is as deep as it has ancestors
-    position = sight.tree_begin + bits_of(sight.mask & ((uint64_t{1} << (index - sight.tree_begin)) - 1));
+  const int position = sight.position_of(index);
 #pragma unroll
   for (int h = 0; h < kHeads; ++h) {
     if (h >= tile.n) continue;

@@ -48,6 +48,7 @@ struct AttentionOnDevice {
   float scale, softcap;
   const float *sinks, *slopes;  // [query heads] or null
   const BatchOnDevice* batch;
+  int block_shift;  // of the cache's blocks: their size is 1 << block_shift, or none: -1
 };
 
 // A block has some query heads of one kv head for one token. What they see is cut into pieces of kPiece tokens, which begin at the same

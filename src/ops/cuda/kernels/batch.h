@@ -17,6 +17,7 @@ struct KvOnDevice {
 struct BatchOnDevice {
   static constexpr int kMaxGroups = 8;
   static constexpr int kPieceTokens = 256;  // of a sequence, that attention may take apart from the others
+  static constexpr int kFewTokens = 8;      // new ones of a sequence, that attention takes one by one
   int32_t n_tokens, n_seqs, n_outputs, n_groups;
   const int32_t* tokens;       // [n_tokens]; -1 - i: drawn[i]
   const int32_t* positions;    // [n_tokens]

@@ -56,6 +56,14 @@ struct Thread {
   // 16 i + 4t to + 3. Signed integers, or F8 E4M3, which compute capability 8.0 does not have: d stays as it is.
   PENSTOCK_DEVICE void mma_int8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
   PENSTOCK_DEVICE void mma_f8(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  // As mma(), of FP16.
+  PENSTOCK_DEVICE void mma_half(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const;
+  // Four matrices [8, 8] of 16 bits from shared memory: lane l says where the row l % 8 of matrix l / 8 is (16 bytes, aligned so), and
+  // gets of matrix i, in to[i], row lane / 4, columns 2 (lane % 4) and + 1; transposed: column lane / 4, rows 2 (lane % 4) and + 1.
+  PENSTOCK_DEVICE void load_matrices(uint32_t (&to)[4], const std::byte* row) const;
+  PENSTOCK_DEVICE void load_transposed(uint32_t (&to)[4], const std::byte* row) const;
+  // Of one such matrix in the lanes' registers, laid out so, its transpose.
+  PENSTOCK_DEVICE uint32_t transposed(uint32_t pair) const;
   // 16 bytes, aligned so on both sides, on their way to shared memory while the thread goes on; those up to end_copies() are a group.
   PENSTOCK_DEVICE void copy_ahead(std::byte* shared_to, const std::byte* from) const;
   PENSTOCK_DEVICE void end_copies() const;
@@ -160,6 +168,9 @@ PENSTOCK_DEVICE float f8_to_float(uint8_t code) {
 }
 
 PENSTOCK_DEVICE uint32_t bf16_pair(float low, float high);  // rounded as float_to_bf16()
+
+PENSTOCK_DEVICE uint32_t half_pair(float low, float high);  // rounded as float_to_half()
+PENSTOCK_DEVICE float exp2_near(float x);  // 2^x to about two ulps; less than 2^-126 may be 0
 
 // Two BF16 in a word, and what rounding left of both: hi + lo has 16 bits of a mantissa.
 struct SplitPair {

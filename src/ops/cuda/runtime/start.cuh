@@ -54,4 +54,4 @@ int OnCuda<K>::launch(const K& kernel, Grid grid, void* stream, bool early) {
 
 }  // namespace penstock::cuda
 
-#define PENSTOCK_KERNEL(K) template struct OnCuda<K>;
+#define PENSTOCK_KERNEL(...) template struct OnCuda<__VA_ARGS__>;

@@ -46,6 +46,33 @@ PENSTOCK_DEVICE void Thread::mma_f8(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
+PENSTOCK_DEVICE void Thread::mma_half(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) const {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+PENSTOCK_DEVICE void Thread::load_matrices(uint32_t (&to)[4], const std::byte* row) const {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(at)
+               : "memory");
+}
+PENSTOCK_DEVICE void Thread::load_transposed(uint32_t (&to)[4], const std::byte* row) const {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(at)
+               : "memory");
+}
+PENSTOCK_DEVICE uint32_t Thread::transposed(uint32_t pair) const {
+  uint32_t got;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(got) : "r"(pair));
+  return got;
+}
+
 PENSTOCK_DEVICE void Thread::copy_ahead(std::byte* shared_to, const std::byte* from) const {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared_to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -68,6 +95,16 @@ PENSTOCK_DEVICE uint32_t bf16_pair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+PENSTOCK_DEVICE uint32_t half_pair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+PENSTOCK_DEVICE float exp2_near(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 PENSTOCK_DEVICE uint32_t add_bf16_pairs(uint32_t a, uint32_t b) {
   uint32_t sum;

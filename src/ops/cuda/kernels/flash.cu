@@ -1,0 +1,722 @@
+#include "ops/cuda/kernels/flash.h"
+
+#include "ops/cuda/kernels/sight.h"
+#include "ops/cuda/kernels/thread.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr float kNothing = -INFINITY, kLog2E = 1.4426950408889634f;
+
+PENSTOCK_DEVICE int least(int a, int b) { return a < b ? a : b; }
+PENSTOCK_DEVICE int most(int a, int b) { return a > b ? a : b; }
+
+struct alignas(16) Chunk {  // 8 numbers of 16 bits
+  uint32_t words[4];
+};
+
+struct alignas(16) Four {
+  float values[4];
+};
+
+// Numbers of 16 bits as a cache has them.
+template <KvCode kCode>
+struct Halves {
+  static_assert(kCode == KvCode::kF16 || kCode == KvCode::kBF16);
+  static constexpr bool kF16 = kCode == KvCode::kF16;
+  PENSTOCK_DEVICE static uint32_t pair(float low, float high) {
+    return kF16 ? half_pair(low, high) : bf16_pair(low, high);
+  }
+  // And what rounding left of both.
+  PENSTOCK_DEVICE static SplitPair split(float low, float high) {
+    if constexpr (!kF16) return split_pair(low, high);
+    const uint32_t hi = half_pair(low, high);
+    return {hi, half_pair(low - half_to_float(static_cast<uint16_t>(hi)),
+                          high - half_to_float(static_cast<uint16_t>(hi >> 16)))};
+  }
+  PENSTOCK_DEVICE static void mma(const Thread& t, float (&d)[4], const uint32_t (&a)[4],
+                                  const uint32_t (&b)[2]) {
+    if constexpr (kF16) {
+      t.mma_half(d, a, b);
+    } else {
+      t.mma(d, a, b);
+    }
+  }
+};
+
+// Lower, or upper, numbers of two words as one word.
+PENSTOCK_DEVICE uint32_t lower_two(uint32_t a, uint32_t b) { return (a & 0xffffu) | b << 16; }
+PENSTOCK_DEVICE uint32_t upper_two(uint32_t a, uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
+
+// 2^x of a whole x, exactly, if it is a normal number; of less, 0.
+PENSTOCK_DEVICE float power_of_two(float x) {
+  if (!(x >= -126.0f)) return 0.0f;
+  return float_of_bits(static_cast<uint32_t>(static_cast<int>(fminf(x, 127.0f)) + 127) << 23);
+}
+// The power of two that brings what is at most `most` to [1, 2), and its inverse.
+struct Unit {
+  float down, up;
+};
+PENSTOCK_DEVICE Unit unit_of(float most) {
+  const int exponent = static_cast<int>(bits_of_float(most) >> 23 & 0xffu);
+  if (exponent < 2 || exponent > 252) return {1.0f, 1.0f};
+  return {float_of_bits(static_cast<uint32_t>(254 - exponent) << 23),
+          float_of_bits(static_cast<uint32_t>(exponent) << 23)};
+}
+
+// For tiles, or for pieces?
+PENSTOCK_DEVICE bool is_of_few(const BatchOnDevice& batch, int sequence) {
+  return batch.seq_offsets[sequence + 1] - batch.seq_offsets[sequence] <= BatchOnDevice::kFewTokens;
+}
+PENSTOCK_DEVICE bool is_for_tiles(const BatchOnDevice& batch, int token) {
+  return batch.tree_masks[token] == 0 && !is_of_few(batch, batch.sequences[token]);
+}
+
+// Where the tokens of a sequence lie.
+struct Place {
+  const KvLayerOnDevice& layer;
+  const int32_t* table;
+  int first_position, block_shift;
+  PENSTOCK_DEVICE Place(const AttentionOnDevice& k, int sequence)
+      : layer(k.layer), block_shift(k.block_shift) {
+    const KvOnDevice& kv = k.batch->kv[k.group];
+    table = kv.block_tables + kv.table_offsets[sequence];
+    first_position = kv.first_positions[sequence];
+  }
+  // Of 16 tokens from a multiple of 16 on, which are not before those that the table has.
+  PENSTOCK_DEVICE const std::byte* unit(int index, int kv_head) const {
+    const int at = index - first_position;
+    const int block = block_shift >= 0 ? at >> block_shift : at / layer.block_size;
+    const int slot = table[block] * layer.block_size + (at - block * layer.block_size);
+    return layer.key(slot, kv_head);
+  }
+};
+
+// What becomes of a product of a query and a key.
+struct Scoring {
+  float softcap;
+  bool capped, sloped;
+  PENSTOCK_DEVICE explicit Scoring(const AttentionOnDevice& k)
+      : softcap(k.softcap), capped(k.softcap > 0.0f), sloped(k.slopes != nullptr) {}
+  // In powers of two, without slopes. unit: unit() of the head's queries.
+  PENSTOCK_DEVICE float score(float product, float unit) const {
+    return capped ? softcap * kLog2E * tanhf(product * unit) : product * unit;
+  }
+  PENSTOCK_DEVICE float unit(float scale) const { return capped ? scale / softcap : scale * kLog2E; }
+};
+
+PENSTOCK_DEVICE float sink_of(const float* sinks, int head, float reference) {
+  return sinks != nullptr ? exp2_near(fminf(sinks[head] * kLog2E - reference, 126.0f)) : 0.0f;
+}
+
+// --- Tiles.
+
+// The rows g and g + 8 of a warp's 16: as a lane knows them.
+struct TileRow {
+  int token, head;  // head: of all query heads; token < 0: nobody's
+  int first, end, position;
+  PENSTOCK_DEVICE const float* in(const Rows& rows, int dim) const {
+    return token < 0 ? nullptr : rows.row(token) + head * dim;
+  }
+};
+
+template <class K>
+PENSTOCK_DEVICE TileRow row_of(const K& k, int row, int first_token, int first_head, int n_heads,
+                               int sequence) {
+  TileRow made{-1, first_head, 0x7fffffff, 0, 0};
+  const int heads = k.heads, within = row / heads, token = first_token + within;
+  const int head = row - within * heads;
+  if (within >= k.tokens || head >= n_heads || token >= k.batch->n_tokens) return made;
+  if (k.batch->sequences[token] != sequence || k.batch->tree_masks[token] != 0) return made;
+  const Sight sight = sight_of(k, token);
+  return {token, first_head + head, sight.first, sight.end, sight.position};
+}
+
+// Asks for the tokens [begin, begin + kTokens) of a sequence, as far as some are in [from, end); the others become zeros.
+template <class K>
+PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const Place& place, int kv_head, int begin,
+                                int from, int end, std::byte* to) {
+  constexpr int kChunks = K::kRowBytes / 16, kPerPass = K::kThreads / kChunks;
+  const int chunk = t.index % kChunks, row_bytes = k.layer.row_bytes;
+  if (chunk * 16 >= row_bytes) return;
+#pragma unroll
+  for (int pass = 0; pass < K::kTokens / kPerPass; ++pass) {
+    const int row = pass * kPerPass + t.index / kChunks, index = begin + row, unit = index / 16 * 16;
+    std::byte* const key = to + row * K::kRowBytes + (chunk ^ row % 8) * 16;
+    if (unit + 16 > from && index < end) {
+      const std::byte* const at = place.unit(unit, kv_head) + row % 16 * row_bytes + chunk * 16;
+      t.copy_ahead(key, at);
+      t.copy_ahead(key + K::kPartBytes, at + k.layer.values_at);
+    } else {
+      *reinterpret_cast<Chunk*>(key) = Chunk{};
+      *reinterpret_cast<Chunk*>(key + K::kPartBytes) = Chunk{};
+    }
+  }
+}
+
+}  // namespace
+
+template <int kDim, KvCode kCode, int kOfWarps>
+PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t) const {
+  using Numbers = Halves<kCode>;
+  constexpr int kSteps = kDim / 16, kPairs = kTokens / 16;
+  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
+  const int kv_head = t.y / head_tiles, of_heads = t.y % head_tiles * heads;
+  const int n_heads = least(heads, n_queries - of_heads);
+  const int first_head = kv_head * n_queries + of_heads;
+  // The last tokens have the most to do.
+  const int first_token = (t.n_x - 1 - t.x) * tokens;
+  // Rows that stand for no token.
+  const int n_tokens = batch->n_tokens;
+  for (int token = most(first_token, n_tokens); token < least(first_token + tokens, out.rows); ++token) {
+    for (int i = t.index; i < n_heads * dim; i += kThreads) out.row(token)[first_head * dim + i] = 0.0f;
+  }
+  if (first_token >= n_tokens) return;
+  const int past = least(first_token + tokens, n_tokens);
+  const Scoring scoring(*this);
+  std::byte* const tiles = t.shared;
+  auto* const shared_queries = t.shared_as<Chunk>(2 * kTileBytes) + (t.warp() * kSteps * 32 + lane);
+
+  for (int sequence = batch->sequences[first_token]; sequence <= batch->sequences[past - 1]; ++sequence) {
+    if (is_of_few(*batch, sequence)) continue;
+    const int seq_begin = batch->seq_offsets[sequence], seq_end = batch->seq_offsets[sequence + 1];
+    if (seq_begin >= past || seq_end <= first_token) continue;
+    // What anybody of the block sees: who comes later sees no earlier token, and no less of the later ones.
+    const int from = sight_of(*this, most(seq_begin, first_token), 0).first;
+    const int end = sight_of(*this, least(seq_end, past) - 1, 0).end, begin = from / kTokens * kTokens;
+    const Place place(*this, sequence);
+
+    const TileRow rows[2] = {
+        row_of(*this, t.warp() * 16 + g, first_token, first_head, n_heads, sequence),
+        row_of(*this, t.warp() * 16 + g + 8, first_token, first_head, n_heads, sequence)};
+    // What any of the warp's rows sees, and what all see.
+    const int any_from = -warp_max(t, -least(rows[0].first, rows[1].first));
+    const int any_end = warp_max(t, most(rows[0].end, rows[1].end));
+    const int all_from = warp_max(t, most(rows[0].first, rows[1].first));
+    const int all_end = -warp_max(t, -least(rows[0].end, rows[1].end));
+
+    t.sync();
+    bring_tile(t, *this, place, kv_head, begin, from, end, tiles);
+    t.end_copies();
+
+    // Queries, rounded.
+    uint32_t queries[kSharedQueries ? 1 : kSteps][4];
+    float units[2], slope[2];
+    {
+      float down[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float largest = 0.0f;
+        const float* const from_q = rows[r].in(q, dim);
+        for (int i = 2 * q4; i < dim && from_q != nullptr; i += 8)
+          largest = fmaxf(largest, fmaxf(fabsf(from_q[i]), fabsf(from_q[i + 1])));
+        largest = fmaxf(largest, t.shuffle_xor(largest, 1));
+        largest = fmaxf(largest, t.shuffle_xor(largest, 2));
+        const Unit unit = unit_of(largest);
+        down[r] = unit.down, units[r] = unit.up * scoring.unit(scale);
+        slope[r] = scoring.sloped ? slopes[rows[r].head] * kLog2E : 0.0f;
+      }
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        Chunk words;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int r = i & 1, at = 16 * s + 8 * (i >> 1) + 2 * q4;
+          float low = 0.0f, high = 0.0f;
+          if (rows[r].token >= 0 && at < dim) {
+            const float* const from_q = rows[r].in(q, dim) + at;
+            low = from_q[0] * down[r], high = from_q[1] * down[r];
+          }
+          words.words[i] = Numbers::pair(low, high);
+          if constexpr (!kSharedQueries) queries[s][i] = words.words[i];
+        }
+        if constexpr (kSharedQueries) shared_queries[s * 32] = words;
+      }
+    }
+
+    float sums[2 * kSteps][4];
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0.0f;
+    float highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
+
+    // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15 each; values of features 0-7 and
+    // 8-15, of tokens 0-7 and 8-15 each.
+    const int key_chunk = (lane / 8 % 2 ^ lane % 8) * 16, value_chunk = (lane / 16 ^ lane % 8) * 16;
+    int which = 0;
+    for (int tile = begin; tile < end; tile += kTokens, which ^= 1) {
+      if (tile + kTokens < end)
+        bring_tile(t, *this, place, kv_head, tile + kTokens, from, end, tiles + (which ^ 1) * kTileBytes);
+      t.end_copies();
+      t.template wait_for_copies<1>();
+      t.sync();
+      if (tile < any_end && tile + kTokens > any_from) {
+        const std::byte* const keys = tiles + which * kTileBytes + (lane / 16 * 8 + lane % 8) * kRowBytes;
+        const std::byte* const values = tiles + which * kTileBytes + kPartBytes + lane % 16 * kRowBytes;
+        float scores[2 * kPairs][4];
+#pragma unroll
+        for (int n = 0; n < 2 * kPairs; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          if (16 * s < dim) {
+            uint32_t a[4];
+            if constexpr (kSharedQueries) {
+              const Chunk words = shared_queries[s * 32];
+#pragma unroll
+              for (int i = 0; i < 4; ++i) a[i] = words.words[i];
+            } else {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) a[i] = queries[s][i];
+            }
+#pragma unroll
+            for (int n = 0; n < kPairs; ++n) {
+              uint32_t b[4];
+              t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * kRowBytes);
+              const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+              Numbers::mma(t, scores[2 * n], a, low);
+              Numbers::mma(t, scores[2 * n + 1], a, high);
+            }
+          }
+        }
+
+        const bool edge = tile < all_from || tile + kTokens > all_end;
+        float now[2] = {highest[0], highest[1]};
+#pragma unroll
+        for (int n = 0; n < 2 * kPairs; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int r = i >> 1, index = tile + 8 * n + 2 * q4 + (i & 1);
+            float score = scoring.score(scores[n][i], units[r]);
+            if (scoring.sloped) score += slope[r] * static_cast<float>(index - rows[r].position);
+            if (edge && (index < rows[r].first || index >= rows[r].end)) score = kNothing;
+            scores[n][i] = score;
+            now[r] = fmaxf(now[r], score);
+          }
+        }
+        float reference[2], factor[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 1));
+          now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 2));
+          reference[r] = now[r] == kNothing ? 0.0f : now[r];
+          factor[r] = exp2_near(highest[r] - reference[r]);
+          highest[r] = now[r];
+          total[r] *= factor[r];
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kPairs; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            scores[n][i] = exp2_near(scores[n][i] - reference[i >> 1]);
+            total[i >> 1] += scores[n][i];
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * kSteps; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[n][i] *= factor[i >> 1];
+#pragma unroll
+        for (int k = 0; k < kPairs; ++k) {
+          const uint32_t a[4] = {Numbers::pair(scores[2 * k][0], scores[2 * k][1]),
+                                 Numbers::pair(scores[2 * k][2], scores[2 * k][3]),
+                                 Numbers::pair(scores[2 * k + 1][0], scores[2 * k + 1][1]),
+                                 Numbers::pair(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+#pragma unroll
+          for (int s = 0; s < kSteps; ++s) {
+            if (16 * s < dim) {
+              uint32_t b[4];
+              t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * kRowBytes);
+              const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+              Numbers::mma(t, sums[2 * s], a, low);
+              Numbers::mma(t, sums[2 * s + 1], a, high);
+            }
+          }
+        }
+      }
+      t.sync();  // the tile may be overwritten
+    }
+
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      total[r] += t.shuffle_xor(total[r], 1);
+      total[r] += t.shuffle_xor(total[r], 2);
+      const TileRow row =
+          row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence);
+      if (row.token < 0) continue;
+      const float last = 1.0f / (total[r] + sink_of(sinks, row.head, highest[r]));
+      float* const to = out.row(row.token) + row.head * dim + 2 * q4;
+#pragma unroll
+      for (int n = 0; n < 2 * kSteps; ++n) {
+        if (8 * n >= dim) continue;
+        to[8 * n] = sums[n][2 * r] * last, to[8 * n + 1] = sums[n][2 * r + 1] * last;
+      }
+    }
+  }
+}
+
+PENSTOCK_KERNEL(FlashTiles<64, KvCode::kF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<64, KvCode::kBF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16, 8>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16, 8>)
+PENSTOCK_KERNEL(FlashTiles<256, KvCode::kF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16, 4>)
+
+// --- Pieces.
+
+template <int kDim, KvCode kCode>
+PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
+  using Numbers = Halves<kCode>;
+  constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
+  constexpr int kGroups = kTokens / 16;
+  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
+  const int tiles = (n_queries + kHeads - 1) / kHeads, kv_head = t.y / tiles;
+  const int of_heads = t.y % tiles * kHeads, n_heads = least(kHeads, n_queries - of_heads);
+  const int first_head = kv_head * n_queries + of_heads;
+
+  int token = t.x;
+  if (sums != nullptr) {
+    if (t.x >= batch->n_pieces) return;
+    token = batch->piece_tokens[t.x];
+  } else if (token >= batch->n_tokens) {
+    for (int i = t.index; i < n_heads * dim; i += kThreads) out.row(token)[first_head * dim + i] = 0.0f;
+    return;
+  }
+  if (is_for_tiles(*batch, token)) return;
+  int first, end, sequence;  // what the token sees
+  bool is_masked;
+  {
+    const Sight sight = sight_of(*this, token);
+    first = sight.first, end = sight.end, sequence = sight.sequence, is_masked = sight.mask != 0;
+  }
+  int piece = first / kPiece * kPiece, pieces_end = end;
+  if (sums != nullptr) {
+    piece = (t.x - batch->first_pieces[token]) * kPiece;
+    pieces_end = piece + kPiece;
+  }
+  const Place place(*this, sequence);
+  const Scoring scoring(*this);
+
+  Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / kParts][4];
+  const auto bring_keys = [&](int begin) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      const int index = begin + 16 * m;
+      const bool there = index + 16 > first && index < end;
+      const std::byte* const unit = there ? place.unit(index, kv_head) : nullptr;
+#pragma unroll
+      for (int s = 0; s < kSpans; ++s) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const bool has = there && 32 * s + 8 * q4 < dim;
+          keys[m][s][r] =
+              has ? *reinterpret_cast<const Chunk*>(unit + (g + 8 * r) * layer.row_bytes + (4 * s + q4) * 16)
+                  : Chunk{};
+        }
+      }
+    }
+  };
+  const auto bring_values = [&](int begin, int part) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      const int index = begin + 16 * m;
+      const bool there = index + 16 > first && index < end;
+      const std::byte* const unit = there ? place.unit(index, kv_head) + layer.values_at : nullptr;
+#pragma unroll
+      for (int s = 0; s < kWide / kParts; ++s) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const int row = 2 * q4 + (r & 1) + 8 * (r >> 1);
+          const int wide = part * (kWide / kParts) + s;
+          const bool has = there && index + row < end && 64 * wide + 8 * g < dim;
+          values[m][s][r] =
+              has ? *reinterpret_cast<const Chunk*>(unit + row * layer.row_bytes + (8 * wide + g) * 16)
+                  : Chunk{};
+        }
+      }
+    }
+  };
+
+  // The warp's tokens of a piece that are seen: kTokens from `at` on, and so on.
+  constexpr int kStep = kTokens * kWarps;
+  int at = 0, seen_end = 0;
+  const auto begin_piece = [&] {
+    const int begin = piece + t.warp() * kTokens;
+    at = first < begin + kTokens ? begin : begin + (first - begin) / kStep * kStep;
+    if (first >= at + kTokens) at += kStep;
+    seen_end = least(end, piece + kPiece);
+    if (kAhead && at < seen_end) bring_keys(at), bring_values(at, 0);
+  };
+  if (piece < pieces_end) begin_piece();
+
+  // Queries of head g, as sums of two numbers; what products are multiplied with, of heads 2 q4 and + 1.
+  auto* const queries =
+      t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kSpans][lane]: of 16 features hi, hi, lo, lo
+  float units[2];
+  {
+    const auto* const from = reinterpret_cast<const Four*>(q.row(token) + (first_head + g) * dim + 8 * q4);
+    const auto four_of = [&](int s, int e) {  // of 32 s + 8 q4 + 4 e on
+      return g < n_heads && 32 * s + 8 * q4 < dim ? from[8 * s + e] : Four{};
+    };
+    float largest = 0.0f;
+#pragma unroll
+    for (int n = 0; n < 2 * kSpans; ++n) {
+      const Four of = four_of(n / 2, n % 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(of.values[i]));
+    }
+    largest = fmaxf(largest, t.shuffle_xor(largest, 1));
+    largest = fmaxf(largest, t.shuffle_xor(largest, 2));
+    const Unit unit = unit_of(largest);
+    for (int n = t.warp(); n < 2 * kSpans; n += kWarps) {
+      const Four of = four_of(n / 2, n % 2);
+      const SplitPair low = Numbers::split(of.values[0] * unit.down, of.values[1] * unit.down);
+      const SplitPair high = Numbers::split(of.values[2] * unit.down, of.values[3] * unit.down);
+      queries[n * 32] = {{low.hi, high.hi, low.lo, high.lo}};
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      units[c] = t.shuffle(unit.up, 4 * (2 * q4 + c)) * scoring.unit(scale);
+    }
+  }
+
+  float* const part_sums = t.shared_as<float>();  // [warp][head][kDim]
+  float* const part_most = part_sums + kWarps * kHeads * kDim;
+  float* const part_total = part_most + kWarps * kHeads;
+  // Of all pieces so far.
+  float* const joined = part_total + kWarps * kHeads;
+  float *const joined_most = joined + kHeads * kDim, *const joined_total = joined_most + kHeads;
+  float* const factors = joined_total + kHeads;
+  for (int i = t.index; i < kHeads * kDim; i += kThreads) joined[i] = 0.0f;
+  if (t.index < kHeads) joined_most[t.index] = kNothing, joined_total[t.index] = 0.0f;
+  const auto sums_of = [&](int head) {
+    return sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head + head) * (dim + 2);
+  };
+  t.sync();
+
+  for (; piece < pieces_end; piece += kPiece) {
+    float to[kWide * 4][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int n = 0; n < kWide * 4; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] = 0.0f;
+#pragma unroll 1
+    for (; at < seen_end; at += kStep) {
+      const bool more = kAhead && at + kStep < seen_end;
+      if (!kAhead) bring_keys(at);
+      t.sync_warp();  // or queries would be kept in registers
+      float scores[kGroups][4];
+#pragma unroll
+      for (int m = 0; m < kGroups; ++m) {
+        float parts[2][2][4];  // four sums, so that they need not wait for each other
+#pragma unroll
+        for (int i = 0; i < 4; ++i) parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
+#pragma unroll
+        for (int s = 0; s < kSpans; ++s) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const uint32_t a[4] = {keys[m][s][0].words[2 * e], keys[m][s][1].words[2 * e],
+                                   keys[m][s][0].words[2 * e + 1], keys[m][s][1].words[2 * e + 1]};
+            const Chunk query = queries[(2 * s + e) * 32];
+            const uint32_t hi[2] = {query.words[0], query.words[1]}, lo[2] = {query.words[2], query.words[3]};
+            Numbers::mma(t, parts[e][0], a, hi);
+            Numbers::mma(t, parts[e][1], a, lo);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          scores[m][i] = (parts[0][0][i] + parts[1][0][i]) + (parts[0][1][i] + parts[1][1][i]);
+      }
+      if (more) bring_keys(at + kStep);
+      if (!kAhead) bring_values(at, 0);
+
+      const auto index_of = [&](int m, int i) { return at + 16 * m + g + 8 * (i >> 1); };
+#pragma unroll
+      for (int m = 0; m < kGroups; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int index = index_of(m, i);
+          const float score = scoring.score(scores[m][i], units[i & 1]);
+          scores[m][i] = index >= first && index < end ? score : kNothing;
+        }
+      }
+      if (scoring.sloped || is_masked) {
+        const Sight sight = sight_of(*this, token);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int head = least(2 * q4 + (i & 1), n_heads - 1);
+          const float slope = scoring.sloped ? slopes[first_head + head] * kLog2E : 0.0f;
+#pragma unroll
+          for (int m = 0; m < kGroups; ++m) {
+            const int index = index_of(m, i);
+            if (!sight.sees(index)) {
+              scores[m][i] = kNothing;
+            } else if (scoring.sloped) {
+              scores[m][i] += slope * static_cast<float>(sight.position_of(index) - sight.position);
+            }
+          }
+        }
+      }
+      float now[2] = {highest[0], highest[1]};
+#pragma unroll
+      for (int m = 0; m < kGroups; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) now[i & 1] = fmaxf(now[i & 1], scores[m][i]);
+      float reference[2], factor[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+#pragma unroll
+        for (int mask = 4; mask < 32; mask *= 2) now[c] = fmaxf(now[c], t.shuffle_xor(now[c], mask));
+        now[c] = ceilf(now[c]);
+        reference[c] = now[c] == kNothing ? 0.0f : now[c];
+        factor[c] = power_of_two(highest[c] - reference[c]);
+        highest[c] = now[c];
+        total[c] *= factor[c];
+      }
+#pragma unroll
+      for (int n = 0; n < kWide * 4; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[n][i] *= factor[i & 1];
+#pragma unroll
+      for (int m = 0; m < kGroups; ++m) {
+        SplitPair weights[2];  // of tokens g and g + 8
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float low = exp2_near(scores[m][2 * r] - reference[0]);
+          const float high = exp2_near(scores[m][2 * r + 1] - reference[1]);
+          total[0] += low, total[1] += high;
+          weights[r] = Numbers::split(low, high);
+        }
+        const uint32_t hi[2] = {t.transposed(weights[0].hi), t.transposed(weights[1].hi)};
+        const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
+#pragma unroll
+        for (int s = 0; s < kWide; ++s) {
+          if (kParts > 1 && s == kWide / kParts) bring_values(at, 1);
+#pragma unroll
+          for (int w = 0; w < 4; ++w) {
+            const Chunk(&v)[4] = values[m][s % (kWide / kParts)];
+            const uint32_t a[4] = {
+                lower_two(v[0].words[w], v[1].words[w]), upper_two(v[0].words[w], v[1].words[w]),
+                lower_two(v[2].words[w], v[3].words[w]), upper_two(v[2].words[w], v[3].words[w])};
+            Numbers::mma(t, to[4 * s + w], a, hi);
+            Numbers::mma(t, to[4 * s + w], a, lo);
+          }
+        }
+      }
+      if (more) bring_values(at + kStep, 0);
+    }
+
+    // The warps' sums, then the piece's.
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) total[c] += t.shuffle_xor(total[c], mask);
+      const int head = t.warp() * kHeads + 2 * q4 + c;
+      if (g == 0) part_most[head] = highest[c], part_total[head] = total[c];
+#pragma unroll
+      for (int s = 0; s < kWide; ++s) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          // Features 8 g + 2 w and + 1 of 64.
+          float* const at = part_sums + head * kDim + 64 * s + 8 * g + 2 * w;
+          at[0] = to[4 * s + w][c], at[1] = to[4 * s + w][2 + c];
+        }
+      }
+    }
+    t.sync();
+    if (t.index < kHeads) {  // what the warps' sums are multiplied with, and what all pieces before
+      const int head = t.index;
+      float reference = kNothing, weight = 0.0f;
+      for (int w = 0; w < kWarps; ++w) reference = fmaxf(reference, part_most[w * kHeads + head]);
+      for (int w = 0; w < kWarps; ++w) {
+        const float factor =
+            reference == kNothing ? 0.0f : power_of_two(part_most[w * kHeads + head] - reference);
+        weight = fmaf(part_total[w * kHeads + head], factor, weight);
+        part_most[w * kHeads + head] = factor;
+      }
+      if (sums != nullptr) {
+        if (head < n_heads) sums_of(head)[dim] = reference, sums_of(head)[dim + 1] = weight;
+      } else {
+        const float now = fmaxf(joined_most[head], reference);
+        const float before = reference == kNothing ? 1.0f : power_of_two(joined_most[head] - now);
+        const float here = reference == kNothing ? 0.0f : power_of_two(reference - now);
+        joined_total[head] = fmaf(weight, here, joined_total[head] * before), joined_most[head] = now;
+        factors[head] = before, factors[kHeads + head] = here;
+      }
+    }
+    t.sync();
+#pragma unroll 2
+    for (int i = t.index; i < kHeads * kDim; i += kThreads) {
+      const int head = i / kDim, feature = i % kDim;
+      if (head >= n_heads || feature >= dim) continue;
+      float sum = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w)
+        sum = fmaf(part_sums[(w * kHeads + head) * kDim + feature], part_most[w * kHeads + head], sum);
+      if (sums != nullptr) {
+        sums_of(head)[feature] = sum;
+      } else {
+        joined[i] = fmaf(sum, factors[kHeads + head], joined[i] * factors[head]);
+      }
+    }
+    if (sums != nullptr) return;
+    t.sync();
+    if (piece + kPiece < pieces_end) {
+      piece += kPiece;
+      begin_piece();
+      piece -= kPiece;
+    }
+  }
+#pragma unroll 2
+  for (int i = t.index; i < kHeads * kDim; i += kThreads) {
+    const int head = i / kDim, feature = i % kDim;
+    if (head >= n_heads || feature >= dim) continue;
+    const float last = 1.0f / (joined_total[head] + sink_of(sinks, first_head + head, joined_most[head]));
+    out.row(token)[(first_head + head) * dim + feature] = joined[i] * last;
+  }
+}
+PENSTOCK_KERNEL(FlashPieces<64, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashPieces<64, KvCode::kBF16>)
+PENSTOCK_KERNEL(FlashPieces<128, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashPieces<128, KvCode::kBF16>)
+PENSTOCK_KERNEL(FlashPieces<256, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashPieces<256, KvCode::kBF16>)
+
+PENSTOCK_BODY void FlashJoin::operator()(const Thread& t) const {
+  const int dim = layer.head_dim, n_heads = q.cols / dim, head = t.y;
+  float* const to = out.row(t.x) + head * dim;
+  if (t.x >= batch->n_tokens) {
+    for (int i = t.index; i < dim; i += kThreads) to[i] = 0.0f;
+    return;
+  }
+  if (is_for_tiles(*batch, t.x)) return;
+  const int first = batch->first_pieces[t.x], n = batch->first_pieces[t.x + 1] - first;
+  const int64_t stride = static_cast<int64_t>(n_heads) * (dim + 2);
+  const float* const from = sums + first * stride + static_cast<int64_t>(head) * (dim + 2);
+  float* const factors = t.shared_as<float>(64);
+  float* const totals = factors + most_pieces;
+  float reference = kNothing;
+  for (int i = t.index; i < n; i += kThreads) {
+    factors[i] = from[i * stride + dim], totals[i] = from[i * stride + dim + 1];
+    reference = fmaxf(reference, factors[i]);
+  }
+  reference = block_max<kThreads>(t, reference, t.shared_as<float>());
+  for (int i = t.index; i < n; i += kThreads) factors[i] = power_of_two(factors[i] - reference);
+  t.sync();
+  float total = 0.0f;
+  for (int i = 0; i < n; ++i) total = fmaf(totals[i], factors[i], total);
+  const float last = 1.0f / (total + sink_of(sinks, head, reference));
+  for (int d = t.index; d < dim; d += kThreads) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int i = 0; i < n; ++i) sum = fmaf(from[i * stride + d], factors[i], sum);
+    to[d] = sum * last;
+  }
+}
+PENSTOCK_KERNEL(FlashJoin)
+
+}  // namespace penstock::cuda
