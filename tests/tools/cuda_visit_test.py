@@ -18,8 +18,12 @@ def measured(*words, code=0):
 
 class Visit(unittest.TestCase):
     def test_kernels(self):
-        for row in measured("products")["products"] + measured("attention")["attention"] + measured("draws")["draws"]:
+        attention = [row[kernels] for row in measured("attention")["attention"] for kernels in ("simple", "flash")]
+        for row in measured("products")["products"] + measured("stream")["stream"] + attention + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
+        for row in measured("wide")["wide"]:
+            self.assertTrue(all(rate > 0 for rates in row["Tflop_per_s"].values() for rate in rates.values()), row)
+            self.assertTrue(all(apart < 5e-3 for ways in row["apart"].values() for apart in ways.values()), row)
         self.assertTrue(all(limit["value"] > 0 for limit in measured("limits")["limits"]))
 
     def test_a_model(self):
@@ -29,7 +33,7 @@ class Visit(unittest.TestCase):
             self.assertTrue(row["same_tokens"] and row["drawn"], row)
 
     def test_what_cannot_be(self):
-        self.assertIn("expected device, limits, products, attention, draws or model SHAPE TYPE, got nothing", measured("nothing", code=1))
+        self.assertIn("expected device, limits, products, wide, stream, attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))
         self.assertIn("no-such-shape", measured("model", "no-such-shape", "q8_0", code=1))
 
 

@@ -534,16 +534,15 @@ class Decoding {
 // Ways to ask for the same step.
 struct Way {
   const char* name;
-  bool fuses, records, early;  // CudaOps::fuse, StepGraphs::enable, Device::start_early
-  bool ahead;                  // Decoding::step
-  bool streams = true;         // CudaOps::stream
+  bool records, early;  // StepGraphs::enable, start_early
+  bool ahead;           // Decoding::step
 };
 constexpr Way kWays[] = {
-    {"no graphs", true, false, false, false},
-    {"graphs", true, true, false, false},
-    {"graphs, tokens by reference", true, true, false, true},
-    {"graphs, early starts", true, true, true, false},
-    {"graphs, early starts, tokens by reference", true, true, true, true},
+    {"no graphs", false, false, false},
+    {"graphs", true, false, false},
+    {"graphs, tokens by reference", true, false, true},
+    {"graphs, early starts", true, true, false},
+    {"graphs, early starts, tokens by reference", true, true, true},
 };
 
 Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int depth) {
@@ -554,8 +553,8 @@ Result<Json> measure_decoding(Visit& visit, const Model& model, int n_seqs, int 
   std::vector<std::vector<TokenId>> texts;
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   for (const Way& way : kWays) {
-    ops.graphs().enable(way.records), ops.device().start_early(way.early);
-    ops.stream(way.streams), ops.fuse(way.fuses);  // and all is recorded anew
+    ops.graphs().enable(way.records), ops.graphs().start_early(way.early);
+    ops.graphs().forget();
     if (texts.empty()) row["prefill_tokens_per_s"] = depth / decoding.prefill();
     decoding.restart();
     for (int i = 0; i < n_warm; ++i) decoding.step(way.ahead);
@@ -615,7 +614,7 @@ Result<Json> measure(Visit& visit, const std::vector<std::string>& words) {
   if (what == "model" && (words.size() == 3 || words.size() == 4))
     return measure_model(visit, words[1], words[2], words.size() == 4 ? words[3] : "");
   return errorf(ErrorCode::kInvalidArgument,
-                "expected device, limits, products, wide, attention, draws or model SHAPE TYPE "
+                "expected device, limits, products, wide, stream, attention, draws or model SHAPE TYPE "
                 "[SEQUENCESxDEPTH], got {}",
                 what);
 }
@@ -639,10 +638,11 @@ int run(const std::string& backend, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   if (argc < 3 || (argv[1] != std::string("cuda") && argv[1] != std::string("cuda_emulated"))) {
-    std::fprintf(stderr,
-                 "usage: %s cuda|cuda_emulated device|limits|products|wide|attention|draws|model SHAPE TYPE "
-                 "[SEQUENCESxDEPTH]\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s cuda|cuda_emulated device|limits|products|wide|stream|attention|draws|model SHAPE TYPE "
+        "[SEQUENCESxDEPTH]\n",
+        argv[0]);
     return 2;
   }
   return penstock::run(argv[1], {argv + 2, argv + argc});

@@ -45,6 +45,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       graphs_(*device_, step_memory_),
       upload_(*device_),
       draws_(*device_, step_memory_),
+      attention_(*device_, step_memory_, upload_, config.batch_invariant),
       layer_(*device_, config.batch_invariant),
       wide_(*device_, !config.batch_invariant),
       experts_(*this, *device_, step_memory_) {

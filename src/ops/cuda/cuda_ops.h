@@ -11,12 +11,12 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cuda/batch_upload.h"
+#include "ops/cuda/cache_attention.h"
 #include "ops/cuda/cuda_vector.h"
 #include "ops/cuda/device.h"
 #include "ops/cuda/device_draws.h"
 #include "ops/cuda/device_rates.h"
 #include "ops/cuda/experts.h"
-#include "ops/cuda/kernels/attention.h"
 #include "ops/cuda/kernels/products.h"
 #include "ops/cuda/layer_products.h"
 #include "ops/cuda/packed_weight.h"
@@ -40,7 +40,7 @@ class CudaOps final : public Ops {
   // Off: a long sequence's attention is not taken apart, which gives the same bits.
   void take_apart(bool on) { upload_.take_apart(on); }
   // Off: attention is that of caches of other types and of --batch-invariant. warps: of a tile, 4 or 8 for heads of 65 to 128 features.
-  void flash(bool on, int warps = 4) { flash_ = on, flash_warps_ = warps, graphs_.forget(); }
+  void flash(bool on, int warps = 4) { attention_.flash(on, warps), graphs_.forget(); }
   // Off: parts of a layer are a kernel for each operation, which gives the same bits.
   void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.
@@ -179,9 +179,6 @@ class CudaOps final : public Ops {
   }
   void* take_scratch(size_t bytes);
   void multiply(const Product& product);
-  bool flashes(const KvLayerOnDevice& layer) const;
-  template <int kDim, KvCode kCode>
-  void attend_flash(const AttentionOnDevice& attention);
   void add_adapters(Tensor x, const LinearTarget& target);
   const BatchOnDevice* batch() const { return upload_.on_device(); }
 
@@ -197,8 +194,7 @@ class CudaOps final : public Ops {
   Batch host_batch_;  // the step's, as the host gave it: valid until submit()
   StepShape shape_;
   bool suits_graph_ = false;
-  bool flash_ = true;
-  int flash_warps_ = 4;
+  CacheAttention attention_;
   LayerProducts layer_;
   WideProducts wide_;
   Experts experts_;

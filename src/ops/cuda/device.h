@@ -45,7 +45,7 @@ class Device {
   virtual void* raw_stream() { return stream_; }
   // What was to be done cannot be done: a failure like the device's own.
   void give_up(Error error) { fail(std::move(error)); }
-  // Kernels are started while those before them still run (kernels/launch.h). Off at first: it never ran. Without effect on a
+  // Kernels are started while those before them still run (kernels/launch.h). Off at first. Without effect on a
   // device that cannot. What was recorded stays as it is.
   void start_early(bool on) { early_ = on && can_start_early_; }
   // After memory was refused (kResourceExhausted) things are done again. False: the device is lost.

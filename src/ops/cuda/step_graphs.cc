@@ -68,9 +68,11 @@ StepOutputs StepGraphs::run(const Key& key, bool suits, StepFn fn, void* ctx) {
 }
 
 bool StepGraphs::record(Entry& entry, StepFn fn, void* ctx) {
+  device_.start_early(starts_early_);
   device_.begin_recording();
   entry.outputs = fn(ctx);
   entry.recording = device_.end_recording();
+  device_.start_early(false);
   entry.refused = entry.recording == nullptr;
   if (!entry.refused) ++n_recorded_;
   return !entry.refused;

@@ -25,6 +25,8 @@ class StepGraphs {
 
   // Off: every step is computed as it comes.
   void enable(bool on) { enabled_ = on; }
+  // Whether kernels of a recording start while those before them still run (Device::start_early).
+  void start_early(bool on) { starts_early_ = on; }
   // All recordings are made anew.
   void forget() { entries_.clear(); }
   // Whether a step over this batch will be asked for in run(), and with how many rows.
@@ -58,7 +60,7 @@ class StepGraphs {
 
   Device& device_;
   StepMemory& memory_;
-  bool enabled_ = true;
+  bool enabled_ = true, starts_early_ = true;
   std::vector<Entry> entries_;
   int64_t n_released_ = 0;
   int64_t clock_ = 0, n_recorded_ = 0, n_played_ = 0;

@@ -185,6 +185,7 @@ PENSTOCK_DEVICE void weigh_chunk(const Thread& t, const HeadTile& tile) {
     sum += weights[i];
   }
   sum = warp_sum(t, sum);
+  t.sync_warp();  // all have read what is written now
   if (t.lane() != 0) return;
   tile.factor[h] = expf(before - reference);
   tile.total[h] = tile.total[h] * tile.factor[h] + sum;

@@ -154,13 +154,181 @@ PENSTOCK_DEVICE void bring_tile(const Thread& t, const K& k, const Place& place,
   }
 }
 
+// A warp's 16 rows, of which a lane knows g and g + 8: their queries, rounded, and sums over the tokens so far.
+template <class K, int kDim, KvCode kCode>
+struct WarpRows {
+  using Numbers = Halves<kCode>;
+  static constexpr int kSteps = kDim / 16, kPairs = K::kTokens / 16;
+  const Thread& t;
+  const K& of;
+  const Scoring& scoring;
+  const TileRow (&rows)[2];
+  Chunk* shared_queries;  // of the lane, where they are there
+  int dim, q4;
+  uint32_t queries[K::kSharedQueries ? 1 : kSteps][4];
+  float units[2], slope[2];
+  float sums[2 * kSteps][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
+  float scores[2 * kPairs][4];  // of a tile
+
+  PENSTOCK_DEVICE WarpRows(const Thread& thread, const K& kernel, const Scoring& how, const TileRow (&own)[2],
+                           Chunk* shared)
+      : t(thread),
+        of(kernel),
+        scoring(how),
+        rows(own),
+        shared_queries(shared),
+        dim(kernel.layer.head_dim),
+        q4(thread.lane() % 4) {
+    round_queries();
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] = 0.0f;
+  }
+
+  PENSTOCK_DEVICE void round_queries() {
+    float down[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float largest = 0.0f;
+      const float* const from_q = rows[r].in(of.q, dim);
+      for (int i = 2 * q4; i < dim && from_q != nullptr; i += 8)
+        largest = fmaxf(largest, fmaxf(fabsf(from_q[i]), fabsf(from_q[i + 1])));
+      largest = fmaxf(largest, t.shuffle_xor(largest, 1));
+      largest = fmaxf(largest, t.shuffle_xor(largest, 2));
+      const Unit unit = unit_of(largest);
+      down[r] = unit.down, units[r] = unit.up * scoring.unit(of.scale);
+      slope[r] = scoring.sloped ? of.slopes[rows[r].head] * kLog2E : 0.0f;
+    }
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      Chunk words;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i & 1, at = 16 * s + 8 * (i >> 1) + 2 * q4;
+        float low = 0.0f, high = 0.0f;
+        if (rows[r].token >= 0 && at < dim) {
+          const float* const from_q = rows[r].in(of.q, dim) + at;
+          low = from_q[0] * down[r], high = from_q[1] * down[r];
+        }
+        words.words[i] = Numbers::pair(low, high);
+        if constexpr (!K::kSharedQueries) queries[s][i] = words.words[i];
+      }
+      if constexpr (K::kSharedQueries) shared_queries[s * 32] = words;
+    }
+  }
+
+  // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15 each; values of features 0-7 and
+  // 8-15, of tokens 0-7 and 8-15 each.
+  PENSTOCK_DEVICE void multiply_keys(const std::byte* tile_keys) {
+    const int lane = t.lane(), key_chunk = (lane / 8 % 2 ^ lane % 8) * 16;
+    const std::byte* const keys = tile_keys + (lane / 16 * 8 + lane % 8) * K::kRowBytes;
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if (16 * s < dim) {
+        uint32_t a[4];
+        if constexpr (K::kSharedQueries) {
+          const Chunk words = shared_queries[s * 32];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) a[i] = words.words[i];
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) a[i] = queries[s][i];
+        }
+#pragma unroll
+        for (int n = 0; n < kPairs; ++n) {
+          uint32_t b[4];
+          t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * K::kRowBytes);
+          const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+          Numbers::mma(t, scores[2 * n], a, low);
+          Numbers::mma(t, scores[2 * n + 1], a, high);
+        }
+      }
+    }
+  }
+  // Scores become weights, and sums what they are beside them. edge: not all rows see all of the tile.
+  PENSTOCK_DEVICE void weigh(int tile, bool edge) {
+    float now[2] = {highest[0], highest[1]};
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i >> 1, index = tile + 8 * n + 2 * q4 + (i & 1);
+        float score = scoring.score(scores[n][i], units[r]);
+        if (scoring.sloped) score += slope[r] * static_cast<float>(index - rows[r].position);
+        if (edge && (index < rows[r].first || index >= rows[r].end)) score = kNothing;
+        scores[n][i] = score;
+        now[r] = fmaxf(now[r], score);
+      }
+    }
+    float reference[2], factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 1));
+      now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 2));
+      reference[r] = now[r] == kNothing ? 0.0f : now[r];
+      factor[r] = exp2_near(highest[r] - reference[r]);
+      highest[r] = now[r];
+      total[r] *= factor[r];
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = exp2_near(scores[n][i] - reference[i >> 1]);
+        total[i >> 1] += scores[n][i];
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[n][i] *= factor[i >> 1];
+  }
+  PENSTOCK_DEVICE void add_values(const std::byte* tile_values) {
+    const int lane = t.lane(), value_chunk = (lane / 16 ^ lane % 8) * 16;
+    const std::byte* const values = tile_values + lane % 16 * K::kRowBytes;
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) {
+      const uint32_t a[4] = {Numbers::pair(scores[2 * k][0], scores[2 * k][1]),
+                             Numbers::pair(scores[2 * k][2], scores[2 * k][3]),
+                             Numbers::pair(scores[2 * k + 1][0], scores[2 * k + 1][1]),
+                             Numbers::pair(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        if (16 * s < dim) {
+          uint32_t b[4];
+          t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * K::kRowBytes);
+          const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+          Numbers::mma(t, sums[2 * s], a, low);
+          Numbers::mma(t, sums[2 * s + 1], a, high);
+        }
+      }
+    }
+  }
+  PENSTOCK_DEVICE void write(int r, const TileRow& row) {
+    total[r] += t.shuffle_xor(total[r], 1);
+    total[r] += t.shuffle_xor(total[r], 2);
+    if (row.token < 0) return;
+    const float last = 1.0f / (total[r] + sink_of(of.sinks, row.head, highest[r]));
+    float* const to = of.out.row(row.token) + row.head * dim + 2 * q4;
+#pragma unroll
+    for (int n = 0; n < 2 * kSteps; ++n) {
+      if (8 * n >= dim) continue;
+      to[8 * n] = sums[n][2 * r] * last, to[8 * n + 1] = sums[n][2 * r + 1] * last;
+    }
+  }
+};
+
 }  // namespace
 
 template <int kDim, KvCode kCode, int kOfWarps>
 PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t) const {
-  using Numbers = Halves<kCode>;
-  constexpr int kSteps = kDim / 16, kPairs = kTokens / 16;
-  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
+  constexpr int kSteps = kDim / 16;
+  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4;
   const int kv_head = t.y / head_tiles, of_heads = t.y % head_tiles * heads;
   const int n_heads = least(heads, n_queries - of_heads);
   const int first_head = kv_head * n_queries + of_heads;
@@ -199,51 +367,7 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t
     bring_tile(t, *this, place, kv_head, begin, from, end, tiles);
     t.end_copies();
 
-    // Queries, rounded.
-    uint32_t queries[kSharedQueries ? 1 : kSteps][4];
-    float units[2], slope[2];
-    {
-      float down[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        float largest = 0.0f;
-        const float* const from_q = rows[r].in(q, dim);
-        for (int i = 2 * q4; i < dim && from_q != nullptr; i += 8)
-          largest = fmaxf(largest, fmaxf(fabsf(from_q[i]), fabsf(from_q[i + 1])));
-        largest = fmaxf(largest, t.shuffle_xor(largest, 1));
-        largest = fmaxf(largest, t.shuffle_xor(largest, 2));
-        const Unit unit = unit_of(largest);
-        down[r] = unit.down, units[r] = unit.up * scoring.unit(scale);
-        slope[r] = scoring.sloped ? slopes[rows[r].head] * kLog2E : 0.0f;
-      }
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        Chunk words;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int r = i & 1, at = 16 * s + 8 * (i >> 1) + 2 * q4;
-          float low = 0.0f, high = 0.0f;
-          if (rows[r].token >= 0 && at < dim) {
-            const float* const from_q = rows[r].in(q, dim) + at;
-            low = from_q[0] * down[r], high = from_q[1] * down[r];
-          }
-          words.words[i] = Numbers::pair(low, high);
-          if constexpr (!kSharedQueries) queries[s][i] = words.words[i];
-        }
-        if constexpr (kSharedQueries) shared_queries[s * 32] = words;
-      }
-    }
-
-    float sums[2 * kSteps][4];
-#pragma unroll
-    for (int n = 0; n < 2 * kSteps; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[n][i] = 0.0f;
-    float highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
-
-    // Of four matrices that are read at once: keys of tokens 0-7 and 8-15, of features 0-7 and 8-15 each; values of features 0-7 and
-    // 8-15, of tokens 0-7 and 8-15 each.
-    const int key_chunk = (lane / 8 % 2 ^ lane % 8) * 16, value_chunk = (lane / 16 ^ lane % 8) * 16;
+    WarpRows<FlashTiles, kDim, kCode> warp(t, *this, scoring, rows, shared_queries);
     int which = 0;
     for (int tile = begin; tile < end; tile += kTokens, which ^= 1) {
       if (tile + kTokens < end)
@@ -252,108 +376,15 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t
       t.template wait_for_copies<1>();
       t.sync();
       if (tile < any_end && tile + kTokens > any_from) {
-        const std::byte* const keys = tiles + which * kTileBytes + (lane / 16 * 8 + lane % 8) * kRowBytes;
-        const std::byte* const values = tiles + which * kTileBytes + kPartBytes + lane % 16 * kRowBytes;
-        float scores[2 * kPairs][4];
-#pragma unroll
-        for (int n = 0; n < 2 * kPairs; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) scores[n][i] = 0.0f;
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-          if (16 * s < dim) {
-            uint32_t a[4];
-            if constexpr (kSharedQueries) {
-              const Chunk words = shared_queries[s * 32];
-#pragma unroll
-              for (int i = 0; i < 4; ++i) a[i] = words.words[i];
-            } else {
-#pragma unroll
-              for (int i = 0; i < 4; ++i) a[i] = queries[s][i];
-            }
-#pragma unroll
-            for (int n = 0; n < kPairs; ++n) {
-              uint32_t b[4];
-              t.load_matrices(b, keys + (key_chunk ^ s % 4 * 32) + s / 4 * 128 + n * 16 * kRowBytes);
-              const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-              Numbers::mma(t, scores[2 * n], a, low);
-              Numbers::mma(t, scores[2 * n + 1], a, high);
-            }
-          }
-        }
-
-        const bool edge = tile < all_from || tile + kTokens > all_end;
-        float now[2] = {highest[0], highest[1]};
-#pragma unroll
-        for (int n = 0; n < 2 * kPairs; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int r = i >> 1, index = tile + 8 * n + 2 * q4 + (i & 1);
-            float score = scoring.score(scores[n][i], units[r]);
-            if (scoring.sloped) score += slope[r] * static_cast<float>(index - rows[r].position);
-            if (edge && (index < rows[r].first || index >= rows[r].end)) score = kNothing;
-            scores[n][i] = score;
-            now[r] = fmaxf(now[r], score);
-          }
-        }
-        float reference[2], factor[2];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 1));
-          now[r] = fmaxf(now[r], t.shuffle_xor(now[r], 2));
-          reference[r] = now[r] == kNothing ? 0.0f : now[r];
-          factor[r] = exp2_near(highest[r] - reference[r]);
-          highest[r] = now[r];
-          total[r] *= factor[r];
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kPairs; ++n) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            scores[n][i] = exp2_near(scores[n][i] - reference[i >> 1]);
-            total[i >> 1] += scores[n][i];
-          }
-        }
-#pragma unroll
-        for (int n = 0; n < 2 * kSteps; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[n][i] *= factor[i >> 1];
-#pragma unroll
-        for (int k = 0; k < kPairs; ++k) {
-          const uint32_t a[4] = {Numbers::pair(scores[2 * k][0], scores[2 * k][1]),
-                                 Numbers::pair(scores[2 * k][2], scores[2 * k][3]),
-                                 Numbers::pair(scores[2 * k + 1][0], scores[2 * k + 1][1]),
-                                 Numbers::pair(scores[2 * k + 1][2], scores[2 * k + 1][3])};
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s) {
-            if (16 * s < dim) {
-              uint32_t b[4];
-              t.load_transposed(b, values + (value_chunk ^ s % 4 * 32) + s / 4 * 128 + k * 16 * kRowBytes);
-              const uint32_t low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
-              Numbers::mma(t, sums[2 * s], a, low);
-              Numbers::mma(t, sums[2 * s + 1], a, high);
-            }
-          }
-        }
+        warp.multiply_keys(tiles + which * kTileBytes);
+        warp.weigh(tile, tile < all_from || tile + kTokens > all_end);
+        warp.add_values(tiles + which * kTileBytes + kPartBytes);
       }
       t.sync();  // the tile may be overwritten
     }
-
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      total[r] += t.shuffle_xor(total[r], 1);
-      total[r] += t.shuffle_xor(total[r], 2);
-      const TileRow row =
-          row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence);
-      if (row.token < 0) continue;
-      const float last = 1.0f / (total[r] + sink_of(sinks, row.head, highest[r]));
-      float* const to = out.row(row.token) + row.head * dim + 2 * q4;
-#pragma unroll
-      for (int n = 0; n < 2 * kSteps; ++n) {
-        if (8 * n >= dim) continue;
-        to[8 * n] = sums[n][2 * r] * last, to[8 * n + 1] = sums[n][2 * r + 1] * last;
-      }
-    }
+    for (int r = 0; r < 2; ++r)
+      warp.write(r, row_of(*this, t.warp() * 16 + g + 8 * r, first_token, first_head, n_heads, sequence));
   }
 }
 
@@ -368,12 +399,312 @@ PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16, 4>)
 
 // --- Pieces.
 
+namespace {
+
+// What a warp reads of a sequence: keys and values of some tokens, straight from the cache.
+template <class K, int kDim>
+struct SeenTokens {
+  static constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
+  static constexpr int kGroups = K::kTokens / 16;
+  const Place& place;
+  int kv_head, dim, first, end, g, q4;
+  Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / K::kParts][4];
+
+  PENSTOCK_DEVICE SeenTokens(const Thread& t, const Place& of_sequence, int head, int from, int to)
+      : place(of_sequence),
+        kv_head(head),
+        dim(of_sequence.layer.head_dim),
+        first(from),
+        end(to),
+        g(t.lane() / 4),
+        q4(t.lane() % 4) {}
+  PENSTOCK_DEVICE void bring_keys(int begin) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      const int index = begin + 16 * m;
+      const bool there = index + 16 > first && index < end;
+      const std::byte* const unit = there ? place.unit(index, kv_head) : nullptr;
+#pragma unroll
+      for (int s = 0; s < kSpans; ++s) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const bool has = there && 32 * s + 8 * q4 < dim;
+          keys[m][s][r] = has ? *reinterpret_cast<const Chunk*>(unit + (g + 8 * r) * place.layer.row_bytes +
+                                                                (4 * s + q4) * 16)
+                              : Chunk{};
+        }
+      }
+    }
+  }
+  PENSTOCK_DEVICE void bring_values(int begin, int part) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      const int index = begin + 16 * m;
+      const bool there = index + 16 > first && index < end;
+      const std::byte* const unit = there ? place.unit(index, kv_head) + place.layer.values_at : nullptr;
+#pragma unroll
+      for (int s = 0; s < kWide / K::kParts; ++s) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const int row = 2 * q4 + (r & 1) + 8 * (r >> 1);
+          const int wide = part * (kWide / K::kParts) + s;
+          const bool has = there && index + row < end && 64 * wide + 8 * g < dim;
+          values[m][s][r] =
+              has ? *reinterpret_cast<const Chunk*>(unit + row * place.layer.row_bytes + (8 * wide + g) * 16)
+                  : Chunk{};
+        }
+      }
+    }
+  }
+};
+
+// Queries of head g, as sums of two numbers, into shared memory; units: what products are multiplied with, of heads 2 q4 and + 1.
+template <class K, int kDim, KvCode kCode>
+PENSTOCK_DEVICE void split_queries(const Thread& t, const K& of, const Scoring& scoring, int token,
+                                   int first_head, int n_heads, Chunk* queries, float (&units)[2]) {
+  using Numbers = Halves<kCode>;
+  constexpr int kSpans = kDim / 32;
+  const int dim = of.layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
+  const auto* const from = reinterpret_cast<const Four*>(of.q.row(token) + (first_head + g) * dim + 8 * q4);
+  const auto four_of = [&](int s, int e) {  // of 32 s + 8 q4 + 4 e on
+    return g < n_heads && 32 * s + 8 * q4 < dim ? from[8 * s + e] : Four{};
+  };
+  float largest = 0.0f;
+#pragma unroll
+  for (int n = 0; n < 2 * kSpans; ++n) {
+    const Four four = four_of(n / 2, n % 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(four.values[i]));
+  }
+  largest = fmaxf(largest, t.shuffle_xor(largest, 1));
+  largest = fmaxf(largest, t.shuffle_xor(largest, 2));
+  const Unit unit = unit_of(largest);
+  for (int n = t.warp(); n < 2 * kSpans; n += K::kWarps) {
+    const Four four = four_of(n / 2, n % 2);
+    const SplitPair low = Numbers::split(four.values[0] * unit.down, four.values[1] * unit.down);
+    const SplitPair high = Numbers::split(four.values[2] * unit.down, four.values[3] * unit.down);
+    queries[n * 32] = {{low.hi, high.hi, low.lo, high.lo}};
+  }
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    units[c] = t.shuffle(unit.up, 4 * (2 * q4 + c)) * scoring.unit(of.scale);
+  }
+}
+
+// A warp's sums over its tokens of a piece: heads are columns.
+template <class K, int kDim, KvCode kCode>
+struct WarpPiece {
+  using Numbers = Halves<kCode>;
+  using Seen = SeenTokens<K, kDim>;
+  static constexpr int kSpans = Seen::kSpans, kWide = Seen::kWide, kGroups = Seen::kGroups;
+  const Thread& t;
+  const K& of;
+  const Scoring& scoring;
+  Seen& seen;
+  float to[kWide * 4][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
+  float scores[kGroups][4], reference[2];
+
+  PENSTOCK_DEVICE WarpPiece(const Thread& thread, const K& kernel, const Scoring& how, Seen& tokens)
+      : t(thread), of(kernel), scoring(how), seen(tokens) {
+#pragma unroll
+    for (int n = 0; n < kWide * 4; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] = 0.0f;
+  }
+  PENSTOCK_DEVICE void multiply_keys(const Chunk* queries) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      float parts[2][2][4];  // four sums, so that they need not wait for each other
+#pragma unroll
+      for (int i = 0; i < 4; ++i) parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
+#pragma unroll
+      for (int s = 0; s < kSpans; ++s) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const uint32_t a[4] = {seen.keys[m][s][0].words[2 * e], seen.keys[m][s][1].words[2 * e],
+                                 seen.keys[m][s][0].words[2 * e + 1], seen.keys[m][s][1].words[2 * e + 1]};
+          const Chunk query = queries[(2 * s + e) * 32];
+          const uint32_t hi[2] = {query.words[0], query.words[1]}, lo[2] = {query.words[2], query.words[3]};
+          Numbers::mma(t, parts[e][0], a, hi);
+          Numbers::mma(t, parts[e][1], a, lo);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[m][i] = (parts[0][0][i] + parts[1][0][i]) + (parts[0][1][i] + parts[1][1][i]);
+    }
+  }
+  // Of tokens from `at` on; is_masked: of a tree.
+  PENSTOCK_DEVICE void score(int at, const float (&units)[2], int token, int first_head, int n_heads,
+                             bool is_masked) {
+    const int g = seen.g, q4 = seen.q4, first = seen.first, end = seen.end;
+    const auto index_of = [&](int m, int i) { return at + 16 * m + g + 8 * (i >> 1); };
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int index = index_of(m, i);
+        const float score = scoring.score(scores[m][i], units[i & 1]);
+        scores[m][i] = index >= first && index < end ? score : kNothing;
+      }
+    }
+    if (scoring.sloped || is_masked) {
+      const Sight sight = sight_of(of, token);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int head = least(2 * q4 + (i & 1), n_heads - 1);
+        const float slope = scoring.sloped ? of.slopes[first_head + head] * kLog2E : 0.0f;
+#pragma unroll
+        for (int m = 0; m < kGroups; ++m) {
+          const int index = index_of(m, i);
+          if (!sight.sees(index)) {
+            scores[m][i] = kNothing;
+          } else if (scoring.sloped) {
+            scores[m][i] += slope * static_cast<float>(sight.position_of(index) - sight.position);
+          }
+        }
+      }
+    }
+  }
+  // And sums are what they are beside them.
+  PENSTOCK_DEVICE void refer() {
+    float now[2] = {highest[0], highest[1]};
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) now[i & 1] = fmaxf(now[i & 1], scores[m][i]);
+    float factor[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) now[c] = fmaxf(now[c], t.shuffle_xor(now[c], mask));
+      now[c] = ceilf(now[c]);
+      reference[c] = now[c] == kNothing ? 0.0f : now[c];
+      factor[c] = power_of_two(highest[c] - reference[c]);
+      highest[c] = now[c];
+      total[c] *= factor[c];
+    }
+#pragma unroll
+    for (int n = 0; n < kWide * 4; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) to[n][i] *= factor[i & 1];
+  }
+  PENSTOCK_DEVICE void add_values(int at) {
+#pragma unroll
+    for (int m = 0; m < kGroups; ++m) {
+      SplitPair weights[2];  // of tokens g and g + 8
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float low = exp2_near(scores[m][2 * r] - reference[0]);
+        const float high = exp2_near(scores[m][2 * r + 1] - reference[1]);
+        total[0] += low, total[1] += high;
+        weights[r] = Numbers::split(low, high);
+      }
+      const uint32_t hi[2] = {t.transposed(weights[0].hi), t.transposed(weights[1].hi)};
+      const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
+#pragma unroll
+      for (int s = 0; s < kWide; ++s) {
+        if (K::kParts > 1 && s == kWide / K::kParts) seen.bring_values(at, 1);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const Chunk(&v)[4] = seen.values[m][s % (kWide / K::kParts)];
+          const uint32_t a[4] = {
+              lower_two(v[0].words[w], v[1].words[w]), upper_two(v[0].words[w], v[1].words[w]),
+              lower_two(v[2].words[w], v[3].words[w]), upper_two(v[2].words[w], v[3].words[w])};
+          Numbers::mma(t, to[4 * s + w], a, hi);
+          Numbers::mma(t, to[4 * s + w], a, lo);
+        }
+      }
+    }
+  }
+};
+
+// What a block's warps have of a piece, and of all pieces so far, in shared memory.
+template <class K, int kDim>
+struct PieceMemory {
+  float *part_sums, *part_most, *part_total;  // [warp][head][kDim], [warp][head]
+  float *joined, *joined_most, *joined_total, *factors;
+  float* of_piece;  // [head][dim + 2] for FlashJoin, or null: pieces are joined here
+  int dim, n_heads;
+
+  PENSTOCK_DEVICE PieceMemory(const Thread& t, float* to, int n_features, int heads)
+      : of_piece(to), dim(n_features), n_heads(heads) {
+    part_sums = t.shared_as<float>();
+    part_most = part_sums + K::kWarps * K::kHeads * kDim;
+    part_total = part_most + K::kWarps * K::kHeads;
+    joined = part_total + K::kWarps * K::kHeads;
+    joined_most = joined + K::kHeads * kDim, joined_total = joined_most + K::kHeads;
+    factors = joined_total + K::kHeads;
+    for (int i = t.index; i < K::kHeads * kDim; i += K::kThreads) joined[i] = 0.0f;
+    if (t.index < K::kHeads) joined_most[t.index] = kNothing, joined_total[t.index] = 0.0f;
+  }
+  template <class Warp>
+  PENSTOCK_DEVICE void keep(const Thread& t, Warp& warp) {
+    const int g = t.lane() / 4, q4 = t.lane() % 4;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int mask = 4; mask < 32; mask *= 2) warp.total[c] += t.shuffle_xor(warp.total[c], mask);
+      const int head = t.warp() * K::kHeads + 2 * q4 + c;
+      if (g == 0) part_most[head] = warp.highest[c], part_total[head] = warp.total[c];
+#pragma unroll
+      for (int s = 0; s < kDim / 64; ++s) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          // Features 8 g + 2 w and + 1 of 64.
+          float* const at = part_sums + head * kDim + 64 * s + 8 * g + 2 * w;
+          at[0] = warp.to[4 * s + w][c], at[1] = warp.to[4 * s + w][2 + c];
+        }
+      }
+    }
+  }
+  // The warps' sums, then those of the pieces so far.
+  PENSTOCK_DEVICE void join(const Thread& t) {
+    t.sync();
+    if (t.index < K::kHeads) {  // what the warps' sums are multiplied with, and what all pieces before
+      const int head = t.index;
+      float reference = kNothing, weight = 0.0f;
+      for (int w = 0; w < K::kWarps; ++w) reference = fmaxf(reference, part_most[w * K::kHeads + head]);
+      for (int w = 0; w < K::kWarps; ++w) {
+        const float factor =
+            reference == kNothing ? 0.0f : power_of_two(part_most[w * K::kHeads + head] - reference);
+        weight = fmaf(part_total[w * K::kHeads + head], factor, weight);
+        part_most[w * K::kHeads + head] = factor;
+      }
+      if (of_piece != nullptr) {
+        if (head < n_heads)
+          of_piece[head * (dim + 2) + dim] = reference, of_piece[head * (dim + 2) + dim + 1] = weight;
+      } else {
+        const float now = fmaxf(joined_most[head], reference);
+        const float before = reference == kNothing ? 1.0f : power_of_two(joined_most[head] - now);
+        const float here = reference == kNothing ? 0.0f : power_of_two(reference - now);
+        joined_total[head] = fmaf(weight, here, joined_total[head] * before), joined_most[head] = now;
+        factors[head] = before, factors[K::kHeads + head] = here;
+      }
+    }
+    t.sync();
+#pragma unroll 2
+    for (int i = t.index; i < K::kHeads * kDim; i += K::kThreads) {
+      const int head = i / kDim, feature = i % kDim;
+      if (head >= n_heads || feature >= dim) continue;
+      float sum = 0.0f;
+#pragma unroll
+      for (int w = 0; w < K::kWarps; ++w)
+        sum = fmaf(part_sums[(w * K::kHeads + head) * kDim + feature], part_most[w * K::kHeads + head], sum);
+      if (of_piece != nullptr) {
+        of_piece[head * (dim + 2) + feature] = sum;
+      } else {
+        joined[i] = fmaf(sum, factors[K::kHeads + head], joined[i] * factors[head]);
+      }
+    }
+  }
+};
+
+}  // namespace
+
 template <int kDim, KvCode kCode>
 PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
-  using Numbers = Halves<kCode>;
-  constexpr int kSpans = kDim / 32, kWide = kDim / 64;  // runs of features: of keys, of values
-  constexpr int kGroups = kTokens / 16;
-  const int dim = layer.head_dim, lane = t.lane(), g = lane / 4, q4 = lane % 4;
+  const int dim = layer.head_dim, lane = t.lane();
   const int tiles = (n_queries + kHeads - 1) / kHeads, kv_head = t.y / tiles;
   const int of_heads = t.y % tiles * kHeads, n_heads = least(kHeads, n_queries - of_heads);
   const int first_head = kv_head * n_queries + of_heads;
@@ -401,46 +732,7 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
   const Place place(*this, sequence);
   const Scoring scoring(*this);
 
-  Chunk keys[kGroups][kSpans][2], values[kGroups][kWide / kParts][4];
-  const auto bring_keys = [&](int begin) {
-#pragma unroll
-    for (int m = 0; m < kGroups; ++m) {
-      const int index = begin + 16 * m;
-      const bool there = index + 16 > first && index < end;
-      const std::byte* const unit = there ? place.unit(index, kv_head) : nullptr;
-#pragma unroll
-      for (int s = 0; s < kSpans; ++s) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const bool has = there && 32 * s + 8 * q4 < dim;
-          keys[m][s][r] =
-              has ? *reinterpret_cast<const Chunk*>(unit + (g + 8 * r) * layer.row_bytes + (4 * s + q4) * 16)
-                  : Chunk{};
-        }
-      }
-    }
-  };
-  const auto bring_values = [&](int begin, int part) {
-#pragma unroll
-    for (int m = 0; m < kGroups; ++m) {
-      const int index = begin + 16 * m;
-      const bool there = index + 16 > first && index < end;
-      const std::byte* const unit = there ? place.unit(index, kv_head) + layer.values_at : nullptr;
-#pragma unroll
-      for (int s = 0; s < kWide / kParts; ++s) {
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int row = 2 * q4 + (r & 1) + 8 * (r >> 1);
-          const int wide = part * (kWide / kParts) + s;
-          const bool has = there && index + row < end && 64 * wide + 8 * g < dim;
-          values[m][s][r] =
-              has ? *reinterpret_cast<const Chunk*>(unit + row * layer.row_bytes + (8 * wide + g) * 16)
-                  : Chunk{};
-        }
-      }
-    }
-  };
-
+  SeenTokens<FlashPieces, kDim> seen(t, place, kv_head, first, end);
   // The warp's tokens of a piece that are seen: kTokens from `at` on, and so on.
   constexpr int kStep = kTokens * kWarps;
   int at = 0, seen_end = 0;
@@ -449,220 +741,37 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
     at = first < begin + kTokens ? begin : begin + (first - begin) / kStep * kStep;
     if (first >= at + kTokens) at += kStep;
     seen_end = least(end, piece + kPiece);
-    if (kAhead && at < seen_end) bring_keys(at), bring_values(at, 0);
+    if (kAhead && at < seen_end) seen.bring_keys(at), seen.bring_values(at, 0);
   };
   if (piece < pieces_end) begin_piece();
 
-  // Queries of head g, as sums of two numbers; what products are multiplied with, of heads 2 q4 and + 1.
   auto* const queries =
-      t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kSpans][lane]: of 16 features hi, hi, lo, lo
+      t.shared_as<Chunk>(kQueriesAt) + lane;  // [2 kDim / 32][lane]: of 16 features hi, hi, lo, lo
   float units[2];
-  {
-    const auto* const from = reinterpret_cast<const Four*>(q.row(token) + (first_head + g) * dim + 8 * q4);
-    const auto four_of = [&](int s, int e) {  // of 32 s + 8 q4 + 4 e on
-      return g < n_heads && 32 * s + 8 * q4 < dim ? from[8 * s + e] : Four{};
-    };
-    float largest = 0.0f;
-#pragma unroll
-    for (int n = 0; n < 2 * kSpans; ++n) {
-      const Four of = four_of(n / 2, n % 2);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(of.values[i]));
-    }
-    largest = fmaxf(largest, t.shuffle_xor(largest, 1));
-    largest = fmaxf(largest, t.shuffle_xor(largest, 2));
-    const Unit unit = unit_of(largest);
-    for (int n = t.warp(); n < 2 * kSpans; n += kWarps) {
-      const Four of = four_of(n / 2, n % 2);
-      const SplitPair low = Numbers::split(of.values[0] * unit.down, of.values[1] * unit.down);
-      const SplitPair high = Numbers::split(of.values[2] * unit.down, of.values[3] * unit.down);
-      queries[n * 32] = {{low.hi, high.hi, low.lo, high.lo}};
-    }
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      units[c] = t.shuffle(unit.up, 4 * (2 * q4 + c)) * scoring.unit(scale);
-    }
-  }
-
-  float* const part_sums = t.shared_as<float>();  // [warp][head][kDim]
-  float* const part_most = part_sums + kWarps * kHeads * kDim;
-  float* const part_total = part_most + kWarps * kHeads;
-  // Of all pieces so far.
-  float* const joined = part_total + kWarps * kHeads;
-  float *const joined_most = joined + kHeads * kDim, *const joined_total = joined_most + kHeads;
-  float* const factors = joined_total + kHeads;
-  for (int i = t.index; i < kHeads * kDim; i += kThreads) joined[i] = 0.0f;
-  if (t.index < kHeads) joined_most[t.index] = kNothing, joined_total[t.index] = 0.0f;
-  const auto sums_of = [&](int head) {
-    return sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head + head) * (dim + 2);
-  };
+  split_queries<FlashPieces, kDim, kCode>(t, *this, scoring, token, first_head, n_heads, queries, units);
+  float* const of_piece = sums != nullptr
+                              ? sums + (static_cast<int64_t>(t.x) * (q.cols / dim) + first_head) * (dim + 2)
+                              : nullptr;
+  PieceMemory<FlashPieces, kDim> memory(t, of_piece, dim, n_heads);
   t.sync();
 
   for (; piece < pieces_end; piece += kPiece) {
-    float to[kWide * 4][4], highest[2] = {kNothing, kNothing}, total[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int n = 0; n < kWide * 4; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[n][i] = 0.0f;
+    WarpPiece<FlashPieces, kDim, kCode> warp(t, *this, scoring, seen);
 #pragma unroll 1
     for (; at < seen_end; at += kStep) {
       const bool more = kAhead && at + kStep < seen_end;
-      if (!kAhead) bring_keys(at);
+      if (!kAhead) seen.bring_keys(at);
       t.sync_warp();  // or queries would be kept in registers
-      float scores[kGroups][4];
-#pragma unroll
-      for (int m = 0; m < kGroups; ++m) {
-        float parts[2][2][4];  // four sums, so that they need not wait for each other
-#pragma unroll
-        for (int i = 0; i < 4; ++i) parts[0][0][i] = parts[0][1][i] = parts[1][0][i] = parts[1][1][i] = 0.0f;
-#pragma unroll
-        for (int s = 0; s < kSpans; ++s) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const uint32_t a[4] = {keys[m][s][0].words[2 * e], keys[m][s][1].words[2 * e],
-                                   keys[m][s][0].words[2 * e + 1], keys[m][s][1].words[2 * e + 1]};
-            const Chunk query = queries[(2 * s + e) * 32];
-            const uint32_t hi[2] = {query.words[0], query.words[1]}, lo[2] = {query.words[2], query.words[3]};
-            Numbers::mma(t, parts[e][0], a, hi);
-            Numbers::mma(t, parts[e][1], a, lo);
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          scores[m][i] = (parts[0][0][i] + parts[1][0][i]) + (parts[0][1][i] + parts[1][1][i]);
-      }
-      if (more) bring_keys(at + kStep);
-      if (!kAhead) bring_values(at, 0);
-
-      const auto index_of = [&](int m, int i) { return at + 16 * m + g + 8 * (i >> 1); };
-#pragma unroll
-      for (int m = 0; m < kGroups; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int index = index_of(m, i);
-          const float score = scoring.score(scores[m][i], units[i & 1]);
-          scores[m][i] = index >= first && index < end ? score : kNothing;
-        }
-      }
-      if (scoring.sloped || is_masked) {
-        const Sight sight = sight_of(*this, token);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int head = least(2 * q4 + (i & 1), n_heads - 1);
-          const float slope = scoring.sloped ? slopes[first_head + head] * kLog2E : 0.0f;
-#pragma unroll
-          for (int m = 0; m < kGroups; ++m) {
-            const int index = index_of(m, i);
-            if (!sight.sees(index)) {
-              scores[m][i] = kNothing;
-            } else if (scoring.sloped) {
-              scores[m][i] += slope * static_cast<float>(sight.position_of(index) - sight.position);
-            }
-          }
-        }
-      }
-      float now[2] = {highest[0], highest[1]};
-#pragma unroll
-      for (int m = 0; m < kGroups; ++m)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) now[i & 1] = fmaxf(now[i & 1], scores[m][i]);
-      float reference[2], factor[2];
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-#pragma unroll
-        for (int mask = 4; mask < 32; mask *= 2) now[c] = fmaxf(now[c], t.shuffle_xor(now[c], mask));
-        now[c] = ceilf(now[c]);
-        reference[c] = now[c] == kNothing ? 0.0f : now[c];
-        factor[c] = power_of_two(highest[c] - reference[c]);
-        highest[c] = now[c];
-        total[c] *= factor[c];
-      }
-#pragma unroll
-      for (int n = 0; n < kWide * 4; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) to[n][i] *= factor[i & 1];
-#pragma unroll
-      for (int m = 0; m < kGroups; ++m) {
-        SplitPair weights[2];  // of tokens g and g + 8
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float low = exp2_near(scores[m][2 * r] - reference[0]);
-          const float high = exp2_near(scores[m][2 * r + 1] - reference[1]);
-          total[0] += low, total[1] += high;
-          weights[r] = Numbers::split(low, high);
-        }
-        const uint32_t hi[2] = {t.transposed(weights[0].hi), t.transposed(weights[1].hi)};
-        const uint32_t lo[2] = {t.transposed(weights[0].lo), t.transposed(weights[1].lo)};
-#pragma unroll
-        for (int s = 0; s < kWide; ++s) {
-          if (kParts > 1 && s == kWide / kParts) bring_values(at, 1);
-#pragma unroll
-          for (int w = 0; w < 4; ++w) {
-            const Chunk(&v)[4] = values[m][s % (kWide / kParts)];
-            const uint32_t a[4] = {
-                lower_two(v[0].words[w], v[1].words[w]), upper_two(v[0].words[w], v[1].words[w]),
-                lower_two(v[2].words[w], v[3].words[w]), upper_two(v[2].words[w], v[3].words[w])};
-            Numbers::mma(t, to[4 * s + w], a, hi);
-            Numbers::mma(t, to[4 * s + w], a, lo);
-          }
-        }
-      }
-      if (more) bring_values(at + kStep, 0);
+      warp.multiply_keys(queries);
+      if (more) seen.bring_keys(at + kStep);
+      if (!kAhead) seen.bring_values(at, 0);
+      warp.score(at, units, token, first_head, n_heads, is_masked);
+      warp.refer();
+      warp.add_values(at);
+      if (more) seen.bring_values(at + kStep, 0);
     }
-
-    // The warps' sums, then the piece's.
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-#pragma unroll
-      for (int mask = 4; mask < 32; mask *= 2) total[c] += t.shuffle_xor(total[c], mask);
-      const int head = t.warp() * kHeads + 2 * q4 + c;
-      if (g == 0) part_most[head] = highest[c], part_total[head] = total[c];
-#pragma unroll
-      for (int s = 0; s < kWide; ++s) {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          // Features 8 g + 2 w and + 1 of 64.
-          float* const at = part_sums + head * kDim + 64 * s + 8 * g + 2 * w;
-          at[0] = to[4 * s + w][c], at[1] = to[4 * s + w][2 + c];
-        }
-      }
-    }
-    t.sync();
-    if (t.index < kHeads) {  // what the warps' sums are multiplied with, and what all pieces before
-      const int head = t.index;
-      float reference = kNothing, weight = 0.0f;
-      for (int w = 0; w < kWarps; ++w) reference = fmaxf(reference, part_most[w * kHeads + head]);
-      for (int w = 0; w < kWarps; ++w) {
-        const float factor =
-            reference == kNothing ? 0.0f : power_of_two(part_most[w * kHeads + head] - reference);
-        weight = fmaf(part_total[w * kHeads + head], factor, weight);
-        part_most[w * kHeads + head] = factor;
-      }
-      if (sums != nullptr) {
-        if (head < n_heads) sums_of(head)[dim] = reference, sums_of(head)[dim + 1] = weight;
-      } else {
-        const float now = fmaxf(joined_most[head], reference);
-        const float before = reference == kNothing ? 1.0f : power_of_two(joined_most[head] - now);
-        const float here = reference == kNothing ? 0.0f : power_of_two(reference - now);
-        joined_total[head] = fmaf(weight, here, joined_total[head] * before), joined_most[head] = now;
-        factors[head] = before, factors[kHeads + head] = here;
-      }
-    }
-    t.sync();
-#pragma unroll 2
-    for (int i = t.index; i < kHeads * kDim; i += kThreads) {
-      const int head = i / kDim, feature = i % kDim;
-      if (head >= n_heads || feature >= dim) continue;
-      float sum = 0.0f;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w)
-        sum = fmaf(part_sums[(w * kHeads + head) * kDim + feature], part_most[w * kHeads + head], sum);
-      if (sums != nullptr) {
-        sums_of(head)[feature] = sum;
-      } else {
-        joined[i] = fmaf(sum, factors[kHeads + head], joined[i] * factors[head]);
-      }
-    }
+    memory.keep(t, warp);
+    memory.join(t);
     if (sums != nullptr) return;
     t.sync();
     if (piece + kPiece < pieces_end) {
@@ -675,8 +784,9 @@ PENSTOCK_BODY void FlashPieces<kDim, kCode>::operator()(const Thread& t) const {
   for (int i = t.index; i < kHeads * kDim; i += kThreads) {
     const int head = i / kDim, feature = i % kDim;
     if (head >= n_heads || feature >= dim) continue;
-    const float last = 1.0f / (joined_total[head] + sink_of(sinks, first_head + head, joined_most[head]));
-    out.row(token)[(first_head + head) * dim + feature] = joined[i] * last;
+    const float last =
+        1.0f / (memory.joined_total[head] + sink_of(sinks, first_head + head, memory.joined_most[head]));
+    out.row(token)[(first_head + head) * dim + feature] = memory.joined[i] * last;
   }
 }
 PENSTOCK_KERNEL(FlashPieces<64, KvCode::kF16>)

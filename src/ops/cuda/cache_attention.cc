@@ -1,0 +1,100 @@
+#include "ops/cuda/cache_attention.h"
+
+#include <bit>
+
+#include "base/check.h"
+#include "ops/cuda/cuda_cache.h"
+#include "ops/cuda/cuda_vector.h"
+#include "ops/cuda/kernels/flash.h"
+#include "ops/cuda/tensors.h"
+
+namespace penstock::cuda {
+
+float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention) {
+  const auto n_heads = static_cast<size_t>(attention.layer.n_kv_heads * attention.n_queries);
+  const size_t n = static_cast<size_t>(upload_.piece_room()) * n_heads *
+                   static_cast<size_t>(attention.layer.value_dim + 2);
+  const Result<void*> taken = memory_.take(n * sizeof(float));
+  if (!taken) device_.give_up(taken.error());
+  return static_cast<float*>(taken.value_or(nullptr));
+}
+
+bool CacheAttention::flashes(const KvLayerOnDevice& layer) const {
+  const bool halves = layer.code == KvCode::kF16 || layer.code == KvCode::kBF16;
+  return flash_ && !invariant_ && halves && layer.has_values() && layer.head_dim % 16 == 0 &&
+         layer.head_dim <= 256;
+}
+
+template <int kDim, KvCode kCode>
+void CacheAttention::attend_flash(const AttentionOnDevice& attention) {
+  const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
+  const auto launch_tiles = [&](const auto& tiles) {
+    const int n = (rows + tiles.tokens - 1) / tiles.tokens;
+    device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
+  };
+  if (upload_.has_many()) {
+    if constexpr (kDim == 128) {
+      if (flash_warps_ == 8) {
+        launch_tiles(FlashTiles<kDim, kCode, 8>(attention));
+      } else {
+        launch_tiles(FlashTiles<kDim, kCode, 4>(attention));
+      }
+    } else {
+      launch_tiles(FlashTiles<kDim, kCode, 4>(attention));
+    }
+  }
+  if (!upload_.has_few()) return;
+  FlashPieces<kDim, kCode> pieces{attention, nullptr};
+  const int heads = n_kv_heads * pieces.tiles(), n_pieces = upload_.piece_room();
+  if (n_pieces == 0) return device_.launch(pieces, Grid{rows, heads, pieces.shared_bytes()});
+  const int n_heads = n_kv_heads * attention.n_queries;
+  pieces.sums = sums_of_pieces(attention);
+  device_.launch(pieces, Grid{n_pieces, heads, pieces.shared_bytes()});
+  const FlashJoin join{attention, pieces.sums, n_pieces};
+  device_.launch(join, Grid{rows, n_heads, join.shared_bytes()});
+}
+
+void CacheAttention::launch(const AttentionOnDevice& attention) {
+  if (flashes(attention.layer)) {
+    const int dim = attention.layer.head_dim;
+    const auto of_code = [&]<KvCode kCode>() {
+      if (dim <= 64) {
+        attend_flash<64, kCode>(attention);
+      } else if (dim <= 128) {
+        attend_flash<128, kCode>(attention);
+      } else {
+        attend_flash<256, kCode>(attention);
+      }
+    };
+    return attention.layer.code == KvCode::kF16 ? of_code.operator()<KvCode::kF16>()
+                                                : of_code.operator()<KvCode::kBF16>();
+  }
+  const Attend whole{attention};
+  const int n_kv_heads = attention.layer.n_kv_heads, heads = n_kv_heads * whole.tiles(),
+            n_rows = attention.q.rows;
+  const int n_pieces = upload_.piece_room();
+  if (n_pieces == 0) return device_.launch(whole, Grid{n_rows, heads, whole.shared_bytes()});
+  float* const sums = sums_of_pieces(attention);
+  device_.launch(AttendPieces{attention, sums}, Grid{n_pieces, heads, whole.shared_bytes()});
+  device_.launch(JoinPieces{attention, sums}, Grid{n_rows, heads});
+}
+
+void CacheAttention::attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out) {
+  const KvLayerSpec& spec = cache.spec().layers[static_cast<size_t>(params.layer)];
+  PENSTOCK_CHECK(q.cols == params.n_heads * spec.head_dim && out.cols == params.n_heads * spec.value_dim());
+  PENSTOCK_CHECK(params.n_heads % spec.n_kv_heads == 0 && q.rows == out.rows);
+  AttentionOnDevice kernel{};
+  kernel.q = rows_of(q), kernel.out = rows_of(out);
+  kernel.layer = static_cast<const CudaKvCache&>(cache).layer(params.layer);
+  kernel.group = spec.group;
+  kernel.n_queries = params.n_heads / spec.n_kv_heads;
+  kernel.window = spec.window, kernel.chunked = spec.chunked, kernel.both_ways = spec.both_ways;
+  kernel.scale = params.scale, kernel.softcap = params.softcap;
+  kernel.sinks = device_data(params.sinks), kernel.slopes = device_data(params.slopes);
+  kernel.batch = upload_.on_device();
+  const auto block_size = static_cast<unsigned>(kernel.layer.block_size);
+  kernel.block_shift = std::has_single_bit(block_size) ? std::countr_zero(block_size) : -1;
+  launch(kernel);
+}
+
+}  // namespace penstock::cuda
