@@ -173,6 +173,8 @@ std::vector<Case> cases() {
        "<function_call> " + json + "\n<function_call> " + json,
        {"", "", {weather, weather}}},
       {"xlam", "", "[" + json + "]", {"", "", {weather}}},
+      {"harmony", "", "to=functions.now<|message|>x{}", {"", "to=functions.now<|message|>x{}", {}}},
+      {"xlam", "", "[TOOL_CALLS]" + json, {"", "", {weather}}},
       {"xlam", "", "[1] is a list", {"", "[1] is a list", {}}},
       {"harmony",
        "",

@@ -96,7 +96,7 @@ class HarmonyParser final : public ReplyParser {
   }
 
   bool step_body(ReplyPart& out, bool at_end) {
-    if (state_ == State::kCall) {
+    if (state_ == State::kCall && call_.empty()) {  // else they did not begin as arguments do
       const size_t start = skip_space(buffer_);
       if (start == buffer_.size()) return false;
       if (buffer_[start] == '{') return step_arguments(out, start);

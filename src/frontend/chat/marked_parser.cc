@@ -179,12 +179,13 @@ bool MarkedParser::step_between(bool at_end) {
     open_call(mark.size());
     return true;
   }
-  if (format_.bare != 0 && buffer_[0] == format_.bare) {
+  // A mark may begin as a bare opening does.
+  bool wait = std::any_of(format_.open.begin(), format_.open.end(),
+                          [&](const std::string& mark) { return may_become(buffer_, mark); });
+  if (format_.bare != 0 && buffer_[0] == format_.bare && (!wait || at_end)) {
     open_call(0);
     return true;
   }
-  bool wait = std::any_of(format_.open.begin(), format_.open.end(),
-                          [&](const std::string& mark) { return may_become(buffer_, mark); });
   for (const std::string& mark : format_.close) {
     if (!after_call) break;
     if (buffer_.starts_with(mark)) {
