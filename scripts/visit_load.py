@@ -15,6 +15,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 
@@ -62,7 +63,7 @@ def measure(args, requests, *flags, warm=True):
     port = free_port()
     command = [args.penstock, "serve", "-m", args.model, "--backend", args.backend, "--port", str(port), "--max-num-seqs", str(args.places),
                "--max-model-len", "2048", "--no-log-requests", *flags]
-    with open("/tmp/visit_load.log", "w+") as log:
+    with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             for _ in range(600):
@@ -92,7 +93,7 @@ def main():
     parser.add_argument("backend")
     parser.add_argument("--requests", type=int, default=128)
     parser.add_argument("--places", type=int, default=64)
-    parser.add_argument("--vocabulary", type=int, default=100)
+    parser.add_argument("--vocabulary", type=int, default=100, help="tokens of prompts are below it")
     args = parser.parse_args()
     draw = random.Random(5)
 

@@ -5,8 +5,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(os.environ["PENSTOCK_BUILD"]) / "tests" / "cuda_visit"
 
 
@@ -18,7 +20,10 @@ def measured(*words, code=0):
 
 class Visit(unittest.TestCase):
     def test_kernels(self):
-        attention = [row[kernels] for row in measured("attention")["attention"] for kernels in ("simple", "flash")]
+        measured_attention = measured("attention")["attention"]
+        attention = [row[kernels] for row in measured_attention for kernels in ("simple", "flash")]
+        for row in measured_attention:
+            self.assertLess(row["flash"]["difference"], 1e-3, row)
         for row in measured("products")["products"] + measured("stream")["stream"] + attention + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
         for row in measured("wide")["wide"]:
@@ -31,6 +36,15 @@ class Visit(unittest.TestCase):
         self.assertEqual([row["sequences"] for row in rows], [1, 3])
         for row in rows:
             self.assertTrue(row["same_tokens"] and row["drawn"], row)
+
+    def test_a_plot(self):
+        results = sorted((SOURCE / "bench" / "results").glob("cuda-*.json"))
+        self.assertTrue(results)
+        with tempfile.TemporaryDirectory() as folder:
+            image = pathlib.Path(folder) / "plot.svg"
+            subprocess.run([SOURCE / "scripts" / "visit_cuda", "plot", results[-1], image], check=True)
+            peers = json.loads(results[-1].read_text())["peers"]
+            self.assertEqual(image.read_text().count('fill="#2b6cb0"'), sum(len(row["penstock"]) for row in peers.values()))
 
     def test_what_cannot_be(self):
         self.assertIn("expected device, limits, products, wide, stream, attention, draws or model SHAPE TYPE [SEQUENCESxDEPTH], got nothing", measured("nothing", code=1))

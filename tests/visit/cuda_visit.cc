@@ -255,7 +255,6 @@ Result<Json> measure_wide(Visit& visit) {
                                        {"4 splits", true, {0, 4}}};
       const std::vector<Way> of_many = {
           {"64", true, {64, 1}}, {"128", true, {128, 1}}, {"256", true, {256, 1}}};
-      const Way of_192 = {"256 x 192", true, {256, 1, 192}};
       const auto take = [&](const Way& way) { ops.wide().enable(way.wide), ops.wide().cut(way.cut); };
       const auto tensors = [&](int n) {
         ops.begin_step(nullptr);
@@ -278,7 +277,6 @@ Result<Json> measure_wide(Visit& visit) {
         };
         std::ranges::for_each(ways, compare);
         std::ranges::for_each(n < cuda::WideProducts::kLeastRounded ? of_few : of_many, compare);
-        if (type == QuantType::kBF16 && n >= cuda::WideProducts::kLeastRounded) compare(of_192);
       }
       for (const int n : tokens) {
         const auto [x, out] = tensors(n);
@@ -298,7 +296,6 @@ Result<Json> measure_wide(Visit& visit) {
         };
         std::ranges::for_each(ways, measure);
         std::ranges::for_each(n < cuda::WideProducts::kLeastRounded ? of_few : of_many, measure);
-        if (type == QuantType::kBF16 && n >= cuda::WideProducts::kLeastRounded) measure(of_192);
       }
       all.push_back(std::move(row));
     }
@@ -378,9 +375,8 @@ Result<Json> measure_attention(Visit& visit) {
     const double seen = c.tokens * (c.context - (c.tokens - 1) / 2.0) * c.n_seqs;
     Json row = {{"sequences", c.n_seqs}, {"context", c.context}, {"tokens", c.tokens}};
     std::vector<float> expected, got(values.size());
-    // warps: of a tile of FlashTiles; 0: Attend and AttendPieces.
-    for (const int warps : c.tokens > 8 ? std::vector<int>{0, 4, 8} : std::vector<int>{0, 4}) {
-      ops.flash(warps > 0, warps);
+    for (const bool flash : {false, true}) {  // off: Attend and AttendPieces
+      ops.flash(flash);
       ops.read_rows(attend(1).hidden, got);
       // What one more in a row takes.
       double seconds = 0;
@@ -389,13 +385,13 @@ Result<Json> measure_attention(Visit& visit) {
         seconds = (seconds_of(4 + more) - seconds_of(4)) / more;
       } else {
         seconds = visit.seconds_of([&] { attend(1); });
-        if (warps > 0) seconds = (visit.seconds_of([&] { attend(4); }) - seconds) / 3;
+        if (flash) seconds = (visit.seconds_of([&] { attend(4); }) - seconds) / 3;
       }
-      const std::string name = warps == 0 ? "simple" : warps == 4 ? "flash" : "flash of 8 warps";
+      const std::string name = flash ? "flash" : "simple";
       row[name] = {{"us", seconds * 1e6},
                    {"cache_GB_per_s", read / seconds / 1e9},
                    {"Tflop_per_s", 4e-12 * 32 * 128 * seen / seconds}};
-      if (warps == 0) {
+      if (!flash) {
         expected = got;
         continue;
       }

@@ -28,20 +28,10 @@ bool CacheAttention::flashes(const KvLayerOnDevice& layer) const {
 template <int kDim, KvCode kCode>
 void CacheAttention::attend_flash(const AttentionOnDevice& attention) {
   const int rows = attention.q.rows, n_kv_heads = attention.layer.n_kv_heads;
-  const auto launch_tiles = [&](const auto& tiles) {
+  if (upload_.has_many()) {
+    const FlashTiles<kDim, kCode> tiles(attention);
     const int n = (rows + tiles.tokens - 1) / tiles.tokens;
     device_.launch(tiles, Grid{n, n_kv_heads * tiles.head_tiles, tiles.shared_bytes()});
-  };
-  if (upload_.has_many()) {
-    if constexpr (kDim == 128) {
-      if (flash_warps_ == 8) {
-        launch_tiles(FlashTiles<kDim, kCode, 8>(attention));
-      } else {
-        launch_tiles(FlashTiles<kDim, kCode, 4>(attention));
-      }
-    } else {
-      launch_tiles(FlashTiles<kDim, kCode, 4>(attention));
-    }
   }
   if (!upload_.has_few()) return;
   FlashPieces<kDim, kCode> pieces{attention, nullptr};

@@ -14,8 +14,8 @@ class CacheAttention {
   CacheAttention(Device& device, StepMemory& memory, const BatchUpload& upload, bool invariant)
       : device_(device), memory_(memory), upload_(upload), invariant_(invariant) {}
 
-  // Off: caches of 16 bits are attended as those of other types. warps: of a tile, 4 or 8 for heads of 65 to 128 features.
-  void flash(bool on, int warps) { flash_ = on, flash_warps_ = warps; }
+  // Off: caches of 16 bits are attended as those of other types.
+  void flash(bool on) { flash_ = on; }
   void attend(Tensor q, const KvCache& cache, const AttentionParams& params, Tensor out);
 
  private:
@@ -30,7 +30,6 @@ class CacheAttention {
   StepMemory& memory_;
   const BatchUpload& upload_;
   bool invariant_, flash_ = true;
-  int flash_warps_ = 4;
 };
 
 }  // namespace penstock::cuda

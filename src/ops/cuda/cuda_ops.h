@@ -39,8 +39,8 @@ class CudaOps final : public Ops {
   StepGraphs& graphs() { return graphs_; }
   // Off: a long sequence's attention is not taken apart, which gives the same bits.
   void take_apart(bool on) { upload_.take_apart(on); }
-  // Off: attention is that of caches of other types and of --batch-invariant. warps: of a tile, 4 or 8 for heads of 65 to 128 features.
-  void flash(bool on, int warps = 4) { attention_.flash(on, warps), graphs_.forget(); }
+  // Off: attention is that of caches of other types and of --batch-invariant.
+  void flash(bool on) { attention_.flash(on), graphs_.forget(); }
   // Off: parts of a layer are a kernel for each operation, which gives the same bits.
   void fuse(bool on) { layer_.enable(on), graphs_.forget(); }
   // Off: weights of few rows' products do not come through shared memory, which gives sums of another order.

@@ -21,6 +21,11 @@ void Device::fail(Error error) {
   failed_ = true;
 }
 
+void Device::refuse(int shared_bytes, const char* kernel) {
+  fail({ErrorCode::kInternal, fmt::format("{}: expected at most {} bytes of shared memory, got {}", kernel,
+                                          most_shared_bytes_, shared_bytes)});
+}
+
 bool Device::recover() {
   const std::lock_guard lock(mutex_);
   if (failed() && error_.code == ErrorCode::kResourceExhausted) failed_ = false;

@@ -39,6 +39,11 @@ class Device {
   bool emulated() const { return emulated_; }
   int n_multiprocessors() const { return n_multiprocessors_; }
   bool has_wgmma() const { return has_wgmma_; }
+  // Bytes of shared memory that a block may ask for, and that all blocks of a multiprocessor have, each of which takes 1 KiB more.
+  int most_shared_bytes() const { return most_shared_bytes_; }
+  int shared_bytes_of_multiprocessor() const { return shared_bytes_of_multiprocessor_; }
+  // For tests, of the emulated device: as other GPUs have it.
+  void limit_shared_bytes(int of_block) { most_shared_bytes_ = of_block; }
   Status status() const;  // from any thread
   // A cudaStream_t, for who asks for something behind what was asked of the device. Null of the emulated device, which has done all of
   // it then.
@@ -88,6 +93,7 @@ class Device {
     (void)kernel, (void)grid;  // of a build with neither
     if (failed() || mode_ == Mode::kSpoiled || !may_launch()) return;
     if (emulated_) {
+      if (grid.shared_bytes > most_shared_bytes_) return refuse(grid.shared_bytes, kernel_name<K>());
 #ifdef PENSTOCK_CUDA_EMULATION
       emulate([kernel, grid] { Emulated<K>::launch(kernel, grid); });
 #endif
@@ -111,12 +117,15 @@ class Device {
   virtual std::unique_ptr<Recording> end_capture() = 0;  // null after a failure
   // A launch on the emulated device: done in its turn, or recorded.
   virtual void emulate(std::function<void()> launch) { (void)launch; }
+  // More shared memory than a block may have.
+  void refuse(int shared_bytes, const char* kernel);
   // A cudaError_t of what was done; a failure is kept and logged.
   virtual void check(int code, const char* what) = 0;
 
   void* stream_ = nullptr;
   bool can_start_early_ = false, has_wgmma_ = false;
   int n_multiprocessors_ = 1;
+  int most_shared_bytes_ = 227 << 10, shared_bytes_of_multiprocessor_ = 228 << 10;  // compute capability 9.0
 
  private:
   friend class Memory;

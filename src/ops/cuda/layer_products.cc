@@ -55,35 +55,34 @@ int input_bytes(const LayerProduct& kernel, int items) {
 
 }  // namespace
 
+// False: there is too little shared memory.
 template <int Tokens>
-void LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
+bool LayerProducts::stream(const LayerProduct& kernel, int n_tiles) {
   using K = StreamProduct<Tokens>;
-  // Of an H100 and H200: bytes of a block, and of all blocks of a multiprocessor, each of which takes 1 KiB more.
-  constexpr int kMostBytes = 227 << 10, kMostOfAll = 228 << 10, kProcessors = 132;
+  const int most_bytes = device_.most_shared_bytes();
   const auto bytes_of = [&](int items) { return input_bytes<Tokens>(kernel, items); };
   int items = 3;
-  while (items > 1 && K::shared_bytes(bytes_of(items)) > kMostBytes) --items;
+  while (items > 1 && K::shared_bytes(bytes_of(items)) > most_bytes) --items;
   const int few = bytes_of(items), all = bytes_of(1 << 20);
+  if (K::shared_bytes(few) > most_bytes) return false;
   const auto at_once = [&](int bytes) {
     if (device_.emulated()) return 3;  // so that tests see blocks with several tiles
-    return kProcessors * std::min(3, kMostOfAll / (K::shared_bytes(bytes) + 1024));
+    const int each = device_.shared_bytes_of_multiprocessor() / (K::shared_bytes(bytes) + 1024);
+    return device_.n_multiprocessors() * std::clamp(each, 1, 3);
   };
   const bool again = n_tiles > at_once(few) || kernel.end == End::kGate;  // inputs are multiplied again
-  const int bytes = again && K::shared_bytes(all) <= kMostBytes ? all : few;
+  const int bytes = again && K::shared_bytes(all) <= most_bytes ? all : few;
   const int n_blocks = std::min(n_tiles, at_once(bytes)), n_parts = (kernel.x.rows + Tokens - 1) / Tokens;
   device_.launch(K{kernel, n_tiles, n_blocks, bytes}, Grid{n_blocks, n_parts, K::shared_bytes(bytes)});
+  return true;
 }
 
+// What a row gives does not depend on how many a block takes. For one there is room on every GPU.
 void LayerProducts::launch(const LayerProduct& kernel, int n_tiles, bool streams) {
-  if (!streams) {
-    device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
-  } else if (kernel.x.rows == 1) {
-    stream<1>(kernel, n_tiles);
-  } else if (kernel.x.rows <= 4) {
-    stream<4>(kernel, n_tiles);
-  } else {
-    stream<8>(kernel, n_tiles);
-  }
+  if (!streams) return device_.launch(kernel, Grid{n_tiles, 1, LayerProduct::kSharedBytes});
+  if (kernel.x.rows > 4 && stream<8>(kernel, n_tiles)) return;
+  if (kernel.x.rows > 1 && stream<4>(kernel, n_tiles)) return;
+  PENSTOCK_CHECK(stream<1>(kernel, n_tiles));
 }
 
 void LayerProducts::begin_step(const Batch& batch) {

@@ -1,6 +1,7 @@
 #include "ops/cuda/wide_products.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace penstock::cuda {
@@ -12,15 +13,17 @@ int parts_of(int n, int of) { return (n + of - 1) / of; }
 
 // Each block has its inputs, which are split further while multiprocessors would have nothing to do.
 WideProducts::Cut cut_of_few(const Product& product, int n_multiprocessors, int most_tokens) {
-  constexpr int kBlocksEach = 2, kLeastUnits = 4, kMostSplits = 16;
+  constexpr int kLeastUnits = 4, kMostSplits = 16;
   int tokens = 16;
   while (tokens < most_tokens && tokens < product.x.rows) tokens *= 2;
   const int blocks = parts_of(product.x.rows, tokens) * parts_of(product.w.rows, kOutputs);
+  // As an H200 showed: blocks of 64 rows once on each multiprocessor, of fewer two or more.
+  const int most_blocks = tokens < 64 ? 4 * n_multiprocessors : n_multiprocessors + n_multiprocessors / 8;
   int splits = 1;
-  while (splits < kMostSplits && blocks * splits < kBlocksEach * n_multiprocessors &&
+  while (splits < kMostSplits && 2 * blocks * splits < most_blocks &&
          product.w.n_units() / (2 * splits) >= kLeastUnits)
     splits *= 2;
-  return {tokens, splits, kOutputs};
+  return {tokens, splits};
 }
 
 // Of some ways that which is done first: blocks of all multiprocessors take turns, larger ones read less for what they do.
@@ -41,7 +44,7 @@ WideProducts::Cut cut_of_many(const Product& product, int n_multiprocessors) {
       const double units = static_cast<double>(product.w.n_units()) / splits + kMoreUnits;
       double us = parts_of(blocks, n_multiprocessors) * units * choice.us;
       if (splits > 1) us += kJoinUs + 4.0 * product.x.rows * product.w.rows * (2 * splits + 1) / kBytesPerUs;
-      if (us < least) least = us, best = {choice.tokens, splits, kOutputs};
+      if (us < least) least = us, best = {choice.tokens, splits};
     }
   }
   return best;
@@ -53,18 +56,17 @@ WideProducts::Cut WideProducts::cut_for(const Product& product, int parts) const
   const int n = device_.n_multiprocessors();
   Cut cut = parts == 2            ? cut_of_few(product, n, device_.has_wgmma() ? 64 : 32)
             : device_.has_wgmma() ? cut_of_many(product, n)
-                                  : Cut{64, 1, kOutputs};
+                                  : Cut{64, 1};
   if (forced_.tokens != 0) cut.tokens = forced_.tokens;
   if (forced_.splits != 0) cut.splits = forced_.splits;
-  if (forced_.outputs != 0) cut.outputs = forced_.outputs;
   cut.splits = std::min(cut.splits, product.w.n_units());
   return cut;
 }
 
 Status WideProducts::make_room(Memory& memory, size_t bytes) {
   if (memory.bytes() >= bytes) return {};
-  memory.reset();
-  ASSIGN_OR_RETURN(memory, Memory::make(device_, bytes));
+  memory.reset();  // which makes recordings anew: seldom, as it grows by twos
+  ASSIGN_OR_RETURN(memory, Memory::make(device_, std::bit_ceil(bytes)));
   return {};
 }
 
@@ -87,26 +89,32 @@ Status WideProducts::round(const Product& product, int parts) {
   return {};
 }
 
+// False: there is no such kernel, or too little shared memory for it.
 template <StreamCoding Of>
-void WideProducts::launch(const Product& product, Cut cut, int parts) {
+bool WideProducts::launch(const Product& product, Cut cut, int parts) {
   const auto* const inputs = inputs_.as<std::byte>();
   const auto n_inputs =
       static_cast<size_t>(rounded_.padded_tokens) * static_cast<size_t>(rounded_.padded_cols);
   const auto* const sums = reinterpret_cast<const float*>(inputs + 2 * static_cast<size_t>(parts) * n_inputs);
   float* const split_sums = cut.splits > 1 ? split_sums_.as<float>() : nullptr;
-  const auto with = [&]<int Tokens, int Parts, int Outputs = kOutputs>() {
-    using K = WideProduct<Tokens, Of, Parts, Outputs>;
-    if (cut.tokens != Tokens || cut.outputs != Outputs || parts != Parts) return;
+  bool launched = false;
+  const auto with = [&]<int Tokens, int Parts>() {
+    using K = WideProduct<Tokens, Of, Parts>;
+    if (cut.tokens != Tokens || parts != Parts) return;
+    if (K::kSharedBytes > device_.most_shared_bytes()) return;
+    if (!device_.has_wgmma() && !device_.emulated() && Tokens * Parts > 64)
+      return;  // WideProduct has no body there
+    launched = true;
     device_.launch(K{product, inputs, sums, rounded_.padded_tokens, split_sums, cut.splits},
-                   Grid{parts_of(product.x.rows, Tokens), parts_of(product.w.rows, Outputs) * cut.splits,
+                   Grid{parts_of(product.x.rows, Tokens), parts_of(product.w.rows, kOutputs) * cut.splits,
                         K::kSharedBytes});
   };
   with.template operator()<64, 1>(), with.template operator()<128, 1>(), with.template operator()<256, 1>();
   with.template operator()<16, 2>(), with.template operator()<32, 2>(), with.template operator()<64, 2>();
-  if constexpr (Of == StreamCoding::kBF16) with.template operator()<256, 1, 192>();
-  if (cut.splits > 1)
+  if (launched && cut.splits > 1)
     device_.launch(JoinSplits{product, split_sums, cut.splits},
                    Grid{product.x.rows, parts_of(product.w.rows, JoinSplits::kThreads)});
+  return launched;
 }
 
 bool WideProducts::multiply(const Product& product) {
@@ -123,17 +131,17 @@ bool WideProducts::multiply(const Product& product) {
   if (!ready) return device_.give_up(ready.error()), true;
   using enum StreamCoding;
   switch (stream_coding(w)) {
-    case kNone: launch<kNone>(product, cut, parts); break;
-    case kBF16: launch<kBF16>(product, cut, parts); break;
-    case kHalf8: launch<kHalf8>(product, cut, parts); break;
-    case kHalf4: launch<kHalf4>(product, cut, parts); break;
-    case kWide4: launch<kWide4>(product, cut, parts); break;
-    case kWide4Zeros: launch<kWide4Zeros>(product, cut, parts); break;
-    case kSuper4: launch<kSuper4>(product, cut, parts); break;
-    case kSuper5: launch<kSuper5>(product, cut, parts); break;
-    case kSuper6: launch<kSuper6>(product, cut, parts); break;
+    case kNone: return launch<kNone>(product, cut, parts);
+    case kBF16: return launch<kBF16>(product, cut, parts);
+    case kHalf8: return launch<kHalf8>(product, cut, parts);
+    case kHalf4: return launch<kHalf4>(product, cut, parts);
+    case kWide4: return launch<kWide4>(product, cut, parts);
+    case kWide4Zeros: return launch<kWide4Zeros>(product, cut, parts);
+    case kSuper4: return launch<kSuper4>(product, cut, parts);
+    case kSuper5: return launch<kSuper5>(product, cut, parts);
+    case kSuper6: return launch<kSuper6>(product, cut, parts);
   }
-  return true;
+  return false;
 }
 
 }  // namespace penstock::cuda

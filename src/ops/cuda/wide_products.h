@@ -15,15 +15,15 @@ class WideProducts {
   WideProducts(Device& device, bool enabled) : device_(device), enabled_(enabled) {}
 
   void enable(bool on) { enabled_ = on; }
-  // How products are cut: rows of a block, into how many parts inputs are split, and outputs of a block. 0: as suits the device.
+  // How products are cut: rows of a block, and into how many parts inputs are split. 0: as suits the device.
   struct Cut {
-    int tokens = 0, splits = 0, outputs = 0;
+    int tokens = 0, splits = 0;
   };
   void cut(Cut as) { forced_ = as; }
 
   // What was rounded is of no use any more: x is another, or has changed.
   void begin_inputs() { rounded_ = {}; }
-  // False: not done, for it is not for these kernels.
+  // False: not done, for it is not for these kernels, or they have too little shared memory here.
   bool multiply(const Product& product);
   // Memory of the device.
   void give_back() { begin_inputs(), inputs_.reset(), split_sums_.reset(); }
@@ -40,7 +40,7 @@ class WideProducts {
   Status make_room(Memory& memory, size_t bytes);
   Cut cut_for(const Product& product, int parts) const;
   template <StreamCoding Of>
-  void launch(const Product& product, Cut cut, int parts);
+  bool launch(const Product& product, Cut cut, int parts);
 
   Device& device_;
   bool enabled_;

@@ -325,8 +325,8 @@ struct WarpRows {
 
 }  // namespace
 
-template <int kDim, KvCode kCode, int kOfWarps>
-PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t) const {
+template <int kDim, KvCode kCode>
+PENSTOCK_BODY void FlashTiles<kDim, kCode>::operator()(const Thread& t) const {
   constexpr int kSteps = kDim / 16;
   const int dim = layer.head_dim, lane = t.lane(), g = lane / 4;
   const int kv_head = t.y / head_tiles, of_heads = t.y % head_tiles * heads;
@@ -388,14 +388,12 @@ PENSTOCK_BODY void FlashTiles<kDim, kCode, kOfWarps>::operator()(const Thread& t
   }
 }
 
-PENSTOCK_KERNEL(FlashTiles<64, KvCode::kF16, 4>)
-PENSTOCK_KERNEL(FlashTiles<64, KvCode::kBF16, 4>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16, 4>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16, 8>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16, 4>)
-PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16, 8>)
-PENSTOCK_KERNEL(FlashTiles<256, KvCode::kF16, 4>)
-PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16, 4>)
+PENSTOCK_KERNEL(FlashTiles<64, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashTiles<64, KvCode::kBF16>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashTiles<128, KvCode::kBF16>)
+PENSTOCK_KERNEL(FlashTiles<256, KvCode::kF16>)
+PENSTOCK_KERNEL(FlashTiles<256, KvCode::kBF16>)
 
 // --- Pieces.
 

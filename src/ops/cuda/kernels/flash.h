@@ -12,9 +12,9 @@ namespace penstock::cuda {
 // A block has the query rows, of a token and a head each, of some tokens and heads of one kv head; a warp has 16 of them. Keys and
 // values come in tiles through shared memory, of which there are two. Of tokens of several sequences one after the other.
 // Grid::x = rows / tokens, Grid::y = kv heads * head_tiles. kDim: the most features of a head, 64, 128 or 256.
-template <int kDim, KvCode kCode, int kOfWarps>
+template <int kDim, KvCode kCode>
 struct FlashTiles : AttentionOnDevice {
-  static constexpr int kWarps = kOfWarps, kThreads = kWarps * 32, kRows = kWarps * 16;
+  static constexpr int kWarps = kDim == 128 ? 8 : 4, kThreads = kWarps * 32, kRows = kWarps * 16;
   static constexpr int kTokens = kDim > 128 ? 32 : 64;  // of a tile
   static constexpr int kRowBytes = kDim * 2, kPartBytes = kTokens * kRowBytes, kTileBytes = 2 * kPartBytes;
   static constexpr bool kSharedQueries = kDim > 128;  // else in registers

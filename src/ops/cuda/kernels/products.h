@@ -30,7 +30,7 @@ struct RoundForProduct {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = x w^T * token_scales + bias. What a row of x gives does not depend on the others.
+// out = x w^T * token_scales + bias. By the kernels of this file what a row of x gives does not depend on the others.
 struct Product {
   WeightOnDevice w;
   Rows x, out;

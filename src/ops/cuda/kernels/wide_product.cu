@@ -274,8 +274,8 @@ PENSTOCK_DEVICE void fold_unit(const Thread& t, const WeightOnDevice& w, const s
 
 // A unit is multiplied while the next ones are on their way. What wgmma reads of a unit is done with at the sync of the second next, of
 // codes in two parts at that of the next: behind that its stage is filled again.
-template <int Tokens, StreamCoding Of, int Parts, int Outputs>
-PENSTOCK_BODY void WideProduct<Tokens, Of, Parts, Outputs>::operator()(const Thread& t) const {
+template <int Tokens, StreamCoding Of, int Parts>
+PENSTOCK_BODY void WideProduct<Tokens, Of, Parts>::operator()(const Thread& t) const {
 #if defined(__CUDA_ARCH__) && !defined(PENSTOCK_WGMMA)
   if constexpr (Tokens * Parts > 64) return;  // too much shared memory for some: nobody asks for it
 #endif
@@ -349,7 +349,6 @@ PENSTOCK_BODY void WideProduct<Tokens, Of, Parts, Outputs>::operator()(const Thr
   const int64_t stride = whole ? out.stride : w.rows;
   float* const to =
       whole ? out.row(first_token) : split_sums + (int64_t{split} * x.rows + first_token) * stride;
-  const float* const scales = whole && token_scales != nullptr ? token_scales + first_token : nullptr;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = first_output + t.warp() * 16 + t.lane() / 4 + 8 * half;
@@ -362,7 +361,7 @@ PENSTOCK_BODY void WideProduct<Tokens, Of, Parts, Outputs>::operator()(const Thr
       for (int j = 0; j < 2; ++j) {
         if (8 * n + j >= n_left) continue;
         const float sum = total[4 * n + 2 * half + j];
-        at[j * stride] = scales != nullptr ? sum * scales[8 * n + j] + add : sum + add;
+        at[j * stride] = sum + add;
       }
     }
   }
@@ -374,7 +373,6 @@ PENSTOCK_BODY void JoinSplits::operator()(const Thread& t) const {
   const float* const from = split_sums + int64_t{token} * w.rows + row;
   float sum = 0.0f;
   for (int split = 0; split < n_splits; ++split) sum += from[int64_t{split} * x.rows * w.rows];
-  if (token_scales != nullptr) sum *= token_scales[token];
   out.row(token)[row] = bias != nullptr ? sum + bias[row] : sum;
 }
 PENSTOCK_KERNEL(JoinSplits)
@@ -386,8 +384,6 @@ PENSTOCK_KERNEL(JoinSplits)
   PENSTOCK_WIDE(64, Of, 1)    \
   PENSTOCK_WIDE(128, Of, 1)   \
   PENSTOCK_WIDE(256, Of, 1) PENSTOCK_WIDE(16, Of, 2) PENSTOCK_WIDE(32, Of, 2) PENSTOCK_WIDE(64, Of, 2)
-using Wide192 = WideProduct<256, StreamCoding::kBF16, 1, 192>;
-PENSTOCK_KERNEL(Wide192)
 PENSTOCK_WIDE_ALL(None)
 PENSTOCK_WIDE_ALL(BF16)
 PENSTOCK_WIDE_ALL(Half8)

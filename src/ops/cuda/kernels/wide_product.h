@@ -20,9 +20,9 @@ struct RoundToTiles {
 // By wgmma, sums are F32. Of one part x, and what codes stand for, are rounded to BF16; of two nothing is rounded that MmaProduct does not
 // round. Grid::x = parts of kTokens rows of x, Grid::y = splits of parts of kOutputs outputs, so that blocks which share weights
 // run side by side. Of: what stream_coding() says of w; kNone: any codes.
-template <int Tokens, StreamCoding Of, int Parts, int Outputs = 128>
+template <int Tokens, StreamCoding Of, int Parts>
 struct WideProduct : Product {
-  static constexpr int kThreads = 2 * Outputs, kTokens = Tokens, kOutputs = Outputs;
+  static constexpr int kThreads = 256, kTokens = Tokens, kOutputs = 128;
   static constexpr bool kFolds = Parts == 2 && Of != StreamCoding::kBF16 && Of != StreamCoding::kNone;
   // Units on their way while one is multiplied; and one that wgmma may still read, but where it is waited for.
   static constexpr int kAhead = kFolds ? 4 : 2, kStages = kFolds ? 5 : 4;
@@ -49,7 +49,7 @@ struct WideProduct : Product {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// out = the sum of the splits * token_scales + bias. A thread per element: Grid::x = rows, Grid::y = parts of kThreads outputs.
+// out = the sum of the splits + bias. A thread per element: Grid::x = rows, Grid::y = parts of kThreads outputs.
 struct JoinSplits : Product {
   static constexpr int kThreads = 256;
   const float* split_sums;

@@ -36,6 +36,8 @@ class CudaDevice final : public Device {
     stream_ = stream;
     can_start_early_ = properties.major >= 9, has_wgmma_ = properties.major == 9;
     n_multiprocessors_ = properties.multiProcessorCount;
+    most_shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
+    shared_bytes_of_multiprocessor_ = static_cast<int>(properties.sharedMemPerMultiprocessor);
   }
   ~CudaDevice() override {
     cudaStreamSynchronize(stream());
