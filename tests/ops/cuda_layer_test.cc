@@ -1,5 +1,8 @@
 // Parts of a layer in one kernel each (kernels/layer.h) give the bits of one operation after the other.
+#include <gmock/gmock.h>
+
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/kernels/limits.h"
 #include "ops/ops_under_test.h"
 
 #ifdef PENSTOCK_CUDA_EMULATION
@@ -97,6 +100,22 @@ TEST_F(CudaLayer, PartsInOneGiveTheBitsOfTheirOperations) {
       }
     }
   }
+}
+
+// As other GPUs have it: blocks take fewer rows then.
+TEST_F(CudaLayer, LessSharedMemoryGivesTheSameBits) {
+  Device& device = static_cast<CudaOps&>(*ops_).device();
+  if (!device.emulated()) GTEST_SKIP() << "a GPU has what it has";
+  load(QuantType::kQ4_K);
+  const std::vector<float> expected = parts(8, Normed::kRms, Activation::kSilu, true);
+  for (const int kib : {120, 84}) {
+    device.limit_shared_bytes(kib << 10);
+    EXPECT_EQ(parts(8, Normed::kRms, Activation::kSilu, true), expected) << kib;
+  }
+  EXPECT_TRUE(device.status());
+  device.launch(DoNothing{}, Grid{1, 1, 100 << 10});  // and what asks for more is refused
+  EXPECT_THAT(device.status().error().message,
+              testing::HasSubstr("expected at most 86016 bytes of shared memory, got 102400"));
 }
 
 // More rows, and weights that are not multiplied by mma, are one operation after the other.
