@@ -52,7 +52,7 @@ def test_directories_and_files_agree(adapted, adapters):
         for one in (llm, adapted):
             rows = one.generate("The dog saw a cat.", prompt_logprobs, lora_request=adapters[2])[0].prompt_logprobs
             sums.append(sum(next(iter(row.values())).logprob for row in rows[1:]))
-        assert sums[0] == pytest.approx(sums[1], abs=0.6)
+        assert sums[0] == pytest.approx(sums[1], rel=0.02)  # BF16 against Q8_0
 
 
 def test_refused(adapted, adapters, stories, tmp_path):
