@@ -14,6 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from optim import orthogonalize
+
 T = 512  # tokens of a row: the context
 
 
@@ -232,19 +234,6 @@ def states(weights, cfg, ids, position, seen, p=None, dtype=torch.float32, block
         if i + 1 == cfg.get("exit_layer", 0):
             at_exit = norm(x, final_gain)
     return norm(x, final_gain), at_exit, emb
-
-
-def orthogonalize(m, steps=5):
-    """optim.orthogonalize."""
-    a, b, c = 3.4445, -4.7750, 2.0315
-    x = m.bfloat16()
-    wide = x.shape[1] > x.shape[2]
-    x = x.mT if wide else x
-    x = x / (x.flatten(1).float().norm(dim=1)[:, None, None].to(x.dtype) + 1e-7)
-    for _ in range(steps):
-        s = x @ x.mT
-        x = a * x + (b * s + c * (s @ s)) @ x
-    return (x.mT if wide else x).float()
 
 
 class Optimizer:

@@ -72,10 +72,35 @@ std::vector<std::byte> random_matrix(QuantType type, int rows, int cols) {
   return bytes;
 }
 
+struct Shape {
+  int out, in;
+};
+
+// Of so many bytes together that they lie in no cache when they are taken by turns; emulated: one.
+Result<std::vector<std::unique_ptr<Weight>>> make_weights(Visit& visit, QuantType type, Shape shape,
+                                                          int64_t least_bytes) {
+  const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
+  std::vector<std::unique_ptr<Weight>> weights;
+  int64_t packed = 0;
+  while (weights.empty() || (!visit.emulated && packed < least_bytes)) {
+    ASSIGN_OR_RETURN(auto weight, visit.ops->pack({type, shape.out, shape.in, bytes}));
+    packed += weight->packed_bytes();
+    weights.push_back(std::move(weight));
+  }
+  return weights;
+}
+
+// How far `a` is from `b`, for the length of that.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double apart = 0, length = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = double{a[i]} - double{b[i]};
+    apart += d * d, length += double{b[i]} * double{b[i]};
+  }
+  return std::sqrt(apart / length);
+}
+
 Result<Json> measure_products(Visit& visit) {
-  struct Shape {
-    int out, in;
-  };
   const std::vector<Shape> shapes = visit.emulated
                                         ? std::vector<Shape>{{32, 256}}
                                         : std::vector<Shape>{{4096, 4096}, {14336, 4096}, {4096, 14336}};
@@ -84,14 +109,7 @@ Result<Json> measure_products(Visit& visit) {
   Json all = Json::array();
   for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kF8E4M3}) {
     for (const Shape& shape : shapes) {
-      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
-      std::vector<std::unique_ptr<Weight>> weights;
-      int64_t packed = 0;
-      while (weights.empty() || (!visit.emulated && packed < kColdBytes)) {
-        ASSIGN_OR_RETURN(auto weight, visit.ops->pack({type, shape.out, shape.in, bytes}));
-        packed += weight->packed_bytes();
-        weights.push_back(std::move(weight));
-      }
+      ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kColdBytes));
       for (const int n : tokens) {
         visit.ops->begin_step(nullptr);
         const Tensor x = visit.ops->new_tensor(n, shape.in), out = visit.ops->new_tensor(n, shape.out);
@@ -123,22 +141,9 @@ Result<Json> measure_products(Visit& visit) {
   return all;
 }
 
-// How far `a` is from `b`, for the length of that.
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double apart = 0, length = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double d = double{a[i]} - double{b[i]};
-    apart += d * d, length += double{b[i]} * double{b[i]};
-  }
-  return std::sqrt(apart / length);
-}
-
 // Products of few rows, recorded, with weights that lie in no cache: through shared memory and not. Expected: a start of 2 us, and the
 // bytes at 4.1 TB/s, which is what reading reaches.
 Result<Json> measure_stream(Visit& visit) {
-  struct Shape {
-    int out, in;
-  };
   auto& ops = static_cast<cuda::CudaOps&>(*visit.ops);
   const std::vector<Shape> shapes =
       visit.emulated ? std::vector<Shape>{{80, 256}}
@@ -151,14 +156,7 @@ Result<Json> measure_stream(Visit& visit) {
     for (const Shape& shape : shapes) {
       const bool head = shape.out > 100'000;
       if (head && type != kBF16 && type != kQ6_K) continue;
-      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
-      std::vector<std::unique_ptr<Weight>> weights;
-      int64_t packed = 0;
-      while (weights.empty() || (!visit.emulated && packed < kCold)) {
-        ASSIGN_OR_RETURN(auto weight, ops.pack({type, shape.out, shape.in, bytes}));
-        packed += weight->packed_bytes();
-        weights.push_back(std::move(weight));
-      }
+      ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kCold));
       std::vector<float> of_one;  // the first row's, by itself
       for (const int n : {1, 2, 4, 8}) {
         if (head && n > 1) continue;
@@ -188,11 +186,7 @@ Result<Json> measure_stream(Visit& visit) {
               visit.seconds_of([&] { ops.device().play(*recording); }) / static_cast<double>(weights.size());
         }
         ops.stream(true);
-        double off = 0, size = 0;
-        for (size_t i = 0; i < values[0].size(); ++i) {
-          const double difference = values[1][i] - values[0][i];
-          off += difference * difference, size += static_cast<double>(values[0][i]) * values[0][i];
-        }
+        const double off = distance(values[1], values[0]);
         values[1].resize(static_cast<size_t>(shape.out));
         if (n == 1) of_one = values[1];
         const double read = static_cast<double>(weights[0]->packed_bytes());
@@ -204,7 +198,7 @@ Result<Json> measure_stream(Visit& visit) {
                        {"us_not_through_shared_memory", seconds[0] * 1e6},
                        {"us_expected", 2 + read / 4.1e6},
                        {"GB_per_s", read / seconds[1] / 1e9},
-                       {"off", std::sqrt(off / size)},
+                       {"off", off},
                        {"same_bits_as_alone", values[1] == of_one}});
       }
     }
@@ -214,9 +208,6 @@ Result<Json> measure_stream(Visit& visit) {
 
 // Products of many rows, by every size of block; and how far results are from those of the kernel for few rows.
 Result<Json> measure_wide(Visit& visit) {
-  struct Shape {
-    int out, in;
-  };
   using Rows = std::vector<int>;
   const std::vector<Shape> shapes = visit.emulated
                                         ? std::vector<Shape>{{160, 256}}
@@ -234,14 +225,7 @@ Result<Json> measure_wide(Visit& visit) {
   for (const QuantType type :
        {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kQ4_0, QuantType::kF8E4M3}) {
     for (const Shape& shape : shapes) {
-      const std::vector<std::byte> bytes = random_matrix(type, shape.out, shape.in);
-      std::vector<std::unique_ptr<Weight>> weights;
-      int64_t packed = 0;
-      while (weights.empty() || (!visit.emulated && packed < kLeastBytes)) {
-        ASSIGN_OR_RETURN(auto weight, ops.pack({type, shape.out, shape.in, bytes}));
-        packed += weight->packed_bytes();
-        weights.push_back(std::move(weight));
-      }
+      ASSIGN_OR_RETURN(const auto weights, make_weights(visit, type, shape, kLeastBytes));
       struct Way {
         const char* name;
         bool wide;
@@ -395,10 +379,7 @@ Result<Json> measure_attention(Visit& visit) {
         expected = got;
         continue;
       }
-      double error = 0, size = 0;
-      for (size_t i = 0; i < got.size(); ++i)
-        error += std::pow(double{got[i]} - expected[i], 2), size += std::pow(expected[i], 2);
-      row[name]["difference"] = std::sqrt(error / size);
+      row[name]["difference"] = distance(got, expected);
     }
     ops.flash(true);
     all.push_back(std::move(row));

@@ -8,40 +8,23 @@ namespace penstock::cuda {
 // A lane's codes of a unit, and A fragments of them, as load_weights() has them, by arithmetic. BF16 have 8 bits, so that 128 + code of up to 7
 // bits is one whose last bits are the code, and 2048 + 16 code of 4 bits another.
 template <class C>
-struct UnitCodes {
-  const std::byte* slot;
-  int lane;
-  Words<4> low, high;  // of 5 and 6 bits: fewer words of high
-  uint32_t less;       // the first level, less what there is too much: two BF16
+struct UnitCodes : LaneCodes<C> {
+  uint32_t less;  // the first level, less what there is too much: two BF16
 
   static constexpr float kOver = C::kBits == 8 ? 2048.0f + 128.0f : 128.0f;
   PENSTOCK_DEVICE UnitCodes(const std::byte* unit, int of_lane, uint32_t of_levels)
-      : slot(unit), lane(of_lane), less(of_levels) {
-    if constexpr (!C::kCodes) return;
-    constexpr int kPlane = 512;  // bytes of 4 bits
-    low = load<Words<4>>(slot, lane);
-    if constexpr (C::kBits == 5) high.words[0] = load<uint32_t>(slot + kPlane, lane);
-    if constexpr (C::kBits == 6) {
-      const auto two = load<Words<2>>(slot + kPlane, lane);
-      high.words[0] = two.words[0], high.words[1] = two.words[1];
-    }
-    if constexpr (C::kBits == 8) high = load<Words<4>>(slot + kPlane, lane);
-  }
+      : LaneCodes<C>(unit, of_lane), less(of_levels) {}
 
   PENSTOCK_DEVICE uint32_t pair(int s, int i) const {
-    if constexpr (!C::kCodes) {
-      const int row = lane / 4 + 8 * (i & 1);
-      return load<uint32_t>(slot + piece_of_row(row, 2 * s + (i >> 1)), lane % 4);
-    } else {
-      uint32_t codes = low.words[s] >> 4 * i & 0x000f000fu;
-      if constexpr (C::kBits == 8) {
-        const uint32_t upper = (high.words[s] >> 4 * i & 0x000f000fu) | 0x45004500u;
-        return add_bf16_pairs(codes | 0x43004300u, add_bf16_pairs(upper, less));
-      }
-      if constexpr (C::kBits == 5) codes |= (high.words[0] >> (4 * s + i) & 0x00010001u) << 4;
-      if constexpr (C::kBits == 6) codes |= (high.words[s / 2] >> (8 * (s % 2) + 2 * i) & 0x00030003u) << 4;
-      return add_bf16_pairs(codes | 0x43004300u, less);
+    const Words<4>&low = this->low, &high = this->high;
+    uint32_t codes = low.words[s] >> 4 * i & 0x000f000fu;
+    if constexpr (C::kBits == 8) {
+      const uint32_t upper = (high.words[s] >> 4 * i & 0x000f000fu) | 0x45004500u;
+      return add_bf16_pairs(codes | 0x43004300u, add_bf16_pairs(upper, less));
     }
+    if constexpr (C::kBits == 5) codes |= (high.words[0] >> (4 * s + i) & 0x00010001u) << 4;
+    if constexpr (C::kBits == 6) codes |= (high.words[s / 2] >> (8 * (s % 2) + 2 * i) & 0x00030003u) << 4;
+    return add_bf16_pairs(codes | 0x43004300u, less);
   }
 };
 
@@ -59,7 +42,6 @@ struct UnitScales {
   float unit;
 
   PENSTOCK_DEVICE UnitScales(const std::byte* slot, int g, float of_unit) : unit(of_unit) {
-    if constexpr (!C::kCodes) return;
     const std::byte* const at = slot + C::kCodeBytes;
     if constexpr (kScaleWords == 2) {
       const auto two = load<Words<2>>(at, g);
@@ -77,7 +59,6 @@ struct UnitScales {
   }
   PENSTOCK_DEVICE GroupScale at(int half, int group) const {
     GroupScale of = {1.0f, 0.0f, 0.0f};
-    if constexpr (!C::kCodes) return of;
     const int i = half * C::kGroups + group;
     if constexpr (C::kSuper) {
       of.scale = half_to_float(static_cast<uint16_t>(factors[half])) *

@@ -9,6 +9,7 @@
 #pragma once
 #include "ops/cuda/kernels/row_norm.h"
 #include "ops/cuda/kernels/thread.h"
+#include "ops/cuda/kernels/warpgroup.h"
 #include "ops/cuda/kernels/weight_coding.h"
 #include "ops/cuda/kernels/weight_element.h"
 
@@ -22,9 +23,6 @@ template <int kN>
 struct alignas(4 * kN) Floats {
   float at[kN];
 };
-
-// Rows of BF16 lie in pieces of 16 bytes, of which neighbours in a column are in other banks.
-PENSTOCK_DEVICE int piece_of_row(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
 // The same, but what is computed of it is computed where it is wanted: nothing is kept in registers around a loop.
 PENSTOCK_DEVICE int anew(int value) {
@@ -60,7 +58,7 @@ struct LaneCodes {
     for (int i = 0; i < 4; ++i) {
       if constexpr (!C::kCodes) {
         const int row = lane / 4 + 8 * (i & 1);
-        a[i] = load<uint32_t>(slot + piece_of_row(row, 2 * s + (i >> 1)), lane % 4);
+        a[i] = load<uint32_t>(slot + tile_piece(row, 2 * s + (i >> 1)), lane % 4);
       } else {
         const uint32_t word = plane == 0 ? low.words[s] : high.words[s];
         a[i] = (word >> 4 * i & 0x000f000fu) | 0x43004300u;
@@ -179,7 +177,7 @@ class ItemRing {
       for (int unit = 0; unit < C::kUnits; ++unit) {
         for (int i = 0; i < 4; ++i) {
           const int row = lane / 8 + 4 * i;
-          piece(t, to + unit * C::kUnitBytes + piece_of_row(row, lane % 8),
+          piece(t, to + unit * C::kUnitBytes + tile_piece(row, lane % 8),
                 units_ + unit * 128 + 4 * i * row_bytes_, unit < left_);
         }
       }
