@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a visit to a GPU measures runs on the emulated device; decoding with recorded steps gives the tokens of decoding without."""
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -20,11 +21,13 @@ def measured(*words, code=0):
 
 class Visit(unittest.TestCase):
     def test_kernels(self):
-        measured_attention = measured("attention")["attention"]
-        attention = [row[kernels] for row in measured_attention for kernels in ("simple", "flash")]
-        for row in measured_attention:
+        attention = measured("attention")["attention"]
+        self.assertTrue(attention)
+        for row in attention:
             self.assertLess(row["flash"]["difference"], 1e-3, row)
-        for row in measured("products")["products"] + measured("stream")["stream"] + attention + measured("draws")["draws"]:
+            for kernels in ("simple", "flash"):  # a difference of two times, which means something on a GPU only
+                self.assertTrue(math.isfinite(row[kernels]["us"]), row)
+        for row in measured("products")["products"] + measured("stream")["stream"] + measured("draws")["draws"]:
             self.assertGreater(row["us"], 0, row)
         for row in measured("wide")["wide"]:
             self.assertTrue(all(rate > 0 for rates in row["Tflop_per_s"].values() for rate in rates.values()), row)
