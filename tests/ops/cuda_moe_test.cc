@@ -1,10 +1,11 @@
 // Experts on CUDA's emulated device against the products of one expert at a time and the host's routing: biases, weights by
-// mma, all ways to choose.
+// mma, all ways to choose; of many tokens by the kernels of many rows.
 #include <cmath>
 #include <cstring>
 
 #include "base/half.h"
 #include "ops/cpu/routing.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/ops_under_test.h"
 
 namespace penstock {
@@ -21,19 +22,11 @@ Expert experts_of(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
   Expert made;
   for (unsigned e = 0; e < kExperts; ++e) {
     const std::vector<float> values = random_floats(static_cast<size_t>(rows) * cols, seed + e, 0.2f);
-    std::vector<std::byte> bytes(values.size() * sizeof(float));
-    QuantizedMatrix matrix{type, rows, cols, bytes};
-    if (type == QuantType::kBF16) {
-      bytes.resize(values.size() * 2);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto bits = to_bfloat16(values[i]).bits;
-        std::memcpy(bytes.data() + 2 * i, &bits, 2);
-      }
-    } else {
-      std::memcpy(bytes.data(), values.data(), bytes.size());
-    }
-    matrix.bytes = bytes;
-    made.weights.push_back(ops.pack(matrix).value());
+    std::vector<std::byte> bytes(quant_bytes(type, cols) * static_cast<size_t>(rows));
+    for (int r = 0; r < rows; ++r)
+      quantize_row(type, &values[static_cast<size_t>(r) * cols],
+                   &bytes[quant_bytes(type, cols) * static_cast<size_t>(r)], cols);
+    made.weights.push_back(ops.pack({type, rows, cols, bytes}).value());
     made.biases.push_back(ops.pack_vector(random_floats(static_cast<size_t>(rows), seed + 50 + e)).value());
   }
   return made;
@@ -41,8 +34,9 @@ Expert experts_of(Ops& ops, QuantType type, int rows, int cols, unsigned seed) {
 
 // What one expert makes of x, by the products that linear() has.
 Values one_expert(Ops& ops, Tensor x, const Expert& gate, const Expert& up, const Expert& down, size_t e) {
-  const Tensor g = ops.new_tensor(x.rows, kWidth), u = ops.new_tensor(x.rows, kWidth);
-  const Tensor out = ops.new_tensor(x.rows, kDim);
+  const int width = up.weights[e]->rows();
+  const Tensor g = ops.new_tensor(x.rows, width), u = ops.new_tensor(x.rows, width);
+  const Tensor out = ops.new_tensor(x.rows, x.cols);
   const LinearTarget both[] = {{gate.weights[e].get(), gate.biases[e].get(), g},
                                {up.weights[e].get(), up.biases[e].get(), u}};
   ops.linear(x, both);
@@ -114,6 +108,53 @@ TEST(CudaExperts, AreTheProductsOfEachByTheHostsRouting) {
     }
   }
 }
+
+#ifdef PENSTOCK_CUDA_EMULATION
+
+// Expert 0 has all tokens and so several blocks, the last but one none; others have some. Dense products of as many rows round the same things.
+TEST(CudaExperts, OfManyTokensAreProductsOfManyRows) {
+  constexpr int kMany = 80, kSize = 256;
+  auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  Ops& ops = **made;
+  cuda::WideProducts& wide = static_cast<cuda::CudaOps&>(ops).wide();
+  for (const QuantType type : {QuantType::kBF16, QuantType::kQ8_0, QuantType::kQ4_K, QuantType::kMXFP4}) {
+    const Expert gate = experts_of(ops, type, kSize, kSize, 1), up = experts_of(ops, type, kSize, kSize, 100);
+    const Expert down = experts_of(ops, type, kSize, kSize, 200);
+    std::vector<float> logits = random_floats(kMany * kExperts, 300);
+    for (int t = 0; t < kMany; ++t) logits[t * kExperts] = 9.0f, logits[t * kExperts + kExperts - 2] = -9.0f;
+    for (const int rows : {64, 128}) {
+      ops.begin_step(nullptr);
+      wide.cut({rows});
+      const Tensor x = tensor_of(ops, random_floats(kMany * kSize, 11), kMany, kSize);
+      MoeParams params{.gate = gate.weights,
+                       .up = up.weights,
+                       .down = down.weights,
+                       .gate_bias = gate.biases,
+                       .up_bias = up.biases,
+                       .down_bias = down.biases};
+      params.routing = {.n_active = 3};
+      const Tensor out = ops.new_tensor(kMany, kSize);
+      ops.moe(x, tensor_of(ops, logits, kMany, kExperts), params, out);
+      const Values got = read(ops, out);
+      std::vector<Values> of_expert;
+      for (size_t e = 0; e < kExperts; ++e) of_expert.push_back(one_expert(ops, x, gate, up, down, e));
+      for (int t = 0; t < kMany; ++t) {
+        std::vector<ExpertChoice> choices(3);
+        choose_experts(logits.data() + t * kExperts, kExperts, params.routing, nullptr, choices.data());
+        for (int i = 0; i < kSize; ++i) {
+          double want = 0;
+          for (const ExpertChoice& choice : choices)
+            want +=
+                static_cast<double>(choice.weight) * of_expert[static_cast<size_t>(choice.expert)].at(t, i);
+          ASSERT_NEAR(got.at(t, i), want, 1e-5 * (1 + std::fabs(want))) << rows << " token " << t;
+        }
+      }
+    }
+  }
+}
+
+#endif
 
 }  // namespace
 }  // namespace penstock

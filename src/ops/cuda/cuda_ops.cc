@@ -48,7 +48,7 @@ CudaOps::CudaOps(std::unique_ptr<Device> device, const OpsConfig& config, std::u
       attention_(*device_, step_memory_, upload_, config.batch_invariant),
       layer_(*device_, config.batch_invariant),
       wide_(*device_, !config.batch_invariant),
-      experts_(*this, *device_, step_memory_) {
+      experts_(*this, *device_, step_memory_, wide_) {
   graphs_.enable(!config.eager);
   if (ranks == nullptr) return;
   sums_ = std::make_unique<RankSums>(*this, *device_, step_memory_, *config.ranks, std::move(ranks));

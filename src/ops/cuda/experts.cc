@@ -70,27 +70,60 @@ T* Experts::scratch(size_t n) {
   return static_cast<T*>(taken.value_or(nullptr));
 }
 
-void Experts::multiply(Tensor x, std::span<const std::unique_ptr<Weight>> weights,
-                       std::span<const std::unique_ptr<Vector>> biases,
-                       std::span<const AdapterTerms> adapters, const Sorted& sorted, Tensor out) {
-  const auto& first = static_cast<const CudaWeight&>(*weights[0]);
-  PENSTOCK_CHECK(first.cols() == x.cols && first.rows() == out.cols && x.rows == out.rows);
-  std::vector<ExpertWeight> table = empty_table(weights.size());
+Experts::Matrices Experts::matrices_of(std::span<const std::unique_ptr<Weight>> weights,
+                                       std::span<const std::unique_ptr<Vector>> biases,
+                                       std::span<const AdapterTerms> adapters) {
+  Matrices made{weights, adapters, empty_table(weights.size())};
   for (size_t e = 0; e < weights.size(); ++e) {
-    table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
-    table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
+    made.table[e].weight = static_cast<const CudaWeight&>(*weights[e]).on_device();
+    made.table[e].bias = biases.empty() ? nullptr : device_data(biases[e].get());
   }
-  ExpertProduct product{on_device({weights.data()}, std::move(table)), sorted.tile_experts, rows_of(x),
-                        rows_of(out), nullptr};
-  if (first.rounding().to_int8) {
-    const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
-    auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
-    device_.launch(RoundForProduct{rows_of(x), rows_of(rounded), first.rounding().fixed_scale, scales},
-                   a_block_per_row(x));
-    product.x = rows_of(rounded), product.token_scales = scales;
+  return made;
+}
+
+int Experts::rows_of_expert(std::span<const Matrices* const> all, int n_tokens, int n_choices) const {
+  int rows = 0;
+  for (const Matrices* matrices : all) {
+    if (matrices->table.empty()) continue;
+    const bool rounds = static_cast<const CudaWeight&>(*matrices->weights[0]).rounding().to_int8;
+    rows = rounds ? 0 : wide_.rows_of_experts(matrices->table, n_tokens, n_choices);
+    if (rows == 0) return 0;
   }
-  device_.launch(product, tiles_of(out));
-  for (const int32_t slot : sorted.slots) add_adapter(x, adapters, slot, sorted, out);
+  return rows;
+}
+
+Experts::Sorted Experts::sort(const Choices& choices, int n_choices, int n_experts, int rows_of_expert) {
+  constexpr int kTile = SortByExpert::kTileRows;
+  // Every expert that has a row begins a tile.
+  const int align = std::max(rows_of_expert, kTile);
+  const int n_rows = (n_choices + (align - 1) * std::min(n_experts, n_choices) + align - 1) / align * align;
+  auto* const sources = scratch<int32_t>(static_cast<size_t>(n_rows));
+  auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / kTile));
+  const SortByExpert kernel{choices, n_choices, n_experts, sources, tile_experts, n_rows, align};
+  device_.launch(kernel, Grid{n_experts, 1, kernel.shared_bytes()});
+  return {sources, tile_experts, n_rows, rows_of_expert, choices};
+}
+
+void Experts::multiply(Tensor x, const WideProducts::RowsByExpert& wide, Matrices matrices,
+                       const Sorted& sorted, Tensor out) {
+  const auto& first = static_cast<const CudaWeight&>(*matrices.weights[0]);
+  PENSTOCK_CHECK(first.rows() == out.cols && out.rows == sorted.n_rows);
+  const ExpertWeight* const experts = on_device({matrices.weights.data()}, std::move(matrices.table));
+  if (sorted.rows_of_expert != 0) {
+    wide_.multiply_experts(experts, first.on_device(), wide, sorted.rows_of_expert, rows_of(out));
+  } else {
+    PENSTOCK_CHECK(first.cols() == x.cols && x.rows == out.rows);
+    ExpertProduct product{experts, sorted.tile_experts, rows_of(x), rows_of(out), nullptr};
+    if (first.rounding().to_int8) {
+      const Tensor rounded = ops_.new_tensor(x.rows, x.cols, TensorRole::kActivation);
+      auto* const scales = scratch<float>(static_cast<size_t>(x.rows));
+      device_.launch(RoundForProduct{rows_of(x), rows_of(rounded), first.rounding().fixed_scale, scales},
+                     a_block_per_row(x));
+      product.x = rows_of(rounded), product.token_scales = scales;
+    }
+    device_.launch(product, tiles_of(out));
+  }
+  for (const int32_t slot : sorted.slots) add_adapter(x, matrices.adapters, slot, sorted, out);
 }
 
 // For all rows; that of its own is kept.
@@ -124,12 +157,9 @@ void Experts::add_adapter(Tensor x, std::span<const AdapterTerms> adapters, int 
 
 void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const BatchOnDevice* batch,
                   std::span<const int32_t> adapters, Tensor out) {
-  constexpr int kTile = SortByExpert::kTileRows;
   const int n_experts = router_logits.cols, n_active = params.routing.n_active, n_choices = x.rows * n_active;
   PENSTOCK_CHECK(n_active >= 1 && n_active <= n_experts && static_cast<int>(params.up.size()) == n_experts &&
                  n_experts % params.routing.n_groups == 0);
-  // Every expert that has a row begins a tile.
-  const int n_rows = (n_choices + (kTile - 1) * std::min(n_experts, n_choices) + kTile - 1) / kTile * kTile;
   const auto count = static_cast<size_t>(n_choices);
   const Choices choices{scratch<int32_t>(count), scratch<float>(count), scratch<int32_t>(count)};
   const ChooseExperts choose{rows_of(router_logits),
@@ -139,34 +169,45 @@ void Experts::run(Tensor x, Tensor router_logits, const MoeParams& params, const
                              choices,
                              batch};
   device_.launch(choose, Grid{x.rows, 1, choose.shared_bytes()});
-  auto* const sources = scratch<int32_t>(static_cast<size_t>(n_rows));
-  auto* const tile_experts = scratch<int32_t>(static_cast<size_t>(n_rows / kTile));
-  const SortByExpert sort{choices, n_choices, n_experts, sources, tile_experts, n_rows};
-  device_.launch(sort, Grid{1, 1, sort.shared_bytes()});
-  const Sorted sorted{sources, tile_experts, n_active, batch, slots_of(adapters)};
+  Matrices gates = matrices_of(params.gate, params.gate_bias, params.gate_adapters);
+  Matrices ups = matrices_of(params.up, params.up_bias, params.up_adapters);
+  Matrices downs = matrices_of(params.down, params.down_bias, params.down_adapters);
+  const Matrices* const all[] = {&gates, &ups, &downs};
+  Sorted sorted = sort(choices, n_choices, n_experts, rows_of_expert(all, x.rows, n_choices));
+  sorted.n_active = n_active, sorted.batch = batch, sorted.slots = slots_of(adapters);
 
+  const int n_rows = sorted.n_rows;
+  const bool is_wide = sorted.rows_of_expert != 0, weigh = params.routing.weigh_input;
   const auto tensor = [&](int cols) { return ops_.new_tensor(n_rows, cols, TensorRole::kActivation); };
-  const Tensor rows = tensor(x.cols), hidden = tensor(params.down[0]->cols()), results = tensor(out.cols);
-  device_.launch(
-      GatherByExpert{rows_of(x), rows_of(rows), sources, choices, n_active, params.routing.weigh_input},
-      a_thread_per_element<GatherByExpert>(rows));
+  const Tensor hidden = tensor(params.down[0]->cols()), results = tensor(out.cols);
+  Tensor rows;
+  if (!is_wide || !sorted.slots.empty()) {
+    rows = tensor(x.cols);
+    device_.launch(GatherByExpert{rows_of(x), rows_of(rows), sorted.sources, choices, n_active, weigh},
+                   a_thread_per_element<GatherByExpert>(rows));
+  }
+  wide_.begin_inputs();
+  const WideProducts::RowsByExpert of_x{rows_of(x), sorted.sources,      weigh ? choices.weights : nullptr,
+                                        n_active,   sorted.tile_experts, n_rows};
+  const WideProducts::RowsByExpert of_hidden{rows_of(hidden),     nullptr, nullptr, 1,
+                                             sorted.tile_experts, n_rows};
   const int width = params.up[0]->rows();
   const Tensor own = hidden.columns(params.down_lead, width);
   // Of tiles without an expert nothing is read, but they are multiplied.
   ops_.clear(hidden);
-  multiply(rows, params.up, params.up_bias, params.up_adapters, sorted, own);
+  multiply(rows, of_x, std::move(ups), sorted, own);
   if (params.gate.empty()) {
     ops_.activate(own, params.activation);
   } else {
     const Tensor gate = tensor(width);
     ops_.clear(gate);
-    multiply(rows, params.gate, params.gate_bias, params.gate_adapters, sorted, gate);
+    multiply(rows, of_x, std::move(gates), sorted, gate);
     ops_.activate_mul(gate, own, params.activation, own);
   }
-  multiply(hidden, params.down, params.down_bias, params.down_adapters, sorted, results);
-  device_.launch(
-      CombineExperts{rows_of(results), rows_of(out), choices, n_active, !params.routing.weigh_input},
-      a_thread_per_element<CombineExperts>(out));
+  wide_.begin_inputs();
+  multiply(hidden, of_hidden, std::move(downs), sorted, results);
+  device_.launch(CombineExperts{rows_of(results), rows_of(out), choices, n_active, !weigh},
+                 a_thread_per_element<CombineExperts>(out));
 }
 
 }  // namespace penstock::cuda

@@ -8,6 +8,8 @@ namespace penstock::cuda {
 namespace {
 
 constexpr int kOutputs = 128;  // of a block
+// Of an expert on average: tiles of eight rows (ExpertProduct) take fewer, blocks of 128 rows more.
+constexpr int kLeastOfExpert = 4, kManyOfExpert = 96;
 
 int parts_of(int n, int of) { return (n + of - 1) / of; }
 
@@ -50,6 +52,40 @@ WideProducts::Cut cut_of_many(const Product& product, int n_multiprocessors) {
   return best;
 }
 
+// fn.operator()<coding>().
+template <class Fn>
+bool with_constant(StreamCoding coding, Fn fn) {
+  using enum StreamCoding;
+  switch (coding) {
+    case kNone: return fn.template operator()<kNone>();
+    case kBF16: return fn.template operator()<kBF16>();
+    case kHalf8: return fn.template operator()<kHalf8>();
+    case kHalf4: return fn.template operator()<kHalf4>();
+    case kWide4: return fn.template operator()<kWide4>();
+    case kWide4Zeros: return fn.template operator()<kWide4Zeros>();
+    case kSuper4: return fn.template operator()<kSuper4>();
+    case kSuper5: return fn.template operator()<kSuper5>();
+    case kSuper6: return fn.template operator()<kSuper6>();
+  }
+  return false;
+}
+
+// fn.operator()<the kernel>(), if there is one.
+template <class Fn>
+bool with_kernel_of_experts(StreamCoding coding, int tokens, Fn fn) {
+  return with_constant(coding, [&]<StreamCoding Of>() {
+    if (tokens == 64) return fn.template operator()<WideExpertProduct<64, Of>>();
+    return tokens == 128 && fn.template operator()<WideExpertProduct<128, Of>>();
+  });
+}
+
+bool suits(const WeightOnDevice& w) { return w.form == WeightForm::kCodes || w.form == WeightForm::kBF16; }
+
+bool alike(const WeightOnDevice& a, const WeightOnDevice& b) {
+  return a.form == b.form && a.rows == b.rows && a.cols == b.cols && a.padded_cols == b.padded_cols &&
+         a.bits == b.bits && a.unit_bytes == b.unit_bytes && stream_coding(a) == stream_coding(b);
+}
+
 }  // namespace
 
 WideProducts::Cut WideProducts::cut_for(const Product& product, int parts) const {
@@ -70,11 +106,10 @@ Status WideProducts::make_room(Memory& memory, size_t bytes) {
   return {};
 }
 
-Status WideProducts::round(const Product& product, int parts) {
-  const WeightOnDevice& w = product.w;
-  const int most_tokens = parts == 2 ? 64 : 256;  // of a block
-  const Rounded wanted = {product.x.data, w.input_order, w.padded_cols,
-                          parts_of(product.x.rows, most_tokens) * most_tokens, parts};
+// kernel: where it writes is said here.
+Status WideProducts::round(RoundToTiles kernel, int parts) {
+  const Rounded wanted = {kernel.x.data,      kernel.input_order,   kernel.sources,
+                          kernel.padded_cols, kernel.padded_tokens, parts};
   if (rounded_ == wanted) return {};
   begin_inputs();
   const auto n = static_cast<size_t>(wanted.padded_tokens) * static_cast<size_t>(wanted.padded_cols);
@@ -82,10 +117,9 @@ Status WideProducts::round(const Product& product, int parts) {
   RETURN_IF_ERROR(make_room(inputs_, tiles + (parts == 2 ? n / 32 * sizeof(float) : 0)));
   rounded_ = wanted;
   auto* const to = inputs_.as<std::byte>();
-  using K = RoundToTiles;
-  device_.launch(K{product.x, w.input_order, to, parts == 2 ? reinterpret_cast<float*>(to + tiles) : nullptr,
-                   w.padded_cols, wanted.padded_tokens},
-                 Grid{wanted.padded_tokens, parts_of(w.padded_cols, K::kThreads * K::kPieceInputs)});
+  kernel.out = to, kernel.sums = parts == 2 ? reinterpret_cast<float*>(to + tiles) : nullptr;
+  constexpr int kInputs = RoundToTiles::kThreads * RoundToTiles::kPieceInputs;
+  device_.launch(kernel, Grid{kernel.padded_tokens, parts_of(kernel.padded_cols, kInputs)});
   return {};
 }
 
@@ -119,29 +153,47 @@ bool WideProducts::launch(const Product& product, Cut cut, int parts) {
 
 bool WideProducts::multiply(const Product& product) {
   const WeightOnDevice& w = product.w;
-  const bool suits = w.form == WeightForm::kCodes || w.form == WeightForm::kBF16;
   // Sums of whole numbers are exact elsewhere.
-  if (!enabled_ || !suits || product.x.rows < kLeastRows || product.token_scales != nullptr) return false;
+  if (!enabled_ || !suits(w) || product.x.rows < kLeastRows || product.token_scales != nullptr) return false;
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
   const Cut cut = cut_for(product, parts);
-  Status ready = round(product, parts);
+  const int most_tokens = parts == 2 ? 64 : 256;  // of a block
+  Status ready = round({product.x, w.input_order, nullptr, nullptr, w.padded_cols,
+                        parts_of(product.x.rows, most_tokens) * most_tokens},
+                       parts);
   if (ready && cut.splits > 1)
     ready = make_room(split_sums_, static_cast<size_t>(cut.splits) * static_cast<size_t>(product.x.rows) *
                                        static_cast<size_t>(w.rows) * sizeof(float));
   if (!ready) return device_.give_up(ready.error()), true;
-  using enum StreamCoding;
-  switch (stream_coding(w)) {
-    case kNone: return launch<kNone>(product, cut, parts);
-    case kBF16: return launch<kBF16>(product, cut, parts);
-    case kHalf8: return launch<kHalf8>(product, cut, parts);
-    case kHalf4: return launch<kHalf4>(product, cut, parts);
-    case kWide4: return launch<kWide4>(product, cut, parts);
-    case kWide4Zeros: return launch<kWide4Zeros>(product, cut, parts);
-    case kSuper4: return launch<kSuper4>(product, cut, parts);
-    case kSuper5: return launch<kSuper5>(product, cut, parts);
-    case kSuper6: return launch<kSuper6>(product, cut, parts);
-  }
-  return false;
+  return with_constant(stream_coding(w), [&]<StreamCoding Of>() { return launch<Of>(product, cut, parts); });
+}
+
+int WideProducts::rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const {
+  const WeightOnDevice& first = experts[0].weight;
+  const auto n_experts = static_cast<int>(experts.size());
+  if (!enabled_ || n_tokens < kLeastRounded || n_choices < kLeastOfExpert * n_experts) return 0;
+  const bool one_shape = std::ranges::all_of(experts, [&](const ExpertWeight& expert) {
+    return alike(expert.weight, first) && expert.weight.input_order == nullptr;
+  });
+  if (!one_shape || !suits(first)) return 0;
+  int rows = n_choices >= kManyOfExpert * n_experts && device_.has_wgmma() ? 128 : 64;
+  if (forced_.tokens == 64 || forced_.tokens == 128) rows = forced_.tokens;
+  const bool fits = with_kernel_of_experts(
+      stream_coding(first), rows, [&]<class K>() { return K::kSharedBytes <= device_.most_shared_bytes(); });
+  return fits ? rows : 0;
+}
+
+void WideProducts::multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first,
+                                    const RowsByExpert& rows, int rows_of_expert, Rows out) {
+  const Status ready = round({rows.x, nullptr, nullptr, nullptr, first.padded_cols, rows.n_rows, rows.sources,
+                              rows.choice_weights, rows.n_active},
+                             1);
+  if (!ready) return device_.give_up(ready.error());
+  with_kernel_of_experts(stream_coding(first), rows_of_expert, [&]<class K>() {
+    device_.launch(K{experts, rows.tile_experts, inputs_.as<std::byte>(), out},
+                   Grid{rows.n_rows / K::kTokens, parts_of(first.rows, kOutputs), K::kSharedBytes});
+    return true;
+  });
 }
 
 }  // namespace penstock::cuda

@@ -1,5 +1,7 @@
 // Products of many rows (kernels/wide_product.h): what is rounded for them, and which size of block they take.
 #pragma once
+#include <span>
+
 #include "ops/cuda/device.h"
 #include "ops/cuda/kernels/wide_product.h"
 
@@ -25,6 +27,22 @@ class WideProducts {
   void begin_inputs() { rounded_ = {}; }
   // False: not done, for it is not for these kernels, or they have too little shared memory here.
   bool multiply(const Product& product);
+
+  // Rows by expert (kernels/moe.h), made of the rows of x; on the device, as RoundToTiles has them.
+  struct RowsByExpert {
+    Rows x;
+    const int32_t* sources;  // or null: x is by expert itself
+    const float* choice_weights;
+    int n_active;
+    const int32_t* tile_experts;
+    int n_rows;
+  };
+  // From a multiple of how many rows on each expert's have to lie, so that multiply_experts() takes them. 0: it does not take so few, or these
+  // weights, whose shapes must be one.
+  int rows_of_experts(std::span<const ExpertWeight> experts, int n_tokens, int n_choices) const;
+  // experts: on the device. first: one of the weights.
+  void multiply_experts(const ExpertWeight* experts, const WeightOnDevice& first, const RowsByExpert& rows,
+                        int rows_of_expert, Rows out);
   // Memory of the device.
   void give_back() { begin_inputs(), inputs_.reset(), split_sums_.reset(); }
 
@@ -32,11 +50,11 @@ class WideProducts {
   // Rows of x as products read them.
   struct Rounded {
     const float* of = nullptr;
-    const int32_t* input_order = nullptr;
+    const int32_t *input_order = nullptr, *sources = nullptr;
     int padded_cols = 0, padded_tokens = 0, parts = 0;
     bool operator==(const Rounded&) const = default;
   };
-  Status round(const Product& product, int parts);
+  Status round(RoundToTiles kernel, int parts);
   Status make_room(Memory& memory, size_t bytes);
   Cut cut_for(const Product& product, int parts) const;
   template <StreamCoding Of>

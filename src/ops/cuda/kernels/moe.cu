@@ -123,29 +123,44 @@ PENSTOCK_BODY void ChooseExperts::operator()(const Thread& t) const {
 }
 PENSTOCK_KERNEL(ChooseExperts)
 
+// Every block counts all choices; its own expert's are put in order: a thread's follow those of the threads before it.
 PENSTOCK_BODY void SortByExpert::operator()(const Thread& t) const {
-  int* const begins = t.shared_as<int>();  // [n_experts + 1] rows, in tiles
-  for (int e = t.index; e < n_experts; e += kThreads) {
-    int count = 0;
-    for (int i = 0; i < n_choices; ++i) count += choices.experts[i] == e ? 1 : 0;
-    begins[e + 1] = (count + kTileRows - 1) / kTileRows;
-  }
-  for (int i = t.index; i < n_rows; i += kThreads) sources[i] = Choices::kNone;
-  for (int i = t.index; i < n_rows / kTileRows; i += kThreads) tile_experts[i] = Choices::kNone;
-  if (t.index == 0) begins[0] = 0;
+  int* const counts = t.shared_as<int>();  // [n_experts], then one of each warp
+  int* const of_warps = counts + n_experts;
+  for (int e = t.index; e < n_experts; e += kThreads) counts[e] = 0;
   t.sync();
-  if (t.index == 0)
-    for (int e = 0; e < n_experts; ++e) begins[e + 1] += begins[e];
-  t.sync();
-  for (int e = t.index; e < n_experts; e += kThreads) {
-    for (int tile = begins[e]; tile < begins[e + 1]; ++tile) tile_experts[tile] = e;
-    int row = begins[e] * kTileRows;
-    for (int i = 0; i < n_choices; ++i) {
-      if (choices.experts[i] != e) continue;
-      sources[row] = i;
-      choices.places[i] = row++;
-    }
+  const int each = (n_choices + kThreads - 1) / kThreads, first = each * t.index;
+  const int end = first + each < n_choices ? first + each : n_choices;
+  int mine = 0;
+  for (int i = first; i < end; ++i) {
+    const int e = choices.experts[i];
+    if (e >= 0) atomic_add(counts + e, 1);
+    mine += e == t.x ? 1 : 0;
   }
+  t.sync();
+  const auto rows_of = [&](int e) { return (counts[e] + align - 1) / align * align; };
+  int before = 0;  // rows
+  for (int e = t.index; e < t.x; e += kThreads) before += rows_of(e);
+  before = block_sum<kThreads>(t, before, of_warps);
+  int up_to = mine;  // of the warp's threads
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int other = t.shuffle(up_to, (t.lane() + kWarp - step) % kWarp);
+    if (t.lane() >= step) up_to += other;
+  }
+  if (t.lane() == kWarp - 1) of_warps[t.warp()] = up_to;
+  t.sync();
+  int row = before + up_to - mine;
+  for (int warp = 0; warp < t.warp(); ++warp) row += of_warps[warp];
+  for (int i = first; i < end; ++i) {
+    if (choices.experts[i] != t.x) continue;
+    sources[row] = i;
+    choices.places[i] = row++;
+  }
+  // What the expert leaves of its last tile has no choice, what is behind the last expert's none and no expert.
+  const int behind = before + rows_of(t.x), last = t.x == n_experts - 1 ? n_rows : behind;
+  for (int i = before + counts[t.x] + t.index; i < last; i += kThreads) sources[i] = Choices::kNone;
+  for (int tile = before / kTileRows + t.index; tile < last / kTileRows; tile += kThreads)
+    tile_experts[tile] = tile < behind / kTileRows ? t.x : Choices::kNone;
 }
 PENSTOCK_KERNEL(SortByExpert)
 

@@ -1,5 +1,5 @@
 // Mixture of experts: which a token takes, as data in the device's memory; tokens sorted by expert; what the experts give,
-// added up. The products between are ExpertProduct (products.h).
+// added up. The products between are ExpertProduct (products.h), or of many rows WideExpertProduct (wide_product.h).
 #pragma once
 #include "ops/cuda/kernels/batch.h"
 #include "ops/cuda/kernels/rows.h"
@@ -37,15 +37,15 @@ struct ChooseExperts {
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
-// Rows by expert, each one's in the order of the tokens and from a multiple of kTileRows on. One block.
+// Rows by expert, each one's in the order of the tokens and from a multiple of `align` rows on, which are whole tiles. Grid::x = n_experts.
 struct SortByExpert {
   static constexpr int kThreads = 256, kTileRows = 8;
   Choices choices;
   int n_choices, n_experts;
   int32_t *sources,
       *tile_experts;  // [n_rows] the choice, [n_rows / kTileRows] the expert; kNone where there is none
-  int n_rows;
-  int shared_bytes() const { return 4 * (n_experts + 1); }
+  int n_rows, align;
+  int shared_bytes() const { return 4 * (n_experts + kThreads / 32); }
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 

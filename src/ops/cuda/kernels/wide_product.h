@@ -14,6 +14,11 @@ struct RoundToTiles {
   std::byte* out;
   float* sums;  // or null
   int padded_cols, padded_tokens;
+  // Of rows by expert (kernels/moe.h), padded_tokens of them: the choice that a row is for, of which each token has n_active, and what the token's
+  // row is multiplied by, or null. Null: rows of x as they are.
+  const int32_t* sources = nullptr;
+  const float* choice_weights = nullptr;
+  int n_active = 1;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
@@ -46,6 +51,19 @@ struct WideProduct : Product {
   // Inputs may be split into parts, multiplied by blocks of their own: [n_splits][x.rows][w.rows], what they give, for JoinSplits. Null: they are not.
   float* split_sums;
   int n_splits;
+  PENSTOCK_BODY void operator()(const Thread& t) const;
+};
+
+// Rows sorted by expert, each one's from a multiple of Tokens on, rounded in one part: each times its expert's weight, which has this coding.
+// Grid::x = parts of Tokens rows, Grid::y = parts of kOutputs outputs. Parts without an expert are left as they are.
+template <int Tokens, StreamCoding Of>
+struct WideExpertProduct {
+  using One = WideProduct<Tokens, Of, 1>;
+  static constexpr int kThreads = One::kThreads, kTokens = Tokens, kSharedBytes = One::kSharedBytes;
+  const ExpertWeight* experts;
+  const int32_t* tile_experts;  // of ExpertProduct::kTokens rows each
+  const std::byte* inputs;      // of RoundToTiles
+  Rows out;
   PENSTOCK_BODY void operator()(const Thread& t) const;
 };
 
