@@ -18,7 +18,7 @@ class CudaEngine : public testing::Test {
     if (!made) GTEST_SKIP() << made.error().message;
   }
   // Runs the requests with recorded steps and without; the same comes of both. Returns steps that were played.
-  static int64_t run_both(const std::vector<Request>& requests,
+  static int64_t run_both(const std::vector<Request>& requests, KvDType cache,
                           const std::function<std::shared_ptr<DraftScript>()>& drafts = {}) {
     std::vector<Collected> results[2];
     int64_t n_played = 0;
@@ -28,7 +28,10 @@ class CudaEngine : public testing::Test {
       std::unique_ptr<Speculation> speculation;
       if (drafts)
         speculation = std::make_unique<Speculation>(std::make_unique<FakeDrafter>(drafts()), 4, false);
-      ModelEngine engine(std::move(ops), std::move(speculation));
+      // Who comes while steps are not waited for gets other chunks, and few tokens of a cache of 16 bits are another kernel's.
+      const int most_tokens = cache == KvDType::kF32 ? 48 : 256;
+      ModelEngine engine(std::move(ops), {.cache = cache, .most_tokens = most_tokens},
+                         std::move(speculation));
       results[records] = engine.run(requests);
       n_played = graphs.n_played();
       EXPECT_TRUE(records || n_played == 0);
@@ -41,7 +44,9 @@ class CudaEngine : public testing::Test {
 TEST_F(CudaEngine, RecordedStepsGiveWhatComputedOnesGive) {
   std::vector<Request> requests = requests_of_all_kinds();
   for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.max_tokens = static_cast<int>(12 + 2 * i);
-  EXPECT_GT(run_both(requests), 10);
+  EXPECT_GT(run_both(requests, KvDType::kF16), 10);  // as it is on a GPU
+  requests.resize(2);
+  EXPECT_GT(run_both(requests, KvDType::kF32), 10);
 }
 
 // Layers of few kernels, recorded, against a kernel for each operation, one by one: with fewer launches.
@@ -54,7 +59,7 @@ TEST_F(CudaEngine, PartsOfLayersInOneGiveWhatTheirOperationsGive) {
   for (const bool fuses : {false, true}) {
     auto ops = make_ops("cuda_emulated", {.n_threads = 1, .eager = true}).value();
     static_cast<cuda::CudaOps&>(*ops).fuse(fuses);
-    ModelEngine engine(std::move(ops), nullptr, "q8_0");
+    ModelEngine engine(std::move(ops), {.weights = "q8_0", .cache = KvDType::kF16});
     cuda::fail_emulated_call(0, cuda::EmulatedCalls::kLaunches);
     results[fuses] = engine.run(requests);
     launches[fuses] = cuda::fail_emulated_call(0);
@@ -126,9 +131,56 @@ TEST_F(CudaEngine, DraftsAreCheckedInRecordedStepsToo) {
     return script;
   };
   std::vector<Request> requests = requests_of_all_kinds();
-  requests.resize(5);
-  for (Request& request : requests) request.sampling.max_tokens = 16;
-  EXPECT_GT(run_both(requests, drafts), 5);
+  requests.resize(4);
+  for (Request& request : requests) request.sampling.max_tokens = 14;
+  EXPECT_GT(run_both(requests, KvDType::kF16, drafts), 5);
+  requests.resize(2);
+  EXPECT_GT(run_both(requests, KvDType::kF32, drafts), 5);
+}
+
+// A cache of 16 bits, as it is on a GPU: tokens of chunks of more than 8 are another kernel's than few, and cut anyhow they get the same
+// bits; few the same among themselves. The CPU with such a cache, whose sums nothing is rounded for, is what they are near.
+TEST_F(CudaEngine, CachesOf16BitsAreExactAmongThemselves) {
+  const auto ops = [](const char* backend) { return make_ops(backend, {.n_threads = 1}).value(); };
+  std::vector<Request> requests;
+  for (const int n :
+       {47, 77}) {  // what is left of them behind chunks, and behind blocks of a prefix, is more than 8
+    requests.push_back(request_of(prompt_of(n, n), 6));
+    requests.back().sampling.ignore_eos = true, requests.back().sampling.temperature = 0;
+    requests.back().sampling.logprobs = 1;
+  }
+  const auto one_by_one = [&](ModelEngine& engine) {
+    std::vector<Collected> results;
+    for (const Request& request : requests) results.push_back(engine.run({request})[0]);
+    return results;
+  };
+  ModelEngine whole(ops("cuda_emulated"), {.cache = KvDType::kF16, .most_tokens = 256});
+  const std::vector<Collected> alone = one_by_one(whole);
+  {
+    SCOPED_TRACE("with the prefixes that are there");
+    const std::vector<Collected> again = one_by_one(whole);
+    expect_equal(alone, again);
+    EXPECT_GE(again[0].sequences.at(0).stats.cached_tokens, 32);
+  }
+  {
+    SCOPED_TRACE("beside each other");
+    expect_equal(
+        alone, ModelEngine(ops("cuda_emulated"), {.cache = KvDType::kF16, .most_tokens = 256}).run(requests));
+  }
+  {
+    SCOPED_TRACE("in chunks");
+    ModelEngine engine(ops("cuda_emulated"), {.cache = KvDType::kF16, .most_tokens = 17});
+    expect_equal(alone, one_by_one(engine));
+  }
+  for (const auto& [cache, most] : {std::pair{KvDType::kF16, 1e-3f}, {KvDType::kF32, 1e-2f}}) {
+    ModelEngine engine(ops("cpu"), {.cache = cache});
+    const std::vector<Collected> on_cpu = one_by_one(engine);
+    for (size_t i = 0; i < alone.size(); ++i) {
+      const Collected::Sequence &a = alone[i].sequences.at(0), &b = on_cpu[i].sequences.at(0);
+      EXPECT_EQ(a.tokens, b.tokens) << i;
+      for (size_t t = 0; t < a.logprobs.size(); ++t) EXPECT_NEAR(a.logprobs[t], b.logprobs[t], most);
+    }
+  }
 }
 
 }  // namespace

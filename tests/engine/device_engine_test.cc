@@ -18,7 +18,7 @@ TEST(DeviceEngine, GivesTheTokensOfTheCpu) {
     return Sampler().draw(row, logits);
   });
   const DeviceOps& seen = *device;
-  ModelEngine on_device(std::move(device)), on_cpu(one_thread());
+  ModelEngine on_device(std::move(device), {}), on_cpu(one_thread(), {});
   expect_equal(on_device.run(requests_of_all_kinds()), on_cpu.run(requests_of_all_kinds()));
   EXPECT_GT(seen.n_drawn(), 100);
   EXPECT_GT(seen.n_ahead(), 10);
@@ -27,7 +27,7 @@ TEST(DeviceEngine, GivesTheTokensOfTheCpu) {
 
 // A device that computes only: the host draws from rows that it reads.
 TEST(DeviceEngine, GivesTheTokensOfTheCpuWhereTheHostDraws) {
-  ModelEngine on_device(std::make_unique<DeviceOps>(one_thread())), on_cpu(one_thread());
+  ModelEngine on_device(std::make_unique<DeviceOps>(one_thread()), {}), on_cpu(one_thread(), {});
   expect_equal(on_device.run(requests_of_all_kinds()), on_cpu.run(requests_of_all_kinds()));
 }
 

@@ -15,17 +15,21 @@ namespace penstock {
 
 struct ModelEngine {
   static constexpr int kBlocks = 64, kBlockSize = 16;
+  struct Of {
+    std::string_view weights = "f32";
+    KvDType cache = KvDType::kF32;
+    int most_tokens = 48;  // of a step
+  };
 
-  explicit ModelEngine(std::unique_ptr<Ops> ops, std::unique_ptr<Speculation> speculation = nullptr,
-                       std::string_view type = "f32") {
+  explicit ModelEngine(std::unique_ptr<Ops> ops, Of of, std::unique_ptr<Speculation> speculation = nullptr) {
     EngineParts parts;
     EngineConfig config;
     config.max_num_seqs = 8;
-    config.max_num_batched_tokens = 48;
+    config.max_num_batched_tokens = of.most_tokens;
     parts.config = resolve_preset(config).value();
-    auto source = make_synthetic_source("tiny", type).value();
+    auto source = make_synthetic_source("tiny", of.weights).value();
     auto model = Model::load(*source, *ops).value();
-    const CacheSpec spec = model->cache_spec(KvDType::kF32, kBlockSize);
+    const CacheSpec spec = model->cache_spec(of.cache, kBlockSize);
     const int n_blocks[] = {kBlocks}, windows[] = {0};
     auto cache = ops->make_cache(spec, n_blocks).value();
     parts.info.vocab_size = model->config().vocab_size;
@@ -34,7 +38,7 @@ struct ModelEngine {
     parts.info.n_blocks = kBlocks;
     parts.info.eos_token_ids = {0};
     parts.max_num_seqs = 8;
-    parts.max_num_batched_tokens = 48;
+    parts.max_num_batched_tokens = of.most_tokens;
     parts.scheduler = std::make_unique<Scheduler>(
         scheduler_config(parts.config, 200), make_policy("continuous", policy_config(parts.config)).value(),
         n_blocks, windows, kBlockSize);

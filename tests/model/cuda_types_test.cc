@@ -105,6 +105,37 @@ TEST_P(CudaLayers, PartsInOneGiveTheBitsOfTheirOperations) {
   EXPECT_EQ(logits[0], logits[1]);
 }
 
+// Caches of 16 bits, which kernels of their own attend: windows, softcaps and sinks, prompts behind a context and single tokens,
+// beside the CPU, which rounds keys and values alike and nothing else.
+TEST(CudaCaches, Of16BitsGiveWhatTheyGiveOnTheCpu) {
+  const auto made = make_ops("cuda_emulated", {.n_threads = 1});
+  if (!made) GTEST_SKIP() << made.error().message;
+  const auto cpu = make_ops("cpu", {.n_threads = 1}).value();
+  for (const char* architecture : {"gemma2", "gemma3", "gpt_oss", "granitemoe_swa", "llama_mqa"}) {
+    ModelConfig config =
+        read_config(*open_weights(tests_dir() / "golden" / "models" / architecture).value()).value();
+    config.head_dim = 16, config.name = "small";
+    for (RopeConfig& rope : config.ropes) rope.rotary_dim = std::min(16, 2 * rope.rotary_dim);
+    const auto source = make_synthetic_source(config, "f32").value();
+    const auto logits_on = [&](Ops& ops, KvDType dtype) {
+      const auto model = Model::load(*source, ops);
+      EXPECT_TRUE(model) << model.error().message;
+      testing::Runner runner(**model, ops, 64, 16, dtype);
+      Rows rows;
+      for (const auto& [from, n] : {std::pair{0, 5}, {5, 21}, {26, 10}, {36, 1}}) {
+        std::vector<int> tokens;
+        for (int i = 0; i < n; ++i) tokens.push_back(1 + (from + i) * 7 % 29);
+        for (auto& row : runner.run(0, tokens)) rows.push_back(std::move(row));
+      }
+      return rows;
+    };
+    const Rows want = logits_on(*cpu, KvDType::kF16);
+    EXPECT_LT(testing::relative_error(logits_on(**made, KvDType::kF16), want), 1e-3) << architecture;
+    // Rounding is what the two differ by: of the cache it shows.
+    EXPECT_GT(testing::relative_error(logits_on(*cpu, KvDType::kF32), want), 1e-6) << architecture;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Some, CudaLayers,
                          ::testing::Values("llama2", "gpt2", "gpt_neox", "gemma2", "gemma3", "granitemoe_swa",
                                            "gpt_oss", "mixtral", "qwen2_moe", "deepseek_v3", "falcon_h1",

@@ -2,10 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include "formats/weight_source.h"
 #include "model/runner.h"
@@ -18,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::max_difference;
+using testing::relative_error;
 using testing::Rows;
 using testing::Runner;
 
@@ -171,6 +170,18 @@ TEST_P(GoldenModels, EmulatedCudaGivesTheSame) {
   // All but the first were recorded and played.
   EXPECT_GE(static_cast<cuda::CudaOps&>(**made).graphs().n_played(),
             static_cast<int64_t>(golden_.decoded.size()) - 1);
+  // Caches of 16 bits, of heads that kernels of their own take: beside the CPU's, which rounds keys and values alike.
+  if (model_->config().head_dim % 16 != 0 || model_->config().latent.kv_rank > 0) return;
+  const auto halves = [&](const Model& of, Ops& ops) {
+    Runner with(of, ops, 64, 16, KvDType::kF16);
+    Rows rows = with.run(0, prompt.first(5));
+    for (auto& row : with.run(0, prompt.subspan(5))) rows.push_back(row);
+    for (const int token : std::span(golden_.decoded).first(2))
+      rows.push_back(with.run(0, {&token, 1}).back());
+    return rows;
+  };
+  const Rows got = halves(**model, **made), on_cpu = halves(*model_, *ops_);
+  EXPECT_LE(relative_error(got, on_cpu), 2e-3);
 }
 
 TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
@@ -199,20 +210,6 @@ TEST_P(GoldenModels, RaggedBatchEqualsAlone) {
   expect(got, 0, n / 2, n);
   expect(got, n - n / 2, 4, 5);
   expect(got, n - n / 2 + 1, n - 1, n);
-}
-
-// How far from the golden logits, which are centred first: a cache in fewer bits costs little of it.
-double relative_error(const Rows& got, const Rows& golden) {
-  double error = 0, size = 0;
-  for (size_t i = 0; i < golden.size(); ++i) {
-    const double mean =
-        std::accumulate(golden[i].begin(), golden[i].end(), 0.0) / static_cast<double>(golden[i].size());
-    for (size_t j = 0; j < golden[i].size(); ++j) {
-      error += std::pow(got[i][j] - golden[i][j], 2);
-      size += std::pow(golden[i][j] - mean, 2);
-    }
-  }
-  return std::sqrt(error / size);
 }
 
 TEST_P(GoldenModels, EveryTypeOfCacheIsNear) {

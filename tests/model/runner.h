@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -109,6 +111,20 @@ inline float max_difference(const Rows& a, const Rows& b) {
     }
   }
   return worst;
+}
+
+// How far from the golden logits, which are centred first.
+inline double relative_error(const Rows& got, const Rows& golden) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < golden.size(); ++i) {
+    const double mean =
+        std::accumulate(golden[i].begin(), golden[i].end(), 0.0) / static_cast<double>(golden[i].size());
+    for (size_t j = 0; j < golden[i].size(); ++j) {
+      error += std::pow(got[i][j] - golden[i][j], 2);
+      size += std::pow(golden[i][j] - mean, 2);
+    }
+  }
+  return std::sqrt(error / size);
 }
 
 // What the model of `source` says to a short prompt and to one token more: a row for each of them.

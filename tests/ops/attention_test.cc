@@ -21,6 +21,8 @@ struct Shape {
   std::vector<float> sinks = {}, slopes = {};  // [n_heads] or empty
   int values_in_keys = 0;
   bool chunked = false, both_ways = false;
+  int block_size = 16;
+  bool drops_blocks = false;  // that no query sees any more: tables begin later in the sequence
 
   KvLayerSpec layer() const { return {n_kv_heads, head_dim, window, 0, values_in_keys, chunked, both_ways}; }
 };
@@ -34,6 +36,7 @@ class AttentionFixture {
     if (flash_ && shape.dtype == KvDType::kF32) shape_.dtype = KvDType::kF16;
     spec_.layers.assign(2, shape.layer());
     spec_.dtype = shape_.dtype;
+    spec_.block_size = shape.block_size;
     const int per_seq = (max_len + spec_.block_size - 1) / spec_.block_size;
     const int n_blocks[] = {per_seq * n_seqs + 3};
     cache_ = std::move(ops.make_cache(spec_, n_blocks).value());
@@ -52,7 +55,8 @@ class AttentionFixture {
   std::vector<float> step(const std::vector<int>& counts, const std::vector<uint64_t>& masks = {},
                           unsigned seed = 1) {
     const int q_cols = shape_.n_heads * shape_.head_dim, kv_cols = shape_.n_kv_heads * shape_.head_dim;
-    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0};
+    std::vector<int32_t> positions, slots, seq_offsets = {0}, lens, table_offsets = {0}, first_positions;
+    const int block_size = shape_.block_size;
     std::vector<TokenId> tokens;
     std::vector<BlockId> all_tables;
     std::vector<float> q, k, v;
@@ -63,7 +67,7 @@ class AttentionFixture {
         const uint64_t mask = masks.empty() ? 0 : masks[positions.size()];
         positions.push_back(mask != 0 ? old + std::popcount(mask) - 1 : index);
         tokens.push_back(0);
-        slots.push_back(static_cast<int>(tables_[s][index / 16]) * 16 + index % 16);
+        slots.push_back(static_cast<int>(tables_[s][index / block_size]) * block_size + index % block_size);
         // The values depend on sequence, index and seed alone, however the tokens are divided among steps.
         const unsigned own = seed * 7919 + s * 104729 + index;
         append(q, random_floats(q_cols, own * 3));
@@ -78,16 +82,18 @@ class AttentionFixture {
       }
       lens.push_back(old + counts[s]);
       seq_offsets.push_back(static_cast<int>(positions.size()));
-      all_tables.insert(all_tables.end(), tables_[s].begin(), tables_[s].end());
+      const int first_block = first_seen(old) / block_size;
+      all_tables.insert(all_tables.end(), tables_[s].begin() + first_block, tables_[s].end());
       table_offsets.push_back(static_cast<int>(all_tables.size()));
+      first_positions.push_back(first_block * block_size);
     }
-    const KvView view = {slots, all_tables, table_offsets, {}};
+    KvView view = {slots, all_tables, table_offsets, {}};
+    if (shape_.drops_blocks) view.first_positions = first_positions;
     const Batch batch = {tokens, positions, seq_offsets, lens, {&view, 1}, masks, {}};
-    const int n = batch.n_tokens();
-    ops_.begin_step(&batch);
-    const Tensor tq = tensor_of(ops_, q, n, q_cols), tk = tensor_of(ops_, k, n, kv_cols);
-    const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : tensor_of(ops_, v, n, kv_cols);
-    const Tensor out = ops_.new_tensor(n, shape_.n_heads * shape_.layer().value_dim());
+    const int n = batch.n_tokens(), rows = ops_.begin_step(&batch).tokens;
+    const Tensor tq = rows_with(q, rows, q_cols), tk = rows_with(k, rows, kv_cols);
+    const Tensor tv = shape_.values_in_keys > 0 ? Tensor() : rows_with(v, rows, kv_cols);
+    const Tensor out = ops_.new_tensor(rows, shape_.n_heads * shape_.layer().value_dim());
     ops_.rope_and_store(tq, tk, tv, nullptr, *cache_, 1);
     AttentionParams params = {1, shape_.n_heads, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
                               shape_.softcap};
@@ -98,7 +104,7 @@ class AttentionFixture {
     params.sinks = sinks.get();
     params.slopes = slopes.get();
     ops_.attend(tq, *cache_, params, out);
-    Values values = read(ops_, out);
+    Values values = read(ops_, out.row_range(0, n));
     compare(batch, q, values);
     return std::move(values.all);
   }
@@ -108,6 +114,17 @@ class AttentionFixture {
   static void of_flash(bool on) { flash_ = on; }
 
  private:
+  // What the queries from index `old` on see first.
+  int first_seen(int old) const {
+    if (!shape_.drops_blocks || shape_.window == 0) return 0;
+    return shape_.chunked ? old / shape_.window * shape_.window : std::max(0, old + 1 - shape_.window);
+  }
+  // Rows beyond the batch, where the step has some, stay as new memory is.
+  Tensor rows_with(const std::vector<float>& values, int rows, int cols) {
+    const Tensor tensor = ops_.new_tensor(rows, cols);
+    if (!values.empty()) ops_.write_rows(values, tensor.row_range(0, static_cast<int>(values.size()) / cols));
+    return tensor;
+  }
   static void append(std::vector<float>& to, const std::vector<float>& from) {
     to.insert(to.end(), from.begin(), from.end());
   }
@@ -305,6 +322,43 @@ TEST_P(AttentionTest, Window) {
   }
 }
 
+// Windows whose first blocks were dropped begin anywhere in a block; what a table's entries before its first are is another's.
+TEST_P(AttentionTest, WindowsWhoseFirstBlocksAreGone) {
+  const std::vector<uint64_t> tree = {0b0001, 0b0011, 0b0101, 0b1011, 0, 0, 0, 0b1};
+  for (const int block_size : {16, 32, 48}) {
+    for (const bool chunked : {false, true}) {
+      for (const int window : {5, 40, 70}) {
+        AttentionFixture f(*ops_,
+                           {.head_dim = 16,
+                            .window = window,
+                            .chunked = chunked,
+                            .block_size = block_size,
+                            .drops_blocks = true},
+                           3, 330);
+        f.step({145, 3, 60});
+        f.step({1, 1, 1});
+        f.step({33, 70, 1});
+        f.step({9, 1, 110});  // tokens of a chunk see pieces and tiles that others of it do not
+        f.step({4, 3, 1}, chunked ? std::vector<uint64_t>() : tree);
+        f.step({64, 0, 1});
+        f.step({1, 8, 1});
+      }
+    }
+  }
+}
+
+// Prompts behind a prefix that is there, single tokens and drafts of a chain beside them.
+TEST_P(AttentionTest, SequencesOfVeryDifferentLengths) {
+  for (const auto& [dim, block_size] : {std::pair{64, 48}, {128, 16}}) {
+    AttentionFixture f(*ops_, {.head_dim = dim, .block_size = block_size}, 6, 480);
+    f.step({350, 33, 0, 100, 7, 256});
+    f.step({1, 90, 12, 4, 1, 1});
+    f.step({30, 1, 1, 0, 2, 9});
+    f.step({1, 1, 1, 1, 1, 1});
+    f.step({0, 5, 0, 60, 9, 8});
+  }
+}
+
 TEST_P(AttentionTest, BothWays) {
   for (const int window : {0, 1, 5, 40}) {
     AttentionFixture f(*ops_, {.window = window, .both_ways = true}, 4, 200);
@@ -452,12 +506,14 @@ TEST_P(AttentionTest, LongSequencesOfFewTokens) {
       auto* const device = dynamic_cast<cuda::CudaOps*>(ops.get());
       if (device != nullptr) device->take_apart(apart);
       if (device == nullptr && apart) continue;
-      AttentionFixture attention(*ops, shape, 3, 300);
+      AttentionFixture attention(*ops, shape, 3, 340);
       attention.step({270, 250, 3});
       attention.step({1, 1, 1});
       outputs[apart].push_back(attention.step({0, 6, 1}));  // beyond a piece's end
       const std::vector<uint64_t> masks = {0b1, 0b11, 0b101, 0b1011, 0, 0b1, 0b11};
       outputs[apart].push_back(attention.step({4, 1, 2}, masks));
+      outputs[apart].push_back(attention.step({1, 12, 1}));  // beside tokens that tiles take: some,
+      outputs[apart].push_back(attention.step({2, 40, 1}));  // and more than would be taken apart
     }
     if (outputs[1].empty()) continue;
     EXPECT_EQ(outputs[0], outputs[1]);
