@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/arch/archs.h"
+#include "model/names.h"
 #include "model/rope.h"
 #include "quantize/tensor_map.h"
 
@@ -310,12 +311,65 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
     };
     const bool tensor = in_tensors(x.scaling) || in_tensors(y.scaling);
     if (!close(rope_magnitude(x), rope_magnitude(y))) return "rope";
+    // They are those of the first rope; another may do without them, where the architecture says so.
+    if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors)))
+      return "rope";
     if (x.rotary_dim != y.rotary_dim || !close(x.theta, y.theta) ||
         (!tensor &&
          (x.scaling != y.scaling || (x.scaling != RopeScaling::kNone && !close(x.factor, y.factor)))))
       return "rope";
   }
   return "";
+}
+
+namespace {
+
+constexpr std::string_view kActivationParts[] = {"alpha_p", "alpha_n", "beta", "eps"};
+
+std::string activation_tensor(const ModelConfig& config, int layer, size_t part) {
+  const NameTable names = tensor_names(config, Naming::kHuggingFace);
+  return fmt::format("model.{}{}{}", with_index(names.layer, layer), names.activation,
+                     kActivationParts[part]);
+}
+
+EncodedTensor floats(std::string name, std::vector<int64_t> shape, std::span<const float> values) {
+  EncodedTensor tensor{std::move(name), QuantType::kF32, std::move(shape), {}};
+  tensor.bytes.resize(values.size_bytes());
+  std::memcpy(tensor.bytes.data(), values.data(), values.size_bytes());
+  return tensor;
+}
+
+}  // namespace
+
+Status read_activations(const WeightSource& source, ModelConfig& config) {
+  if (source.naming() == Naming::kGguf) return {};
+  for (int i = 0; i < config.n_layers; ++i) {
+    ActivationFunction& activation = config.layers[static_cast<size_t>(i)].activation;
+    for (size_t part = 0; activation.kind == Activation::kXielu && part < 4; ++part) {
+      const std::string name = activation_tensor(config, i, part);
+      const TensorInfo* found = source.find(name);
+      const int64_t one = 1;
+      const bool scalar = found != nullptr && found->shape.empty();
+      ASSIGN_OR_RETURN(const std::vector<float> value,
+                       read_values(source, name, std::span(&one, scalar ? 0 : 1)));
+      activation.parameters[part] = value[0];
+    }
+  }
+  return {};
+}
+
+std::vector<EncodedTensor> hf_extra_tensors(const ModelConfig& config) {
+  std::vector<EncodedTensor> out;
+  for (int i = 0; i < config.n_layers; ++i) {
+    const ActivationFunction& activation = config.layers[static_cast<size_t>(i)].activation;
+    for (size_t part = 0; activation.kind == Activation::kXielu && part < 4; ++part) {
+      std::vector<int64_t> shape;
+      if (part < 2) shape = {1};  // of those that are learned
+      out.push_back(
+          floats(activation_tensor(config, i, part), std::move(shape), {&activation.parameters[part], 1}));
+    }
+  }
+  return out;
 }
 
 Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source, const ModelConfig& config) {
@@ -330,10 +384,7 @@ Result<std::vector<EncodedTensor>> gguf_extra_tensors(const WeightSource& source
   if (config.ropes.empty()) return out;
   const RopeConfig& rope = config.ropes[0];
   const auto add = [&](const char* name, const std::vector<float>& factors) {
-    EncodedTensor tensor{name, QuantType::kF32, {static_cast<int64_t>(factors.size())}, {}};
-    tensor.bytes.resize(factors.size() * sizeof(float));
-    std::memcpy(tensor.bytes.data(), factors.data(), tensor.bytes.size());
-    out.push_back(std::move(tensor));
+    out.push_back(floats(name, {static_cast<int64_t>(factors.size())}, factors));
   };
   if (rope.scaling == RopeScaling::kLongRope) {
     add("rope_factors_long.weight", rope.long_factors);

@@ -102,6 +102,7 @@ Status Run::open() {
   ASSIGN_OR_RETURN(source_, open_weights(job_.in));
   RETURN_IF_ERROR(check_output());
   ASSIGN_OR_RETURN(config_, read_config(*source_));
+  RETURN_IF_ERROR(read_activations(*source_, config_));
   ASSIGN_OR_RETURN(recipe_, make_recipe(job_.recipe, naming_));
   ASSIGN_OR_RETURN(map_, map_tensors(*source_, config_, naming_));
   map_.model.weighed = !job_.imatrix.empty() || !job_.samples.empty();
@@ -423,7 +424,7 @@ Status Run::check_written() const {
 
 Status Run::finish() {
   const int extras = n_parts() - 1;
-  std::vector<EncodedTensor> list;
+  std::vector<EncodedTensor> list = hf_extra_tensors(config_);
   if (naming_ == Naming::kGguf) {
     ASSIGN_OR_RETURN(list, gguf_extra_tensors(*source_, config_));
   }

@@ -28,6 +28,7 @@ using testing::relative;
 using testing::Rows;
 using testing::Runner;
 
+using nlohmann::json;
 using testing::golden;
 std::vector<int> some_tokens() {
   std::vector<int> tokens;
@@ -53,6 +54,13 @@ QuantizeJob job_of(const fs::path& in, const fs::path& out, const std::string& t
   job.threads = 2;
   job.recipe.type = type;
   return job;
+}
+
+// Into the config.json of a copied checkpoint.
+void write_config(const fs::path& dir, const json& settings) {
+  json config = json::parse(std::ifstream(dir / "config.json"));
+  config.update(settings);
+  std::ofstream(dir / "config.json") << config;
 }
 
 class Conversion : public ::testing::TestWithParam<const char*> {};
@@ -89,7 +97,43 @@ INSTANTIATE_TEST_SUITE_P(
                       "falcon_h1_norm", "falcon_h1_biases", "solar_open", "solar_open_groups", "dots1",
                       "exaone_moe", "hy_v3", "hunyuan_moe", "hunyuan_moe_biases", "olmoe", "olmoe_normed",
                       "nemotron", "nemotron_biases", "jais2", "jais2_plain", "helium", "helium_biases", "glm",
-                      "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa"));
+                      "ministral", "hyperclovax", "hyperclovax_plain", "granite_swa", "gemma"));
+
+// Its parameters are tensors in one format and settings in the other.
+TEST(Quantize, ActivationsKeepTheirParameters) {
+  const TempDir dir;
+  const fs::path in = dir / "in";
+  fs::copy(golden("apertus"), in);
+  write_config(in, {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}});
+  const Rows original = logits_of(in);
+  const auto write = [&](const fs::path& from, const fs::path& to) {
+    const auto written = quantize(job_of(from, to, "f32"));
+    ASSERT_TRUE(written) << written.error().message;
+    EXPECT_LT(max_difference(original, logits_of(to)), 2e-4) << to;
+  };
+  write(in, dir / "a");
+  write(in, dir / "a.gguf");
+  write(dir / "a.gguf", dir / "b");
+}
+
+// In GGUF factors of frequencies are those of every rope of a Gemma 3.
+TEST(Quantize, FactorsOfOneOfTwoRopesAreRefused) {
+  const TempDir dir;
+  for (const char* kind : {"full_attention", "sliding_attention"}) {
+    const fs::path in = dir / kind;
+    fs::copy(golden("gemma3"), in);
+    const json plain = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+    json ropes = {{"full_attention", plain}, {"sliding_attention", plain}};
+    ropes[kind].update({{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 32}});
+    write_config(in, {{"rope_parameters", ropes}});
+    const auto there = quantize(job_of(in, dir / "a.gguf", "f32"));
+    EXPECT_THAT(there ? "" : there.error().message, ::testing::HasSubstr("rope: the output's format cannot"));
+  }
+}
 
 // Directories that hold several matrices in one tensor become GGUF files, not the other way.
 class IntoGguf : public ::testing::TestWithParam<const char*> {};

@@ -5,12 +5,17 @@
 
 namespace penstock {
 
+namespace {
+
+constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
+
+}  // namespace
+
 void configure_apertus(ConfigReader& reader, ModelConfig& config) {
   config.gated_ffn = false;
   config.qk_norm = QkNorm::kHead;
   if (!reader.gguf()) return;
   config.activation = Activation::kXielu;
-  constexpr std::string_view kKeys[] = {":xielu.alpha_p", ":xielu.alpha_n", ":xielu.beta", ":xielu.eps"};
   for (size_t p = 0; p < 4; ++p) {
     std::vector<float> values = reader.numbers({kKeys[p], ""}, config.layers.size());
     if (values.empty() && reader.has({kKeys[p], ""}))
@@ -24,6 +29,14 @@ void configure_apertus(ConfigReader& reader, ModelConfig& config) {
       config.layers[i].activation.kind = Activation::kXielu;
       config.layers[i].activation.parameters[p] = values[i];
     }
+  }
+}
+
+void describe_apertus(ConfigWriter& writer, const ModelConfig& config) {
+  for (size_t p = 0; p < 4; ++p) {
+    nlohmann::json values = nlohmann::json::array();
+    for (const LayerConfig& layer : config.layers) values.push_back(layer.activation.parameters[p]);
+    writer.set({kKeys[p], ""}, values);
   }
 }
 

@@ -105,7 +105,7 @@ json gguf_metadata(const ModelConfig& c) {
   }
   if (c.attention_softcap > 0) set("attn_logit_softcapping", c.attention_softcap);
   if (c.final_softcap > 0) set("final_logit_softcapping", c.final_softcap);
-  if (arch.starts_with("gemma")) set("attention.scale", c.attention_scale);
+  if (arch.starts_with("gemma") && arch != "gemma") set("attention.scale", c.attention_scale);
   ConfigWriter writer(m, Naming::kGguf, arch, nullptr);
   const Architecture* architecture = find_architecture(c.arch);
   if (architecture != nullptr && architecture->describe != nullptr) architecture->describe(writer, c);
