@@ -301,6 +301,11 @@ MODELS = {
         num_hidden_layers=3, layer_types=["full_attention", "sliding_attention", "conv"], use_sandwich_norm=False,
         use_attention_gate=False, conv_L_cache=3, conv_bias=True, attention_bias=True, tie_word_embeddings=True,
         rope_parameters={"sliding_attention": rope(), "full_attention": rope(1e5)})), False),
+    "gemma": lambda: (T.GemmaConfig(**base(num_key_value_heads=1, hidden_act="gelu", tie_word_embeddings=True)), True),
+    "qwen3_moe_windows": lambda: (T.Qwen3MoeConfig(**base(
+        num_experts=5, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=False, use_sliding_window=True,
+        sliding_window=9)), False),
+    "llama_two_tables": lambda: (T.LlamaConfig(**plain_heads()), False),
     "mpt": lambda: (T.MptConfig(d_model=24, n_heads=3, n_layers=2, max_seq_len=128, vocab_size=53, bos_token_id=0, eos_token_id=1), True),
     "bloom": lambda: (T.BloomConfig(hidden_size=24, n_head=3, n_layer=2, vocab_size=53, bos_token_id=0, eos_token_id=1,
                                     seq_length=128), True),
@@ -475,8 +480,16 @@ def as_kimi_linear(state, path):
     return kimi_names(state)
 
 
+def said_to_be_tied(state, path):
+    """A configuration that ties the output to the embedding, though the checkpoint has both: transformers ties what is alike only."""
+    config = json.load(open(path + "/config.json"))
+    json.dump(config | dict(tie_word_embeddings=True), open(path + "/config.json", "w"), indent=2)
+    return state
+
+
 # Saved as they are published, two of them within a multimodal checkpoint, one with layers that predict further tokens.
-WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses}
+WHOLE = {"kimi_linear_odd": as_kimi_linear, "qwen3_5_moe": within_multimodal, "gemma3n_streams": among_senses,
+         "llama_two_tables": said_to_be_tied}
 
 
 def with_next_token_layers(state):

@@ -9,6 +9,7 @@
 #include "formats/prequantized.h"
 #include "model/arch/archs.h"
 #include "model/config_reader.h"
+#include "model/names.h"
 #include "model/rope.h"
 
 namespace penstock {
@@ -244,6 +245,19 @@ void finish(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+// Of a directory whose configuration ties the output to the embedding, and which has both.
+bool head_differs(const WeightSource& source, const ModelConfig& config) {
+  const TensorInfo* head = listed(source, "lm_head.weight");
+  if (head == nullptr) return false;
+  const std::string ending = std::string(tensor_names(config, Naming::kHuggingFace).embedding) + ".weight";
+  const TensorInfo* table = nullptr;
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (!tensor.name.ends_with(ending)) continue;
+    if (table == nullptr || tensor.name.size() < table->name.size()) table = &tensor;
+  }
+  return table != nullptr && (table->type != head->type || !std::ranges::equal(table->bytes, head->bytes));
+}
+
 Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture, const WeightSource* source) {
   ModelConfig config;
   config.arch = architecture.name;
@@ -270,6 +284,9 @@ Result<ModelConfig> read(ConfigReader& reader, const Architecture& architecture,
   config.ropes = {read_rope(reader, config)};
   config.qkv_by_group = architecture.hf_qkv_by_group && !reader.gguf();
   architecture.configure(reader, config);
+  // As transformers has it: what is there twice and not alike is two things, whatever the configuration says.
+  const bool tied = !reader.gguf() && config.tied_embeddings && config.output_head;
+  if (tied && source != nullptr && head_differs(*source, config)) config.tied_embeddings = false;
   check_all_understood(reader, architecture);
   finish(reader, config);
   RETURN_IF_ERROR(reader.status());

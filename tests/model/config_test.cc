@@ -130,7 +130,9 @@ TEST_P(Hostile, Tensors) {
       flat.tensor_list()[i].shape = {flat.tensor_list()[i].n_elements(), 1, 1};
       integer.tensor_list()[i].type = QuantType::kI64;
       // Optional tensors: biases, rope factors, an untied output in a file that has none is a tied one.
-      const bool optional = name.ends_with(".bias") || name.starts_with("rope_f") || name == "output.weight";
+      const bool optional =
+          name.ends_with(".bias") || name.starts_with("rope_f") || name == "output.weight" ||
+          (name == "lm_head.weight" && original.config().value("tie_word_embeddings", false));
       EXPECT_TRUE(optional || !try_model(missing, *ops_).empty()) << name;
       if (!name.starts_with("rope_factors_short")) {  // not read: the longest sequence needs the long ones
         EXPECT_NE(try_model(flat, *ops_), "") << name;
@@ -242,6 +244,79 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));
   EXPECT_THAT(with("llama2/model.gguf", "general.architecture", "lama"), HasSubstr("nearest: llama"));
+}
+
+TEST(Config, WhatIsWrittenInOlderOrOtherWordsIsReadAlike) {
+  Changed older(kModels / "ministral3");
+  const float beta = read_config(older)->query_scale.beta;
+  older.json_config()["rope_scaling"] = older.json_config()["rope_parameters"];
+  older.json_config().erase("rope_parameters");
+  EXPECT_EQ(read_config(older)->query_scale.beta, beta);
+  EXPECT_GT(beta, 0.0f);
+
+  Changed wide(kModels / "gemma4");  // with ten layers or more transformers writes "05"
+  json& by_layer = wide.json_config()["per_layer_config"];
+  for (const char* layer : {"0", "2", "5"}) {
+    by_layer[std::string("0") + layer] = by_layer[layer];
+    by_layer.erase(layer);
+  }
+  EXPECT_EQ(read_config(wide)->head_dim_of(5), 16);
+  EXPECT_EQ(error_of(wide), "");
+  by_layer["6"] = by_layer["05"];
+  EXPECT_THAT(error_of(wide), HasSubstr("per_layer_config: expected a layer in 0..5, got '6'"));
+}
+
+TEST(Config, WindowsThatAreNotListedAreTransformersOwn) {
+  const auto windows = [](const char* model, const json& settings) {
+    Changed source(kModels / model);
+    source.json_config().erase("layer_types");
+    source.json_config().update(settings);
+    std::vector<int> windows;
+    const ModelConfig config = read_config(source).value();
+    for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+    return windows;
+  };
+  json settings = {{"use_sliding_window", true}, {"sliding_window", 7}, {"max_window_layers", 1}};
+  EXPECT_EQ(windows("qwen2", settings), (std::vector{0, 7}));
+  EXPECT_EQ(windows("qwen3_moe", settings), (std::vector{7, 7}));
+  EXPECT_EQ(windows("qwen2_moe_mixed", settings), (std::vector{7, 0, 0}));
+  settings["max_window_layers"] = 28;
+  EXPECT_EQ(windows("qwen2_moe_mixed", settings), (std::vector{7, 0, 7}));
+  settings["use_sliding_window"] = false;
+  EXPECT_EQ(windows("qwen3_moe", settings), (std::vector{0, 0}));
+}
+
+TEST(Config, GemmasActivationIsWhatTheFileSays) {
+  const auto activation = [](const char* model, const char* key, const char* name) {
+    Changed source(kModels / model);
+    source.json_config()[key] = name;
+    return read_config(source)->activation.kind;
+  };
+  EXPECT_EQ(activation("gemma", "hidden_act", "gelu"), Activation::kGeluTanh);  // so its first files name it
+  EXPECT_EQ(activation("gemma", "hidden_act", "relu"), Activation::kRelu);
+  EXPECT_EQ(activation("gemma2", "hidden_activation", "gelu"), Activation::kGelu);
+  EXPECT_EQ(activation("gemma3", "hidden_activation", "silu"), Activation::kSilu);
+  Changed capped(kModels / "gemma3");
+  capped.json_config()["attn_logit_softcapping"] = 30.0;
+  EXPECT_THAT(error_of(capped), HasSubstr("attn_logit_softcapping: 30.0 is not understood"));
+}
+
+TEST(Config, ScoresOfGpt2MayBeUnscaled) {
+  Changed source(kModels / "gpt2");
+  source.json_config()["scale_attn_weights"] = false;
+  EXPECT_EQ(read_config(source)->attention_scale, 1.0f);
+  source.json_config()["scale_attn_weights"] = true;
+  EXPECT_NEAR(read_config(source)->attention_scale, 1 / std::sqrt(8.0), 1e-6);
+}
+
+TEST(Config, TablesThatAreAlikeAreOne) {
+  Changed source(kModels / "llama_two_tables");
+  EXPECT_FALSE(read_config(source)->tied_embeddings);
+  auto& tensors = source.tensor_list();
+  const auto table = std::ranges::find(tensors, "model.embed_tokens.weight", &TensorInfo::name);
+  std::ranges::find(tensors, "lm_head.weight", &TensorInfo::name)->bytes = table->bytes;
+  EXPECT_TRUE(read_config(source)->tied_embeddings);
+  EXPECT_EQ(error_of(source), "");
 }
 
 TEST(Config, KindsAndExpertsOfNemotronThatAreNotKnownAreRefused) {

@@ -83,6 +83,7 @@ void gpt2_names(NameTable&, const ModelConfig&);
 void seed_oss_gguf_names(NameTable&, const ModelConfig&);
 void falcon_gguf_names(NameTable&, const ModelConfig&);
 void describe_granite(ConfigWriter&, const ModelConfig&);
+void describe_apertus(ConfigWriter&, const ModelConfig&);
 void describe_smollm3(ConfigWriter&, const ModelConfig&);
 void describe_biases(ConfigWriter&, const ModelConfig&);
 void describe_hyperclovax(ConfigWriter&, const ModelConfig&);
@@ -265,7 +266,8 @@ constexpr Architecture kArchitectures[] = {
      .configure = configure_apertus,
      .hf_names = apertus_names,
      .forward = decoder_forward,
-     .hf_defaults = kApertusDefaults},
+     .hf_defaults = kApertusDefaults,
+     .describe = describe_apertus},
     {.name = "qwen2", .hf_types = kQwen2, .configure = configure_qwen2, .forward = decoder_forward},
     {.name = "qwen3",
      .hf_types = kQwen3,
@@ -317,7 +319,11 @@ constexpr Architecture kArchitectures[] = {
      .configure = configure_phi3,
      .forward = decoder_forward,
      .hf_defaults = kPhi3Defaults},
-    {.name = "olmo2", .hf_types = kOlmo2, .configure = configure_olmo2, .forward = decoder_forward},
+    {.name = "olmo2",
+     .hf_types = kOlmo2,
+     .configure = configure_olmo2,
+     .forward = decoder_forward,
+     .hf_defaults = kOlmo2Defaults},
     {.name = "olmo3",
      .hf_types = kOlmo3,
      .configure = configure_olmo3,

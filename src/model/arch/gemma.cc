@@ -9,7 +9,9 @@ namespace penstock {
 
 void configure_gemma(ConfigReader& reader, ModelConfig& config) {
   config.norm_offset = reader.gguf() ? 0.0f : 1.0f;
-  config.activation = Activation::kGeluTanh;
+  // The first one's files call the approximation by the name of what it approximates.
+  const bool misnamed = config.arch == "gemma" && config.activation.kind == Activation::kGelu;
+  if (reader.gguf() || misnamed) config.activation = Activation::kGeluTanh;
   config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
 }
 
@@ -60,8 +62,6 @@ void configure_gemma3(ConfigReader& reader, ModelConfig& config) {
   configure_gemma(reader, config);
   config.norms = NormPlacement::kBoth;
   config.qk_norm = QkNorm::kHead;
-  config.attention_softcap =
-      reader.number({"attn_logit_softcapping", "attn_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
   config.final_softcap =
       reader.number({"final_logit_softcapping", "final_logit_softcapping"}, 0.0f, 1e6f, 0.0f);
   read_attention_scale(reader, config, 62);

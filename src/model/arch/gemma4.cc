@@ -2,6 +2,7 @@
 // to the keys and values of earlier ones; some sizes get features of a token beside the stream, others experts beside the
 // feed-forward.
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -32,12 +33,19 @@ void read_wide_heads(ConfigReader& reader, ModelConfig& config, int head_dim, in
   }
   const json* overrides = reader.find({"", "per_layer_config"});
   if (overrides == nullptr) return;
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const auto own = overrides->find(std::to_string(i));
-    if (!overrides->is_object() || own == overrides->end()) continue;
-    ConfigReader inner(*own, Naming::kHuggingFace, "",
+  for (const auto& [number, own] : overrides->items()) {
+    // transformers writes numbers as wide as the last layer's: "05".
+    size_t i = config.layers.size();
+    const char* const end = number.data() + number.size();
+    const bool whole = std::from_chars(number.data(), end, i).ptr == end;
+    if (!whole || i >= config.layers.size()) {
+      return reader.fail(
+          ErrorCode::kUnsupported,
+          fmt::format("per_layer_config: expected a layer in 0..{}, got '{}'", config.n_layers - 1, number));
+    }
+    ConfigReader inner(own, Naming::kHuggingFace, "",
                        fmt::format("{}: per_layer_config: {}", reader.where(), i));
-    for (const auto& [key, value] : own->items()) {
+    for (const auto& [key, value] : own.items()) {
       if (key != "head_dim" && key != "num_key_value_heads")
         inner.fail(ErrorCode::kUnsupported, fmt::format("{} is not understood", key));
     }

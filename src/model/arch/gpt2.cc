@@ -10,6 +10,7 @@ void configure_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.ropes.clear();
   for (LayerConfig& layer : config.layers) layer.rope = -1;
   if (reader.gguf()) config.activation = Activation::kGeluTanh;
+  if (!reader.flag({"", "scale_attn_weights"}, true)) config.attention_scale = 1.0f;
   if (reader.flag({"", "scale_attn_by_inverse_layer_idx"}, false))
     reader.fail(ErrorCode::kUnsupported, "scale_attn_by_inverse_layer_idx is not supported");
 }

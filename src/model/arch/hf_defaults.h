@@ -6,7 +6,7 @@
 namespace penstock {
 
 inline constexpr std::string_view kGemmaDefaults =
-    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh"})";
+    R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"})";
 inline constexpr std::string_view kGemma2Defaults =
     R"({"tie_word_embeddings": true, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
         "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256})";
@@ -29,7 +29,7 @@ inline constexpr std::string_view kGpt2Defaults =
 inline constexpr std::string_view kBitnetDefaults =
     R"({"hidden_act": "relu2", "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
 inline constexpr std::string_view kMixtralDefaults =
-    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6})";
+    R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_experts_per_tok": 2})";
 inline constexpr std::string_view kPhi3Defaults = R"({"rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kQwen3Defaults = R"({"head_dim": 128})";
 inline constexpr std::string_view kMinistral3Defaults =
@@ -42,6 +42,7 @@ inline constexpr std::string_view kErnie45Defaults = R"({"tie_word_embeddings": 
     "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "rope_theta": 5e5})";
 inline constexpr std::string_view kApertusDefaults =
     R"({"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6})";
+inline constexpr std::string_view kOlmo2Defaults = R"({"rms_norm_eps": 1e-5})";
 inline constexpr std::string_view kOlmo3Defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 5e5})";
 inline constexpr std::string_view kExaone4Defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": 4096})";
 inline constexpr std::string_view kGlm4Defaults =
@@ -108,7 +109,7 @@ inline constexpr std::string_view kBertDefaults =
 inline constexpr std::string_view kNomicBertDefaults =
     R"({"layer_norm_eps": 1e-12, "rope_theta": 1000.0, "intermediate_size": 3072, "max_position_embeddings": 2048})";
 inline constexpr std::string_view kModernBertDefaults =
-    R"({"norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})";
+    R"({"layer_norm_eps": 1e-5, "intermediate_size": 1152, "max_position_embeddings": 8192})";
 inline constexpr std::string_view kMamba2Defaults = R"({"num_attention_heads": 1, "intermediate_size": 1,
     "max_position_embeddings": 1048576, "layer_norm_epsilon": 1e-5, "mamba_n_heads": 128, "mamba_d_head": 64,
     "mamba_n_groups": 8, "mamba_d_state": 128})";

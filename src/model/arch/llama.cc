@@ -57,7 +57,9 @@ void describe_granite(ConfigWriter& writer, const ModelConfig& config) {
 
 void read_query_scale(ConfigReader& reader, ModelConfig& config) {
   config.query_scale.beta = reader.number({"attention.temperature_scale", ""}, 0.0f, 1e3f, 0.0f);
-  if (const nlohmann::json* rope = reader.find({"", "rope_parameters"}); rope != nullptr) {
+  const nlohmann::json* rope = reader.find({"", "rope_parameters"});
+  if (rope == nullptr) rope = reader.find({"", "rope_scaling"});
+  if (rope != nullptr) {
     ConfigReader inner(*rope, Naming::kHuggingFace, "", reader.where() + ": rope_parameters");
     config.query_scale.beta = inner.number({"", "llama_4_scaling_beta"}, 0.0f, 1e3f, 0.0f);
     reader.merge(inner);

@@ -5,10 +5,19 @@
 
 namespace penstock {
 
-void configure_qwen2(ConfigReader& reader, ModelConfig& config) {
-  if (reader.gguf() || !reader.flag({"", "use_sliding_window"}, false)) return;
+namespace {
+
+// Which layers have windows when the file says that there are some; false: it lists them, or there are none.
+bool read_unlisted_windows(ConfigReader& reader, ModelConfig& config) {
+  if (reader.gguf() || !reader.flag({"", "use_sliding_window"}, false)) return false;
   read_windows(reader, config, 0);
-  if (reader.has({"", "layer_types"})) return;
+  return !reader.has({"", "layer_types"});
+}
+
+}  // namespace
+
+void configure_qwen2(ConfigReader& reader, ModelConfig& config) {
+  if (!read_unlisted_windows(reader, config)) return;
   const int first = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 28);
   for (int i = 0; i < config.n_layers && i < first; ++i) config.layers[i].window = 0;
 }
@@ -27,17 +36,32 @@ void read_sparse_layers(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
-  configure_qwen3(reader, config);
+namespace {
+
+void configure_experts(ConfigReader& reader, ModelConfig& config) {
   read_experts(reader, config);
   if (reader.gguf()) return;
   config.routing.normalize = reader.flag({"", "norm_topk_prob"}, false);
   read_sparse_layers(reader, config);
 }
 
+}  // namespace
+
+// Every layer has the window.
+void configure_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
+  read_unlisted_windows(reader, config);
+  config.qk_norm = QkNorm::kHead;
+  configure_experts(reader, config);
+}
+
 void configure_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
-  configure_qwen3_moe(reader, config);
-  config.qk_norm = QkNorm::kNone;
+  if (read_unlisted_windows(reader, config)) {
+    const int end = reader.integer({"", "max_window_layers"}, 0, 1 << 20, 28);
+    for (int i = 0; i < config.n_layers; ++i) {
+      if (i % 2 != 0 || i >= end) config.layers[static_cast<size_t>(i)].window = 0;
+    }
+  }
+  configure_experts(reader, config);
   if (reader.gguf()) config.routing.normalize = reader.flag({"expert_weights_norm", ""}, false);
   config.shared_ffn_dim =
       reader.integer({"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}, 1, 1 << 20,
