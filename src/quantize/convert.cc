@@ -233,15 +233,30 @@ bool same_sizes(const ModelConfig& a, const ModelConfig& b, int layer) {
          a.layers[i].keys_as_values == b.layers[i].keys_as_values;
 }
 
+bool close(float x, float y) { return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f); }
+
+bool same_rope(const ModelConfig& a, const ModelConfig& b, size_t i) {
+  const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
+  // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
+  const auto in_tensors = [](RopeScaling scaling) {
+    return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope ||
+           scaling == RopeScaling::kProportional;
+  };
+  // They are those of the first rope; another may do without them, where the architecture says so.
+  if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors))) return false;
+  if (!close(rope_magnitude(x), rope_magnitude(y)) || x.rotary_dim != y.rotary_dim ||
+      !close(x.theta, y.theta))
+    return false;
+  if (in_tensors(x.scaling) || in_tensors(y.scaling)) return true;
+  return x.scaling == y.scaling && (x.scaling == RopeScaling::kNone || close(x.factor, y.factor));
+}
+
 // One format has the share of gates that are cut off, the other where.
 bool same_cutoff(float x, float y) { return x == y || std::fabs(x - y) <= 1e-3f; }
 
 }  // namespace
 
 std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
-  const auto close = [](float x, float y) {
-    return std::fabs(x - y) <= 1e-5f * std::max(std::fabs(x), 1e-6f);
-  };
   const struct {
     const char* name;
     bool same;
@@ -303,21 +318,7 @@ std::string config_difference(const ModelConfig& a, const ModelConfig& b) {
       return fmt::format("layer {}", i);
   }
   for (size_t i = 0; i < a.ropes.size(); ++i) {
-    const RopeConfig &x = a.ropes[i], &y = b.ropes[i];
-    // llama3's and longrope's factors are tensors in GGUF and settings elsewhere.
-    const auto in_tensors = [](RopeScaling scaling) {
-      return scaling == RopeScaling::kLlama3 || scaling == RopeScaling::kLongRope ||
-             scaling == RopeScaling::kProportional;
-    };
-    const bool tensor = in_tensors(x.scaling) || in_tensors(y.scaling);
-    if (!close(rope_magnitude(x), rope_magnitude(y))) return "rope";
-    // They are those of the first rope; another may do without them, where the architecture says so.
-    if (i > 0 && (in_tensors(x.scaling) || (in_tensors(a.ropes[0].scaling) && y.tensor_factors)))
-      return "rope";
-    if (x.rotary_dim != y.rotary_dim || !close(x.theta, y.theta) ||
-        (!tensor &&
-         (x.scaling != y.scaling || (x.scaling != RopeScaling::kNone && !close(x.factor, y.factor)))))
-      return "rope";
+    if (!same_rope(a, b, i)) return "rope";
   }
   return "";
 }

@@ -240,6 +240,8 @@ TEST(Config, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(with("deepseek_v3", "scoring_func", "softmax"), HasSubstr("expected sigmoid"));
   EXPECT_THAT(with("deepseek_v3", "topk_method", "greedy"), HasSubstr("expected noaux_tc"));
   EXPECT_EQ(with("deepseek_v3/model.gguf", "deepseek2.expert_gating_func", nullptr), "");
+  EXPECT_THAT(with("deepseek_v3", "rope_parameters", {{"rope_type", "proportional"}}),
+              HasSubstr("proportional are not known beside latents"));
   EXPECT_EQ(with("llama2", "num_nextn_predict_layers", 5), "");
   EXPECT_THAT(with("phimoe", "num_experts_per_tok", 3), HasSubstr("expected 2, got 3"));
   EXPECT_THAT(with("llama2/model.gguf", "llama.attention.clamp_kqv", 3.0), HasSubstr("clamp_kqv"));

@@ -31,8 +31,10 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
   config.n_kv_heads = 1;
   config.head_dim = l.kv_rank + l.rope_dim;
   RopeConfig& rope = config.ropes[0];
-  if (rope.scaling == RopeScaling::kLongRope)
-    return reader.fail(ErrorCode::kUnsupported, "rope scaling: longrope is not known beside latents");
+  if (rope.scaling == RopeScaling::kLongRope || rope.scaling == RopeScaling::kProportional) {
+    return reader.fail(ErrorCode::kUnsupported,
+                       "rope scaling: longrope and proportional are not known beside latents");
+  }
   rope.rotary_dim = l.rope_dim;
   config.rope_interleaved = reader.flag({"", "rope_interleave"}, true);
   if (reader.number({"", "partial_rotary_factor"}, 0.0f, 1.0f, 1.0f) != 1.0f)
