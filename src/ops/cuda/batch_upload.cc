@@ -22,30 +22,49 @@ const T* BatchUpload::put(std::span<const T> values, size_t n, T missing) {
   return reinterpret_cast<const T*>(memory_.as<std::byte>() + at);
 }
 
-// Of the tokens of a step that is worth it: few of them, some of long sequences.
-void BatchUpload::list_pieces(const Batch& batch) {
-  piece_tokens_.clear(), first_pieces_.assign(1, 0), piece_room_ = 0;
-  if (!takes_apart_ || batch.n_tokens() > kMostTokens || batch.seq_lens.empty()) return;
-  constexpr int kTokens = BatchOnDevice::kPieceTokens;
-  int64_t total = 0;
-  for (const int32_t s : sequences_)
-    total += (batch.seq_lens[static_cast<size_t>(s)] + kTokens - 1) / kTokens;
-  if (total <= batch.n_tokens() || total > kMostPieces) return;
-  for (size_t t = 0; t < sequences_.size(); ++t) {
-    const int n = (batch.seq_lens[static_cast<size_t>(sequences_[t])] + kTokens - 1) / kTokens;
-    piece_tokens_.insert(piece_tokens_.end(), static_cast<size_t>(n), static_cast<int32_t>(t));
-    first_pieces_.push_back(static_cast<int32_t>(piece_tokens_.size()));
-  }
-  piece_room_ = static_cast<int>(std::bit_ceil(piece_tokens_.size()));
-}
-
+// Tokens of sequences with few new ones, and those of trees (kernels/flash.h).
 void BatchUpload::sort_tokens(const Batch& batch) {
+  is_few_.assign(sequences_.size(), false);
   has_few_ = has_many_ = false;
   for (size_t t = 0; t < sequences_.size() && !batch.seq_lens.empty(); ++t) {
     const auto s = static_cast<size_t>(sequences_[t]);
     const bool is_masked = !batch.tree_masks.empty() && batch.tree_masks[t] != 0;
     const int n_new = batch.seq_offsets[s + 1] - batch.seq_offsets[s];
-    (is_masked || n_new <= BatchOnDevice::kFewTokens ? has_few_ : has_many_) = true;
+    is_few_[t] = is_masked || n_new <= BatchOnDevice::kFewTokens;
+    (is_few_[t] ? has_few_ : has_many_) = true;
+  }
+}
+
+// Of tokens for which it is worth it: few of them, some of long sequences. Those that are for tiles, where there are any, come behind the
+// others, and are left out where they are too many: only kernels that have no tiles take them.
+void BatchUpload::list_pieces(const Batch& batch) {
+  piece_tokens_.clear(), first_pieces_.assign(sequences_.size(), 0), piece_room_ = few_piece_room_ = 0;
+  if (!takes_apart_ || batch.seq_lens.empty()) return;
+  const auto pieces_of = [&](size_t t) {
+    return (batch.seq_lens[static_cast<size_t>(sequences_[t])] + BatchOnDevice::kPieceTokens - 1) /
+           BatchOnDevice::kPieceTokens;
+  };
+  struct Total {
+    int tokens = 0;
+    int64_t pieces = 0;
+    int room() const {
+      const bool is_worth_it = tokens <= kMostTokens && pieces > tokens && pieces <= kMostPieces;
+      return is_worth_it ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(pieces))) : 0;
+    }
+  } of_few, of_all;
+  for (size_t t = 0; t < sequences_.size(); ++t) {
+    const int n = pieces_of(t);
+    ++of_all.tokens, of_all.pieces += n;
+    if (is_few_[t]) ++of_few.tokens, of_few.pieces += n;
+  }
+  piece_room_ = of_all.room(), few_piece_room_ = of_few.room();
+  for (const bool few : {true, false}) {
+    if (piece_room_ == 0 && (!few || few_piece_room_ == 0)) continue;
+    for (size_t t = 0; t < sequences_.size(); ++t) {
+      if (is_few_[t] != few) continue;
+      first_pieces_[t] = static_cast<int32_t>(piece_tokens_.size());
+      piece_tokens_.insert(piece_tokens_.end(), static_cast<size_t>(pieces_of(t)), static_cast<int32_t>(t));
+    }
   }
 }
 
@@ -56,8 +75,8 @@ Status BatchUpload::set(const Batch& batch, const DescribedDraws& draws, const i
   for (size_t s = 0; s < n_seqs && s + 1 < batch.seq_offsets.size(); ++s)
     for (int32_t t = batch.seq_offsets[s]; t < batch.seq_offsets[s + 1]; ++t)
       sequences_[static_cast<size_t>(t)] = static_cast<int32_t>(s);
-  list_pieces(batch);
   sort_tokens(batch);
+  list_pieces(batch);
   const auto fill = [&] {
     used_ = sizeof(BatchOnDevice);
     BatchOnDevice all = {};

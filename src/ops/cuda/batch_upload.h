@@ -1,5 +1,6 @@
 // A step's batch, brought to the device in one transfer from pinned memory: the host need not wait for it.
 #pragma once
+#include <bit>
 #include <cstddef>
 #include <vector>
 
@@ -20,11 +21,16 @@ class BatchUpload {
   const BatchOnDevice* on_device() const { return memory_.as<const BatchOnDevice>(); }
   // Room for the step's pieces of sequences (BatchOnDevice::n_pieces), in steps of a factor of two; 0: no sequence is taken apart.
   int piece_room() const { return piece_room_; }
+  // For those of tokens that attention takes one by one, which come first; where there is too much of the others this alone.
+  int few_piece_room() const { return few_piece_room_; }
   // Tokens that attention takes one by one, and those that it takes together (kernels/flash.h).
   bool has_few() const { return has_few_; }
   bool has_many() const { return has_many_; }
   // What decides which kernels attention asks for.
-  int attention_key() const { return 4 * piece_room_ + 2 * has_few_ + has_many_; }
+  int attention_key() const {
+    return (16 * std::bit_width(unsigned(piece_room_)) + std::bit_width(unsigned(few_piece_room_))) * 4 +
+           2 * has_few_ + has_many_;
+  }
   // Off: none is.
   void take_apart(bool on) { takes_apart_ = on; }
 
@@ -35,7 +41,7 @@ class BatchUpload {
   void sort_tokens(const Batch& batch);
 
   static constexpr size_t kLeast = size_t{1} << 16;  // bytes, here and there
-  // With more tokens there are blocks enough, and more pieces would take too much memory.
+  // Of tokens that are taken apart: with more there are blocks enough, and more pieces would take too much memory.
   static constexpr int kMostTokens = 32, kMostPieces = 1024;
 
   Device& device_;
@@ -43,8 +49,9 @@ class BatchUpload {
   StagedCopies staged_;
   std::byte* host_ = nullptr;       // where the batch is put
   std::vector<int32_t> sequences_;  // of the tokens
+  std::vector<bool> is_few_;        // of the tokens
   std::vector<int32_t> piece_tokens_, first_pieces_;
-  int piece_room_ = 0;
+  int piece_room_ = 0, few_piece_room_ = 0;
   bool takes_apart_ = true;
   bool has_few_ = false, has_many_ = false;
   bool measuring_ = false;

@@ -10,10 +10,10 @@
 
 namespace penstock::cuda {
 
-float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention) {
+float* CacheAttention::sums_of_pieces(const AttentionOnDevice& attention, int n_pieces) {
   const auto n_heads = static_cast<size_t>(attention.layer.n_kv_heads * attention.n_queries);
-  const size_t n = static_cast<size_t>(upload_.piece_room()) * n_heads *
-                   static_cast<size_t>(attention.layer.value_dim + 2);
+  const size_t n =
+      static_cast<size_t>(n_pieces) * n_heads * static_cast<size_t>(attention.layer.value_dim + 2);
   const Result<void*> taken = memory_.take(n * sizeof(float));
   if (!taken) device_.give_up(taken.error());
   return static_cast<float*>(taken.value_or(nullptr));
@@ -35,10 +35,10 @@ void CacheAttention::attend_flash(const AttentionOnDevice& attention) {
   }
   if (!upload_.has_few()) return;
   FlashPieces<kDim, kCode> pieces{attention, nullptr};
-  const int heads = n_kv_heads * pieces.tiles(), n_pieces = upload_.piece_room();
+  const int heads = n_kv_heads * pieces.tiles(), n_pieces = upload_.few_piece_room();
   if (n_pieces == 0) return device_.launch(pieces, Grid{rows, heads, pieces.shared_bytes()});
   const int n_heads = n_kv_heads * attention.n_queries;
-  pieces.sums = sums_of_pieces(attention);
+  pieces.sums = sums_of_pieces(attention, n_pieces);
   device_.launch(pieces, Grid{n_pieces, heads, pieces.shared_bytes()});
   const FlashJoin join{attention, pieces.sums, n_pieces};
   device_.launch(join, Grid{rows, n_heads, join.shared_bytes()});
@@ -64,7 +64,7 @@ void CacheAttention::launch(const AttentionOnDevice& attention) {
             n_rows = attention.q.rows;
   const int n_pieces = upload_.piece_room();
   if (n_pieces == 0) return device_.launch(whole, Grid{n_rows, heads, whole.shared_bytes()});
-  float* const sums = sums_of_pieces(attention);
+  float* const sums = sums_of_pieces(attention, n_pieces);
   device_.launch(AttendPieces{attention, sums}, Grid{n_pieces, heads, whole.shared_bytes()});
   device_.launch(JoinPieces{attention, sums}, Grid{n_rows, heads});
 }

@@ -24,7 +24,7 @@ class CacheAttention {
   template <int kDim, KvCode kCode>
   void attend_flash(const AttentionOnDevice& attention);
   // [pieces][query heads][value_dim + 2], until the next step. Null after a failure.
-  float* sums_of_pieces(const AttentionOnDevice& attention);
+  float* sums_of_pieces(const AttentionOnDevice& attention, int n_pieces);
 
   Device& device_;
   StepMemory& memory_;

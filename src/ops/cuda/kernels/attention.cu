@@ -326,6 +326,7 @@ PENSTOCK_BODY void JoinPieces::operator()(const Thread& t) const {
   const HeadTile tile(t, *this);
   if (t.x >= batch->n_tokens) return clear_heads(t, *this, tile);
   const int value_dim = layer.value_dim, n_heads = q.cols / layer.head_dim;
+  const int first_piece = batch->first_pieces[t.x], n_pieces = pieces_of(*batch, t.x);
   for (int h = 0; h < tile.n; ++h) {
     const int head = tile.first_query + h;
     const auto sums_of = [&](int piece) {
@@ -334,7 +335,7 @@ PENSTOCK_BODY void JoinPieces::operator()(const Thread& t) const {
     for (int d = t.index; d < value_dim; d += kThreads) {
       Joined joined;
       float sum = 0.0f;
-      for (int piece = batch->first_pieces[t.x]; piece < batch->first_pieces[t.x + 1]; ++piece) {
+      for (int piece = first_piece; piece < first_piece + n_pieces; ++piece) {
         const float* const from = sums_of(piece);
         if (from[value_dim] == kNothing) continue;
         joined.join(from[value_dim], from[value_dim + 1]);

@@ -31,7 +31,7 @@ struct BatchOnDevice {
   // Pieces that a block each attends to, of steps that are worth it.
   int32_t n_pieces;
   const int32_t* piece_tokens;  // [n_pieces] whose it is
-  const int32_t* first_pieces;  // [n_tokens + 1]; a token's are those of its whole sequence
+  const int32_t* first_pieces;  // [n_tokens]; a token's are those of its whole sequence
   KvOnDevice kv[kMaxGroups];
   const int32_t* drawn;  // tokens, by the draws before the step
   DrawsOnDevice draws;   // of the step

@@ -802,7 +802,7 @@ PENSTOCK_BODY void FlashJoin::operator()(const Thread& t) const {
     return;
   }
   if (is_for_tiles(*batch, t.x)) return;
-  const int first = batch->first_pieces[t.x], n = batch->first_pieces[t.x + 1] - first;
+  const int first = batch->first_pieces[t.x], n = pieces_of(*batch, t.x);
   const int64_t stride = static_cast<int64_t>(n_heads) * (dim + 2);
   const float* const from = sums + first * stride + static_cast<int64_t>(head) * (dim + 2);
   float* const factors = t.shared_as<float>(64);

@@ -56,4 +56,10 @@ PENSTOCK_DEVICE Sight sight_of(const AttentionOnDevice& k, int token) {
   return sight_of(k, token, k.batch->tree_masks[token]);
 }
 
+// How many pieces a token has, where it has some (BatchOnDevice::first_pieces).
+PENSTOCK_DEVICE int pieces_of(const BatchOnDevice& batch, int token) {
+  constexpr int kTokens = BatchOnDevice::kPieceTokens;
+  return (batch.seq_lens[batch.sequences[token]] + kTokens - 1) / kTokens;
+}
+
 }  // namespace penstock::cuda
