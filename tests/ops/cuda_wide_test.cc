@@ -125,6 +125,32 @@ TEST_F(CudaWide, OfAnyShapeAndBlock) {
 }
 
 // Up to 64 rows, and all where bits may not depend on others, nothing is rounded.
+// What was fastest on an H200 (132 multiprocessors; bench/results/cuda-h200-2026-11-26.json, BF16 and Q4_K), or within 7 % of it. The cuts of
+// 64 rows are the 4 splits, or none, that were there beside what was chosen then.
+TEST(CudaWideCuts, AreThoseThatWereFastestOnAnH200) {
+  struct Row {
+    int rows, outputs, inputs, tokens, splits;
+  };
+  constexpr Row kRows[] = {
+      {16, 4096, 4096, 16, 16},   {64, 4096, 4096, 64, 4},     {128, 4096, 4096, 64, 2},
+      {256, 4096, 4096, 64, 1},   {1024, 4096, 4096, 256, 1},  {2048, 4096, 4096, 256, 1},
+      {16, 14336, 4096, 16, 4},   {64, 14336, 4096, 64, 1},    {128, 14336, 4096, 128, 1},
+      {256, 14336, 4096, 256, 1}, {1024, 14336, 4096, 256, 1}, {2048, 14336, 4096, 256, 1},
+      {16, 4096, 14336, 16, 16},  {64, 4096, 14336, 64, 4},    {128, 4096, 14336, 128, 4},
+      {256, 4096, 14336, 128, 2}, {1024, 4096, 14336, 256, 1}, {2048, 4096, 14336, 256, 1},
+  };
+  for (const Row& row : kRows) {
+    const WideProducts::Cut cut = WideProducts::best_cut({row.rows, row.outputs, row.inputs / 64}, 132, true);
+    EXPECT_EQ(std::pair(cut.tokens, cut.splits), std::pair(row.tokens, row.splits))
+        << row.rows << " rows, " << row.outputs << " x " << row.inputs;
+  }
+  // Without wgmma blocks are of 64 rows at most, of two parts 32; and inputs of few units are not split into nothing.
+  EXPECT_EQ(WideProducts::best_cut({2048, 4096, 64}, 108, false), (WideProducts::Cut{64, 1}));
+  EXPECT_EQ(WideProducts::best_cut({64, 14336, 64}, 108, false).tokens, 32);
+  for (const int rows : {9, 64, 65, 300})
+    EXPECT_EQ(WideProducts::best_cut({rows, 128, 4}, 132, true).splits, 1);
+}
+
 TEST_F(CudaWide, AreForManyRows) {
   {
     const Matrix m = matrix(QuantType::kQ4_K, 20, 256);

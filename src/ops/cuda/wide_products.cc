@@ -14,22 +14,22 @@ constexpr int kLeastOfExpert = 4, kManyOfExpert = 96;
 int parts_of(int n, int of) { return (n + of - 1) / of; }
 
 // Each block has its inputs, which are split further while multiprocessors would have nothing to do.
-WideProducts::Cut cut_of_few(const Product& product, int n_multiprocessors, int most_tokens) {
+WideProducts::Cut cut_of_few(const WideProducts::Shape& shape, int n_multiprocessors, int most_tokens) {
   constexpr int kLeastUnits = 4, kMostSplits = 16;
   int tokens = 16;
-  while (tokens < most_tokens && tokens < product.x.rows) tokens *= 2;
-  const int blocks = parts_of(product.x.rows, tokens) * parts_of(product.w.rows, kOutputs);
+  while (tokens < most_tokens && tokens < shape.rows) tokens *= 2;
+  const int blocks = parts_of(shape.rows, tokens) * parts_of(shape.outputs, kOutputs);
   // As an H200 showed: blocks of 64 rows once on each multiprocessor, of fewer two or more.
   const int most_blocks = tokens < 64 ? 4 * n_multiprocessors : n_multiprocessors + n_multiprocessors / 8;
   int splits = 1;
   while (splits < kMostSplits && 2 * blocks * splits < most_blocks &&
-         product.w.n_units() / (2 * splits) >= kLeastUnits)
+         shape.units / (2 * splits) >= kLeastUnits)
     splits *= 2;
   return {tokens, splits};
 }
 
 // Of some ways that which is done first: blocks of all multiprocessors take turns, larger ones read less for what they do.
-WideProducts::Cut cut_of_many(const Product& product, int n_multiprocessors) {
+WideProducts::Cut cut_of_many(const WideProducts::Shape& shape, int n_multiprocessors) {
   struct Choice {
     int tokens;
     double us;  // of a unit
@@ -41,11 +41,10 @@ WideProducts::Cut cut_of_many(const Product& product, int n_multiprocessors) {
   double least = std::numeric_limits<double>::max();
   for (const Choice& choice : kChoices) {
     for (const int splits : {1, 2, 4, 8}) {
-      const int blocks =
-          parts_of(product.x.rows, choice.tokens) * parts_of(product.w.rows, kOutputs) * splits;
-      const double units = static_cast<double>(product.w.n_units()) / splits + kMoreUnits;
+      const int blocks = parts_of(shape.rows, choice.tokens) * parts_of(shape.outputs, kOutputs) * splits;
+      const double units = static_cast<double>(shape.units) / splits + kMoreUnits;
       double us = parts_of(blocks, n_multiprocessors) * units * choice.us;
-      if (splits > 1) us += kJoinUs + 4.0 * product.x.rows * product.w.rows * (2 * splits + 1) / kBytesPerUs;
+      if (splits > 1) us += kJoinUs + 4.0 * shape.rows * shape.outputs * (2 * splits + 1) / kBytesPerUs;
       if (us < least) least = us, best = {choice.tokens, splits};
     }
   }
@@ -88,11 +87,14 @@ bool alike(const WeightOnDevice& a, const WeightOnDevice& b) {
 
 }  // namespace
 
-WideProducts::Cut WideProducts::cut_for(const Product& product, int parts) const {
-  const int n = device_.n_multiprocessors();
-  Cut cut = parts == 2            ? cut_of_few(product, n, device_.has_wgmma() ? 64 : 32)
-            : device_.has_wgmma() ? cut_of_many(product, n)
-                                  : Cut{64, 1};
+WideProducts::Cut WideProducts::best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma) {
+  if (shape.rows < kLeastRounded) return cut_of_few(shape, n_multiprocessors, has_wgmma ? 64 : 32);
+  return has_wgmma ? cut_of_many(shape, n_multiprocessors) : Cut{64, 1};
+}
+
+WideProducts::Cut WideProducts::cut_for(const Product& product) const {
+  Cut cut = best_cut({product.x.rows, product.w.rows, product.w.n_units()}, device_.n_multiprocessors(),
+                     device_.has_wgmma());
   if (forced_.tokens != 0) cut.tokens = forced_.tokens;
   if (forced_.splits != 0) cut.splits = forced_.splits;
   cut.splits = std::min(cut.splits, product.w.n_units());
@@ -156,7 +158,7 @@ bool WideProducts::multiply(const Product& product) {
   // Sums of whole numbers are exact elsewhere.
   if (!enabled_ || !suits(w) || product.x.rows < kLeastRows || product.token_scales != nullptr) return false;
   const int parts = product.x.rows < kLeastRounded ? 2 : 1;
-  const Cut cut = cut_for(product, parts);
+  const Cut cut = cut_for(product);
   const int most_tokens = parts == 2 ? 64 : 256;  // of a block
   Status ready = round({product.x, w.input_order, nullptr, nullptr, w.padded_cols,
                         parts_of(product.x.rows, most_tokens) * most_tokens},

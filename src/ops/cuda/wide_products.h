@@ -20,7 +20,13 @@ class WideProducts {
   // How products are cut: rows of a block, and into how many parts inputs are split. 0: as suits the device.
   struct Cut {
     int tokens = 0, splits = 0;
+    bool operator==(const Cut&) const = default;
   };
+  struct Shape {
+    int rows, outputs, units;  // of 64 inputs
+  };
+  // What a device with so many multiprocessors is done with first.
+  static Cut best_cut(const Shape& shape, int n_multiprocessors, bool has_wgmma);
   void cut(Cut as) { forced_ = as; }
 
   // What was rounded is of no use any more: x is another, or has changed.
@@ -56,7 +62,7 @@ class WideProducts {
   };
   Status round(RoundToTiles kernel, int parts);
   Status make_room(Memory& memory, size_t bytes);
-  Cut cut_for(const Product& product, int parts) const;
+  Cut cut_for(const Product& product) const;
   template <StreamCoding Of>
   bool launch(const Product& product, Cut cut, int parts);
 
