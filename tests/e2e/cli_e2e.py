@@ -57,6 +57,8 @@ class Usage(unittest.TestCase):
                      "--seed", "--stop", "--logit-bias", "--allowed-token-ids", "--banned-token-ids", "--bad-words",
                      "--min-tokens", "--ignore-eos", "--logprobs", "--prompt-logprobs"):
             self.assertIn(flag, text)
+        self.assertIn("The built-in model writes with --temperature 1 and --min-p 0.1", text)
+        self.assertIn("Exit codes", text)
 
     def test_choices_come_from_the_lists(self):
         text = " ".join(penstock("generate", "--help")[1].decode().split())
