@@ -74,6 +74,12 @@ ServedModel::Condition ServedModel::condition() const {
   return condition_;
 }
 
+Status ServedModel::load_failure() const {
+  const Condition now = condition();
+  if (now.state != ModelState::kFailed) return {};
+  return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", name(), now.failure.message);
+}
+
 void ServedModel::set_state(ModelState state, Error failure) {
   const std::lock_guard lock(mutex_);
   condition_.state = state;

@@ -75,6 +75,8 @@ class ServedModel {
     bool is_idle() const;
   };
   Condition condition() const;
+  // Error: kCancelled, it could not be loaded when that was last tried, and why.
+  Status load_failure() const;
   // Keeps the model loaded as long as it lives, and must not outlive this. Null unless the state is kLoaded. is_use: it
   // counts for being idle, which it does not for those who only look.
   std::shared_ptr<ServedModel> lease(bool is_use = true);

@@ -111,12 +111,9 @@ Result<ServedModel*> ServedModels::find(std::string_view name, std::string_view 
 Result<ModelLease> ServedModels::lease(std::string_view name, std::string_view key) const {
   ASSIGN_OR_RETURN(ServedModel* const model, find(name, key));
   if (ModelLease lease = model->lease()) return lease;
-  const ServedModel::Condition now = model->condition();
-  if (now.state == ModelState::kFailed) {
-    return errorf(ErrorCode::kCancelled, "model: {} could not be loaded: {}", model->name(),
-                  now.failure.message);
-  }
-  return errorf(ErrorCode::kCancelled, "model: {} is {}: try again", model->name(), name_of(now.state));
+  RETURN_IF_ERROR(model->load_failure());
+  return errorf(ErrorCode::kCancelled, "model: {} is {}: try again", model->name(),
+                name_of(model->condition().state));
 }
 
 bool ServedModels::some_unloaded() const {

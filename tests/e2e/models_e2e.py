@@ -112,6 +112,10 @@ class Serving(Case):
             listed = server.get("/v1/models/bad").json()
             self.assertEqual((listed["state"], listed["max_model_len"]), ("failed", None))
             self.assertIn("bad.gguf", listed["error"])
+            slots = server.get("/slots?model=bad")
+            self.assertEqual(slots.status, 503)
+            self.assertIn("bad could not be loaded", slots.json()["error"]["message"])
+            self.assertEqual(len(server.get("/slots?model=good").json()), len(server.get("/slots?model=good&fail_on_no_slot=1").json()))
             reply = server.post("/v1/models/load", {"model": "bad"})
             self.assertEqual(reply.status, 503)
             bad.write_bytes(MODEL.read_bytes())
@@ -134,6 +138,8 @@ class Loading(Case):
         models = [{"name": "now", "model": str(MODEL)}, {"name": "later", "model": str(MODEL), "load": "first use"}]
         with serve(self.folder, models) as server:
             self.assertEqual(self.states(server), {"now": "loaded", "later": "unloaded"})
+            free = server.get("/slots?model=later&fail_on_no_slot=1")  # a request would get it loaded
+            self.assertEqual((free.status, free.json()), (200, []))
             expected, got = self.text(server, "now"), []
             threads = [threading.Thread(target=lambda: got.append(self.text(server, "later"))) for _ in range(8)]
             for thread in threads:

@@ -99,9 +99,13 @@ std::string model_named_in(const Server& server, const HttpRequest& request) {
   return body && body->is_object() ? served_name(server, request, *body) : "";
 }
 
-net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request) {
+std::string model_in_query(const HttpRequest& request) {
   const auto given = request.query.find("model");
-  const std::string name = given == request.query.end() ? "" : given->second;
+  return given == request.query.end() ? "" : given->second;
+}
+
+net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request) {
+  const std::string name = model_in_query(request);
   auto lease = server.models().lease(name, request.key);
   if (const auto named = server.models().find(name, request.key); !lease && named) {
     if (const Status loaded = co_await server.load(**named); !loaded)

@@ -32,6 +32,8 @@ Result<ApiBody> read_body(Server& server, const HttpRequest& request, const nloh
 // The name of a model in a body that nobody has checked; "" when it has none.
 std::string model_named_in(const Server& server, const HttpRequest& request);
 
+// The name that ?model= gives; "" without.
+std::string model_in_query(const HttpRequest& request);
 // The model that ?model= names, or the first one, loaded if need be. Errors: of ServedModels::lease(), of loading.
 net::awaitable<Result<ModelLease>> model_of_query(Server& server, const HttpRequest& request);
 

@@ -111,15 +111,18 @@ net::awaitable<void> get_props(Server& server, Exchange& exchange) {
 
 net::awaitable<void> get_slots(Server& server, Exchange& exchange) {
   const HttpRequest& request = exchange.request();
-  const auto given = request.query.find("model");
-  const auto model = server.models().find(given == request.query.end() ? "" : given->second, request.key);
+  const auto model = server.models().find(model_in_query(request), request.key);
   if (!model) co_return co_await exchange.reply(error_reply(model.error()));
+  if (const Status loaded = (*model)->load_failure(); !loaded)
+    co_return co_await exchange.reply(error_reply(loaded.error()));
   if (const Status text = check_gives_text(**model); !text)
     co_return co_await exchange.reply(error_reply(text.error()));
   const json slots = slots_json(**model, request.key);
   const auto fails = request.query.find("fail_on_no_slot");
-  const bool none_free =
-      std::ranges::all_of(slots, [](const json& one) { return one["is_processing"] == true; });
+  // Before the first load there are none, and none is busy: a request gets the model loaded.
+  const bool none_free = !slots.empty() && std::ranges::all_of(slots, [](const json& one) {
+    return one["is_processing"] == true;
+  });
   if (none_free && fails != request.query.end() && fails->second == "1")
     co_return co_await exchange.reply(error_reply(request, 503, "no slot is free"));
   co_await exchange.reply(json_reply(slots));
